@@ -1,0 +1,73 @@
+# make demo    set up, then explain what ships
+# make test    set up, then run the tests
+# The other targets: lint, types, docs, check (all of these), slow, benchmark, format, dev, clean.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# The name of a stamp holds a checksum of what was installed, so an environment is made anew only when that changes.
+VERSIONS := $(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
+USE := $(VENV)/ready-to-use-$(VERSIONS)
+WORK := $(VENV)/ready-to-work-$(VERSIONS)
+INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
+
+# Some processors announce bfloat16 instructions that they do not carry out; oneDNN must not try them.
+export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
+
+.DEFAULT_GOAL := help
+.PHONY: help venv dev demo test slow lint format types docs check benchmark clean
+
+help:
+	@sed -n 's/^# //; /make\|targets/p; 3q' Makefile
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(USE): | $(BIN)/python
+	@echo "Installing whyformer into $(VENV): a minute or two, the first time."
+	$(INSTALL) .
+	@touch $@
+
+$(WORK): | $(BIN)/python
+	@echo "Installing whyformer and its tools into $(VENV): a minute or two, the first time."
+	$(INSTALL) '.[test,docs]'
+	@touch $(USE) $@
+
+venv: $(WORK)
+
+dev: $(WORK)
+	$(INSTALL) '.[dev]'
+	$(BIN)/pre-commit install
+
+demo: $(USE)
+	$(BIN)/whyformer demo
+
+test: $(WORK)
+	HF_HUB_OFFLINE=1 $(BIN)/pytest
+
+slow: $(WORK)
+	HF_HUB_OFFLINE=1 $(BIN)/pytest -m slow
+
+lint: $(WORK)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(WORK)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(WORK)
+	$(BIN)/mypy
+
+docs: $(WORK)
+	$(BIN)/sphinx-build --fail-on-warning --quiet --builder html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+check: lint types docs test
+
+benchmark: $(USE)
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) docs/_build docs/methods.md docs/recipes.md .pytest_cache .mypy_cache .ruff_cache .hypothesis

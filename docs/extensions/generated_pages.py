@@ -1,0 +1,166 @@
+"""The pages that are read off the code: methods.md from the registered methods, recipes.md from the relevance rules.
+
+Sphinx calls this before it reads the pages. By hand, `python docs/extensions/generated_pages.py` also brings the table
+of methods in README.md up to date.
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from whyformer import methods, rules
+from whyformer.method import METHODS, Method
+from whyformer.sites import SITES
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+DOCS = Path(__file__).parents[1]
+README = DOCS.parent / "README.md"
+TABLE_IN_README = re.compile(r"(?<=<!-- methods -->\n).*?(?=<!-- end of methods -->)", re.DOTALL)
+
+
+def methods_page() -> str:
+    chapters = [chapter(file, its_methods) for file, its_methods in by_file().items()]
+    return "\n\n".join(
+        [
+            "# Methods",
+            "What every number means, where it comes from and what it costs. A method has one file, named after it or "
+            "after its paper, in `src/whyformer/methods/`; this page is made from those files. Signed scores speak for "
+            "(positive) and against (negative) the target; a method that is not class-specific gives the same scores "
+            "whatever the target.",
+            methods_table(link=True),
+            *chapters,
+            "## What a method can ask for",
+            "The sites, with their axes. Those with a `layer` or `boundary` come as a sequence with one tensor each; a "
+            "boundary is the entrance of a block or, the last, its exit.",
+            table([["site", "axes"], *([f"`{site}`", axes.replace("*", "\\*")] for site, axes in SITES.items())]),
+        ]
+    )
+
+
+def shipped() -> list[Method]:
+    """The methods of the package by name, without those that somebody else has registered."""
+    return [METHODS[name] for name in methods.__all__]
+
+
+def by_file() -> dict[ModuleType, list[Method]]:
+    """The methods of each file, files by name."""
+    files: dict[ModuleType, list[Method]] = {}
+    for method in sorted(shipped(), key=lambda method: (method.compute.__module__, method.name)):
+        files.setdefault(sys.modules[method.compute.__module__], []).append(method)
+    return files
+
+
+def chapter(file: ModuleType, its_methods: list[Method]) -> str:
+    title, _, text = inspect.getdoc(file).partition("\n")
+    return "\n\n".join([f"## {title.rstrip('.')}", linked(text.strip()), *map(section, its_methods)])
+
+
+def section(method: Method) -> str:
+    settings = [f"`{name}={default!r}`" for name, default in method.settings.items()]
+    if method.recipe:
+        settings += [f"`recipe={method.recipe!r}`", "`stabiliser`"]
+    facts = {
+        "paper": method.paper,
+        "needs": ", ".join(f"`{need}`" for need in method.needs),
+        "settings": ", ".join(settings) or "none",
+        "class-specific": yes_or_no(method.class_specific),
+        "signed": yes_or_no(method.signed),
+        "cost": method.cost,
+    }
+    rows = [["", ""], *([name, fact] for name, fact in facts.items())]
+    return "\n\n".join([f"### `{method.name}`", itemised(inspect.getdoc(method.compute), method.settings), table(rows)])
+
+
+def methods_table(*, link: bool) -> str:
+    rows = [["method", "what a score means", "paper", "class-specific", "signed", "cost"]]
+    for method in shipped():
+        name = f"[`{method.name}`](#{method.name})" if link else f"`{method.name}`"
+        facts = yes_or_no(method.class_specific), yes_or_no(method.signed), method.cost
+        rows.append([name, method.summary, method.paper, *facts])
+    return table(rows)
+
+
+def recipes_page() -> str:
+    recipes = rules.RECIPES.values()
+    used = {rule.__name__: rule for recipe in recipes for rule in recipe.rules.values()}
+    kinds = dict.fromkeys(kind for recipe in recipes for kind in recipe.rules)
+    which = [["operation", *(f"`{recipe.name}`" for recipe in recipes)]]
+    which += [
+        [kind, *(f"[`{recipe.rules[kind].__name__}`](#{recipe.rules[kind].__name__})" for recipe in recipes)]
+        for kind in kinds
+    ]
+    return "\n\n".join(
+        [
+            "# Recipes",
+            "A relevance rule takes the relevance $R$ of an operation's result and says how much of it each operand "
+            "gets. A recipe is a table from the kind of an operation to its rule; a method that needs relevance takes "
+            "one as `recipe=`. This page is made from `src/whyformer/rules.py`.",
+            *(f"`{recipe.name}`\n: {recipe.describe}" for recipe in recipes),
+            table(which),
+            "An operation that a recipe has no rule for is an error that names it, never a silent plain gradient.",
+            "## Notes",
+            prose(inspect.getdoc(rules)),
+            "## Rules",
+            *(f"### `{name}`\n\n{linked(inspect.getdoc(rule))}" for name, rule in used.items()),
+            "## Stabilisers",
+            "How a division by (nearly) nothing is kept finite; `stabiliser=` beside `recipe=`.",
+            table([["name", "divides by"], *([f"`{s.name}`", s.describe] for s in rules.STABILISERS.values())]),
+        ]
+    )
+
+
+def prose(docstring: str) -> str:
+    """A docstring without its first line and its drawings, which are indented."""
+    paragraphs = docstring.split("\n\n")[1:]
+    return linked("\n\n".join(p for p in paragraphs if not p.startswith("    ") and not p.endswith(":")))
+
+
+def linked(text: str) -> str:
+    """Papers as links."""
+    text = re.sub(r"arXiv:(\d{4}\.\d{4,5})", r"[arXiv:\1](https://arxiv.org/abs/\1)", text)
+    return re.sub(r"doi:(10\.\S*\w)", r"[doi:\1](https://doi.org/\1)", text)
+
+
+def itemised(docstring: str, names: Iterable[str]) -> str:
+    """A docstring in which the line of each setting is an item of a list."""
+    return re.sub(rf"^({'|'.join(names)}): ", r"* `\1`: ", docstring, flags=re.MULTILINE) if names else docstring
+
+
+def table(rows: list[list[str]]) -> str:
+    head, *body = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    return "\n".join([head, "|" + " --- |" * len(rows[0]), *body])
+
+
+def yes_or_no(is_so: bool) -> str:
+    return "yes" if is_so else "no"
+
+
+def write_pages(app: "Sphinx | None" = None) -> None:
+    for name, text in {"methods.md": methods_page(), "recipes.md": recipes_page()}.items():
+        page = DOCS / name
+        if not page.exists() or page.read_text() != text:
+            page.write_text(text)
+
+
+def write_table_in_readme() -> None:
+    README.write_text(readme_with_table(README.read_text()))
+
+
+def readme_with_table(readme: str) -> str:
+    return TABLE_IN_README.sub(lambda _: methods_table(link=False) + "\n", readme)
+
+
+def setup(app: "Sphinx") -> dict[str, bool]:
+    app.connect("config-inited", lambda app, config: write_pages())
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+if __name__ == "__main__":
+    write_pages()
+    write_table_in_readme()

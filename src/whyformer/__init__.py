@@ -1,0 +1,38 @@
+"""Why did the transformer say that? Explanations of any PyTorch transformer, unmodified."""
+
+from whyformer import methods as methods
+from whyformer.capture import Capture, record
+from whyformer.comparison import Comparison, compare
+from whyformer.errors import WhyformerError
+from whyformer.explanation import Explanation, explain, load
+from whyformer.loading import open
+from whyformer.method import METHODS, method
+from whyformer.model import Model
+from whyformer.rules import RECIPES, recipe
+from whyformer.sites import SITES
+from whyformer.target import Target
+from whyformer.tokens import Grid, Pieces
+from whyformer.versions import __version__
+
+__all__ = [
+    "METHODS",
+    "RECIPES",
+    "SITES",
+    "Capture",
+    "Comparison",
+    "Explanation",
+    "Grid",
+    "Model",
+    "Pieces",
+    "Target",
+    "WhyformerError",
+    "__version__",
+    "compare",
+    "explain",
+    "load",
+    "method",
+    "methods",
+    "open",
+    "recipe",
+    "record",
+]

@@ -1,0 +1,252 @@
+r"""Several methods on the same inputs, from one run of the model, and how far they agree.
+
+Agreement is Spearman's rank correlation of the scores of each example, $\rho = \operatorname{corr}(\text{rank}(a),
+\text{rank}(b))$, ties getting their mean rank, averaged over examples. Padding and special tokens take no part.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from rich.columns import Columns
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor
+
+from whyformer import archive
+from whyformer.capture import Capture
+from whyformer.errors import MethodError, ModelError, NonFinite, NotCaptured, WhyformerError
+from whyformer.explanation import Chosen, Explanation, MethodLike, Source, choose, explained, opened, record_for
+from whyformer.method import METHODS, find
+from whyformer.model import Encoded, Model
+from whyformer.show import terminal
+from whyformer.show.terminal import Screen
+from whyformer.show.visible import visible
+from whyformer.tokens import Grid, Pieces
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """What each of several methods says about the same inputs and target."""
+
+    explanations: Mapping[str, Explanation]  # by label: the method, and its settings where they were given
+    failures: Mapping[str, str] = field(default_factory=dict)  # methods that could not be used here, and why
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(self.explanations)
+
+    def __len__(self) -> int:
+        return len(self.explanations)
+
+    def __getitem__(self, label: str) -> Explanation:
+        if label not in self.explanations:
+            raise MethodError(f"No {label!r} in this comparison. There are: {', '.join(self.labels)}.")
+        return self.explanations[label]
+
+    def __iter__(self) -> Iterator[Explanation]:
+        return iter(self.explanations.values())
+
+    def agreement(self) -> Tensor:
+        """How alike two methods rank tokens: 1 the same order, -1 the reverse. [method method], ordered as `labels`.
+
+        NaN where a method gives all tokens of every example the same score, so that there is no order to compare.
+        """
+        found = torch.stack([rank_correlation(rows) for rows in self._ranked_rows()])
+        return found.nanmean(dim=0)
+
+    def _ranked_rows(self) -> Iterator[Tensor]:
+        """For each example the scores of all methods, [method token]."""
+        explanations = list(self)
+        for i, tokens in enumerate(explanations[0].tokens):
+            scores = torch.stack([e.scores[i].double() for e in explanations])
+            if isinstance(tokens, Pieces):
+                left_out = torch.tensor(tokens.padding) | torch.tensor(tokens.special)
+                scores = scores[:, ~left_out]
+            yield scores
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {', '.join(self.labels)}: {len(next(iter(self)))} examples>"
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def render(self, screen: Screen | None = None) -> str:
+        """As text for a terminal: the scores side by side, then how far the methods agree."""
+        screen = screen or Screen.here()
+        parts: list[Any] = []
+        for i in range(len(next(iter(self)))):
+            parts += [*self._side_by_side(i, screen), ""]
+        return terminal.printed([*parts, self._table(), *self._remarks()], screen)
+
+    def _side_by_side(self, example: int, screen: Screen) -> Iterator[Any]:
+        first = next(iter(self))
+        tokens, name = first.tokens[example], first.names[example]
+        has_text = isinstance(tokens, Pieces) and tokens.text is not None
+        yield terminal.title(first.targets[example], None, name=None if has_text else name, class_specific=True)
+        if screen.colours is None:
+            return
+        if isinstance(tokens, Grid):
+            maps = (small_map(label, e.map(example), e.signed, screen) for label, e in self.explanations.items())
+            yield Columns(maps, padding=(1, 2))
+            return
+        lines = Table.grid(padding=(0, 2))
+        for label, e in self.explanations.items():
+            lines.add_row(Text(visible(label)), terminal.words(tokens, e.scores[example], signed=e.signed))
+        yield lines
+
+    def _table(self) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading in ("method", "agreement", "class", "top 3"):
+            table.add_column(heading, justify="right" if heading == "agreement" else "left", overflow="fold")
+        agreement = self.agreement().fill_diagonal_(float("nan"))
+        for (label, e), rhos in zip(self.explanations.items(), agreement, strict=True):
+            mean = rhos.nanmean().item()
+            table.add_row(
+                Text(visible(label)),
+                "-" if mean != mean else f"{mean:+.2f}",
+                "yes" if e.class_specific else "any",
+                Text(best_of(e)),
+            )
+        return table
+
+    def _remarks(self) -> Iterator[Text]:
+        yield Text()
+        yield Text(
+            "agreement: mean rank correlation with the other methods. class: any = the same for every class.", "dim"
+        )
+        for label, reason in self.failures.items():
+            yield Text(f"not used: {visible(label)}: {visible(reason)}")
+        if notes := next(iter(self)).notes:
+            yield terminal.notes(notes)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file: .json to be loaded again, .txt to be looked at."""
+        archive.write(path, FORMATS[archive.suffix_of(path, FORMATS)](self))
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> "Comparison":
+        """What was saved as .json, bit for bit."""
+        return archive.read(path, "comparison", from_fields)
+
+
+def small_map(label: str, scores: Tensor, signed: bool, screen: Screen) -> Group:
+    return Group(Text(visible(label)), terminal.heat_map(scores, signed=signed, width=screen.width, size=16))
+
+
+def best_of(e: Explanation) -> str:
+    """The three highest tokens of the first example."""
+    first = e[0].top(len(e.tokens[0]))
+    if len(first) > 1 and len({score for _, score in first}) == 1:
+        return "all the same"
+    return "  ".join(visible(str(token)) for token, _ in first[:3])
+
+
+def compare(
+    model: Source,
+    inputs: Any,
+    methods: Literal["all"] | MethodLike | Sequence[MethodLike] = "all",
+    *,
+    target: Any = None,
+    versus: Any = None,
+) -> Comparison:
+    """Several methods on the same inputs, from one run of the model.
+
+    methods: names, functions or partials of them; "all" takes every registered method, and lists those that cannot be
+    used on this model in `failures`, with the reason.
+    """
+    tolerant = isinstance(methods, str) and methods == "all"
+    chosen = labelled(tuple(METHODS) if tolerant else one_or_more(methods))
+    model = opened(model)
+    encoded = model.encode(inputs)
+    shared = record_shared(list(chosen.values()), model, encoded, target, versus, tolerant)
+    explanations: dict[str, Explanation] = {}
+    failures: dict[str, str] = {}
+    for label, one in chosen.items():
+        try:
+            capture = shared or record_for([one], model, encoded, target, versus)
+            explanations[label] = explained(one, model, encoded, capture)
+        except WhyformerError as error:
+            if not tolerant:
+                raise
+            failures[label] = str(error)
+    if not explanations:
+        raise MethodError(f"No method can be used on {model.name}. {next(iter(failures.values()))}")
+    return Comparison(explanations, failures)
+
+
+def one_or_more(methods: MethodLike | Sequence[MethodLike]) -> Sequence[MethodLike]:
+    several = methods if isinstance(methods, Sequence) and not isinstance(methods, str) else [methods]
+    if not several:
+        raise MethodError("No methods to compare. Name some, or give methods='all'.")
+    return several
+
+
+def labelled(methods: Sequence[MethodLike]) -> dict[str, Chosen]:
+    """The methods by a label that tells them apart: the name, with settings where they were given."""
+    chosen: dict[str, Chosen] = {}
+    for method in methods:
+        found, given = find(method)
+        settings = ", ".join(f"{name}={value!r}" for name, value in given.items())
+        label = f"{found.name}({settings})" if settings else found.name
+        if label in chosen:
+            raise MethodError(f"{label} is named twice. Compare it once, or with different settings.")
+        chosen[label] = choose(method, {})
+    return chosen
+
+
+def record_shared(
+    chosen: Sequence[Chosen], model: Model, encoded: Encoded, target: Any, versus: Any, tolerant: bool
+) -> Capture | None:
+    """One run for all methods; None if what some of them need cannot be had and they are to be tried one by one."""
+    try:
+        return record_for(chosen, model, encoded, target, versus)
+    except (ModelError, NotCaptured, NonFinite):
+        if not tolerant:
+            raise
+        return None
+
+
+# --- agreement --------------------------------------------------------------------------------------------------------
+
+
+def rank_correlation(scores: Tensor) -> Tensor:
+    """Spearman's rho between every two rows; NaN with a row that is all the same."""
+    centred = torch.stack([mean_ranks(row) for row in scores])
+    centred -= centred.mean(-1, keepdim=True)
+    unit = centred / centred.norm(dim=-1, keepdim=True)
+    return (unit @ unit.T).clamp(-1, 1)
+
+
+def mean_ranks(scores: Tensor) -> Tensor:
+    """1 for the smallest; equal scores share the mean of their ranks."""
+    _, group, size = scores.unique(return_inverse=True, return_counts=True)
+    last = size.cumsum(0)
+    return (last - (size - 1) / 2)[group].double()
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def from_fields(held: archive.Fields) -> Comparison:
+    explanations = {
+        label: Explanation(**archive.explanation_fields(fields)) for label, fields in held["explanations"].items()
+    }
+    if not explanations:
+        raise ValueError("nothing is compared")
+    return Comparison(explanations, dict(held["failures"]))
+
+
+def to_json(comparison: Comparison) -> bytes:
+    explanations = {label: vars(e) for label, e in comparison.explanations.items()}
+    fields = {"explanations": explanations, "failures": comparison.failures}
+    return archive.text("comparison", fields).encode("ascii")
+
+
+FORMATS: dict[str, Callable[[Comparison], bytes]] = {
+    ".json": to_json,
+    ".txt": lambda c: (c.render(Screen(width=100, colours=None)) + "\n").encode("utf-8", "backslashreplace"),
+}

@@ -1,0 +1,325 @@
+"""An explanation: one score for every patch or token of every example, with all that is needed to read it again.
+
+    e = explain(model, "cat.png")              the predicted class, by transformer attribution
+    e.top(3); e.map(); print(e); e.save("cat.safetensors")
+
+`explain` finds the method, records what it needs in one run of the model, and calls it. Nothing else happens here.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+import whyformer.methods  # noqa: F401 (fills METHODS)
+from whyformer import archive
+from whyformer.capture import Capture, record
+from whyformer.errors import InputError, MethodError, NonFinite
+from whyformer.loading import open as open_model
+from whyformer.method import Method, check_settings, find
+from whyformer.model import Encoded, Model
+from whyformer.rules import Recipe, recipe
+from whyformer.show import image, terminal
+from whyformer.show.terminal import Screen
+from whyformer.show.visible import visible
+from whyformer.target import Target
+from whyformer.tokens import Grid, Pieces, Tokens
+from whyformer.versions import versions
+from whyformer.words import REDUCE, join_words, padded
+
+MethodLike: TypeAlias = str | Method | Callable[..., Tensor] | partial[Tensor]
+Source: TypeAlias = Model | str | os.PathLike[str] | nn.Module
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation:
+    """How much each patch or token counts for the target, one row an example.
+
+    Scores of a picture belong to its patches, row by row; those of other tokens (CLS, registers) are in `special`. A
+    method that works on pixels has its full map in `pixels`, and `scores` are the sums over each patch. Scores of a
+    text belong to all its tokens; special ones are marked in `tokens`, padding is exactly 0.
+    """
+
+    scores: Tensor  # batch patch | batch token
+    tokens: tuple[Tokens, ...]
+    targets: tuple[Target, ...]
+    names: tuple[str, ...]
+    method: str
+    settings: Mapping[str, Any]
+    model: str
+    versions: Mapping[str, str]
+    class_specific: bool
+    signed: bool
+    pixels: Tensor | None = None  # batch height width
+    special: Tensor | None = None  # batch token
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        belong = (len(self.tokens), len(self.targets), len(self.names))
+        if self.scores.dim() != 2 or any(count != len(self.scores) for count in belong):
+            raise InputError(
+                f"Scores {list(self.scores.shape)} do not fit {belong[0]} lists of tokens, {belong[1]} targets and "
+                f"{belong[2]} names."
+            )
+        for tokens in self.tokens:
+            if len(tokens) != self.scores.shape[1]:
+                raise InputError(f"{self.scores.shape[1]} scores do not fit {len(tokens)} tokens.")
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __getitem__(self, wanted: int | slice) -> "Explanation":
+        """Some of the examples, as an explanation of their own."""
+        if not isinstance(wanted, slice):
+            place = range(len(self))[wanted]  # an index that is not there raises, a negative one counts from the end
+            wanted = slice(place, place + 1)
+        return replace(
+            self,
+            scores=self.scores[wanted],
+            tokens=self.tokens[wanted],
+            targets=self.targets[wanted],
+            names=self.names[wanted],
+            pixels=None if self.pixels is None else self.pixels[wanted],
+            special=None if self.special is None else self.special[wanted],
+        )
+
+    def __iter__(self) -> Iterator["Explanation"]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        labels = [visible(target.label) for target in self.targets[:3]] + ["..."] * (len(self) > 3)
+        shape = " x ".join(map(str, self.scores.shape))
+        return f"<Explanation by {self.method} of {', '.join(labels)}: {shape} scores>"
+
+    def __str__(self) -> str:
+        return self.render()
+
+    # --- reading ---
+
+    def map(self, example: int = 0) -> Tensor:
+        """The scores of one picture as [rows columns]."""
+        grid = self.tokens[example]
+        if not isinstance(grid, Grid):
+            raise InputError("A text has no map of rows and columns. Its scores are in .scores, its tokens in .tokens.")
+        return self.scores[example].reshape(grid.rows, grid.columns)
+
+    def top(
+        self, k: int = 5, *, by: Literal["score", "magnitude"] = "score", special: bool = False
+    ) -> list[tuple[Any, float]] | list[list[tuple[Any, float]]]:
+        """The k highest scores with their token or (row, column); for several examples, a list of such lists."""
+        if by not in ("score", "magnitude"):
+            raise InputError(f"by={by!r} is not an order. There are: 'score', 'magnitude'.")
+        if k < 0:
+            raise InputError(f"The top {k} cannot be had; give 0 or more.")
+        weigh = abs if by == "magnitude" else float
+        ranked = [
+            sorted(self._scored(i, special), key=lambda pair: weigh(pair[1]), reverse=True)[:k]
+            for i in range(len(self))
+        ]
+        return ranked[0] if len(ranked) == 1 else ranked
+
+    def _scored(self, example: int, special: bool) -> list[tuple[Any, float]]:
+        tokens, scores = self.tokens[example], self.scores[example].tolist()
+        if isinstance(tokens, Pieces):
+            return [
+                (terminal.shown(tokens, i), score)
+                for i, score in enumerate(scores)
+                if not tokens.padding[i] and (special or not tokens.special[i])
+            ]
+        patches = [(divmod(i, tokens.columns), score) for i, score in enumerate(scores)]
+        if special and self.special is not None:
+            return patches + [(f"special {i}", score) for i, score in enumerate(self.special[example].tolist())]
+        return patches
+
+    def words(self, *, reduce: Literal["sum", "max", "mean"] = "sum") -> "Explanation":
+        """The same scores for whole words: what stands between blanks, with the scores of its pieces put together."""
+        if reduce not in REDUCE:
+            raise InputError(f"reduce={reduce!r} is not a way to put scores together. There are: {', '.join(REDUCE)}.")
+        joined = [join_words(tokens, scores, reduce) for tokens, scores in zip(self.tokens, self.scores, strict=True)]
+        length = max((len(tokens) for tokens, _ in joined), default=0)
+        scores = self.scores.new_zeros(len(self), length)
+        for row, (_, values) in zip(scores, joined, strict=True):
+            row[: len(values)] = values
+        return replace(
+            self,
+            scores=scores,
+            tokens=tuple(padded(tokens, length) for tokens, _ in joined),
+            settings={**self.settings, "words": reduce},
+        )
+
+    # --- showing and keeping ---
+
+    def render(self, screen: Screen | None = None) -> str:
+        """As text for a terminal; without a screen, for standard output as it is."""
+        screen = screen or Screen.here()
+        parts: list[Any] = []
+        for i, (tokens, target) in enumerate(zip(self.tokens, self.targets, strict=True)):
+            name = None if isinstance(tokens, Pieces) and tokens.text is not None else self.names[i]
+            parts += [""] if i else []
+            parts.append(terminal.title(target, self.method, name=name, class_specific=self.class_specific))
+            parts += self._drawn(i, screen)
+        if self.notes:
+            parts.append(terminal.notes(self.notes))
+        return terminal.printed(parts, screen)
+
+    def _drawn(self, example: int, screen: Screen) -> list[Any]:
+        tokens = self.tokens[example]
+        if isinstance(tokens, Pieces):
+            return terminal.text_parts(tokens, self.scores[example], signed=self.signed, screen=screen)
+        return terminal.map_parts(self.map(example), signed=self.signed, screen=screen)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file: .safetensors or .json to be loaded again, .png (pictures) or .txt to be looked at."""
+        archive.write(path, FORMATS[archive.suffix_of(path, FORMATS)](self))
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> "Explanation":
+        """What was saved as .safetensors or .json, bit for bit."""
+        return archive.read(path, "explanation", lambda held: Explanation(**archive.explanation_fields(held)))
+
+
+def load(path: str | os.PathLike[str]) -> Explanation:
+    """An explanation from the file it was saved in."""
+    return Explanation.load(path)
+
+
+# --- making one -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A method with all its settings, and the relevance rules they name."""
+
+    method: Method
+    settings: dict[str, Any]  # of the function
+    recipe: Recipe | None
+
+    @property
+    def all_settings(self) -> dict[str, Any]:
+        settings = {name: list(value) if isinstance(value, tuple) else value for name, value in self.settings.items()}
+        return settings | (
+            {"recipe": self.recipe.name, "stabiliser": self.recipe.stabiliser.name} if self.recipe else {}
+        )
+
+
+def choose(wanted: MethodLike, settings: Mapping[str, Any]) -> Chosen:
+    """The method meant, its settings checked and completed by their defaults."""
+    method, brought = find(wanted)
+    given = {**brought, **settings}
+    check_settings(method, given)
+    own = {name: given.get(name, default) for name, default in method.settings.items()}
+    rules = recipe(given.get("recipe", method.recipe), given.get("stabiliser", "signed")) if method.recipe else None
+    return Chosen(method, own, rules)
+
+
+def explain(
+    model: Source,
+    inputs: Any,
+    method: MethodLike = "transformer_attribution",
+    *,
+    target: Any = None,
+    versus: Any = None,
+    **settings: Any,
+) -> Explanation:
+    """How much each patch or token of the inputs counts for the target, by default what the model itself predicts.
+
+    inputs: a path, picture, text, tensor or dict of tensors, or a list of these.
+    target, versus: a class by index or label, or a next token of a language model; one, or one for each example.
+    """
+    chosen = choose(method, settings)
+    model = opened(model)
+    encoded = model.encode(inputs)
+    capture = record_for([chosen], model, encoded, target, versus)
+    return explained(chosen, model, encoded, capture)
+
+
+def opened(model: Source) -> Model:
+    return model if isinstance(model, Model) else open_model(model)
+
+
+def record_for(chosen: Sequence[Chosen], model: Model, encoded: Encoded, target: Any, versus: Any) -> Capture:
+    """One run of the model that holds what all these methods need."""
+    keep = {need for one in chosen for need in one.method.needs}
+    recipes = list(dict.fromkeys(one.recipe for one in chosen if one.recipe))
+    return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes)
+
+
+def explained(chosen: Chosen, model: Model, encoded: Encoded, capture: Capture) -> Explanation:
+    """What one method makes of a capture."""
+    name = chosen.method.name
+    captured = [capture.get(need, chosen.recipe) for need in chosen.method.needs]
+    returned = chosen.method.compute(*captured, **chosen.settings)
+    scores, pixels, special = by_token(returned.detach().cpu(), capture, name)
+    if not all(part.isfinite().all() for part in (scores, pixels, special) if part is not None):
+        raise NonFinite(f"{name} gave NaN or infinity. Open the model with dtype=torch.float64, or use another method.")
+    return Explanation(
+        scores=scores,
+        tokens=capture.tokens,
+        targets=capture.targets,
+        names=encoded.names,
+        method=name,
+        settings=chosen.all_settings,
+        model=model.name,
+        versions=versions(model.module),
+        class_specific=chosen.method.class_specific,
+        signed=chosen.method.signed,
+        pixels=pixels,
+        special=special,
+        notes=capture.notes,
+    )
+
+
+def by_token(scores: Tensor, capture: Capture, method: str) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """What a method returned, as scores of patches or tokens, of pixels, and of the tokens that are no patch."""
+    tokens, batch = capture.tokens[0], len(capture.tokens)
+    if isinstance(tokens, Grid) and scores.dim() == 3 and len(scores) == batch:
+        return patch_sums(scores, tokens), scores, None
+    if isinstance(tokens, Grid):
+        patches = capture.patches or tuple(range(len(tokens)))
+        if scores.dim() == 2 and len(scores) == batch and scores.shape[1] > max(patches):
+            others = sorted(set(range(scores.shape[1])) - set(patches))
+            return scores[:, patches], None, scores[:, others] if others else None
+    elif scores.shape == (batch, len(tokens)):
+        padding = torch.tensor([one.padding for one in capture.tokens if isinstance(one, Pieces)])
+        return scores.masked_fill(padding, 0), None, None
+    places = "patches" if isinstance(tokens, Grid) else "tokens"
+    raise MethodError(
+        f"{method} returned {list(scores.shape)} for {batch} x {len(tokens)} {places}. "
+        "A method returns one score a token, [batch token], or for a picture [batch height width]."
+    )
+
+
+def patch_sums(pixels: Tensor, grid: Grid) -> Tensor:
+    """What all pixels of a patch get together: [batch patch]."""
+    batch, height, width = pixels.shape
+    if height % grid.rows or width % grid.columns:
+        raise InputError(
+            f"{height} x {width} pixels do not divide into {grid.rows} x {grid.columns} patches. Resize the picture so "
+            "that they do, or use a method that works on tokens."
+        )
+    tiles = pixels.reshape(batch, grid.rows, height // grid.rows, grid.columns, width // grid.columns)
+    return tiles.sum((2, 4)).flatten(1)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def png(e: Explanation) -> bytes:
+    if not len(e) or not isinstance(e.tokens[0], Grid):
+        raise InputError(
+            "A .png shows the patches of a picture. Save the explanation of a text as .txt, .json or .safetensors."
+        )
+    maps = [e.map(i) for i in range(len(e))] if e.pixels is None else list(e.pixels)
+    return image.png(maps, signed=e.signed)
+
+
+FORMATS: dict[str, Callable[[Explanation], bytes]] = {
+    ".safetensors": lambda e: archive.safetensors("explanation", vars(e)),
+    ".json": lambda e: archive.text("explanation", vars(e)).encode("ascii"),
+    ".png": png,
+    ".txt": lambda e: (e.render(Screen(width=100, colours=None)) + "\n").encode("utf-8", "backslashreplace"),
+}

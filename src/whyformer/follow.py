@@ -1,0 +1,265 @@
+"""Following: the trace of a result, from the traces of what went in.
+
+Three things are followed through a forward: which example an entry belongs to, which token, and, once tokens are pooled, how much of each
+token has been read (labels.py says how labels look). Besides, a few facts about a tensor that decide which rule applies: it is a
+softmax, a statistic, an elementwise function of another tensor.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from whyformer import labels, operations
+from whyformer.labels import NOTHING, Trace, trace_of
+from whyformer.operations import Operation
+
+
+class Follower:
+    """What following needs to know of the run."""
+
+    def __init__(self, batch: int) -> None:
+        self.batch = batch
+        self.length = 0  # tokens at the last attention site
+        self.grid: tuple[int, int] | None = None  # patches, once a convolution has cut them
+
+    def follow(self, operation: Operation, result: Any) -> list[Trace]:
+        """A trace for each tensor of the result."""
+        if isinstance(result, Tensor):
+            return [self.follow_one(operation, result)]
+        is_views = operation.name in operations.VIEWS and isinstance(result, list | tuple)
+        return follow_view(operation, len(result)) if is_views else []
+
+    def follow_one(self, operation: Operation, result: Tensor) -> Trace:
+        name = operation.name
+        if name in operations.VIEWS:
+            return follow_view(operation, 1)[0]
+        if name in operations.JOINS:
+            return self.follow_join(operation, result)
+        if name in operations.LOOKUPS:
+            return follow_lookup(operation)
+        if name in operations.CONVOLUTIONS:
+            return self.follow_convolution(operation.given[0], result)
+        if name in operations.REDUCTIONS and result.shape != operation.given[0].shape:
+            return self.follow_reduction(operation, result)
+        if name == "einsum":
+            return follow_einsum(operation.args)
+        if name in operations.PRODUCTS or name == operations.FUSED:
+            return follow_product(operation, result)
+        return self.follow_entries(operation, result)
+
+    def follow_join(self, operation: Operation, result: Tensor) -> Trace:
+        parts, axis = operation.joined()
+        traces = [trace_of(part) for part in parts]
+        if operation.name == "stack":
+            axis %= result.dim()
+            traces = [_unsqueezed(trace, part, axis) for trace, part in zip(traces, parts, strict=True)]
+            parts = [part.unsqueeze(axis) for part in parts]
+        samples = labels.join([t.samples for t in traces], parts, axis, None)
+        epoch = max(t.epoch for t in traces)
+        if any(t.read is not None for t in traces):
+            return Trace(samples=samples, epoch=epoch, read=self.mixed(parts, traces))
+        current = [t.tokens if t.epoch == epoch else None for t in traces]
+        return Trace(samples=samples, tokens=labels.join(current, parts, axis, -1), epoch=epoch)
+
+    def mixed(self, parts: list[Tensor], traces: list[Trace]) -> Tensor | None:
+        """What several tensors read together, each counting as much as it has entries."""
+        weighed = []
+        for part, trace in zip(parts, traces, strict=True):
+            read = labels.weights_read(trace, part.shape, self.batch, self.length)
+            if read is not None:
+                weighed.append((read, part.numel()))
+        total = sum(size for _, size in weighed)
+        return sum(read * (size / total) for read, size in weighed) if weighed else None  # type: ignore[return-value]
+
+    def follow_convolution(self, x: Tensor, result: Tensor) -> Trace:
+        trace = trace_of(x)
+        if trace.is_pixels and result.dim() == 4 and self.grid is None:
+            self.grid = (result.size(2), result.size(3))
+            count = result.size(2) * result.size(3)
+            patches = torch.arange(count, device=result.device, dtype=torch.int32).view(1, 1, *self.grid)
+            return Trace(samples=trace.samples, tokens=patches)
+        samples, tokens = (labels.broadcast(label, result.shape) for label in (trace.samples, trace.tokens))
+        return Trace(samples=samples, tokens=tokens, epoch=trace.epoch)
+
+    def follow_reduction(self, operation: Operation, result: Tensor) -> Trace:
+        tensor = operation.given[0]
+        trace = trace_of(tensor)
+        keeps_axes = result.dim() == tensor.dim()
+        is_statistic = operation.name in operations.STATISTICS and keeps_axes and result.size(-1) == 1 < tensor.size(-1)
+        try:
+            samples, tokens = (reduced(label, tensor, operation) for label in (trace.samples, trace.tokens))
+        except (RuntimeError, TypeError, IndexError):  # a form of the function that is not followed
+            return replace(NOTHING, is_statistic=is_statistic)
+        if trace.tokens is None or tokens is not None:
+            return Trace(samples, tokens, trace.epoch, trace.read, is_statistic=is_statistic)
+        read = labels.weights_read(trace, tensor.shape, self.batch, self.length) if self.length else None
+        return Trace(samples, None, trace.epoch, read)
+
+    def follow_entries(self, operation: Operation, result: Tensor) -> Trace:
+        given, name = operation.given, operation.name
+        traces = [trace_of(t) for t in given]
+        best = labels.newest(traces)
+        if name == "linear":
+            best = replace(best, samples=cut(best.samples, -1), tokens=cut(best.tokens, -1))
+        if name in operations.ADDITIONS:
+            best = self.both_read(best, given)
+        elif best.tokens is None:
+            best = replace(best, read=next((t.read for t in traces if t.read is not None), None))
+        samples, tokens = (labels.broadcast(label, result.shape) for label in (best.samples, best.tokens))
+        rest_is_constant = not any(t.requires_grad for t in given[1:])
+        is_softmax = name in operations.SOFTMAXES and result.dim() >= 3
+        root, is_straight = root_of(operation, result)
+        return Trace(
+            samples,
+            tokens,
+            best.epoch,
+            best.read,
+            is_attention=is_softmax or (traces[0].is_attention and rest_is_constant),
+            is_statistic=traces[0].is_statistic and rest_is_constant and result.shape == given[0].shape,
+            is_lookup=any(t.is_lookup for t in traces) and not result.requires_grad,
+            is_pixels=traces[0].is_pixels and name in operations.SAME,
+            root=root,
+            is_straight=is_straight,
+        )
+
+    def both_read(self, best: Trace, given: list[Tensor]) -> Trace:
+        """The sum of two answers reads what both read."""
+        latest = max(trace_of(t).epoch for t in given)
+        current = [
+            t
+            for t in given
+            if trace_of(t).epoch == latest > 0 and (trace_of(t).tokens is not None or trace_of(t).read is not None)
+        ]
+        if len(current) < 2 or all(_same(trace_of(t).tokens, best.tokens) for t in current):
+            return best if best.tokens is not None or not current else replace(best, read=trace_of(current[0]).read)
+        return replace(best, tokens=None, read=self.mixed(current, [trace_of(t) for t in current]))
+
+
+def follow_view(operation: Operation, count: int) -> list[Trace]:
+    """Do to the labels what was done to the tensor."""
+    tensor, rest = operation.args[0], operation.args[1:]
+    trace = trace_of(tensor)
+    if trace is NOTHING:
+        return [NOTHING] * count
+    view = lambda label: operation.function(label, *rest, **operation.kwargs)  # noqa: E731
+    seen = {}
+    for which in ("samples", "tokens"):
+        label = getattr(trace, which)
+        found = labels.replay(label, tensor.shape, view) if label is not None else [None] * count
+        seen[which] = [found] if isinstance(found, Tensor) else found
+    kept = replace(trace, root=None, is_straight=False)
+    return [replace(kept, samples=s, tokens=t) for s, t in zip(seen["samples"], seen["tokens"], strict=True)]
+
+
+def follow_lookup(operation: Operation) -> Trace:
+    """An embedding of the given ids is where the input enters; one of positions is a constant."""
+    trace = next((trace_of(t) for t in operation.given if not t.is_floating_point()), NOTHING)
+    if trace.samples is None:
+        return NOTHING
+    tokens = trace.tokens.unsqueeze(-1) if trace.tokens is not None else None
+    return Trace(samples=trace.samples.unsqueeze(-1), tokens=tokens, is_lookup=True)
+
+
+def follow_product(operation: Operation, result: Tensor) -> Trace:
+    """Rows are those of the first factor; if it has no label, columns are those of the second."""
+    factors = operation.given[:1] if operation.name == operations.FUSED else operation.given[-2:]
+    for factor, contracted in zip(factors, (-1, -2), strict=False):
+        trace = trace_of(factor)
+        samples, tokens = (
+            labels.broadcast(cut(label, contracted), result.shape) for label in (trace.samples, trace.tokens)
+        )
+        if samples is not None:
+            return Trace(samples, tokens, trace.epoch, trace.read)
+    return NOTHING
+
+
+def follow_einsum(args: Any) -> Trace:
+    """Each letter of the output keeps the label it has in the first factor with a label."""
+    if not isinstance(args[0], str) or "->" not in args[0] or "." in args[0]:
+        return NOTHING
+    inputs, output = args[0].replace(" ", "").split("->")
+    factors = args[1] if isinstance(args[1], list | tuple) else args[1:]
+    for letters, factor in zip(inputs.split(","), factors, strict=True):
+        trace = trace_of(factor)
+        samples, tokens = (by_letters(label, letters, output) for label in (trace.samples, trace.tokens))
+        if samples is not None:
+            return Trace(samples, tokens, trace.epoch)
+    return NOTHING
+
+
+def by_letters(label: Tensor | None, letters: str, output: str) -> Tensor | None:
+    if label is None or label.dim() != len(letters):
+        return None
+    if any(label.size(i) > 1 and letter not in output for i, letter in enumerate(letters)):
+        return None
+    kept = [letter for letter in letters if letter in output]
+    label = label.squeeze([i for i, letter in enumerate(letters) if letter not in output])
+    label = label.permute([kept.index(letter) for letter in output if letter in kept])
+    for i, letter in enumerate(output):
+        if letter not in kept:
+            label = label.unsqueeze(i)
+    return label
+
+
+def reduced(label: Tensor | None, tensor: Tensor, operation: Operation) -> Tensor | None:
+    """The label after a reduction; None if it changed along what was reduced."""
+    if label is None:
+        return None
+    full = label.double().expand(tensor.shape)
+    low, high = (_reduce_as(pick, full, operation) for pick in (torch.amin, torch.amax))
+    return labels.squeeze_constant(low.int()) if torch.equal(low, high) else None
+
+
+def _reduce_as(pick: Any, full: Tensor, operation: Operation) -> Tensor:
+    """Take the smallest or largest over the axes that the operation reduced."""
+    name = operation.name
+    if "pool" in name:
+        extreme = {"adaptive_avg_pool1d": F.adaptive_max_pool1d, "adaptive_avg_pool2d": F.adaptive_max_pool2d}.get(name)
+        if extreme is None:
+            raise RuntimeError(name)
+        size = operation.argument(1, "output_size")
+        return extreme(full, size) if pick is torch.amax else -extreme(-full, size)
+    place = 2 if name in ("norm", "vector_norm", "linalg_norm") else 1
+    dim = operation.argument(place, "dim", "axis")
+    keepdim = operation.argument(place + 1, "keepdim", default=False)
+    axes = tuple(range(full.dim())) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+    return pick(full, dim=axes, keepdim=keepdim is True)
+
+
+def root_of(operation: Operation, result: Tensor) -> tuple[Tensor | None, bool]:
+    """Of which tensor this is an elementwise function, and whether a mere multiple: lets activations in primitives count as one."""
+    carrying = operation.carrying
+    if operation.name not in operations.ELEMENTWISE or not carrying:
+        return None, False
+    roots = {id(root(t)): root(t) for t in carrying}
+    if len(roots) != 1 or result.shape != carrying[0].shape:
+        return None, False
+    is_scaling = operation.name in operations.MULTIPLICATIONS and len(carrying) == 1
+    return next(iter(roots.values())), is_scaling and is_straight(carrying[0])
+
+
+def root(tensor: Tensor) -> Tensor:
+    found = trace_of(tensor).root
+    return tensor if found is None else found
+
+
+def is_straight(tensor: Tensor) -> bool:
+    """It is its own root, or a multiple of it."""
+    return trace_of(tensor).root is None or trace_of(tensor).is_straight
+
+
+def cut(label: Tensor | None, axis: int) -> Tensor | None:
+    """The label for when an axis is summed over; None if it changes there."""
+    return label if label is not None and label.dim() >= -axis and label.size(axis) == 1 else None
+
+
+def _same(a: Tensor | None, b: Tensor | None) -> bool:
+    return a is b or (a is not None and b is not None and a.shape == b.shape and torch.equal(a, b))
+
+
+def _unsqueezed(trace: Trace, part: Tensor, axis: int) -> Trace:
+    add = lambda label: label.unsqueeze(axis) if label is not None and label.dim() == part.dim() else None  # noqa: E731
+    return replace(trace, samples=add(trace.samples), tokens=add(trace.tokens))

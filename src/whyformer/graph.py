@@ -1,0 +1,39 @@
+"""A last look at the graph: nothing may pass relevance on as a plain gradient.
+
+An operation that nobody saw (inside a composite, a compiled region, somebody's own autograd function) would hand relevance on as
+if it were a gradient. So before relevance is sent back, every node between the score and the input must be ours or a view.
+"""
+
+from typing import Any
+
+from torch import Tensor
+
+from whyformer.errors import UnknownOperation
+
+PLAIN = frozenset(
+    "View UnsafeView Reshape ReshapeAlias Transpose T Permute Squeeze Unsqueeze Expand Slice Select Index IndexSelect Cat Stack Split "
+    "SplitWithSizes Unbind Clone Alias AsStrided Narrow Repeat RepeatInterleave Roll Flip ToCopy ConstantPadNd Gather Where MaskedFill Amax "
+    "Amin Max Min Topk Sort AccumulateGrad Sum Sub Unfold Diagonal NanToNum Triu Tril Movedim Chunk TBackward".split()
+)
+
+
+def refuse_strangers(score: Tensor, place: str) -> None:
+    """Raise if a node on the way of relevance is neither ours nor a view."""
+    seen: set[Any] = set()
+    waiting = [score.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        name = node.name().rpartition("::")[2]
+        if name == "NodeBackward":
+            waiting.extend(following for following, _ in node.next_functions[1:])  # the first is the true operation
+            continue
+        kind = name.rstrip("0123456789").removesuffix("Backward")
+        if kind not in PLAIN:
+            raise UnknownOperation(
+                f"{name} lies between the answer and the input and has no relevance rule: an operation that could not be seen. "
+                "Use a method without relevance."
+            )
+        waiting.extend(following for following, _ in node.next_functions)

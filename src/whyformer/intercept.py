@@ -1,0 +1,270 @@
+"""The function mode: sees every operation of a forward, finds attention sites, applies rules.
+
+It is entered around the forward of a shadow and is thread-local. For every torch function it follows the labels (follow.py), notices
+sites (attention.py), and, if relevance is asked for, puts a rule beside the operation (rulebook.py). A tensor *carries* if it depends on
+the explained input, which is to say: if it requires a gradient, since the shadow's weights do not.
+"""
+
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from whyformer import labels, operations
+from whyformer.attention import Site, fused_site, plain_site
+from whyformer.errors import UnknownOperation, UnsupportedModel
+from whyformer.follow import Follower
+from whyformer.labels import Trace, put, trace_of
+from whyformer.node import Node, Switch
+from whyformer.operations import Operation, tensors_in
+from whyformer.rulebook import Rulebook, needs_no_rule
+
+
+@dataclass
+class ModuleCall:
+    """One call of one module: what went in, what came out, which sites it held."""
+
+    path: str
+    number: int
+    entered: Tensor | None = None
+    entered_at: int = 0
+    left: Tensor | None = None
+    left_at: int = 0
+    sites: list[int] = field(default_factory=list)
+
+
+def private_copy(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`F.multi_head_attention_forward` with globals in which nothing is overridden, so that the mode sees what it does.
+
+    Under a mode that function hands itself over as one opaque call; changing the module's globals would reach other threads.
+    """
+    plain = {**function.__globals__, "has_torch_function": lambda tensors: False}
+    copy = types.FunctionType(function.__code__, plain, function.__name__, function.__defaults__, function.__closure__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+multi_head_attention = private_copy(F.multi_head_attention_forward)
+
+
+class Intercept(TorchFunctionMode):
+    """One run. `leaf` is the tensor where the explained input enters, once it is known."""
+
+    def __init__(self, *, batch: int, originals: dict[int, str], switch: Switch | None, needs_gradient: bool) -> None:
+        super().__init__()
+        self.batch = batch
+        self.originals = originals
+        self.switch = switch
+        self.needs_gradient = needs_gradient or switch is not None
+        self.follower = Follower(batch)
+        self.sites: list[Site] = []
+        self.calls: list[ModuleCall] = []
+        self.open_calls: list[ModuleCall] = []
+        self.leaf: Tensor | None = None
+        self.step = 0
+        self.heads = 0  # of the nn.MultiheadAttention call under way
+        self.has_moved = False
+
+    # --- where we are ------------------------------------------------------------------------------------------------
+
+    @property
+    def place(self) -> str:
+        return (self.open_calls[-1].path if self.open_calls else "") or "the model"
+
+    def enter(self, path: str, entered: Tensor | None) -> None:
+        call = ModuleCall(path, len(self.calls), entered, self.step)
+        self.calls.append(call)
+        self.open_calls.append(call)
+
+    def leave(self, left: Tensor | None) -> None:
+        call = self.open_calls.pop()
+        call.left, call.left_at = self.current(left), self.step
+
+    def forget(self) -> None:
+        """Let go of the graph."""
+        self.sites, self.calls, self.open_calls, self.leaf = [], [], [], None
+
+    # --- the mode ----------------------------------------------------------------------------------------------------
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        operation = Operation(operations.name_of(func), func, args, kwargs or {})
+        if self.has_moved:
+            operation = operation.changed(self.current)
+        if not operation.given:
+            return operation.run()
+        self.step += 1
+        self.refuse_unseen(operation)
+        if operation.name == "multi_head_attention_forward":
+            return self.multi_head(operation)
+        if operation.name in operations.IN_PLACE and trace_of(operation.args[0]).samples is not None:
+            return self.moved(operation)
+        if self.switch is not None and operation.name in ("addmm", "baddbmm") and operation.carrying:
+            return self.taken_apart(operation)
+        if self.needs_gradient and any(trace_of(t).is_lookup for t in operation.given):
+            operation = self.settled(operation)
+        self.refuse_writing(operation)
+        return self.finish(operation, operation.run())
+
+    def finish(self, operation: Operation, result: Any) -> Any:
+        """Label the result, put a rule beside it, and record it if it is a site."""
+        traces = self.follower.follow(operation, result)
+        if self.switch is not None:
+            result = self.with_rule(operation, result, traces)
+        results = [result] if isinstance(result, Tensor) else list(tensors_in(result)) if traces else []
+        for tensor, trace in zip(results, traces, strict=True):
+            put(tensor, trace)
+        if operation.name == operations.FUSED:
+            self.add(fused_site(operation, result, self.place))
+        elif operation.name in operations.PRODUCTS and (site := plain_site(operation, result, self.place)) is not None:
+            self.add(site)
+        return result
+
+    def refuse_unseen(self, operation: Operation) -> None:
+        for tensor in operation.given:
+            if id(tensor) in self.originals:
+                raise UnsupportedModel(
+                    f"{self.place} reached the weight {self.originals[id(tensor)]!r} of the model itself, not of its shadow: some "
+                    "module keeps a function or another module where it cannot be followed (hooks of accelerate's "
+                    "device_map do). Load the model without it."
+                )
+        if any(hidden in operation.name for hidden in operations.UNSEEN):
+            raise UnsupportedModel(
+                f"{self.place} calls {operation.name}, a kernel that hides its attention. "
+                'Load the model with attn_implementation="sdpa" or "eager".'
+            )
+
+    def multi_head(self, operation: Operation) -> Any:
+        """nn.MultiheadAttention, looked into."""
+        before, self.heads = self.heads, operation.argument(4, "num_heads", default=0)
+        try:
+            with self:
+                return multi_head_attention(*operation.args, **operation.kwargs)
+        finally:
+            self.heads = before
+
+    def taken_apart(self, operation: Operation) -> Any:
+        """`addmm` and `baddbmm` as the product and the addition they are."""
+        added, first, second = operation.args[:3]
+        alpha, beta = (operation.kwargs.get(name, 1) for name in ("alpha", "beta"))
+        with self:
+            if operation.name == "addmm" and not second.requires_grad and alpha == beta == 1 and added.dim() == 1:
+                return F.linear(first, second.t(), added)
+            product = torch.matmul(first, second)
+            product = product * alpha if alpha != 1 else product
+            return product + (added * beta if beta != 1 else added)
+
+    # --- where the input enters --------------------------------------------------------------------------------------
+
+    def settled(self, operation: Operation) -> Operation:
+        """Adding constants keeps a sum of embeddings open; any other use of it makes it the explained input."""
+        if not any(True for _ in tensors_in([operation.run()])):
+            return operation  # a question such as size(), not a use
+        others = [t for t in operation.given if not trace_of(t).is_lookup]
+        adds = operation.name in operations.ADDITIONS | operations.SAME and not any(t.requires_grad for t in others)
+        scales = operation.name in operations.MULTIPLICATIONS and all(t.numel() == 1 for t in others)
+        if adds or scales:
+            return operation
+        return operation.changed(lambda value: self.as_leaf(value) if trace_of(value).is_lookup else value)
+
+    def as_leaf(self, tensor: Tensor) -> Tensor:
+        """The explained input, made on first use. The copy handed to the model may be changed in place; the leaf may not."""
+        entered = getattr(tensor, "_whyformer_leaf", None)
+        if entered is None:
+            if self.leaf is not None:
+                raise UnsupportedModel(
+                    f"{self.place} takes in a second sequence of embeddings. One input can be explained; models with an encoder "
+                    "and a decoder are not supported yet."
+                )
+            trace = replace(trace_of(tensor), is_lookup=False)
+            self.leaf = put(tensor.detach().clone().requires_grad_(), trace)
+            entered = put(self.leaf.clone(), trace)
+            tensor._whyformer_leaf = entered  # type: ignore[attr-defined]
+        return entered
+
+    # --- operations that write into their operand ---------------------------------------------------------------------
+
+    def moved(self, operation: Operation) -> Tensor:
+        """`h += x` done out of place. Whoever holds the old h is sent to the new one from here on."""
+        old = operation.args[0]
+        with self:
+            new = getattr(torch, operations.IN_PLACE[operation.name])(*operation.args, **operation.kwargs)
+        old._whyformer_moved = new
+        if old._base is not None:
+            old._base._whyformer_stale = operation.name
+        self.has_moved = True
+        return new
+
+    def current(self, value: Any) -> Any:
+        """The tensor that stands for this one now."""
+        if not isinstance(value, Tensor):
+            return value
+        if (stale := getattr(value, "_whyformer_stale", None)) is not None:
+            raise UnknownOperation(
+                f"{self.place} uses a tensor again after one of its views was changed in place with {stale}. "
+                "Write it as an assignment (x = x + y)."
+            )
+        while (moved := getattr(value, "_whyformer_moved", None)) is not None:
+            value = moved
+        return value
+
+    def refuse_writing(self, operation: Operation) -> None:
+        name = operation.name
+        is_written = (
+            name == "setitem"
+            or operation.kwargs.get("inplace")
+            or (name.endswith("_") and name not in operations.HARMLESS)
+        )
+        if self.switch is not None and is_written and operation.carrying:
+            raise UnknownOperation(
+                f"{self.place} changes a tensor in place with {name}, and relevance cannot be followed through that. "
+                "Write it as an assignment, or use a method without relevance."
+            )
+
+    # --- rules -------------------------------------------------------------------------------------------------------
+
+    def with_rule(self, operation: Operation, result: Any, traces: list[Trace]) -> Any:
+        """The result with its rule beside it, if it carries."""
+        results = list(tensors_in([result]))
+        if not any(r.requires_grad for r in results):
+            return result
+        self.count_uses(operation)
+        if needs_no_rule(operation) and isinstance(result, Tensor | list | tuple):
+            return result
+        ruling = None
+        if isinstance(result, Tensor):
+            put(result, traces[0])
+            ruling = Rulebook(operation, result, batch=self.batch, step=self.step, place=self.place).ruling()
+        if ruling is None:
+            raise UnknownOperation(
+                f"No relevance rule for {operation.name}, called in {self.place}. Use a method without relevance "
+                "(rollout, generic_attention, attcat, gradient_x_input, ...)."
+            )
+        call, operands = ruling
+        carried = Node.apply(self.switch, call, result, *operands)
+        carried._whyformer_call = call
+        return carried
+
+    def count_uses(self, operation: Operation) -> None:
+        """Note at each operand's own node what it went into: a residual branches off where one of several uses is an addition."""
+        kind = "add" if operation.name in operations.ADDITIONS else operation.name
+        for tensor in operation.given:
+            if (call := getattr(tensor, "_whyformer_call", None)) is not None:
+                call.used.append(kind)
+
+    # --- sites -------------------------------------------------------------------------------------------------------
+
+    def add(self, site: Site) -> None:
+        site.enclosing = tuple(call.number for call in self.open_calls)
+        for call in self.open_calls:
+            call.sites.append(len(self.sites))
+        self.sites.append(site)
+        output = site.output
+        self.follower.length = output.size(-2)
+        tokens = labels.along(output.dim() - 2, output.size(-2), output.dim(), output.device)
+        put(output, Trace(samples=trace_of(output).samples, tokens=tokens, epoch=len(self.sites)))
+        site.unfold(self.heads)

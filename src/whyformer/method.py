@@ -1,0 +1,107 @@
+"""A method is a plain function: what stands before the star must be captured, what stands after are its settings.
+
+    @method(paper="Abnar & Zuidema, ACL 2020", class_specific=False, signed=False)
+    def rollout(attention, readout, *, start=0): ...
+
+    METHODS["rollout"].needs == ("attention", "readout")
+
+The decorator hands the function back unchanged, so in a test it is just called with tensors.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from whyformer.errors import MethodError, nearest
+from whyformer.sites import SITES
+
+METHODS: dict[str, "Method"] = {}
+
+
+@dataclass(frozen=True)
+class Method:
+    name: str
+    compute: Callable[..., Tensor]
+    needs: tuple[str, ...]
+    settings: Mapping[str, Any]  # name -> default
+    paper: str
+    class_specific: bool
+    signed: bool
+    recipe: str | None  # the relevance rules it uses unless told otherwise; None if it needs no relevance
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring: what the number means."""
+        return (inspect.getdoc(self.compute) or "").split("\n")[0]
+
+    @property
+    def cost(self) -> str:
+        passes = ["forward"]
+        if self.needs_gradient:
+            passes.append("backward")
+        if self.recipe:
+            passes.append("relevance")
+        return " + ".join(passes)
+
+    @property
+    def needs_gradient(self) -> bool:
+        return any(need.endswith("_grad") for need in self.needs)
+
+
+def method(*, paper: str, class_specific: bool, signed: bool, recipe: str | None = None):
+    """Register a function as a method under its own name."""
+
+    def register(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        METHODS[compute.__name__] = describe(
+            compute, paper=paper, class_specific=class_specific, signed=signed, recipe=recipe
+        )
+        return compute
+
+    return register
+
+
+def describe(compute: Callable[..., Tensor], **facts: Any) -> Method:
+    """Read needs and settings off a signature."""
+    parameters = inspect.signature(compute).parameters.values()
+    needs = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
+    settings = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    if strange := [need for need in needs if need not in SITES]:
+        raise MethodError(
+            f"{compute.__name__}() asks for {', '.join(strange)}; a capture can hold {', '.join(SITES)}. "
+            "Settings go after a star in the signature."
+        )
+    relevance = any(need.endswith("_relevance") for need in needs)
+    if relevance != bool(facts["recipe"]):
+        raise MethodError(f"{compute.__name__}() must name a recipe exactly if it asks for a relevance.")
+    return Method(compute.__name__, compute, needs, settings, **facts)
+
+
+def find(wanted: "str | Method | Callable[..., Tensor] | partial[Tensor]") -> tuple[Method, dict[str, Any]]:
+    """The method meant by a name, a registered function or a `partial` of one, and the settings it brings along."""
+    if isinstance(wanted, Method):
+        return wanted, {}
+    if isinstance(wanted, partial):
+        found, settings = find(wanted.func)
+        return found, settings | wanted.keywords
+    if isinstance(wanted, str):
+        if wanted not in METHODS:
+            known = ", ".join(sorted(METHODS))
+            raise MethodError(f"No method {wanted!r}.{nearest(wanted, METHODS)} There are: {known}.")
+        return METHODS[wanted], {}
+    for known_method in METHODS.values():
+        if known_method.compute is wanted:
+            return known_method, {}
+    raise MethodError(f"{wanted!r} is not a method. Give a name, or a function decorated with @whyformer.method.")
+
+
+def check_settings(chosen: Method, settings: Mapping[str, Any]) -> None:
+    """Refuse a setting the method does not have."""
+    known = [*chosen.settings, *(["recipe", "stabiliser"] if chosen.recipe else [])]
+    for name in settings:
+        if name not in known:
+            there = f"Its settings: {', '.join(known)}." if known else "It has none."
+            raise MethodError(f"{chosen.name} has no setting {name!r}.{nearest(name, known)} {there}")

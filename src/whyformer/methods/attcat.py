@@ -1,0 +1,75 @@
+r"""AttCAT: attentive class activation tokens, and CAT, the same without attention.
+
+$$ \mathrm{CAT}_l[j] = \sum_c \frac{\partial y}{\partial h_l[j,c]}\,h_l[j,c], \qquad
+   \mathrm{AttCAT}[j] = \sum_l \bar a_l[j]\,\mathrm{CAT}_l[j] $$
+
+with $h_l$ the hidden states at layer $l$ and $\bar a_l[j]$ the attention that token $j$ receives there, averaged over
+heads and queries. CAT is $\sum_l \mathrm{CAT}_l[j]$.
+Qiang, Pan, Li, Li, Jang & Zhu, AttCAT: Explaining Transformers via Attentive Class Activation Tokens, NeurIPS 2022.
+
+The paper writes $\mathbb{E}_H(\alpha^l \cdot \mathrm{CAT}^l)$ and leaves open how a matrix multiplies a vector. The
+mean over queries is the released code and our default (padded queries are left out); `attention_as="cls_row"` takes the
+row of the readout, "matrix_vector" the product $A\,\mathrm{CAT}$, what each token gathers. The paper counts
+$l = 1 \ldots L$, the code takes what *enters* each block; `at="output"` takes what leaves it.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from whyformer.method import method
+from whyformer.methods.choice import one_of
+from whyformer.methods.rows import read
+
+AT = {"input": 0, "output": 1}  # where block l stands in `hidden`, counted from l
+ATTENTION_AS = {
+    "column_mean": lambda mixing, tokens, readout, mask: read(mask, mixing) / mask.sum(-1, keepdim=True) * tokens,
+    "cls_row": lambda mixing, tokens, readout, mask: read(readout, mixing) * tokens,
+    "matrix_vector": lambda mixing, tokens, readout, mask: torch.einsum("bqk,bk->bq", mixing, tokens),
+}
+
+
+@method(paper="Qiang et al., NeurIPS 2022", class_specific=True, signed=True)
+def cat(hidden: Sequence[Tensor], hidden_grad: Sequence[Tensor], mask: Tensor, *, at: str = "input") -> Tensor:
+    """How far the explained output follows each token's hidden states, summed over layers; negative speaks against it.
+
+    at: hidden states at the "input" or the "output" of each block.
+    """
+    shift = AT[one_of("at", at, tuple(AT))]
+    scores = torch.zeros_like(mask, dtype=torch.float32)
+    for layer in range(len(hidden) - 1):
+        scores = scores + activation(hidden[layer + shift], hidden_grad[layer + shift])
+    return scores.masked_fill(~mask, 0)
+
+
+@method(paper="Qiang et al., NeurIPS 2022", class_specific=True, signed=True)
+def attcat(
+    attention: Sequence[Tensor],
+    hidden: Sequence[Tensor],
+    hidden_grad: Sequence[Tensor],
+    readout: Tensor,
+    mask: Tensor,
+    *,
+    attention_as: str = "column_mean",
+    at: str = "input",
+) -> Tensor:
+    """How far the explained output follows each token's hidden states, as far as they are attended to; signed.
+
+    attention_as: "column_mean" (what a token receives), "cls_row" (what it receives from where the answer is read) or
+    "matrix_vector" (each token gathers the activations of those it attends to).
+    at: hidden states at the "input" or the "output" of each block.
+    """
+    one_of("attention_as", attention_as, tuple(ATTENTION_AS))
+    shift = AT[one_of("at", at, tuple(AT))]
+    scores = torch.zeros_like(mask, dtype=torch.float32)
+    for layer in range(len(attention)):
+        mixing = attention[layer].mean(dim=1)  # batch query key
+        tokens = activation(hidden[layer + shift], hidden_grad[layer + shift]).masked_fill(~mask, 0)
+        scores = scores + ATTENTION_AS[attention_as](mixing, tokens, readout, mask)
+    return scores.masked_fill(~mask, 0)
+
+
+def activation(hidden: Tensor, hidden_grad: Tensor) -> Tensor:
+    """The class activation of each token."""
+    return (hidden * hidden_grad).sum(dim=-1)

@@ -1,0 +1,36 @@
+r"""Chance: random scores, the baseline every comparison includes.
+
+$$ s_j \sim \mathcal{U}[0, 1) $$
+
+A random ranking as the control that a method has to beat:
+Hooker, Erhan, Kindermans & Kim, A Benchmark for Interpretability Methods in Deep Neural Networks, NeurIPS 2019.
+arXiv:1806.10758
+
+The draws depend on the seed and on the example, not on its place in a batch, its padding, the target or the machine's
+state: the same example gets the same scores anywhere.
+"""
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+import torch
+from torch import Tensor
+
+from whyformer.method import method
+
+
+@method(paper="Hooker et al., NeurIPS 2019", class_specific=False, signed=False)
+def chance(mask: Tensor, fingerprint: Sequence[int] | Tensor, *, seed: int = 0) -> Tensor:
+    """Nothing: a random number for each token, always the same one for the same example and seed."""
+    scores = torch.zeros(mask.shape, dtype=torch.float64)
+    real = mask.cpu()
+    for example, mark in enumerate(fingerprint):
+        tokens = int(real[example].sum())
+        scores[example, real[example]] = torch.rand(tokens, dtype=torch.float64, generator=dice(seed, int(mark)))
+    return scores.to(mask.device)
+
+
+def dice(seed: int, mark: int) -> torch.Generator:
+    """A generator of its own for each seed and example; neighbouring numbers give unrelated draws."""
+    digest = sha256(f"{seed} {mark}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)

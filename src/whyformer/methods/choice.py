@@ -1,0 +1,36 @@
+"""Settings as they are given, checked: one of a few words, a layer of the model, a preset with exceptions."""
+
+from collections.abc import Mapping, Sequence
+from operator import index
+from typing import Any
+
+from whyformer.errors import MethodError, nearest
+
+
+def one_of(setting: str, value: Any, choices: Sequence[Any]) -> Any:
+    """The value, if it is among the choices."""
+    if value not in choices:
+        words = [choice for choice in choices if isinstance(choice, str)]
+        hint = nearest(value, words) if isinstance(value, str) else ""
+        raise MethodError(f"{setting}={value!r} is not a choice.{hint} There are: {', '.join(map(repr, choices))}.")
+    return value
+
+
+def layer_index(setting: str, value: Any, layers: int) -> int:
+    """The layer meant, counted from the input; a negative value counts from the output."""
+    try:
+        position = index(value)
+    except TypeError:
+        raise MethodError(f"{setting}={value!r} is not a layer. Give a whole number.") from None
+    if not -layers <= position < layers:
+        raise MethodError(
+            f"{setting}={value!r} is not a layer of this model, which has {layers}. "
+            f"Give {-layers} to {layers - 1}; below 0 counts from the output."
+        )
+    return position % layers
+
+
+def settle(presets: Mapping[str, Mapping[str, Any]], preset: str, **given: Any) -> dict[str, Any]:
+    """The settings of a preset; what is given explicitly (is not None) goes before it."""
+    chosen = presets[one_of("preset", preset, tuple(presets))]
+    return {**chosen, **{name: value for name, value in given.items() if value is not None}}

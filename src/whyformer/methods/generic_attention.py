@@ -1,0 +1,42 @@
+r"""Generic attention explainability, the form for self-attention.
+
+$$ R \leftarrow R + \bar A_l R, \qquad \bar A_l = \mathbb{E}_h\left[(\nabla A_l^h \odot A_l^h)^+\right] $$
+
+from $R = I$, layer by layer from the input to the output; then the row of the token the answer comes from.
+Chefer, Gur & Wolf, Generic Attention-model Explainability for Interpreting Bi-Modal and Encoder-Decoder Transformers,
+ICCV 2021, eq. 5 and 6. arXiv:2103.15679
+
+Of the paper's rules a model with nothing but self-attention needs only these two; there is no normalisation, as in the
+released code. The released BERT-like models read another token than CLS; here that is the readout's business.
+
+We multiply one row through, $r \leftarrow r + r \bar A_l$ from the last layer to `start`, which is the same product.
+"""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from whyformer.method import method
+from whyformer.methods.choice import layer_index
+from whyformer.methods.rows import finish, step
+
+
+@method(paper="Chefer et al., ICCV 2021", class_specific=True, signed=False)
+def generic_attention(
+    attention: Sequence[Tensor],
+    attention_grad: Sequence[Tensor],
+    readout: Tensor,
+    mask: Tensor,
+    *,
+    start: int = 0,
+    own: str = "keep",
+) -> Tensor:
+    """How much each token speaks for the explained class, by attention that would raise it, over all layers.
+
+    start: the layer nearest to the input that still counts; -1 is the last layer alone.
+    own: "keep", "zero" or "min", the score of the token the answer is read at.
+    """
+    row = readout
+    for layer in reversed(range(layer_index("start", start, len(attention)), len(attention))):
+        row = step(row, (attention_grad[layer] * attention[layer]).clamp(min=0).mean(dim=1))
+    return finish(row, readout, mask, own)

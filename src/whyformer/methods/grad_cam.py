@@ -1,0 +1,88 @@
+r"""Grad-CAM on attention.
+
+$$ s = \left(\mathbb{E}_h[w_h\,r A^h]\right)^+, \qquad w_h = \mathbb{E}_{j \in P}\left[(r\,\nabla A^h)_j\right] $$
+
+with $r$ the readout, $P$ the patches (or words) and $A$ the attention of one layer, the last: heads play the part of
+channels. Selvaraju et al., Grad-CAM: Visual Explanations from Deep Networks via Gradient-based Localization, ICCV 2017,
+section 3. arXiv:1610.02391. On attention: the baseline of that name in Chefer, Gur & Wolf, CVPR 2021
+(arXiv:2012.09838), known from the released code.
+
+That code has two forms. `form="vit"` is the formula above. `form="bert"` averages the gradient over the *whole* matrix,
+rectifies the whole matrix, reads the row last and sets the cell of the token the answer is read at to 0 (a model that
+pools has no such cell: nothing is set). Both end with min-max scaling, `normalise=True`: over the patches, or over the
+whole matrix. Where a map is nowhere positive the released code divides 0 by 0; here such a map is all zero. Averages
+and ranges never include padding. The released ViT code drops special tokens; here they keep their score, cut off at 0
+and 1 if scaled.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from whyformer.method import method
+from whyformer.methods.choice import layer_index, one_of
+from whyformer.methods.rows import finish, own_cell, read
+
+
+@method(paper="Selvaraju et al., ICCV 2017", class_specific=True, signed=False)
+def grad_cam(
+    attention: Sequence[Tensor],
+    attention_grad: Sequence[Tensor],
+    readout: Tensor,
+    mask: Tensor,
+    special: Tensor,
+    *,
+    form: str = "vit",
+    layer: int = -1,
+    normalise: bool = False,
+) -> Tensor:
+    """How much attention each token gets from the heads of one layer that speak for the explained class.
+
+    form: "vit" or "bert", the two ways of the released code.
+    normalise: scale to between 0 and 1, as released.
+    """
+    one_of("form", form, tuple(FORMS))
+    one_of("normalise", normalise, (True, False))
+    chosen = layer_index("layer", layer, len(attention))
+    scores = FORMS[form](attention[chosen], attention_grad[chosen], readout, mask, special, normalise)
+    return finish(scores, readout, mask)
+
+
+def vit_form(
+    attention: Tensor, attention_grad: Tensor, readout: Tensor, mask: Tensor, special: Tensor, normalise: bool
+) -> Tensor:
+    patches = mask & ~special
+    readout = readout.to(attention.dtype)
+    row = torch.einsum("bq,bhqk->bhk", readout, attention)
+    row_grad = torch.einsum("bq,bhqk->bhk", readout, attention_grad)
+    weight = mean_where(row_grad, patches[:, None])  # batch head 1
+    scores = (weight * row).mean(dim=1).relu()
+    return min_max(scores, patches) if normalise else scores
+
+
+def bert_form(
+    attention: Tensor, attention_grad: Tensor, readout: Tensor, mask: Tensor, special: Tensor, normalise: bool
+) -> Tensor:
+    real = (mask[:, :, None] & mask[:, None, :]).flatten(1)  # batch query*key
+    weight = mean_where(attention_grad.flatten(2), real[:, None])  # batch head 1
+    cam = (weight * attention.flatten(2)).mean(dim=1).relu()  # batch query*key
+    cam = min_max(cam, real) if normalise else cam
+    row = read(readout, cam.unflatten(1, attention.shape[-2:]))
+    return row.masked_fill(own_cell(readout), 0)
+
+
+FORMS = {"vit": vit_form, "bert": bert_form}
+
+
+def mean_where(values: Tensor, counts: Tensor) -> Tensor:
+    """The mean over the last axis of what counts; 0 if nothing does."""
+    return values.masked_fill(~counts, 0).sum(-1, keepdim=True) / counts.sum(-1, keepdim=True).clamp(min=1)
+
+
+def min_max(values: Tensor, counts: Tensor) -> Tensor:
+    """Values moved and scaled so that what counts lies between 0 and 1, the rest cut off there; all 0 if constant."""
+    low = values.masked_fill(~counts, torch.inf).amin(dim=-1, keepdim=True)
+    high = values.masked_fill(~counts, -torch.inf).amax(dim=-1, keepdim=True)
+    flat = ~(high > low)
+    return ((values - low) / (high - low).masked_fill(flat, 1)).masked_fill(flat, 0).clamp(0, 1)

@@ -1,0 +1,36 @@
+r"""Layer-wise relevance propagation, down to the input.
+
+$$ s_j = \sum_c R^{(0)}_{jc}, \qquad R^{(l)}_j = \sum_i \frac{x_j w_{ji}}{\sum_k x_k w_{ki}}\,R^{(l+1)}_i $$
+
+from $R^{(L)}$ = one-hot at the explained class, so that all relevance together is 1; $c$ runs over channels.
+Bach et al., On Pixel-wise Explanations for Non-Linear Classifier Decisions by Layer-Wise Relevance Propagation,
+PLoS ONE 10(7), 2015, doi:10.1371/journal.pone.0130140. For transformers: Chefer, Gur & Wolf, CVPR 2021, section 3.
+arXiv:2012.09838
+
+Which rule each operation follows is the recipe. Ours is by default "chefer", the rule set of the paper (positive
+products in linear layers, skip connections renormalised), which conserves relevance. The released "LRP" baseline is
+another one, `recipe="chefer_baseline"`: every linear layer doubles the total. Relevance of a picture arrives at pixels,
+that of a text at what enters the first block (the released code does not go through the embeddings either). The
+released BERT code sets CLS to 0: `own="zero"`.
+"""
+
+from torch import Tensor
+
+from whyformer.errors import MethodError
+from whyformer.method import method
+from whyformer.methods.choice import one_of
+from whyformer.methods.rows import one_own_cell
+
+
+@method(paper="Bach et al., PLoS ONE 2015", class_specific=True, signed=True, recipe="chefer")
+def lrp(input_relevance: Tensor, readout: Tensor, *, own: str = "keep") -> Tensor:
+    """Which share of the explained output each token or pixel accounts for, handed back layer by layer.
+
+    own: "keep", or "zero" at the token the answer is read at (tokens only; nothing is read at a pixel).
+    """
+    scores = input_relevance.sum(dim=-1)
+    if one_of("own", own, ("keep", "zero")) == "keep":
+        return scores
+    if scores.shape != readout.shape:
+        raise MethodError(f"own={own!r} is about a token, but these scores belong to pixels. Use own='keep'.")
+    return scores.masked_fill(one_own_cell(readout, own), 0)

@@ -1,0 +1,30 @@
+r"""Raw attention.
+
+$$ s = r\,\mathbb{E}_h[A_l^h] $$
+
+with $r$ the readout (one-hot at CLS: the CLS row) and $l$ the last layer.
+Attention read as alignment: Bahdanau, Cho & Bengio, Neural Machine Translation by Jointly Learning to Align and
+Translate, ICLR 2015. arXiv:1409.0473. As a baseline for transformers: Chefer, Gur & Wolf, CVPR 2021. arXiv:2012.09838
+
+Released code keeps the CLS row; its BERT form sets the cell (CLS, CLS) to 0, which is `own="zero"` here.
+"""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from whyformer.method import method
+from whyformer.methods.choice import layer_index
+from whyformer.methods.rows import finish, read
+
+
+@method(paper="Bahdanau et al., ICLR 2015", class_specific=False, signed=False)
+def raw_attention(
+    attention: Sequence[Tensor], readout: Tensor, mask: Tensor, *, layer: int = -1, own: str = "keep"
+) -> Tensor:
+    """How much attention one layer pays to each token at the place where the answer is read.
+
+    `own` is what becomes of the token the answer is read at: "keep", "zero", or "min" (the smallest score of the row).
+    """
+    chosen = attention[layer_index("layer", layer, len(attention))]
+    return finish(read(readout, chosen.mean(dim=1)), readout, mask, own)

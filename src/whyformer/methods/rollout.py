@@ -1,0 +1,67 @@
+r"""Attention rollout.
+
+$$ R = \hat A_L \cdots \hat A_{s+1}\,\hat A_s, \qquad \hat A_l \propto \mathbb{E}_h[A_l^h] + \rho\,I $$
+
+and reads the row of the token the answer comes from; later layers stand on the left, rows are scaled to sum to 1.
+Abnar & Zuidema, Quantifying Attention Flow in Transformers, ACL 2020, section 3. arXiv:2005.00928
+
+With $\rho = 1$ (`residual`) and normalised rows, $\hat A = (A + I)/2$: the paper. As a baseline of Chefer, Gur & Wolf,
+CVPR 2021 (arXiv:2012.09838) the formula has no normalisation, their released ViT code has it and leaves out the first
+layer, their released BERT code has it (since February 2021) and sets the cell (CLS, CLS) to 0. For genuine attention
+normalised = unnormalised / $2^L$, so only `start` and `own` make a difference to the ranking.
+
+We multiply one row through, $r \leftarrow r\,\hat A_l$ from the last layer to `start`, which is the same product.
+"""
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any
+
+from torch import Tensor
+
+from whyformer.errors import MethodError
+from whyformer.method import method
+from whyformer.methods.choice import layer_index, one_of, settle
+from whyformer.methods.rows import finish, step
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "abnar": {"start": 0, "residual": 1.0, "normalise": True, "own": "keep"},
+    "paper": {"start": 0, "residual": 1.0, "normalise": False, "own": "keep"},  # as printed by Chefer et al.
+    "released": {"start": 1, "residual": 1.0, "normalise": True, "own": "keep"},
+    "released_bert": {"start": 0, "residual": 1.0, "normalise": True, "own": "zero"},
+}
+
+
+@method(paper="Abnar & Zuidema, ACL 2020", class_specific=False, signed=False)
+def rollout(
+    attention: Sequence[Tensor],
+    readout: Tensor,
+    mask: Tensor,
+    *,
+    preset: str = "abnar",
+    start: int | None = None,
+    residual: float | None = None,
+    normalise: bool | None = None,
+    own: str | None = None,
+) -> Tensor:
+    """How much of each token reaches the answer if attention and the skip connections were the only mixing.
+
+    preset: "abnar", "paper", "released" or "released_bert"; a setting given beside it goes before it.
+    start: the layer nearest to the input that still counts.
+    residual: weight of the skip connection where attention has weight 1; 0 is attention alone.
+    own: "keep", "zero" or "min", the score of the token the answer is read at.
+    """
+    chosen = settle(PRESETS, preset, start=start, residual=residual, normalise=normalise, own=own)
+    residual, normalise = weight(chosen["residual"]), one_of("normalise", chosen["normalise"], (True, False))
+    first = layer_index("start", chosen["start"], len(attention))
+    row = readout
+    for layer in reversed(range(first, len(attention))):
+        row = step(row, attention[layer].mean(dim=1), residual=residual, normalise=normalise)
+    return finish(row, readout, mask, chosen["own"])
+
+
+def weight(residual: Any) -> float:
+    """The weight of the skip connection, if it is one."""
+    if not isinstance(residual, (int, float)) or not isfinite(residual) or residual < 0:
+        raise MethodError(f"residual={residual!r} is not a weight. Give a number from 0 (no skip connection) upwards.")
+    return float(residual)

@@ -1,0 +1,30 @@
+r"""Saliency: the size of the gradient.
+
+$$ s_j = \max_c \left| \frac{\partial y}{\partial x_{jc}} \right| $$
+
+Simonyan, Vedaldi & Zisserman, Deep Inside Convolutional Networks: Visualising Image Classification Models and Saliency
+Maps, ICLR workshop 2014, section 3. arXiv:1312.6034
+
+The paper is about pictures, with $c$ over colours. For a text $c$ runs over the channels of what enters the first
+block, where the norms `reduce="l1"` and "l2" are in more common use than the maximum.
+"""
+
+from torch import Tensor
+
+from whyformer.method import method
+from whyformer.methods.choice import one_of
+
+REDUCE = {
+    "max": lambda grad: grad.abs().amax(dim=-1),
+    "l1": lambda grad: grad.abs().sum(dim=-1),
+    "l2": lambda grad: grad.norm(dim=-1),
+}
+
+
+@method(paper="Simonyan et al., ICLR workshop 2014", class_specific=True, signed=False)
+def saliency(input_grad: Tensor, *, reduce: str = "max") -> Tensor:
+    """How strongly the explained output reacts to a small change of each token or pixel.
+
+    reduce: over channels, "max" (the paper), "l1" or "l2".
+    """
+    return REDUCE[one_of("reduce", reduce, tuple(REDUCE))](input_grad)

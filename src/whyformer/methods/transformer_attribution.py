@@ -1,0 +1,88 @@
+r"""Transformer attribution: attention relevance weighted by its gradient, rolled out.
+
+$$ C = \bar A_{L-1} \cdots \bar A_{s+1}\,\bar A_s, \qquad
+   \bar A_l = I + \mathbb{E}_h\left[(\nabla A_l^h \odot R_{A_l^h})^+\right] $$
+
+and reads the row of the token the answer comes from. Every head is cut off at 0 *before* the mean over heads.
+Chefer, Gur & Wolf, Transformer Interpretability Beyond Attention Visualization, CVPR 2021, section 3. arXiv:2012.09838
+
+The paper numbers blocks from the output, so its $\bar A^{(1)}$ is our $\bar A_{L-1}$; the product is the same. It takes
+all blocks ($s = 0$). The released ViT code leaves out block 0. The released BERT code normalises the rows of
+$\bar A_l$, uses the last block alone ($s = L-1$) and puts the smallest score of the row at CLS. Its sums over the batch
+in the relevance of skip connections are sums over one example here.
+
+Ablations of the paper's Table 3: "no_gradient" is $I + \mathbb{E}_h[(R_{A_l})^+]$ in the same product; "last_block" and
+"block_1" are $\mathbb{E}_h[(\nabla A_l \odot R_{A_l})^+]$ of that one block, without $I$ and product. "block_1" is the
+second from the input, the earliest that the released ViT code uses.
+
+We multiply one row through, $r \leftarrow r\,\bar A_l$ from the last layer to `start`, which is the same product.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from whyformer.errors import MethodError
+from whyformer.method import method
+from whyformer.methods.choice import layer_index, one_of, settle
+from whyformer.methods.rows import finish, read, step
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {"start": 0, "normalise": False, "own": "keep"},
+    "released_vit": {"start": 1, "normalise": False, "own": "keep"},
+    "released_bert": {"start": -1, "normalise": True, "own": "min"},
+}
+ONE_BLOCK: dict[str | None, int] = {"last_block": -1, "block_1": 1}
+ABLATIONS = (None, "no_gradient", *ONE_BLOCK)
+
+
+@method(paper="Chefer et al., CVPR 2021", class_specific=True, signed=False, recipe="chefer")
+def transformer_attribution(
+    attention_grad: Sequence[Tensor],
+    attention_relevance: Sequence[Tensor],
+    readout: Tensor,
+    mask: Tensor,
+    *,
+    preset: str = "paper",
+    start: int | None = None,
+    normalise: bool | None = None,
+    own: str | None = None,
+    ablation: str | None = None,
+) -> Tensor:
+    """How much each token speaks for the explained class, gathered over the attention of all layers.
+
+    preset: "paper", "released_vit" or "released_bert"; a setting given beside it goes before it.
+    start: the layer nearest to the input that still counts.
+    own: "keep", "zero" or "min", the score of the token the answer is read at.
+    ablation: "no_gradient", "last_block" or "block_1".
+    """
+    chosen = settle(PRESETS, preset, start=start, normalise=normalise, own=own)
+    one_of("normalise", chosen["normalise"], (True, False))
+    layers = len(attention_relevance)
+    if one_of("ablation", ablation, ABLATIONS) in ONE_BLOCK:
+        check_one_block(ablation, layers, start=start, normalise=normalise)
+        block = ONE_BLOCK[ablation] % layers
+        row = read(readout, class_relevance(attention_grad[block], attention_relevance[block]))
+        return finish(row, readout, mask, chosen["own"])
+    row = readout
+    for layer in reversed(range(layer_index("start", chosen["start"], layers), layers)):
+        grad = None if ablation == "no_gradient" else attention_grad[layer]
+        row = step(row, class_relevance(grad, attention_relevance[layer]), normalise=chosen["normalise"])
+    return finish(row, readout, mask, chosen["own"])
+
+
+def class_relevance(grad: Tensor | None, relevance: Tensor) -> Tensor:
+    weighted = relevance if grad is None else grad * relevance
+    return weighted.clamp(min=0).mean(dim=1)  # batch query key
+
+
+def check_one_block(ablation: str | None, layers: int, **given: Any) -> None:
+    if ONE_BLOCK[ablation] >= layers:
+        raise MethodError(f"ablation={ablation!r} reads the second block from the input, but this model has {layers}.")
+    for setting, value in given.items():
+        if value is not None:
+            raise MethodError(
+                f"{setting}={value!r} has no meaning with ablation={ablation!r}, which reads one block and multiplies "
+                "nothing. Leave one of them out."
+            )

@@ -1,0 +1,148 @@
+r"""The node that a rule is in the graph: the true gradient or relevance, as the switch says.
+
+Beside every operation that carries stands a `Node`. Its forward hands the true result on; its backward gives what arrives to the true
+operation (`Switch.recipe` is None: the gradient) or lets the recipe share it out among the operands (relevance). So one forward
+serves both. The switch travels with the node, in `ctx`, since CUDA runs backward passes on threads of its own.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer.errors import NonFinite
+from whyformer.labels import Samples
+
+Shares = tuple[Tensor | None, ...]
+
+
+@dataclass(frozen=True)
+class Stabiliser:
+    """How a division by (nearly) nothing is kept finite."""
+
+    name: str
+    describe: str
+
+    def epsilon(self, dtype: torch.dtype) -> float:
+        """Below what `dtype` can resolve beside 1, so that it acts only where z is rounding noise."""
+        return {"signed": torch.finfo(dtype).eps / 100, "released": 1e-9, "none": 0.0}[self.name]
+
+    def divide(self, relevance: Tensor, z: Tensor) -> Tensor:
+        epsilon = self.epsilon(z.dtype)
+        if self.name == "signed":
+            away = torch.copysign(z.new_tensor(epsilon), z).add_(z)
+            return torch.div(relevance, away, out=away)
+        stable = z + epsilon
+        return torch.where((z == 0) | (stable == 0), 0, relevance / torch.where(stable == 0, 1, stable))
+
+    def divide_by_positive(self, relevance: Tensor, z: Tensor) -> Tensor:
+        """The same where z is known not to be negative."""
+        return relevance / (z + self.epsilon(z.dtype)) if self.name == "signed" else self.divide(relevance, z)
+
+    def cloned(self, relevance: Tensor, x: Tensor) -> Tensor:
+        """The released code also divides where a residual branches off and where a token is picked: x R / (x + 1e-9)."""
+        return x * self.divide(relevance, x) if self.name == "released" else relevance
+
+
+STABILISERS = {
+    "signed": Stabiliser("signed", "z moves away from zero: z + eps sign(z), where zero counts by its sign bit"),
+    "released": Stabiliser("released", "z + 1e-9 whatever the sign of z; nothing where z = 0 (the authors' code)"),
+    "none": Stabiliser("none", "z itself; nothing where z = 0"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """A table: kind of operation -> rule. Two are equal if name and stabiliser are."""
+
+    name: str
+    rules: "Mapping[str, Rule]" = field(repr=False)
+    describe: str = field(repr=False, default="")
+    stabiliser: Stabiliser = STABILISERS["signed"]
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.stabiliser))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Recipe) and (self.name, self.stabiliser) == (other.name, other.stabiliser)
+
+
+@dataclass
+class Switch:
+    """The state that the backward passes of one run share with their nodes. Holds no tensor of the graph."""
+
+    recipe: Recipe | None = None
+    is_strict: bool = False  # look for the first operation that makes a non-finite value
+    absorbed: "dict[tuple[int, str], Tensor] | None" = None  # (step, what took it) -> relevance per example
+
+
+@dataclass(frozen=True)
+class Call:
+    """One intercepted operation, as its rule needs to see it."""
+
+    kind: str
+    step: int  # running number within the forward
+    operation: str
+    place: str  # module path
+    samples: Samples | None = None
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+    run: Callable[..., Tensor] | None = None  # the operation again, as a function of its carrying operands
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    used: list[str] = field(default_factory=list)  # the operations its result went into
+
+
+Rule = Callable[[Call, Tensor, Tensor, list[Tensor], Switch], Shares]
+
+
+class Node(torch.autograd.Function):
+    """Passes the true gradient on to the true result, or relevance to the operands."""
+
+    @staticmethod
+    def forward(ctx: Any, switch: Switch, call: Call, result: Tensor, *operands: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
+        ctx.switch, ctx.call = switch, call
+        ctx.save_for_backward(result, *operands)
+        return result.detach()
+
+    @staticmethod
+    def backward(ctx: Any, arriving: Tensor | None) -> tuple[Tensor | None, ...]:
+        switch, call = ctx.switch, ctx.call
+        result, *operands = ctx.saved_tensors
+        if arriving is None or switch.recipe is None:
+            return None, None, arriving, *(None for _ in operands)
+        if len(call.used) > 1 and "add" in call.used:
+            arriving = switch.recipe.stabiliser.cloned(arriving, result)
+        shares = switch.recipe.rules[call.kind](call, arriving, result, operands, switch)
+        if switch.is_strict:
+            _refuse_non_finite(shares, call)
+        return None, None, None, *shares
+
+
+def _refuse_non_finite(shares: Shares, call: Call) -> None:
+    if any(share is not None and not bool(share.isfinite().all()) for share in shares):
+        raise NonFinite(
+            f"The relevance of {call.operation} in {call.place or 'the model'} is not finite. "
+            "Try dtype=torch.float64, or look at the inputs for extreme values."
+        )
+
+
+def absorb(switch: Switch, call: Call, what: str, lost: Callable[[], Tensor]) -> None:
+    """Note relevance that goes to no operand, if somebody keeps the books."""
+    if switch.absorbed is not None:
+        amount = samples_of(call).sum(lost())
+        key = (call.step, what)
+        switch.absorbed[key] = switch.absorbed.get(key, 0) + amount  # type: ignore[operator]
+
+
+def samples_of(call: Call) -> Samples:
+    if call.samples is None:
+        raise AssertionError(f"{call.operation} in {call.place}: the batch axis was lost")
+    return call.samples
+
+
+def stabiliser_of(switch: Switch) -> Stabiliser:
+    assert switch.recipe is not None
+    return switch.recipe.stabiliser

@@ -1,0 +1,316 @@
+r"""Relevance rules, and the recipes that choose them.
+
+A rule takes the relevance R of an operation's result and says how much each operand gets:
+
+    linear      y = xW + b      only products of positive sign carry relevance; the bias takes no part
+                                $R_j = \sum_i \frac{(x_j w_{ji})^+}{\sum_k (x_k w_{ki})^+} R_i$
+    product     O = A V         $R_A = \tfrac12 A \odot (\tfrac{R}{O} V^\top)$, and the same for V
+    add         z = u + v       $R_u = u \odot R / z$, then each branch is scaled, per example, so that the two shares add up
+    softmax, norm, activation   R passes unchanged
+    pixels      convolution     the z-B rule: x lies between the smallest and largest value of its picture
+
+A `Recipe` is a table from the kind of an operation to its rule. `CHEFER` is the rule set of Chefer, Gur & Wolf,
+Transformer Interpretability Beyond Attention Visualization, CVPR 2021 (arXiv:2012.09838), eqs. 3 to 10; `CHEFER_BASELINE` what their
+released code runs under the name "LRP": every linear layer doubles the total, and additions are not normalised.
+
+Where we differ from the released code: its sums in `add` run over the whole batch and mix examples, ours are per example (equal
+for a batch of one); it divides by z + 1e-9 whatever the sign of z, ours moves away from zero (`stabiliser="released"` brings theirs
+back). The add rule is literal: where the two branches disagree in sign, the branch opposite to R is flipped, as the paper's
+formula says.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from whyformer.errors import MethodError, nearest
+from whyformer.node import STABILISERS, Call, Recipe, Shares, Stabiliser, Switch, absorb, samples_of, stabiliser_of
+
+
+def fit(share: Tensor, operand: Tensor) -> Tensor:
+    """Undo broadcasting."""
+    return share.sum_to_size(operand.shape) if share.shape != operand.shape else share
+
+
+def transposed(function: Callable[[Tensor], Tensor], x: Tensor, s: Tensor) -> Tensor:
+    """f^T s for a linear f."""
+    with torch.enable_grad():
+        start = x.detach().requires_grad_()
+        (back,) = torch.autograd.grad(function(start), start, s)
+    return back
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+
+def unchanged(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
+    """All of it, to the first operand; the others (a gate, a statistic) get nothing."""
+    first = operands[0]
+    return fit(relevance, first), *(None for _ in operands[1:])
+
+
+def scaled(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
+    """Multiplied by a constant: relevance passes, except where the constant is zero."""
+    factor = call.facts["factor"]
+    if isinstance(factor, Tensor):
+        passed = torch.where(factor == 0, 0, relevance)
+        absorb(switch, call, "zeroed", lambda: relevance - passed)
+    else:
+        passed = relevance if factor != 0 else torch.zeros_like(relevance)
+    return (fit(passed, operands[0]),)
+
+
+def unmasked(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
+    """A mask was added: zero where it lets pass, and where it does not there is no relevance. (The released code divides all the same.)"""
+    assert switch.recipe is not None
+    if switch.recipe.stabiliser.name == "released":
+        return switch.recipe.rules["add"](call, relevance, result, operands, switch)
+    return (relevance,)
+
+
+def selected(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
+    """Picking entries: each gets what came back to it."""
+    (x,) = operands
+    assert call.run is not None
+    return (stabiliser_of(switch).cloned(transposed(call.run, x, relevance), x),)
+
+
+def joined(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
+    """A concatenation: each part gets its own; what goes to constant parts (a class token, registers) is absorbed."""
+    axis, sizes, carrying = call.facts["axis"], call.facts["sizes"], call.facts["carrying"]
+    parts = relevance.split(sizes, axis)
+    absorb(switch, call, "class token and other constants", lambda: _only(parts, carrying, axis))
+    ours = [part for part, is_ours in zip(parts, carrying, strict=True) if is_ours]
+    return tuple(part.squeeze(axis) for part in ours) if call.facts["is_stack"] else tuple(ours)
+
+
+def _only(parts: Sequence[Tensor], carrying: Sequence[bool], axis: int) -> Tensor:
+    return torch.cat([torch.zeros_like(p) if ours else p for p, ours in zip(parts, carrying, strict=True)], axis)
+
+
+def positive_products(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
+    r"""Only products $x_j w_{ji} > 0$ carry relevance.
+
+    Three products instead of eight: with $z = xW$ the positive ones sum to $Z^+ = (z + |x||W|)/2$, and with $S = R/Z^+$
+    the relevance of x is $(x \odot SW^\top + |x| \odot S|W|^\top)/2$. Where no product is positive, $Z^+$ is rounding noise of
+    the size of $|x||W|$: such outputs pass nothing on.
+    """
+    (x,) = operands
+    forward, back = _linear_maps(call, x)
+    weight = call.weight
+    assert weight is not None
+    magnitude, size = x.abs(), weight.abs()
+    bound = forward(magnitude, size)
+    twice = bound - call.bias if call.bias is not None else bound.clone()
+    twice.add_(result)  # 2 Z+; the halves of numerator and denominator cancel
+    is_noise = twice <= bound.mul_(64 * torch.finfo(x.dtype).eps)
+    s = stabiliser_of(switch).divide_by_positive(relevance, twice).masked_fill_(is_noise, 0)
+    absorb(switch, call, "no positive product", lambda: relevance * is_noise)
+    absorb(switch, call, "stabiliser", lambda: (relevance - s * twice) * ~is_noise)
+    share = back(s, weight).mul_(x)
+    return (share.addcmul_(magnitude, back(s, size)),)
+
+
+def doubled_products(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
+    r"""The released baseline: $x^+W^+$ and $x^-W^-$ each redistribute all of R, which doubles the total."""
+    (x,) = operands
+    forward, back = _linear_maps(call, x)
+    assert call.weight is not None
+    share = torch.zeros_like(x)
+    for x_part, w_part in (
+        (x.clamp(min=0), call.weight.clamp(min=0)),
+        (x.clamp(max=0), call.weight.clamp(max=0)),
+    ):
+        s = stabiliser_of(switch).divide(relevance, forward(x_part, w_part))
+        share.addcmul_(x_part, back(s, w_part))
+    absorb(switch, call, "doubling (negative: made from nothing)", lambda: _difference(call, relevance, share))
+    return (share,)
+
+
+def _difference(call: Call, relevance: Tensor, share: Tensor) -> Tensor:
+    """An entry per output whose sum per example is what went in less what came out."""
+    samples = samples_of(call)
+    lost = samples.sum(relevance) - samples.sum(share)
+    entries = samples.sum(torch.ones_like(relevance))
+    return torch.ones_like(relevance) * samples.spread(lost / entries)
+
+
+def _linear_maps(call: Call, x: Tensor) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    """(x, W) -> xW without bias, and (s, W) -> sW^T, for whatever linear operation this was."""
+    if call.run is None:
+        return F.linear, torch.matmul
+    run = call.run
+    return run, lambda s, weight: transposed(lambda start: run(start, weight), x, s)
+
+
+def pixel_box(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
+    r"""z-B: $R_x = x \odot W^\top S - l \odot W^{+\top} S - h \odot W^{-\top} S$, $S = R / (xW - lW^+ - hW^-)$, l and h the
+    smallest and largest value of each picture."""
+    (x,) = operands
+    run, weight = call.run, call.weight
+    assert run is not None and weight is not None
+    low = x.amin(dim=(1, 2, 3), keepdim=True).expand_as(x)
+    high = x.amax(dim=(1, 2, 3), keepdim=True).expand_as(x)
+    parts = ((x, weight, 1), (low, weight.clamp(min=0), -1), (high, weight.clamp(max=0), -1))
+    z = sum(sign * run(part, w) for part, w, sign in parts)
+    s = stabiliser_of(switch).divide(relevance, z)  # type: ignore[arg-type]
+    absorb(switch, call, "stabiliser", lambda: relevance - s * z)
+    share = torch.zeros_like(x)
+    for part, w, sign in parts:
+        share = share + sign * part * transposed(lambda start, w=w: run(start, w), x, s)  # type: ignore[misc]
+    return (share,)
+
+
+def halves(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
+    r"""A product of two carrying operands: $R_a = a \odot \partial_a f(R/z)$ for each, halved. Alone, an operand takes all."""
+    s = stabiliser_of(switch).divide(relevance, result)
+    absorb(switch, call, "stabiliser", lambda: relevance - s * result)
+    assert call.run is not None
+    if call.run is torch.matmul and len(operands) == 2 and operands[0].shape[:-2] == operands[1].shape[:-2]:
+        a, b = operands
+        return (s @ b.mT).mul_(a).div_(2), (a.mT @ s).mul_(b).div_(2)
+    with torch.enable_grad():
+        starts = [operand.detach().requires_grad_() for operand in operands]
+        backs = torch.autograd.grad(call.run(*starts), starts, s)
+    return tuple(operand * back / len(operands) for operand, back in zip(operands, backs, strict=True))
+
+
+def pooled(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
+    r"""A mean or sum: in proportion to what each entry contributed, $R_x = x \odot f^\top(R/z)$."""
+    return halves(call, relevance, result, operands, switch)
+
+
+def shared_addition(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
+    r"""$R_u = u R/z$, then $\bar R_u = R_u \frac{|\Sigma R_u|}{|\Sigma R_u| + |\Sigma R_v|} \frac{\Sigma R}{\Sigma R_u}$, sums per example.
+
+    A constant operand (a position, a learned bias on the scores) takes its share, which is reported as absorbed.
+    """
+    u, v = _addends(call, operands)
+    shares = _proportional(relevance, result, u, v, switch)
+    samples = samples_of(call)
+    divide = stabiliser_of(switch).divide
+    sums = [samples.sum(share) for share in shares]
+    size, total = sums[0].abs() + sums[1].abs(), samples.sum(relevance)
+    factors = [divide(divide(own.abs(), size) * total, own) for own in sums]
+    absorb(switch, call, "cancelled", lambda: relevance * (samples.spread(size) == 0))
+    shares = [share.mul_(samples.spread(factor)) for share, factor in zip(shares, factors, strict=True)]
+    return _addition_shares(call, shares, operands, switch)
+
+
+def plain_addition(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
+    r"""$R_u = u R / z$: branches may grow without bound with opposite signs."""
+    u, v = _addends(call, operands)
+    shares = _proportional(relevance, result, u, v, switch)
+    absorb(switch, call, "stabiliser", lambda: relevance - shares[0] - shares[1])
+    return _addition_shares(call, shares, operands, switch)
+
+
+def _addends(call: Call, operands: list[Tensor]) -> tuple[Tensor, Tensor]:
+    first = operands[0]
+    second = operands[1] if len(operands) > 1 else call.facts["constant"]
+    return first, second * call.facts.get("sign", 1)
+
+
+def _proportional(relevance: Tensor, z: Tensor, u: Tensor, v: Tensor, switch: Switch) -> list[Tensor]:
+    s = stabiliser_of(switch).divide(relevance, z)
+    if not v.requires_grad and bool((masked := v <= MASKED).any()):
+        # Attention is zero behind a mask, so relevance is too; 0 * inf must not make NaN of it.
+        return [torch.where(masked, 0, s * u), torch.where(masked, 0, s * v)]
+    return [s * u, s * v]
+
+
+MASKED = -1e4  # an addend this low is a mask
+
+
+def _addition_shares(call: Call, shares: list[Tensor], operands: list[Tensor], switch: Switch) -> Shares:
+    if len(operands) == 1:
+        absorb(switch, call, call.facts["constant_is"], lambda: shares[1])
+        return (fit(shares[0], operands[0]),)
+    return tuple(fit(share, operand) for share, operand in zip(shares, operands, strict=True))
+
+
+def attention(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
+    """A fused attention call taken apart: product with the values, softmax, mask, scale, product of queries and keys."""
+    assert switch.recipe is not None
+    rules, facts = switch.recipe.rules, call.facts
+    query, key, value = operands
+    repeats = query.size(-3) // key.size(-3) if facts["is_grouped"] else 1
+    wide_key, wide_value = (t.repeat_interleave(repeats, -3) if repeats > 1 else t for t in (key, value))
+    raw = query @ wide_key.transpose(-1, -2)
+    mask = facts["mask"]
+    weights = softmax_rows(raw * facts["scale"], mask)
+    at = replace(call, run=torch.matmul)
+    to_weights, to_value = rules["product"](at, relevance, result, [weights, wide_value], switch)
+    (to_scores,) = rules["softmax"](at, to_weights, weights, [raw], switch)
+    if mask is not None:
+        added = replace(call, facts={"constant": mask, "constant_is": "attention bias"})
+        kind = "add" if facts["has_bias"] else "mask"
+        (to_scores,) = rules[kind](added, to_scores, raw * facts["scale"] + mask, [raw * facts["scale"]], switch)
+    to_query, to_key = rules["product"](
+        replace(at, run=lambda q, k: q @ k.transpose(-1, -2)), to_scores, raw, [query, wide_key], switch
+    )
+    if repeats > 1:
+        to_key, to_value = (t.unflatten(-3, (-1, repeats)).sum(-3) for t in (to_key, to_value))
+    return to_query, fit(to_key, key), fit(to_value, value)
+
+
+def softmax_rows(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Attention from scores; a row that may look nowhere attends to nothing."""
+    if mask is not None:
+        scores = scores + mask
+    return scores.softmax(-1).nan_to_num(0.0)
+
+
+def value_relevance_of_attention(
+    weights: Tensor, value: Tensor, output: Tensor, relevance: Tensor, stabiliser: Stabiliser
+) -> Tensor:
+    r"""The product rule's share of the attention matrix: $\tfrac12 A \odot (\tfrac{R}{O} V^\top)$."""
+    return weights * (stabiliser.divide(relevance, output) @ value.transpose(-1, -2)) / 2
+
+
+# --- recipes ---------------------------------------------------------------------------------------------------------
+
+CHEFER = Recipe(
+    "chefer",
+    {
+        "linear": positive_products,
+        "pixels": pixel_box,
+        "product": halves,
+        "add": shared_addition,
+        "pool": pooled,
+        "attention": attention,
+        "scale": scaled,
+        "bias": unchanged,
+        "mask": unmasked,
+        "normalise": unchanged,
+        "select": selected,
+        "join": joined,
+        "norm": unchanged,
+        "softmax": unchanged,
+        "activation": unchanged,
+    },
+    "The rule set of Chefer et al. 2021: conservative, positive products only.",
+)
+
+CHEFER_BASELINE = Recipe(
+    "chefer_baseline",
+    {**CHEFER.rules, "linear": doubled_products, "add": plain_addition},
+    "What their released code runs as the LRP baseline: linear layers double the total, additions are not normalised.",
+)
+
+RECIPES = {recipe.name: recipe for recipe in (CHEFER, CHEFER_BASELINE)}
+
+
+def recipe(name: str, stabiliser: str = "signed") -> Recipe:
+    """The recipe of that name, with a stabiliser."""
+    aliases = {"baseline": "chefer_baseline"}
+    name = aliases.get(name, name)
+    if name not in RECIPES:
+        raise MethodError(f"No recipe {name!r}.{nearest(name, RECIPES)} There are: {', '.join(RECIPES)}.")
+    if stabiliser not in STABILISERS:
+        known = ", ".join(STABILISERS)
+        raise MethodError(f"No stabiliser {stabiliser!r}.{nearest(stabiliser, STABILISERS)} There are: {known}.")
+    return replace(RECIPES[name], stabiliser=STABILISERS[stabiliser])

@@ -1,0 +1,27 @@
+"""Sites: the named places where a running model can be captured, with their axes. Said once, here.
+
+Sites that begin with `layer` or `boundary` come as a sequence with one tensor a layer, rebuilt when it is asked for; a
+stacked tensor serves as well, since a method only indexes and iterates. `_grad` is the gradient of the explained score,
+`_relevance` what the recipe sends there.
+"""
+
+SITES: dict[str, str] = {
+    "attention": "layer batch head query key",  # after softmax
+    "attention_grad": "layer batch head query key",
+    "attention_relevance": "layer batch head query key",
+    "query": "layer batch head query channel",
+    "key": "layer batch head key channel",
+    "value": "layer batch head key channel",
+    "attention_output": "layer batch head query channel",  # attention @ value, before heads are joined
+    "attention_output_grad": "layer batch head query channel",
+    "hidden": "boundary batch token channel",  # [0] enters the first block, [-1] leaves the last
+    "hidden_grad": "boundary batch token channel",
+    "hidden_relevance": "boundary batch token channel",
+    "input": "batch *place channel",  # *place is `token`, or `height width` of an image
+    "input_grad": "batch *place channel",
+    "input_relevance": "batch *place channel",
+    "readout": "batch token",  # how much of the answer is read at each token; sums to 1
+    "mask": "batch token",  # True where a token is real, not padding
+    "special": "batch token",  # True where a token stands for no word or patch (CLS, SEP, registers)
+    "fingerprint": "batch",  # an integer that depends on the example alone, never on its place in the batch
+}

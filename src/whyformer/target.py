@@ -1,0 +1,149 @@
+"""What is explained: one logit of the model, or the difference of two (`versus`). Always the logit, never a probability."""
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer.errors import TargetError, UnsupportedModel, nearest
+from whyformer.labels import Trace, trace_of
+
+
+@dataclass(frozen=True)
+class Target:
+    """The explained output of one example."""
+
+    index: int
+    label: str
+    score: float  # the logit, or the difference of two logits when there is a `versus`
+    probability: float | None = None  # softmax over the classes (or the vocabulary); None for a regression
+    predicted: bool = True  # it is what the model itself answers
+    versus: int | None = None
+    versus_label: str | None = None
+    position: int | None = None  # language models: the token whose successor is explained
+
+
+def choose(
+    model: Any, encoded: Any, output: Tensor, target: Any, versus: Any
+) -> tuple[Tensor, tuple[Target, ...], Trace, torch.Size]:
+    """The explained scores [batch], what they are, and where the answer was read."""
+    answers, positions, trace = answers_of(encoded, output)
+    batch, classes = answers.shape
+    wanted = per_example(target, batch, "target")
+    against = per_example(versus, batch, "versus")
+    predicted = answers.argmax(-1).tolist()
+    names = Names(model, classes, is_language=positions is not None)
+    indices = [predicted[i] if w is None else names.index(w) for i, w in enumerate(wanted)]
+    others = [None if w is None else names.index(w) for w in against]
+    for index, other in zip(indices, others, strict=True):
+        if index == other:
+            raise TargetError(f"target and versus are both {names.label(index)!r}: there is nothing to contrast.")
+    rows = torch.arange(batch, device=answers.device)
+    scores = answers[rows, torch.tensor(indices, device=answers.device)]
+    if any(other is not None for other in others):
+        at = torch.tensor([0 if o is None else o for o in others], device=answers.device)
+        counts = torch.tensor([o is not None for o in others], device=answers.device)
+        scores = scores - torch.where(counts, answers[rows, at], 0)
+    probabilities = answers.detach().float().softmax(-1) if classes > 1 else None
+    targets = tuple(
+        Target(
+            index=index,
+            label=names.label(index),
+            score=float(scores[i].detach()),
+            probability=float(probabilities[i, index]) if probabilities is not None else None,
+            predicted=index == predicted[i],
+            versus=other,
+            versus_label=names.label(other) if other is not None else None,
+            position=positions[i] if positions is not None else None,
+        )
+        for i, (index, other) in enumerate(zip(indices, others, strict=True))
+    )
+    return scores, targets, trace, answers.shape
+
+
+def answers_of(encoded: Any, output: Tensor) -> tuple[Tensor, list[int] | None, Trace]:
+    """The logits [batch class]; for a language model those after the last real token of each example."""
+    if output.dim() == 1:
+        return output[:, None], None, trace_of(output)
+    if output.dim() == 2:
+        return output, None, trace_of(output)
+    if output.dim() != 3 or encoded.token_mask is None or output.size(1) != encoded.token_mask.size(1):
+        raise UnsupportedModel(
+            f"The model answers with a tensor of shape {list(output.shape)}; a classifier answers [batch, class], a language model "
+            "[batch, token, word]. A model without a head has no class to explain: open it with one."
+        )
+    mask = encoded.token_mask.to(output.device)
+    places = torch.arange(mask.size(1), device=mask.device)
+    last = torch.where(mask, places, -1).amax(-1)
+    read = torch.nn.functional.one_hot(last, mask.size(1)).double()
+    rows = torch.arange(output.size(0), device=output.device)
+    return output[rows, last], last.tolist(), Trace(samples=None, read=read)
+
+
+def per_example(wanted: Any, batch: int, what: str) -> list[Any]:
+    """One wish per example, from one for all or a list."""
+    if isinstance(wanted, Tensor):
+        wanted = wanted.tolist()
+    if isinstance(wanted, Sequence) and not isinstance(wanted, str):
+        if len(wanted) != batch:
+            raise TargetError(
+                f"{len(wanted)} entries in {what} for {batch} examples. Give one for all, or one for each."
+            )
+        return list(wanted)
+    return [wanted] * batch
+
+
+class Names:
+    """Labels of classes or tokens, both ways."""
+
+    def __init__(self, model: Any, classes: int, *, is_language: bool) -> None:
+        self.classes = classes
+        self.labels: tuple[str, ...] | None = None if is_language else model.labels
+        self.tokenizer = model.tokenizer if is_language else None
+        if self.labels is not None and len(self.labels) != classes:
+            self.labels = None
+
+    def label(self, index: int) -> str:
+        if self.labels is not None:
+            return self.labels[index]
+        return self.tokenizer.decode([index]) if self.tokenizer is not None else str(index)
+
+    def index(self, wanted: Any) -> int:
+        if isinstance(wanted, str):
+            return self._token(wanted) if self.tokenizer is not None else self._class(wanted)
+        try:
+            index = operator.index(wanted)
+        except TypeError:
+            index = -1
+        if isinstance(wanted, bool) or not 0 <= index < self.classes:
+            raise TargetError(f"There is no class {wanted!r}. Classes are 0 to {self.classes - 1}{self._listed()}.")
+        return index
+
+    def _class(self, wanted: str) -> int:
+        if self.labels is None:
+            raise TargetError(
+                f"There is no class {wanted!r}: this model has no labels. Give a number from 0 to {self.classes - 1}."
+            )
+        found = [i for i, label in enumerate(self.labels) if label == wanted]
+        found = found or [i for i, label in enumerate(self.labels) if label.casefold() == wanted.casefold()]
+        if len(found) > 1:
+            raise TargetError(f"{len(found)} classes are called {wanted!r}: {found}. Give a number.")
+        if not found:
+            raise TargetError(f"There is no class {wanted!r}.{nearest(wanted, self.labels)} There are{self._listed()}.")
+        return found[0]
+
+    def _token(self, wanted: str) -> int:
+        ids = self.tokenizer.encode(wanted, add_special_tokens=False)
+        if len(ids) != 1:
+            pieces = " + ".join(repr(self.tokenizer.decode([i])) for i in ids) or "nothing"
+            raise TargetError(f"Target {wanted!r} is not one token for this model: it is {pieces}. Give one token.")
+        return int(ids[0])
+
+    def _listed(self) -> str:
+        if self.labels is None:
+            return ""
+        shown = ", ".join(self.labels[:20])
+        return f": {shown}" + (f" and {len(self.labels) - 20} more" if len(self.labels) > 20 else "")

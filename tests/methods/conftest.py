@@ -1,0 +1,137 @@
+"""Captures made of random numbers: what a method is given, without a model."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from whyformer.method import METHODS
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def random_capture():
+    return build_capture
+
+
+@pytest.fixture(scope="session")
+def padded():
+    return pad_capture
+
+
+@pytest.fixture(scope="session")
+def run():
+    """run("rollout", capture, start=1) calls the method with what it needs of the capture."""
+
+    def call(name, capture, **settings):
+        chosen = METHODS[name]
+        return chosen.compute(*(capture[need] for need in chosen.needs), **settings)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def cls():
+    """The readout of one example that is read at its first token, and a mask without padding."""
+
+    def build(tokens):
+        readout = torch.zeros(1, tokens, dtype=torch.double)
+        readout[0, 0] = 1
+        return readout, torch.ones(1, tokens, dtype=torch.bool)
+
+    return build
+
+
+@pytest.fixture
+def read_once():
+    return ReadOnce
+
+
+def build_capture(layers=3, heads=2, tokens=4, batch=1, channels=5, seed=0):
+    """One-hot readout at token 0, which is special; attention is a distribution, the rest is normal noise."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def noise(*shape):
+        return torch.randn(*shape, dtype=torch.double, generator=generator)
+
+    square, line = (layers, batch, heads, tokens, tokens), (layers + 1, batch, tokens, channels)
+    attention = noise(*square).softmax(-1)
+    first = torch.zeros(batch, tokens, dtype=torch.bool)
+    first[:, 0] = True
+    return {
+        "attention": attention,
+        "attention_grad": noise(*square),
+        "attention_relevance": attention * noise(*square),
+        "hidden": noise(*line),
+        "hidden_grad": noise(*line),
+        "input": noise(*line[1:]),
+        "input_grad": noise(*line[1:]),
+        "input_relevance": noise(*line[1:]),
+        "readout": first.double(),
+        "mask": torch.ones(batch, tokens, dtype=torch.bool),
+        "special": first,
+        "fingerprint": [seed * 1000 + example for example in range(batch)],
+    }
+
+
+def pad_capture(capture, left=0, right=0, seed=99):
+    """The capture with padded tokens that behave as in a model: nothing attends to them, all else there is noise."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = capture["mask"].shape[-1]
+    total, real = left + tokens + right, slice(left, left + tokens)
+
+    def noise(*shape):
+        return torch.randn(*shape, dtype=torch.double, generator=generator)
+
+    def line(site):
+        wide = noise(*site.shape[:-2], total, site.shape[-1])
+        wide[..., real, :] = site
+        return wide
+
+    def square(site, *, at_padded_keys):
+        wide = noise(*site.shape[:-2], total, total)
+        if not at_padded_keys:
+            wide[..., :left] = 0
+            wide[..., left + tokens :] = 0
+        wide[..., real, real] = site
+        return wide
+
+    def flags(site):
+        wide = torch.zeros(site.shape[0], total, dtype=site.dtype)
+        wide[:, real] = site
+        return wide
+
+    lines = ("hidden", "hidden_grad")
+    return {
+        "attention": square(capture["attention"], at_padded_keys=False),
+        "attention_grad": square(capture["attention_grad"], at_padded_keys=True),
+        "attention_relevance": square(capture["attention_relevance"], at_padded_keys=False),
+        **{name: line(capture[name]) for name in lines},
+        **{name: flags(capture[name]) for name in ("readout", "mask", "special")},
+        "fingerprint": capture["fingerprint"],
+    }
+
+
+class ReadOnce(Sequence):
+    """Layers that are rebuilt when asked for, and so may be asked for once each."""
+
+    def __init__(self, layers):
+        self.layers = layers
+        self.read = []
+
+    def __len__(self):
+        return len(self.layers)
+
+    def __getitem__(self, layer):
+        assert isinstance(layer, int), "a slice would rebuild several layers at once"
+        layer = range(len(self.layers))[layer]
+        assert layer not in self.read, f"layer {layer} is rebuilt twice"
+        self.read.append(layer)
+        return self.layers[layer]

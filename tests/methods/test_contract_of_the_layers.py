@@ -1,0 +1,36 @@
+"""Layers are rebuilt when asked for: every method reads each at most once, and takes a stack as well as a sequence."""
+
+import pytest
+from torch.testing import assert_close
+
+import whyformer.methods  # noqa: F401  fills METHODS
+from whyformer.method import METHODS
+
+PER_LAYER = ("attention", "attention_grad", "attention_relevance", "hidden", "hidden_grad")
+by_layer = pytest.mark.parametrize(
+    "name", sorted(name for name in METHODS if set(PER_LAYER) & set(METHODS[name].needs))
+)
+
+
+@by_layer
+def test_reads_each_layer_once(random_capture, run, read_once, name):
+    capture = random_capture(layers=3)
+    once = capture | {site: read_once(capture[site]) for site in PER_LAYER}
+    assert_close(run(name, once), run(name, capture))
+    assert any(once[site].read for site in PER_LAYER)
+
+
+@pytest.mark.parametrize("name", ["raw_attention", "grad_cam", "partial_lrp"])
+def test_a_method_of_one_layer_reads_one_layer(random_capture, run, read_once, name):
+    capture = random_capture(layers=3)
+    once = capture | {site: read_once(capture[site]) for site in PER_LAYER}
+    run(name, once)
+    assert {layer for site in PER_LAYER for layer in once[site].read} == {2}
+
+
+@by_layer
+def test_leaves_what_it_is_given_as_it_was(random_capture, run, name):
+    capture, untouched = random_capture(), random_capture()
+    run(name, capture)
+    for need in METHODS[name].needs:
+        assert_close(capture[need], untouched[need], rtol=0, atol=0)

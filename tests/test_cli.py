@@ -1,0 +1,322 @@
+"""The command line: the same verbs, errors in one line, exit codes that say whose fault it is."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+from whyformer import cli
+from whyformer.comparison import Comparison
+from whyformer.explanation import load
+from whyformer.method import METHODS
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    """What the command prints; for an error, what it says on stderr."""
+    result = CliRunner().invoke(cli.app, list(arguments))
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result.stderr if code else result.stdout
+
+
+def error_of(*arguments: str, code: int) -> str:
+    said = run(*arguments, code=code)
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    return said
+
+
+@pytest.fixture(scope="session")
+def picture(tmp_path_factory):
+    path = tmp_path_factory.mktemp("pictures") / "cat.png"
+    Image.radial_gradient("L").convert("RGB").save(path)
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def text_model(tmp_path_factory):
+    """A folder with a tiny BERT and its tokenizer, one word a token."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "good", "bad", "film", "not", ","]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        "[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    names = dict(pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]")
+    folder = tmp_path_factory.mktemp("models") / "tiny-bert"
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    torch.manual_seed(0)
+    labels = {"negative": 0, "positive": 1, "7": 2}
+    config = BertConfig(
+        vocab_size=len(words), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=16, id2label={i: label for label, i in labels.items()}, label2id=labels,
+    )  # fmt: skip
+    BertForSequenceClassification(config).save_pretrained(folder)
+    return str(folder)
+
+
+# --- verbs ------------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_verb_it_shows_the_verbs():
+    said = run()
+    for verb in ("explain", "compare", "methods", "demo"):
+        assert verb in said
+    assert run("--help") == said == run("-h")
+
+
+def test_the_version():
+    assert run("--version").startswith("whyformer ")
+
+
+def test_methods_are_listed():
+    said = run("methods")
+    assert all(name in said for name in METHODS)
+    rows = {row["name"]: row for row in json.loads(run("methods", "--json"))}
+    assert set(rows) == set(METHODS)
+    assert rows["rollout"]["class_specific"] is False
+    assert rows["lrp"]["cost"] == "forward + relevance"
+    assert rows["lrp"]["settings"] == {"own": "keep"}
+
+
+def test_a_picture_is_explained_by_the_model_that_ships(picture):
+    said = run("explain", picture)
+    assert said.startswith("cat.png: ")
+    assert "by transformer_attribution" in said.split("\n")[0]
+
+
+def test_a_text_is_explained(text_model):
+    said = run("explain", "not a bad film", "-M", text_model, "-m", "attcat", "-t", "positive")
+    assert said.startswith("positive (")
+    assert [line.split()[-1] for line in said.strip().split("\n")[2:6]] == ["not", "a", "bad", "film"]
+
+
+def test_several_inputs_are_a_batch_with_a_target_for_each(text_model):
+    said = run("explain", "a film", "not good", "-M", text_model, "-t", "positive", "-t", "0", "--json")
+    held = json.loads(said)
+    assert [target["label"] for target in held["targets"]] == ["positive", "negative"]
+    assert held["names"] == ["a film", "not good"]
+
+
+def test_a_number_is_a_label_if_there_is_one_and_an_index_otherwise(text_model):
+    held = json.loads(run("explain", "a film", "-M", text_model, "-t", "7", "--versus", "1", "--json"))
+    assert (held["targets"][0]["index"], held["targets"][0]["versus"]) == (2, 1)
+
+
+def test_settings_reach_the_method(text_model):
+    asked = ("-m", "rollout", "-s", "preset=released", "-s", "start=1")
+    held = json.loads(run("explain", "a film", "-M", text_model, *asked, "--json"))
+    assert (held["settings"]["preset"], held["settings"]["start"]) == ("released", 1)
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("1", 1),
+        ("-0.5", -0.5),
+        ("true", True),
+        ("False", False),
+        ("none", None),
+        ("zero", "zero"),
+        ("[1, 2]", [1, 2]),
+        ("", ""),
+    ],
+)
+def test_values_of_settings(word, value):
+    assert cli.parsed_settings([f"name={word}"]) == {"name": value}
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".json", ".png", ".txt"])
+def test_results_are_saved(picture, tmp_path, suffix):
+    out = tmp_path / f"e{suffix}"
+    run("explain", picture, "-m", "rollout", "-o", str(out))
+    assert out.stat().st_size > 0
+    if suffix in (".safetensors", ".json"):
+        assert load(out).method == "rollout"
+
+
+def test_json_can_be_loaded_again(picture, tmp_path):
+    (tmp_path / "e.json").write_text(run("explain", picture, "-m", "rollout", "--json"))
+    assert load(tmp_path / "e.json").names == ("cat.png",)
+
+
+def test_methods_are_compared(picture, tmp_path):
+    out = tmp_path / "c.json"
+    said = run("compare", picture, "-m", "rollout", "-m", "chance", "-o", str(out))
+    assert "rollout" in said
+    assert "agreement" in said
+    assert Comparison.load(out).labels == ("rollout", "chance")
+
+
+def test_all_methods_are_compared_unless_told_otherwise(text_model):
+    held = json.loads(run("compare", "a good film", "-M", text_model, "--json"))
+    assert set(held["explanations"]) | set(held["failures"]) == set(METHODS)
+
+
+def test_a_model_without_a_tokenizer_takes_tensors_from_a_file(tmp_path):
+    ids = tmp_path / "ids.safetensors"
+    save_file({"input_ids": torch.tensor([[5, 9, 7]])}, ids)
+    said = run("explain", str(ids), "-M", "demo/untrained-bert", "-m", "attcat")
+    assert [line.split()[-1] for line in said.strip().split("\n")[1:]] == ["5", "9", "7"]
+
+
+def test_the_demo_says_that_its_models_are_untrained_and_what_to_try_next():
+    said = run("demo")
+    assert "UNTRAINED" in said.split("\n")[0]
+    assert said.count("\n  whyformer ") == 3
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--frobnicate"], "No such option: --frobnicate"),
+        (["explian"], "No such command 'explian'"),
+        (["explain"], "Missing argument"),
+        (["explain", "x", "-m", "rolout"], "No method 'rolout'. Did you mean 'rollout'?"),
+        (["compare", "x", "-m", "rolout"], "No method 'rolout'"),
+        (["compare", "x", "-m", "rollout", "-m", "rollout"], "rollout is named twice"),
+        (["explain", "x", "-s", "start"], "'start' is not a setting. Write NAME=VALUE"),
+        (["explain", "x", "-s", "target=1"], "target is not a setting of a method"),
+        (["explain", "x", "-s", "strat=1"], "transformer_attribution has no setting 'strat'. Did you mean 'start'?"),
+        (["explain", "x", "-s", "recipe=x"], "No recipe 'x'"),
+    ],
+)
+def test_wrong_usage_is_told_before_a_model_is_opened(arguments, message, monkeypatch):
+    monkeypatch.setattr(cli, "quietly_opened", lambda name: pytest.fail("the model was opened"))
+    assert message in error_of(*arguments, code=2)
+
+
+def test_an_ending_nobody_knows_is_told_before_a_model_is_opened(monkeypatch):
+    monkeypatch.setattr(cli, "quietly_opened", lambda name: pytest.fail("the model was opened"))
+    assert "Cannot tell the format of 'e.gif'" in error_of("explain", "x", "-o", "e.gif", code=3)
+    assert "Cannot tell the format of 'c.png'" in error_of("compare", "x", "-o", "c.png", code=3)
+
+
+def test_the_input_is_never_overwritten(picture):
+    before = Path(picture).read_bytes()
+    assert "would overwrite it" in error_of("explain", picture, "-o", picture, code=3)
+    assert Path(picture).read_bytes() == before
+
+
+def test_wrong_targets(picture):
+    assert "There is no class" in error_of("explain", picture, "-t", "-1", code=2)
+    assert "There is no class 'tabby'" in error_of("explain", picture, "-t", "tabby", code=2)
+    assert "2 entries in target for 1 examples" in error_of("explain", picture, "-t", "1", "-t", "2", code=2)
+
+
+def test_wrong_inputs(picture, text_model, tmp_path):
+    error_of("explain", str(tmp_path / "gone.png"), code=3)
+    (tmp_path / "no.png").write_text("hello")
+    error_of("explain", str(tmp_path / "no.png"), code=3)
+    assert "empty" in error_of("explain", " ", "-M", text_model, code=3)
+    assert "so it takes tensors" in error_of("explain", "hello", "-M", "demo/untrained-bert", code=3)
+    (tmp_path / "no.safetensors").write_text("hello")
+    bert = ("-M", "demo/untrained-bert")
+    assert "is no safetensors file" in error_of("explain", str(tmp_path / "no.safetensors"), *bert, code=3)
+    assert "Cannot read" in error_of("explain", str(tmp_path / "gone.safetensors"), *bert, code=3)
+
+
+def test_wrong_models(tmp_path):
+    error_of("explain", "x", "-M", str(tmp_path), code=4)
+    assert "No demo model 'demo/x'" in error_of("explain", "x", "-M", "demo/x", code=4)
+
+
+def test_a_result_that_cannot_be_saved_is_still_shown(picture, tmp_path):
+    result = CliRunner().invoke(cli.app, ["explain", picture, "-m", "rollout", "-o", str(tmp_path / "no" / "e.json")])
+    assert result.exit_code == 3
+    assert "by rollout" in result.stdout
+    assert "error: Cannot write" in result.stderr
+
+
+def test_nothing_in_an_error_can_steer_the_terminal(tmp_path):
+    said = error_of("explain", str(tmp_path / "\x1b[2J\r\ngone\u202e.png"), code=3)
+    assert "\x1b" not in said
+    assert "\u202e" not in said
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (KeyboardInterrupt(), 130, "error: interrupted"),
+        (MemoryError(), 5, "error: out of memory"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate ..."), 5, "error: out of memory on the device"),
+        (ZeroDivisionError("oops"), 1, "error: unexpected ZeroDivisionError: oops (--debug shows where)"),
+    ],
+)
+def test_what_nobody_expects(monkeypatch, error, code, message):
+    def fails(name):
+        raise error
+
+    monkeypatch.setattr(cli, "quietly_opened", fails)
+    assert message in run("explain", "x", code=code)
+
+
+def test_debug_shows_where_an_error_comes_from(monkeypatch):
+    def fails(name):
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(cli, "quietly_opened", fails)
+    result = CliRunner().invoke(cli.app, ["explain", "x", "--debug"])
+    assert result.exit_code == 1
+    assert "Traceback" in result.stderr
+    assert "in fails" in result.stderr
+
+
+# --- as a process -----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_heavy_is_imported_before_a_command_runs():
+    tree = ast.parse(Path(cli.__file__).read_text())
+    at_the_top = {
+        name.split(".")[0] if not name.startswith("whyformer") else name
+        for node in tree.body
+        for name in (
+            [alias.name for alias in node.names] if isinstance(node, ast.Import)
+            else [node.module] if isinstance(node, ast.ImportFrom) else []
+        )
+    }  # fmt: skip
+    ours = {"whyformer.errors", "whyformer.show.visible"}
+    assert at_the_top - set(sys.stdlib_module_names) == {"typer", *ours}
+
+
+def process(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess:
+    environment = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[1]), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "whyformer.cli", *arguments]
+    return subprocess.run(command, env=environment, stdout=stdout, stderr=subprocess.PIPE, timeout=120)
+
+
+def test_as_a_process_only_the_answer_is_on_standard_output(picture):
+    done = process("explain", picture, "-m", "rollout", "--json")
+    assert done.stderr == b""
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["method"] == "rollout"
+
+
+def test_a_terminal_that_knows_only_ascii_still_gets_an_answer(text_model):
+    result = CliRunner(charset="ascii").invoke(cli.app, ["explain", "schön film", "-M", text_model, "-m", "rollout"])
+    assert result.exit_code == 0
+    assert r"sch\xf6n" in result.stdout
+
+
+def test_a_reader_that_leaves_early_is_not_complained_about():
+    """`whyformer methods | head -1`: the pipe is closed before anything is written."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = process("methods", stdout=writing)
+    os.close(writing)
+    assert done.stderr == b""
+    assert done.returncode == 1

@@ -1,0 +1,144 @@
+"""What the documentation says is true: every example runs, offline, and every list agrees with the code."""
+
+import inspect
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from doctest import ELLIPSIS, NORMALIZE_WHITESPACE, OutputChecker
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import whyformer
+from whyformer import errors, methods
+from whyformer.cli import app
+from whyformer.method import METHODS
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+WRITTEN_BY_CODE = {"methods.md", "recipes.md"}
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES += sorted(page for page in DOCS.glob("*.md") if page.name not in WRITTEN_BY_CODE)
+
+FENCE = re.compile(r"^```(?P<language>\S*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+RELATIVE_LINK = re.compile(r"\]\((?!\w+:)([^)#]+)[^)]*\)|<img[^>]* src=\"(?!\w+:)([^\"]+)\"")
+REQUEST = re.compile(
+    r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"(?:\w+:)?//|<link\b[^>]*\bhref=\"(?:\w+:)?//|url\([\"']?(?:\w+:)?//"
+)
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@every_page
+def test_examples_run_from_top_to_bottom_and_print_what_is_shown(page, somewhere):
+    text = page.read_text()
+    namespace = {"__name__": "__main__"}
+    printed = ""
+    for block in FENCE.finditer(text):
+        if block["language"] == "python":
+            lines_before = text[: block.start("code")].count("\n")  # so that a traceback points into the page
+            printed = run_python("\n" * lines_before + block["code"], page, namespace)
+        if block["language"] == "console":
+            run_commands(block["code"])
+        if block["language"] == "output":
+            assert is_as_shown(printed, block["code"]), f"shown:\n{block['code']}\nprinted:\n{printed}"
+
+
+@every_page
+def test_no_example_escapes_the_tests(page):
+    languages = {block["language"] for block in FENCE.finditer(page.read_text())}
+    assert languages <= {"python", "output", "console", "text", "{toctree}"}
+
+
+@every_page
+def test_links_to_files_that_are_there(page):
+    links = {link for pair in RELATIVE_LINK.findall(page.read_text()) for link in pair if link}
+    assert not [link for link in links if link not in WRITTEN_BY_CODE and not (page.parent / link).exists()]
+
+
+@every_page
+def test_names_only_targets_that_make_knows(page):
+    known = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {*re.findall(r"^make (\w+)", page.read_text(), re.MULTILINE)} <= {*known}
+
+
+def test_readme_lists_the_methods_as_they_are(generated_pages):
+    readme = (ROOT / "README.md").read_text()
+    assert "<!-- methods -->" in readme
+    assert readme == generated_pages.readme_with_table(readme), "run: python docs/extensions/generated_pages.py"
+
+
+def test_methods_page_has_a_section_for_every_method(generated_pages):
+    page = generated_pages.methods_page()
+    for name in methods.__all__:
+        assert f"\n### `{name}`\n\n{METHODS[name].summary}\n" in page
+
+
+def test_errors_page_has_a_section_for_every_error():
+    page = (DOCS / "errors.md").read_text()
+    there = [thing for _, thing in vars(errors).items() if inspect.isclass(thing) and issubclass(thing, Exception)]
+    sections = re.findall(r"^## (\w+)\n\n\*Exit status (\d)\.\*", page, re.MULTILINE)
+    assert sections == [(error.__name__, str(error.exit_code)) for error in there]
+
+
+def test_all_of_whyformer_tells_every_public_name():
+    page = (DOCS / "all-of-whyformer.md").read_text()
+    assert not [name for name in whyformer.__all__ if not re.search(rf"\b{name}\b", page)]
+
+
+def test_docs_build_without_a_warning_and_ask_nothing_of_the_network(tmp_path):
+    command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--quiet", "--doctree-dir", tmp_path / "doctrees"]
+    built = subprocess.run([*command, DOCS, tmp_path / "html"], capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    for file in [*tmp_path.glob("html/**/*.html"), *tmp_path.glob("html/**/*.css")]:
+        assert not REQUEST.search(file.read_text()), f"{file.name} fetches something"
+
+
+@pytest.fixture
+def somewhere(tmp_path, monkeypatch):
+    """An empty folder with a picture in it, no network, and METHODS as it was afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(socket.socket, "connect", refuse_to_connect)
+    Image.effect_mandelbrot((64, 48), (-2, -1, 1, 1), 100).convert("RGB").save("cat.jpg")
+    before = dict(METHODS)
+    yield
+    METHODS.clear()
+    METHODS.update(before)
+
+
+@pytest.fixture
+def generated_pages(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS / "extensions")
+    import generated_pages
+
+    return generated_pages
+
+
+def refuse_to_connect(*_):
+    raise AssertionError("an example of the documentation asks for the network")
+
+
+def run_python(code: str, page: Path, namespace: dict[str, object]) -> str:
+    with redirect_stdout(StringIO()) as printed:
+        exec(compile(code, str(page), "exec"), namespace)
+    return printed.getvalue()
+
+
+def is_as_shown(printed: str, shown: str) -> bool:
+    """Equal but for blanks; `...` stands for anything."""
+    return OutputChecker().check_output(shown, printed, ELLIPSIS | NORMALIZE_WHITESPACE)
+
+
+def run_commands(transcript: str) -> None:
+    """Run each line `$ whyformer ...`; what stands between them is output."""
+    for line in transcript.splitlines():
+        if line.startswith("$ whyformer "):
+            result = CliRunner().invoke(app, shlex.split(line.removeprefix("$ whyformer ")))
+            assert result.exit_code == 0, f"{line}\n{result.output}\n{result.exception!r}"
