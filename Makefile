@@ -67,7 +67,7 @@ docs: $(WORK)
 check: lint types docs test
 
 benchmark: $(USE)
-	$(BIN)/python benchmarks/run.py
+	@for program in benchmarks/*.py; do $(BIN)/python $$program || exit 1; done
 
 clean:
 	rm -rf $(VENV) docs/_build docs/methods.md docs/recipes.md .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -130,6 +130,10 @@ def build(name: str, attention: str = "sdpa") -> nn.Module:
         ),
         "electra": lambda: made(hf.ElectraConfig, hf.ElectraForSequenceClassification, embedding_size=16, **TEXT),
         "albert": lambda: made(hf.AlbertConfig, hf.AlbertForSequenceClassification, embedding_size=16, **TEXT),
+        "gpt2": lambda: made(
+            hf.GPT2Config, hf.GPT2LMHeadModel, vocab_size=60, n_embd=24, n_layer=3, n_head=3, n_positions=32,
+        ),
+        "llama": lambda: made(hf.LlamaConfig, hf.LlamaForCausalLM, num_key_value_heads=1, **TEXT | {"num_attention_heads": 2}),
         "encoder": lambda: TorchEncoder(batch_first=True),
         "encoder_token_first": lambda: TorchEncoder(batch_first=False, norm_first=True),
         "gpt": lambda: HandmadeGPT(),
@@ -150,7 +154,17 @@ def build(name: str, attention: str = "sdpa") -> nn.Module:
 
 
 IMAGE_FAMILIES = ("vit", "deit", "dinov2", "beit")
-TEXT_FAMILIES = ("bert", "roberta", "distilbert", "electra", "albert", "encoder", "encoder_token_first")
+TEXT_FAMILIES = (
+    "bert",
+    "roberta",
+    "distilbert",
+    "electra",
+    "albert",
+    "encoder",
+    "encoder_token_first",
+    "gpt2",
+    "llama",
+)
 FAMILIES = (*IMAGE_FAMILIES, *TEXT_FAMILIES, "gpt")
 
 

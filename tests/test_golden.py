@@ -29,11 +29,8 @@ def model(folder: str, baseline_eps: bool = False) -> why.Model:
     opened = why.open(GOLDEN / folder, dtype=torch.float64)
     if baseline_eps:  # see `comes_from_the_other_class`
         for name, module in opened.module.named_modules():
-            if (
-                (isinstance(module, torch.nn.LayerNorm)
-                and "layer." in f"{name}.")
-                or ("layers." in f"{name}."
-                and hasattr(module, "eps"))
+            if (isinstance(module, torch.nn.LayerNorm) and "layer." in f"{name}.") or (
+                "layers." in f"{name}." and hasattr(module, "eps")
             ):
                 module.eps = 1e-5
     return opened

@@ -11,11 +11,12 @@ from whyformer.errors import UnsupportedModel
 from whyformer.intercept import Intercept, ModuleCall
 
 
-def find_blocks(mode: Intercept) -> list[Tensor]:
-    """The hidden states at the block boundaries: one more than there are blocks."""
+def find_blocks(mode: Intercept) -> tuple[list[Tensor], list[int]]:
+    """The hidden states at the block boundaries, one more than there are blocks, and the step of the forward for each."""
     blocks = block_calls(mode)
     boundaries = [block.entered for block in blocks] + [blocks[-1].left]
-    return [getattr(tensor, "_whyformer_leaf", tensor) for tensor in boundaries]  # type: ignore[misc]
+    steps = [block.entered_at for block in blocks] + [blocks[-1].left_at]
+    return [getattr(tensor, "_whyformer_leaf", tensor) for tensor in boundaries], steps  # type: ignore[misc]
 
 
 def block_calls(mode: Intercept) -> list[ModuleCall]:

@@ -92,7 +92,7 @@ app = typer.Typer(
 
 Inputs = Annotated[
     list[str],
-    typer.Argument(metavar="INPUT...", help="Pictures (paths) or texts, as the model takes. Several: a batch."),
+    typer.Argument(metavar="INPUT", help="Pictures (paths) or texts, as the model takes. Several: a batch."),
 ]
 ModelName = Annotated[str, typer.Option("-M", "--model", metavar="MODEL", help="A model folder, or a name on the hub.")]
 Target = Annotated[
@@ -101,7 +101,9 @@ Target = Annotated[
         "-t", "--target", metavar="TARGET", help="Class (label or index) or next token; once, or once for each input."
     ),
 ]
-Versus = Annotated[str | None, typer.Option("--versus", metavar="TARGET", help="Explain rather than this one.")]
+Versus = Annotated[
+    str | None, typer.Option("--versus", metavar="TARGET", help="Explain the target rather than this one.")
+]
 Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Save; the ending says the format.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
@@ -224,18 +226,17 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold", row_styles=["", "dim"])
-    for heading in ("method", "what a score says", "class", "sign", "passes", "needs"):
-        table.add_column(heading, no_wrap=heading == "method")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("method", no_wrap=True)
+    table.add_column("what a score says")
     for row in rows:
-        table.add_row(
-            Text(row["name"]),
-            Text(row["summary"]),
-            "yes" if row["class_specific"] else "any",
-            "+ -" if row["signed"] else "+",
-            row["cost"].replace(" + ", "\n"),
-            Text("\n".join(row["needs"])),
-        )
+        facts = [
+            "for one class" if row["class_specific"] else "the same for every class",
+            "signed" if row["signed"] else "not signed",
+            row["cost"],
+            f"needs {', '.join(row['needs'])}",
+        ]
+        table.add_row(Text(row["name"]), Text(row["summary"]).append(f"\n{'; '.join(facts)}", style="dim"))
     Console().print(table)
 
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer import labels, operations
-from whyformer.labels import NOTHING, Trace, trace_of
+from whyformer.labels import NOTHING, Trace, is_lookup, trace_of
 from whyformer.operations import Operation
 
 
@@ -39,7 +39,7 @@ class Follower:
         if name in operations.JOINS:
             return self.follow_join(operation, result)
         if name in operations.LOOKUPS:
-            return follow_lookup(operation)
+            return follow_lookup(operation, result)
         if name in operations.CONVOLUTIONS:
             return self.follow_convolution(operation.given[0], result)
         if name in operations.REDUCTIONS and result.shape != operation.given[0].shape:
@@ -119,8 +119,9 @@ class Follower:
             best.read,
             is_attention=is_softmax or (traces[0].is_attention and rest_is_constant),
             is_statistic=traces[0].is_statistic and rest_is_constant and result.shape == given[0].shape,
-            is_lookup=any(t.is_lookup for t in traces) and not result.requires_grad,
             is_pixels=traces[0].is_pixels and name in operations.SAME,
+            is_ids=traces[0].is_ids and name in operations.SAME,
+            words=words_of(operation),
             root=root,
             is_straight=is_straight,
         )
@@ -154,13 +155,33 @@ def follow_view(operation: Operation, count: int) -> list[Trace]:
     return [replace(kept, samples=s, tokens=t) for s, t in zip(seen["samples"], seen["tokens"], strict=True)]
 
 
-def follow_lookup(operation: Operation) -> Trace:
+def follow_lookup(operation: Operation, result: Tensor) -> Trace:
     """An embedding of the given ids is where the input enters; one of positions is a constant."""
     trace = next((trace_of(t) for t in operation.given if not t.is_floating_point()), NOTHING)
     if trace.samples is None:
         return NOTHING
     tokens = trace.tokens.unsqueeze(-1) if trace.tokens is not None else None
-    return Trace(samples=trace.samples.unsqueeze(-1), tokens=tokens, is_lookup=True)
+    words = result.detach() if trace.is_ids else None
+    return Trace(samples=trace.samples.unsqueeze(-1), tokens=tokens, words=words)
+
+
+def keeps_sum_open(operation: Operation) -> bool:
+    """Adding constants to a sum of embeddings, or scaling it by a number, is still part of making the input."""
+    others = [t for t in operation.given if not is_lookup(t)]
+    if operation.name in operations.ADDITIONS | {"dropout"}:
+        return not any(t.requires_grad for t in others)
+    return operation.name in operations.MULTIPLICATIONS and all(t.numel() == 1 for t in others)
+
+
+def words_of(operation: Operation) -> Tensor | None:
+    """The part of a sum of embeddings that comes from the explained ids: constants add nothing to it, numbers scale it."""
+    sums = [t for t in operation.given if is_lookup(t)]
+    if not sums or not keeps_sum_open(operation):
+        return None
+    words = trace_of(sums[0]).words
+    if operation.name not in operations.MULTIPLICATIONS:
+        return words
+    return operation.changed(lambda value: words if value is sums[0] else value).run()
 
 
 def follow_product(operation: Operation, result: Tensor) -> Trace:

@@ -17,7 +17,7 @@ PLAIN = frozenset(
 )
 
 
-def refuse_strangers(score: Tensor, place: str) -> None:
+def refuse_strangers(score: Tensor) -> None:
     """Raise if a node on the way of relevance is neither ours nor a view."""
     seen: set[Any] = set()
     waiting = [score.grad_fn]

@@ -18,8 +18,8 @@ from torch.overrides import TorchFunctionMode
 from whyformer import labels, operations
 from whyformer.attention import Site, fused_site, plain_site
 from whyformer.errors import UnknownOperation, UnsupportedModel
-from whyformer.follow import Follower
-from whyformer.labels import Trace, put, trace_of
+from whyformer.follow import Follower, keeps_sum_open
+from whyformer.labels import Trace, is_lookup, put, trace_of
 from whyformer.node import Node, Switch
 from whyformer.operations import Operation, tensors_in
 from whyformer.rulebook import Rulebook, needs_no_rule
@@ -66,9 +66,10 @@ class Intercept(TorchFunctionMode):
         self.calls: list[ModuleCall] = []
         self.open_calls: list[ModuleCall] = []
         self.leaf: Tensor | None = None
+        self.words: Tensor | None = None  # of the leaf, the part that comes from token ids
         self.step = 0
         self.heads = 0  # of the nn.MultiheadAttention call under way
-        self.has_moved = False
+        self.sent_on: list[Tensor] = []  # tensors that were changed in place, each pointing at what stands for it now
 
     # --- where we are ------------------------------------------------------------------------------------------------
 
@@ -86,14 +87,17 @@ class Intercept(TorchFunctionMode):
         call.left, call.left_at = self.current(left), self.step
 
     def forget(self) -> None:
-        """Let go of the graph."""
-        self.sites, self.calls, self.open_calls, self.leaf = [], [], [], None
+        """Let go of the graph. A tensor that points at its successor would keep itself alive through the graph."""
+        for old in self.sent_on:
+            del old._whyformer_moved  # type: ignore[attr-defined]
+        self.sites, self.calls, self.open_calls, self.sent_on = [], [], [], []
+        self.leaf = self.words = None
 
     # --- the mode ----------------------------------------------------------------------------------------------------
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         operation = Operation(operations.name_of(func), func, args, kwargs or {})
-        if self.has_moved:
+        if self.sent_on:
             operation = operation.changed(self.current)
         if not operation.given:
             return operation.run()
@@ -105,10 +109,13 @@ class Intercept(TorchFunctionMode):
             return self.moved(operation)
         if self.switch is not None and operation.name in ("addmm", "baddbmm") and operation.carrying:
             return self.taken_apart(operation)
-        if self.needs_gradient and any(trace_of(t).is_lookup for t in operation.given):
+        if self.needs_gradient and any(is_lookup(t) for t in operation.given):
             operation = self.settled(operation)
         self.refuse_writing(operation)
-        return self.finish(operation, operation.run())
+        result = operation.run()
+        if any(result is tensor for tensor in operation.given):
+            return result  # a cast to the type it has, dropout outside training
+        return self.finish(operation, result)
 
     def finish(self, operation: Operation, result: Any) -> Any:
         """Label the result, put a rule beside it, and record it if it is a site."""
@@ -162,14 +169,11 @@ class Intercept(TorchFunctionMode):
 
     def settled(self, operation: Operation) -> Operation:
         """Adding constants keeps a sum of embeddings open; any other use of it makes it the explained input."""
-        if not any(True for _ in tensors_in([operation.run()])):
-            return operation  # a question such as size(), not a use
-        others = [t for t in operation.given if not trace_of(t).is_lookup]
-        adds = operation.name in operations.ADDITIONS | operations.SAME and not any(t.requires_grad for t in others)
-        scales = operation.name in operations.MULTIPLICATIONS and all(t.numel() == 1 for t in others)
-        if adds or scales:
+        result = operation.run()
+        is_question = not any(True for _ in tensors_in([result]))  # size() and the like
+        if is_question or any(result is t for t in operation.given) or keeps_sum_open(operation):
             return operation
-        return operation.changed(lambda value: self.as_leaf(value) if trace_of(value).is_lookup else value)
+        return operation.changed(lambda value: self.as_leaf(value) if is_lookup(value) else value)
 
     def as_leaf(self, tensor: Tensor) -> Tensor:
         """The explained input, made on first use. The copy handed to the model may be changed in place; the leaf may not."""
@@ -180,7 +184,8 @@ class Intercept(TorchFunctionMode):
                     f"{self.place} takes in a second sequence of embeddings. One input can be explained; models with an encoder "
                     "and a decoder are not supported yet."
                 )
-            trace = replace(trace_of(tensor), is_lookup=False)
+            trace = replace(trace_of(tensor), words=None)
+            self.words = trace_of(tensor).words
             self.leaf = put(tensor.detach().clone().requires_grad_(), trace)
             entered = put(self.leaf.clone(), trace)
             tensor._whyformer_leaf = entered  # type: ignore[attr-defined]
@@ -194,9 +199,9 @@ class Intercept(TorchFunctionMode):
         with self:
             new = getattr(torch, operations.IN_PLACE[operation.name])(*operation.args, **operation.kwargs)
         old._whyformer_moved = new
+        self.sent_on.append(old)
         if old._base is not None:
             old._base._whyformer_stale = operation.name
-        self.has_moved = True
         return new
 
     def current(self, value: Any) -> Any:

@@ -27,7 +27,8 @@ class Trace:
     read: Tensor | None = None  # [batch token], once tokens have been pooled: how much of each was read
     is_attention: bool = False  # a softmax whose product with values makes a site
     is_statistic: bool = False  # a mean, variance or norm: multiplying by it normalises
-    is_lookup: bool = False  # a sum of embeddings that no other operation has used yet
+    is_ids: bool = False  # the token ids to be explained
+    words: Tensor | None = None  # of a sum of embeddings that nothing has used yet: the part that comes from those ids
     is_pixels: bool = False  # the picture itself
     root: Tensor | None = None  # this is an elementwise function of that tensor ...
     is_straight: bool = False  # ... and a mere multiple of it
@@ -38,6 +39,11 @@ NOTHING = Trace()
 
 def trace_of(tensor: Any) -> Trace:
     return getattr(tensor, "_whyformer", NOTHING) if isinstance(tensor, Tensor) else NOTHING
+
+
+def is_lookup(tensor: Any) -> bool:
+    """A sum of embeddings, the explained ids among them, that no other operation has used yet."""
+    return trace_of(tensor).words is not None
 
 
 def put(tensor: Tensor, trace: Trace) -> Tensor:

@@ -1,66 +1,22 @@
-"""Model: a module, how raw input becomes tensors, and where the answer is read. open() makes one of a folder, a name or a module."""
+"""Model: a module, how raw input becomes tensors, and where the answer is read. open() in loading.py makes one."""
 
-import inspect
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from whyformer import text
+from whyformer.encoded import Encoded as Encoded
 from whyformer.errors import InputError, TargetError
+from whyformer.intake import AXES, EXPLAINED, Intake, intake
 from whyformer.picture import as_picture
-from whyformer.shadow import unwrap
-from whyformer.tokens import Pieces
 
 Kind = Literal["image", "text", "tensors"]
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """A batch as the module takes it."""
-
-    inputs: dict[str, Tensor]
-    main: str  # the name of the input that is explained
-    batch: int
-    names: tuple[str, ...]  # what to call each example
-    batch_axis: int = 0
-    token_mask: Tensor | None = None  # [batch token] of the given sequence: True where it is no padding
-    special_mask: Tensor | None = None
-    texts: tuple[str | None, ...] = ()
-    words: tuple[tuple[str, ...], ...] | None = None  # the pieces of each example
-    spans: tuple[tuple[tuple[int, int] | None, ...], ...] | None = None
-    notes: tuple[str, ...] = ()
-
-    def pieces(self, length: int) -> tuple[Pieces, ...]:
-        """The tokens of each example, when they are not patches."""
-        made = []
-        for i in range(self.batch):
-            words = self.words[i] if self.words is not None else tuple(str(n) for n in range(length))
-            none = (None,) * length
-            mask, special = (
-                self._row(m, i, length, fill) for m, fill in ((self.token_mask, True), (self.special_mask, False))
-            )
-            spans = self.spans[i] if self.spans is not None else none
-            text = self.texts[i] if self.texts else None
-            made.append(Pieces(words, special, tuple(not real for real in mask), spans, text))
-        return tuple(made)
-
-    def _row(self, mask: Tensor | None, i: int, length: int, fill: bool) -> tuple[bool, ...]:
-        return tuple(mask[i].tolist()) if mask is not None and mask.size(1) == length else (fill,) * length
-
-    def fingerprints(self) -> tuple[int, ...]:
-        """One integer per example that depends on that example alone: not on its batch, not on its padding."""
-        from whyformer.fingerprint import fingerprint
-
-        main = self.inputs[self.main].transpose(0, self.batch_axis)
-        is_sequence = self.token_mask is not None and main.dim() >= 2 and main.size(1) == self.token_mask.size(1)
-        return tuple(
-            fingerprint(main[i][self.token_mask[i].to(main.device)] if is_sequence else main[i])  # type: ignore[index]
-            for i in range(self.batch)
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,9 +29,8 @@ class Model:
     labels: tuple[str, ...] | None = None
     tokenizer: Any = field(default=None, repr=False)
     processor: Any = field(default=None, repr=False)
-    readout: str | int | None = (
-        None  # where the answer is read, if it cannot be seen: "first", "last", "mean", an index
-    )
+    # Where the answer is read, if it cannot be seen: "first", "last", "mean", an index.
+    readout: str | int | None = None
     batch_axis: int = 0
     notes: tuple[str, ...] = ()
 
@@ -102,16 +57,23 @@ class Model:
     def dtype(self) -> torch.dtype:
         return next((p.dtype for p in self.module.parameters() if p.is_floating_point()), torch.float32)
 
-    # --- raw input -> tensors ---------------------------------------------------------------------------------------
+    @property
+    def longest(self) -> int | None:
+        """The number of tokens the module takes, if it says so."""
+        return self._intake.longest
+
+    @cached_property
+    def _intake(self) -> Intake:
+        return intake(self.module)
 
     def encode(self, inputs: Any) -> Encoded:
         """A path, picture, text, tensor, dictionary of model inputs, or a list of these, as a batch."""
         if isinstance(inputs, Encoded):
             return inputs
         if isinstance(inputs, Mapping):
-            return self._from_tensors(dict(inputs))
+            return self._from_tensors(self._with_batch(dict(inputs)))
         if isinstance(inputs, Tensor):
-            return self._from_tensors({self._main_name(inputs): self._with_batch(inputs)})
+            return self._from_tensors(self._with_batch({self._intake.explained(inputs): inputs}))
         items = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
         if not items:
             raise InputError("There is nothing to explain: the list of inputs is empty.")
@@ -124,203 +86,173 @@ class Model:
         if self.kind == "text":
             return self._from_texts(items)
         raise InputError(
-            f"{self.name} was opened without a processor or tokenizer, so it takes tensors, not {type(items[0]).__name__}: "
+            f"{self.name} was opened without a processor or tokenizer, so it takes tensors, "
+            f"not {type(items[0]).__name__}: "
             'give a tensor or a dictionary such as {"input_ids": ...}.'
         )
+
+    # --- pictures and texts -------------------------------------------------------------------------------------------
 
     def _from_pictures(self, items: Sequence[Any]) -> Encoded:
         pictures = [as_picture(item) for item in items]
         pixels = self.processor(images=pictures, return_tensors="pt")["pixel_values"].to(self.device, self.dtype)
+        self._intake.check({"pixel_values": pixels})
         names = tuple(Path(i).name if isinstance(i, str | os.PathLike) else f"picture {n}" for n, i in enumerate(items))
         return Encoded({"pixel_values": pixels}, "pixel_values", len(pictures), names, notes=self.notes)
 
     def _from_texts(self, items: Sequence[Any]) -> Encoded:
-        for n, item in enumerate(items):
-            _check_text(item, n)
-        batch = self.tokenizer(
-            list(items), padding=True, return_tensors="pt", return_special_tokens_mask=True,
-            return_offsets_mapping=self.tokenizer.is_fast,
-        )  # fmt: skip
-        special = batch.pop("special_tokens_mask").bool()
-        offsets = batch.pop("offset_mapping", None)
-        ids, mask = batch["input_ids"], batch["attention_mask"].bool()
-        self._check_length(ids, mask)
-        if bool((mask & ~special).sum(-1).eq(0).any()):
-            raise InputError("There is no token in the text: it is empty for this model's tokenizer.")
-        inputs = {name: tensor.to(self.device) for name, tensor in batch.items() if name in self._accepted}
-        inputs |= self._positions(inputs, mask)
-        words = tuple(tuple(self.tokenizer.convert_ids_to_tokens(row.tolist())) for row in ids)
-        spans = _spans(offsets, special, mask)
-        return Encoded(
-            inputs, "input_ids", len(items), tuple(items), token_mask=mask, special_mask=special & mask, texts=tuple(items),
-            words=words, spans=spans, notes=self.notes,
-        )  # fmt: skip
-
-    def _positions(self, inputs: Mapping[str, Tensor], mask: Tensor) -> dict[str, Tensor]:
-        """With padding on the left, positions count from the first real token."""
-        if bool(mask[:, 0].all()) or "position_ids" not in self._accepted or _makes_own_positions(self.module):
-            return {}
-        return {"position_ids": (mask.long().cumsum(-1) - 1).clamp(min=0).to(self.device)}
-
-    def _check_length(self, ids: Tensor, mask: Tensor) -> None:
-        limit = self.longest
-        if limit is not None and ids.size(1) > limit:
+        names = ["the text"] if len(items) == 1 else [f"text {n}" for n in range(len(items))]
+        cuts = [text.cut(self.tokenizer, item, name) for item, name in zip(items, names, strict=True)]
+        for one, name in zip(cuts, names, strict=True):
+            self._intake.check_length(len(one), name)
+            self._intake.check_ids(torch.tensor(one.ids), of_tokenizer=True)
+        notes = self.notes + self._unknown(cuts, names)
+        cuts = text.even(
+            cuts, fill=self._padding, piece=self.tokenizer.pad_token or "", side=self.tokenizer.padding_side
+        )
+        real = ~torch.tensor([one.padding for one in cuts])
+        batch = {name: torch.tensor([one.inputs[name] for one in cuts], device=self.device) for name in cuts[0].inputs}
+        inputs = {name: tensor for name, tensor in batch.items() if name in self._intake.names}
+        if not bool(real.all()) and "attention_mask" not in inputs:
             raise InputError(
-                f"The text is {int(mask.sum(-1).max())} tokens long; {self.name} takes {limit}. Shorten it or split it."
+                f"The texts have different lengths and {self._intake.name} takes no attention_mask. "
+                "Give them one by one."
             )
+        return Encoded(
+            inputs | self._positions(real),
+            "input_ids",
+            len(items),
+            names=tuple(items),
+            token_mask=real,
+            special_mask=torch.tensor([one.special for one in cuts]),
+            texts=tuple(items),
+            words=tuple(one.pieces for one in cuts),
+            spans=tuple(one.spans for one in cuts),
+            notes=notes,
+        )
+
+    def _positions(self, real: Tensor) -> dict[str, Tensor]:
+        """With padding on the left, positions count from the first real token."""
+        if bool(real[:, 0].all()) or "position_ids" not in self._intake.names or self._intake.counts_positions:
+            return {}
+        return {"position_ids": (real.long().cumsum(-1) - 1).clamp(min=0).to(self.device)}
+
+    def _unknown(self, cuts: Sequence[text.Cut], names: Sequence[str]) -> tuple[str, ...]:
+        """A note on every text with pieces the model has no word for."""
+        unknown = getattr(self.tokenizer, "unk_token_id", None)
+        if unknown is None or unknown in (self.tokenizer.eos_token_id, self.tokenizer.bos_token_id):
+            return ()
+        counts = [sum(i == unknown and not s for i, s in zip(one.ids, one.special, strict=True)) for one in cuts]
+        return tuple(
+            f"{count} of {len(one) - sum(one.special)} tokens of {name} are unknown to this model."
+            for count, one, name in zip(counts, cuts, names, strict=True)
+            if count
+        )
 
     @property
-    def longest(self) -> int | None:
-        config = getattr(unwrap(self.module), "config", None)
-        limit = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
-        if limit is not None and getattr(config, "model_type", "") in ("roberta", "xlm-roberta", "camembert"):
-            limit -= 2  # two positions are taken by the padding index
-        return limit
-
-    @property
-    def _accepted(self) -> tuple[str, ...]:
-        return tuple(inspect.signature(unwrap(self.module).forward).parameters)
+    def _padding(self) -> int:
+        """The id padding gets: the model's own, since some models look for it; else the tokenizer's."""
+        known = [getattr(self.tokenizer, f"{name}_token_id", None) for name in ("pad", "eos")]
+        wanted = next((i for i in (self._intake.padding, *known) if i is not None), 0)
+        rows = self._intake.vocabulary
+        return wanted if rows is None or wanted < rows else 0
 
     # --- tensors ----------------------------------------------------------------------------------------------------
 
-    def _main_name(self, tensor: Tensor) -> str:
-        accepted = self._accepted
-        wanted = "pixel_values" if tensor.is_floating_point() and tensor.dim() >= 3 else "input_ids"
-        if tensor.is_floating_point() and wanted not in accepted:
-            wanted = "inputs_embeds"
-        return wanted if wanted in accepted else accepted[0]
-
-    def _with_batch(self, tensor: Tensor) -> Tensor:
-        expected = 4 if self._main_name(tensor) == "pixel_values" else None
-        if not tensor.is_floating_point():
-            expected = 2
-        return tensor[None] if expected is not None and tensor.dim() == expected - 1 else tensor
+    def _with_batch(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """A single example, without an axis for the batch, as a batch of one."""
+        main = _explained(inputs)
+        tensor = inputs.get(main)
+        if not isinstance(tensor, Tensor) or tensor.dim() != _example_rank(main, tensor):
+            return inputs
+        return {name: value[None] if isinstance(value, Tensor) else value for name, value in inputs.items()}
 
     def _from_list(self, items: Sequence[Any]) -> Encoded:
         """A list of examples, each one tensor or dictionary; sequences are padded on the right."""
-        rows = [dict(item) if isinstance(item, Mapping) else {self._main_name(item): item} for item in items]
+        rows = [dict(item) if isinstance(item, Mapping) else {self._intake.explained(item): item} for item in items]
         if len({tuple(sorted(row)) for row in rows}) > 1:
             raise InputError(
                 f"The examples of a batch must have the same inputs; these have {[sorted(row) for row in rows]}."
             )
-        rows = [{k: _one(v) for k, v in row.items()} for row in rows]
-        joined = {name: _padded([row[name] for row in rows], self._fill(name)) for name in rows[0]}
+        for row in rows:
+            self._intake.check(self._with_batch(row))
+        rows = [{name: _example(name, value) for name, value in row.items()} for row in rows]
+        joined = {name: _padded([row[name] for row in rows], self._padding * (name == "input_ids")) for name in rows[0]}
         is_ragged = any(len({tuple(row[name].shape) for row in rows}) > 1 for name in rows[0])
-        if is_ragged and "attention_mask" in self._accepted and "attention_mask" not in joined:
-            lengths = [row[next(iter(rows[0]))].size(0) for row in rows]
+        if is_ragged and "attention_mask" not in joined:
+            if "attention_mask" not in self._intake.names:
+                raise InputError(
+                    "The examples have different lengths and the model takes no attention_mask. Pad them yourself."
+                )
+            lengths = [row[_explained(row)].size(0) for row in rows]
             joined["attention_mask"] = _padded([torch.ones(n, dtype=torch.long) for n in lengths], 0)
-        elif is_ragged and "attention_mask" not in joined:
-            raise InputError(
-                "The examples have different lengths and the model takes no attention_mask. Pad them yourself."
-            )
         return self._from_tensors(joined)
 
-    def _fill(self, name: str) -> int:
-        config = getattr(unwrap(self.module), "config", None)
-        return (getattr(config, "pad_token_id", None) or 0) if name == "input_ids" else 0
-
     def _from_tensors(self, inputs: dict[str, Any]) -> Encoded:
-        self._check_tensors(inputs)
-        main = self._explained(inputs)
+        self._intake.check(inputs)
+        main = _explained(inputs)
         inputs = {name: _placed(tensor, self.device, self.dtype) for name, tensor in inputs.items()}
         tensor = inputs[main]
         axis = self.batch_axis if tensor.dim() == 3 and tensor.is_floating_point() else 0
-        batch = tensor.size(axis)
         mask = _token_mask(inputs, tensor, axis)
         words = special = None
         if tensor.dim() == 2 and not tensor.is_floating_point():
-            words, special = self._name_ids(tensor)
-        names = tuple(f"example {n}" for n in range(batch))
-        if special is not None and mask is not None:
-            special = special & mask
+            words, special = self._name_ids(tensor.cpu())
+            special = special if mask is None else special & mask
+        names = tuple(f"example {n}" for n in range(tensor.size(axis)))
         return Encoded(
-            inputs, main, batch, names, axis, None if mask is None else mask.cpu(), None if special is None else special.cpu(),
-            words=words, notes=self.notes,
-        )  # fmt: skip
-
-    def _check_tensors(self, inputs: Mapping[str, Any]) -> None:
-        accepted = self._accepted
-        takes_any = any(
-            p.kind is p.VAR_KEYWORD for p in inspect.signature(unwrap(self.module).forward).parameters.values()
+            inputs, main, len(names), names, axis, token_mask=mask, special_mask=special, words=words, notes=self.notes
         )
-        for name, value in inputs.items():
-            if name not in accepted and not takes_any:
-                raise InputError(
-                    f"{type(unwrap(self.module)).__name__} takes no input {name!r}. It takes: {', '.join(accepted)}."
-                )
-            if not isinstance(value, Tensor):
-                raise InputError(f"Input {name!r} is a {type(value).__name__}, not a tensor.")
-            if value.is_floating_point() and not bool(value.isfinite().all()):
-                raise InputError(f"Input {name!r} holds NaN or infinity.")
-            if value.numel() == 0:
-                raise InputError(f"Input {name!r} is empty: shape {list(value.shape)}.")
-
-    def _explained(self, inputs: Mapping[str, Tensor]) -> str:
-        for name in ("pixel_values", "inputs_embeds", "input_ids"):
-            if name in inputs:
-                return name
-        floating = [name for name, tensor in inputs.items() if tensor.is_floating_point() and tensor.dim() >= 3]
-        return (floating or list(inputs))[0]
 
     def _name_ids(self, ids: Tensor) -> tuple[tuple[tuple[str, ...], ...], Tensor]:
+        """What to call each token, and which are special."""
+        special = self._intake.special
         if self.tokenizer is not None:
-            words = tuple(tuple(self.tokenizer.convert_ids_to_tokens(row.tolist())) for row in ids)
-            known = set(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
-        else:
-            words = tuple(tuple(str(i) for i in row.tolist()) for row in ids)
-            config = getattr(unwrap(self.module), "config", None)
-            known = {getattr(config, f"{n}_token_id", None) for n in ("cls", "sep", "bos", "eos")} - {None}
-        special = torch.zeros_like(ids, dtype=torch.bool)
-        for number in known:
-            special |= ids == number
-        return words, special
+            special = frozenset(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
+        words = tuple(tuple(self._name_row(row)) for row in ids.tolist())
+        return words, torch.isin(ids, torch.tensor(sorted(special)).to(ids))
+
+    def _name_row(self, ids: list[int]) -> list[str]:
+        """The tokenizer's pieces, numbers where it has none."""
+        pieces = self.tokenizer.convert_ids_to_tokens(ids) if self.tokenizer is not None else [None] * len(ids)
+        return [str(i) if piece is None else piece for i, piece in zip(ids, pieces, strict=True)]
 
 
-# --- small questions -------------------------------------------------------------------------------------------------
+def _explained(inputs: Mapping[str, Any]) -> str:
+    """The input that is explained: by its name, else the first one with channels, else the first."""
+    for name in EXPLAINED:
+        if name in inputs:
+            return name
+    tensors = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
+    floating = [name for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.dim() >= 3]
+    return (floating or list(inputs) or [""])[0]
 
 
-def _check_text(text: Any, n: int) -> None:
-    if not isinstance(text, str):
-        raise InputError(f"Input {n} is a {type(text).__name__}, not a text.")
-    if not text.strip():
-        raise InputError("The text is empty.")
-    if len(text) > 200_000:
-        raise InputError(f"The text has {len(text):,} characters; at most 200,000 are read.")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"The text is not valid Unicode at character {error.start}.") from None
+def _example_rank(name: str, tensor: Tensor) -> int | None:
+    """How many axes one example has; None where that cannot be known."""
+    if name in AXES:
+        return len(AXES[name].split()) - 1
+    return None if tensor.is_floating_point() else 1
 
 
-def _makes_own_positions(module: nn.Module) -> bool:
-    """RoBERTa and its kin count positions from the padding by themselves."""
-    return any(hasattr(m, "create_position_ids_from_input_ids") for m in unwrap(module).modules())
-
-
-def _spans(
-    offsets: Tensor | None, special: Tensor, mask: Tensor
-) -> tuple[tuple[tuple[int, int] | None, ...], ...] | None:
-    if offsets is None:
-        return None
-    rows = []
-    for ends, hidden, real in zip(offsets.tolist(), special.tolist(), mask.tolist(), strict=True):
-        rows.append(
-            tuple(None if h or not r or a == b else (a, b) for (a, b), h, r in zip(ends, hidden, real, strict=True))
+def _example(name: str, tensor: Tensor) -> Tensor:
+    """One example of a list, without an axis for the batch."""
+    rank = _example_rank(name, tensor)
+    has_batch = tensor.dim() == rank + 1 if rank is not None else tensor.dim() >= 2 and tensor.size(0) == 1
+    if has_batch and tensor.size(0) != 1:
+        raise InputError(
+            f"{name} of one example in the list has the shape {list(tensor.shape)}: a batch inside a batch. "
+            "Give each example by itself, or one tensor for all."
         )
-    return tuple(rows)
-
-
-def _one(tensor: Tensor) -> Tensor:
-    """An example without a batch axis of size one."""
-    return tensor[0] if tensor.dim() >= 2 and tensor.size(0) == 1 else tensor
+    return tensor[0] if has_batch else tensor
 
 
 def _padded(rows: list[Tensor], fill: float) -> Tensor:
-    longest = max(row.size(0) for row in rows) if rows[0].dim() else 0
-    if rows[0].dim() == 0 or all(row.shape == rows[0].shape for row in rows):
+    if all(row.shape == rows[0].shape for row in rows):
         return torch.stack(rows)
     if any(row.shape[1:] != rows[0].shape[1:] for row in rows):
         raise InputError(f"These examples do not fit into one batch: shapes {[list(row.shape) for row in rows]}.")
+    longest = max(row.size(0) for row in rows)
     return torch.stack([torch.cat([row, row.new_full((longest - row.size(0), *row.shape[1:]), fill)]) for row in rows])
 
 
@@ -336,8 +268,8 @@ def _token_mask(inputs: Mapping[str, Tensor], main: Tensor, axis: int) -> Tensor
         if tensor.dim() != 2 or tensor is main:
             continue
         if name == "attention_mask":
-            return tensor.bool()
+            return tensor.bool().cpu()
         if name.endswith("padding_mask"):  # torch's own modules: True is padding
-            return ~tensor.bool()
+            return ~tensor.bool().cpu()
     shape = (main.size(axis), main.size(1 - axis)) if main.dim() >= 2 else (main.size(0), 1)
-    return torch.ones(shape, dtype=torch.bool, device=main.device)
+    return torch.ones(shape, dtype=torch.bool)

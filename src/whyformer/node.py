@@ -41,10 +41,6 @@ class Stabiliser:
         """The same where z is known not to be negative."""
         return relevance / (z + self.epsilon(z.dtype)) if self.name == "signed" else self.divide(relevance, z)
 
-    def cloned(self, relevance: Tensor, x: Tensor) -> Tensor:
-        """The released code also divides where a residual branches off and where a token is picked: x R / (x + 1e-9)."""
-        return x * self.divide(relevance, x) if self.name == "released" else relevance
-
 
 STABILISERS = {
     "signed": Stabiliser("signed", "z moves away from zero: z + eps sign(z), where zero counts by its sign bit"),
@@ -114,7 +110,7 @@ class Node(torch.autograd.Function):
         if arriving is None or switch.recipe is None:
             return None, None, arriving, *(None for _ in operands)
         if len(call.used) > 1 and "add" in call.used:
-            arriving = switch.recipe.stabiliser.cloned(arriving, result)
+            arriving = cloned(call, arriving, result, switch)
         shares = switch.recipe.rules[call.kind](call, arriving, result, operands, switch)
         if switch.is_strict:
             _refuse_non_finite(shares, call)
@@ -129,12 +125,27 @@ def _refuse_non_finite(shares: Shares, call: Call) -> None:
         )
 
 
+def cloned(call: Call, relevance: Tensor, x: Tensor, switch: Switch) -> Tensor:
+    """The released code also divides where a residual branches off and where a token is picked: x R / (x + 1e-9)."""
+    stabiliser = stabiliser_of(switch)
+    if stabiliser.name != "released":
+        return relevance
+    kept = x * stabiliser.divide(relevance, x)
+    absorb(switch, call, "stabiliser", lambda: relevance - kept)
+    return kept
+
+
 def absorb(switch: Switch, call: Call, what: str, lost: Callable[[], Tensor]) -> None:
-    """Note relevance that goes to no operand, if somebody keeps the books."""
+    """Note relevance that goes to no operand, entry by entry of the result, if somebody keeps the books."""
     if switch.absorbed is not None:
-        amount = samples_of(call).sum(lost())
+        note(switch, call, what, samples_of(call).sum(lost()))
+
+
+def note(switch: Switch, call: Call, what: str, amount: Tensor) -> None:
+    """Note relevance that goes to no operand, example by example."""
+    if switch.absorbed is not None:
         key = (call.step, what)
-        switch.absorbed[key] = switch.absorbed.get(key, 0) + amount  # type: ignore[operator]
+        switch.absorbed[key] = switch.absorbed[key] + amount if key in switch.absorbed else amount
 
 
 def samples_of(call: Call) -> Samples:

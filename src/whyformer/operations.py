@@ -114,5 +114,8 @@ class Operation:
         return self.argument(0, "input"), self.argument(1, "weight"), self.argument(2, "bias")
 
     def joined(self) -> tuple[list[Tensor], int]:
-        """The parts of a concatenation, and its axis."""
-        return list(self.argument(0, "tensors")), self.argument(1, "dim", "axis", default=0)
+        """The parts of a concatenation, and its axis. Caches start from an empty tensor of one axis, which adds nothing."""
+        parts = list(self.argument(0, "tensors"))
+        return [p for p in parts if p.dim() > 1 or p.numel() or len(parts) == 1], self.argument(
+            1, "dim", "axis", default=0
+        )

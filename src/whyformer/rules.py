@@ -27,7 +27,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer.errors import MethodError, nearest
-from whyformer.node import STABILISERS, Call, Recipe, Shares, Stabiliser, Switch, absorb, samples_of, stabiliser_of
+from whyformer.node import (
+    STABILISERS,
+    Call,
+    Recipe,
+    Shares,
+    Switch,
+    absorb,
+    cloned,
+    note,
+    samples_of,
+    stabiliser_of,
+)
 
 
 def fit(share: Tensor, operand: Tensor) -> Tensor:
@@ -75,7 +86,7 @@ def selected(call: Call, relevance: Tensor, result: Tensor, operands: list[Tenso
     """Picking entries: each gets what came back to it."""
     (x,) = operands
     assert call.run is not None
-    return (stabiliser_of(switch).cloned(transposed(call.run, x, relevance), x),)
+    return (transposed(call.run, x, cloned(call, relevance, result, switch)),)
 
 
 def joined(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
@@ -195,7 +206,7 @@ def shared_addition(call: Call, relevance: Tensor, result: Tensor, operands: lis
     sums = [samples.sum(share) for share in shares]
     size, total = sums[0].abs() + sums[1].abs(), samples.sum(relevance)
     factors = [divide(divide(own.abs(), size) * total, own) for own in sums]
-    absorb(switch, call, "cancelled", lambda: relevance * (samples.spread(size) == 0))
+    note(switch, call, "cancelled", total - sum(own * factor for own, factor in zip(sums, factors, strict=True)))
     shares = [share.mul_(samples.spread(factor)) for share, factor in zip(shares, factors, strict=True)]
     return _addition_shares(call, shares, operands, switch)
 
@@ -264,11 +275,9 @@ def softmax_rows(scores: Tensor, mask: Tensor | None) -> Tensor:
     return scores.softmax(-1).nan_to_num(0.0)
 
 
-def value_relevance_of_attention(
-    weights: Tensor, value: Tensor, output: Tensor, relevance: Tensor, stabiliser: Stabiliser
-) -> Tensor:
-    r"""The product rule's share of the attention matrix: $\tfrac12 A \odot (\tfrac{R}{O} V^\top)$."""
-    return weights * (stabiliser.divide(relevance, output) @ value.transpose(-1, -2)) / 2
+def attention_share(weights: Tensor, value: Tensor, output: Tensor, relevance: Tensor, recipe: Recipe) -> Tensor:
+    r"""What the product of attention and values gives to the attention: $\tfrac12 A \odot (\tfrac{R}{O} V^\top)$."""
+    return (recipe.stabiliser.divide(relevance, output) @ value.mT).mul_(weights).div_(2)
 
 
 # --- recipes ---------------------------------------------------------------------------------------------------------

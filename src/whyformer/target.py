@@ -1,4 +1,4 @@
-"""What is explained: one logit of the model, or the difference of two (`versus`). Always the logit, never a probability."""
+"""What is explained: one logit of the model, or the difference of two (`versus`). The logit, never a probability."""
 
 import operator
 from collections.abc import Sequence
@@ -10,6 +10,16 @@ from torch import Tensor
 
 from whyformer.errors import TargetError, UnsupportedModel, nearest
 from whyformer.labels import Trace, trace_of
+from whyformer.shadow import unwrap
+
+OTHER_HEADS = {
+    "ForMaskedLM": "a word for every place of the text",
+    "ForPreTraining": "what it was pretrained for",
+    "ForTokenClassification": "a class for every token",
+    "ForQuestionAnswering": "the two ends of a span",
+    "ForMultipleChoice": "a choice between texts",
+    "ForMaskedImageModeling": "a picture",
+}
 
 
 @dataclass(frozen=True)
@@ -19,17 +29,31 @@ class Target:
     index: int
     label: str
     score: float  # the logit, or the difference of two logits when there is a `versus`
-    probability: float | None = None  # softmax over the classes (or the vocabulary); None for a regression
+    # Softmax over the classes (or the vocabulary); of each class by itself if there can be many; None for a regression.
+    probability: float | None = None
     predicted: bool = True  # it is what the model itself answers
     versus: int | None = None
     versus_label: str | None = None
     position: int | None = None  # language models: the token whose successor is explained
 
 
-def choose(
-    model: Any, encoded: Any, output: Tensor, target: Any, versus: Any
-) -> tuple[Tensor, tuple[Target, ...], Trace, torch.Size]:
-    """The explained scores [batch], what they are, and where the answer was read."""
+@dataclass(frozen=True)
+class Answer:
+    """What is explained, on the graph: for each example the target's logit, less that of `versus` where there is one."""
+
+    target: Tensor  # [batch]
+    versus: Tensor | None  # [batch], zero where an example has none
+    trace: Trace  # where it was read
+    shape: torch.Size  # of the logits it was picked from
+
+    @property
+    def score(self) -> Tensor:
+        return self.target if self.versus is None else self.target - self.versus
+
+
+def choose(model: Any, encoded: Any, output: Tensor, target: Any, versus: Any) -> tuple[Answer, tuple[Target, ...]]:
+    """The explained answer, and what it is for each example."""
+    refuse_other_heads(model.module)
     answers, positions, trace = answers_of(encoded, output)
     batch, classes = answers.shape
     wanted = per_example(target, batch, "target")
@@ -42,12 +66,14 @@ def choose(
         if index == other:
             raise TargetError(f"target and versus are both {names.label(index)!r}: there is nothing to contrast.")
     rows = torch.arange(batch, device=answers.device)
-    scores = answers[rows, torch.tensor(indices, device=answers.device)]
+    contrast = None
     if any(other is not None for other in others):
         at = torch.tensor([0 if o is None else o for o in others], device=answers.device)
         counts = torch.tensor([o is not None for o in others], device=answers.device)
-        scores = scores - torch.where(counts, answers[rows, at], 0)
-    probabilities = answers.detach().float().softmax(-1) if classes > 1 else None
+        contrast = torch.where(counts, answers[rows, at], 0)
+    answer = Answer(answers[rows, torch.tensor(indices, device=answers.device)], contrast, trace, answers.shape)
+    scores = answer.score
+    probabilities = probabilities_of(model.module, answers.detach())
     targets = tuple(
         Target(
             index=index,
@@ -61,7 +87,31 @@ def choose(
         )
         for i, (index, other) in enumerate(zip(indices, others, strict=True))
     )
-    return scores, targets, trace, answers.shape
+    return answer, targets
+
+
+def probabilities_of(module: Any, answers: Tensor) -> Tensor | None:
+    """[batch class], by what the model was trained for as far as it says so."""
+    problem = getattr(getattr(unwrap(module), "config", None), "problem_type", None)
+    if answers.size(1) == 1 or problem == "regression":
+        return None
+    wide = answers.double() if answers.dtype == torch.float64 else answers.float()
+    return wide.sigmoid() if problem == "multi_label_classification" else wide.softmax(-1)
+
+
+def refuse_other_heads(module: Any) -> None:
+    """Hugging Face models whose answer would be taken for classes or next tokens, and is neither."""
+    inner = unwrap(module)
+    name = type(inner).__name__
+    if not hasattr(inner, "main_input_name"):
+        return
+    if name.endswith("Model") and "Head" not in name:
+        raise UnsupportedModel(f"{name} has no head, so there is no class to explain: open the model with one.")
+    if head := next((head for head in OTHER_HEADS if name.endswith(head)), None):
+        raise UnsupportedModel(
+            f"{name} answers with {OTHER_HEADS[head]}. Open a classifier of whole examples, or a model of the "
+            "next token."
+        )
 
 
 def answers_of(encoded: Any, output: Tensor) -> tuple[Tensor, list[int] | None, Trace]:
@@ -72,8 +122,8 @@ def answers_of(encoded: Any, output: Tensor) -> tuple[Tensor, list[int] | None, 
         return output, None, trace_of(output)
     if output.dim() != 3 or encoded.token_mask is None or output.size(1) != encoded.token_mask.size(1):
         raise UnsupportedModel(
-            f"The model answers with a tensor of shape {list(output.shape)}; a classifier answers [batch, class], a language model "
-            "[batch, token, word]. A model without a head has no class to explain: open it with one."
+            f"The model answers with a tensor of shape {list(output.shape)}; a classifier answers [batch, class], "
+            "a language model [batch, token, word]. A model without a head has no class to explain: open it with one."
         )
     mask = encoded.token_mask.to(output.device)
     places = torch.arange(mask.size(1), device=mask.device)
@@ -101,6 +151,7 @@ class Names:
 
     def __init__(self, model: Any, classes: int, *, is_language: bool) -> None:
         self.classes = classes
+        self.is_language = is_language
         self.labels: tuple[str, ...] | None = None if is_language else model.labels
         self.tokenizer = model.tokenizer if is_language else None
         if self.labels is not None and len(self.labels) != classes:
@@ -113,13 +164,16 @@ class Names:
 
     def index(self, wanted: Any) -> int:
         if isinstance(wanted, str):
-            return self._token(wanted) if self.tokenizer is not None else self._class(wanted)
+            return self._token(wanted) if self.is_language else self._class(wanted)
         try:
             index = operator.index(wanted)
         except TypeError:
             index = -1
         if isinstance(wanted, bool) or not 0 <= index < self.classes:
-            raise TargetError(f"There is no class {wanted!r}. Classes are 0 to {self.classes - 1}{self._listed()}.")
+            things = ("token", "Tokens") if self.is_language else ("class", "Classes")
+            raise TargetError(
+                f"There is no {things[0]} {wanted!r}. {things[1]} are 0 to {self.classes - 1}{self._listed()}."
+            )
         return index
 
     def _class(self, wanted: str) -> int:
@@ -136,14 +190,35 @@ class Names:
         return found[0]
 
     def _token(self, wanted: str) -> int:
-        ids = self.tokenizer.encode(wanted, add_special_tokens=False)
+        if self.tokenizer is None:
+            raise TargetError(
+                f"Which token {wanted!r} is cannot be known: the model was opened without a tokenizer. "
+                f"Give a number from 0 to {self.classes - 1}."
+            )
+        ids = as_continuation(self.tokenizer, wanted)
         if len(ids) != 1:
             pieces = " + ".join(repr(self.tokenizer.decode([i])) for i in ids) or "nothing"
             raise TargetError(f"Target {wanted!r} is not one token for this model: it is {pieces}. Give one token.")
-        return int(ids[0])
+        if ids[0] >= self.classes:
+            raise TargetError(
+                f"Target {wanted!r} is token {ids[0]}; the model answers with {self.classes}. "
+                "Its tokenizer is of another model."
+            )
+        return ids[0]
 
     def _listed(self) -> str:
         if self.labels is None:
             return ""
         shown = ", ".join(self.labels[:20])
         return f": {shown}" + (f" and {len(self.labels) - 20} more" if len(self.labels) > 20 else "")
+
+
+def as_continuation(tokenizer: Any, wanted: str) -> list[int]:
+    """The tokens of `wanted` after other text: alone, some tokenizers would put a blank before it."""
+    if wanted in tokenizer.all_special_tokens:
+        return [int(tokenizer.convert_tokens_to_ids(wanted))]
+    for before in ("a", ":"):
+        start, whole = (list(tokenizer.encode(t, add_special_tokens=False)) for t in (before, before + wanted))
+        if whole[: len(start)] == start and len(whole) == len(start) + 1:
+            return [int(whole[-1])]
+    return [int(i) for i in tokenizer.encode(wanted, add_special_tokens=False)]

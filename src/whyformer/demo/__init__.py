@@ -1,1 +1,1 @@
-"""What ships to try whyformer on: small trained models (in models/), and worlds in which the right explanation is known."""
+"""What ships to try whyformer on: small trained models, and worlds in which the right explanation is known."""

@@ -1,0 +1,207 @@
+"""Agreement: sentences in which one word is known to decide the answer.
+
+In "the old key to the cabinets near the doors ___ rusty." the missing verb is singular because of one word, *key*.
+The other nouns are there to mislead: those of the other number are the attractors. Nothing else in a sentence shows
+number: the determiner is always "the", verbs in relative clauses are past tense, and what follows the gap fits both
+forms.
+
+One sentence in five, by a checksum of the words before the verb, is kept out of all training; `generate` gives only
+those unless told otherwise, so whatever it returns is new to the models that ship.
+"""
+
+import random
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+LABELS = ("singular", "plural")
+GAP = "___"
+Part = Literal["held-out", "training"]
+T = TypeVar("T")
+
+
+def _pairs(text: str) -> tuple[tuple[str, str], ...]:
+    """ "key/keys door/doors" as singulars with their plurals."""
+    return tuple((one, many) for one, many in (pair.split("/") for pair in text.split()))
+
+
+THINGS = _pairs("""
+    key/keys door/doors cabinet/cabinets lamp/lamps chair/chairs table/tables window/windows picture/pictures
+    letter/letters book/books bottle/bottles ladder/ladders bicycle/bicycles boat/boats bridge/bridges
+    tower/towers garden/gardens tree/trees flower/flowers stone/stones wall/walls roof/roofs basket/baskets
+    box/boxes watch/watches bench/benches shelf/shelves knife/knives leaf/leaves mouse/mice goose/geese
+    horse/horses dog/dogs cat/cats bird/birds wagon/wagons
+""")
+PEOPLE = _pairs("""
+    teacher/teachers doctor/doctors farmer/farmers painter/painters sailor/sailors student/students
+    singer/singers driver/drivers child/children woman/women man/men baker/bakers guard/guards
+    neighbour/neighbours tailor/tailors king/kings
+""")
+NOUNS = THINGS + PEOPLE
+ADJECTIVES = """
+    old new small big red green blue heavy famous strange quiet clever lonely pretty dusty golden wooden tired
+    happy young
+""".split()
+PREPOSITIONS = "to of near behind beside under above with by from opposite around".split()
+SEEN = "saw liked found painted wanted forgot admired remembered followed chose".split()  # past: shows no number
+OPENINGS = ("today", "sometimes", "in summer", "of course", "as always")
+ADVERBS = "still often always never clearly".split()
+VERBS = {
+    ("is", "are"): "beautiful expensive here gone ready missing important unusual safe late".split(),
+    ("was", "were"): "beautiful lost there gone hidden missing important unusual safe late".split(),
+    ("has", "have"): "vanished arrived changed moved fallen returned appeared survived".split(),
+}
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence and its truth; all places count `words`, in which punctuation marks are words too."""
+
+    words: tuple[str, ...]  # the verb stands in its place
+    subject: int  # the evidence: the only word that decides the number of the verb
+    attractors: tuple[int, ...]  # the nouns of the other number
+    verb: int
+    wrong_verb: str  # the same verb in the other number
+
+    @property
+    def label(self) -> int:
+        """0 for singular, 1 for plural: an index into LABELS."""
+        return int((self.words[self.verb], self.wrong_verb) not in VERBS)
+
+    @property
+    def evidence(self) -> str:
+        return self.words[self.subject]
+
+    @property
+    def right_verb(self) -> str:
+        return self.words[self.verb]
+
+    @property
+    def text(self) -> str:
+        """The whole sentence."""
+        return written(self.words)
+
+    @property
+    def masked(self) -> str:
+        """The sentence with a gap for the verb: what the classifier reads. Word i is token i + 1, after [CLS]."""
+        return written((*self.words[: self.verb], GAP, *self.words[self.verb + 1 :]))
+
+    @property
+    def prefix(self) -> str:
+        """The words before the verb: what the language model reads. Word i is token i."""
+        return written(self.words[: self.verb])
+
+
+def generate(count: int, seed: int, *, attractors: int | None = None, part: Part = "held-out") -> tuple[Sentence, ...]:
+    """`count` sentences, half of them plural; sentence i depends on `seed` and i alone.
+
+    With `attractors` given, exactly that many nouns (0 to 3) stand between subject and verb, all of the other number.
+    Otherwise up to three nouns of either number stand there, and sometimes one before the subject.
+    """
+    if attractors is not None and not 0 <= attractors <= 3:
+        raise ValueError(f"{attractors} attractors were asked for; a sentence has 0 to 3.")
+    return tuple(_sentence(random.Random(f"agreement {seed} {i}"), attractors, part) for i in range(count))
+
+
+def part_of(prefix: str) -> Part:
+    """Which part the words before the verb belong to; the language model's arithmetic is split the same way."""
+    return "held-out" if zlib.crc32(prefix.encode()) % 5 == 0 else "training"
+
+
+def written(words: Sequence[str]) -> str:
+    return " ".join(words).replace(" ,", ",").replace(" .", ".")
+
+
+def vocabulary() -> tuple[str, ...]:
+    """Every word a sentence can hold, and the gap."""
+    nouns = (form for noun in NOUNS for form in noun)
+    verbs = (form for forms in VERBS for form in forms)
+    ends = (end for ends in VERBS.values() for end in ends)
+    openings = (word for opening in OPENINGS for word in opening.split())
+    return tuple(
+        dict.fromkeys(
+            (
+                GAP,
+                ",",
+                ".",
+                "the",
+                "that",
+                *nouns,
+                *ADJECTIVES,
+                *PREPOSITIONS,
+                *SEEN,
+                *openings,
+                *ADVERBS,
+                *verbs,
+                *ends,
+            )
+        )
+    )
+
+
+# --- how a sentence is put together ----------------------------------------------------------------------------------
+
+
+def _sentence(rng: random.Random, attractors: int | None, part: Part) -> Sentence:
+    while True:
+        sentence = _draw(rng, attractors)
+        if part_of(sentence.prefix) == part:
+            return sentence
+
+
+def _draw(rng: random.Random, attractors: int | None) -> Sentence:
+    number = _index(rng, 2)
+    numbers = [_index(rng, 2) for _ in range(_index(rng, 4))] if attractors is None else [1 - number] * attractors
+    words, nouns = _opening(rng, attractors is None)
+    subject = len(words) + _noun_phrase(rng, words, number, NOUNS)
+    for other in numbers:
+        nouns.append((_modifier(rng, words, other), other))
+    verb = len(words)
+    forms = _pick(rng, tuple(VERBS))
+    words.append(forms[number])
+    if rng.random() < 0.3:
+        words.append(_pick(rng, ADVERBS))
+    words += [_pick(rng, VERBS[forms]), "."]
+    misleading = tuple(place for place, other in nouns if other != number)
+    return Sentence(tuple(words), subject, misleading, verb, forms[1 - number])
+
+
+def _opening(rng: random.Random, may_have_noun: bool) -> tuple[list[str], list[tuple[int, int]]]:
+    """Nothing, an adverb, or a phrase with a noun of its own, and where that noun stands with its number."""
+    chance = rng.random()
+    if chance < 0.6:
+        return [], []
+    if chance < 0.8 or not may_have_noun:
+        return [*_pick(rng, OPENINGS).split(), ","], []
+    number = _index(rng, 2)
+    words = [_pick(rng, PREPOSITIONS)]
+    place = 1 + _noun_phrase(rng, words, number, THINGS)
+    return [*words, ","], [(place, number)]
+
+
+def _modifier(rng: random.Random, words: list[str], number: int) -> int:
+    """Append "near the doors" or "that the painters saw"; returns where its noun stands."""
+    start = len(words)
+    if rng.random() < 0.7:
+        words.append(_pick(rng, PREPOSITIONS))
+        return start + 1 + _noun_phrase(rng, words, number, NOUNS)
+    words.append("that")
+    place = start + 1 + _noun_phrase(rng, words, number, PEOPLE)
+    words.append(_pick(rng, SEEN))
+    return place
+
+
+def _noun_phrase(rng: random.Random, words: list[str], number: int, nouns: Sequence[tuple[str, str]]) -> int:
+    """Append "the (adjective) noun"; returns how many words stand before the noun in it."""
+    adjective = [_pick(rng, ADJECTIVES)] if rng.random() < 0.4 else []
+    words += ["the", *adjective, _pick(rng, nouns)[number]]
+    return 1 + len(adjective)
+
+
+def _index(rng: random.Random, below: int) -> int:
+    return int(rng.random() * below)  # random() is promised to give the same numbers in every Python; choice() is not
+
+
+def _pick(rng: random.Random, options: Sequence[T]) -> T:
+    return options[_index(rng, len(options))]

@@ -1,0 +1,143 @@
+"""One forward of a shadow of the model, under interception."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whyformer import labels
+from whyformer.errors import NoAttention, NonFinite, UnsupportedModel
+from whyformer.intercept import Intercept
+from whyformer.labels import Trace, put
+from whyformer.model import Encoded, Model
+from whyformer.node import Switch
+from whyformer.shadow import shadow, unwrap, weights_of
+
+
+@dataclass
+class Run:
+    """A forward that has been made, with its graph."""
+
+    mode: Intercept
+    output: Tensor
+
+
+def forward(model: Model, encoded: Encoded, *, switch: Switch | None, asks_gradient: bool) -> Run:
+    """Run the shadow. With a switch its weights are float32 at least: 16 bits are too few for relevance."""
+    dtype = relevance_dtype(model) if switch is not None else None
+    twin = shadow(model.module, dtype)
+    originals = weights_of(unwrap(model.module))
+    mode = Intercept(batch=encoded.batch, originals=originals, switch=switch, needs_gradient=asks_gradient)
+    try:
+        inputs = enter(encoded, mode, dtype)
+        watch_modules(twin, mode)
+        with torch.set_grad_enabled(mode.needs_gradient), mode:
+            answer = twin(**inputs)
+        output = mode.current(output_of(answer))
+        check(model, encoded, mode, output)
+    except BaseException:
+        mode.forget()
+        raise
+    return Run(mode, output)
+
+
+def check(model: Model, encoded: Encoded, mode: Intercept, output: Tensor) -> None:
+    if not mode.sites:
+        raise NoAttention(
+            f"{type(unwrap(model.module)).__name__} ran without reaching attention: no softmax multiplied values and no "
+            "fused attention was called. whyformer explains transformers."
+        )
+    if not bool(output.isfinite().all()):
+        raise NonFinite(f"The model's answer is not finite. {first_non_finite(model, encoded)}")
+
+
+def relevance_dtype(model: Model) -> torch.dtype | None:
+    """float32 if a weight has fewer bits than that; None leaves the weights alone."""
+    is_short = any(p.is_floating_point() and p.dtype.itemsize < 4 for p in model.module.parameters())
+    return torch.float32 if is_short else None
+
+
+def enter(encoded: Encoded, mode: Intercept, dtype: torch.dtype | None) -> dict[str, Tensor]:
+    """The inputs, labelled. A floating-point input that is to be explained becomes the leaf."""
+    entered: dict[str, Tensor] = {}
+    for name, tensor in encoded.inputs.items():
+        given = tensor.detach().to(dtype) if tensor.is_floating_point() and dtype is not None else tensor.detach()
+        trace = label(given, encoded, is_main=name == encoded.main)
+        if name == encoded.main and given.is_floating_point() and mode.needs_gradient:
+            mode.leaf = put(given.clone().requires_grad_(), trace)
+            entered[name] = put(mode.leaf.clone(), trace)  # the model may write into this one
+        else:
+            entered[name] = put(given.view_as(given), trace)
+    return entered
+
+
+def label(given: Tensor, encoded: Encoded, *, is_main: bool) -> Trace:
+    """Which example, and which token of the given sequence."""
+    axis = encoded.batch_axis if given.dim() == 3 else 0
+    if given.dim() <= axis or given.size(axis) != encoded.batch:
+        return labels.NOTHING
+    samples = labels.along(axis, encoded.batch, given.dim(), given.device)
+    is_sequence = given.dim() in (2, 3)
+    tokens = labels.along(1 - axis, given.size(1 - axis), given.dim(), given.device) if is_sequence else None
+    return Trace(samples=samples, tokens=tokens, is_pixels=given.dim() == 4, is_ids=is_main)
+
+
+def watch_modules(twin: nn.Module, mode: Intercept) -> None:
+    """Hooks on the twin tell the mode where it is, and what passes every module."""
+
+    def watch(path: str, module: nn.Module) -> None:
+        def before(_: nn.Module, args: Any, kwargs: Any) -> None:
+            given = (*args, *kwargs.values())
+            mode.enter(path, next((a for a in given if isinstance(a, Tensor) and a.is_floating_point()), None))
+
+        def after(_: nn.Module, __: Any, result: Any) -> None:
+            mode.leave(first_tensor(result))
+
+        module.register_forward_pre_hook(before, with_kwargs=True)
+        module.register_forward_hook(after)
+
+    for path, module in twin.named_modules():
+        watch(path, module)
+
+
+def first_tensor(result: Any) -> Tensor | None:
+    if isinstance(result, Tensor):
+        return result
+    if isinstance(result, Mapping):
+        result = list(result.values())
+    if isinstance(result, list | tuple):
+        return next((found for item in result if (found := first_tensor(item)) is not None), None)
+    return None
+
+
+def output_of(answer: Any) -> Tensor:
+    """The logits, however the model packs them."""
+    logits = getattr(answer, "logits", None)
+    if logits is None and isinstance(answer, Mapping):
+        logits = answer.get("logits")
+    found = logits if isinstance(logits, Tensor) else first_tensor(answer)
+    if found is None:
+        raise UnsupportedModel(f"The model returned {type(answer).__name__}, in which there is no tensor to explain.")
+    return found
+
+
+def first_non_finite(model: Model, encoded: Encoded) -> str:
+    """Run again and say which module first answered NaN or infinity."""
+    twin = shadow(model.module)
+    found: list[str] = []
+
+    def look(path: str) -> Callable[..., None]:
+        def after(module: nn.Module, _: Any, result: Any) -> None:
+            tensor = first_tensor(result)
+            if not found and tensor is not None and tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+                found.append(f"The first NaN or infinity comes from {path or 'the model'} ({type(module).__name__}).")
+
+        return after
+
+    for path, module in twin.named_modules():
+        module.register_forward_hook(look(path))
+    with torch.no_grad():
+        twin(**encoded.inputs)
+    return "".join(found)

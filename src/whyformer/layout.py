@@ -1,0 +1,81 @@
+"""Layout: what the token sequence of the attention sites is, in terms of the input. Which token is real, which special, where the
+patches are, and how much of the answer is read at each."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from whyformer import labels
+from whyformer.errors import InputError, UnsupportedModel
+from whyformer.forward import Run
+from whyformer.model import Encoded, Model
+from whyformer.target import Answer
+from whyformer.tokens import Grid, Tokens
+
+
+@dataclass(frozen=True)
+class Layout:
+    mask: Tensor  # [batch token]: no padding
+    special: Tensor  # [batch token]: stands for no word or patch
+    patches: tuple[int, ...] | None  # images: where the patches are in the sequence, row by row
+    tokens: tuple[Tokens, ...]
+
+    @property
+    def length(self) -> int:
+        return self.mask.size(1)
+
+
+def lay_out(run: Run, encoded: Encoded) -> Layout:
+    first, last = run.mode.sites[0], run.mode.sites[-1]
+    length, grid = last.output.size(-2), run.mode.follower.grid
+    origin = (
+        first.origin[0].long() if first.origin is not None and first.origin.size(-1) == length else guess(grid, length)
+    )
+    origin = origin.to(last.output.device)
+    is_input = origin >= 0
+    mask = torch.ones(encoded.batch, length, dtype=torch.bool, device=origin.device)
+    special = (~is_input).expand_as(mask)
+    if encoded.token_mask is not None and encoded.token_mask.size(1) > int(origin.max()):
+        at = origin.clamp(min=0)
+        mask = encoded.token_mask.to(origin.device)[:, at] | ~is_input
+        if encoded.special_mask is not None:
+            special = special | (encoded.special_mask.to(origin.device)[:, at] & is_input)
+    patches = places(origin) if grid is not None and int(is_input.sum()) == grid[0] * grid[1] else None
+    tokens = (Grid(*grid),) * encoded.batch if patches is not None and grid is not None else encoded.pieces(length)
+    return Layout(mask, special, patches, tokens)
+
+
+def guess(grid: tuple[int, int] | None, length: int) -> Tensor:
+    """Where the origin was lost: patches come last; without patches every token is one of the input."""
+    count = grid[0] * grid[1] if grid is not None else length
+    return torch.arange(length) - max(length - count, 0)
+
+
+def places(origin: Tensor) -> tuple[int, ...]:
+    """Where patch 0, 1, 2, ... stand in the sequence."""
+    by_patch = sorted((int(patch), place) for place, patch in enumerate(origin) if patch >= 0)
+    return tuple(place for _, place in by_patch)
+
+
+def readout(model: Model, run: Run, layout: Layout, answer: Answer) -> Tensor:
+    """How much of the answer is read at each token, [batch token], from the model's own pooling."""
+    mask = layout.mask
+    if model.readout is not None:
+        weights: Tensor | None = model.readout_weights(mask)
+    else:
+        weights = labels.weights_read(answer.trace, answer.shape, mask.size(0), layout.length)
+    if weights is None or weights.shape != mask.shape:
+        raise UnsupportedModel(
+            "It could not be seen at which tokens the answer is read. Say so when opening the model: "
+            'readout="first", "last", "mean" or the index of a token.'
+        )
+    weights = weights.to(mask.device, run.mode.sites[-1].value.dtype) * mask
+    total = weights.sum(-1, keepdim=True)
+    if not bool(total.all()):
+        which = int((total[:, 0] == 0).nonzero()[0])
+        raise InputError(
+            f"The answer for example {which} is read at a padding token: this model reads a fixed place, such as the first "
+            "token. Pad on the other side."
+        )
+    return weights / total

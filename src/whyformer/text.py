@@ -1,0 +1,144 @@
+"""Text in: the pieces a tokenizer cuts it into, or a clear error.
+
+What looks like a special token in a user's text ("[SEP]", "<s>") stays text. Most tokenizers can be asked for that. A
+unigram model, or one that looks up whole words, knows its special tokens as ordinary pieces too; for these such a text
+is cut by a copy of the tokenizer in which the special pieces carry names that no text contains.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from whyformer.encoded import Span
+from whyformer.errors import InputError
+
+MOST_CHARACTERS = 200_000
+OUT_OF_REACH = "\ue000\uf8ff\ue000"  # private use: put before the name of a special piece
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One text as a tokenizer cuts it."""
+
+    text: str
+    inputs: dict[str, list[int]]  # input_ids, attention_mask, and what else the tokenizer makes of it
+    pieces: tuple[str, ...]
+    special: tuple[bool, ...]
+    spans: tuple[Span, ...]
+    padding: tuple[bool, ...]
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    @property
+    def ids(self) -> list[int]:
+        return self.inputs["input_ids"]
+
+
+def cut(tokenizer: Any, text: Any, name: str) -> Cut:
+    """The pieces of a text, special tokens around them; `name` is what messages call it."""
+    check(text, name)
+    made = dict(
+        tokenizer(
+            text, split_special_tokens=True, return_special_tokens_mask=True, return_offsets_mapping=tokenizer.is_fast,
+            padding=False, truncation=False, verbose=False,
+        )
+    )  # fmt: skip
+    if _looks_special(tokenizer, made):
+        made = _cut_out_of_reach(tokenizer, text, name)
+    special = tuple(bool(s) for s in made.pop("special_tokens_mask"))
+    offsets = made.pop("offset_mapping", None) or [(0, 0)] * len(special)
+    if all(special):
+        raise InputError(f"There is no token in {name}: it is empty for this model's tokenizer.")
+    spans = tuple(None if hidden or a == b else (a, b) for (a, b), hidden in zip(offsets, special, strict=True))
+    pieces = tuple(tokenizer.convert_ids_to_tokens(made["input_ids"]))
+    return Cut(text, made, pieces, special, spans, (False,) * len(pieces))
+
+
+def check(text: Any, name: str) -> None:
+    """Refuse what is no text, holds none, or is too much of it."""
+    if not isinstance(text, str):
+        raise InputError(f"{capital(name)} is a {type(text).__name__}, not a text.")
+    if not text.strip():
+        raise InputError(f"{capital(name)} is empty.")
+    if len(text) > MOST_CHARACTERS:
+        raise InputError(f"{capital(name)} has {len(text):,} characters; at most {MOST_CHARACTERS:,} are read.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{capital(name)} is not valid Unicode at character {error.start}. Decode it with its right encoding."
+        ) from None
+
+
+def capital(name: str) -> str:
+    return name[:1].upper() + name[1:]
+
+
+def even(cuts: Sequence[Cut], *, fill: int, piece: str, side: str) -> list[Cut]:
+    """The same texts, all as long as the longest; `fill` is the id of the padding, `piece` its name."""
+    longest = max(len(one) for one in cuts)
+
+    def extended(row: Sequence[Any], filling: Any) -> list[Any]:
+        missing = [filling] * (longest - len(row))
+        return [*missing, *row] if side == "left" else [*row, *missing]
+
+    return [
+        Cut(
+            one.text,
+            {name: extended(row, fill if name == "input_ids" else 0) for name, row in one.inputs.items()},
+            tuple(extended(one.pieces, piece)),
+            tuple(extended(one.special, False)),
+            tuple(extended(one.spans, None)),
+            tuple(extended(one.padding, True)),
+        )
+        for one in cuts
+    ]
+
+
+# --- what looks like a special token ----------------------------------------------------------------------------------
+
+
+def _special_ids(tokenizer: Any) -> set[int]:
+    return set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+
+
+def _looks_special(tokenizer: Any, made: dict[str, Any]) -> bool:
+    """A special id where the tokenizer itself put none."""
+    known = _special_ids(tokenizer)
+    return any(i in known and not s for i, s in zip(made["input_ids"], made["special_tokens_mask"], strict=True))
+
+
+def _cut_out_of_reach(tokenizer: Any, text: str, name: str) -> dict[str, Any]:
+    """The same text, cut with the special pieces renamed."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        found = next((token for token in tokenizer.all_special_tokens if token in text), "a special token")
+        raise InputError(
+            f"{capital(name)} holds {found!r}, which this tokenizer can only read as a special token. Take it out."
+        )
+    made = backend.post_process(
+        _renamed(backend, _special_ids(tokenizer)).encode(text, add_special_tokens=False), None, True
+    )
+    fields = {
+        "input_ids": made.ids,
+        "attention_mask": made.attention_mask,
+        "special_tokens_mask": made.special_tokens_mask,
+        "offset_mapping": made.offsets,
+    }
+    return fields | ({"token_type_ids": made.type_ids} if "token_type_ids" in tokenizer.model_input_names else {})
+
+
+def _renamed(backend: Any, special: set[int]) -> Any:
+    """A copy of a tokenizer whose special pieces no text can contain; ids stay as they are."""
+    from tokenizers import Tokenizer
+
+    parts = json.loads(backend.to_str())
+    vocabulary = parts["model"]["vocab"]
+    if isinstance(vocabulary, dict):
+        parts["model"]["vocab"] = {(OUT_OF_REACH + p if i in special else p): i for p, i in vocabulary.items()}
+    else:  # unigram: [piece, score], the id is the place
+        parts["model"]["vocab"] = [[OUT_OF_REACH + p if i in special else p, s] for i, (p, s) in enumerate(vocabulary)]
+    parts["added_tokens"] = [token for token in parts["added_tokens"] if token["id"] not in special]
+    return Tokenizer.from_str(json.dumps(parts | {"post_processor": None, "padding": None, "truncation": None}))
