@@ -66,7 +66,8 @@ class HandmadeGPT(nn.Module):
 
 
 class TorchEncoder(nn.Module):
-    """`nn.TransformerEncoder` between an embedding and a mean over tokens; [token batch channel] inside unless batch_first."""
+    """`nn.TransformerEncoder` between an embedding and a mean over tokens; [token batch channel] inside unless
+    batch_first."""
 
     def __init__(self, batch_first: bool, norm_first: bool = False) -> None:
         super().__init__()
@@ -118,22 +119,27 @@ def build(name: str, attention: str = "sdpa") -> nn.Module:
     makers = {
         "vit": lambda: made(hf.ViTConfig, hf.ViTForImageClassification, **IMAGE),
         "deit": lambda: made(hf.DeiTConfig, hf.DeiTForImageClassificationWithTeacher, **IMAGE),
-        "dinov2": lambda: made(hf.Dinov2WithRegistersConfig, hf.Dinov2WithRegistersForImageClassification, **IMAGE | {"mlp_ratio": 2}),
+        "dinov2": lambda: made(
+            hf.Dinov2WithRegistersConfig, hf.Dinov2WithRegistersForImageClassification, **IMAGE | {"mlp_ratio": 2}
+        ),
         "beit": lambda: made(
-            hf.BeitConfig, hf.BeitForImageClassification, use_relative_position_bias=True, use_mean_pooling=True, **IMAGE
+            hf.BeitConfig, hf.BeitForImageClassification, use_relative_position_bias=True, use_mean_pooling=True,
+            **IMAGE,
         ),
         "bert": lambda: made(hf.BertConfig, hf.BertForSequenceClassification, **TEXT),
         "roberta": lambda: made(hf.RobertaConfig, hf.RobertaForSequenceClassification, pad_token_id=1, **TEXT),
         "distilbert": lambda: made(
-            hf.DistilBertConfig, hf.DistilBertForSequenceClassification, vocab_size=60, dim=24, n_layers=3, n_heads=3, hidden_dim=48,
-            max_position_embeddings=32, num_labels=4,
+            hf.DistilBertConfig, hf.DistilBertForSequenceClassification, vocab_size=60, dim=24, n_layers=3, n_heads=3,
+            hidden_dim=48, max_position_embeddings=32, num_labels=4,
         ),
         "electra": lambda: made(hf.ElectraConfig, hf.ElectraForSequenceClassification, embedding_size=16, **TEXT),
         "albert": lambda: made(hf.AlbertConfig, hf.AlbertForSequenceClassification, embedding_size=16, **TEXT),
         "gpt2": lambda: made(
             hf.GPT2Config, hf.GPT2LMHeadModel, vocab_size=60, n_embd=24, n_layer=3, n_head=3, n_positions=32,
         ),
-        "llama": lambda: made(hf.LlamaConfig, hf.LlamaForCausalLM, num_key_value_heads=1, **TEXT | {"num_attention_heads": 2}),
+        "llama": lambda: made(
+            hf.LlamaConfig, hf.LlamaForCausalLM, num_key_value_heads=1, **TEXT | {"num_attention_heads": 2}
+        ),
         "encoder": lambda: TorchEncoder(batch_first=True),
         "encoder_token_first": lambda: TorchEncoder(batch_first=False, norm_first=True),
         "gpt": lambda: HandmadeGPT(),

@@ -1,7 +1,8 @@
 """The contract every registered method meets by being registered, on every family of the zoo.
 
-Rows N9, N11, N12, L1 and L2 of what we promise: a batch is its examples one by one, fused attention is eager attention, a run can be
-repeated to the bit, the model is not touched (also when something fails), and nothing is kept alive.
+Rows N9, N11, N12, L1 and L2 of what we promise: a batch is its examples one by one, fused attention is eager
+attention, a run can be repeated to the bit, the model is not touched (also when something fails), and nothing is kept
+alive.
 """
 
 import copy
@@ -79,7 +80,8 @@ def test_gives_padding_exactly_nothing(method, name):
 @every_method
 @pytest.mark.parametrize("name", ["encoder", "encoder_token_first", "gpt2", "llama"])
 def test_padding_may_stand_on_the_left(method, name):
-    """Where the model allows it: not where it reads the first token. An encoder has no positions, decoders are told them."""
+    """Where the model allows it: not where it reads the first token. An encoder has no positions, decoders are told
+    them."""
     it = animal(name)
     right = scores(it.module, it.inputs, method, TARGETS)
     turned = {

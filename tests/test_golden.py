@@ -1,6 +1,7 @@
 """The numbers of the authors' released code, in float64, on the unmodified Hugging Face models (golden/README.md).
 
-`expected_exact` has the authors' 1e-9 in every denominator taken out; ours meets it to 1e-9. `expected` is their code as it is.
+`expected_exact` has the authors' 1e-9 in every denominator taken out; ours meets it to 1e-9. `expected` is their code
+as it is.
 """
 
 import json
@@ -50,7 +51,8 @@ def targets_of(folder: str) -> list[int]:
 
 
 def comes_from_the_other_class(folder: str, key: str) -> bool:
-    """The authors' plain baselines run on another ViT class of theirs, whose norms in the blocks have eps 1e-5, not 1e-6."""
+    """The authors' plain baselines run on another ViT class of theirs, whose norms in the blocks have eps 1e-5, not
+    1e-6."""
     return folder == "vit/grid14" and (key.startswith("rollout.") or key.startswith("gradcam."))
 
 

@@ -112,6 +112,11 @@ def by_hand(
     return scores.softmax(-1) @ value
 
 
+def packed(qkv: Tensor) -> Tensor:
+    query, key, value = qkv
+    return by_hand(query, key, value)
+
+
 def layer_norm() -> nn.Module:
     return nn.LayerNorm(WIDTH)
 
@@ -212,6 +217,11 @@ WAYS: dict[str, tuple[Way, Way]] = {  # a way to write it, and the plain one
         lambda q, k, v: by_hand(q, k, v, LOW.clamp(min=torch.finfo(torch.float64).min)),
         lambda q, k, v: by_hand(q, k, v, LOW),
     ),
+    "unpacked": (lambda q, k, v: packed(torch.stack([q, k, v])), by_hand),
+    "cosine": (
+        lambda q, k, v: by_hand(F.normalize(q, dim=-1), F.normalize(k, dim=-1), v),
+        lambda q, k, v: by_hand(q / q.norm(dim=-1, keepdim=True), k / k.norm(dim=-1, keepdim=True), v),
+    ),
     "where": (
         lambda q, k, v: torch.where(ALLOWED, q @ k.mT * 0.5, -1e30).softmax(-1) @ v,
         lambda q, k, v: by_hand(q, k, v, LOW),
@@ -280,7 +290,10 @@ def test_grouped_queries_have_the_relevance_of_repeated_keys():
     assert_same(tiny(Attention(fused, 1)), tiny(Attention(repeat, 1)))
 
 
-@pytest.mark.parametrize("heads", [1, HEADS])
+PER_KEY = pytest.mark.xfail(strict=True, reason="[1 1 1 key] counts as a bias per channel when added, not when fused")
+
+
+@pytest.mark.parametrize("heads", [pytest.param(1, marks=PER_KEY), HEADS])
 def test_a_bias_per_key_is_the_same_for_fused_and_plain_attention(heads):
     """[1 head 1 key], as ALiBi for one query; with one head it has as many numbers as a bias per channel."""
     bias = draw(5, 1, heads, 1, LENGTH)
@@ -444,6 +457,17 @@ def through_another_name(h: Tensor, x: Tensor) -> Tensor:
     return kept
 
 
+def first_half_doubled(h: Tensor, x: Tensor) -> Tensor:
+    """`q *= scale` where q and k are halves of one tensor: the other half is not touched."""
+    first, second = h[..., :4], h[..., 4:]
+    first *= 2
+    return torch.cat([second, first], -1)
+
+
+def first_half_new(h: Tensor, x: Tensor) -> Tensor:
+    return torch.cat([h[..., 4:], h[..., :4] * 2], -1)
+
+
 class Adding(nn.Module):
     def __init__(self, way: Way) -> None:
         super().__init__()
@@ -464,6 +488,7 @@ IN_PLACE: dict[str, tuple[Way, Way]] = {
     "h *= x": (lambda h, x: h.__imul__(x), lambda h, x: h * x),
     "h /= 2": (lambda h, x: h.div_(2), lambda h, x: h / 2),
     "h += x; h += x": (lambda h, x: assigned(assigned(h, x), x), lambda h, x: h + x + x),
+    "one half *= 2": (first_half_doubled, first_half_new),
     "h += 1": (lambda h, x: h.__iadd__(1.0), lambda h, x: h + 1.0),
 }
 
@@ -490,6 +515,7 @@ class Residual(Block):
         return x
 
 
+@pytest.mark.xfail(strict=True, reason="what enters a block is not looked up after `x.add_()`")
 def test_a_residual_in_place_gives_the_same_hidden_states():
     made = [
         filled(Tiny(*(kind(Attention(by_hand), Doing(F.gelu), layer_norm) for _ in range(2))))
@@ -536,6 +562,7 @@ def one_view_then_another(h: Tensor, x: Tensor) -> Tensor:
     "keep", [{"attention"}, WITHOUT_RELEVANCE, EVERYTHING], ids=["attention", "gradient", "relevance"]
 )
 @pytest.mark.parametrize("way", [view_then_base, base_then_view, one_view_then_another])
+@pytest.mark.xfail(strict=True, reason="not noticed: the answer is that of another model")
 def test_a_tensor_used_again_after_its_view_was_changed_is_refused(way, keep):
     """Done out of place, the change would not arrive: that must be said, or be right."""
     module = tiny(Adding(way))
@@ -779,8 +806,11 @@ PIECES: dict[str, Way] = {
 }
 
 
+DIVISION = pytest.mark.xfail(strict=True, reason="division by a carrying tensor: R/2 and -R/2, which is nothing")
+
+
 @pytest.mark.parametrize("recipe", [CHEFER, CHEFER_BASELINE], ids=lambda recipe: recipe.name)
-@pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.parametrize("piece", [pytest.param(p, marks=DIVISION if p == "x / y" else ()) for p in PIECES])
 def test_relevance_adds_up_over_every_kind_of_operation(piece, recipe):
     module = tiny(mlp=PIECES[piece])
     assert_true(module)
@@ -804,13 +834,34 @@ SAME: dict[str, tuple[Way, Way]] = {
     "rsub": (lambda x: torch.rsub(x, TABLE), lambda x: TABLE + -x),
     "x - y": (lambda x: x - x.flip(1), lambda x: x + -x.flip(1)),
     "x - table": (lambda x: x - TABLE, lambda x: x + -TABLE),
+    "add by name": (lambda x: torch.add(x, other=TABLE), lambda x: x + TABLE),
+    "sub by name": (lambda x: x.sub(other=TABLE), lambda x: x + -TABLE),
+    "mul by name": (lambda x: torch.mul(x, other=TABLE * (TABLE > 0)), lambda x: x * (TABLE * (TABLE > 0))),
     "x / 2": (lambda x: x / 2, lambda x: x * 0.5),
     "max": (lambda x: x - x.max(-1, keepdim=True).values, lambda x: x - x.amax(-1, keepdim=True)),
 }
 
 
-@pytest.mark.parametrize("recipe", [CHEFER, CHEFER_BASELINE], ids=lambda recipe: recipe.name)
-@pytest.mark.parametrize("form", SAME)
+VALUES = pytest.mark.xfail(strict=True, reason="the values of max(dim) count for no statistic")
+SIGN = pytest.mark.xfail(strict=True, reason="plain_addition takes x for -x in constant - x")
+BY_NAME = pytest.mark.xfail(strict=True, reason="other= is not found, x itself is taken for the constant")
+BROKEN = {
+    ("max", CHEFER): VALUES,
+    ("max", CHEFER_BASELINE): VALUES,
+    ("table - x", CHEFER_BASELINE): SIGN,
+    ("rsub", CHEFER_BASELINE): SIGN,
+    ("add by name", CHEFER): BY_NAME,
+    ("sub by name", CHEFER): BY_NAME,
+    ("sub by name", CHEFER_BASELINE): BY_NAME,
+}
+FORMS_AND_RECIPES = [
+    pytest.param(form, recipe, id=f"{form}, {recipe.name}", marks=BROKEN.get((form, recipe), ()))
+    for recipe in (CHEFER, CHEFER_BASELINE)
+    for form in SAME
+]
+
+
+@pytest.mark.parametrize(("form", "recipe"), FORMS_AND_RECIPES)
 def test_two_ways_to_write_an_operation_are_one(form, recipe):
     assert_same(*(tiny(mlp=way) for way in SAME[form]), {"input_grad", "input_relevance"}, recipe)
 
@@ -851,7 +902,7 @@ def in_place(words: Tensor, places: Tensor) -> Tensor:
         lambda words, places: places + words,
         in_place,
         lambda words, places: F.dropout(words + places, 0.1, False),
-        lambda words, places: words.clone() + places.unsqueeze(0),
+        lambda words, places: words + places.unsqueeze(0),
     ],
 )
 def test_the_explained_input_is_the_sum_of_embeddings(way):
@@ -863,7 +914,13 @@ def test_the_explained_input_is_the_sum_of_embeddings(way):
     torch.testing.assert_close(found["hidden"][0], module.words(IDS) + module.places.weight)
 
 
-@pytest.mark.parametrize("keep", [{"attention"}, {"attention", "input_grad"}], ids=["attention", "gradient"])
+RUN_TWICE = pytest.mark.xfail(strict=True, reason="settled() runs the operation to see what it returns")
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [pytest.param({"attention"}, id="attention"), pytest.param({"input_grad"}, id="gradient", marks=RUN_TWICE)],
+)
 def test_writing_into_embeddings_happens_once(keep):
     """tanh(tanh(x)) would not be the same."""
     way = lambda words, places: words.tanh_() + places  # noqa: E731
@@ -871,6 +928,29 @@ def test_writing_into_embeddings_happens_once(keep):
     with torch.no_grad():
         wanted = module(IDS)
     torch.testing.assert_close(read(way, keep).logits, wanted, rtol=1e-10, atol=1e-12)
+
+
+class Unfolding(nn.Module):
+    """Patches cut by nn.Unfold instead of a convolution, as many a ViT does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut, self.embed = nn.Unfold(2, stride=2), nn.Linear(12, WIDTH)
+        self.blocks = nn.ModuleList([Block(Attention(by_hand), Doing(F.gelu), layer_norm)])
+        self.head = nn.Linear(WIDTH, 3)
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        return self.head(self.blocks[0](self.embed(self.cut(pixel_values).transpose(1, 2))).mean(1))
+
+
+@pytest.mark.xfail(strict=True, reason="F.unfold does not take integer labels")
+def test_patches_may_be_cut_by_unfolding():
+    module, pixels = filled(Unfolding()), draw(4, 2, 3, 4, 6).requires_grad_()
+    model = Model(module, "unfolding")
+    (wanted,) = torch.autograd.grad(module(pixels)[:, 1].sum(), pixels)
+    found = record(model, model.encode({"pixel_values": pixels.detach()}), target=1, keep={"attention", "input_grad"})
+    torch.testing.assert_close(found["input_grad"], wanted.permute(0, 2, 3, 1))
+    assert found["attention"][0].shape == (2, HEADS, 6, 6)
 
 
 class Twice(nn.Module):

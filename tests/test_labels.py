@@ -163,6 +163,18 @@ def test_a_view_of_a_label_whose_strides_forbid_it():
     pair.check()
 
 
+@pytest.mark.xfail(strict=True, reason="F.pad pads the labels with 0: example 0, token 0")
+def test_padding_belongs_to_no_token_and_to_its_own_example():
+    """Two channels more belong where their neighbours do; two tokens more are no tokens."""
+    for padding, tokens in (((0, 2), [0, 1, 2]), ((0, 0, 0, 2), [0, 1, 2, -1, -1])):
+        pair = Pair((2, 3, 4))
+        padded = pair.followed(torch.nn.functional.pad, pair.tensor, padding)
+        trace = trace_of(padded)
+        assert trace.samples.expand(padded.shape)[:, 0, 0].tolist() == [0, 1]
+        assert trace.samples.expand(padded.shape)[:, -1, -1].tolist() == [0, 1]
+        assert trace.tokens.expand(padded.shape)[0, :, -1].tolist() == tokens
+
+
 def test_a_part_that_is_empty_is_left_out_of_a_concatenation():
     """A cache that holds nothing yet is a tensor of shape [0], which torch.cat takes beside any shape."""
     pair = Pair((2, 3, 4))

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 import transformers as hf
+from huggingface_hub.errors import RepositoryNotFoundError
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from tiny_text import bert, byte_pairs, gpt2, wordpiece
@@ -130,8 +132,8 @@ def test_tied_weights_are_not_missing(tmp_path):
 
 def test_a_given_tokenizer_comes_before_the_folders(folder):
     (folder / "tokenizer.json").write_text("{")
-    tokenizer = wordpiece()
-    assert whyformer.open(folder, tokenizer=tokenizer).tokenizer is tokenizer
+    model = whyformer.open(folder, tokenizer=byte_pairs())
+    assert len(model.tokenizer) == len(byte_pairs())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -265,6 +267,22 @@ def test_a_config_that_is_no_json(folder, content):
         whyformer.open(folder)
 
 
+def test_a_config_that_cannot_be_read(folder, monkeypatch):
+    def refuse(_):
+        raise PermissionError("no")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(IncompleteModel, match=r"config\.json cannot be read \(no\)"):
+        whyformer.open(folder)
+
+
+def test_a_pipe_for_weights_is_not_waited_for(folder):
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.safetensors")
+    with pytest.raises(IncompleteModel, match="There are no weights in"):
+        whyformer.open(folder)
+
+
 def test_a_config_that_is_something_else(folder):
     (folder / "config.json").write_text("[1, 2]")
     with pytest.raises(IncompleteModel, match=r"config\.json holds a list, not a config"):
@@ -321,6 +339,12 @@ def test_an_attention_kernel_named_by_the_config_is_ignored(folder, key):
     model = whyformer.open(configured(folder, **{key: "evil/kernel"}, experts_implementation="evil/experts"))
     assert model.module.config._attn_implementation == "sdpa"
     assert "evil" not in json.dumps(model.module.config.to_dict())
+
+
+def test_the_attention_that_was_built_is_looked_at(saved, monkeypatch):
+    monkeypatch.setattr("whyformer.checkpoint.ATTENTION", ("eager",))
+    with pytest.raises(UnsafeModel, match="was built with the attention 'sdpa' instead of ours"):
+        whyformer.open(saved)
 
 
 def test_a_damaged_tokenizer(folder):
@@ -396,7 +420,7 @@ def test_names_offline(cache, monkeypatch):
     assert (model.name, model.kind, model.labels) == ("someone/tiny", "text", ("negative", "neutral", "positive"))
     with pytest.raises(ModelNotFound, match=NOT_HERE) as raised:
         whyformer.open("nobody/has-this")
-    assert raised.value.__suppress_context__
+    assert raised.value.__context__ is None
 
 
 @pytest.mark.parametrize("broken", ["auto_map", "quantization_config"])
@@ -429,16 +453,49 @@ def test_a_name_offline_from_the_command_line(cache):
     assert re.search(NOT_HERE, done.stderr.replace("\n", " "))
 
 
-def test_a_name_that_cannot_be_downloaded(monkeypatch):
-    def refuse(*_, **__):
-        raise OSError("nobody/x is not a local folder and is not a valid model identifier\nmore advice")
+def hub(monkeypatch, cache, answer) -> None:
+    """A hub that gives this answer, or raises it."""
 
-    monkeypatch.setattr("transformers.utils.hub.cached_file", refuse)
-    with pytest.raises(
-        ModelNotFound, match=r"no such model could be downloaded: nobody/x is not .* identifier$"
-    ) as raised:
+    def info(_, name, **__):
+        if isinstance(answer, Exception):
+            raise answer
+        return SimpleNamespace(siblings=[SimpleNamespace(rfilename=file) for file in answer])
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", info)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        (ConnectionError("no route\nmore"), ModelNotFound, "and the hub could not be reached: no route$"),
+        (
+            RepositoryNotFoundError.__new__(RepositoryNotFoundError),
+            ModelNotFound,
+            "there is no such model on the hub, or",
+        ),
+        (
+            ["config.json", "pytorch_model.bin"],
+            UnsafeModel,
+            "nobody/x has no safetensors weights on the hub, and others",
+        ),
+    ],
+)
+def test_names_that_cannot_be_downloaded(cache, monkeypatch, answer, error, message):
+    hub(monkeypatch, cache, answer)
+    with pytest.raises(error, match=message) as raised:
         whyformer.open("nobody/x")
-    assert raised.value.__suppress_context__
+    assert raised.value.__suppress_context__ or raised.value.__context__ is None
+
+
+def test_a_download_that_fails(cache, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError("it broke off\nmore advice")
+
+    hub(monkeypatch, cache, ["config.json", "model.safetensors"])
+    monkeypatch.setattr("transformers.utils.hub.cached_file", refuse)
+    with pytest.raises(ModelNotFound, match=r"config\.json of 'nobody/x' could not be downloaded: it broke off$"):
+        whyformer.open("nobody/x")
 
 
 # --- modules in hand --------------------------------------------------------------------------------------------------

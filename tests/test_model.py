@@ -152,7 +152,7 @@ def test_a_tokenizer_in_hand_is_not_changed():
     tokenizer = byte_pairs()
     whyformer.open(gpt2(), tokenizer=tokenizer).encode([SHORT, LONG])
     assert tokenizer.pad_token is None
-    assert tokenizer.encode("<|endoftext|>") == [0]
+    assert not tokenizer.backend_tokenizer.encode_special_tokens
 
 
 def test_four_threads_encode_alike(text_model):
@@ -220,6 +220,12 @@ def test_a_tokenizer_of_another_model():
         model.encode("the film!")
 
 
+def test_a_module_of_ones_own_names_its_input_as_it_likes():
+    model = whyformer.open(animal("gpt").module, tokenizer=wordpiece())
+    e = whyformer.explain(model, "the film is", "gradient_x_input", target="good")
+    assert (e.tokens[0].pieces[1:4], e.targets[0].index) == (("the", "film", "is"), WORDS.index("good"))
+
+
 def test_texts_of_different_lengths_need_a_mask(zoo):
     class Bare(nn.Module):
         def forward(self, input_ids):
@@ -273,6 +279,35 @@ def test_encoders_see_the_same_with_padding_on_the_left(family, counts_itself):
     with torch.no_grad():
         states = [model.module.base_model(**inputs).last_hidden_state[0, -4:] for inputs in (together, alone)]
     torch.testing.assert_close(*states, rtol=1e-10, atol=1e-10)
+
+
+def test_a_module_that_takes_no_positions_is_padded_on_the_right():
+    """Padding on the left would move its positions without a word."""
+    tokenizer = wordpiece()
+    tokenizer.padding_side = "left"
+    model = whyformer.open(animal("encoder").module, tokenizer=tokenizer)
+    encoded = model.encode([SHORT, LONG])
+    assert encoded.token_mask[:, 0].all() and not encoded.token_mask[0, -1]
+    together, alone = (whyformer.explain(model, texts, "attcat", target=1) for texts in ([SHORT, LONG], SHORT))
+    torch.testing.assert_close(together.scores[0, :4], alone.scores[0], rtol=1e-10, atol=1e-10)
+
+
+def test_a_decoder_that_classifies_must_know_its_padding():
+    config = dict(vocab_size=400, n_embd=24, n_layer=1, n_head=3, n_positions=32, num_labels=3)
+    bare = whyformer.open(hf.GPT2ForSequenceClassification(hf.GPT2Config(**config)).eval(), tokenizer=byte_pairs())
+    assert whyformer.explain(bare, SHORT, "rollout").scores.shape[0] == 1
+    for batch in ([SHORT, LONG], torch.tensor([[5, 6], [7, 8]])):
+        with pytest.raises(
+            InputError, match="GPT2ForSequenceClassification takes one example at a time: its config has"
+        ):
+            bare.encode(batch)
+    module = hf.GPT2ForSequenceClassification(hf.GPT2Config(**config, pad_token_id=399)).double().eval()
+    model = whyformer.open(module, tokenizer=byte_pairs())
+    together, alone = (
+        whyformer.explain(model, texts, "gradient_x_input", target=1) for texts in ([SHORT, LONG], SHORT)
+    )
+    real = ~torch.tensor(together.tokens[0].padding)
+    torch.testing.assert_close(together.scores[0][real], alone.scores[0], rtol=1e-10, atol=1e-10)
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------------

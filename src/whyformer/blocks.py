@@ -1,8 +1,8 @@
 """Blocks: found in the record of module calls, without being told.
 
 A block is a repeated module call with one attention site and the same shape in and out: the largest such call around
-the site, since the attention module inside it often qualifies too. It is keyed by call, not by module: ALBERT calls one module many
-times. Boundaries are the tensors that enter each block and the one that leaves the last.
+the site, since the attention module inside it often qualifies too. It is keyed by call, not by module: ALBERT calls
+one module many times. Boundaries are the tensors that enter each block and the one that leaves the last.
 """
 
 from torch import Tensor
@@ -12,7 +12,8 @@ from whyformer.intercept import Intercept, ModuleCall
 
 
 def find_blocks(mode: Intercept) -> tuple[list[Tensor], list[int]]:
-    """The hidden states at the block boundaries, one more than there are blocks, and the step of the forward for each."""
+    """The hidden states at the block boundaries, one more than there are blocks, and the step of the forward for
+    each."""
     blocks = block_calls(mode)
     boundaries = [block.entered for block in blocks] + [blocks[-1].left]
     steps = [block.entered_at for block in blocks] + [blocks[-1].left_at]
@@ -27,8 +28,8 @@ def block_calls(mode: Intercept) -> list[ModuleCall]:
         repeated = [call for call in candidates if is_repeated(call, mode)]
         if not candidates:
             raise UnsupportedModel(
-                f"No block was found around the attention in {site.place or 'the model'}: no module call there takes in and "
-                "gives out the same shape. Methods that need hidden states cannot be used."
+                f"No block was found around the attention in {site.place}: no module call there takes in and gives out the "
+                "same shape. Methods that need hidden states cannot be used."
             )
         blocks.append((repeated or candidates[1:] or candidates)[0])
     return blocks

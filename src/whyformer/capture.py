@@ -1,7 +1,8 @@
-"""record(): the one place that runs a model. One forward, the gradient backward and the relevance backward only if needed.
+"""record(): the one place that runs a model. One forward, the gradient backward and the relevance backward only if
+needed.
 
-What comes out is a `Capture`: frozen, detached from the graph, and lazy where it would be large: per-layer sites are sequences
-that rebuild one layer's matrices when that layer is asked for,
+What comes out is a `Capture`: frozen, detached from the graph, and lazy where it would be large: per-layer sites are
+sequences that rebuild one layer's matrices when that layer is asked for,
 
     attention            softmax(q k^T), or what the model computed
     attention_grad       dO V^T
@@ -81,7 +82,7 @@ class Capture:
         key = (site, recipe if site.endswith("_relevance") else None)
         if key not in self.held:
             there = ", ".join(sorted({name for name, _ in self.held}))
-            asked = f"{site} under the recipe {recipe.name}" if key[1] is not None else site
+            asked = f"{site} under the recipe {key[1].name}" if key[1] is not None else site
             raise NotCaptured(f"This capture holds {there} but not {asked}; record it with keep={{..., {site!r}}}.")
         return self.held[key]
 
@@ -225,8 +226,8 @@ def relevance(
 ) -> tuple[dict[str, list[Tensor]], tuple[Absorbed, ...]]:
     """A backward pass under a recipe, and what was absorbed on the way.
 
-    Of a contrast the two sides are sent back one after the other and subtracted: rules share out in proportion to a total,
-    and that of a difference would be zero.
+    Of a contrast the two sides are sent back one after the other and subtracted: rules share out in proportion to a
+    total, and that of a difference would be zero.
     """
     switch.recipe, switch.absorbed = recipe, {} if books else None
     try:
@@ -289,8 +290,8 @@ def refuse_odd_sites(sites: list[Site], batch: int, length: int) -> None:
         shape = (site.value.size(0), site.output.size(-2), site.value.size(-2))
         if shape != (batch, length, length):
             raise UnsupportedModel(
-                f"Attention in {site.place} covers {shape[1]} x {shape[2]} tokens in a batch of {shape[0]}, the last one "
-                f"{length} x {length} in a batch of {batch}: windows, cross-attention and changing lengths are not "
+                f"Attention in {site.place} covers {shape[1]} x {shape[2]} tokens in a batch of {shape[0]}, the last "
+                f"one {length} x {length} in a batch of {batch}: windows, cross-attention and changing lengths are not "
                 "supported yet by methods that need attention. Others, such as gradient_x_input and lrp, work."
             )
 

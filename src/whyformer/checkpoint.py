@@ -78,10 +78,12 @@ def read_config(folder: Path | str, name: str) -> Any:
 
 
 def _raw_config(path: Path, name: str) -> dict[str, Any]:
-    if path.stat().st_size > MOST_BYTES_OF_CONFIG:
-        raise IncompleteModel(f"{name}: config.json has {path.stat().st_size:,} bytes, which is no config.")
     try:
+        if (size := path.stat().st_size) > MOST_BYTES_OF_CONFIG:
+            raise IncompleteModel(f"{name}: config.json has {size:,} bytes, which is no config.")
         raw = json.loads(path.read_bytes())
+    except OSError as error:
+        raise IncompleteModel(f"{name}: config.json cannot be read ({first_line(error)}).") from None
     except (ValueError, RecursionError) as error:
         raise IncompleteModel(f"{name}: config.json is not valid JSON ({first_line(error)}).") from None
     if not isinstance(raw, dict):
@@ -90,19 +92,38 @@ def _raw_config(path: Path, name: str) -> dict[str, Any]:
 
 
 def _from_hub(name: str, file: str) -> Path:
-    from transformers.utils.hub import cached_file, is_offline_mode
+    """A file of a model on the hub, from the cache of this machine if it is there."""
+    from huggingface_hub import try_to_load_from_cache
+    from transformers.utils.hub import cached_file
 
+    if isinstance(held := try_to_load_from_cache(name, file), str):
+        return Path(held)
+    _look_up(name)
     try:
         return Path(cached_file(name, file))
     except (OSError, ValueError) as error:
-        if is_offline_mode():
-            raise ModelNotFound(
-                f"{name!r} is no folder here and is not in the cache of this machine, and downloading is switched off "
-                "(HF_HUB_OFFLINE). Download it first, or give a folder."
-            ) from None
+        raise ModelNotFound(f"{file} of {name!r} could not be downloaded: {first_line(error)}") from None
+
+
+def _look_up(name: str) -> None:
+    """Ask the hub once, before the many attempts of a download: is it there, and is it safe to load?"""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RepositoryNotFoundError
+    from transformers.utils.hub import is_offline_mode
+
+    missing = f"{name!r} is no folder here and is not in the cache of this machine, and "
+    if is_offline_mode():
         raise ModelNotFound(
-            f"{name!r} is no folder here, and no such model could be downloaded: {first_line(error)}"
-        ) from None
+            f"{missing}downloading is switched off (HF_HUB_OFFLINE). Download it first, or give a folder."
+        )
+    try:
+        files = [sibling.rfilename for sibling in HfApi().model_info(name, timeout=10).siblings or ()]
+    except RepositoryNotFoundError:
+        raise ModelNotFound(f"{missing}there is no such model on the hub, or it is private.") from None
+    except Exception as error:  # whatever the network library of the day raises
+        raise ModelNotFound(f"{missing}the hub could not be reached: {first_line(error)}") from None
+    if not any(file.endswith(".safetensors") for file in files):
+        raise UnsafeModel(f"{name} has no safetensors weights on the hub, and others are not read.")
 
 
 def _without_steering(raw: Any) -> Any:
@@ -158,7 +179,7 @@ def _weights(builder: Any, folder: Path | str, config: Any, dtype: torch.dtype |
 
 
 def _refuse_pickle(folder: Path, name: str) -> None:
-    if any(folder.glob("*.safetensors")):
+    if any(file.is_file() for file in folder.glob("*.safetensors")):
         return
     if pickles := sorted(p.name for pattern in PICKLES for p in folder.glob(pattern)):
         raise UnsafeModel(
@@ -173,7 +194,7 @@ def _shapes(folder: Path, name: str) -> dict[str, tuple[int, ...]]:
     from safetensors import SafetensorError, safe_open
 
     shapes: dict[str, tuple[int, ...]] = {}
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in sorted(file for file in folder.glob("*.safetensors") if file.is_file()):
         try:
             with safe_open(file, framework="pt") as held:
                 shapes |= {key: tuple(held.get_slice(key).get_shape()) for key in held.keys()}  # noqa: SIM118

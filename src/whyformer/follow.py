@@ -1,8 +1,8 @@
 """Following: the trace of a result, from the traces of what went in.
 
-Three things are followed through a forward: which example an entry belongs to, which token, and, once tokens are pooled, how much of each
-token has been read (labels.py says how labels look). Besides, a few facts about a tensor that decide which rule applies: it is a
-softmax, a statistic, an elementwise function of another tensor.
+Three things are followed through a forward: which example an entry belongs to, which token, and, once tokens are
+pooled, how much of each token has been read (labels.py says how labels look). Besides, a few facts about a tensor
+that decide which rule applies: it is a softmax, a statistic, an elementwise function of another tensor.
 """
 
 from dataclasses import replace
@@ -151,8 +151,19 @@ def follow_view(operation: Operation, count: int) -> list[Trace]:
         label = getattr(trace, which)
         found = labels.replay(label, tensor.shape, view) if label is not None else [None] * count
         seen[which] = [found] if isinstance(found, Tensor) else found
-    kept = replace(trace, root=None, is_straight=False)
-    return [replace(kept, samples=s, tokens=t) for s, t in zip(seen["samples"], seen["tokens"], strict=True)]
+    return [
+        Trace(
+            samples,
+            tokens,
+            trace.epoch,
+            trace.read,
+            is_attention=trace.is_attention,
+            is_statistic=trace.is_statistic,
+            is_pixels=trace.is_pixels,
+            is_ids=trace.is_ids,
+        )
+        for samples, tokens in zip(seen["samples"], seen["tokens"], strict=True)
+    ]
 
 
 def follow_lookup(operation: Operation, result: Tensor) -> Trace:
@@ -174,7 +185,8 @@ def keeps_sum_open(operation: Operation) -> bool:
 
 
 def words_of(operation: Operation) -> Tensor | None:
-    """The part of a sum of embeddings that comes from the explained ids: constants add nothing to it, numbers scale it."""
+    """The part of a sum of embeddings that comes from the explained ids: constants add nothing to it, numbers scale
+    it."""
     sums = [t for t in operation.given if is_lookup(t)]
     if not sums or not keeps_sum_open(operation):
         return None
@@ -251,7 +263,8 @@ def _reduce_as(pick: Any, full: Tensor, operation: Operation) -> Tensor:
 
 
 def root_of(operation: Operation, result: Tensor) -> tuple[Tensor | None, bool]:
-    """Of which tensor this is an elementwise function, and whether a mere multiple: lets activations in primitives count as one."""
+    """Of which tensor this is an elementwise function, and whether a mere multiple: lets activations in primitives
+    count as one."""
     carrying = operation.carrying
     if operation.name not in operations.ELEMENTWISE or not carrying:
         return None, False

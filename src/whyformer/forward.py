@@ -46,8 +46,8 @@ def forward(model: Model, encoded: Encoded, *, switch: Switch | None, asks_gradi
 def check(model: Model, encoded: Encoded, mode: Intercept, output: Tensor) -> None:
     if not mode.sites:
         raise NoAttention(
-            f"{type(unwrap(model.module)).__name__} ran without reaching attention: no softmax multiplied values and no "
-            "fused attention was called. whyformer explains transformers."
+            f"{type(unwrap(model.module)).__name__} ran without reaching attention: no softmax multiplied values and "
+            "no fused attention was called. whyformer explains transformers."
         )
     if not bool(output.isfinite().all()):
         raise NonFinite(f"The model's answer is not finite. {first_non_finite(model, encoded)}")

@@ -1,7 +1,8 @@
 """A last look at the graph: nothing may pass relevance on as a plain gradient.
 
-An operation that nobody saw (inside a composite, a compiled region, somebody's own autograd function) would hand relevance on as
-if it were a gradient. So before relevance is sent back, every node between the score and the input must be ours or a view.
+An operation that nobody saw (inside a composite, a compiled region, somebody's own autograd function) would hand
+relevance on as if it were a gradient. So before relevance is sent back, every node between the score and the input
+must be ours or a view.
 """
 
 from typing import Any
@@ -11,9 +12,10 @@ from torch import Tensor
 from whyformer.errors import UnknownOperation
 
 PLAIN = frozenset(
-    "View UnsafeView Reshape ReshapeAlias Transpose T Permute Squeeze Unsqueeze Expand Slice Select Index IndexSelect Cat Stack Split "
-    "SplitWithSizes Unbind Clone Alias AsStrided Narrow Repeat RepeatInterleave Roll Flip ToCopy ConstantPadNd Gather Where MaskedFill Amax "
-    "Amin Max Min Topk Sort AccumulateGrad Sum Sub Unfold Diagonal NanToNum Triu Tril Movedim Chunk TBackward".split()
+    "View UnsafeView Reshape ReshapeAlias Transpose T Permute Squeeze Unsqueeze Expand Slice Select Index IndexSelect "
+    "Cat Stack Split SplitWithSizes Unbind Clone Alias AsStrided Narrow Repeat RepeatInterleave Roll Flip ToCopy "
+    "ConstantPadNd Gather Where MaskedFill Amax Amin Max Min Topk Sort AccumulateGrad Sub Unfold Diagonal NanToNum Triu "
+    "Tril Movedim Chunk".split()
 )
 
 
@@ -33,7 +35,7 @@ def refuse_strangers(score: Tensor) -> None:
         kind = name.rstrip("0123456789").removesuffix("Backward")
         if kind not in PLAIN:
             raise UnknownOperation(
-                f"{name} lies between the answer and the input and has no relevance rule: an operation that could not be seen. "
-                "Use a method without relevance."
+                f"{name} lies between the answer and the input and has no relevance rule: an operation that could not "
+                "be seen. Use a method without relevance."
             )
         waiting.extend(following for following, _ in node.next_functions)

@@ -37,6 +37,7 @@ class Intake:
     channels: int | None
     size: tuple[int, int] | None  # of a picture, where the model takes no other
     counts_positions: bool  # from the padding in the ids, by itself (RoBERTa and its kin)
+    is_hugging_face: bool
 
     def explained(self, tensor: Tensor) -> str:
         """Under which name a bare tensor goes in."""
@@ -78,6 +79,14 @@ class Intake:
         raise InputError(
             f"There is no token {wrong} in {self.name}: its tokens are 0 to {self.vocabulary - 1}. {whose}"
         )
+
+    def check_batch(self, batch: int) -> None:
+        """Decoders that classify look for the last token that is no padding, and must know the padding for that."""
+        if batch > 1 and self.is_hugging_face and self.padding is None and self.name.endswith("SequenceClassification"):
+            raise InputError(
+                f"{self.name} takes one example at a time: its config has no pad_token_id. Set it, or give them one "
+                "by one."
+            )
 
     def check_length(self, length: int, what: str) -> None:
         if self.longest is not None and length > self.longest:
@@ -141,6 +150,7 @@ def intake(module: nn.Module) -> Intake:
         channels=getattr(config, "num_channels", None) if is_hugging_face else None,
         size=_size(config) if "interpolate_pos_encoding" in names else None,
         counts_positions=counts,
+        is_hugging_face=is_hugging_face,
     )
 
 

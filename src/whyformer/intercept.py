@@ -1,8 +1,9 @@
 """The function mode: sees every operation of a forward, finds attention sites, applies rules.
 
-It is entered around the forward of a shadow and is thread-local. For every torch function it follows the labels (follow.py), notices
-sites (attention.py), and, if relevance is asked for, puts a rule beside the operation (rulebook.py). A tensor *carries* if it depends on
-the explained input, which is to say: if it requires a gradient, since the shadow's weights do not.
+It is entered around the forward of a shadow and is thread-local. For every torch function it follows the labels
+(follow.py), notices sites (attention.py), and, if relevance is asked for, puts a rule beside the operation
+(rulebook.py). A tensor *carries* if it depends on the explained input, which is to say: if it requires a gradient,
+since the shadow's weights do not.
 """
 
 import types
@@ -41,7 +42,8 @@ class ModuleCall:
 def private_copy(function: Callable[..., Any]) -> Callable[..., Any]:
     """`F.multi_head_attention_forward` with globals in which nothing is overridden, so that the mode sees what it does.
 
-    Under a mode that function hands itself over as one opaque call; changing the module's globals would reach other threads.
+    Under a mode that function hands itself over as one opaque call; changing the module's globals would reach other
+    threads.
     """
     plain = {**function.__globals__, "has_torch_function": lambda tensors: False}
     copy = types.FunctionType(function.__code__, plain, function.__name__, function.__defaults__, function.__closure__)
@@ -135,11 +137,11 @@ class Intercept(TorchFunctionMode):
         for tensor in operation.given:
             if id(tensor) in self.originals:
                 raise UnsupportedModel(
-                    f"{self.place} reached the weight {self.originals[id(tensor)]!r} of the model itself, not of its shadow: some "
-                    "module keeps a function or another module where it cannot be followed (hooks of accelerate's "
+                    f"{self.place} reached the weight {self.originals[id(tensor)]!r} of the model itself, not of its "
+                    "shadow: some module keeps a function or another module where it cannot be followed (hooks of accelerate's "
                     "device_map do). Load the model without it."
                 )
-        if any(hidden in operation.name for hidden in operations.UNSEEN):
+        if operations.hides_attention(operation.name):
             raise UnsupportedModel(
                 f"{self.place} calls {operation.name}, a kernel that hides its attention. "
                 'Load the model with attn_implementation="sdpa" or "eager".'
@@ -176,13 +178,14 @@ class Intercept(TorchFunctionMode):
         return operation.changed(lambda value: self.as_leaf(value) if is_lookup(value) else value)
 
     def as_leaf(self, tensor: Tensor) -> Tensor:
-        """The explained input, made on first use. The copy handed to the model may be changed in place; the leaf may not."""
+        """The explained input, made on first use. The copy handed to the model may be changed in place; the leaf may
+        not."""
         entered = getattr(tensor, "_whyformer_leaf", None)
         if entered is None:
             if self.leaf is not None:
                 raise UnsupportedModel(
-                    f"{self.place} takes in a second sequence of embeddings. One input can be explained; models with an encoder "
-                    "and a decoder are not supported yet."
+                    f"{self.place} takes in a second sequence of embeddings. One input can be explained; models with an "
+                    "encoder and a decoder are not supported yet."
                 )
             trace = replace(trace_of(tensor), words=None)
             self.words = trace_of(tensor).words
@@ -255,7 +258,8 @@ class Intercept(TorchFunctionMode):
         return carried
 
     def count_uses(self, operation: Operation) -> None:
-        """Note at each operand's own node what it went into: a residual branches off where one of several uses is an addition."""
+        """Note at each operand's own node what it went into: a residual branches off where one of several uses is an
+        addition."""
         kind = "add" if operation.name in operations.ADDITIONS else operation.name
         for tensor in operation.given:
             if (call := getattr(tensor, "_whyformer_call", None)) is not None:

@@ -61,9 +61,10 @@ def along(axis: int, size: int, dims: int, device: torch.device) -> Tensor:
 def squeeze_constant(label: Tensor) -> Tensor:
     """Cut every axis along which the label does not change down to size 1."""
     for axis in range(label.dim()):
-        if label.size(axis) <= 1:
-            continue
-        if label.stride(axis) == 0 or bool((label == label.narrow(axis, 0, 1)).all()):
+        if label.size(axis) > 1 and label.stride(axis) == 0:
+            label = label.narrow(axis, 0, 1)
+    for axis in range(label.dim()):  # only now look at numbers: there are few left
+        if label.size(axis) > 1 and bool((label == label.narrow(axis, 0, 1)).all()):
             label = label.narrow(axis, 0, 1)
     return label
 
@@ -94,13 +95,14 @@ def join(labels: Sequence[Tensor | None], tensors: Sequence[Tensor], axis: int, 
     parts = []
     for label, tensor in zip(labels, tensors, strict=True):
         shape = [tensor.size(axis) if d == axis else wide[d] for d in range(dims)]
-        filled = known.new_full((1,) * dims, missing) if label is None else label
+        filled = known.new_full((1,) * dims, missing or 0) if label is None else label
         parts.append(filled.expand(shape))
     return squeeze_constant(torch.cat(parts, axis))
 
 
 def broadcast(label: Tensor | None, shape: torch.Size) -> Tensor | None:
-    """The label for a result of this shape, aligned from the right as in elementwise operations; None if it does not fit."""
+    """The label for a result of this shape, aligned from the right as in elementwise operations; None if it does not
+    fit."""
     if label is None or label.dim() > len(shape):
         return None
     label = label.view((1,) * (len(shape) - label.dim()) + tuple(label.shape))
@@ -115,7 +117,7 @@ def newest(traces: Sequence[Trace]) -> Trace:
         if trace.tokens is not None and (best.tokens is None or trace.epoch > best.epoch):
             best = trace
     samples = next((t.samples for t in traces if t.samples is not None), None)
-    return replace(best, samples=samples) if samples is not None else best
+    return best if samples is None or samples is best.samples else replace(best, samples=samples)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""Layout: what the token sequence of the attention sites is, in terms of the input. Which token is real, which special, where the
-patches are, and how much of the answer is read at each."""
+"""Layout: what the token sequence of the attention sites is, in terms of the input. Which token is real, which
+special, where the patches are, and how much of the answer is read at each."""
 
 from dataclasses import dataclass
 
@@ -75,7 +75,7 @@ def readout(model: Model, run: Run, layout: Layout, answer: Answer) -> Tensor:
     if not bool(total.all()):
         which = int((total[:, 0] == 0).nonzero()[0])
         raise InputError(
-            f"The answer for example {which} is read at a padding token: this model reads a fixed place, such as the first "
-            "token. Pad on the other side."
+            f"The answer for example {which} is read at a padding token: this model reads a fixed place, such as the "
+            "first token. Pad on the other side."
         )
     return weights / total

@@ -53,10 +53,10 @@ def open(
             raise ModelError(f"{source.name} is open already. Say so when opening it, or open its module again.")
         return source
     _check_preprocessors(tokenizer, processor)
+    tokenizer = copy.deepcopy(tokenizer)  # asking it to keep special tokens as text would change the user's
     notes: tuple[str, ...] = ()
     if isinstance(source, nn.Module):
         module, name = _in_hand(source, dtype, device), type(unwrap(source)).__name__
-        tokenizer = copy.deepcopy(tokenizer)  # asking it to keep special tokens as text would change the user's
     else:
         folder, name = _folder(source), os.fspath(source)
         module, notes = checkpoint.load(folder, name, _checked_dtype(dtype), _checked_device(device))

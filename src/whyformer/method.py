@@ -52,7 +52,9 @@ class Method:
         return any(need.endswith("_grad") for need in self.needs)
 
 
-def method(*, paper: str, class_specific: bool, signed: bool, recipe: str | None = None):
+def method(
+    *, paper: str, class_specific: bool, signed: bool, recipe: str | None = None
+) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Register a function as a method under its own name."""
 
     def register(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -106,13 +106,13 @@ class Model:
         for one, name in zip(cuts, names, strict=True):
             self._intake.check_length(len(one), name)
             self._intake.check_ids(torch.tensor(one.ids), of_tokenizer=True)
+        self._intake.check_batch(len(cuts))
         notes = self.notes + self._unknown(cuts, names)
-        cuts = text.even(
-            cuts, fill=self._padding, piece=self.tokenizer.pad_token or "", side=self.tokenizer.padding_side
-        )
+        cuts = text.even(cuts, fill=self._padding, piece=self.tokenizer.pad_token or "", side=self._side)
         real = ~torch.tensor([one.padding for one in cuts])
         batch = {name: torch.tensor([one.inputs[name] for one in cuts], device=self.device) for name in cuts[0].inputs}
-        inputs = {name: tensor for name, tensor in batch.items() if name in self._intake.names}
+        main = self._intake.explained(batch["input_ids"])  # modules of one's own call it as they like
+        inputs = {main: batch.pop("input_ids")} | {name: batch[name] for name in batch if name in self._intake.names}
         if not bool(real.all()) and "attention_mask" not in inputs:
             raise InputError(
                 f"The texts have different lengths and {self._intake.name} takes no attention_mask. "
@@ -120,7 +120,7 @@ class Model:
             )
         return Encoded(
             inputs | self._positions(real),
-            "input_ids",
+            main,
             len(items),
             names=tuple(items),
             token_mask=real,
@@ -130,6 +130,12 @@ class Model:
             spans=tuple(one.spans for one in cuts),
             notes=notes,
         )
+
+    @property
+    def _side(self) -> str:
+        """Where padding goes: where the tokenizer wants it, unless positions would move and cannot be given."""
+        can_move = self._intake.is_hugging_face or "position_ids" in self._intake.names
+        return self.tokenizer.padding_side if can_move else "right"
 
     def _positions(self, real: Tensor) -> dict[str, Tensor]:
         """With padding on the left, positions count from the first real token."""
@@ -200,6 +206,7 @@ class Model:
             words, special = self._name_ids(tensor.cpu())
             special = special if mask is None else special & mask
         names = tuple(f"example {n}" for n in range(tensor.size(axis)))
+        self._intake.check_batch(len(names))
         return Encoded(
             inputs, main, len(names), names, axis, token_mask=mask, special_mask=special, words=words, notes=self.notes
         )

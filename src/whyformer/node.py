@@ -1,8 +1,9 @@
 r"""The node that a rule is in the graph: the true gradient or relevance, as the switch says.
 
-Beside every operation that carries stands a `Node`. Its forward hands the true result on; its backward gives what arrives to the true
-operation (`Switch.recipe` is None: the gradient) or lets the recipe share it out among the operands (relevance). So one forward
-serves both. The switch travels with the node, in `ctx`, since CUDA runs backward passes on threads of its own.
+Beside every operation that carries stands a `Node`. Its forward hands the true result on; its backward gives what
+arrives to the true operation (`Switch.recipe` is None: the gradient) or lets the recipe share it out among the
+operands (relevance). So one forward serves both. The switch travels with the node, in `ctx`, since CUDA runs backward
+passes on threads of its own.
 """
 
 from collections.abc import Callable, Mapping

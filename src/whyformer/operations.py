@@ -1,34 +1,34 @@
 """Operations: a torch function as it was called, and which kind of operation each name is.
 
-A name is the function's own, without the double underscores of operators: `torch.add`, `Tensor.add`, `a + b` are all `add`. A
-property such as `x.T` is `T`. In-place ones keep their underscore: `add_`.
+A name is the function's own, without the double underscores of operators: `torch.add`, `Tensor.add`, `a + b` are all
+`add`. A property such as `x.T` is `T`. In-place ones keep their underscore: `add_`.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from torch import Tensor
 
 VIEWS = frozenset(
-    "view reshape view_as reshape_as transpose swapaxes swapdims permute movedim moveaxis flatten unflatten squeeze unsqueeze "
-    "expand expand_as broadcast_to getitem select narrow index_select chunk split tensor_split unbind T mT t "
+    "view reshape view_as reshape_as transpose swapaxes swapdims permute movedim moveaxis flatten unflatten squeeze "
+    "unsqueeze expand expand_as broadcast_to getitem select narrow index_select chunk split tensor_split unbind T mT t "
     "roll flip repeat repeat_interleave tile unfold take_along_dim gather pad diagonal hsplit vsplit split_with_sizes "
     "constant_pad_nd".split()
 )  # the gradient of a view is the index rule
 JOINS = frozenset("cat concat concatenate stack".split())
 SAME = frozenset(
-    "contiguous clone to float double half bfloat16 type type_as cuda cpu dropout dropout1d dropout2d alpha_dropout feature_dropout "
-    "masked_fill nan_to_num where triu tril alias".split()
+    "contiguous clone to float double half bfloat16 type type_as cuda cpu dropout dropout1d dropout2d alpha_dropout "
+    "feature_dropout masked_fill nan_to_num where triu tril alias".split()
 )  # entry by entry the same, or blocked
 WINNERS = frozenset("amax max amin min topk sort".split())  # the gradient goes to the entry that won
 HARMLESS = frozenset("requires_grad_ retain_grad detach_ register_hook set_ data grad".split())
 
 ACTIVATIONS = frozenset(
     "gelu relu silu sigmoid tanh elu celu leaky_relu selu softplus mish hardswish hardsigmoid hardtanh relu6 softsign "
-    "logsigmoid prelu erf exp expm1 log log1p pow rpow square sqrt rsqrt reciprocal abs clamp clip clamp_min clamp_max sin cos "
-    "tan atan threshold".split()
+    "logsigmoid prelu erf exp expm1 log log1p pow rpow square sqrt rsqrt reciprocal abs clamp clip clamp_min clamp_max "
+    "sin cos tan atan threshold".split()
 )
 SOFTMAXES = frozenset("softmax _softmax softmin log_softmax".split())
 NORMS = frozenset("layer_norm rms_norm group_norm batch_norm instance_norm normalize native_layer_norm".split())
@@ -59,6 +59,11 @@ def name_of(function: Any) -> str:
     if name == "__get__":
         name = getattr(function.__self__, "__name__", name)
     return name[2:-2] if name.startswith("__") and name.endswith("__") else name
+
+
+@cache
+def hides_attention(name: str) -> bool:
+    return any(hidden in name for hidden in UNSEEN)
 
 
 def tensors_in(values: Any) -> Iterator[Tensor]:
@@ -114,7 +119,8 @@ class Operation:
         return self.argument(0, "input"), self.argument(1, "weight"), self.argument(2, "bias")
 
     def joined(self) -> tuple[list[Tensor], int]:
-        """The parts of a concatenation, and its axis. Caches start from an empty tensor of one axis, which adds nothing."""
+        """The parts of a concatenation, and its axis. Caches start from an empty tensor of one axis, which adds
+        nothing."""
         parts = list(self.argument(0, "tensors"))
         return [p for p in parts if p.dim() > 1 or p.numel() or len(parts) == 1], self.argument(
             1, "dim", "axis", default=0

@@ -6,6 +6,7 @@ first frame is taken. The size is checked before decoding: a PNG of 10 kB can ho
 
 import os
 import struct
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from whyformer.errors import InputError
 
 MOST_PIXELS = 25_000_000
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
+READING = threading.Lock()  # filters of warnings belong to the whole process
 DAMAGE = (OSError, ValueError, SyntaxError, EOFError, struct.error)  # what Pillow raises while it reads
 
 
@@ -27,12 +29,14 @@ def as_picture(source: Any) -> Image.Image:
         raise InputError(f"A picture is a path or a Pillow image, not {type(source).__name__}.")
     path = Path(source)
     _check_regular(path)
+    with READING, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow warns of much that we refuse, and of tags nobody looks at
+        return _read(path)
+
+
+def _read(path: Path) -> Image.Image:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", Image.DecompressionBombWarning
-            )  # we refuse at fewer pixels than it warns of
-            opened = Image.open(path, formats=FORMATS)
+        opened = Image.open(path, formats=FORMATS)
     except UnidentifiedImageError:
         raise InputError(f"{path.name!r} is not a PNG, JPEG, WebP, BMP, GIF or TIFF image.") from None
     except Image.DecompressionBombError:
@@ -40,7 +44,7 @@ def as_picture(source: Any) -> Image.Image:
             f"{path.name!r} is too large; at most {MOST_PIXELS // 1_000_000} megapixels are read."
         ) from None
     except PermissionError:
-        raise InputError(f"Cannot read {str(source)!r}: no permission.") from None
+        raise InputError(f"Cannot read {str(path)!r}: no permission.") from None
     except DAMAGE as error:
         raise _damaged(path.name, error) from None
     with opened:

@@ -1,7 +1,8 @@
 """The rulebook: which rule an operation gets, and what the rule must know about it.
 
-An operation is described to its rule as a `Call` with a kind: linear, pixels, product, add, bias, mask, scale, normalise, select,
-join, pool, attention, norm, softmax, activation. What the recipe does with a kind is its business (rules.py).
+An operation is described to its rule as a `Call` with a kind: linear, pixels, product, add, bias, mask, scale,
+normalise, select, join, pool, attention, norm, softmax, activation. What the recipe does with a kind is its business
+(rules.py).
 """
 
 from collections.abc import Callable
@@ -82,7 +83,7 @@ class Rulebook:
         query, key, value, mask, scale, is_grouped = fused_arguments(self.operation)
         if mask is not None and mask.requires_grad:
             raise UnknownOperation(
-                f"{self.place or 'The model'} adds an attention bias that depends on the input, which has no relevance rule yet. "
+                f"{self.place} adds an attention bias that depends on the input, which has no relevance rule yet. "
                 "Use a method without relevance."
             )
         has_bias = mask is not None and not is_mask(mask)
@@ -187,7 +188,8 @@ TABLE: tuple[tuple[frozenset[str], Callable[[Rulebook], Ruling | None]], ...] = 
 
 
 def needs_no_rule(operation: Operation) -> bool:
-    """The gradient of a view is what a rule would do. Picking one entry counts as an operation: the released code divides there."""
+    """The gradient of a view is what a rule would do. Picking one entry counts as an operation: the released code
+    divides there."""
     plain = operations.VIEWS | operations.SAME | operations.WINNERS | operations.HARMLESS
     return operation.name in plain and not (operation.name == "getitem" and picks_one(operation.args[1]))
 

@@ -5,18 +5,19 @@ A rule takes the relevance R of an operation's result and says how much each ope
     linear      y = xW + b      only products of positive sign carry relevance; the bias takes no part
                                 $R_j = \sum_i \frac{(x_j w_{ji})^+}{\sum_k (x_k w_{ki})^+} R_i$
     product     O = A V         $R_A = \tfrac12 A \odot (\tfrac{R}{O} V^\top)$, and the same for V
-    add         z = u + v       $R_u = u \odot R / z$, then each branch is scaled, per example, so that the two shares add up
+    add         z = u + v       $R_u = u \odot R / z$, then each branch is scaled, per example, to add up to R
     softmax, norm, activation   R passes unchanged
     pixels      convolution     the z-B rule: x lies between the smallest and largest value of its picture
 
 A `Recipe` is a table from the kind of an operation to its rule. `CHEFER` is the rule set of Chefer, Gur & Wolf,
-Transformer Interpretability Beyond Attention Visualization, CVPR 2021 (arXiv:2012.09838), eqs. 3 to 10; `CHEFER_BASELINE` what their
-released code runs under the name "LRP": every linear layer doubles the total, and additions are not normalised.
+Transformer Interpretability Beyond Attention Visualization, CVPR 2021 (arXiv:2012.09838), eqs. 3 to 10;
+`CHEFER_BASELINE` what their released code runs under the name "LRP": every linear layer doubles the total, and
+additions are not normalised.
 
-Where we differ from the released code: its sums in `add` run over the whole batch and mix examples, ours are per example (equal
-for a batch of one); it divides by z + 1e-9 whatever the sign of z, ours moves away from zero (`stabiliser="released"` brings theirs
-back). The add rule is literal: where the two branches disagree in sign, the branch opposite to R is flipped, as the paper's
-formula says.
+Where we differ from the released code: its sums in `add` run over the whole batch and mix examples, ours are per
+example (equal for a batch of one); it divides by z + 1e-9 whatever the sign of z, ours moves away from zero
+(`stabiliser="released"` brings theirs back). The add rule is literal: where the two branches disagree in sign, the
+branch opposite to R is flipped, as the paper's formula says.
 """
 
 from collections.abc import Callable, Sequence
@@ -75,7 +76,8 @@ def scaled(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor]
 
 
 def unmasked(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
-    """A mask was added: zero where it lets pass, and where it does not there is no relevance. (The released code divides all the same.)"""
+    """A mask was added: zero where it lets pass, and where it does not there is no relevance. (The released code
+    divides all the same.)"""
     assert switch.recipe is not None
     if switch.recipe.stabiliser.name == "released":
         return switch.recipe.rules["add"](call, relevance, result, operands, switch)
@@ -105,9 +107,9 @@ def _only(parts: Sequence[Tensor], carrying: Sequence[bool], axis: int) -> Tenso
 def positive_products(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
     r"""Only products $x_j w_{ji} > 0$ carry relevance.
 
-    Three products instead of eight: with $z = xW$ the positive ones sum to $Z^+ = (z + |x||W|)/2$, and with $S = R/Z^+$
-    the relevance of x is $(x \odot SW^\top + |x| \odot S|W|^\top)/2$. Where no product is positive, $Z^+$ is rounding noise of
-    the size of $|x||W|$: such outputs pass nothing on.
+    Three products instead of eight: with $z = xW$ the positive ones sum to $Z^+ = (z + |x||W|)/2$, and with $S =
+    R/Z^+$ the relevance of x is $(x \odot SW^\top + |x| \odot S|W|^\top)/2$. Where no product is positive, $Z^+$ is
+    rounding noise of the size of $|x||W|$: such outputs pass nothing on.
     """
     (x,) = operands
     forward, back = _linear_maps(call, x)
@@ -158,8 +160,8 @@ def _linear_maps(call: Call, x: Tensor) -> tuple[Callable[..., Tensor], Callable
 
 
 def pixel_box(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
-    r"""z-B: $R_x = x \odot W^\top S - l \odot W^{+\top} S - h \odot W^{-\top} S$, $S = R / (xW - lW^+ - hW^-)$, l and h the
-    smallest and largest value of each picture."""
+    r"""z-B: $R_x = x \odot W^\top S - l \odot W^{+\top} S - h \odot W^{-\top} S$, $S = R / (xW - lW^+ - hW^-)$, l and
+    h the smallest and largest value of each picture."""
     (x,) = operands
     run, weight = call.run, call.weight
     assert run is not None and weight is not None
@@ -176,7 +178,8 @@ def pixel_box(call: Call, relevance: Tensor, result: Tensor, operands: list[Tens
 
 
 def halves(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
-    r"""A product of two carrying operands: $R_a = a \odot \partial_a f(R/z)$ for each, halved. Alone, an operand takes all."""
+    r"""A product of two carrying operands: $R_a = a \odot \partial_a f(R/z)$ for each, halved. Alone, an operand
+    takes all."""
     s = stabiliser_of(switch).divide(relevance, result)
     absorb(switch, call, "stabiliser", lambda: relevance - s * result)
     assert call.run is not None
@@ -195,7 +198,8 @@ def pooled(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor]
 
 
 def shared_addition(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
-    r"""$R_u = u R/z$, then $\bar R_u = R_u \frac{|\Sigma R_u|}{|\Sigma R_u| + |\Sigma R_v|} \frac{\Sigma R}{\Sigma R_u}$, sums per example.
+    r"""$R_u = u R/z$, then $\bar R_u = R_u \frac{|\Sigma R_u|}{|\Sigma R_u| + |\Sigma R_v|} \frac{\Sigma R}{\Sigma
+    R_u}$, sums per example.
 
     A constant operand (a position, a learned bias on the scores) takes its share, which is reported as absorbed.
     """
@@ -250,22 +254,26 @@ def attention(call: Call, relevance: Tensor, result: Tensor, operands: list[Tens
     query, key, value = operands
     repeats = query.size(-3) // key.size(-3) if facts["is_grouped"] else 1
     wide_key, wide_value = (t.repeat_interleave(repeats, -3) if repeats > 1 else t for t in (key, value))
-    raw = query @ wide_key.transpose(-1, -2)
-    mask = facts["mask"]
-    weights = softmax_rows(raw * facts["scale"], mask)
+    raw = query @ wide_key.mT
+    scores, mask = raw * facts["scale"], facts["mask"]
+    weights = softmax_rows(scores, mask)
     at = replace(call, run=torch.matmul)
-    to_weights, to_value = rules["product"](at, relevance, result, [weights, wide_value], switch)
-    (to_scores,) = rules["softmax"](at, to_weights, weights, [raw], switch)
+    to_weights, to_value = given(rules["product"](at, relevance, result, [weights, wide_value], switch))
+    (to_scores,) = given(rules["softmax"](at, to_weights, weights, [raw], switch))
     if mask is not None:
         added = replace(call, facts={"constant": mask, "constant_is": "attention bias"})
-        kind = "add" if facts["has_bias"] else "mask"
-        (to_scores,) = rules[kind](added, to_scores, raw * facts["scale"] + mask, [raw * facts["scale"]], switch)
-    to_query, to_key = rules["product"](
-        replace(at, run=lambda q, k: q @ k.transpose(-1, -2)), to_scores, raw, [query, wide_key], switch
-    )
+        rule = rules["add" if facts["has_bias"] else "mask"]
+        (to_scores,) = given(rule(added, to_scores, scores + mask, [scores], switch))
+    to_query, to_key = given(rules["product"](at, to_scores, raw, [query, wide_key.mT], switch))
+    to_key = to_key.mT
     if repeats > 1:
         to_key, to_value = (t.unflatten(-3, (-1, repeats)).sum(-3) for t in (to_key, to_value))
     return to_query, fit(to_key, key), fit(to_value, value)
+
+
+def given(shares: Shares) -> list[Tensor]:
+    """The shares of a rule that leaves no operand out."""
+    return [share for share in shares if share is not None]
 
 
 def softmax_rows(scores: Tensor, mask: Tensor | None) -> Tensor:

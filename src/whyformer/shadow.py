@@ -1,8 +1,8 @@
 """A twin of a model that can be hooked and run without touching the model.
 
-The twin has module objects of its own (shared submodules stay shared), the same weights as detached views that ask for no
-gradient, its own hook dictionaries and `training = False`. Whatever happens to it, also an exception, the user's modules
-do not notice, and threads never meet.
+The twin has module objects of its own (shared submodules stay shared), the same weights as detached views that ask
+for no gradient, its own hook dictionaries and `training = False`. Whatever happens to it, also an exception, the
+user's modules do not notice, and threads never meet.
 
 A forward hook of the user's is part of what the model computes (weight norm is one), so the twin keeps those; backward
 hooks would put foreign nodes into the graph and are left behind.

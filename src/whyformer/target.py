@@ -39,7 +39,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is explained, on the graph: for each example the target's logit, less that of `versus` where there is one."""
+    """What is explained, on the graph: the target's logit of each example, less that of `versus` where there is one."""
 
     target: Tensor  # [batch]
     versus: Tensor | None  # [batch], zero where an example has none
@@ -135,9 +135,9 @@ def answers_of(encoded: Any, output: Tensor) -> tuple[Tensor, list[int] | None, 
 
 def per_example(wanted: Any, batch: int, what: str) -> list[Any]:
     """One wish per example, from one for all or a list."""
-    if isinstance(wanted, Tensor):
+    if hasattr(wanted, "tolist"):  # a tensor or array
         wanted = wanted.tolist()
-    if isinstance(wanted, Sequence) and not isinstance(wanted, str):
+    if isinstance(wanted, Sequence) and not isinstance(wanted, str | bytes):
         if len(wanted) != batch:
             raise TargetError(
                 f"{len(wanted)} entries in {what} for {batch} examples. Give one for all, or one for each."
