@@ -105,6 +105,10 @@ READOUTS: dict[str, tuple[Callable[..., Tensor], Tensor]] = {
         lambda m, x, mask: m.both(torch.cat([x[:, 0], x[:, 1:].mean(1)], -1)),
         None,  # filled in below
     ),
+    "first, and a quarter of mean": (
+        lambda m, x, mask: m.both(torch.cat([x[:, 0], x[:, 0, :4], x[..., :4].mean(1)], -1)),
+        None,
+    ),
     "two heads, averaged": (lambda m, x, mask: (m.one(x[:, 0]) + m.other(x[:, 1])) / 2, (FIRST + one_hot(1, 1)) / 2),
     "first plus mean": (lambda m, x, mask: m.one(x[:, 0] + x.mean(1)), None),
     "first plus third, then a residual": (
@@ -115,9 +119,10 @@ READOUTS: dict[str, tuple[Callable[..., Tensor], Tensor]] = {
 
 
 def mixture(way: str) -> Tensor:
-    """Half of the answer is read at the first token, half at all of them, of which the real ones count."""
-    spread = torch.full((2, LENGTH), 1 / LENGTH).double() if way == "first plus mean" else REST.double() / (LENGTH - 1)
-    weights = (FIRST / 2 + spread / 2) * MASK
+    """Part of the answer is read at the first token, the rest at all of them, of which the real ones count."""
+    spread = REST.double() / (LENGTH - 1) if "concatenated" in way else torch.full((2, LENGTH), 1 / LENGTH).double()
+    part = 0.25 if "quarter" in way else 0.5
+    weights = (FIRST * (1 - part) + spread * part) * MASK
     return weights / weights.sum(-1, keepdim=True)
 
 

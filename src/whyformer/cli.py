@@ -27,12 +27,9 @@ from whyformer.errors import InputError, MethodError, WhyformerError
 from whyformer.show.visible import visible
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
-
     from whyformer.model import Model
 
-DEMO_IMAGES = "demo/untrained-vit"
-DEMO_TEXT = "demo/untrained-bert"
+DEFAULT = "demo/pets"
 
 
 class Verbs(TyperGroup):
@@ -132,7 +129,7 @@ def whyformer(
 @app.command()
 def explain(
     inputs: Inputs,
-    model: ModelName = DEMO_IMAGES,
+    model: ModelName = DEFAULT,
     method: Annotated[
         str, typer.Option("-m", "--method", metavar="METHOD", help="See: whyformer methods.")
     ] = "transformer_attribution",
@@ -168,7 +165,7 @@ def explain(
 @app.command()
 def compare(
     inputs: Inputs,
-    model: ModelName = DEMO_IMAGES,
+    model: ModelName = DEFAULT,
     method: Annotated[
         list[str] | None, typer.Option("-m", "--method", metavar="METHOD", help="Repeatable; all if left out.")
     ] = None,
@@ -241,54 +238,35 @@ def print_table(rows: list[dict[str, Any]]) -> None:
 
 
 @app.command()
-def demo(debug: Debug = False) -> None:
-    """Explain what ships: two tiny models, both UNTRAINED, so the maps mean nothing yet."""
-    import torch
+def demo(
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where the HTML page goes.")] = Path("whyformer-demo.html"),
+    debug: Debug = False,
+) -> None:
+    """Explain what ships: a photograph, a sentence, two shapes and a language model, here and on one HTML page."""
+    from whyformer.archive import suffix_of
+    from whyformer.demo.tour import tour
 
-    from whyformer.comparison import compare as compared
-    from whyformer.explanation import explain as explained
-
-    vit, bert = quietly_opened(DEMO_IMAGES), quietly_opened(DEMO_TEXT)
-    print("These two models are UNTRAINED: random weights, so the maps show that it works, not why.\n")
-    print(f"1. {DEMO_IMAGES}, a picture of a disc, {len(SHOWN)} methods from one forward pass\n")
-    print(compared(vit, disc(), SHOWN))
-    print(f"\n2. {DEMO_TEXT}, {len(IDS)} token ids (it has no tokenizer)\n")
-    print(explained(bert, {"input_ids": torch.tensor([IDS])}, "attcat"))
-    print("\nNow with a model and an input of yours:\n")
-    for command in TRY:
-        print(f"  {command}")
-
-
-SHOWN = ("transformer_attribution", "generic_attention", "rollout", "raw_attention", "lrp", "chance")
-IDS = (2, 31, 41, 59, 26, 53, 58, 97, 93, 23, 84, 3)
-TRY = (
-    "whyformer explain cat.png -M google/vit-base-patch16-224 -o cat.safetensors",
-    'whyformer compare "a gorgeous, witty film" -M path/to/a/text/model',
-    "whyformer methods",
-)
-
-
-def disc() -> "Image":
-    """A light disc on a dark ground."""
-    from PIL import Image, ImageDraw
-
-    picture = Image.new("RGB", (224, 224), (40, 40, 60))
-    ImageDraw.Draw(picture).ellipse((40, 40, 140, 140), fill=(230, 200, 120))
-    return picture
+    suffix_of(out, {".html": None})
+    quietly()
+    tour(out, print)
 
 
 # --- from words to values ---------------------------------------------------------------------------------------------
 
 
-def quietly_opened(name: str) -> "Model":
-    """The model, without the progress bars and advice of the libraries that load it."""
+def quietly() -> None:
+    """Without the progress bars and advice of the libraries that load models."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
+
+
+def quietly_opened(name: str) -> "Model":
     from whyformer.loading import open as opened
 
-    disable_progress_bar()
+    quietly()
     return opened(name)
 
 

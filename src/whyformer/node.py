@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer.errors import NonFinite
+from whyformer.errors import NonFinite, UnsupportedModel
 from whyformer.labels import Samples
 
 Shares = tuple[Tensor | None, ...]
@@ -151,7 +151,10 @@ def note(switch: Switch, call: Call, what: str, amount: Tensor) -> None:
 
 def samples_of(call: Call) -> Samples:
     if call.samples is None:
-        raise AssertionError(f"{call.operation} in {call.place}: the batch axis was lost")
+        raise UnsupportedModel(
+            f"It could not be followed which entries of {call.operation} in {call.place} belong to which example. "
+            "Explain one example at a time."
+        )
     return call.samples
 
 

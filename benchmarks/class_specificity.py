@@ -1,0 +1,70 @@
+"""Does a method look at the object it is asked about? Two objects in one picture, both classes asked for.
+
+    python benchmarks/class_specificity.py [--images 200] [--seed 5] [--methods ...]
+
+Pictures of `whyformer.demo.shapes` with two objects, explained once for each of the two classes by `demo/shapes`. The score of a patch
+counts for an object by how much of the patch the object covers; the share on the right object and on the other one is of all positive
+scores. Intervals: 95 %, bootstrap over pictures.
+"""
+
+import argparse
+
+import numpy as np
+import torch
+
+import whyformer as why
+from whyformer.demo import shapes
+
+METHODS = ("transformer_attribution", "generic_attention", "grad_cam", "partial_lrp", "rollout", "chance")
+
+
+def coverage(masks: np.ndarray, side: int) -> torch.Tensor:
+    """How much of every patch each object covers: [image object patch]."""
+    images, objects, height, _ = masks.shape
+    size = height // side
+    tiles = masks.reshape(images, objects, side, size, side, size).mean((3, 5))
+    return torch.from_numpy(tiles.reshape(images, objects, -1))
+
+
+def shares(model: why.Model, method: str, scenes: shapes.Scenes, asked: int) -> torch.Tensor:
+    """[image 2]: the share on the object asked about, and on the other."""
+    rows = []
+    for start in range(0, len(scenes.images), 50):
+        part = slice(start, start + 50)
+        pixels = model.processor(images=list(scenes.images[part]), return_tensors="pt")["pixel_values"]
+        e = why.explain(model, pixels, method, target=scenes.labels[part, asked].tolist())
+        covered = coverage(scenes.masks[part], e.tokens[0].rows)
+        scores = e.scores.double().clamp(min=0)
+        total = scores.sum(1, keepdim=True).clamp(min=1e-300)
+        on = torch.einsum("ip,iop->io", scores, covered) / total
+        rows.append(torch.stack([on[:, asked], on[:, 1 - asked]], 1))
+    return torch.cat(rows)
+
+
+def interval(values: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
+    picked = values[rng.integers(0, len(values), (2000, len(values)))].mean(1)
+    return tuple(np.quantile(picked, [0.025, 0.975]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--images", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=5)
+    parser.add_argument("--methods", nargs="+", default=METHODS)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    model = why.open("demo/shapes")
+    scenes = shapes.generate(options.images, seed=options.seed, objects=2)
+    print(f"{options.images} pictures with two objects, seed {options.seed}, both classes asked for")
+    print(f"{'method':26s} right object         other object         ratio  changes with the class")
+    for method in options.methods:
+        both = [shares(model, method, scenes, asked).numpy() for asked in (0, 1)]
+        right, other = np.stack(both).mean(0).T
+        rng = np.random.default_rng(0)
+        cells = [f"{100 * v.mean():5.1f} % [{100 * a:4.1f}, {100 * b:4.1f}]" for v in (right, other) for a, b in [interval(v, rng)]]
+        changes = "yes" if not np.array_equal(both[0], both[1][:, ::-1]) else "no"
+        print(f"{method:26s} {cells[0]:20s} {cells[1]:20s} {right.mean() / other.mean():5.2f}  {changes}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
