@@ -2,9 +2,9 @@
 
     python benchmarks/class_specificity.py [--images 200] [--seed 5] [--methods ...]
 
-Pictures of `whyformer.demo.shapes` with two objects, explained once for each of the two classes by `demo/shapes`. The score of a patch
-counts for an object by how much of the patch the object covers; the share on the right object and on the other one is of all positive
-scores. Intervals: 95 %, bootstrap over pictures.
+Pictures of `whyformer.demo.shapes` with two objects, explained once for each of the two classes by `demo/shapes`. The
+score of a patch counts for an object by how much of the patch the object covers; the share on the right object and on
+the other one is of all positive scores. Intervals: 95 %, bootstrap over pictures.
 """
 
 import argparse
@@ -41,9 +41,11 @@ def shares(model: why.Model, method: str, scenes: shapes.Scenes, asked: int) -> 
     return torch.cat(rows)
 
 
-def interval(values: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
+def cell(values: np.ndarray, rng: np.random.Generator) -> str:
+    """Mean and 95 % interval."""
     picked = values[rng.integers(0, len(values), (2000, len(values)))].mean(1)
-    return tuple(np.quantile(picked, [0.025, 0.975]))
+    low, high = np.quantile(picked, [0.025, 0.975])
+    return f"{100 * values.mean():5.1f} % [{100 * low:4.1f}, {100 * high:4.1f}]"
 
 
 def main() -> None:
@@ -61,7 +63,7 @@ def main() -> None:
         both = [shares(model, method, scenes, asked).numpy() for asked in (0, 1)]
         right, other = np.stack(both).mean(0).T
         rng = np.random.default_rng(0)
-        cells = [f"{100 * v.mean():5.1f} % [{100 * a:4.1f}, {100 * b:4.1f}]" for v in (right, other) for a, b in [interval(v, rng)]]
+        cells = [cell(values, rng) for values in (right, other)]
         changes = "yes" if not np.array_equal(both[0], both[1][:, ::-1]) else "no"
         print(f"{method:26s} {cells[0]:20s} {cells[1]:20s} {right.mean() / other.mean():5.2f}  {changes}", flush=True)
 

@@ -135,9 +135,6 @@ class Stack(nn.Module):
         return self.head(x[:, 0])
 
 
-ATTENTION_INSTEAD = pytest.mark.xfail(strict=True, reason="a block that is in no list loses to the attention inside it")
-
-
 @pytest.mark.parametrize(
     "how",
     [
@@ -145,7 +142,9 @@ ATTENTION_INSTEAD = pytest.mark.xfail(strict=True, reason="a block that is in no
         "sequential",
         "inside",
         "again",
-        *(pytest.param(how, marks=ATTENTION_INSTEAD) for how in ("names", "dictionary", "single")),
+        "names",
+        "dictionary",
+        "single",
     ],
 )
 def test_blocks_are_found_however_they_are_kept(how):

@@ -126,19 +126,14 @@ def mixture(way: str) -> Tensor:
     return weights / weights.sum(-1, keepdim=True)
 
 
-PADDED = pytest.mark.xfail(strict=True, reason="F.pad pads the labels with 0: example 0, token 0")
-OWN_MASK = pytest.mark.xfail(strict=True, reason="zeros of a mask that is not the padding mask are not seen")
-KNOWN = {"first, padded": PADDED, "masked mean without the first": OWN_MASK}
-
-
-@pytest.mark.parametrize("way", [pytest.param(way, marks=KNOWN.get(way, ())) for way in READOUTS])
+@pytest.mark.parametrize("way", READOUTS)
 def test_it_is_seen_where_the_answer_is_read(way):
     pooling, wanted = READOUTS[way]
     wanted = mixture(way) if wanted is None else wanted
     torch.testing.assert_close(pooled(pooling)["readout"], wanted)
 
 
-@pytest.mark.parametrize("way", [pytest.param(way, marks=PADDED if "padded" in way else ()) for way in READOUTS])
+@pytest.mark.parametrize("way", READOUTS)
 def test_it_is_seen_with_rules_in_the_graph_as_well(way):
     pooling, _ = READOUTS[way]
     found = pooled(pooling, {"readout", "input_relevance"}, recipes=[CHEFER])["readout"]
@@ -153,16 +148,12 @@ UNSEEN: dict[str, Callable[..., Tensor]] = {
 }
 
 
-UNIFORM = pytest.mark.xfail(strict=True, reason="amax over tokens is taken for a mean")
-
-
-@pytest.mark.parametrize("way", [pytest.param(way, marks=UNIFORM if "amax" in way else ()) for way in UNSEEN])
+@pytest.mark.parametrize("way", UNSEEN)
 def test_what_cannot_be_seen_is_asked_for(way):
     with pytest.raises(UnsupportedModel, match=r"It could not be seen at which tokens the answer is read"):
         pooled(UNSEEN[way])
 
 
-@pytest.mark.xfail(strict=True, reason="the values of max(dim) get no labels: AssertionError, the batch axis was lost")
 def test_relevance_passes_a_maximum_over_tokens_and_a_residual_after_it():
     """Examples stay apart behind `max`, which returns values and indices."""
 

@@ -290,10 +290,7 @@ def test_grouped_queries_have_the_relevance_of_repeated_keys():
     assert_same(tiny(Attention(fused, 1)), tiny(Attention(repeat, 1)))
 
 
-PER_KEY = pytest.mark.xfail(strict=True, reason="[1 1 1 key] counts as a bias per channel when added, not when fused")
-
-
-@pytest.mark.parametrize("heads", [pytest.param(1, marks=PER_KEY), HEADS])
+@pytest.mark.parametrize("heads", [1, HEADS])
 def test_a_bias_per_key_is_the_same_for_fused_and_plain_attention(heads):
     """[1 head 1 key], as ALiBi for one query; with one head it has as many numbers as a bias per channel."""
     bias = draw(5, 1, heads, 1, LENGTH)
@@ -515,7 +512,6 @@ class Residual(Block):
         return x
 
 
-@pytest.mark.xfail(strict=True, reason="what enters a block is not looked up after `x.add_()`")
 def test_a_residual_in_place_gives_the_same_hidden_states():
     made = [
         filled(Tiny(*(kind(Attention(by_hand), Doing(F.gelu), layer_norm) for _ in range(2))))
@@ -562,7 +558,6 @@ def one_view_then_another(h: Tensor, x: Tensor) -> Tensor:
     "keep", [{"attention"}, WITHOUT_RELEVANCE, EVERYTHING], ids=["attention", "gradient", "relevance"]
 )
 @pytest.mark.parametrize("way", [view_then_base, base_then_view, one_view_then_another])
-@pytest.mark.xfail(strict=True, reason="not noticed: the answer is that of another model")
 def test_a_tensor_used_again_after_its_view_was_changed_is_refused(way, keep):
     """Done out of place, the change would not arrive: that must be said, or be right."""
     module = tiny(Adding(way))
@@ -806,11 +801,8 @@ PIECES: dict[str, Way] = {
 }
 
 
-DIVISION = pytest.mark.xfail(strict=True, reason="division by a carrying tensor: R/2 and -R/2, which is nothing")
-
-
 @pytest.mark.parametrize("recipe", [CHEFER, CHEFER_BASELINE], ids=lambda recipe: recipe.name)
-@pytest.mark.parametrize("piece", [pytest.param(p, marks=DIVISION if p == "x / y" else ()) for p in PIECES])
+@pytest.mark.parametrize("piece", PIECES)
 def test_relevance_adds_up_over_every_kind_of_operation(piece, recipe):
     module = tiny(mlp=PIECES[piece])
     assert_true(module)
@@ -842,22 +834,8 @@ SAME: dict[str, tuple[Way, Way]] = {
 }
 
 
-VALUES = pytest.mark.xfail(strict=True, reason="the values of max(dim) count for no statistic")
-SIGN = pytest.mark.xfail(strict=True, reason="plain_addition takes x for -x in constant - x")
-BY_NAME = pytest.mark.xfail(strict=True, reason="other= is not found, x itself is taken for the constant")
-BROKEN = {
-    ("max", CHEFER): VALUES,
-    ("max", CHEFER_BASELINE): VALUES,
-    ("table - x", CHEFER_BASELINE): SIGN,
-    ("rsub", CHEFER_BASELINE): SIGN,
-    ("add by name", CHEFER): BY_NAME,
-    ("sub by name", CHEFER): BY_NAME,
-    ("sub by name", CHEFER_BASELINE): BY_NAME,
-}
 FORMS_AND_RECIPES = [
-    pytest.param(form, recipe, id=f"{form}, {recipe.name}", marks=BROKEN.get((form, recipe), ()))
-    for recipe in (CHEFER, CHEFER_BASELINE)
-    for form in SAME
+    pytest.param(form, recipe, id=f"{form}, {recipe.name}") for recipe in (CHEFER, CHEFER_BASELINE) for form in SAME
 ]
 
 
@@ -914,12 +892,9 @@ def test_the_explained_input_is_the_sum_of_embeddings(way):
     torch.testing.assert_close(found["hidden"][0], module.words(IDS) + module.places.weight)
 
 
-RUN_TWICE = pytest.mark.xfail(strict=True, reason="settled() runs the operation to see what it returns")
-
-
 @pytest.mark.parametrize(
     "keep",
-    [pytest.param({"attention"}, id="attention"), pytest.param({"input_grad"}, id="gradient", marks=RUN_TWICE)],
+    [pytest.param({"attention"}, id="attention"), pytest.param({"input_grad"}, id="gradient")],
 )
 def test_writing_into_embeddings_happens_once(keep):
     """tanh(tanh(x)) would not be the same."""
@@ -943,7 +918,6 @@ class Unfolding(nn.Module):
         return self.head(self.blocks[0](self.embed(self.cut(pixel_values).transpose(1, 2))).mean(1))
 
 
-@pytest.mark.xfail(strict=True, reason="F.unfold does not take integer labels")
 def test_patches_may_be_cut_by_unfolding():
     module, pixels = filled(Unfolding()), draw(4, 2, 3, 4, 6).requires_grad_()
     model = Model(module, "unfolding")

@@ -163,7 +163,6 @@ def test_a_view_of_a_label_whose_strides_forbid_it():
     pair.check()
 
 
-@pytest.mark.xfail(strict=True, reason="F.pad pads the labels with 0: example 0, token 0")
 def test_padding_belongs_to_no_token_and_to_its_own_example():
     """Two channels more belong where their neighbours do; two tokens more are no tokens."""
     for padding, tokens in (((0, 2), [0, 1, 2]), ((0, 0, 0, 2), [0, 1, 2, -1, -1])):

@@ -249,7 +249,6 @@ def test_a_module_compiled_in_place_runs_plainly():
     assert module._compiled_call_impl is not None
 
 
-@pytest.mark.xfail(strict=True, reason="a part wrapped by torch.compile keeps running the original")
 def test_a_compiled_part_is_looked_through():
     module, x = nn.Sequential(nn.Linear(3, 3), nn.ReLU()), an_input(2, 3)
     wanted = module(x)

@@ -28,10 +28,10 @@ def block_calls(mode: Intercept) -> list[ModuleCall]:
         repeated = [call for call in candidates if is_repeated(call, mode)]
         if not candidates:
             raise UnsupportedModel(
-                f"No block was found around the attention in {site.place}: no module call there takes in and gives out the "
-                "same shape. Methods that need hidden states cannot be used."
+                f"No block was found around the attention in {site.place}: no module call there takes in and gives out "
+                "the same shape. Methods that need hidden states cannot be used."
             )
-        blocks.append((repeated or candidates[1:] or candidates)[0])
+        blocks.append((repeated or [call for call in candidates if call.path] or candidates)[0])
     return blocks
 
 

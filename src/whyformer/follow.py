@@ -29,8 +29,22 @@ class Follower:
         """A trace for each tensor of the result."""
         if isinstance(result, Tensor):
             return [self.follow_one(operation, result)]
+        if operation.name in operations.WINNERS and isinstance(result, tuple):
+            return [self.follow_winners(operation, result[0]), *[NOTHING] * (len(result) - 1)]
         is_views = operation.name in operations.VIEWS and isinstance(result, list | tuple)
         return follow_view(operation, len(result)) if is_views else []
+
+    def follow_winners(self, operation: Operation, values: Tensor) -> Trace:
+        """max(dim), sort and topk: labels stay, except those that change along the axis that was searched."""
+        tensor = operation.given[0]
+        trace = trace_of(tensor)
+        place, default = {"max": (1, None), "min": (1, None), "sort": (1, -1), "topk": (2, -1)}[operation.name]
+        axis = operation.argument(place, "dim", "axis", default=default) % tensor.dim()
+        samples, tokens = (cut(label, axis - tensor.dim()) for label in (trace.samples, trace.tokens))
+        if values.dim() < tensor.dim():
+            samples, tokens = (label.squeeze(axis) if label is not None else None for label in (samples, tokens))
+        is_statistic = values.dim() == tensor.dim() and values.size(-1) == 1 < tensor.size(-1)
+        return Trace(samples, tokens, trace.epoch, trace.read, is_statistic=is_statistic)
 
     def follow_one(self, operation: Operation, result: Tensor) -> Trace:
         name = operation.name
@@ -95,7 +109,9 @@ class Follower:
             return replace(NOTHING, is_statistic=is_statistic)
         if trace.tokens is None or tokens is not None:
             return Trace(samples, tokens, trace.epoch, trace.read, is_statistic=is_statistic)
-        read = labels.weights_read(trace, tensor.shape, self.batch, self.length) if self.length else None
+        read = None
+        if self.length and operation.name not in operations.WINNERS:  # which token wins differs from channel to channel
+            read = labels.weights_read(trace, tensor.shape, self.batch, self.length)
         return Trace(samples, None, trace.epoch, read)
 
     def follow_entries(self, operation: Operation, result: Tensor) -> Trace:
@@ -109,6 +125,8 @@ class Follower:
         elif best.tokens is None:
             best = replace(best, read=next((t.read for t in traces if t.read is not None), None))
         samples, tokens = (labels.broadcast(label, result.shape) for label in (best.samples, best.tokens))
+        if name in operations.MULTIPLICATIONS and best.epoch > 0 and tokens is not None:
+            tokens = unmasked_tokens(tokens, given)
         rest_is_constant = not any(t.requires_grad for t in given[1:])
         is_softmax = name in operations.SOFTMAXES and result.dim() >= 3
         root, is_straight = root_of(operation, result)
@@ -146,10 +164,15 @@ def follow_view(operation: Operation, count: int) -> list[Trace]:
     if trace is NOTHING:
         return [NOTHING] * count
     view = lambda label: operation.function(label, *rest, **operation.kwargs)  # noqa: E731
+    is_padding = operation.name in ("pad", "constant_pad_nd")
     seen = {}
     for which in ("samples", "tokens"):
         label = getattr(trace, which)
-        found = labels.replay(label, tensor.shape, view) if label is not None else [None] * count
+        found: Any = [None] * count
+        if label is not None and is_padding:
+            found = padded(label, operation.argument(1, "pad"))
+        elif label is not None:
+            found = labels.replay(label, tensor.shape, view)
         seen[which] = [found] if isinstance(found, Tensor) else found
     return [
         Trace(
@@ -164,6 +187,12 @@ def follow_view(operation: Operation, count: int) -> list[Trace]:
         )
         for samples, tokens in zip(seen["samples"], seen["tokens"], strict=True)
     ]
+
+
+def padded(label: Tensor, widths: Any) -> Tensor:
+    """Padding belongs where its neighbours do; along an axis on which the label changes, to nothing."""
+    changing = [w if label.size(-1 - i // 2) > 1 else 0 for i, w in enumerate(widths)]
+    return F.pad(label, changing, value=-1)
 
 
 def follow_lookup(operation: Operation, result: Tensor) -> Trace:
@@ -283,6 +312,15 @@ def root(tensor: Tensor) -> Tensor:
 def is_straight(tensor: Tensor) -> bool:
     """It is its own root, or a multiple of it."""
     return trace_of(tensor).root is None or trace_of(tensor).is_straight
+
+
+def unmasked_tokens(tokens: Tensor, given: list[Tensor]) -> Tensor:
+    """Tokens multiplied by zero are no longer there: how a mean leaves out some."""
+    for factor in given:
+        is_mask = not factor.requires_grad and trace_of(factor).epoch == 0 and factor.dim() and factor.size(-1) == 1
+        if is_mask and factor.numel() > 1 and bool((factor == 0).any()):
+            return labels.squeeze_constant(torch.where(factor == 0, -1, tokens))
+    return tokens
 
 
 def cut(label: Tensor | None, axis: int) -> Tensor | None:

@@ -10,12 +10,13 @@ from typing import Any
 from torch import Tensor
 
 from whyformer.errors import UnknownOperation
+from whyformer.node import Node
 
 PLAIN = frozenset(
     "View UnsafeView Reshape ReshapeAlias Transpose T Permute Squeeze Unsqueeze Expand Slice Select Index IndexSelect "
     "Cat Stack Split SplitWithSizes Unbind Clone Alias AsStrided Narrow Repeat RepeatInterleave Roll Flip ToCopy "
-    "ConstantPadNd Gather Where MaskedFill Amax Amin Max Min Topk Sort AccumulateGrad Sub Unfold Diagonal NanToNum Triu "
-    "Tril Movedim Chunk".split()
+    "ConstantPadNd Gather Where MaskedFill Amax Amin Max Min Topk Sort AccumulateGrad Sub Unfold Diagonal NanToNum "
+    "Triu Tril Movedim Chunk".split()
 )
 
 
@@ -29,7 +30,7 @@ def refuse_strangers(score: Tensor) -> None:
             continue
         seen.add(node)
         name = node.name().rpartition("::")[2]
-        if name == "NodeBackward":
+        if isinstance(node, Node._backward_cls):
             waiting.extend(following for following, _ in node.next_functions[1:])  # the first is the true operation
             continue
         kind = name.rstrip("0123456789").removesuffix("Backward")

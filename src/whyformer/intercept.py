@@ -39,6 +39,12 @@ class ModuleCall:
     sites: list[int] = field(default_factory=list)
 
 
+def is_writing(operation: Operation) -> bool:
+    name = operation.name
+    is_marked = name.endswith("_") and name not in operations.HARMLESS
+    return name == "setitem" or bool(operation.kwargs.get("inplace")) or is_marked
+
+
 def private_copy(function: Callable[..., Any]) -> Callable[..., Any]:
     """`F.multi_head_attention_forward` with globals in which nothing is overridden, so that the mode sees what it does.
 
@@ -52,6 +58,30 @@ def private_copy(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 multi_head_attention = private_copy(F.multi_head_attention_forward)
+
+
+class Written:
+    """Which entries of which memory the model has written into, in its own eyes: we did it out of place."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, Tensor] = {}  # address -> [entry] bool; the tensors in `sent_on` keep the memory alive
+
+    def note(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        size = storage.nbytes() // tensor.element_size()
+        marks = self.entries.setdefault(storage.data_ptr(), torch.zeros(size, dtype=torch.bool, device=tensor.device))
+        seen_as(tensor, marks).fill_(True)
+
+    def __contains__(self, tensor: Tensor) -> bool:
+        if not self.entries:
+            return False
+        with torch._C.DisableTorchFunction():  # also asked from hooks, where the mode is on
+            marks = self.entries.get(tensor.untyped_storage().data_ptr())
+            return marks is not None and bool(seen_as(tensor, marks).any())
+
+
+def seen_as(tensor: Tensor, marks: Tensor) -> Tensor:
+    return marks.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
 
 class Intercept(TorchFunctionMode):
@@ -71,6 +101,7 @@ class Intercept(TorchFunctionMode):
         self.words: Tensor | None = None  # of the leaf, the part that comes from token ids
         self.step = 0
         self.heads = 0  # of the nn.MultiheadAttention call under way
+        self.written = Written()
         self.sent_on: list[Tensor] = []  # tensors that were changed in place, each pointing at what stands for it now
 
     # --- where we are ------------------------------------------------------------------------------------------------
@@ -80,7 +111,7 @@ class Intercept(TorchFunctionMode):
         return (self.open_calls[-1].path if self.open_calls else "") or "the model"
 
     def enter(self, path: str, entered: Tensor | None) -> None:
-        call = ModuleCall(path, len(self.calls), entered, self.step)
+        call = ModuleCall(path, len(self.calls), self.current(entered), self.step)
         self.calls.append(call)
         self.open_calls.append(call)
 
@@ -93,6 +124,7 @@ class Intercept(TorchFunctionMode):
         for old in self.sent_on:
             del old._whyformer_moved  # type: ignore[attr-defined]
         self.sites, self.calls, self.open_calls, self.sent_on = [], [], [], []
+        self.written = Written()
         self.leaf = self.words = None
 
     # --- the mode ----------------------------------------------------------------------------------------------------
@@ -138,8 +170,8 @@ class Intercept(TorchFunctionMode):
             if id(tensor) in self.originals:
                 raise UnsupportedModel(
                     f"{self.place} reached the weight {self.originals[id(tensor)]!r} of the model itself, not of its "
-                    "shadow: some module keeps a function or another module where it cannot be followed (hooks of accelerate's "
-                    "device_map do). Load the model without it."
+                    "shadow: some module keeps a function or another module where it cannot be followed (hooks of "
+                    "accelerate's device_map do). Load the model without it."
                 )
         if operations.hides_attention(operation.name):
             raise UnsupportedModel(
@@ -171,6 +203,8 @@ class Intercept(TorchFunctionMode):
 
     def settled(self, operation: Operation) -> Operation:
         """Adding constants keeps a sum of embeddings open; any other use of it makes it the explained input."""
+        if is_writing(operation):
+            return operation.changed(lambda value: self.as_leaf(value) if is_lookup(value) else value)
         result = operation.run()
         is_question = not any(True for _ in tensors_in([result]))  # size() and the like
         if is_question or any(result is t for t in operation.given) or keeps_sum_open(operation):
@@ -184,8 +218,8 @@ class Intercept(TorchFunctionMode):
         if entered is None:
             if self.leaf is not None:
                 raise UnsupportedModel(
-                    f"{self.place} takes in a second sequence of embeddings. One input can be explained; models with an "
-                    "encoder and a decoder are not supported yet."
+                    f"{self.place} takes in a second sequence of embeddings. One input can be explained; models with "
+                    "an encoder and a decoder are not supported yet."
                 )
             trace = replace(trace_of(tensor), words=None)
             self.words = trace_of(tensor).words
@@ -203,31 +237,25 @@ class Intercept(TorchFunctionMode):
             new = getattr(torch, operations.IN_PLACE[operation.name])(*operation.args, **operation.kwargs)
         old._whyformer_moved = new
         self.sent_on.append(old)
-        if old._base is not None:
-            old._base._whyformer_stale = operation.name
+        self.written.note(old)
         return new
 
     def current(self, value: Any) -> Any:
         """The tensor that stands for this one now."""
         if not isinstance(value, Tensor):
             return value
-        if (stale := getattr(value, "_whyformer_stale", None)) is not None:
-            raise UnknownOperation(
-                f"{self.place} uses a tensor again after one of its views was changed in place with {stale}. "
-                "Write it as an assignment (x = x + y)."
-            )
         while (moved := getattr(value, "_whyformer_moved", None)) is not None:
             value = moved
+        if value in self.written:
+            raise UnknownOperation(
+                f"{self.place} uses a tensor again after one of its views was changed in place. "
+                "Write it as an assignment (x = x + y)."
+            )
         return value
 
     def refuse_writing(self, operation: Operation) -> None:
         name = operation.name
-        is_written = (
-            name == "setitem"
-            or operation.kwargs.get("inplace")
-            or (name.endswith("_") and name not in operations.HARMLESS)
-        )
-        if self.switch is not None and is_written and operation.carrying:
+        if self.switch is not None and is_writing(operation) and operation.carrying:
             raise UnknownOperation(
                 f"{self.place} changes a tensor in place with {name}, and relevance cannot be followed through that. "
                 "Write it as an assignment, or use a method without relevance."

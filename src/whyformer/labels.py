@@ -74,6 +74,8 @@ def replay(label: Tensor, shape: torch.Size, view: Callable[[Tensor], Any]) -> A
     full = label.expand(shape)
     try:
         seen = view(full)
+    except NotImplementedError:  # unfold is not for integers
+        seen = view(full.double()).int()
     except RuntimeError:  # `view` on a label whose strides do not allow it
         seen = view(full.contiguous())
     if isinstance(seen, Tensor):

@@ -36,7 +36,7 @@ class Stabiliser:
             away = torch.copysign(z.new_tensor(epsilon), z).add_(z)
             return torch.div(relevance, away, out=away)
         stable = z + epsilon
-        return torch.where((z == 0) | (stable == 0), 0, relevance / torch.where(stable == 0, 1, stable))
+        return torch.where(z == 0, 0, relevance / torch.where(stable == 0, epsilon or 1, stable))
 
     def divide_by_positive(self, relevance: Tensor, z: Tensor) -> Tensor:
         """The same where z is known not to be negative."""

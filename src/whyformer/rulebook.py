@@ -86,7 +86,8 @@ class Rulebook:
                 f"{self.place} adds an attention bias that depends on the input, which has no relevance rule yet. "
                 "Use a method without relevance."
             )
-        has_bias = mask is not None and not is_mask(mask)
+        is_per_key = mask is not None and mask.numel() <= key.size(-2)  # a bias of the last axis, as if written out
+        has_bias = mask is not None and not is_mask(mask) and not is_per_key
         facts = {"mask": mask, "scale": scale, "is_grouped": is_grouped, "has_bias": has_bias}
         return self.call("attention", facts=facts), [query, key, value]
 
@@ -122,14 +123,16 @@ class Rulebook:
 
     def added_constant(self, x: Tensor) -> Ruling:
         operation = self.operation
-        constant = next((a for a in operation.args[:2] if a is not x), x)
+        given = operation.args[0], operation.argument(1, "other")
+        constant = next(a for a in given if a is not x)
         if is_mask(constant):
             return self.call("mask", facts={"constant": constant.detach(), "constant_is": "mask"}), [x]
         if is_per_channel(constant, self.result):
             return self.call("bias"), [x]
-        sign = -1 if "sub" in operation.name and constant is operation.args[1] else 1
-        facts = {"constant": constant.detach() * sign, "constant_is": "positions and other constants"}
-        return self.call("add", facts=facts), [x]
+        is_minuend = (given[0] is x) != (operation.name == "rsub")
+        signs = (1, 1) if "sub" not in operation.name else (1, -1) if is_minuend else (-1, 1)
+        facts = {"constant": constant.detach() * signs[1], "own_sign": signs[0]}
+        return self.call("add", facts=facts | {"constant_is": "positions and other constants"}), [x]
 
     def multiplication(self) -> Ruling:
         operation, carrying = self.operation, self.operation.carrying
@@ -142,11 +145,13 @@ class Rulebook:
                 return self.call("normalise"), [kept, other]
         if root(first) is root(second) and first.shape == second.shape:
             return self.call("activation"), straight_first(first, second)
+        if divides:
+            return self.call("normalise"), [first, second]
         return self.call("product", run=as_function(operation)), carrying
 
     def scaling(self, x: Tensor, divides: bool) -> Ruling:
         args = self.operation.args
-        factor = next((a for a in args[:2] if a is not x), -1.0)
+        factor = next(a for a in (args[0], self.operation.argument(1, "other", default=-1.0)) if a is not x)
         if divides and (args[0] is not x or self.operation.name.startswith("r")):
             return self.call("activation"), [x]  # a number divided by x
         return self.call("scale", facts={"factor": 1.0 if divides else factor}), [x]

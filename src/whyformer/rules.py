@@ -224,7 +224,7 @@ def plain_addition(call: Call, relevance: Tensor, result: Tensor, operands: list
 
 
 def _addends(call: Call, operands: list[Tensor]) -> tuple[Tensor, Tensor]:
-    first = operands[0]
+    first = operands[0] * call.facts.get("own_sign", 1)
     second = operands[1] if len(operands) > 1 else call.facts["constant"]
     return first, second * call.facts.get("sign", 1)
 

@@ -35,8 +35,10 @@ def unwrap(module: nn.Module) -> nn.Module:
 
 def shadow(module: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
     """A twin of `module`; with `dtype`, floating-point weights are copied to that type."""
-    originals = list(unwrap(module).modules())
+    parts = list(unwrap(module).modules())
+    originals = [part for part in parts if unwrap(part) is part]
     twins = {id(original): _empty(original) for original in originals}
+    twins |= {id(part): twins[id(unwrap(part))] for part in parts}  # wrapped parts are looked through as well
     weights: dict[int, Tensor] = {}
     for original in originals:
         _fill(twins[id(original)], original, twins, weights, dtype)

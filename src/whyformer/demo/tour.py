@@ -60,7 +60,9 @@ def sentiment() -> tuple[str, Section]:
     found = compare(opened("demo/sentiment"), SENTENCE, TEXT_METHODS)
     target = next(iter(found)).targets[0]
     title = f"demo/sentiment: a sentence, {target.label} ({target.probability:.0%})"
-    section = Section(title, "A small BERT. Orange speaks for the answer, blue against it.", list(rows(found)), is_text=True)
+    section = Section(
+        title, "A small BERT. Orange speaks for the answer, blue against it.", list(rows(found)), is_text=True
+    )
     return f"2. {title}\n\n{found}", section
 
 

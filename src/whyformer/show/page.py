@@ -1,7 +1,8 @@
-"""A page: explanations as one self-contained HTML file. No script, no outside request; every word from anybody is escaped.
+"""A page: explanations as one self-contained HTML file. No script, no outside request; every word from anybody is
+escaped.
 
-Words are marked with a tint and carry their score as a tooltip; a map lies over its picture. Each section shows the same
-input under several methods, side by side.
+Words are marked with a tint and carry their score as a tooltip; a map lies over its picture. Each section shows the
+same input under several methods, side by side.
 """
 
 from base64 import b64encode
@@ -47,7 +48,8 @@ class Section:
     def html(self) -> str:
         kind = "rows" if self.is_text else "maps"
         body = "\n".join(self.figures)
-        return f"<section><h2>{said(self.title)}</h2><p>{said(self.remark)}</p><div class={kind}>\n{body}\n</div></section>"
+        head = f"<h2>{said(self.title)}</h2><p>{said(self.remark)}</p>"
+        return f"<section>{head}<div class={kind}>\n{body}\n</div></section>"
 
 
 def page(title: str, lead: str, sections: Iterable[Section]) -> str:
@@ -95,7 +97,9 @@ def overlay(picture: Image.Image, scores: Tensor, label: str, remark: str, *, si
     large = torch.nn.functional.interpolate(scores[None, None].float(), size=size, mode="bilinear")[0, 0]
     colours = Image.fromarray(paint(large, between, signed=signed).numpy())
     grey = picture.convert("L").convert("RGB")
-    caption = f"<code>{said(label)}</code> {said(remark)}<br><span class=dim>{between[0]:.2g} to {between[1]:.2g}</span>"
+    caption = (
+        f"<code>{said(label)}</code> {said(remark)}<br><span class=dim>{between[0]:.2g} to {between[1]:.2g}</span>"
+    )
     blended = data_uri(Image.blend(grey, colours, 0.62))
     return f'<figure><img alt="{said(label)}" src="{blended}"><figcaption>{caption}</figcaption></figure>'
 
