@@ -171,10 +171,18 @@ def test_a_model_without_a_tokenizer_takes_tensors_from_a_file(tmp_path):
     assert [line.split()[-1] for line in said.strip().split("\n")[1:]] == ["5", "9", "7"]
 
 
-def test_the_demo_says_that_its_models_are_untrained_and_what_to_try_next():
-    said = run("demo")
-    assert "UNTRAINED" in said.split("\n")[0]
+def test_the_demo_explains_what_ships_and_says_what_to_try_next(tmp_path):
+    said = run("demo", "-o", str(tmp_path / "tour.html"))
+    assert [f"{n}. demo/{name}" in said for n, name in enumerate(("pets", "sentiment", "shapes", "decoder"), 1)] == [True] * 4
     assert said.count("\n  whyformer ") == 3
+    page = (tmp_path / "tour.html").read_text()
+    assert page.count("<section>") == 4
+    assert "http" not in page
+    assert "<script" not in page
+
+
+def test_the_demo_writes_a_page_and_nothing_else(tmp_path):
+    assert "Names that end in .html" in error_of("demo", "-o", str(tmp_path / "tour.pdf"), code=3)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

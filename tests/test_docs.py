@@ -3,6 +3,7 @@
 import inspect
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,12 +13,12 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from PIL import Image
 from typer.testing import CliRunner
 
 import whyformer
 from whyformer import errors, methods
 from whyformer.cli import app
+from whyformer.demo.tour import CAT
 from whyformer.method import METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -106,7 +107,7 @@ def somewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(socket.socket, "connect", refuse_to_connect)
-    Image.effect_mandelbrot((64, 48), (-2, -1, 1, 1), 100).convert("RGB").save("cat.jpg")
+    shutil.copy(CAT, "cat.jpg")
     before = dict(METHODS)
     yield
     METHODS.clear()

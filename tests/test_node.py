@@ -174,7 +174,7 @@ def test_the_books_are_kept_per_example_and_only_when_asked():
 
 
 def test_a_lost_batch_axis_is_noticed():
-    with pytest.raises(UnsupportedModel, match="gelu in mlp belong to which example. Explain one example at a time"):
+    with pytest.raises(UnsupportedModel, match=r"gelu in mlp belong to which example. Explain one example at a time"):
         samples_of(CALL)
 
 

@@ -248,7 +248,7 @@ def _addition_shares(call: Call, shares: list[Tensor], operands: list[Tensor], s
 
 
 def attention(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
-    """A fused attention call taken apart: product with the values, softmax, mask, scale, product of queries and keys."""
+    """A fused attention call taken apart: product with the values, softmax, mask, product of queries and keys."""
     assert switch.recipe is not None
     rules, facts = switch.recipe.rules, call.facts
     query, key, value = operands

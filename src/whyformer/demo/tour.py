@@ -95,11 +95,11 @@ def agreement() -> tuple[str, Section]:
 
 def as_seen(model: Model, picture: Image.Image) -> Image.Image:
     """The part of the picture that reaches the model."""
-    size = model.processor.size["height"]
     pixels: Tensor = model.encode(picture).inputs["pixel_values"][0]
-    low, high = pixels.amin(), pixels.amax()
-    levels = ((pixels - low) / (high - low) * 255).round().byte().permute(1, 2, 0)
-    return Image.fromarray(levels.cpu().numpy()).resize((3 * size, 3 * size), Image.Resampling.BICUBIC)
+    mean, deviation = (pixels.new_tensor(v)[:, None, None] for v in (model.processor.image_mean, model.processor.image_std))
+    levels = ((pixels * deviation + mean) * 255).round().clamp(0, 255).byte().permute(1, 2, 0)
+    seen = Image.fromarray(levels.cpu().numpy())
+    return seen.resize((3 * seen.width, 3 * seen.height), Image.Resampling.BICUBIC)
 
 
 def maps(picture: Image.Image, found: Comparison) -> Iterator[str]:

@@ -32,7 +32,7 @@ figure img { width: 100%; display: block; border-radius: 4px; } figcaption { fon
 .rows { display: grid; grid-template-columns: max-content 1fr; gap: .5rem 1rem; align-items: baseline; }
 @media (max-width: 40rem) { .rows { grid-template-columns: 1fr; } }
 mark { padding: .1em .2em; border-radius: 3px; } .special { opacity: .55; font-size: .85em; }
-section { border-top: 1px solid var(--line); } code { font-size: .9em; }
+section { border-top: 1px solid var(--line); padding-bottom: 1.25rem; } code { font-size: .9em; }
 """
 
 

@@ -1,0 +1,119 @@
+"""What these training scripts do the same way: read a config, follow a schedule, keep a log, save in half precision."""
+
+import json
+import math
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """The settings in a TOML file."""
+    return tomllib.loads(file.read_text("utf-8"))
+
+
+def device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+class Schedule:
+    """Warm-up and cosine decay over `steps`; ends early, with the rate at zero, when `seconds` are over."""
+
+    def __init__(self, peak: float, warmup: int, steps: int, seconds: float) -> None:
+        self.peak, self.warmup, self.steps, self.seconds = peak, warmup, steps, seconds
+        self.start, self.step = time.monotonic(), 0
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.start
+
+    @property
+    def progress(self) -> float:
+        return max(self.step / self.steps, self.elapsed / self.seconds)
+
+    @property
+    def rate(self) -> float:
+        return (
+            self.peak
+            * min(1.0, (self.step + 1) / self.warmup)
+            * 0.5
+            * (1 + math.cos(math.pi * min(1.0, self.progress)))
+        )
+
+    def advance(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Set the rate of the next step; False when there is none."""
+        if self.progress >= 1:
+            return False
+        for group in optimizer.param_groups:
+            group["lr"] = self.rate
+        self.step += 1
+        return True
+
+
+class Average:
+    """A slowly moving average of the weights: what is saved in the end."""
+
+    def __init__(self, module: nn.Module, decay: float) -> None:
+        self.decay, self.names = decay, [name for name, _ in module.named_parameters()]
+        self.now = [p.detach() for p in module.parameters()]
+        self.mean = [p.detach().clone() for p in module.parameters()]
+        self.updates = 0
+
+    @torch.no_grad()
+    def update(self) -> None:
+        self.updates += 1
+        decay = min(self.decay, self.updates / (self.updates + 10))
+        torch._foreach_lerp_(self.mean, self.now, 1 - decay)
+
+    def load_into(self, module: nn.Module) -> None:
+        missing = module.load_state_dict(dict(zip(self.names, self.mean, strict=True)), strict=False)
+        assert not missing.unexpected_keys
+
+
+def adamw(module: nn.Module, weight_decay: float, betas: tuple[float, float] = (0.9, 0.98)) -> torch.optim.AdamW:
+    """AdamW that lets biases, norms and embeddings of one dimension be."""
+    decayed = [p for p in module.parameters() if p.dim() > 1]
+    others = [p for p in module.parameters() if p.dim() <= 1]
+    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=0.0, betas=betas, fused=device().type == "cuda")
+
+
+class Log:
+    """One JSON object a line, in a file and on the screen."""
+
+    def __init__(self, file: Path) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self.file = file.open("w", encoding="utf-8")
+
+    def write(self, **entry: Any) -> None:
+        line = json.dumps({key: _plain(value) for key, value in entry.items()})
+        print(line, file=self.file, flush=True)
+        print(line, flush=True)
+
+
+def _plain(value: Any) -> Any:
+    value = value.item() if isinstance(value, Tensor) else value
+    return round(value, 5) if isinstance(value, float) else value
+
+
+def save(model: Any, folder: Path) -> None:
+    """Weights in float16; the config says float32, so that wherever they are opened they count in single precision."""
+    folder.mkdir(parents=True, exist_ok=True)
+    half = {name: p.detach().to(torch.float16) for name, p in model.named_parameters()}  # tied weights come once
+    model.config.dtype = torch.float16
+    model.save_pretrained(folder, state_dict=half)
+    (folder / "model.safetensors").chmod(0o644)
+    config = json.loads((folder / "config.json").read_text("utf-8")) | {"dtype": "float32"}
+    (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8")
+
+
+def save_tokenizer(tokenizer: Any, folder: Path, **settings: Any) -> None:
+    """A `tokenizers` tokenizer, with the settings transformers wants beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False} | settings
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
