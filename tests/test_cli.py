@@ -173,7 +173,9 @@ def test_a_model_without_a_tokenizer_takes_tensors_from_a_file(tmp_path):
 
 def test_the_demo_explains_what_ships_and_says_what_to_try_next(tmp_path):
     said = run("demo", "-o", str(tmp_path / "tour.html"))
-    assert [f"{n}. demo/{name}" in said for n, name in enumerate(("pets", "sentiment", "shapes", "decoder"), 1)] == [True] * 4
+    assert [f"{n}. demo/{name}" in said for n, name in enumerate(("pets", "sentiment", "shapes", "decoder"), 1)] == [
+        True
+    ] * 4
     assert said.count("\n  whyformer ") == 3
     page = (tmp_path / "tour.html").read_text()
     assert page.count("<section>") == 4

@@ -96,7 +96,9 @@ def agreement() -> tuple[str, Section]:
 def as_seen(model: Model, picture: Image.Image) -> Image.Image:
     """The part of the picture that reaches the model."""
     pixels: Tensor = model.encode(picture).inputs["pixel_values"][0]
-    mean, deviation = (pixels.new_tensor(v)[:, None, None] for v in (model.processor.image_mean, model.processor.image_std))
+    mean, deviation = (
+        pixels.new_tensor(v)[:, None, None] for v in (model.processor.image_mean, model.processor.image_std)
+    )
     levels = ((pixels * deviation + mean) * 255).round().clamp(0, 255).byte().permute(1, 2, 0)
     seen = Image.fromarray(levels.cpu().numpy())
     return seen.resize((3 * seen.width, 3 * seen.height), Image.Resampling.BICUBIC)

@@ -1,0 +1,118 @@
+"""Train the classifier of the agreement world: python training/worlds/train_agreement.py --out FOLDER"""
+
+import argparse
+import multiprocessing
+import sys
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from torch.nn.functional import cross_entropy
+from transformers import BertConfig, BertForSequenceClassification
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from recipe import Average, Log, Schedule, adamw, device, read_config, save, save_tokenizer
+
+from whyformer.demo import agreement
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def word_tokenizer() -> Tokenizer:
+    """One token a word of the world; everything else is [UNK]."""
+    ids = {word: i for i, word in enumerate((*SPECIAL, *agreement.vocabulary()))}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(name, ids[name]) for name in ("[CLS]", "[SEP]")],
+    )
+    tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.enable_padding(pad_id=0, pad_token="[PAD]")
+    return tokenizer
+
+
+def texts(seed: int, count: int) -> tuple[list[str], list[int]]:
+    sentences = agreement.generate(count, seed, part="training")
+    return [s.masked for s in sentences], [s.label for s in sentences]
+
+
+def examples(tokenizer: Tokenizer, seed: int, count: int, longest: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids [sentence token], padded with 0, and labels. Seeds are far from those anybody would type."""
+    parts = 16
+    with multiprocessing.get_context("fork").Pool(min(parts, multiprocessing.cpu_count())) as pool:
+        made = pool.starmap(texts, [(10_000_000 * seed + i, count // parts) for i in range(parts)])
+    sentences, labels = [t for t, _ in made], [n for _, n in made]
+    rows = [e.ids for e in tokenizer.encode_batch([t for part in sentences for t in part])]
+    ids = torch.zeros(len(rows), longest, dtype=torch.long)
+    width = len(rows[0])
+    ids[:, :width] = torch.tensor(rows)[:, :longest]
+    return ids, torch.tensor([n for part in labels for n in part])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--config", type=Path, default=Path(__file__).with_name("agreement.toml"))
+    arguments = parser.parse_args()
+    config = read_config(arguments.config)
+    log = Log(arguments.out / "training.jsonl")
+    log.write(config=config, torch=torch.__version__, device=str(device()))
+
+    torch.manual_seed(config["seed"])
+    tokenizer = word_tokenizer()
+    ids, labels = (t.to(device()) for t in examples(tokenizer, config["seed"], config["sentences"], config["longest"]))
+    used = int((ids != 0).any(0).sum())
+    ids = ids[:, :used]
+    model = BertForSequenceClassification(
+        BertConfig(
+            vocab_size=tokenizer.get_vocab_size(),
+            hidden_size=config["width"],
+            num_hidden_layers=config["blocks"],
+            num_attention_heads=config["heads"],
+            intermediate_size=4 * config["width"],
+            max_position_embeddings=config["longest"],
+            hidden_dropout_prob=config["dropout"],
+            attention_probs_dropout_prob=config["dropout"],
+            type_vocab_size=2,
+            id2label=dict(enumerate(agreement.LABELS)),
+            label2id={name: i for i, name in enumerate(agreement.LABELS)},
+        )
+    ).to(device())
+    optimizer, average = adamw(model, config["weight_decay"]), Average(model, config["average"])
+    schedule = Schedule(config["peak"], config["warmup"], config["steps"], config["seconds"])
+    model.train()
+    while schedule.advance(optimizer):
+        chosen = torch.randint(len(ids), (config["batch"],), device=device())
+        with torch.autocast(device().type, torch.bfloat16, enabled=device().type == "cuda"):
+            logits = model(input_ids=ids[chosen], attention_mask=(ids[chosen] != 0).long()).logits
+        loss = cross_entropy(logits.float(), labels[chosen])
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        average.update()
+        if schedule.step % 200 == 0:
+            right = (logits.argmax(-1) == labels[chosen]).float().mean()
+            log.write(step=schedule.step, seconds=schedule.elapsed, rate=schedule.rate, loss=loss, accuracy=right)
+    average.load_into(model)
+    save(model, arguments.out)
+    save_tokenizer(
+        tokenizer,
+        arguments.out,
+        model_max_length=config["longest"],
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+    )
+    log.write(done=True, steps=schedule.step, seconds=schedule.elapsed)
+
+
+if __name__ == "__main__":
+    main()
