@@ -1,12 +1,13 @@
 """Attention sites: "a softmax whose result multiplies values", or a fused attention call."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from whyformer.labels import trace_of
+from whyformer.labels import NOTHING, Trace, trace_of
 from whyformer.operations import Operation
 from whyformer.rules import softmax_rows
 
@@ -24,6 +25,8 @@ class Site:
     mask: Tensor | None = None
     scale: float = 1.0
     origin: Tensor | None = None  # which patch or input token each key is: [batch or 1, key], -1 for none
+    keys: Trace = NOTHING  # what was known of the values
+    odd: str = ""  # why its matrix does not belong in a stack of self-attention over one sequence
     enclosing: tuple[int, ...] = ()  # numbers of the module calls around it, outermost first
 
     def attention(self) -> Tensor:
@@ -35,11 +38,19 @@ class Site:
 
     def heads_apart(self, tensor: Tensor) -> Tensor:
         """[batch head query channel], also where the model folds heads into the batch."""
+        if tensor.dim() > 4:
+            return tensor.flatten(1, -3)
         return tensor if tensor.dim() == 4 else tensor.unflatten(0, (-1, self.value.size(1)))
 
     def unfold(self, heads: int) -> None:
-        """Three axes, [batch*head query key] or [batch query key], become four."""
+        """Three axes, [batch*head query key] or [batch query key], become four; more than four too."""
         if self.value.dim() == 4:
+            return
+        if self.value.dim() > 4:
+            groups = self.output.shape[:-2]
+            for name in ("value", "weights", "query", "key"):
+                if (tensor := getattr(self, name)) is not None:
+                    setattr(self, name, tensor.expand(*groups, *tensor.shape[-2:]).flatten(1, -3))
             return
         for name in ("value", "weights", "query", "key"):
             if (tensor := getattr(self, name)) is not None:
@@ -48,11 +59,11 @@ class Site:
 
 def fused_site(operation: Operation, output: Tensor, place: str) -> Site:
     query, key, value, mask, scale, is_grouped = fused_arguments(operation)
-    origin = origin_of(value)
+    origin, keys = origin_of(value), trace_of(value)
     repeats = query.size(-3) // key.size(-3) if is_grouped else 1
     key, value = (t.repeat_interleave(repeats, -3) if repeats > 1 else t for t in (key, value))
     mask = mask.detach() if mask is not None else None
-    return Site(place, value.detach(), output, None, query.detach(), key.detach(), mask, scale, origin)
+    return Site(place, value.detach(), output, None, query.detach(), key.detach(), mask, scale, origin, keys)
 
 
 def plain_site(operation: Operation, output: Tensor, place: str) -> Site | None:
@@ -63,7 +74,34 @@ def plain_site(operation: Operation, output: Tensor, place: str) -> Site | None:
     weights, value = factors
     if not trace_of(weights).is_attention or weights.dim() < 3 or weights.dim() != value.dim():
         return None
-    return Site(place, value.detach(), output, weights.detach(), origin=origin_of(value))
+    if one_for_all(trace_of(value), value):
+        return None  # it mixes experts or channels, not tokens
+    return Site(place, value.detach(), output, weights.detach(), origin=origin_of(value), keys=trace_of(value))
+
+
+def one_for_all(trace: Trace, tensor: Tensor) -> bool:
+    """Along the rows of this tensor the token is known to stay the same."""
+    return trace.tokens is not None and trace.tokens.size(-2) == 1 < tensor.size(-2) and trace.tokens.numel() > 1
+
+
+def oddity(rows: Trace, keys: Trace, passed: int) -> str:
+    """Why a site is no self-attention over the sequence of the site before; empty if nothing speaks against it."""
+    known = all(trace.samples is not None and trace.read is None for trace in (rows, keys))
+    if known and (rows.tokens is None) != (keys.tokens is None):
+        return "its queries or its keys are not the tokens"
+    for trace in (rows, keys):
+        if trace.tokens is None:
+            continue
+        if any(size > 1 for axis, size in enumerate(trace.tokens.shape) if axis != trace.tokens.dim() - 2):
+            return "not all tokens attend to the same ones (windows, an order of each example's own, channels as keys)"
+        along = trace.tokens.flatten()
+        if trace.epoch and not torch.equal(along, torch.arange(len(along), device=along.device, dtype=along.dtype)):
+            return "the order of the tokens has changed since the last attention"
+        if trace.epoch < passed:
+            return "it is not in one line with the attention before it (a second tower, a decoder)"
+    if rows.tokens is not None and keys.tokens is not None and rows.epoch != keys.epoch:
+        return "queries and keys come from different sequences"
+    return ""
 
 
 def einsum_factors(args: Any) -> tuple[Tensor, Tensor] | None:
@@ -102,3 +140,44 @@ def origin_of(value: Tensor) -> Tensor | None:
     if trace.tokens is None or trace.epoch > 0 or trace.tokens.size(-2) != value.size(-2):
         return None
     return trace.tokens.select(-1, 0).flatten(0, -2)
+
+
+def attention_first(operation: Operation) -> Callable[[], Tensor] | None:
+    """The product of attention and values in the plain order `...qk,...kd->...qd`, where the model has another."""
+    if operation.name == "einsum":
+        return _einsum_in_order(operation.args)
+    if operation.name not in ("matmul", "rmatmul", "bmm") or len(operation.args) < 2:
+        return None
+    first, second = operation.args[:2]
+    if operation.name == "rmatmul" or not (isinstance(first, Tensor) and isinstance(second, Tensor)):
+        return None
+    if first.dim() != second.dim() or first.dim() < 3 or trace_of(first).is_attention:
+        return None
+    if not trace_of(second).is_attention:
+        return None
+    return lambda: torch.matmul(second.mT, first.mT).mT.contiguous()
+
+
+def _einsum_in_order(args: Any) -> Callable[[], Tensor] | None:
+    if not isinstance(args[0], str) or len(args) != 3 or "->" not in args[0] or "." in args[0]:
+        return None
+    if einsum_factors(args) is not None:
+        return None
+    inputs, out = args[0].replace(" ", "").split("->")
+    pairs = list(zip(inputs.split(","), args[1:], strict=True))
+    if trace_of(pairs[1][1]).is_attention and not trace_of(pairs[0][1]).is_attention:
+        pairs.reverse()
+    (a, weights), (v, value) = pairs
+    if not trace_of(weights).is_attention:
+        return None
+    shared = [x for x in a if x in v and x in out]
+    query, key, channel = ([x for x in letters if x not in others] for letters, others in ((a, v), (a, out), (v, a)))
+    if [len(query), len(key), len(channel)] != [1, 1, 1] or len({*shared, *query, *key, *channel}) != len(shared) + 3:
+        return None
+    if key[0] not in v or sorted(out) != sorted([*shared, *query, *channel]):
+        return None
+    turn = lambda letters, tensor, wanted: tensor.permute([letters.index(x) for x in wanted])  # noqa: E731
+    made = [*shared, *query, *channel]
+    return lambda: turn(
+        made, turn(a, weights, [*shared, *query, *key]) @ turn(v, value, [*shared, *key, *channel]), out
+    ).contiguous()

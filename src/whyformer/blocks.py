@@ -5,6 +5,8 @@ the site, since the attention module inside it often qualifies too. It is keyed 
 one module many times. Boundaries are the tensors that enter each block and the one that leaves the last.
 """
 
+from itertools import pairwise
+
 from torch import Tensor
 
 from whyformer.errors import UnsupportedModel
@@ -15,6 +17,13 @@ def find_blocks(mode: Intercept) -> tuple[list[Tensor], list[int]]:
     """The hidden states at the block boundaries, one more than there are blocks, and the step of the forward for
     each."""
     blocks = block_calls(mode)
+    for block, following in pairwise(blocks):
+        if getattr(following.entered, "_whyformer_leaf", following.entered) is not block.left:
+            raise UnsupportedModel(
+                f"{following.path or 'The model'} does not go on where {block.path or 'the model'} ended: the module "
+                "around the attention is not a whole block with its residual. Methods that need hidden states cannot "
+                "be used."
+            )
     boundaries = [block.entered for block in blocks] + [blocks[-1].left]
     steps = [block.entered_at for block in blocks] + [blocks[-1].left_at]
     return [getattr(tensor, "_whyformer_leaf", tensor) for tensor in boundaries], steps  # type: ignore[misc]

@@ -30,7 +30,7 @@ from whyformer.model import Encoded, Model
 from whyformer.node import Recipe, Switch
 from whyformer.rules import attention_share
 from whyformer.sites import SITES
-from whyformer.target import Answer, Target, choose
+from whyformer.target import Answer, Target, choose, refuse_other_heads
 from whyformer.tokens import Tokens
 
 Held = dict[tuple[str, Recipe | None], Any]
@@ -109,6 +109,7 @@ def record(
     asks_relevance = bool(recipes) and any(name.endswith("_relevance") for name in keep)
     switch = Switch() if asks_relevance else None
     asks_gradient = any(name.endswith("_grad") or name == "input" for name in keep)
+    refuse_other_heads(model.module)
     run = forward(model, encoded, switch=switch, asks_gradient=asks_gradient)
     try:
         return Harvest(model, encoded, run, set(keep)).capture(target, versus, switch, recipes, books)
@@ -136,7 +137,7 @@ class Harvest:
         absorbed = {}
         for recipe in recipes if switch is not None else ():
             assert switch is not None
-            refuse_strangers(answer.score)
+            refuse_strangers(answer.score, self.mode.leaf)
             found, absorbed[recipe] = relevance(answer, self.tracked, switch, recipe, books)
             self.keep_backward(found, recipe)
         return Capture(
@@ -164,6 +165,7 @@ class Harvest:
             tracked["attention_output"] = [site.output for site in self.mode.sites]
         if self.wants("hidden"):
             tracked["hidden"], self.steps = find_blocks(self.mode)
+            refuse_odd_states(tracked["hidden"], self.encoded.batch, self.layout.length)
         if self.wants("input"):
             if self.mode.leaf is None:
                 raise UnsupportedModel(
@@ -216,7 +218,22 @@ class Harvest:
 def backward(score: Tensor, tracked: Mapping[str, list[Tensor]]) -> dict[str, list[Tensor]]:
     """What arrives at each tracked tensor; zero where nothing does."""
     flat = [tensor for group in tracked.values() for tensor in group]
-    found = torch.autograd.grad(score.sum(), flat, retain_graph=True, allow_unused=True)
+    for name, group in tracked.items():
+        for layer, tensor in enumerate(group):
+            if not tensor.requires_grad:
+                raise UnsupportedModel(
+                    f"{name} {layer} does not depend on the explained input, or was computed without its gradient (a "
+                    "decoder with an input of its own, gradient checkpointing). Methods that need it cannot be used."
+                )
+    try:
+        found = torch.autograd.grad(score.sum(), flat, retain_graph=True, allow_unused=True)
+    except RuntimeError as error:
+        if "checkpoint" not in str(error):
+            raise
+        raise UnsupportedModel(
+            "The model computes parts of itself again in the backward pass (gradient checkpointing), where they cannot "
+            "be seen. Switch that off; it changes no number."
+        ) from None
     filled = iter([put(torch.zeros_like(t) if g is None else g, trace_of(t)) for t, g in zip(flat, found, strict=True)])
     return {name: [next(filled) for _ in group] for name, group in tracked.items()}
 
@@ -287,12 +304,29 @@ OF_A_SITE: dict[str, Callable[[Site], Tensor]] = {
 def refuse_odd_sites(sites: list[Site], batch: int, length: int) -> None:
     """Methods on attention need the same tokens at every layer."""
     for site in sites:
+        if site.odd:
+            raise UnsupportedModel(
+                f"Attention in {site.place} is not self-attention over one sequence: {site.odd}. That is not supported "
+                "yet by methods that need attention."
+            )
         shape = (site.value.size(0), site.output.size(-2), site.value.size(-2))
         if shape != (batch, length, length):
             raise UnsupportedModel(
                 f"Attention in {site.place} covers {shape[1]} x {shape[2]} tokens in a batch of {shape[0]}, the last "
                 f"one {length} x {length} in a batch of {batch}: windows, cross-attention and changing lengths are not "
                 "supported yet by methods that need attention. Others, such as gradient_x_input and lrp, work."
+            )
+
+
+def refuse_odd_states(states: list[Tensor], batch: int, length: int) -> None:
+    """Methods on hidden states need the same tokens at every boundary."""
+    for layer, state in enumerate(states):
+        shape = tuple(as_places(state.detach(), trace_of(state)).shape)
+        if len(shape) != 3 or shape[:2] != (batch, length):
+            raise UnsupportedModel(
+                f"The hidden states at boundary {layer} have the shape {list(shape)}; the attention has {length} "
+                f"tokens in a batch of {batch}. Models whose tokens change on the way are not supported yet by methods "
+                "that need hidden states."
             )
 
 

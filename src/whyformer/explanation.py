@@ -253,12 +253,13 @@ def explained(chosen: Chosen, model: Model, encoded: Encoded, capture: Capture) 
     name = chosen.method.name
     captured = [capture.get(need, chosen.recipe) for need in chosen.method.needs]
     returned = chosen.method.compute(*captured, **chosen.settings)
-    scores, pixels, special = by_token(returned.detach().cpu(), capture, name)
+    is_picture = getattr(encoded.inputs.get(encoded.main), "ndim", 0) == 4
+    scores, pixels, special = by_token(returned.detach().cpu(), capture, name, is_picture=is_picture)
     if not all(part.isfinite().all() for part in (scores, pixels, special) if part is not None):
         raise NonFinite(f"{name} gave NaN or infinity. Open the model with dtype=torch.float64, or use another method.")
     return Explanation(
         scores=scores,
-        tokens=capture.tokens,
+        tokens=tokens_for(scores, pixels, capture),
         targets=capture.targets,
         names=encoded.names,
         method=name,
@@ -273,7 +274,16 @@ def explained(chosen: Chosen, model: Model, encoded: Encoded, capture: Capture) 
     )
 
 
-def by_token(scores: Tensor, capture: Capture, method: str) -> tuple[Tensor, Tensor | None, Tensor | None]:
+def tokens_for(scores: Tensor, pixels: Tensor | None, capture: Capture) -> tuple[Tokens, ...]:
+    """What the scores belong to; each pixel is its own patch where the patches are not known."""
+    if pixels is None or len(capture.tokens[0]) == scores.shape[1]:
+        return capture.tokens
+    return (Grid(pixels.shape[1], pixels.shape[2]),) * len(scores)
+
+
+def by_token(
+    scores: Tensor, capture: Capture, method: str, *, is_picture: bool = True
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """What a method returned, as scores of patches or tokens, of pixels, and of the tokens that are no patch."""
     tokens, batch = capture.tokens[0], len(capture.tokens)
     if isinstance(tokens, Grid) and scores.dim() == 3 and len(scores) == batch:
@@ -283,6 +293,8 @@ def by_token(scores: Tensor, capture: Capture, method: str) -> tuple[Tensor, Ten
         if scores.dim() == 2 and len(scores) == batch and scores.shape[1] > max(patches):
             others = sorted(set(range(scores.shape[1])) - set(patches))
             return scores[:, patches], None, scores[:, others] if others else None
+    elif is_picture and scores.dim() == 3 and len(scores) == batch:  # its patches are not known
+        return scores.flatten(1), scores, None
     elif scores.shape == (batch, len(tokens)):
         padding = torch.tensor([one.padding for one in capture.tokens if isinstance(one, Pieces)])
         return scores.masked_fill(padding, 0), None, None

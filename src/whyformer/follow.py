@@ -90,13 +90,15 @@ class Follower:
 
     def follow_convolution(self, x: Tensor, result: Tensor) -> Trace:
         trace = trace_of(x)
-        if trace.is_pixels and result.dim() == 4 and self.grid is None:
+        is_stem = trace.is_pixels or (self.grid is not None and not self.length and not trace.is_attention)
+        if is_stem and result.dim() == 4 and not self.length:
             self.grid = (result.size(2), result.size(3))
             count = result.size(2) * result.size(3)
             patches = torch.arange(count, device=result.device, dtype=torch.int32).view(1, 1, *self.grid)
             return Trace(samples=trace.samples, tokens=patches)
         samples, tokens = (labels.broadcast(label, result.shape) for label in (trace.samples, trace.tokens))
-        return Trace(samples=samples, tokens=tokens, epoch=trace.epoch)
+        is_attention = trace.is_attention and x.shape[-2:] == result.shape[-2:]  # heads mixed by a 1 x 1 convolution
+        return Trace(samples=samples, tokens=tokens, epoch=trace.epoch, is_attention=is_attention)
 
     def follow_reduction(self, operation: Operation, result: Tensor) -> Trace:
         tensor = operation.given[0]
@@ -110,7 +112,8 @@ class Follower:
         if trace.tokens is None or tokens is not None:
             return Trace(samples, tokens, trace.epoch, trace.read, is_statistic=is_statistic)
         read = None
-        if self.length and operation.name not in operations.WINNERS:  # which token wins differs from channel to channel
+        can_count = operation.name not in operations.WINNERS  # which token wins differs from channel to channel
+        if self.length and can_count and not trace.is_weighted:
             read = labels.weights_read(trace, tensor.shape, self.batch, self.length)
         return Trace(samples, None, trace.epoch, read)
 
@@ -127,7 +130,8 @@ class Follower:
         samples, tokens = (labels.broadcast(label, result.shape) for label in (best.samples, best.tokens))
         if name in operations.MULTIPLICATIONS and best.epoch > 0 and tokens is not None:
             tokens = unmasked_tokens(tokens, given)
-        rest_is_constant = not any(t.requires_grad for t in given[1:])
+        rest_is_constant = not any(trace_of(t).carries for t in given[1:])
+        rest_is_attention = all(t.is_attention or t.is_statistic or not t.carries for t in traces[1:])
         is_softmax = name in operations.SOFTMAXES and result.dim() >= 3
         root, is_straight = root_of(operation, result)
         return Trace(
@@ -135,8 +139,9 @@ class Follower:
             tokens,
             best.epoch,
             best.read,
-            is_attention=is_softmax or (traces[0].is_attention and rest_is_constant),
+            is_attention=is_softmax or (traces[0].is_attention and rest_is_attention),
             is_statistic=traces[0].is_statistic and rest_is_constant and result.shape == given[0].shape,
+            is_weighted=any(t.is_weighted for t in traces) or weighs_tokens(operation),
             is_pixels=traces[0].is_pixels and name in operations.SAME,
             is_ids=traces[0].is_ids and name in operations.SAME,
             words=words_of(operation),
@@ -152,6 +157,10 @@ class Follower:
             for t in given
             if trace_of(t).epoch == latest > 0 and (trace_of(t).tokens is not None or trace_of(t).read is not None)
         ]
+        if any(
+            _is_sequence(trace_of(t)) for t in current
+        ):  # nothing is pooled yet: scores by row plus scores by column
+            return best
         if len(current) < 2 or all(_same(trace_of(t).tokens, best.tokens) for t in current):
             return best if best.tokens is not None or not current else replace(best, read=trace_of(current[0]).read)
         return replace(best, tokens=None, read=self.mixed(current, [trace_of(t) for t in current]))
@@ -182,6 +191,7 @@ def follow_view(operation: Operation, count: int) -> list[Trace]:
             trace.read,
             is_attention=trace.is_attention,
             is_statistic=trace.is_statistic,
+            is_weighted=trace.is_weighted,
             is_pixels=trace.is_pixels,
             is_ids=trace.is_ids,
         )
@@ -227,7 +237,7 @@ def words_of(operation: Operation) -> Tensor | None:
 
 def follow_product(operation: Operation, result: Tensor) -> Trace:
     """Rows are those of the first factor; if it has no label, columns are those of the second."""
-    factors = operation.given[:1] if operation.name == operations.FUSED else operation.given[-2:]
+    factors = operation.given[:3:2] if operation.name == operations.FUSED else operation.given[-2:]
     for factor, contracted in zip(factors, (-1, -2), strict=False):
         trace = trace_of(factor)
         samples, tokens = (
@@ -240,10 +250,13 @@ def follow_product(operation: Operation, result: Tensor) -> Trace:
 
 def follow_einsum(args: Any) -> Trace:
     """Each letter of the output keeps the label it has in the first factor with a label."""
-    if not isinstance(args[0], str) or "->" not in args[0] or "." in args[0]:
+    if not isinstance(args[0], str) or "->" not in args[0]:
         return NOTHING
-    inputs, output = args[0].replace(" ", "").split("->")
     factors = args[1] if isinstance(args[1], list | tuple) else args[1:]
+    equation = operations.spelled(args[0], factors)
+    if "." in equation:
+        return NOTHING
+    inputs, output = equation.split("->")
     for letters, factor in zip(inputs.split(","), factors, strict=True):
         trace = trace_of(factor)
         samples, tokens = (by_letters(label, letters, output) for label in (trace.samples, trace.tokens))
@@ -314,6 +327,17 @@ def is_straight(tensor: Tensor) -> bool:
     return trace_of(tensor).root is None or trace_of(tensor).is_straight
 
 
+def weighs_tokens(operation: Operation) -> bool:
+    """A number per token, other than 0 and 1, multiplied in; norms do that too, but only to bring tokens to one scale."""
+    if operation.name not in operations.MULTIPLICATIONS:
+        return False
+    for factor in operation.given:
+        is_per_token = factor.dim() > 1 and factor.size(-1) == 1 < factor.size(-2)
+        if is_per_token and not trace_of(factor).is_statistic and bool(((factor != 0) & (factor != 1)).any()):
+            return True
+    return False
+
+
 def unmasked_tokens(tokens: Tensor, given: list[Tensor]) -> Tensor:
     """Tokens multiplied by zero are no longer there: how a mean leaves out some."""
     for factor in given:
@@ -326,6 +350,14 @@ def unmasked_tokens(tokens: Tensor, given: list[Tensor]) -> Tensor:
 def cut(label: Tensor | None, axis: int) -> Tensor | None:
     """The label for when an axis is summed over; None if it changes there."""
     return label if label is not None and label.dim() >= -axis and label.size(axis) == 1 else None
+
+
+def _is_sequence(trace: Trace) -> bool:
+    """Tokens follow each other within an example."""
+    if trace.tokens is None:
+        return False
+    of = trace.samples
+    return any(n > 1 and (of is None or of.size(axis) == 1) for axis, n in enumerate(trace.tokens.shape))
 
 
 def _same(a: Tensor | None, b: Tensor | None) -> bool:

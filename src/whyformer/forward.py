@@ -77,11 +77,12 @@ def label(given: Tensor, encoded: Encoded, *, is_main: bool) -> Trace:
     """Which example, and which token of the given sequence."""
     axis = encoded.batch_axis if given.dim() == 3 else 0
     if given.dim() <= axis or given.size(axis) != encoded.batch:
-        return labels.NOTHING
+        return Trace(carries=is_main and given.is_floating_point())
     samples = labels.along(axis, encoded.batch, given.dim(), given.device)
     is_sequence = given.dim() in (2, 3)
     tokens = labels.along(1 - axis, given.size(1 - axis), given.dim(), given.device) if is_sequence else None
-    return Trace(samples=samples, tokens=tokens, is_pixels=given.dim() == 4, is_ids=is_main)
+    carries = is_main and given.is_floating_point()
+    return Trace(samples=samples, tokens=tokens, is_pixels=given.dim() == 4, is_ids=is_main, carries=carries)
 
 
 def watch_modules(twin: nn.Module, mode: Intercept) -> None:

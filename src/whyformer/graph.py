@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from whyformer.errors import UnknownOperation
+from whyformer.errors import UnknownOperation, UnsupportedModel
 from whyformer.node import Node
 
 PLAIN = frozenset(
@@ -20,8 +20,8 @@ PLAIN = frozenset(
 )
 
 
-def refuse_strangers(score: Tensor) -> None:
-    """Raise if a node on the way of relevance is neither ours nor a view."""
+def refuse_strangers(score: Tensor, leaf: Tensor | None = None) -> None:
+    """Raise if a node on the way of relevance is neither ours nor a view, or ends anywhere but in the leaf."""
     seen: set[Any] = set()
     waiting = [score.grad_fn]
     while waiting:
@@ -33,6 +33,11 @@ def refuse_strangers(score: Tensor) -> None:
         if isinstance(node, Node._backward_cls):
             waiting.extend(following for following, _ in node.next_functions[1:])  # the first is the true operation
             continue
+        if name == "AccumulateGrad" and leaf is not None and node.variable is not leaf:
+            raise UnsupportedModel(
+                f"A weight of shape {list(node.variable.shape)} that belongs to no module asks for a gradient and would "
+                "take relevance. Make it a parameter of its module, or call requires_grad_(False) on it."
+            )
         kind = name.rstrip("0123456789").removesuffix("Backward")
         if kind not in PLAIN:
             raise UnknownOperation(

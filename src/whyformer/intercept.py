@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from whyformer import labels, operations
-from whyformer.attention import Site, fused_site, plain_site
+from whyformer.attention import Site, attention_first, fused_site, oddity, plain_site
 from whyformer.errors import UnknownOperation, UnsupportedModel
 from whyformer.follow import Follower, keeps_sum_open
 from whyformer.labels import Trace, is_lookup, put, trace_of
@@ -145,6 +145,9 @@ class Intercept(TorchFunctionMode):
             return self.taken_apart(operation)
         if self.needs_gradient and any(is_lookup(t) for t in operation.given):
             operation = self.settled(operation)
+        if (turned := attention_first(operation)) is not None:
+            with self:
+                return turned()
         self.refuse_writing(operation)
         result = operation.run()
         if any(result is tensor for tensor in operation.given):
@@ -154,6 +157,8 @@ class Intercept(TorchFunctionMode):
     def finish(self, operation: Operation, result: Any) -> Any:
         """Label the result, put a rule beside it, and record it if it is a site."""
         traces = self.follower.follow(operation, result)
+        if any(trace_of(t).carries for t in operation.given) or any(t.words is not None for t in traces):
+            traces = [labels.carrying(trace) for trace in traces]
         if self.switch is not None:
             result = self.with_rule(operation, result, traces)
         results = [result] if isinstance(result, Tensor) else list(tensors_in(result)) if traces else []
@@ -190,13 +195,17 @@ class Intercept(TorchFunctionMode):
 
     def taken_apart(self, operation: Operation) -> Any:
         """`addmm` and `baddbmm` as the product and the addition they are."""
-        added, first, second = operation.args[:3]
+        names = ("mat1", "mat2") if operation.name == "addmm" else ("batch1", "batch2")
+        added = operation.argument(0, "input")
+        first, second = (operation.argument(place, name) for place, name in enumerate(names, 1))
         alpha, beta = (operation.kwargs.get(name, 1) for name in ("alpha", "beta"))
         with self:
             if operation.name == "addmm" and not second.requires_grad and alpha == beta == 1 and added.dim() == 1:
                 return F.linear(first, second.t(), added)
             product = torch.matmul(first, second)
             product = product * alpha if alpha != 1 else product
+            if beta == 0:  # torch ignores what is added then, also NaN in it
+                return product
             return product + (added * beta if beta != 1 else added)
 
     # --- where the input enters --------------------------------------------------------------------------------------
@@ -301,7 +310,19 @@ class Intercept(TorchFunctionMode):
             call.sites.append(len(self.sites))
         self.sites.append(site)
         output = site.output
+        before = trace_of(output)
+        site.odd = oddity(before, site.keys, len(self.sites) - 1)
         self.follower.length = output.size(-2)
         tokens = labels.along(output.dim() - 2, output.size(-2), output.dim(), output.device)
-        put(output, Trace(samples=trace_of(output).samples, tokens=tokens, epoch=len(self.sites)))
-        site.unfold(self.heads)
+        put(output, Trace(samples=before.samples, tokens=tokens, epoch=len(self.sites), carries=before.carries))
+        site.unfold(self.heads or self.folded(site.keys, output))
+
+    def folded(self, trace: Trace, output: Tensor) -> int:
+        """How many heads lie folded into the batch, head after head of each example; 0 if that cannot be seen."""
+        rows = output.size(0)
+        if output.dim() != 3 or trace.tokens is None or trace.tokens.size(0) > 1 or rows % self.batch:
+            return 0
+        of = trace.samples.flatten() if trace.samples is not None else None
+        wanted = torch.arange(self.batch, device=output.device).repeat_interleave(rows // self.batch)
+        matches = self.batch == 1 or (of is not None and torch.equal(of.long(), wanted))
+        return rows // self.batch if matches else 0

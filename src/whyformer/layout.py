@@ -29,8 +29,11 @@ class Layout:
 def lay_out(run: Run, encoded: Encoded) -> Layout:
     first, last = run.mode.sites[0], run.mode.sites[-1]
     length, grid = last.output.size(-2), run.mode.follower.grid
+    is_one_order = first.origin is None or not bool((first.origin != first.origin[:1]).any())
     origin = (
-        first.origin[0].long() if first.origin is not None and first.origin.size(-1) == length else guess(grid, length)
+        first.origin[0].long()
+        if first.origin is not None and is_one_order and first.origin.size(-1) == length
+        else guess(grid, length)
     )
     origin = origin.to(last.output.device)
     is_input = origin >= 0
@@ -41,7 +44,7 @@ def lay_out(run: Run, encoded: Encoded) -> Layout:
         mask = encoded.token_mask.to(origin.device)[:, at] | ~is_input
         if encoded.special_mask is not None:
             special = special | (encoded.special_mask.to(origin.device)[:, at] & is_input)
-    patches = places(origin) if grid is not None and int(is_input.sum()) == grid[0] * grid[1] else None
+    patches = places(origin) if is_one_order and grid is not None and int(is_input.sum()) == grid[0] * grid[1] else None
     tokens = (Grid(*grid),) * encoded.batch if patches is not None and grid is not None else encoded.pieces(length)
     return Layout(mask, special, patches, tokens)
 

@@ -4,7 +4,7 @@ A name is the function's own, without the double underscores of operators: `torc
 `add`. A property such as `x.T` is `T`. In-place ones keep their underscore: `add_`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -72,6 +72,15 @@ def tensors_in(values: Any) -> Iterator[Tensor]:
             yield value
         elif isinstance(value, list | tuple):
             yield from tensors_in(value)
+
+
+def spelled(equation: str, factors: Sequence[Tensor]) -> str:
+    """An einsum equation without blanks, with letters instead of `...` where all factors mean the same axes by it."""
+    equation = equation.replace(" ", "")
+    letters = equation.partition("->")[0].split(",")
+    hidden = {f.dim() - len(x) + 3 for x, f in zip(letters, factors, strict=False) if "..." in x}
+    unused = [x for x in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if x not in equation]
+    return equation.replace("...", "".join(unused[: hidden.pop()])) if len(hidden) == 1 else equation
 
 
 def mapped(values: Any, change: Callable[[Any], Any]) -> Any:

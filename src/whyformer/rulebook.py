@@ -88,7 +88,8 @@ class Rulebook:
             )
         is_per_key = mask is not None and mask.numel() <= key.size(-2)  # a bias of the last axis, as if written out
         has_bias = mask is not None and not is_mask(mask) and not is_per_key
-        facts = {"mask": mask, "scale": scale, "is_grouped": is_grouped, "has_bias": has_bias}
+        facts: dict[str, Any] = {"mask": mask, "scale": scale, "is_grouped": is_grouped, "has_bias": has_bias}
+        facts["carrying"] = [t.requires_grad for t in (query, key, value)]
         return self.call("attention", facts=facts), [query, key, value]
 
     def product(self) -> Ruling:
@@ -123,7 +124,7 @@ class Rulebook:
 
     def added_constant(self, x: Tensor) -> Ruling:
         operation = self.operation
-        given = operation.args[0], operation.argument(1, "other")
+        given = operation.argument(0, "input"), operation.argument(1, "other")
         constant = next(a for a in given if a is not x)
         if is_mask(constant):
             return self.call("mask", facts={"constant": constant.detach(), "constant_is": "mask"}), [x]
@@ -150,9 +151,9 @@ class Rulebook:
         return self.call("product", run=as_function(operation)), carrying
 
     def scaling(self, x: Tensor, divides: bool) -> Ruling:
-        args = self.operation.args
-        factor = next(a for a in (args[0], self.operation.argument(1, "other", default=-1.0)) if a is not x)
-        if divides and (args[0] is not x or self.operation.name.startswith("r")):
+        first = self.operation.argument(0, "input")
+        factor = next(a for a in (first, self.operation.argument(1, "other", default=-1.0)) if a is not x)
+        if divides and (first is not x or self.operation.name.startswith("r")):
             return self.call("activation"), [x]  # a number divided by x
         return self.call("scale", facts={"factor": 1.0 if divides else factor}), [x]
 

@@ -258,17 +258,41 @@ def attention(call: Call, relevance: Tensor, result: Tensor, operands: list[Tens
     scores, mask = raw * facts["scale"], facts["mask"]
     weights = softmax_rows(scores, mask)
     at = replace(call, run=torch.matmul)
-    to_weights, to_value = given(rules["product"](at, relevance, result, [weights, wide_value], switch))
+    of_query, of_key, of_value = facts.get("carrying", (True, True, True))
+    to_weights, to_value = _factors(
+        at, relevance, result, (weights, wide_value), (of_query or of_key, of_value), switch
+    )
+    if to_weights is None:
+        (alone,) = given((to_value,))
+        return None, None, fit(_narrow(alone, repeats), value)
     (to_scores,) = given(rules["softmax"](at, to_weights, weights, [raw], switch))
     if mask is not None:
         added = replace(call, facts={"constant": mask, "constant_is": "attention bias"})
         rule = rules["add" if facts["has_bias"] else "mask"]
         (to_scores,) = given(rule(added, to_scores, scores + mask, [scores], switch))
-    to_query, to_key = given(rules["product"](at, to_scores, raw, [query, wide_key.mT], switch))
-    to_key = to_key.mT
-    if repeats > 1:
-        to_key, to_value = (t.unflatten(-3, (-1, repeats)).sum(-3) for t in (to_key, to_value))
-    return to_query, fit(to_key, key), fit(to_value, value)
+    to_query, to_key = _factors(at, to_scores, raw, (query, wide_key.mT), (of_query, of_key), switch)
+    return (
+        fit(to_query, query) if to_query is not None else None,
+        fit(_narrow(to_key.mT, repeats), key) if to_key is not None else None,
+        fit(_narrow(to_value, repeats), value) if to_value is not None else None,
+    )
+
+
+def _narrow(share: Tensor, repeats: int) -> Tensor:
+    """Heads that share a key or value give it their shares together."""
+    return share.unflatten(-3, (-1, repeats)).sum(-3) if repeats > 1 else share
+
+
+def _factors(
+    call: Call, relevance: Tensor, z: Tensor, factors: Sequence[Tensor], carrying: Sequence[bool], switch: Switch
+) -> Shares:
+    """A product, as if made in the open: a factor that is constant takes no share."""
+    assert switch.recipe is not None
+    kept = [factor for factor, ours in zip(factors, carrying, strict=True) if ours]
+    alone = lambda x: torch.matmul(*(x if ours else f for f, ours in zip(factors, carrying, strict=True)))  # noqa: E731
+    at = replace(call, run=torch.matmul if len(kept) == 2 else alone)
+    shares = iter(switch.recipe.rules["product"](at, relevance, z, kept, switch))
+    return tuple(next(shares) if ours else None for ours in carrying)
 
 
 def given(shares: Shares) -> list[Tensor]:

@@ -97,6 +97,8 @@ def _redirect(value: Any, twins: dict[int, nn.Module]) -> Any:
     """Point what a module keeps outside `_modules` (bound methods, lists of modules) at the twins."""
     if isinstance(value, nn.Module):
         return twins.get(id(value), value)
+    if isinstance(value, Tensor) and value.requires_grad:
+        return value.detach()  # a weight that was not registered
     if isinstance(value, types.MethodType) and id(value.__self__) in twins:
         return types.MethodType(value.__func__, twins[id(value.__self__)])
     if type(value) in (list, tuple):

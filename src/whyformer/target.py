@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -105,6 +105,8 @@ def refuse_other_heads(module: Any) -> None:
     name = type(inner).__name__
     if not hasattr(inner, "main_input_name"):
         return
+    if getattr(getattr(inner, "config", None), "is_encoder_decoder", False):
+        raise UnsupportedModel(f"{name} has an encoder and a decoder, which is not supported yet.")
     if name.endswith("Model") and "Head" not in name:
         raise UnsupportedModel(f"{name} has no head, so there is no class to explain: open the model with one.")
     if head := next((head for head in OTHER_HEADS if name.endswith(head)), None):
@@ -117,7 +119,11 @@ def refuse_other_heads(module: Any) -> None:
 def answers_of(encoded: Any, output: Tensor) -> tuple[Tensor, list[int] | None, Trace]:
     """The logits [batch class]; for a language model those after the last real token of each example."""
     if output.dim() == 1:
-        return output[:, None], None, trace_of(output)
+        trace = trace_of(output)
+        samples, tokens = (
+            label.unsqueeze(-1) if label is not None else None for label in (trace.samples, trace.tokens)
+        )
+        return output[:, None], None, replace(trace, samples=samples, tokens=tokens)
     if output.dim() == 2:
         return output, None, trace_of(output)
     if output.dim() != 3 or encoded.token_mask is None or output.size(1) != encoded.token_mask.size(1):

@@ -1,8 +1,8 @@
 """Methods against the truth: in the generated worlds it is known what decides.
 
-A method is held to what it claims. Class-specific methods on attention and gradients must look at the object they are asked about; the
-class-agnostic ones must not change with the class; where one word decides, it must come out on top. Floors are below what was
-measured (benchmarks/class_specificity.py), far above chance.
+A method is held to what it claims. Class-specific methods on attention and gradients must look at the object they are
+asked about; the class-agnostic ones must not change with the class; where one word decides, it must come out on top.
+Floors are below what was measured (benchmarks/class_specificity.py), far above chance.
 """
 
 import pytest

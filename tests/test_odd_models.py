@@ -1,0 +1,154 @@
+"""Models that are not one line of self-attention over one sequence: told aloud, never stacked as if they were."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import whyformer as why
+from whyformer.errors import UnsupportedModel
+from whyformer.method import METHODS
+
+ON_ATTENTION = sorted(name for name, m in METHODS.items() if any(need.startswith("attention") for need in m.needs))
+INPUT = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def explained(module: nn.Module, method: str) -> why.Explanation:
+    return why.explain(why.open(module.double().eval()), INPUT, method, target=0)
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int = 16, heads: int = 2) -> None:
+        super().__init__()
+        self.heads, self.qkv, self.out = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        if memory is not None:
+            _, k, v = self.qkv(memory).chunk(3, -1)
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q, k, v))
+        return self.out(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.norm = Attention(), nn.LayerNorm(16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.attention(self.norm(x))
+
+
+class Chain(nn.Module):
+    """Two blocks, with something between them and something at the end."""
+
+    def __init__(self, between=lambda x: x, pool=lambda x: x.mean(1)) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.head = nn.Linear(16, 3)
+        self.between, self.pool = between, pool
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = self.blocks
+        return self.head(self.pool(second(self.between(first(x)))))
+
+
+class TwoTowers(nn.Module):
+    """The second tower looks at the first, and both are equally long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.one, self.other, self.cross = Block(), Block(), Attention()
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        memory, query = self.one(x), self.other(x)
+        return self.head((query + self.cross(query, memory)).mean(1))
+
+
+@pytest.mark.parametrize("method", ON_ATTENTION)
+def test_a_second_tower_is_refused(method):
+    with pytest.raises(UnsupportedModel, match="is not self-attention over one sequence"):
+        explained(TwoTowers(), method)
+
+
+@pytest.mark.parametrize("method", ON_ATTENTION)
+def test_tokens_put_into_another_order_are_refused(method):
+    with pytest.raises(UnsupportedModel, match=r"the order of the tokens has changed|does not go on where"):
+        explained(Chain(between=lambda x: x.flip(1)), method)
+
+
+def test_an_encoder_with_a_decoder_is_refused_before_it_runs():
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    module = T5ForConditionalGeneration(T5Config(vocab_size=20, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2))
+    model = why.open(module.eval())
+    for method in ("rollout", "lrp", "saliency"):
+        with pytest.raises(UnsupportedModel, match="has an encoder and a decoder, which is not supported yet"):
+            why.explain(
+                model, {"input_ids": torch.tensor([[3, 4, 1]]), "decoder_input_ids": torch.tensor([[0, 5]])}, method
+            )
+
+
+def test_a_weighted_mean_is_not_taken_for_a_plain_one():
+    weights = torch.arange(1.0, 7, dtype=torch.float64)[None, :, None]
+    module = Chain(pool=lambda x: (x * weights).sum(1) / weights.sum(1))
+    with pytest.raises(UnsupportedModel, match="at which tokens the answer is read"):
+        explained(module, "rollout")
+    told = why.explain(why.open(module.double().eval(), readout="mean"), INPUT, "rollout", target=0)
+    assert told.scores.shape == (2, 6)
+
+
+def test_a_handmade_norm_before_the_mean_is_still_a_plain_mean():
+    module = Chain(pool=lambda x: ((x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True)).mean(1))
+    capture = why.record(model := why.open(module.double().eval()), model.encode(INPUT), keep={"readout"}, target=0)
+    assert capture["readout"][0].tolist() == pytest.approx([1 / 6] * 6)
+
+
+class NoBlockModule(nn.Module):
+    """The residual is added outside of every module: what enters the next one is not what left the last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.layers = nn.ModuleList([Attention(), Attention()])
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + layer(x)
+        return self.head(x.mean(1))
+
+
+@pytest.mark.parametrize("method", ["cat", "attcat"])
+def test_hidden_states_that_are_no_boundaries_are_refused(method):
+    with pytest.raises(UnsupportedModel, match="is not a whole block with its residual"):
+        explained(NoBlockModule(), method)
+
+
+def test_methods_without_hidden_states_do_not_mind():
+    assert explained(NoBlockModule(), "transformer_attribution").scores.isfinite().all()
+
+
+class LooseWeight(Chain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.loose = [nn.Parameter(torch.full((16,), 1.5, dtype=torch.float64))]  # a list hides it from torch
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x * self.loose[0])
+
+
+def test_a_weight_in_a_list_takes_no_relevance():
+    recipe = why.recipe("chefer")
+    model = why.open(LooseWeight().double().eval())
+    capture = why.record(model, model.encode(INPUT), keep={"input_relevance"}, recipes=[recipe], books=True, target=0)
+    total = capture.get("input_relevance", recipe).flatten(1).sum(1) + sum(a.amount for a in capture.absorbed[recipe])
+    assert total.tolist() == pytest.approx([1, 1], abs=1e-9)
+
+
+def test_a_weight_out_of_reach_is_refused():
+    scale = torch.full((16,), 1.5, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(UnsupportedModel, match="that belongs to no module asks for a gradient"):
+        explained(Chain(pool=lambda x: (x * scale).mean(1)), "lrp")
