@@ -31,7 +31,7 @@ class Follower:
             return [self.follow_one(operation, result)]
         if operation.name in operations.WINNERS and isinstance(result, tuple):
             return [self.follow_winners(operation, result[0]), *[NOTHING] * (len(result) - 1)]
-        is_views = operation.name in operations.VIEWS and isinstance(result, list | tuple)
+        is_views = operation.name in operations.VIEWS and isinstance(result, (list, tuple))
         return follow_view(operation, len(result)) if is_views else []
 
     def follow_winners(self, operation: Operation, values: Tensor) -> Trace:
@@ -328,7 +328,7 @@ def is_straight(tensor: Tensor) -> bool:
 
 
 def weighs_tokens(operation: Operation) -> bool:
-    """A number per token, other than 0 and 1, multiplied in; norms do that too, but only to bring tokens to one scale."""
+    """A number per token, other than 0 and 1, multiplied in; norms do that too, but only to one scale for all."""
     if operation.name not in operations.MULTIPLICATIONS:
         return False
     for factor in operation.given:

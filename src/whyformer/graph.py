@@ -20,23 +20,26 @@ PLAIN = frozenset(
 )
 
 
+OURS: Any = Node._backward_cls
+
+
 def refuse_strangers(score: Tensor, leaf: Tensor | None = None) -> None:
     """Raise if a node on the way of relevance is neither ours nor a view, or ends anywhere but in the leaf."""
     seen: set[Any] = set()
-    waiting = [score.grad_fn]
+    waiting: list[Any] = [score.grad_fn]
     while waiting:
         node = waiting.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
         name = node.name().rpartition("::")[2]
-        if isinstance(node, Node._backward_cls):
+        if isinstance(node, OURS):
             waiting.extend(following for following, _ in node.next_functions[1:])  # the first is the true operation
             continue
         if name == "AccumulateGrad" and leaf is not None and node.variable is not leaf:
             raise UnsupportedModel(
-                f"A weight of shape {list(node.variable.shape)} that belongs to no module asks for a gradient and would "
-                "take relevance. Make it a parameter of its module, or call requires_grad_(False) on it."
+                f"A weight of shape {list(node.variable.shape)} that belongs to no module asks for a gradient and "
+                "would take relevance. Make it a parameter of its module, or call requires_grad_(False) on it."
             )
         kind = name.rstrip("0123456789").removesuffix("Backward")
         if kind not in PLAIN:

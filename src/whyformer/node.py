@@ -73,6 +73,14 @@ class Switch:
     recipe: Recipe | None = None
     is_strict: bool = False  # look for the first operation that makes a non-finite value
     absorbed: "dict[tuple[int, str], Tensor] | None" = None  # (step, what took it) -> relevance per example
+    scratch: "dict[Any, Tensor]" = field(default_factory=dict)  # memory for what one rule needs while it works
+
+    def magnitude(self, weight: Tensor) -> Tensor:
+        """|W|, in memory that the next weight of this shape will use again."""
+        key = (weight.shape, weight.dtype, weight.device)
+        if key not in self.scratch:
+            self.scratch[key] = torch.empty_like(weight, memory_format=torch.contiguous_format)
+        return torch.abs(weight, out=self.scratch[key])
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def tensors_in(values: Any) -> Iterator[Tensor]:
     for value in values:
         if isinstance(value, Tensor):
             yield value
-        elif isinstance(value, list | tuple):
+        elif isinstance(value, (list, tuple)):
             yield from tensors_in(value)
 
 

@@ -115,7 +115,7 @@ def positive_products(call: Call, relevance: Tensor, result: Tensor, operands: l
     forward, back = _linear_maps(call, x)
     weight = call.weight
     assert weight is not None
-    magnitude, size = x.abs(), weight.abs()
+    magnitude, size = x.abs(), switch.magnitude(weight)
     bound = forward(magnitude, size)
     twice = bound - call.bias if call.bias is not None else bound.clone()
     twice.add_(result)  # 2 Z+; the halves of numerator and denominator cancel
