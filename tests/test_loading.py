@@ -455,6 +455,7 @@ def test_a_name_offline_from_the_command_line(cache):
 
 def hub(monkeypatch, cache, answer) -> None:
     """A hub that gives this answer, or raises it."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # the tests themselves run offline
 
     def info(_, name, **__):
         if isinstance(answer, Exception):
