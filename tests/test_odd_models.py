@@ -152,3 +152,14 @@ def test_a_weight_out_of_reach_is_refused():
     scale = torch.full((16,), 1.5, dtype=torch.float64, requires_grad=True)
     with pytest.raises(UnsupportedModel, match="that belongs to no module asks for a gradient"):
         explained(Chain(pool=lambda x: (x * scale).mean(1)), "lrp")
+
+
+class Several(Chain):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return super().forward(x), x
+
+
+def test_which_of_several_tensors_was_explained_is_said():
+    (note,) = explained(Several(), "rollout").notes
+    assert note == "The model returned 2 tensors; the first, of shape [2, 3], was taken for its answer."
+    assert explained(Chain(), "rollout").notes == ()

@@ -147,7 +147,7 @@ class Harvest:
             self.run.output.detach(),
             tuple(self.steps),
             absorbed,
-            self.encoded.notes,
+            (*self.encoded.notes, *self.run.notes),
             self.held,
         )
 

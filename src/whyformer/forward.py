@@ -22,6 +22,7 @@ class Run:
 
     mode: Intercept
     output: Tensor
+    notes: tuple[str, ...] = ()
 
 
 def forward(model: Model, encoded: Encoded, *, switch: Switch | None, asks_gradient: bool) -> Run:
@@ -36,11 +37,12 @@ def forward(model: Model, encoded: Encoded, *, switch: Switch | None, asks_gradi
         with torch.set_grad_enabled(mode.needs_gradient), mode:
             answer = twin(**inputs)
         output = mode.current(output_of(answer))
+        notes = notes_on(answer, output)
         check(model, encoded, mode, output)
     except BaseException:
         mode.forget()
         raise
-    return Run(mode, output)
+    return Run(mode, output, notes)
 
 
 def check(model: Model, encoded: Encoded, mode: Intercept, output: Tensor) -> None:
@@ -122,6 +124,15 @@ def output_of(answer: Any) -> Tensor:
     if found is None:
         raise UnsupportedModel(f"The model returned {type(answer).__name__}, in which there is no tensor to explain.")
     return found
+
+
+def notes_on(answer: Any, output: Tensor) -> tuple[str, ...]:
+    """Say which tensor was taken for the answer where a model returns several and calls none of them logits."""
+    others = [t for t in answer if isinstance(t, Tensor)] if isinstance(answer, list | tuple) else []
+    if hasattr(answer, "logits") or len(others) < 2:
+        return ()
+    taken = f"the first, of shape {list(output.shape)}, was taken for its answer."
+    return (f"The model returned {len(others)} tensors; {taken}",)
 
 
 def first_non_finite(model: Model, encoded: Encoded) -> str:
