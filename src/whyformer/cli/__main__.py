@@ -1,0 +1,5 @@
+"""python -m whyformer.cli"""
+
+from whyformer.cli import main
+
+main()

@@ -1,0 +1,52 @@
+"""whyformer methods: all methods, what their scores mean, what they need and cost."""
+
+import json
+from typing import Any
+
+from whyformer.cli.options import AsJson, Debug
+from whyformer.cli.shell import app
+
+
+@app.command()
+def methods(as_json: AsJson = False, debug: Debug = False) -> None:
+    """All methods: what the scores mean, what they need and cost."""
+    import whyformer.methods  # noqa: F401 (fills METHODS)
+    from whyformer.method import METHODS
+
+    rows = [
+        {
+            "name": method.name,
+            "summary": method.summary,
+            "class_specific": method.class_specific,
+            "signed": method.signed,
+            "cost": method.cost,
+            "needs": list(method.needs),
+            "settings": {name: default for name, default in method.settings.items()},
+            "recipe": method.recipe,
+            "paper": method.paper,
+        }
+        for method in sorted(METHODS.values(), key=lambda method: method.name)
+    ]
+    if as_json:
+        print(json.dumps(rows, indent=2, default=repr))
+    else:
+        print_table(rows)
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("method", no_wrap=True)
+    table.add_column("what a score says")
+    for row in rows:
+        facts = [
+            "for one class" if row["class_specific"] else "the same for every class",
+            "signed" if row["signed"] else "not signed",
+            row["cost"],
+            f"needs {', '.join(row['needs'])}",
+        ]
+        table.add_row(Text(row["name"]), Text(row["summary"]).append(f"\n{'; '.join(facts)}", style="dim"))
+    Console().print(table)

@@ -1,0 +1,89 @@
+"""The shell around the verbs: the program itself, and every error told in one line."""
+
+import os
+import sys
+import traceback
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from whyformer.errors import WhyformerError
+from whyformer.show.visible import visible
+
+
+class Verbs(TyperGroup):
+    """The commands, with every error told in one line."""
+
+    def main(self, args: Any = None, *, standalone_mode: bool = True, **more: Any) -> Any:  # type: ignore[override]
+        arguments = list(sys.argv[1:] if args is None else args)
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):  # a terminal that cannot show one character still shows the rest
+                stream.reconfigure(errors="backslashreplace")
+        try:
+            code = super().main(arguments, standalone_mode=False, **more)
+            sys.stdout.flush()
+            if code == 130:  # typer has caught the interrupt
+                raise KeyboardInterrupt
+        except BrokenPipeError:  # `whyformer methods | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit is quiet too
+            code = 1
+        except BaseException as error:
+            code = told(error, debug="--debug" in arguments)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def told(error: BaseException, *, debug: bool) -> int:
+    """Say what went wrong in one line, and the exit code for it."""
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else 1
+    if debug:
+        traceback.print_exception(error)
+    message, code = described(error)
+    print(f"error: {visible(' '.join(message.split()))}", file=sys.stderr)
+    return code
+
+
+def described(error: BaseException) -> tuple[str, int]:
+    match error:
+        case WhyformerError():
+            return str(error), error.exit_code
+        case KeyboardInterrupt() | typer.Abort():
+            return "interrupted", 130
+        case MemoryError():
+            return "out of memory", 5
+    if hasattr(error, "format_message"):  # a wrong option or argument
+        return f"{error.format_message().rstrip('.')}. See whyformer --help.", 2
+    if type(error).__name__ == "OutOfMemoryError":  # torch's, without importing it
+        return "out of memory on the device; explain fewer inputs at once", 5
+    return f"unexpected {type(error).__name__}: {error} (--debug shows where)", 1
+
+
+app = typer.Typer(
+    cls=Verbs,
+    help="Why did the transformer say that?",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def print_version(wanted: bool) -> None:
+    if wanted:
+        try:
+            print(f"whyformer {version('whyformer')}")
+        except PackageNotFoundError:
+            print("whyformer (not installed)")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def whyformer(
+    context: typer.Context,
+    version_wanted: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
