@@ -14,7 +14,7 @@ from functools import cache
 
 import pytest
 import torch
-from conftest import FAMILIES, LENGTHS, TEXT_FAMILIES, animal
+from conftest import FAMILIES, LENGTHS, QUICK, TEXT_FAMILIES, animal
 
 import whyformer as why
 from whyformer.method import METHODS
@@ -25,7 +25,7 @@ every_family = pytest.mark.parametrize("name", FAMILIES)
 
 
 def scores(module, inputs, method, target=None):
-    e = why.explain(why.open(module), inputs, method, target=target)
+    e = why.explain(why.open(module), inputs, method, target=target, **QUICK.get(method, {}))
     return e.scores if e.pixels is None else e.pixels.flatten(1)
 
 
@@ -46,7 +46,7 @@ def assert_near(found, wanted, tolerance):
 @every_family
 def test_gives_a_finite_score_to_every_token(method, name):
     it = animal(name)
-    e = why.explain(why.open(it.module), it.inputs, method, target=TARGETS)
+    e = why.explain(why.open(it.module), it.inputs, method, target=TARGETS, **QUICK.get(method, {}))
     assert e.scores.shape == (3, 16 if "pixel_values" in it.inputs else 9)
     assert e.scores.isfinite().all()
     if method != "grad_cam":  # a map that is nowhere positive is all zero, by definition
@@ -267,7 +267,7 @@ def test_four_threads_agree_with_one(method, name):
 
     def run(i):
         target = TARGETS if i % 2 else TARGETS[::-1]
-        return why.explain(model, it.inputs, method, target=target).scores
+        return why.explain(model, it.inputs, method, target=target, **QUICK.get(method, {})).scores
 
     serial = [run(0), run(1)] * 4
     with ThreadPoolExecutor(4) as pool:

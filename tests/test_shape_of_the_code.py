@@ -13,6 +13,7 @@ SOURCE = Path(whyformer.__file__).parent
 # Each module may import those that stand before it, and nothing else of ours. A folder is one module.
 ORDER = (
     "errors",
+    "dice",
     "sites",
     "tokens",
     "labels",
@@ -44,6 +45,7 @@ ORDER = (
     "progress",
     "probe",
     "capture",
+    "selection",
     "versions",
     "words",
     "archive",

@@ -61,8 +61,9 @@ def suffix_of(path: FilePath, known: Mapping[str, Any]) -> str:
 
 
 def safetensors(kind: str, fields: Fields) -> bytes:
-    tensors = {name: value.contiguous() for name, value in fields.items() if isinstance(value, Tensor)}
-    facts = {name: value for name, value in fields.items() if not isinstance(value, Tensor)}
+    details = {f"details.{name}": value for name, value in fields.get("details", {}).items()}
+    tensors = {name: v.contiguous() for name, v in {**fields, **details}.items() if isinstance(v, Tensor)}
+    facts = {name: value for name, value in fields.items() if not isinstance(value, Tensor) and name != "details"}
     return safetensors_bytes(tensors, {"whyformer": text(kind, facts)})
 
 
@@ -150,8 +151,11 @@ def restored(found: dict[str, Any]) -> Any:
 
 def explanation_fields(held: Fields) -> dict[str, Any]:
     """The fields of an explanation, lists made into what they were."""
+    apart = {name.removeprefix("details."): held[name] for name in held if name.startswith("details.")}
+    held = {name: value for name, value in held.items() if not name.startswith("details.")}
     return {
         **held,
+        "details": {**held.get("details", {}), **apart},
         "tokens": tuple(map(tokens_from, held["tokens"])),
         "targets": tuple(Target(**target) for target in held["targets"]),
         "names": strings(held["names"]),

@@ -57,17 +57,18 @@ class Site:
                 setattr(self, name, tensor.unflatten(0, (-1, heads or 1)))
 
 
-def fused_site(operation: Operation, output: Tensor, place: str) -> Site:
+def live_fused_site(operation: Operation, output: Tensor, place: str) -> Site:
+    """A fused call as a site whose tensors are still on the graph."""
     query, key, value, mask, scale, is_grouped = fused_arguments(operation)
     origin, keys = origin_of(value), trace_of(value)
     repeats = query.size(-3) // key.size(-3) if is_grouped else 1
     key, value = (t.repeat_interleave(repeats, -3) if repeats > 1 else t for t in (key, value))
     mask = mask.detach() if mask is not None else None
-    return Site(place, value.detach(), output, None, query.detach(), key.detach(), mask, scale, origin, keys)
+    return Site(place, value, output, None, query, key, mask, scale, origin, keys)
 
 
-def plain_site(operation: Operation, output: Tensor, place: str) -> Site | None:
-    """The site, if this product is one."""
+def live_plain_site(operation: Operation, output: Tensor, place: str) -> Site | None:
+    """The site, if this product is one, its tensors still on the graph."""
     factors = einsum_factors(operation.args) if operation.name == "einsum" else operation.args[:2]
     if factors is None or len(factors) < 2 or not all(isinstance(factor, Tensor) for factor in factors):
         return None
@@ -76,7 +77,24 @@ def plain_site(operation: Operation, output: Tensor, place: str) -> Site | None:
         return None
     if one_for_all(trace_of(value), value):
         return None  # it mixes experts or channels, not tokens
-    return Site(place, value.detach(), output, weights.detach(), origin=origin_of(value), keys=trace_of(value))
+    return Site(place, value, output, weights, origin=origin_of(value), keys=trace_of(value))
+
+
+def fused_site(operation: Operation, output: Tensor, place: str) -> Site:
+    return off_the_graph(live_fused_site(operation, output, place))
+
+
+def plain_site(operation: Operation, output: Tensor, place: str) -> Site | None:
+    site = live_plain_site(operation, output, place)
+    return off_the_graph(site) if site is not None else None
+
+
+def off_the_graph(site: Site) -> Site:
+    """The site with all but its output detached."""
+    for name in ("value", "weights", "query", "key"):
+        if (tensor := getattr(site, name)) is not None:
+            setattr(site, name, tensor.detach())
+    return site
 
 
 def one_for_all(trace: Trace, tensor: Tensor) -> bool:

@@ -24,10 +24,12 @@ from whyformer.blocks import find_blocks
 from whyformer.errors import NotCaptured, UnsupportedModel
 from whyformer.forward import Run, forward
 from whyformer.graph import refuse_strangers
-from whyformer.labels import Trace, put, trace_of
-from whyformer.layout import lay_out, readout
+from whyformer.intervene import Intervention
+from whyformer.labels import put, trace_of
+from whyformer.layout import as_places, lay_out, readout
 from whyformer.model import Encoded, Model
 from whyformer.node import Recipe, Switch
+from whyformer.probe import Probe
 from whyformer.rules import attention_share
 from whyformer.sites import SITES
 from whyformer.target import Answer, Target, choose, refuse_other_heads
@@ -99,10 +101,12 @@ def record(
     keep: Collection[str],
     recipes: Sequence[Recipe] = (),
     books: bool = False,
+    intervention: Intervention | None = None,
 ) -> Capture:
     """Run the model once and keep what is asked for.
 
-    `books=True` also keeps, per recipe, where relevance went that reached no input (`Capture.absorbed`).
+    books: also keep, per recipe, where relevance went that reached no input (`Capture.absorbed`).
+    intervention: attention to be put in place of the model's own.
     """
     if strange := sorted(set(keep) - set(SITES)):
         raise NotCaptured(f"There is no site {', '.join(strange)}. There are: {', '.join(SITES)}.")
@@ -110,7 +114,7 @@ def record(
     switch = Switch() if asks_relevance else None
     asks_gradient = any(name.endswith("_grad") or name == "input" for name in keep)
     refuse_other_heads(model.module)
-    run = forward(model, encoded, switch=switch, asks_gradient=asks_gradient)
+    run = forward(model, encoded, switch=switch, asks_gradient=asks_gradient, intervention=intervention)
     try:
         return Harvest(model, encoded, run, set(keep)).capture(target, versus, switch, recipes, books)
     finally:
@@ -132,6 +136,8 @@ class Harvest:
     ) -> Capture:
         answer, targets = choose(self.model, self.encoded, self.run.output, target, versus)
         self.keep_values(answer)
+        if "probe" in self.keep:
+            self.hold("probe", Probe(self.model, self.encoded, self.layout, targets))
         if any(name.endswith("_grad") for name in self.keep):
             self.keep_backward(backward(answer.score, self.tracked), None)
         absorbed = {}
@@ -328,18 +334,3 @@ def refuse_odd_states(states: list[Tensor], batch: int, length: int) -> None:
                 f"tokens in a batch of {batch}. Models whose tokens change on the way are not supported yet by methods "
                 "that need hidden states."
             )
-
-
-def as_places(tensor: Tensor, trace: Trace) -> Tensor:
-    """[batch token channel] or [batch height width channel], whatever the model's order of axes."""
-    if trace.is_pixels:
-        return tensor.permute(0, 2, 3, 1)
-    batch_axis, token_axis = axis_of(trace.samples), axis_of(trace.tokens)
-    is_turned = batch_axis == 1 or (batch_axis is None and token_axis == 0)
-    return tensor.transpose(0, 1) if is_turned else tensor
-
-
-def axis_of(label: Tensor | None) -> int | None:
-    """The one axis along which a label changes; None if there is none."""
-    changing = [axis for axis in range(label.dim()) if label.size(axis) > 1] if label is not None else []
-    return changing[0] if len(changing) == 1 else None

@@ -148,18 +148,20 @@ def best_of(e: Explanation) -> str:
 def compare(
     model: Source,
     inputs: Any,
-    methods: Literal["all"] | MethodLike | Sequence[MethodLike] = "all",
+    methods: Literal["quick", "all"] | MethodLike | Sequence[MethodLike] = "quick",
     *,
     target: Any = None,
     versus: Any = None,
 ) -> Comparison:
     """Several methods on the same inputs, from one run of the model.
 
-    methods: names, functions or partials of them; "all" takes every registered method, and lists those that cannot be
-    used on this model in `failures`, with the reason.
+    methods: names, functions or partials of them; "quick" takes every registered method that needs no more than one
+    pass of each kind, "all" also those that ask the model again and again. Of both, those that cannot be used on this
+    model are listed in `failures`, with the reason.
     """
-    tolerant = isinstance(methods, str) and methods == "all"
-    chosen = labelled(tuple(METHODS) if tolerant else one_or_more(methods))
+    tolerant = isinstance(methods, str) and methods in ("quick", "all")
+    named = [name for name, one in METHODS.items() if one.is_quick or methods == "all"]
+    chosen = labelled(named if tolerant else one_or_more(methods))
     model = opened(model)
     encoded = model.encode(inputs)
     shared = record_shared(list(chosen.values()), model, encoded, target, versus, tolerant)

@@ -7,8 +7,9 @@
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -16,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 import whyformer.methods  # noqa: F401 (fills METHODS)
-from whyformer import archive
+from whyformer import archive, selection
 from whyformer.capture import Capture, record
 from whyformer.errors import InputError, MethodError, NonFinite
 from whyformer.loading import open as open_model
-from whyformer.method import Method, check_settings, find
+from whyformer.method import Compute, Method, Scores, check_settings, find
 from whyformer.model import Encoded, Model
 from whyformer.rules import Recipe, recipe
 from whyformer.show import image, terminal
@@ -31,7 +32,7 @@ from whyformer.tokens import Grid, Pieces, Tokens
 from whyformer.versions import versions
 from whyformer.words import REDUCE, join_words, padded
 
-MethodLike: TypeAlias = str | Method | Callable[..., Tensor] | partial[Tensor]
+MethodLike: TypeAlias = str | Method | Compute | partial[Any]
 Source: TypeAlias = Model | str | os.PathLike[str] | nn.Module
 
 
@@ -57,6 +58,8 @@ class Explanation:
     pixels: Tensor | None = None  # batch height width
     special: Tensor | None = None  # batch token
     notes: tuple[str, ...] = ()
+    details: Mapping[str, Tensor] = field(default_factory=dict)  # what else the method found; the batch comes first
+    spent: Mapping[str, float] = field(default_factory=dict)  # passes through the model for each example, by kind
 
     def __post_init__(self) -> None:
         belong = (len(self.tokens), len(self.targets), len(self.names))
@@ -85,6 +88,7 @@ class Explanation:
             names=self.names[wanted],
             pixels=None if self.pixels is None else self.pixels[wanted],
             special=None if self.special is None else self.special[wanted],
+            details={name: found[wanted] for name, found in self.details.items()},
         )
 
     def __iter__(self) -> Iterator["Explanation"]:
@@ -197,10 +201,12 @@ class Chosen:
     method: Method
     settings: dict[str, Any]  # of the function
     recipe: Recipe | None
+    selected: dict[str, Any] = field(default_factory=dict)  # layers, heads, per_layer: what is not the default
 
     @property
     def all_settings(self) -> dict[str, Any]:
-        settings = {name: list(value) if isinstance(value, tuple) else value for name, value in self.settings.items()}
+        given = {**self.settings, **self.selected}
+        settings = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
         return settings | (
             {"recipe": self.recipe.name, "stabiliser": self.recipe.stabiliser.name} if self.recipe else {}
         )
@@ -210,10 +216,14 @@ def choose(wanted: MethodLike, settings: Mapping[str, Any]) -> Chosen:
     """The method meant, its settings checked and completed by their defaults."""
     method, brought = find(wanted)
     given = {**brought, **settings}
-    check_settings(method, given)
+    offered = {
+        name: default for name, default in selection.offered(method.needs).items() if name not in method.settings
+    }
+    check_settings(method, given, offered)
     own = {name: given.get(name, default) for name, default in method.settings.items()}
     rules = recipe(given.get("recipe", method.recipe), given.get("stabiliser", "signed")) if method.recipe else None
-    return Chosen(method, own, rules)
+    selected = {name: given[name] for name, default in offered.items() if given.get(name, default) != default}
+    return Chosen(method, own, rules, selected)
 
 
 def explain(
@@ -251,10 +261,16 @@ def record_for(chosen: Sequence[Chosen], model: Model, encoded: Encoded, target:
 def explained(chosen: Chosen, model: Model, encoded: Encoded, capture: Capture) -> Explanation:
     """What one method makes of a capture."""
     name = chosen.method.name
-    captured = [capture.get(need, chosen.recipe) for need in chosen.method.needs]
-    returned = chosen.method.compute(*captured, **chosen.settings)
+    captured = {need: capture.get(need, chosen.recipe) for need in chosen.method.needs}
+    asked = Counter(captured["probe"].spent) if "probe" in captured else Counter()
+    picked = selection.select(chosen.selected, captured)
+    returned = computed(chosen, captured, picked)
     is_picture = getattr(encoded.inputs.get(encoded.main), "ndim", 0) == 4
-    scores, pixels, special = by_token(returned.detach().cpu(), capture, name, is_picture=is_picture)
+    place = partial(by_token, capture=capture, method=name, is_picture=is_picture)
+    scores, pixels, special = place(returned.values.detach().cpu())
+    details = {key: found.detach().cpu() for key, found in returned.details.items()}
+    if chosen.selected.get("per_layer"):
+        details["per_layer"] = build_up(chosen, captured, picked, place)
     if not all(part.isfinite().all() for part in (scores, pixels, special) if part is not None):
         raise NonFinite(f"{name} gave NaN or infinity. Open the model with dtype=torch.float64, or use another method.")
     return Explanation(
@@ -271,7 +287,42 @@ def explained(chosen: Chosen, model: Model, encoded: Encoded, capture: Capture) 
         pixels=pixels,
         special=special,
         notes=capture.notes,
+        details=details,
+        spent=spent_on(chosen, capture, captured, asked),
     )
+
+
+def computed(chosen: Chosen, captured: Mapping[str, Any], picked: selection.Selection) -> Scores:
+    """What the method makes of the layers and heads that count."""
+    needs = [picked.of(need, value) for need, value in captured.items()]
+    returned = chosen.method.compute(*needs, **chosen.settings)
+    return returned if isinstance(returned, Scores) else Scores(returned)
+
+
+def build_up(
+    chosen: Chosen,
+    captured: Mapping[str, Any],
+    picked: selection.Selection,
+    place: Callable[[Tensor], tuple[Tensor, Tensor | None, Tensor | None]],
+) -> Tensor:
+    """[batch layer unit]: the explanation from each layer to the last."""
+    layers = picked.layers or tuple(range(selection.depth_of(captured)))
+    parts = [replace(picked, layers=layers[start:]) for start in range(len(layers))]
+    return torch.stack([place(computed(chosen, captured, part).values.detach().cpu())[0] for part in parts], dim=1)
+
+
+def spent_on(chosen: Chosen, capture: Capture, captured: Mapping[str, Any], asked: "Counter[str]") -> dict[str, float]:
+    """Passes through the model for each example, as if this method had been alone."""
+    batch = len(capture.targets)
+    spent = {"forward": 1.0}
+    if chosen.method.needs_gradient:
+        spent["backward"] = 1.0
+    if chosen.recipe is not None:
+        spent["relevance"] = 2.0 if any(target.versus is not None for target in capture.targets) else 1.0
+    if "probe" in captured:
+        for kind, rows in (captured["probe"].spent - asked).items():
+            spent[kind] = spent.get(kind, 0.0) + rows / batch
+    return spent
 
 
 def tokens_for(scores: Tensor, pixels: Tensor | None, capture: Capture) -> tuple[Tokens, ...]:
@@ -293,6 +344,8 @@ def by_token(
         if scores.dim() == 2 and len(scores) == batch and scores.shape[1] > max(patches):
             others = sorted(set(range(scores.shape[1])) - set(patches))
             return scores[:, patches], None, scores[:, others] if others else None
+        if scores.shape == (batch, len(tokens)):  # of patches alone, by a method that looks at nothing else
+            return scores, None, None
     elif is_picture and scores.dim() == 3 and len(scores) == batch:  # its patches are not known
         return scores.flatten(1), scores, None
     elif scores.shape == (batch, len(tokens)):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from whyformer import labels
 from whyformer.errors import NoAttention, NonFinite, UnsupportedModel
 from whyformer.intercept import Intercept
+from whyformer.intervene import Intervention
 from whyformer.labels import Trace, put
 from whyformer.model import Encoded, Model
 from whyformer.node import Switch
@@ -25,12 +26,31 @@ class Run:
     notes: tuple[str, ...] = ()
 
 
-def forward(model: Model, encoded: Encoded, *, switch: Switch | None, asks_gradient: bool) -> Run:
-    """Run the shadow. With a switch its weights are float32 at least: 16 bits are too few for relevance."""
+def forward(
+    model: Model,
+    encoded: Encoded,
+    *,
+    switch: Switch | None = None,
+    asks_gradient: bool,
+    intervention: Intervention | None = None,
+    starting_at: Tensor | None = None,
+) -> Run:
+    """Run the shadow. With a switch its weights are float32 at least: 16 bits are too few for relevance.
+
+    `starting_at` takes the place of the sum of embeddings, in the model's own order of axes.
+    """
+    if switch is not None and intervention is not None:
+        raise UnsupportedModel("Relevance cannot be sent through attention that was put in from outside.")
     dtype = relevance_dtype(model) if switch is not None else None
     twin = shadow(model.module, dtype)
-    originals = weights_of(unwrap(model.module))
-    mode = Intercept(batch=encoded.batch, originals=originals, switch=switch, needs_gradient=asks_gradient)
+    mode = Intercept(
+        batch=encoded.batch,
+        originals=weights_of(unwrap(model.module)),
+        switch=switch,
+        needs_gradient=asks_gradient,
+        intervention=intervention,
+        starting_at=starting_at,
+    )
     try:
         inputs = enter(encoded, mode, dtype)
         watch_modules(twin, mode)

@@ -17,9 +17,18 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from whyformer import labels, operations
-from whyformer.attention import Site, attention_first, fused_site, oddity, plain_site
+from whyformer.attention import (
+    Site,
+    attention_first,
+    fused_site,
+    live_fused_site,
+    live_plain_site,
+    oddity,
+    plain_site,
+)
 from whyformer.errors import UnknownOperation, UnsupportedModel
 from whyformer.follow import Follower, keeps_sum_open
+from whyformer.intervene import Intervention, changed
 from whyformer.labels import Trace, is_lookup, put, trace_of
 from whyformer.node import Node, Switch
 from whyformer.operations import Operation, tensors_in
@@ -87,8 +96,19 @@ def seen_as(tensor: Tensor, marks: Tensor) -> Tensor:
 class Intercept(TorchFunctionMode):
     """One run. `leaf` is the tensor where the explained input enters, once it is known."""
 
-    def __init__(self, *, batch: int, originals: dict[int, str], switch: Switch | None, needs_gradient: bool) -> None:
+    def __init__(
+        self,
+        *,
+        batch: int,
+        originals: dict[int, str],
+        switch: Switch | None,
+        needs_gradient: bool,
+        intervention: Intervention | None = None,
+        starting_at: Tensor | None = None,
+    ) -> None:
         super().__init__()
+        self.intervention = intervention
+        self.starting_at = starting_at  # what the leaf is to be instead of the sum of embeddings
         self.batch = batch
         self.originals = originals
         self.switch = switch
@@ -152,7 +172,31 @@ class Intercept(TorchFunctionMode):
         result = operation.run()
         if any(result is tensor for tensor in operation.given):
             return result  # a cast to the type it has, dropout outside training
+        if self.intervention is not None:
+            return self.finish_changed(operation, result, self.intervention)
         return self.finish(operation, result)
+
+    def finish_changed(self, operation: Operation, result: Any, intervention: Intervention) -> Any:
+        """As `finish`, with an intervention at what is a site."""
+        is_fused = operation.name == operations.FUSED
+        site = live_fused_site(operation, result, self.place) if is_fused else None
+        if operation.name in operations.PRODUCTS:
+            site = live_plain_site(operation, result, self.place)
+        if site is None:
+            made = self.finish(operation, result)
+            if intervention.scores is not None and isinstance(made, Tensor) and trace_of(made).is_attention:
+                given = operation.given[0]
+                is_softmax = operation.name in operations.SOFTMAXES
+                seen = given if is_softmax else getattr(given, "_whyformer_scores", None)
+                made._whyformer_scores = seen  # type: ignore[attr-defined]
+            return made
+        site.unfold(self.heads or self.folded(site.keys, site.output))
+        scores = None if is_fused else getattr(operation.given[0], "_whyformer_scores", None)
+        new = changed(intervention, len(self.sites), site, scores)
+        made = self.finish(operation, result if new is None else new.output)
+        if new is not None:
+            self.sites[-1].weights, self.sites[-1].value = new.attention.detach(), new.value.detach()
+        return made
 
     def finish(self, operation: Operation, result: Any) -> Any:
         """Label the result, put a rule beside it, and record it if it is a site."""
@@ -232,7 +276,8 @@ class Intercept(TorchFunctionMode):
                 )
             trace = replace(trace_of(tensor), words=None)
             self.words = trace_of(tensor).words
-            self.leaf = put(tensor.detach().clone().requires_grad_(), trace)
+            started = tensor if self.starting_at is None else self.starting_at.to(tensor)
+            self.leaf = put(started.detach().clone().requires_grad_(), trace)
             entered = put(self.leaf.clone(), trace)
             tensor._whyformer_leaf = entered  # type: ignore[attr-defined]
         return entered

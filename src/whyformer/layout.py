@@ -9,6 +9,7 @@ from torch import Tensor
 from whyformer import labels
 from whyformer.errors import InputError, UnsupportedModel
 from whyformer.forward import Run
+from whyformer.labels import Trace
 from whyformer.model import Encoded, Model
 from whyformer.target import Answer
 from whyformer.tokens import Grid, Tokens
@@ -82,3 +83,28 @@ def readout(model: Model, run: Run, layout: Layout, answer: Answer) -> Tensor:
             "first token. Pad on the other side."
         )
     return weights / total
+
+
+def order_of(tensor: Tensor, trace: Trace) -> str:
+    """How the model keeps [batch place channel]: as such ("plain"), "turned" [token batch channel], or as "pixels"."""
+    if trace.is_pixels:
+        return "pixels"
+    batch_axis, token_axis = axis_of(trace.samples), axis_of(trace.tokens)
+    return "turned" if batch_axis == 1 or (batch_axis is None and token_axis == 0) else "plain"
+
+
+def as_places(tensor: Tensor, trace: Trace) -> Tensor:
+    """[batch token channel] or [batch height width channel], whatever the model's order of axes."""
+    order = order_of(tensor, trace)
+    return tensor.permute(0, 2, 3, 1) if order == "pixels" else tensor.transpose(0, 1) if order == "turned" else tensor
+
+
+def from_places(tensor: Tensor, order: str) -> Tensor:
+    """The way back of `as_places`."""
+    return tensor.permute(0, 3, 1, 2) if order == "pixels" else tensor.transpose(0, 1) if order == "turned" else tensor
+
+
+def axis_of(label: Tensor | None) -> int | None:
+    """The one axis along which a label changes; None if there is none."""
+    changing = [axis for axis in range(label.dim()) if label.size(axis) > 1] if label is not None else []
+    return changing[0] if len(changing) == 1 else None

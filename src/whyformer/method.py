@@ -9,8 +9,8 @@ The decorator hands the function back unchanged, so in a test it is just called 
 """
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,15 +23,27 @@ METHODS: dict[str, "Method"] = {}
 
 
 @dataclass(frozen=True)
+class Scores:
+    """What a method may return instead of bare scores: with details, floating tensors that begin with the batch."""
+
+    values: Tensor
+    details: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+Compute = Callable[..., Tensor | Scores]
+
+
+@dataclass(frozen=True)
 class Method:
     name: str
-    compute: Callable[..., Tensor]
+    compute: Compute
     needs: tuple[str, ...]
     settings: Mapping[str, Any]  # name -> default
     paper: str
     class_specific: bool
     signed: bool
     recipe: str | None  # the relevance rules it uses unless told otherwise; None if it needs no relevance
+    asks: str | None = None  # how often it asks the model again, in words; None if it never does
 
     @property
     def summary(self) -> str:
@@ -45,7 +57,12 @@ class Method:
             passes.append("backward")
         if self.recipe:
             passes.append("relevance")
-        return " + ".join(passes)
+        return " + ".join([*passes, *([self.asks] if self.asks else [])])
+
+    @property
+    def is_quick(self) -> bool:
+        """One forward and at most one pass back of each kind."""
+        return "probe" not in self.needs
 
     @property
     def needs_gradient(self) -> bool:
@@ -53,20 +70,23 @@ class Method:
 
 
 def method(
-    *, paper: str, class_specific: bool, signed: bool, recipe: str | None = None
-) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """Register a function as a method under its own name."""
+    *, paper: str, class_specific: bool, signed: bool, recipe: str | None = None, cost: str | None = None
+) -> Callable[[Compute], Compute]:
+    """Register a function as a method under its own name.
 
-    def register(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    cost: in words, how often a method that needs the probe asks the model again ("one forward a token").
+    """
+
+    def register(compute: Compute) -> Compute:
         METHODS[compute.__name__] = describe(
-            compute, paper=paper, class_specific=class_specific, signed=signed, recipe=recipe
+            compute, paper=paper, class_specific=class_specific, signed=signed, recipe=recipe, asks=cost
         )
         return compute
 
     return register
 
 
-def describe(compute: Callable[..., Tensor], **facts: Any) -> Method:
+def describe(compute: Compute, **facts: Any) -> Method:
     """Read needs and settings off a signature."""
     parameters = inspect.signature(compute).parameters.values()
     needs = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
@@ -79,10 +99,12 @@ def describe(compute: Callable[..., Tensor], **facts: Any) -> Method:
     relevance = any(need.endswith("_relevance") for need in needs)
     if relevance != bool(facts["recipe"]):
         raise MethodError(f"{compute.__name__}() must name a recipe exactly if it asks for a relevance.")
+    if ("probe" in needs) != bool(facts.get("asks")):
+        raise MethodError(f"{compute.__name__}() must say what it costs exactly if it asks for the probe.")
     return Method(compute.__name__, compute, needs, settings, **facts)
 
 
-def find(wanted: "str | Method | Callable[..., Tensor] | partial[Tensor]") -> tuple[Method, dict[str, Any]]:
+def find(wanted: "str | Method | Compute | partial[Any]") -> tuple[Method, dict[str, Any]]:
     """The method meant by a name, a registered function or a `partial` of one, and the settings it brings along."""
     if isinstance(wanted, Method):
         return wanted, {}
@@ -100,9 +122,9 @@ def find(wanted: "str | Method | Callable[..., Tensor] | partial[Tensor]") -> tu
     raise MethodError(f"{wanted!r} is not a method. Give a name, or a function decorated with @whyformer.method.")
 
 
-def check_settings(chosen: Method, settings: Mapping[str, Any]) -> None:
-    """Refuse a setting the method does not have."""
-    known = [*chosen.settings, *(["recipe", "stabiliser"] if chosen.recipe else [])]
+def check_settings(chosen: Method, settings: Mapping[str, Any], offered: Iterable[str] = ()) -> None:
+    """Refuse a setting the method does not have; `offered` are those that any method of its kind has."""
+    known = [*chosen.settings, *(["recipe", "stabiliser"] if chosen.recipe else []), *offered]
     for name in settings:
         if name not in known:
             there = f"Its settings: {', '.join(known)}." if known else "It has none."

@@ -62,6 +62,16 @@ class Model:
         """The number of tokens the module takes, if it says so."""
         return self._intake.longest
 
+    @property
+    def takes_attention_mask(self) -> bool:
+        """Whether the forward has such an argument."""
+        return "attention_mask" in self._intake.names
+
+    @property
+    def counts_positions(self) -> bool:
+        """Whether it takes the positions of tokens from where it finds padding."""
+        return self._intake.counts_positions
+
     @cached_property
     def _intake(self) -> Intake:
         return intake(self.module)
@@ -108,7 +118,7 @@ class Model:
             self._intake.check_ids(torch.tensor(one.ids), of_tokenizer=True)
         self._intake.check_batch(len(cuts))
         notes = self.notes + self._unknown(cuts, names)
-        cuts = text.even(cuts, fill=self._padding, piece=self.tokenizer.pad_token or "", side=self._side)
+        cuts = text.even(cuts, fill=self.padding, piece=self.tokenizer.pad_token or "", side=self._side)
         real = ~torch.tensor([one.padding for one in cuts])
         batch = {name: torch.tensor([one.inputs[name] for one in cuts], device=self.device) for name in cuts[0].inputs}
         main = self._intake.explained(batch["input_ids"])  # modules of one's own call it as they like
@@ -156,7 +166,7 @@ class Model:
         )
 
     @property
-    def _padding(self) -> int:
+    def padding(self) -> int:
         """The id padding gets: the model's own, since some models look for it; else the tokenizer's."""
         known = [getattr(self.tokenizer, f"{name}_token_id", None) for name in ("pad", "eos")]
         wanted = next((i for i in (self._intake.padding, *known) if i is not None), 0)
@@ -183,7 +193,7 @@ class Model:
         for row in rows:
             self._intake.check(self._with_batch(row))
         rows = [{name: _example(name, value) for name, value in row.items()} for row in rows]
-        joined = {name: _padded([row[name] for row in rows], self._padding * (name == "input_ids")) for name in rows[0]}
+        joined = {name: _padded([row[name] for row in rows], self.padding * (name == "input_ids")) for name in rows[0]}
         is_ragged = any(len({tuple(row[name].shape) for row in rows}) > 1 for name in rows[0])
         if is_ragged and "attention_mask" not in joined:
             if "attention_mask" not in self._intake.names:

@@ -24,4 +24,5 @@ SITES: dict[str, str] = {
     "mask": "batch token",  # True where a token is real, not padding
     "special": "batch token",  # True where a token stands for no word or patch (CLS, SEP, registers)
     "fingerprint": "batch",  # an integer that depends on the example alone, never on its place in the batch
+    "probe": "the model again",  # a Probe: other inputs, other attention, their answers
 }

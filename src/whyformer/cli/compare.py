@@ -14,7 +14,8 @@ def compare(
     inputs: Inputs,
     model: ModelName = DEFAULT,
     method: Annotated[
-        list[str] | None, typer.Option("-m", "--method", metavar="METHOD", help="Repeatable; all if left out.")
+        list[str] | None,
+        typer.Option("-m", "--method", metavar="METHOD", help="Repeatable; quick ones if left out; all."),
     ] = None,
     target: Target = None,
     versus: Versus = None,
@@ -26,14 +27,15 @@ def compare(
     from whyformer.comparison import FORMATS, labelled, to_json
     from whyformer.comparison import compare as compared
 
-    labelled(method or [])
+    named = method[0] if method in (["all"], ["quick"]) else method or "quick"
+    labelled([] if isinstance(named, str) else named)
     typed.check_out(out, inputs, FORMATS)
     opened = typed.quietly_opened(model)
     aims = {
         "target": typed.target_for(opened, target or []),
         "versus": typed.target_for(opened, [] if versus is None else [versus]),
     }
-    comparison = compared(opened, typed.inputs_for(opened, inputs), method or "all", **aims)
+    comparison = compared(opened, typed.inputs_for(opened, inputs), named, **aims)
     print(to_json(comparison).decode("ascii") if as_json else str(comparison))
     if out is not None:
         comparison.save(out)

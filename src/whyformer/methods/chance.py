@@ -11,11 +11,11 @@ state: the same example gets the same scores anywhere.
 """
 
 from collections.abc import Sequence
-from hashlib import sha256
 
 import torch
 from torch import Tensor
 
+from whyformer.dice import dice
 from whyformer.method import method
 
 
@@ -28,9 +28,3 @@ def chance(mask: Tensor, fingerprint: Sequence[int] | Tensor, *, seed: int = 0) 
         tokens = int(real[example].sum())
         scores[example, real[example]] = torch.rand(tokens, dtype=torch.float64, generator=dice(seed, int(mark)))
     return scores.to(mask.device)
-
-
-def dice(seed: int, mark: int) -> torch.Generator:
-    """A generator of its own for each seed and example; neighbouring numbers give unrelated draws."""
-    digest = sha256(f"{seed} {mark}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)

@@ -1,0 +1,92 @@
+r"""Interventions: attention that is not what the model computed, put in its place during a forward.
+
+    Intervention(attention=lambda site, a: a.flip(-1) if site == 3 else None)
+
+is called at every attention site, in the order of the forward. What it returns takes the place of the site's own
+tensor and everything after it is recomputed; None, or the very same numbers, leaves the model's own result as it is,
+bit for bit, example by example. Gradients flow into whatever is returned.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from whyformer.attention import Site
+from whyformer.errors import InputError, UnsupportedModel
+from whyformer.rules import softmax_rows
+
+Change = Callable[[int, Tensor], Tensor | None]  # (number of the site, its own tensor) -> what stands in its place
+
+
+@dataclass(frozen=True)
+class Intervention:
+    """What to change at each attention site; heads are always apart."""
+
+    scores: Change | None = None  # [batch head query key], after scale and mask, before the softmax
+    attention: Change | None = None  # [batch head query key], after the softmax
+    value: Change | None = None  # [batch head key channel]
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A site whose output was made anew."""
+
+    attention: Tensor  # [batch head query key]
+    value: Tensor  # [batch head key channel]
+    output: Tensor  # in the shape the model computed it
+
+
+def changed(intervention: Intervention, number: int, site: Site, scores: Tensor | None) -> Changed | None:
+    """The site after the intervention; None if that leaves it alone.
+
+    `site` is on the graph, its heads apart; `scores` are what its softmax was given, where that was seen.
+    """
+    attention = asked(intervention.scores, number, scores_of(site, scores) if intervention.scores else None)
+    own = site.attention()
+    attention = own if attention is None else softmax_rows(attention, None)
+    new = asked(intervention.attention, number, attention)
+    attention = attention if new is None else new.to(attention)
+    new = asked(intervention.value, number, site.value)
+    value = site.value if new is None else new.to(site.value)
+    same = untouched(attention, own) & untouched(value, site.value)
+    if bool(same.all()) and not (attention.requires_grad and attention is not own):
+        return None
+    output = (attention @ value).reshape(site.output.shape)
+    if bool(same.any()) and not attention.requires_grad:
+        rows = same.repeat_interleave(output.size(0) // len(same)).view(-1, *(1,) * (output.dim() - 1))
+        output = torch.where(rows, site.output, output)
+    return Changed(attention, value, output)
+
+
+def asked(change: Change | None, number: int, own: Tensor | None) -> Tensor | None:
+    """What the change makes of the tensor, if it does anything and fits."""
+    if change is None or own is None:
+        return None
+    new = change(number, own)
+    if new is not None and new.shape != own.shape:
+        raise InputError(
+            f"The intervention at site {number} returned {list(new.shape)} for {list(own.shape)}. "
+            "Return the same shape, or None to leave it alone."
+        )
+    return new
+
+
+def untouched(new: Tensor, own: Tensor) -> Tensor:
+    """[batch]: this example's numbers are the very same."""
+    if new is own:
+        return torch.ones(len(own), dtype=torch.bool, device=own.device)
+    return (new == own).flatten(1).all(1)
+
+
+def scores_of(site: Site, seen: Tensor | None) -> Tensor:
+    if site.query is not None and site.key is not None:
+        scores = (site.query @ site.key.mT) * site.scale
+        return scores if site.mask is None else scores + site.mask
+    if seen is None or site.weights is None or seen.numel() != site.weights.numel():
+        raise UnsupportedModel(
+            f"The scores before the softmax of {site.place} were not seen. Change its attention instead, or load the "
+            'model with attn_implementation="sdpa".'
+        )
+    return seen.reshape(site.weights.shape)
