@@ -1,0 +1,71 @@
+"""One forward, one gradient backward, one relevance backward for each recipe, however many methods share them."""
+
+from collections import Counter
+
+import pytest
+import torch
+from conftest import animal
+
+import whyformer as why
+from whyformer import capture, probe
+from whyformer.explanation import choose
+from whyformer.method import METHODS
+
+QUICKLY = sorted(name for name, method in METHODS.items() if method.is_quick)
+RECIPES = {choose(name, {}).recipe for name in QUICKLY} - {None}
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """What goes through the model, counted where it is done."""
+    counted = Counter()
+    plain_forward, plain_relevance, plain_backward = capture.forward, capture.relevance, capture.backward
+
+    def forward(*args, **kwargs):
+        counted["forward"] += 1
+        return plain_forward(*args, **kwargs)
+
+    def relevance(answer, tracked, switch, recipe, books):
+        counted["relevance", recipe] += 1
+        return plain_relevance(answer, tracked, switch, recipe, books)
+
+    def backward(score, tracked):
+        counted["backward"] += 1
+        return plain_backward(score, tracked)
+
+    monkeypatch.setattr(capture, "forward", forward)
+    monkeypatch.setattr(probe, "forward", forward)
+    monkeypatch.setattr(capture, "relevance", relevance)
+    monkeypatch.setattr(capture, "backward", backward)
+    return counted
+
+
+def assert_shared(counted):
+    assert counted.pop("forward") == 1
+    assert counted.pop("backward") == 1 + len(RECIPES)  # the gradient, and what each recipe sends back
+    assert counted == {("relevance", recipe): 1 for recipe in RECIPES}
+
+
+@pytest.mark.parametrize("name", ["vit", "bert"])
+def test_quick_methods_share_every_pass(name, passes):
+    compared = why.compare(why.open(animal(name).module), animal(name).inputs, "quick", target=0)
+    assert_shared(passes)
+    assert {*compared.labels, *compared.failures} == set(QUICKLY)
+
+
+@pytest.mark.slow
+def test_quick_methods_share_every_pass_on_a_vit_b(passes):
+    """The size of ViT-B/16 at 224 pixels, random weights, one picture."""
+    from transformers import ViTConfig, ViTForImageClassification
+
+    torch.manual_seed(0)
+    module = ViTForImageClassification(ViTConfig(num_labels=10)).eval()
+    pixels = torch.randn(1, 3, 224, 224)
+    compared = why.compare(why.open(module), {"pixel_values": pixels}, "quick")
+    assert_shared(passes)
+    assert not compared.failures
+
+
+def test_methods_that_ask_again_say_so():
+    for name, method in METHODS.items():
+        assert method.is_quick is (method.asks is None), name
