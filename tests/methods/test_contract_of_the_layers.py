@@ -20,7 +20,7 @@ def test_reads_each_layer_once(random_capture, run, read_once, name):
     assert any(once[site].read for site in PER_LAYER)
 
 
-@pytest.mark.parametrize("name", ["raw_attention", "grad_cam", "partial_lrp"])
+@pytest.mark.parametrize("name", ["raw_attention", "grad_cam", "grads", "partial_lrp"])
 def test_a_method_of_one_layer_reads_one_layer(random_capture, run, read_once, name):
     capture = random_capture(layers=3)
     once = capture | {site: read_once(capture[site]) for site in PER_LAYER}

@@ -21,6 +21,8 @@ SETTINGS = {
     + [{"ablation": ablation} for ablation in ("no_gradient", "last_block", "block_1")],
     "generic_attention": [{"own": "min"}],
     "cat": [{"at": "output"}],
+    "attgrads": [{"preset": "released"}, {"own": "min"}],
+    "agcam": [{"own": "min"}],
     "attcat": [{"attention_as": "cls_row"}, {"attention_as": "matrix_vector"}, {"at": "output"}],
 }
 

@@ -15,7 +15,7 @@ every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 ours = pytest.mark.parametrize("name", whyformer.methods.__all__)
 
 CLASS_AGNOSTIC = {"raw_attention", "rollout", "chance"}
-SIGNED = {"lrp", "cat", "attcat", "gradient_x_input"}
+SIGNED = {"lrp", "cat", "attcat", "attgrads", "gradient_x_input", "grads"}
 RELEVANCE = {"lrp", "partial_lrp", "transformer_attribution"}
 
 

@@ -1,10 +1,14 @@
 """The methods, one file per paper. Importing this package fills METHODS."""
 
+from whyformer.methods.agcam import agcam
 from whyformer.methods.attcat import attcat, cat
+from whyformer.methods.attgrads import attgrads
 from whyformer.methods.chance import chance
 from whyformer.methods.generic_attention import generic_attention
 from whyformer.methods.grad_cam import grad_cam
 from whyformer.methods.gradient_x_input import gradient_x_input
+from whyformer.methods.grads import grads
+from whyformer.methods.legrad import legrad
 from whyformer.methods.lrp import lrp
 from whyformer.methods.partial_lrp import partial_lrp
 from whyformer.methods.raw_attention import raw_attention
@@ -13,12 +17,16 @@ from whyformer.methods.saliency import saliency
 from whyformer.methods.transformer_attribution import transformer_attribution
 
 __all__ = [
+    "agcam",
     "attcat",
+    "attgrads",
     "cat",
     "chance",
     "generic_attention",
     "grad_cam",
     "gradient_x_input",
+    "grads",
+    "legrad",
     "lrp",
     "partial_lrp",
     "raw_attention",

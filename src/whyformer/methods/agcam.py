@@ -1,0 +1,48 @@
+r"""Attention-guided CAM (AGCAM).
+
+$$ s = r \sum_l \sum_h (\nabla A_l^h)^+ \odot \sigma(S_l^h), \qquad A_l^h = \operatorname{softmax}(S_l^h) $$
+
+with $r$ the readout (one-hot at CLS: the CLS row), $S$ the attention scores before the softmax and $\sigma$ the
+sigmoid, which unlike the softmax does not let one peak push all other tokens to 0.
+Leem & Seo, Attention Guided CAM: Visual Explanations of Vision Transformer Guided by Self-Attention, AAAI 2024,
+eq. 2 to 8. arXiv:2402.04563
+
+Attention fixes $S$ only up to a constant in each row, and models that compute attention step by step show no $S$. We
+take the constant at which equal attention has score 0, $S = \log(n A)$ with $n$ the number of tokens that can be
+attended to, so that $\sigma(S) = nA / (nA + 1)$: half at the average attention, near 1 far above it. The released code
+takes the model's own constant; where rows of $S$ have a mean far from 0 its sigmoid is nearer to 0 or 1 throughout.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from whyformer.method import method
+from whyformer.methods.rows import finish, read
+
+
+@method(paper="Leem & Seo, AAAI 2024", class_specific=True, signed=False)
+def agcam(
+    attention: Sequence[Tensor],
+    attention_grad: Sequence[Tensor],
+    readout: Tensor,
+    mask: Tensor,
+    *,
+    own: str = "keep",
+) -> Tensor:
+    """How much more attention to each token would raise the explained output, weighted by a softened attention.
+
+    own: "keep", "zero" or "min", the score of the token the answer is read at.
+    """
+    scores = torch.zeros_like(readout)
+    for layer in range(len(attention)):
+        weighted = attention_grad[layer].clamp(min=0) * softened(attention[layer])
+        scores = scores + read(readout, weighted.sum(dim=1))
+    return finish(scores, readout, mask, own)
+
+
+def softened(attention: Tensor) -> Tensor:
+    """The sigmoid of the scores before the softmax, where equal attention has score 0."""
+    above = attention * (attention > 0).sum(dim=-1, keepdim=True)
+    return above / (above + 1)

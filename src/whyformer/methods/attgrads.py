@@ -1,0 +1,47 @@
+r"""AttGrads: attention times its gradient, summed over layers.
+
+$$ s = r \sum_l \mathbb{E}_h\left[\nabla A_l^h \odot A_l^h\right] $$
+
+with $r$ the readout (one-hot at CLS: the CLS row). A baseline of Qiang, Pan, Li, Li, Jang & Zhu, AttCAT: Explaining
+Transformers via Attentive Class Activation Tokens, NeurIPS 2022, figure 1.
+
+The figure gives the sum of matrices and no row; as for the other attention baselines there, we read the row of the
+answer. Nothing is cut off at 0, so scores are signed. The released code keeps the last block alone
+(`preset="released"`) and gives it the form of Grad-CAM, which is `grad_cam(form="bert")` here.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer.method import method
+from whyformer.methods.choice import layer_index, settle
+from whyformer.methods.rows import finish, read
+
+PRESETS: dict[str, dict[str, Any]] = {"paper": {"start": 0}, "released": {"start": -1}}
+
+
+@method(paper="Qiang et al., NeurIPS 2022", class_specific=True, signed=True)
+def attgrads(
+    attention: Sequence[Tensor],
+    attention_grad: Sequence[Tensor],
+    readout: Tensor,
+    mask: Tensor,
+    *,
+    preset: str = "paper",
+    start: int | None = None,
+    own: str = "keep",
+) -> Tensor:
+    """How far the answer would follow each attention that is paid where it is read; negative speaks against it.
+
+    preset: "paper" (all layers) or "released" (the last alone).
+    start: the layer nearest to the input that still counts; it goes before the preset.
+    own: "keep", "zero" or "min", the score of the token the answer is read at.
+    """
+    first = layer_index("start", settle(PRESETS, preset, start=start)["start"], len(attention))
+    scores = torch.zeros_like(readout)
+    for layer in range(first, len(attention)):
+        scores = scores + read(readout, (attention_grad[layer] * attention[layer]).mean(dim=1))
+    return finish(scores, readout, mask, own)

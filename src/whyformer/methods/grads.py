@@ -1,0 +1,30 @@
+r"""Grads: the gradient of attention alone.
+
+$$ s = r\,\mathbb{E}_h\left[\nabla A_l^h\right] $$
+
+with $r$ the readout (one-hot at CLS: the CLS row) and $l$ the last layer. A baseline of Qiang, Pan, Li, Li, Jang & Zhu,
+AttCAT: Explaining Transformers via Attentive Class Activation Tokens, NeurIPS 2022, figure 1.
+
+The released code under this name averages the gradient to one number a head and then sets it to 0, so it returns
+nothing; this is the formula of the figure, at the row of the answer. It says what would happen if more attention were
+paid, not what the attention that is paid does: a token that is hardly attended to can come first. One that cannot be
+attended to (attention exactly 0: a causal mask) gets nothing.
+"""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from whyformer.method import method
+from whyformer.methods.choice import layer_index
+from whyformer.methods.rows import finish, read
+
+
+@method(paper="Qiang et al., NeurIPS 2022", class_specific=True, signed=True)
+def grads(
+    attention: Sequence[Tensor], attention_grad: Sequence[Tensor], readout: Tensor, mask: Tensor, *, layer: int = -1
+) -> Tensor:
+    """How the explained output would move if more attention were paid to each token; negative speaks against it."""
+    chosen = layer_index("layer", layer, len(attention))
+    possible = attention_grad[chosen].masked_fill(attention[chosen] == 0, 0)
+    return finish(read(readout, possible.mean(dim=1)), readout, mask)
