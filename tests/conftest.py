@@ -10,7 +10,10 @@ from torch import Tensor, nn
 torch.set_num_threads(1)
 
 # Settings under which methods that ask the model again are quick enough to be run on every family.
-QUICK: dict[str, dict[str, object]] = {}
+QUICK: dict[str, dict[str, object]] = {
+    "integrated_gradients": {"steps": 3},
+    "smooth_grad": {"samples": 2},
+}
 
 
 class CausalSelfAttention(nn.Module):

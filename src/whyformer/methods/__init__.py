@@ -8,12 +8,14 @@ from whyformer.methods.generic_attention import generic_attention
 from whyformer.methods.grad_cam import grad_cam
 from whyformer.methods.gradient_x_input import gradient_x_input
 from whyformer.methods.grads import grads
+from whyformer.methods.integrated_gradients import integrated_gradients
 from whyformer.methods.legrad import legrad
 from whyformer.methods.lrp import lrp
 from whyformer.methods.partial_lrp import partial_lrp
 from whyformer.methods.raw_attention import raw_attention
 from whyformer.methods.rollout import rollout
 from whyformer.methods.saliency import saliency
+from whyformer.methods.smooth_grad import smooth_grad
 from whyformer.methods.transformer_attribution import transformer_attribution
 
 __all__ = [
@@ -26,11 +28,13 @@ __all__ = [
     "grad_cam",
     "gradient_x_input",
     "grads",
+    "integrated_gradients",
     "legrad",
     "lrp",
     "partial_lrp",
     "raw_attention",
     "rollout",
     "saliency",
+    "smooth_grad",
     "transformer_attribution",
 ]
