@@ -1,6 +1,6 @@
 # make demo    set up, then explain what ships
 # make test    set up, then run the tests
-# The other targets: lint, types, docs, check (all of these), slow, benchmark, format, dev, clean.
+# The other targets: lint, types, docs, check (all of these), slow, test-oracles, benchmark, format, dev, clean.
 
 PYTHON ?= python3
 VENV := .venv
@@ -16,7 +16,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --e
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev demo test slow lint format types docs check benchmark clean
+.PHONY: help venv dev demo test slow test-oracles lint format types docs check benchmark clean
 
 help:
 	@sed -n 's/^# //; /make\|targets/p; 3q' Makefile
@@ -49,6 +49,17 @@ test: $(WORK)
 slow: $(WORK)
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -m slow
 
+# Other libraries, each in an environment of its own, still say what tests/oracles has stored: NAME.txt is what to
+# install, make_NAME*.py what to run there.
+test-oracles: $(patsubst tests/oracles/%.txt,$(VENV)-oracles/%/checked,$(wildcard tests/oracles/*.txt))
+
+$(VENV)-oracles/%/checked: tests/oracles/%.txt always
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --requirement $<
+	@for program in tests/oracles/make_$**.py; do $(@D)/bin/python $$program --check || exit 1; done
+
+always:
+
 lint: $(WORK)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -70,4 +81,4 @@ benchmark: $(USE)
 	@for program in benchmarks/*.py; do $(BIN)/python $$program || exit 1; done
 
 clean:
-	rm -rf $(VENV) docs/_build docs/methods.md docs/recipes.md .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oracles docs/_build docs/methods.md docs/recipes.md .pytest_cache .mypy_cache .ruff_cache .hypothesis
