@@ -7,14 +7,15 @@ $$ \bar R^{xx} = I + \frac{R^{xx} - I}{\mathrm{rowsum}(R^{xx} - I)} \qquad (8, 9
 $$ R^{sq} \leftarrow R^{sq} + (\bar R^{ss})^\top \bar A\,\bar R^{qq}, \qquad R^{ss} \leftarrow R^{ss} + \bar A R^{qs}
    \qquad (10, 11) $$
 
-with $\bar A = \mathbb{E}_h[(\nabla A^h \odot A^h)^+]$ (5) of a self-attention of $s$ in (6, 7) and of an attention from
-$s$ to $q$ in (10, 11); right-hand sides take the matrices as they were. Start: $R^{ss} = I$, $R^{qq} = I$, the others 0.
+with $\bar A = \mathbb{E}_h[(\nabla A^h \odot A^h)^+]$ (5), of a self-attention of $s$ in (6, 7) and of an attention
+from $s$ to $q$ in (10, 11); right-hand sides take the matrices as they were. Start: $R^{ss} = I$, $R^{qq} = I$, the
+others 0.
 Chefer, Gur & Wolf, Generic Attention-model Explainability for Interpreting Bi-Modal and Encoder-Decoder Transformers,
 ICCV 2021. arXiv:2103.15679
 
 Where a row of $R^{xx} - I$ sums to 0 (no self-attention yet, or none that speaks for the class) the released code
-divides 0 by 0: in its DETR part one such row blanks the whole update, in its LXMERT part it spreads NaN. Here such a row
-stays 0, so $\bar R^{xx}$ has the row of $I$.
+divides 0 by 0: in its DETR part one such row blanks the whole update, in its LXMERT part it spreads NaN. Here such a
+row stays 0, so $\bar R^{xx}$ has the row of $I$.
 
 Pure functions on matrices [batch query key]; nothing here runs a model.
 """
