@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from whyformer.method import METHODS
+from whyformer.method import METHODS, Scores
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -32,7 +32,8 @@ def run():
 
     def call(name, capture, **settings):
         chosen = METHODS[name]
-        return chosen.compute(*(capture[need] for need in chosen.needs), **settings)
+        returned = chosen.compute(*(capture[need] for need in chosen.needs), **settings)
+        return returned.values if isinstance(returned, Scores) else returned
 
     return call
 
@@ -69,6 +70,7 @@ def build_capture(layers=3, heads=2, tokens=4, batch=1, channels=5, seed=0):
         "attention": attention,
         "attention_grad": noise(*square),
         "attention_relevance": attention * noise(*square),
+        "value": noise(layers, batch, heads, tokens, channels),
         "hidden": noise(*line),
         "hidden_grad": noise(*line),
         "input": noise(*line[1:]),
@@ -108,7 +110,7 @@ def pad_capture(capture, left=0, right=0, seed=99):
         wide[:, real] = site
         return wide
 
-    lines = ("hidden", "hidden_grad")
+    lines = ("value", "hidden", "hidden_grad")
     return {
         "attention": square(capture["attention"], at_padded_keys=False),
         "attention_grad": square(capture["attention_grad"], at_padded_keys=True),

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 import whyformer.methods  # noqa: F401  fills METHODS
 from whyformer.method import METHODS
 
-PER_LAYER = ("attention", "attention_grad", "attention_relevance", "hidden", "hidden_grad")
+PER_LAYER = ("attention", "attention_grad", "attention_relevance", "value", "hidden", "hidden_grad")
 by_layer = pytest.mark.parametrize(
     "name", sorted(name for name in METHODS if set(PER_LAYER) & set(METHODS[name].needs))
 )

@@ -20,6 +20,8 @@ SETTINGS = {
     ]
     + [{"ablation": ablation} for ablation in ("no_gradient", "last_block", "block_1")],
     "generic_attention": [{"own": "min"}],
+    "redistribution": [{"rule": "i"}, {"rule": "iii"}, {"rule": "iv", "distance_scale": "mean"}]
+    + [{"head_mode": mode} for mode in ("mean_each_layer", "top_head")],
     "cat": [{"at": "output"}],
     "attgrads": [{"preset": "released"}, {"own": "min"}],
     "agcam": [{"own": "min"}],
@@ -52,5 +54,5 @@ def test_a_batch_is_its_examples(random_capture, padded, run, name):
 def join(site, *examples):
     if site == "fingerprint":
         return [mark for marks in examples for mark in marks]
-    by_layer = site.startswith(("attention", "hidden"))
+    by_layer = site.startswith(("attention", "value", "hidden"))
     return torch.cat(examples, dim=1 if by_layer else 0)

@@ -14,8 +14,21 @@ FILES = sorted(path for path in FOLDER.glob("*.py") if "\n@method(" in path.read
 every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 ours = pytest.mark.parametrize("name", whyformer.methods.__all__)
 
-CLASS_AGNOSTIC = {"raw_attention", "rollout", "chance"}
-SIGNED = {"lrp", "cat", "attcat", "attgrads", "gradient_x_input", "grads", "integrated_gradients"}
+CLASS_AGNOSTIC = {
+    "raw_attention",
+    "rollout",
+    "chance",
+    "redistribution",
+}
+SIGNED = {
+    "lrp",
+    "cat",
+    "attcat",
+    "attgrads",
+    "gradient_x_input",
+    "grads",
+    "integrated_gradients",
+}
 RELEVANCE = {"lrp", "partial_lrp", "transformer_attribution"}
 
 

@@ -13,6 +13,7 @@ from whyformer.methods.legrad import legrad
 from whyformer.methods.lrp import lrp
 from whyformer.methods.partial_lrp import partial_lrp
 from whyformer.methods.raw_attention import raw_attention
+from whyformer.methods.redistribution import redistribution
 from whyformer.methods.rollout import rollout
 from whyformer.methods.saliency import saliency
 from whyformer.methods.smooth_grad import smooth_grad
@@ -33,6 +34,7 @@ __all__ = [
     "lrp",
     "partial_lrp",
     "raw_attention",
+    "redistribution",
     "rollout",
     "saliency",
     "smooth_grad",
