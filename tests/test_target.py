@@ -11,7 +11,7 @@ from tiny_text import bert, byte_pairs, gpt2, unigram, wordpiece
 
 import whyformer
 from whyformer.errors import TargetError, UnsupportedModel
-from whyformer.target import Names, as_continuation, choose, per_example
+from whyformer.target import REPRESENTATION, Names, as_continuation, choose, per_example
 
 torch.set_num_threads(1)
 
@@ -139,7 +139,6 @@ def test_of_many_labels_each_has_its_own_probability():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: hf.BertModel(hf.BertConfig(**TEXT)), "BertModel has no head, so there is no class to explain"),
         (lambda: hf.BertForMaskedLM(hf.BertConfig(**TEXT)), "BertForMaskedLM answers with a word for every place"),
         (lambda: hf.BertForTokenClassification(hf.BertConfig(**TEXT)), "answers with a class for every token"),
         (lambda: hf.BertForQuestionAnswering(hf.BertConfig(**TEXT | {"num_labels": 2})), "answers with the two ends"),
@@ -151,12 +150,6 @@ def test_heads_whose_answer_is_no_class(make, message):
         whyformer.explain(model, torch.tensor([[5, 6, 7]]), "rollout")
 
 
-def test_a_picture_model_without_a_head():
-    model = whyformer.open(hf.ViTModel(hf.ViTConfig(**IMAGE)).eval())
-    with pytest.raises(UnsupportedModel, match="ViTModel has no head"):
-        whyformer.explain(model, torch.randn(1, 3, 16, 16), "rollout")
-
-
 def test_an_answer_of_another_shape():
     module = torch.nn.Module()
     model = SimpleNamespace(module=module, labels=None, tokenizer=None)
@@ -164,6 +157,90 @@ def test_an_answer_of_another_shape():
         UnsupportedModel, match=r"a tensor of shape \[1, 2, 3, 4\]; a classifier answers \[batch, class\]"
     ):
         choose(model, SimpleNamespace(token_mask=None), torch.zeros(1, 2, 3, 4), None, None)
+
+
+# --- models without a head --------------------------------------------------------------------------------------------
+
+PIXELS = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+IDS = torch.tensor([[5, 6, 7, 8, 9], [6, 7, 8, 9, 5]])
+
+
+class Features(torch.nn.Module):
+    """As timm gives them: [batch channel], with an identity for a head."""
+
+    def __init__(self, num_classes=None):
+        super().__init__()
+        self.body = hf.ViTModel(hf.ViTConfig(**IMAGE))
+        self.head = torch.nn.Identity()
+        if num_classes is not None:
+            self.head, self.num_classes = torch.nn.ReLU(), num_classes
+
+    def forward(self, pixel_values):
+        return self.head(self.body(pixel_values).last_hidden_state[:, 0])
+
+
+HEADLESS = {
+    "vit": (lambda: hf.ViTModel(hf.ViTConfig(**IMAGE)), PIXELS, "its first token"),
+    "dinov2": (lambda: hf.Dinov2Model(hf.Dinov2Config(**IMAGE)), PIXELS, "its first token"),
+    "bert": (lambda: hf.BertModel(hf.BertConfig(**TEXT)), IDS, "the mean of its tokens"),
+    "llama": (lambda: hf.LlamaModel(hf.LlamaConfig(**TEXT)), IDS, "its last token"),
+    "features": (Features, PIXELS, None),
+    "no classes": (lambda: Features(0), PIXELS, None),
+}
+without_a_head = pytest.mark.parametrize(("make", "inputs", "read"), HEADLESS.values(), ids=HEADLESS)
+
+
+@without_a_head
+@pytest.mark.parametrize("method", ["redistribution", "rollout", "raw_attention", "chance"])
+def test_the_representation_is_explained_where_there_is_no_head(make, inputs, read, method):
+    e = whyformer.explain(whyformer.open(make().double().eval()), inputs, method)
+    assert {(target.index, target.label, target.probability) for target in e.targets} == {(-1, REPRESENTATION, None)}
+    assert e.scores.isfinite().all()
+    if read is not None:
+        assert e.notes == (f"The model has no head. Explained is the representation, {read}.",)
+
+
+def test_the_class_token_of_features_is_found_from_where_it_was_taken():
+    torch.manual_seed(0)
+    module = Features().double().eval()
+    whole = whyformer.explain(whyformer.open(module.body), PIXELS, "rollout")
+    assert torch.equal(whyformer.explain(whyformer.open(module), PIXELS, "rollout").scores, whole.scores)
+    with torch.no_grad():
+        length = module(PIXELS.double()).norm(dim=-1)
+    assert [target.score for target in whole.targets] == pytest.approx(length.tolist(), abs=1e-10)
+
+
+def test_where_the_representation_is_read_can_be_said():
+    module = hf.ViTModel(hf.ViTConfig(**IMAGE)).double().eval()
+    e = whyformer.explain(whyformer.open(module, readout="mean"), PIXELS, "rollout")
+    assert e.notes == ("The model has no head. Explained is the representation, the mean of its tokens.",)
+    e = whyformer.explain(whyformer.open(module, readout=3), PIXELS, "rollout")
+    assert e.notes == ("The model has no head. Explained is the representation, token 3.",)
+    assert e.scores.argmax(-1).tolist() == [2, 2]  # the residual: patch 2 is token 3
+
+
+def test_a_text_is_read_at_its_class_token_where_the_tokenizer_says_so():
+    model = whyformer.open(hf.BertModel(bert().config).double().eval(), tokenizer=wordpiece())
+    together = whyformer.explain(model, ["the film is good", "bad"], "redistribution")
+    assert together.notes[-1] == "The model has no head. Explained is the representation, its first token."
+    alone = whyformer.explain(model, "bad", "redistribution")
+    assert (together.scores[1, : alone.scores.shape[1]] - alone.scores[0]).abs().max() < 1e-10
+
+
+@without_a_head
+@pytest.mark.parametrize("method", ["gradient_x_input", "generic_attention", "lrp", "transformer_attribution"])
+def test_there_is_no_class_to_follow_without_a_head(make, inputs, read, method):
+    with pytest.raises(
+        UnsupportedModel, match=r"has no head, so there is no class to follow\. Use a method that knows"
+    ):
+        whyformer.explain(whyformer.open(make().eval()), inputs, method)
+
+
+@pytest.mark.parametrize("wanted", [{"target": 1}, {"versus": 1}, {"target": [None, "cat"]}])
+def test_there_is_no_class_to_ask_for_without_a_head(wanted):
+    model = whyformer.open(hf.ViTModel(hf.ViTConfig(**IMAGE)).eval())
+    with pytest.raises(TargetError, match=r"ViTModel has no head, so there is no (target|versus) .*\. Leave it out to"):
+        whyformer.explain(model, PIXELS, "rollout", **wanted)
 
 
 # --- next tokens ------------------------------------------------------------------------------------------------------

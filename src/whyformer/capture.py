@@ -25,14 +25,15 @@ from whyformer.errors import NotCaptured, UnsupportedModel
 from whyformer.forward import Run, forward
 from whyformer.graph import refuse_strangers
 from whyformer.intervene import Intervention
-from whyformer.labels import put, trace_of
-from whyformer.layout import as_places, lay_out, readout
+from whyformer.labels import Trace, put, trace_of
+from whyformer.layout import as_places, lay_out, readout, where_represented
 from whyformer.model import Encoded, Model
 from whyformer.node import Recipe, Switch
 from whyformer.probe import Probe
 from whyformer.rules import attention_share
+from whyformer.shadow import unwrap
 from whyformer.sites import SITES
-from whyformer.target import Answer, Target, choose, refuse_other_heads
+from whyformer.target import Answer, Target, choose, has_head, refuse_other_heads, represent
 from whyformer.tokens import Tokens
 
 Held = dict[tuple[str, Recipe | None], Any]
@@ -134,7 +135,7 @@ class Harvest:
     def capture(
         self, target: Any, versus: Any, switch: Switch | None, recipes: Sequence[Recipe], books: bool
     ) -> Capture:
-        answer, targets = choose(self.model, self.encoded, self.run.output, target, versus)
+        answer, targets, notes = self.answered(target, versus)
         self.keep_values(answer)
         if "probe" in self.keep:
             self.hold("probe", Probe(self.model, self.encoded, self.layout, targets))
@@ -153,9 +154,32 @@ class Harvest:
             self.run.output.detach(),
             tuple(self.steps),
             absorbed,
-            (*self.encoded.notes, *self.run.notes),
+            (*self.encoded.notes, *self.run.notes, *notes),
             self.held,
         )
+
+    def answered(self, target: Any, versus: Any) -> tuple[Answer, tuple[Target, ...], tuple[str, ...]]:
+        """What is explained, and a note if it is no class."""
+        output = self.run.output
+        is_picture = self.encoded.token_mask is None
+        if has_head(self.model.module, output, is_picture=is_picture):
+            return *choose(self.model, self.encoded, output, target, versus), ()
+        if any(name.endswith(("_grad", "_relevance")) for name in self.keep):
+            raise UnsupportedModel(
+                f"{type(unwrap(self.model.module)).__name__} has no head, so there is no class to follow. Use a method "
+                "that knows no class (redistribution, rollout, ...), or open the model with its head."
+            )
+        if output.dim() != 3:
+            return *represent(self.model, output, trace_of(output), target, versus), ()
+        weights, note = where_represented(self.model, self.run, self.layout)
+        states = as_places(output, trace_of(output))
+        if states.shape[:2] != weights.shape:
+            raise UnsupportedModel(
+                f"The model answers with a tensor of shape {list(output.shape)}, which is not the state of its "
+                f"{weights.size(1)} tokens in a batch of {weights.size(0)}. Open the model with its head."
+            )
+        pooled = torch.einsum("bt,btc->bc", weights.to(states), states)
+        return *represent(self.model, pooled, Trace(read=weights), target, versus), (note,)
 
     def wants(self, *sites: str) -> bool:
         """One of these is asked for, or its gradient or relevance."""

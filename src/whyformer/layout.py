@@ -1,7 +1,7 @@
 """Layout: what the token sequence of the attention sites is, in terms of the input. Which token is real, which
 special, where the patches are, and how much of the answer is read at each."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -108,3 +108,21 @@ def axis_of(label: Tensor | None) -> int | None:
     """The one axis along which a label changes; None if there is none."""
     changing = [axis for axis in range(label.dim()) if label.size(axis) > 1] if label is not None else []
     return changing[0] if len(changing) == 1 else None
+
+
+def where_represented(model: Model, run: Run, layout: Layout) -> tuple[Tensor, str]:
+    """Where a model that answers with a state for every token keeps its representation: [batch token], and in words."""
+    mask, special = layout.mask, layout.special
+    kind: str | int = "mean"
+    first = replace(model, readout="first").readout_weights(mask).bool()
+    attention = run.mode.sites[-1].attention()
+    if model.readout is not None:
+        kind = model.readout
+    elif mask.size(1) > 1 and not bool(attention.triu(1).any()):
+        kind = "last"  # each token sees only those before it
+    elif bool((special | ~first).all()):
+        kind = "first"
+    weights = replace(model, readout=kind).readout_weights(mask).to(mask.device) * mask
+    words = {"mean": "the mean of its tokens", "first": "its first token", "last": "its last token"}
+    note = f"The model has no head. Explained is the representation, {words.get(str(kind), f'token {kind}')}."
+    return weights / weights.sum(-1, keepdim=True), note

@@ -24,8 +24,8 @@ from whyformer.labels import trace_of
 from whyformer.layout import Layout, as_places, from_places, order_of
 from whyformer.model import Model
 from whyformer.progress import bar
-from whyformer.shadow import shadow
-from whyformer.target import Target, answers_of, probabilities_of
+from whyformer.shadow import shadow, unwrap
+from whyformer.target import REPRESENTATION, Target, answers_of, probabilities_of
 from whyformer.tokens import Grid, Pieces
 
 CHUNK = {"cpu": 32, "cuda": 256}  # rows sent through the model at once
@@ -162,6 +162,8 @@ class Probe:
     ) -> tuple[Answers, list[Any]]:
         """The answers under an intervention, and what `look` finds in the run of each chunk.
 
+        A model without a head has no answers; then they are empty, and it can only be looked at.
+
         make: from the numbers of the rows in a chunk, what to do there.
         """
         answers, seen = [], []
@@ -169,13 +171,15 @@ class Probe:
             chosen = perturb.picked(self.encoded, of[rows])
             run = forward(self.model, chosen, asks_gradient=False, intervention=make(rows))
             try:
-                answers.append(detached(self.read(chosen, run.output, of[rows])))
+                if self.targets[0].label != REPRESENTATION or look is None:
+                    answers.append(detached(self.read(chosen, run.output, of[rows])))
                 if look is not None:
                     seen.append(look(run))
             finally:
                 run.mode.forget()
             self.spent["forward"] += len(rows)
-        return joined(answers), seen
+        nothing = torch.empty(0)
+        return joined(answers) if answers or not seen else Answers(nothing, nothing, nothing), seen
 
     # --- the explained input as numbers -------------------------------------------------------------------------------
 
@@ -284,6 +288,11 @@ class Probe:
 
     def read(self, encoded: Encoded, output: Tensor, of: Tensor) -> Answers:
         """The target of each row's example in what the model answered."""
+        if self.targets[0].label == REPRESENTATION:
+            raise UnsupportedModel(
+                f"{type(unwrap(self.model.module)).__name__} has no head, so there is no class to follow. Use a method "
+                "that knows no class (redistribution, rollout, ...), or open the model with its head."
+            )
         if not bool(output.isfinite().all()):
             raise NonFinite("The model's answer to a perturbed input is not finite. Use another fill.")
         logits = answers_of(encoded, output)[0]

@@ -1,4 +1,10 @@
-"""What is explained: one logit of the model, or the difference of two (`versus`). The logit, never a probability."""
+"""What is explained: one logit of the model, or the difference of two (`versus`). The logit, never a probability.
+
+A model without a head has no logits, and what is explained is the *representation*, the state it hands on. Methods that
+know no class use nothing of it but where it is read. Methods that follow a class have nothing to follow there and are
+refused: the obvious stand-in, half the squared length of the state, is nearly the same for every input where a norm
+comes last, as it does nearly everywhere, so that its gradient says little.
+"""
 
 import operator
 from collections.abc import Sequence
@@ -20,13 +26,15 @@ OTHER_HEADS = {
     "ForMultipleChoice": "a choice between texts",
     "ForMaskedImageModeling": "a picture",
 }
+HEADS = ("head", "heads", "fc", "classifier")  # where libraries keep it; an identity there is none
+REPRESENTATION = "the representation"
 
 
 @dataclass(frozen=True)
 class Target:
     """The explained output of one example."""
 
-    index: int
+    index: int  # -1 for a representation
     label: str
     score: float  # the logit, or the difference of two logits when there is a `versus`
     # Softmax over the classes (or the vocabulary); of each class by itself if there can be many; None for a regression.
@@ -107,13 +115,35 @@ def refuse_other_heads(module: Any) -> None:
         return
     if getattr(getattr(inner, "config", None), "is_encoder_decoder", False):
         raise UnsupportedModel(f"{name} has an encoder and a decoder, which is not supported yet.")
-    if name.endswith("Model") and "Head" not in name:
-        raise UnsupportedModel(f"{name} has no head, so there is no class to explain: open the model with one.")
     if head := next((head for head in OTHER_HEADS if name.endswith(head)), None):
         raise UnsupportedModel(
             f"{name} answers with {OTHER_HEADS[head]}. Open a classifier of whole examples, or a model of the "
             "next token."
         )
+
+
+def has_head(module: Any, output: Tensor, *, is_picture: bool) -> bool:
+    """The answer is a class or a next token; a representation otherwise, by the model's name, its head or its shape."""
+    inner = unwrap(module)
+    name = type(inner).__name__
+    if hasattr(inner, "main_input_name") and name.endswith("Model") and "Head" not in name:
+        return False
+    if getattr(inner, "num_classes", None) == 0 or (is_picture and output.dim() == 3):
+        return False
+    return not any(isinstance(getattr(inner, head, None), torch.nn.Identity) for head in HEADS)
+
+
+def represent(model: Any, states: Tensor, trace: Trace, target: Any, versus: Any) -> tuple[Answer, tuple[Target, ...]]:
+    """The representation as what is explained, states [batch channel]; its score is its length."""
+    for what, wanted in (("target", target), ("versus", versus)):
+        if any(one is not None for one in per_example(wanted, len(states), what)):
+            raise TargetError(
+                f"{type(unwrap(model.module)).__name__} has no head, so there is no {what} {wanted!r}. Leave it out to "
+                "explain the representation, or open the model with its head."
+            )
+    answer = Answer(states.norm(dim=-1), None, trace, states.shape)
+    targets = tuple(Target(-1, REPRESENTATION, float(score)) for score in answer.score.detach())
+    return answer, targets
 
 
 def answers_of(encoded: Any, output: Tensor) -> tuple[Tensor, list[int] | None, Trace]:
@@ -129,7 +159,7 @@ def answers_of(encoded: Any, output: Tensor) -> tuple[Tensor, list[int] | None, 
     if output.dim() != 3 or encoded.token_mask is None or output.size(1) != encoded.token_mask.size(1):
         raise UnsupportedModel(
             f"The model answers with a tensor of shape {list(output.shape)}; a classifier answers [batch, class], "
-            "a language model [batch, token, word]. A model without a head has no class to explain: open it with one."
+            "a language model [batch, token, word], a model without a head [batch, channel] or [batch, token, channel]."
         )
     mask = encoded.token_mask.to(output.device)
     places = torch.arange(mask.size(1), device=mask.device)
