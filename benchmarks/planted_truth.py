@@ -1,0 +1,106 @@
+"""Which method finds what decides? Six models wired by hand, 200 items each, every registered method.
+
+    python benchmarks/planted_truth.py [--methods ...] [--items 200] [--print]
+
+Writes docs/planted.md; with --print it only prints the table. The models are in tests/planted.py. Every method runs
+with its default settings; those that cannot be used on a model have a dash. A few minutes on one core.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+import planted as constructions  # noqa: E402
+from planted import BLIND, CONSTRUCTIONS, FINDS, SENTENCES, planted  # noqa: E402
+
+import whyformer as why  # noqa: E402
+from whyformer.errors import WhyformerError  # noqa: E402
+from whyformer.method import METHODS  # noqa: E402
+
+PAGE = ROOT / "docs" / "planted.md"
+AT_ONCE = 50
+
+
+def hit_rate(name: str, method: str, items: int) -> float | None:
+    """None if the method cannot be used there."""
+    it, hits = planted(name, items), []
+    try:
+        for start in range(0, items, AT_ONCE):
+            part = it.part(slice(start, start + AT_ONCE))
+            hits.append(part.hits(why.explain(part.model, part.inputs, method)))
+    except WhyformerError as error:
+        print(f"{method} on {name}: {error}", file=sys.stderr)
+        return None
+    return torch.cat(hits).double().mean().item()
+
+
+def cell(name: str, method: str, rate: float | None) -> str:
+    if rate is None:
+        return "-"
+    text = f"{100 * rate:.0f}" if rate in (0, 1) else f"{100 * rate:.1f}"
+    return f"**{text}**" if method in FINDS[name] else f"{text} †" if method in BLIND[name] else text
+
+
+def table(methods: list[str], items: int) -> list[str]:
+    lines = ["| method | " + " | ".join(CONSTRUCTIONS) + " |", "|---|" + "---|" * len(CONSTRUCTIONS)]
+    for method in methods:
+        began = time.monotonic()
+        cells = [cell(name, method, hit_rate(name, method, items)) for name in CONSTRUCTIONS]
+        lines.append(f"| `{method}` | " + " | ".join(cells) + " |")
+        print(f"{lines[-1]}  {time.monotonic() - began:.1f} s", file=sys.stderr)
+    return lines
+
+
+def why_not(name: str) -> list[str]:
+    """Who cannot find it, by reason."""
+    reasons: dict[str, list[str]] = {}
+    for method, reason in BLIND[name].items():
+        if method in METHODS:
+            reasons.setdefault(reason, []).append(f"`{method}`")
+    return [f"* {', '.join(methods)}: {reason}." for reason, methods in reasons.items()]
+
+
+def page(lines: list[str], items: int) -> str:
+    parts = [
+        "# Planted truth",
+        "Which token or patch decides is rarely known. Here it is: six models are wired by hand, without training, so "
+        "that one word or patch makes the answer and the rest is there to mislead. `tests/planted.py` has the wiring, "
+        "and `tests/test_planted_truth.py` checks the truth itself: changing the planted one changes the answer, "
+        "changing all others does not.",
+        f"How often each method gives its strictly highest score to the planted one, in percent of {items} items, "
+        "with default settings; a tie is a miss, and a dash stands where the method cannot be used. **Bold**: the "
+        "method must find it, by what it computes. †: it cannot. The rest is measured without a claim.",
+        "\n".join(lines),
+        "To measure again: `python benchmarks/planted_truth.py` (a few minutes on one core).",
+        "## The models",
+    ]
+    for name in CONSTRUCTIONS:
+        finds = ", ".join(f"`{method}`" for method in FINDS[name] if method in METHODS)
+        parts += [f"### {name}", SENTENCES[name], f"Must find it: {finds}."]
+        parts += ["Cannot:", "\n".join(why_not(name))] if why_not(name) else []
+    parts += ["## What this does not show", constructions.LIMITS]
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--items", type=int, default=constructions.ITEMS)
+    parser.add_argument("--methods", nargs="+", default=sorted(METHODS))
+    parser.add_argument("--print", action="store_true", help="print the table instead of writing the page")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    lines = table(options.methods, options.items)
+    if options.print:
+        print("\n".join(lines))
+    else:
+        PAGE.write_text(page(lines, options.items))
+
+
+if __name__ == "__main__":
+    main()

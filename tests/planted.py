@@ -1,0 +1,437 @@
+"""Planted truth: models whose weights are set by hand, so that it is known which one token or patch decides.
+
+Nothing is trained and nothing is approximate about the truth: each model is a few lines of wiring between named
+channels, and all but one token or patch can be changed without changing the answer by more than a few percent. What
+else is in the items is there to mislead: words that are attended to and say nothing, words that say much and are not
+attended to, strong colours everywhere.
+
+    lookup    text     CLS looks for the one word with the right key; a second head looks at a decoy
+    minus     text     the same, with evidence for one class written as a negative number
+    bag       text     words are averaged; attention carries nothing that is read
+    spot      picture  CLS looks for the one marked patch and reads its colour
+    courier   picture  a register reads the marked patch in the first block, CLS reads the register in the second
+    recall    decoder  "... c4 ... c?" is answered by "4": the last token looks for its own letter
+
+`FINDS` says which methods must find the planted token, by what the method is; `BLIND` which cannot, and why. A hit is
+the strictly highest score among the tokens or patches that could have been planted; a tie is a miss.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import transformers as hf
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from torch import Tensor, nn
+
+import whyformer as why
+from whyformer.explanation import Explanation
+from whyformer.tokens import Pieces
+
+ITEMS = 200
+SHARPNESS = 6.0  # the score, before the softmax, of what attention looks for; of all else it is 0
+NOISE = 0.03  # what ordinary words say, where the planted one says 1
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+class Block(nn.Module):
+    """Attention with a skip connection around it. All weights are 0 until wired: it attends equally and adds
+    nothing."""
+
+    def __init__(self, width: int, heads: int = 2, slots: int = 12, causal: bool = False) -> None:
+        super().__init__()
+        self.heads, self.slots, self.causal = heads, slots, causal
+        self.query, self.key, self.value = (nn.Linear(width, heads * slots, bias=False) for _ in range(3))
+        self.out = nn.Linear(heads * slots, width, bias=False)
+        self.used = {"match": [0] * heads, "carry": [0] * heads}
+        for weight in self.parameters():
+            nn.init.zeros_(weight)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        query, key, value = (
+            linear(x).unflatten(-1, (self.heads, self.slots)).transpose(1, 2)
+            for linear in (self.query, self.key, self.value)
+        )
+        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=1.0)
+        return x + self.out(seen.transpose(1, 2).flatten(2))
+
+    def match(self, asks: int, offers: int, *, head: int = 0, sharpness: float = SHARPNESS) -> "Block":
+        """A token with 1 in channel `asks` attends to those with 1 in channel `offers`."""
+        slot = self._next("match", head)
+        self.query.weight.data[slot, asks] = sharpness
+        self.key.weight.data[slot, offers] = 1.0
+        return self
+
+    def carry(self, takes: int, gives: int, *, head: int = 0) -> "Block":
+        """What is attended to is read in channel `takes` and added to channel `gives`."""
+        slot = self._next("carry", head)
+        self.value.weight.data[slot, takes] = 1.0
+        self.out.weight.data[gives, slot] = 1.0
+        return self
+
+    def _next(self, what: str, head: int) -> int:
+        self.used[what][head] += 1
+        assert self.used[what][head] <= self.slots
+        return head * self.slots + self.used[what][head] - 1
+
+
+class Reader(nn.Module):
+    """Words, blocks, and an answer read at the first token, at the last or at their mean."""
+
+    def __init__(self, words: Tensor, blocks: Sequence[Block], answer: Tensor, at: str) -> None:
+        super().__init__()
+        self.words = nn.Embedding.from_pretrained(words, freeze=False)
+        self.blocks, self.at = nn.ModuleList(blocks), at
+        self.answer = nn.Linear(answer.size(1), answer.size(0), bias=False)
+        self.answer.weight.data.copy_(answer)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        x = self.words(input_ids)
+        mask = attention_mask[:, None, None, :].bool()
+        if self.at == "last":
+            mask = mask & torch.ones(x.size(1), x.size(1), dtype=torch.bool, device=x.device).tril()
+        for block in self.blocks:
+            x = block(x, mask)
+        if self.at == "last":
+            return self.answer(x)
+        if self.at == "mean":
+            weights = attention_mask[..., None].to(x.dtype)
+            return self.answer((x * weights).sum(1) / weights.sum(1))
+        return self.answer(x[:, 0])
+
+
+class Watcher(nn.Module):
+    """Patches, a CLS token, perhaps a register, blocks, and an answer read at CLS."""
+
+    def __init__(self, patches: Tensor, starts: Tensor, blocks: Sequence[Block], answer: Tensor) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, patches.size(0), patches.size(-1), stride=patches.size(-1), bias=False)
+        self.patches.weight.data.copy_(patches)
+        self.starts = nn.Parameter(starts)
+        self.blocks = nn.ModuleList(blocks)
+        self.answer = nn.Linear(answer.size(1), answer.size(0), bias=False)
+        self.answer.weight.data.copy_(answer)
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        x = self.patches(pixel_values).flatten(2).transpose(1, 2)
+        x = torch.cat([self.starts.expand(len(x), -1, -1), x], dim=1)
+        for block in self.blocks:
+            x = block(x)
+        return self.answer(x[:, 0])
+
+
+def tokenizer(words: Sequence[str], *, around: bool) -> hf.PreTrainedTokenizerFast:
+    """One token a word; [CLS] and [SEP] around them if asked for."""
+    made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    if around:
+        ends = [(word, words.index(word)) for word in ("[CLS]", "[SEP]")]
+        made.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
+    names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    there = {name: word for name, word in names.items() if word in words}
+    return hf.PreTrainedTokenizerFast(tokenizer_object=made, **there)
+
+
+# --- constructions ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A model, items for it, and where in each the deciding token or patch is."""
+
+    name: str
+    model: why.Model
+    inputs: Any
+    truth: Tensor  # [item] place of the deciding token, as scores are counted
+    leaves_out: int = 0  # tokens at the end that ask the question and are no candidates
+
+    def part(self, wanted: slice) -> "Planted":
+        """Some of the items."""
+        some = {name: t[wanted] for name, t in self.inputs.items()} if isinstance(self.inputs, dict) else None
+        return replace(self, inputs=some or self.inputs[wanted], truth=self.truth[wanted])
+
+    def hits(self, e: Explanation) -> Tensor:
+        """[item] whether the planted token has the strictly highest score."""
+        scores = e.scores.double().clone()
+        for i, tokens in enumerate(e.tokens):
+            if isinstance(tokens, Pieces):
+                real = [place for place, padding in enumerate(tokens.padding) if not padding]
+                asks = real[len(real) - self.leaves_out :]
+                out = torch.tensor([s or p for s, p in zip(tokens.special, tokens.padding, strict=True)])
+                out[asks] = True
+                scores[i, out] = -torch.inf
+        planted = scores.gather(1, self.truth[:, None])[:, 0]
+        others = scores.scatter(1, self.truth[:, None], -torch.inf).amax(1)
+        return planted > others
+
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WIDTH = 16
+FOR, AGAINST = 4, 5  # channels: what speaks for class 1, and for class 0
+IDLE = slice(8, 16)  # channels that nothing reads, and that every word and patch is full of
+
+
+def lookup(items: int = ITEMS, *, minus: bool = False) -> Planted:
+    """The word with the key decides. A decoy is attended to by the other head and carries nothing that is read; a loud
+    word says twice as much as the planted one, and is not attended to."""
+    cls, key, decoy = 0, 1, 2
+    bad = {FOR: -1.0} if minus else {AGAINST: 1.0}
+    groups: dict[str, dict[int, float]] = {
+        "good": {key: 1.0, FOR: 1.0},
+        "bad": {key: 1.0, **bad},
+        "look": {decoy: 1.0},
+        "great": {FOR: 2.0},
+        "awful": {channel: 2 * says for channel, says in bad.items()},
+        "word": {},
+    }
+    words, table = vocabulary(groups, {"[CLS]": {cls: 1.0}}, noisy=[FOR] if minus else [FOR, AGAINST])
+    reads = carries_verdict(Block(WIDTH).match(cls, key))
+    blocks = [mixes(Block(WIDTH)), mixes(reads.match(cls, decoy, head=1, sharpness=9.0))]
+    module = Reader(table, blocks, two_classes(), at="first")
+    dice = torch.Generator().manual_seed(1)
+    texts, truth = [], []
+    for item in range(items):
+        kinds = [["good", "bad"][item % 2], "look", ["great", "awful"][draw(2, dice)]]
+        text, place = shuffled([f"{kind}{draw(5, dice)}" for kind in kinds], 6 + draw(6, dice), dice)
+        texts.append(text)
+        truth.append(place + 1)  # after CLS
+    name = "minus" if minus else "lookup"
+    return Planted(name, opened(module, words, around=True), texts, torch.tensor(truth))
+
+
+def bag(items: int = ITEMS) -> Planted:
+    """The mean of all words is read; attention moves only channels that nobody reads."""
+    words, table = vocabulary({"good": {FOR: 1.0}, "bad": {AGAINST: 1.0}, "word": {}}, {})
+    module = Reader(table, [mixes(Block(WIDTH)), mixes(Block(WIDTH))], two_classes(), at="mean")
+    dice = torch.Generator().manual_seed(2)
+    texts, truth = [], []
+    for item in range(items):
+        text, place = shuffled([f"{['good', 'bad'][item % 2]}{draw(5, dice)}"], 7 + draw(6, dice), dice)
+        texts.append(text)
+        truth.append(place)
+    return Planted("bag", opened(module, words, around=False), texts, torch.tensor(truth))
+
+
+def recall(items: int = ITEMS) -> Planted:
+    """ "c4" stands for the pair (c, 4), the last token "c?" asks for the 4 of its letter. Another pair has the same
+    answer under another letter."""
+    letters, digits = "abcdefgh", "01234"
+    asks, offers, holds, says = 0, 8, 16, 21  # where the channels of letters asked for, offered, digits, answers begin
+    width = 26
+    pairs = {f"{a}{d}": {offers + i: 1.0, holds + j: 1.0} for i, a in enumerate(letters) for j, d in enumerate(digits)}
+    questions = {f"{a}?": {asks + i: 1.0} for i, a in enumerate(letters)}
+    words = ["[PAD]", "[UNK]", *pairs, *questions, *digits]
+    table = torch.zeros(len(words), width, dtype=torch.double)
+    for word, channels in (pairs | questions).items():
+        for channel, value in channels.items():
+            table[words.index(word), channel] = value
+    finds = Block(width, slots=8)
+    for i in range(len(letters)):
+        finds.match(asks + i, offers + i)
+    for j in range(len(digits)):
+        finds.carry(holds + j, says + j)
+    answer = torch.zeros(len(words), width, dtype=torch.double)
+    for j, digit in enumerate(digits):
+        answer[words.index(digit), says + j] = 4.0
+    module = Reader(table, [Block(width, slots=8), finds], answer, at="last")
+    dice = torch.Generator().manual_seed(3)
+    texts, truth = [], []
+    for _ in range(items):
+        some = torch.randperm(len(letters), generator=dice)[: 5 + draw(4, dice)].tolist()
+        values = [draw(len(digits), dice) for _ in some]
+        place = draw(len(some), dice)
+        values[(place + 1) % len(some)] = values[place]
+        texts.append(
+            " ".join([f"{letters[i]}{j}" for i, j in zip(some, values, strict=True)] + [f"{letters[some[place]]}?"])
+        )
+        truth.append(place)
+    return Planted("recall", opened(module, words, around=False), texts, torch.tensor(truth), leaves_out=1)
+
+
+def spot(items: int = ITEMS) -> Planted:
+    """All patches have strong colours; CLS looks at the one that is also blue, and red or green there decides."""
+    cls, mark = 0, 1
+    looks = carries_verdict(Block(WIDTH).match(cls, mark))
+    blocks = [mixes(Block(WIDTH)), mixes(looks.match(cls, mark, head=1))]
+    module = Watcher(patch_channels(mark), starts(cls), blocks, two_classes())
+    pictures, truth = marked_pictures(items, seed=4)
+    return Planted("spot", why.open(module.double().eval()), {"pixel_values": pictures}, truth)
+
+
+def courier(items: int = ITEMS) -> Planted:
+    """The register fetches the colour of the marked patch in the first block, CLS asks the register in the second.
+    What CLS itself collects in the first block goes to other channels, and is not read."""
+    cls, mark, register = 0, 1, 2
+    parcel = 6  # and the one after it
+    fetches = mixes(carries_verdict(Block(WIDTH).match(register, mark), gives=parcel))
+    asks = mixes(carries_verdict(Block(WIDTH).match(cls, register), takes=parcel))
+    module = Watcher(patch_channels(mark), starts(cls, register), [fetches, asks], two_classes())
+    pictures, truth = marked_pictures(items, seed=5)
+    return Planted("courier", why.open(module.double().eval()), {"pixel_values": pictures}, truth)
+
+
+CONSTRUCTIONS: dict[str, Callable[[int], Planted]] = {
+    "lookup": lookup,
+    "minus": partial(lookup, minus=True),
+    "bag": bag,
+    "spot": spot,
+    "courier": courier,
+    "recall": recall,
+}
+
+
+@cache
+def planted(name: str, items: int = ITEMS) -> Planted:
+    return CONSTRUCTIONS[name](items)
+
+
+# --- what they are made of --------------------------------------------------------------------------------------------
+
+
+def vocabulary(
+    groups: dict[str, dict[int, float]],
+    special: dict[str, dict[int, float]],
+    *,
+    noisy: Sequence[int] = (FOR, AGAINST),
+) -> tuple[list[str], Tensor]:
+    """Five words of each kind (thirty ordinary ones) and what each says, by channel; every word has noise of its own
+    in the idle channels, and a little in those that are read."""
+    dice = torch.Generator().manual_seed(0)
+    said = {f"{kind}{i}": channels for kind, channels in groups.items() for i in range(30 if kind == "word" else 5)}
+    words = [*SPECIAL, *said]
+    table = torch.zeros(len(words), WIDTH, dtype=torch.double)
+    for word, channels in (said | special).items():
+        row = table[words.index(word)]
+        if word in said:
+            row[IDLE] = torch.randn(8, dtype=torch.double, generator=dice)
+            row[list(noisy)] = NOISE * torch.rand(len(noisy), dtype=torch.double, generator=dice)
+        for channel, value in channels.items():
+            row[channel] += value
+    return words, table
+
+
+def carries_verdict(block: Block, *, takes: int = FOR, gives: int = FOR) -> Block:
+    """The first head carries what speaks for and what speaks against."""
+    return block.carry(takes, gives).carry(takes + 1, gives + 1)
+
+
+def mixes(block: Block) -> Block:
+    """The second head moves what it attends to among the idle channels."""
+    for channel in range(8):
+        block.carry(IDLE.start + channel, IDLE.start + (channel + 1) % 8, head=1)
+    return block
+
+
+def two_classes() -> Tensor:
+    """What speaks for class 1 speaks against class 0."""
+    answer = torch.zeros(2, WIDTH, dtype=torch.double)
+    answer[1, FOR] = answer[0, AGAINST] = 4.0
+    answer[0, FOR] = answer[1, AGAINST] = -4.0
+    return answer
+
+
+def starts(*channels: int) -> Tensor:
+    """Tokens that stand before the patches, each with 1 in a channel of its own."""
+    tokens = torch.zeros(1, len(channels), WIDTH, dtype=torch.double)
+    for token, channel in enumerate(channels):
+        tokens[0, token, channel] = 1.0
+    return tokens
+
+
+def opened(module: nn.Module, words: Sequence[str], *, around: bool) -> why.Model:
+    return why.open(module.double().eval(), tokenizer=tokenizer(words, around=around))
+
+
+def shuffled(kinds: list[str], others: int, dice: torch.Generator) -> tuple[str, int]:
+    """The given words among ordinary ones, and where the first of them went."""
+    words = kinds + [f"word{draw(30, dice)}" for _ in range(others)]
+    order = torch.randperm(len(words), generator=dice).tolist()
+    return " ".join(words[i] for i in order), order.index(0)
+
+
+def draw(below: int, dice: torch.Generator) -> int:
+    return int(torch.randint(below, (), generator=dice))
+
+
+def patch_channels(mark: int) -> Tensor:
+    """Blue is the mark, red speaks for, green against; random patterns of pixels fill the idle channels."""
+    weights = torch.zeros(WIDTH, 3, 4, 4, dtype=torch.double)
+    for colour, channel in enumerate((FOR, AGAINST, mark)):
+        weights[channel, colour] = 1 / 16
+    weights[IDLE] = torch.randn(8, 3, 4, 4, dtype=torch.double, generator=torch.Generator().manual_seed(6)) / 16
+    return weights
+
+
+def marked_pictures(items: int, seed: int) -> tuple[Tensor, Tensor]:
+    """[item 3 16 16] of 4 x 4 patches, each red or green, up to twice as much as the one that is blue as well."""
+    dice = torch.Generator().manual_seed(seed)
+    truth, each = torch.randint(16, (items,), generator=dice), torch.arange(items)
+    hue = 4 * torch.rand(items, 16, generator=dice, dtype=torch.double) - 2
+    hue[each, truth] = torch.where(each % 2 == 0, 1.0, -1.0).double()
+    blue = torch.zeros_like(hue)
+    blue[each, truth] = 1.0
+    colours = torch.stack([hue.clamp(min=0), (-hue).clamp(min=0), blue], dim=1).unflatten(2, (4, 4))
+    pictures = colours.repeat_interleave(4, dim=2).repeat_interleave(4, dim=3)
+    return pictures + 0.02 * torch.rand(pictures.shape, dtype=torch.double, generator=dice), truth
+
+
+# --- what theory says -------------------------------------------------------------------------------------------------
+
+BY_ATTENTION = ("transformer_attribution", "generic_attention")
+BY_VALUE = ("attcat", "cat", "gradient_x_input", "integrated_gradients", "attnlrp", "leave_one_out", "kernel_shap")
+SENTENCES = {
+    "lookup": "CLS attends to one word by its key and reads its value. Methods that multiply attention by what it "
+    "carries to the answer find it. Those that see only how much attention is paid cannot tell it from the decoy; "
+    "those that see only what more attention would do cannot tell it from a louder word that nobody attends to.",
+    "minus": "The same, but what speaks for class 0 is a negative number instead of a channel of its own. The "
+    "relevance rules of Chefer et al. hand on only positive products of input and weight, and lose it for that class.",
+    "bag": "Every word adds its own evidence to a mean, through the skip connections. Methods that ask what a word "
+    "adds find it. For methods on attention nothing happens, and the slope is the same at every word.",
+    "spot": "CLS attends to one marked patch, with both heads. Attention alone is enough here; the slope of the "
+    "answer along attention is not, since other patches have stronger colours.",
+    "courier": "The colour of the patch reaches CLS through a register. Methods that follow attention through all "
+    "layers, and methods at the input, find the patch; methods of the last layer or of the row of CLS see only the "
+    "register.",
+    "recall": "The last token attends to the pair with its letter. As in lookup, without a decoy; another pair with "
+    "the same answer has the same slope along attention.",
+}
+FINDS: dict[str, tuple[str, ...]] = {
+    "lookup": (*BY_ATTENTION, *BY_VALUE, "lrp", "partial_lrp", "attgrads", "agcam"),
+    "minus": ("generic_attention", *BY_VALUE, "attgrads", "agcam"),
+    "bag": (*BY_VALUE, "lrp"),
+    "spot": (*BY_ATTENTION, *BY_VALUE, "lrp", "partial_lrp", "attgrads", "agcam", "raw_attention", "rollout"),
+    "courier": (*BY_ATTENTION, *BY_VALUE, "lrp", "rollout"),
+    "recall": (*BY_ATTENTION, *BY_VALUE, "lrp", "partial_lrp", "attgrads", "agcam", "raw_attention", "rollout"),
+}
+PAID = "sees how much attention is paid, not what it carries, and the decoy gets more"
+MORE = "asks what more attention would do: more of a louder patch, word or pair would do as much or more"
+NOTHING = "attention carries nothing to the answer, so all its gradients and relevances are 0"
+POSITIVE = "positive products only: negative evidence for class 0, half of the items, is lost"
+LAST = "looks at the row of the answer, where only the register is seen"
+BLIND: dict[str, dict[str, str]] = {
+    "lookup": {"raw_attention": PAID, "rollout": PAID, "grads": MORE, "legrad": MORE},
+    "minus": {
+        **dict.fromkeys(("raw_attention", "rollout"), PAID),
+        **dict.fromkeys(("grads", "legrad"), MORE),
+        **dict.fromkeys(("transformer_attribution", "partial_lrp", "lrp"), POSITIVE),
+    },
+    "bag": {
+        **dict.fromkeys((*BY_ATTENTION, "partial_lrp", "attgrads", "grads", "legrad", "agcam", "grad_cam"), NOTHING),
+        **dict.fromkeys(("raw_attention", "rollout"), "all words are attended to equally"),
+        "saliency": "the slope of a mean is the same at every word",
+    },
+    "spot": {"grads": MORE, "legrad": MORE},
+    "courier": {
+        **dict.fromkeys(("raw_attention", "grads", "grad_cam", "partial_lrp", "attgrads", "agcam"), LAST),
+        "legrad": MORE,
+    },
+    "recall": {"grads": MORE, "legrad": MORE},
+}
+LIMITS = """\
+These models have no norms and no perceptrons, their evidence is one channel, and nothing in them is redundant. What a
+method misses here it can be expected to miss elsewhere; finding it here does not make a method right on a trained
+model. For that, judge the methods on your own data."""
