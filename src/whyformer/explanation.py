@@ -204,6 +204,11 @@ class Chosen:
     selected: dict[str, Any] = field(default_factory=dict)  # layers, heads, per_layer: what is not the default
 
     @property
+    def needs(self) -> tuple[str, ...]:
+        """What must be captured."""
+        return self.method.needs_with(self.settings)
+
+    @property
     def all_settings(self) -> dict[str, Any]:
         given = {**self.settings, **self.selected}
         settings = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
@@ -253,7 +258,7 @@ def opened(model: Source) -> Model:
 
 def record_for(chosen: Sequence[Chosen], model: Model, encoded: Encoded, target: Any, versus: Any) -> Capture:
     """One run of the model that holds what all these methods need."""
-    keep = {need for one in chosen for need in one.method.needs}
+    keep = {need for one in chosen for need in one.needs}
     recipes = list(dict.fromkeys(one.recipe for one in chosen if one.recipe))
     return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes)
 
@@ -261,7 +266,7 @@ def record_for(chosen: Sequence[Chosen], model: Model, encoded: Encoded, target:
 def explained(chosen: Chosen, model: Model, encoded: Encoded, capture: Capture) -> Explanation:
     """What one method makes of a capture."""
     name = chosen.method.name
-    captured = {need: capture.get(need, chosen.recipe) for need in chosen.method.needs}
+    captured = {need: capture.get(need, chosen.recipe) for need in chosen.needs}
     asked = Counter(captured["probe"].spent) if "probe" in captured else Counter()
     picked = selection.select(chosen.selected, captured)
     returned = computed(chosen, captured, picked)

@@ -5,6 +5,9 @@
 
     METHODS["rollout"].needs == ("attention", "readout")
 
+What has a default (None) is captured only if a setting asks for it: `@method(..., also={"at": ("hidden",)})` with
+`def slope(input_grad, hidden=None, *, at="input")` captures hidden states for every `at` but "input".
+
 The decorator hands the function back unchanged, so in a test it is just called with tensors.
 """
 
@@ -44,6 +47,12 @@ class Method:
     signed: bool
     recipe: str | None  # the relevance rules it uses unless told otherwise; None if it needs no relevance
     asks: str | None = None  # how often it asks the model again, in words; None if it never does
+    also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # setting -> needs, unless it has its default
+
+    def needs_with(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
+        """What must be captured under these settings."""
+        more = [needs for name, needs in self.also.items() if settings.get(name) != self.settings[name]]
+        return tuple(dict.fromkeys((*self.needs, *(need for needs in more for need in needs))))
 
     @property
     def summary(self) -> str:
@@ -70,16 +79,29 @@ class Method:
 
 
 def method(
-    *, paper: str, class_specific: bool, signed: bool, recipe: str | None = None, cost: str | None = None
+    *,
+    paper: str,
+    class_specific: bool,
+    signed: bool,
+    recipe: str | None = None,
+    cost: str | None = None,
+    also: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Callable[[Compute], Compute]:
     """Register a function as a method under its own name.
 
     cost: in words, how often a method that needs the probe asks the model again ("one forward a token").
+    also: what must be captured, beside its needs, if a setting is not the default.
     """
 
     def register(compute: Compute) -> Compute:
         METHODS[compute.__name__] = describe(
-            compute, paper=paper, class_specific=class_specific, signed=signed, recipe=recipe, asks=cost
+            compute,
+            paper=paper,
+            class_specific=class_specific,
+            signed=signed,
+            recipe=recipe,
+            asks=cost,
+            also=also or {},
         )
         return compute
 
@@ -89,13 +111,22 @@ def method(
 def describe(compute: Compute, **facts: Any) -> Method:
     """Read needs and settings off a signature."""
     parameters = inspect.signature(compute).parameters.values()
-    needs = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
+    before = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    needs, more = (tuple(p.name for p in before if (p.default is p.empty) is always) for always in (True, False))
     settings = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-    if strange := [need for need in needs if need not in SITES]:
+    if strange := [need for need in (*needs, *more) if need not in SITES]:
         raise MethodError(
             f"{compute.__name__}() asks for {', '.join(strange)}; a capture can hold {', '.join(SITES)}. "
             "Settings go after a star in the signature."
         )
+    also = facts.get("also") or {}
+    if any(name not in settings for name in also) or any(tuple(named) != more for named in also.values()):
+        raise MethodError(
+            f"{compute.__name__}() has {', '.join(more) or 'no need'} with a default; `also` must name these, in this "
+            "order, under a setting."
+        )
+    if more and not also:
+        raise MethodError(f"{compute.__name__}() has a default for {', '.join(more)}; say in `also` when it is needed.")
     relevance = any(need.endswith("_relevance") for need in needs)
     if relevance != bool(facts["recipe"]):
         raise MethodError(f"{compute.__name__}() must name a recipe exactly if it asks for a relevance.")

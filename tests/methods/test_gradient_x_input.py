@@ -1,8 +1,13 @@
 """Gradient times input."""
 
+import pytest
 import torch
+from conftest import animal
 from torch.testing import assert_close
 
+import whyformer as why
+from whyformer.errors import MethodError
+from whyformer.method import METHODS, describe
 from whyformer.methods import gradient_x_input
 
 
@@ -42,3 +47,63 @@ def test_is_the_slope_along_a_scaled_token():
 def test_pixels_keep_their_place():
     x = torch.ones(2, 3, 5, 4)
     assert_close(gradient_x_input(x, 2 * x), torch.full((2, 3, 5), 8.0))
+
+
+# --- at a block -------------------------------------------------------------------------------------------------------
+
+
+def test_at_a_block_by_hand():
+    """Boundary 1: 2 * 3 + 1 * (-1) = 5; the second token is padding."""
+    x = torch.ones(1, 2, 2)
+    hidden = [torch.zeros(1, 2, 2), torch.tensor([[[2.0, 1.0], [4.0, 4.0]]]), torch.full((1, 2, 2), 9.0)]
+    grads = [torch.zeros(1, 2, 2), torch.tensor([[[3.0, -1.0], [1.0, 1.0]]]), torch.ones(1, 2, 2)]
+    mask = torch.tensor([[True, False]])
+    assert_close(gradient_x_input(x, x, hidden, grads, mask, at=1), torch.tensor([[5.0, 0.0]]))
+    assert_close(gradient_x_input(x, x, hidden, grads, mask, at=-1), torch.tensor([[18.0, 0.0]]))
+
+
+@pytest.mark.parametrize("name", ["bert", "vit", "gpt2"])
+def test_what_enters_the_blocks_adds_up_to_cat(name):
+    it = animal(name)
+    model = why.open(it.module)
+    each = [why.explain(model, it.inputs, "gradient_x_input", target=0, at=block).scores for block in range(3)]
+    assert_close(sum(each), why.explain(model, it.inputs, "cat", target=0).scores)
+
+
+def test_behind_the_last_block_only_the_readout_counts():
+    it = animal("bert")
+    scores = why.explain(why.open(it.module), it.inputs, "gradient_x_input", target=0, at=-1).scores
+    assert scores[:, 0].all()
+    assert not scores[:, 1:].any()
+
+
+def test_hidden_states_are_captured_only_if_asked_for():
+    chosen = METHODS["gradient_x_input"]
+    assert chosen.needs == chosen.needs_with({"at": "input"}) == ("input", "input_grad")
+    assert chosen.needs_with({"at": 0}) == ("input", "input_grad", "hidden", "hidden_grad", "mask")
+
+
+@pytest.mark.parametrize(
+    ("at", "message"),
+    [
+        (4, r"at=4 is not a layer of this model, which has 4\. Give -4 to 3"),
+        ("middle", r"at='middle' is not a place\. Give 'input' or the number of a block\."),
+        (1.5, r"at=1\.5 is not a layer\. Give a whole number\."),
+    ],
+)
+def test_refuses_another_place(at, message):
+    it = animal("bert")
+    with pytest.raises(MethodError, match=message):
+        why.explain(why.open(it.module), it.inputs, "gradient_x_input", at=at)
+
+
+def test_a_default_that_no_setting_asks_for_is_refused():
+    def slope(input, hidden=None, *, at="input"):
+        """Nothing."""
+
+    facts = dict(paper="", class_specific=True, signed=True, recipe=None)
+    with pytest.raises(MethodError, match=r"slope\(\) has a default for hidden; say in `also` when it is needed\."):
+        describe(slope, **facts)
+    with pytest.raises(MethodError, match=r"slope\(\) has hidden with a default; `also` must name these"):
+        describe(slope, **facts, also={"at": ("mask",)})
+    assert describe(slope, **facts, also={"at": ("hidden",)}).needs == ("input",)

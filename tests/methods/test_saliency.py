@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from conftest import animal
 from torch.testing import assert_close
 
+import whyformer as why
 from whyformer.errors import MethodError
 from whyformer.methods import saliency
 
@@ -38,3 +40,28 @@ def test_pixels_keep_their_place():
 def test_refuses_another_reduction():
     with pytest.raises(MethodError, match=r"reduce='mean' is not a choice\. There are: 'max', 'l1', 'l2'\."):
         saliency(GRADIENT, reduce="mean")
+
+
+def test_at_a_block_by_hand():
+    """Boundary 1 of two, the second token being padding."""
+    grads = [torch.zeros(1, 2, 2), torch.tensor([[[3.0, -4.0], [9.0, 9.0]]])]
+    mask = torch.tensor([[True, False]])
+    for reduce, expected in (("max", 4.0), ("l1", 7.0), ("l2", 5.0)):
+        found = saliency(GRADIENT, grads, mask, reduce=reduce, at=1)
+        assert_close(found, torch.tensor([[expected, 0.0]]))
+
+
+def test_at_a_block_of_a_model_by_finite_differences():
+    """The readout token behind the last block: how the score moves with each of its channels."""
+    it = animal("bert")
+    found = why.explain(why.open(it.module), it.inputs, "saliency", target=1, at=-1).scores[:, 0]
+    head, pooler = it.module.classifier, it.module.bert.pooler
+    with torch.no_grad():
+        state = it.module.bert(**it.inputs).last_hidden_state[:, :1]
+        slopes = []
+        for channel in range(state.size(-1)):
+            step = torch.zeros_like(state)
+            step[..., channel] = 1e-5
+            up, down = (head(pooler(state + sign * step))[:, 1] for sign in (1, -1))
+            slopes.append((up - down) / 2e-5)
+    assert_close(found, torch.stack(slopes).abs().amax(0), rtol=1e-6, atol=1e-9)

@@ -6,12 +6,16 @@ Simonyan, Vedaldi & Zisserman, Deep Inside Convolutional Networks: Visualising I
 Maps, ICLR workshop 2014, section 3. arXiv:1312.6034
 
 The paper is about pictures, with $c$ over colours. For a text $c$ runs over the channels of what enters the first
-block, where the norms `reduce="l1"` and "l2" are in more common use than the maximum.
+block, where the norms `reduce="l1"` and "l2" are in more common use than the maximum. With `at` a number, $x$ are the
+hidden states there: 0 is what enters the first block, -1 what leaves the last.
 """
+
+from collections.abc import Sequence
 
 from torch import Tensor
 
 from whyformer.method import method
+from whyformer.methods.boundary import states_at
 from whyformer.methods.choice import one_of
 
 REDUCE = {
@@ -21,10 +25,26 @@ REDUCE = {
 }
 
 
-@method(paper="Simonyan et al., ICLR workshop 2014", class_specific=True, signed=False)
-def saliency(input_grad: Tensor, *, reduce: str = "max") -> Tensor:
+@method(
+    paper="Simonyan et al., ICLR workshop 2014",
+    class_specific=True,
+    signed=False,
+    also={"at": ("hidden_grad", "mask")},
+)
+def saliency(
+    input_grad: Tensor,
+    hidden_grad: Sequence[Tensor] | None = None,
+    mask: Tensor | None = None,
+    *,
+    reduce: str = "max",
+    at: str | int = "input",
+) -> Tensor:
     """How strongly the explained output reacts to a small change of each token or pixel.
 
     reduce: over channels, "max" (the paper), "l1" or "l2".
+    at: "input", or the number of a block, for the hidden states that enter it; below 0 counts from the output.
     """
-    return REDUCE[one_of("reduce", reduce, tuple(REDUCE))](input_grad)
+    size = REDUCE[one_of("reduce", reduce, tuple(REDUCE))]
+    if hidden_grad is None or mask is None:
+        return size(input_grad)
+    return size(states_at(hidden_grad, at)).masked_fill(~mask, 0)
