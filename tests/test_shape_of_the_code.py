@@ -52,6 +52,9 @@ ORDER = (
     "show",
     "explanation",
     "comparison",
+    "again",
+    "metric",
+    "metrics",
     "demo",
     "whyformer",  # the public names, __init__.py
     "cli",

@@ -11,6 +11,7 @@
     │   └── UnknownOperation  a recipe has no rule for an operation on the way
     ├── TargetError           the class or token to explain
     ├── MethodError           the method, or a setting of it
+    ├── MetricError           the metric, or a setting of it
     ├── NotCaptured           a capture was asked for what it does not hold
     └── NonFinite             NaN or infinity where a number is due
 
@@ -62,6 +63,10 @@ class TargetError(WhyformerError):
 
 
 class MethodError(WhyformerError):
+    exit_code = 2
+
+
+class MetricError(WhyformerError):
     exit_code = 2
 
 
