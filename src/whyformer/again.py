@@ -21,6 +21,7 @@ from whyformer.encoded import Encoded
 from whyformer.errors import InputError
 from whyformer.explanation import Explanation, explain
 from whyformer.model import Model
+from whyformer.perturb import picked
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +60,7 @@ class Again:
         parts = []
         for start in range(0, len(rows), step):
             some = slice(start, start + step)
-            encoded = taken(self.encoded, rows[some])
+            encoded = picked(self.encoded, torch.tensor(rows[some]))
             if inputs is not None:
                 new = inputs.narrow(self.encoded.batch_axis, start, len(rows[some]))
                 new = new.to(self.inputs.device, self.inputs.dtype)
@@ -86,32 +87,6 @@ class Again:
         return model if isinstance(model, Model) else replace(self.model, module=model)
 
 
-def taken(encoded: Encoded, rows: Sequence[int]) -> Encoded:
-    """Some rows of a batch, each as often as it is named."""
-    if list(rows) == list(range(encoded.batch)):
-        return encoded
-    index = torch.tensor(rows, dtype=torch.long)
-    axis = encoded.batch_axis
-
-    def some(name: str, tensor: Tensor) -> Tensor:
-        along = axis if name == encoded.main else 0
-        if tensor.dim() <= along or tensor.size(along) != encoded.batch:
-            return tensor  # the same for every example
-        return tensor.index_select(along, index.to(tensor.device))
-
-    return replace(
-        encoded,
-        inputs={name: some(name, tensor) for name, tensor in encoded.inputs.items()},
-        batch=len(rows),
-        names=tuple(encoded.names[i] for i in rows),
-        token_mask=None if encoded.token_mask is None else encoded.token_mask[index],
-        special_mask=None if encoded.special_mask is None else encoded.special_mask[index],
-        texts=tuple(encoded.texts[i] for i in rows) if encoded.texts else (),
-        words=None if encoded.words is None else tuple(encoded.words[i] for i in rows),
-        spans=None if encoded.spans is None else tuple(encoded.spans[i] for i in rows),
-    )
-
-
 def joined(parts: Sequence[Explanation]) -> Explanation:
     """Explanations of several batches by the same method as one."""
     first = parts[0]
@@ -125,4 +100,5 @@ def joined(parts: Sequence[Explanation]) -> Explanation:
         names=tuple(name for part in parts for name in part.names),
         pixels=None if first.pixels is None else torch.cat([p.pixels for p in parts if p.pixels is not None]),
         special=None if first.special is None else torch.cat([p.special for p in parts if p.special is not None]),
+        details={name: torch.cat([part.details[name] for part in parts]) for name in first.details},
     )

@@ -1,5 +1,50 @@
 """The metrics, one file for each idea. Importing this fills METRICS."""
 
-from whyformer.metrics.localisation import mass_in_mask
+from whyformer.metrics.agreement import agreement
+from whyformer.metrics.aopc import aopc, log_odds
+from whyformer.metrics.discrimination import class_discrimination
+from whyformer.metrics.games import deletion, insertion
+from whyformer.metrics.grid import grid_pointing_game
+from whyformer.metrics.infidelity import faithfulness_correlation, infidelity
+from whyformer.metrics.localisation import mass_in_mask, pointing_game, rank_in_mask
+from whyformer.metrics.perturbation import negative_perturbation, positive_perturbation
+from whyformer.metrics.rationale_removal import comprehensiveness, sufficiency
+from whyformer.metrics.rationales import auprc, iou_f1, token_f1
+from whyformer.metrics.road import road
+from whyformer.metrics.saco import saco
+from whyformer.metrics.sanity import class_swap, label_randomised_twin, parameter_randomisation
+from whyformer.metrics.segmentation import mean_average_precision, mean_iou, pixel_accuracy
+from whyformer.metrics.stability import consistency, max_sensitivity, repeatability
 
-__all__ = ["mass_in_mask"]
+__all__ = [
+    "agreement",
+    "aopc",
+    "auprc",
+    "class_discrimination",
+    "class_swap",
+    "comprehensiveness",
+    "consistency",
+    "deletion",
+    "faithfulness_correlation",
+    "grid_pointing_game",
+    "infidelity",
+    "insertion",
+    "iou_f1",
+    "label_randomised_twin",
+    "log_odds",
+    "mass_in_mask",
+    "max_sensitivity",
+    "mean_average_precision",
+    "mean_iou",
+    "negative_perturbation",
+    "parameter_randomisation",
+    "pixel_accuracy",
+    "pointing_game",
+    "positive_perturbation",
+    "rank_in_mask",
+    "repeatability",
+    "road",
+    "saco",
+    "sufficiency",
+    "token_f1",
+]

@@ -1,25 +1,26 @@
-r"""Localisation: does a map point at the object that a person outlined?
+r"""Localisation without a threshold: does the map point at the object that a person outlined?
 
-$$ \text{mass} = \frac{\sum_{p \in \text{object}} m^+_p}{\sum_p m^+_p} $$
+$$ \text{mass} = \frac{\sum_{p \in \text{object}} m^+_p}{\sum_p m^+_p} \qquad
+   \text{rank} = \frac{|\text{top}_K(m) \cap \text{object}|}{K}, \; K = |\text{object}| $$
 
-Relevance mass accuracy and relevance rank accuracy: Arras, Osman & Samek, CLEVR-XAI: A benchmark dataset for the
-ground truth evaluation of neural network explanations, Information Fusion 2022. arXiv:2003.07258
+Mass and rank accuracy: Arras, Osman & Samek, CLEVR-XAI: A benchmark dataset for the ground truth evaluation of neural
+network explanations, Information Fusion 2022. arXiv:2003.07258. Pointing game: Zhang et al., Top-down Neural Attention
+by Excitation Backprop, ECCV 2016. arXiv:1608.00507
 
-Pixels marked -1 take no part. A map of patches is enlarged to the size of the mask (bilinear), which is how the maps of
-Chefer, Gur & Wolf, CVPR 2021 meet their masks.
+Pixels marked -1 take no part. A map of patches is enlarged to the size of the mask (bilinear).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer.errors import InputError
 from whyformer.explanation import Explanation
 from whyformer.metric import metric
-from whyformer.tokens import Grid
+from whyformer.metrics.ordering import map_at
+from whyformer.metrics.segmentation import masks
 
 NAN = float("nan")
 
@@ -36,7 +37,7 @@ def mass_in_mask(explanation: Explanation, mask: Sequence[Any]) -> Tensor:
 
     Control: a random map gets the object's share of the picture, not 0. Undefined without positive mass or object.
     """
-    return per_example(explanation, mask, mass_inside)
+    return per_picture(explanation, mask, mass_inside)
 
 
 def mass_inside(values: Tensor, truth: Tensor) -> float:
@@ -45,43 +46,55 @@ def mass_inside(values: Tensor, truth: Tensor) -> float:
     return float(positive[truth == 1].sum()) / total if total > 0 and bool((truth == 1).any()) else NAN
 
 
-# --- maps and masks ---------------------------------------------------------------------------------------------------
+@metric(
+    paper="Arras et al., Information Fusion 2022",
+    better="higher",
+    kind="localisation",
+    needs_truth="mask",
+    only="pictures",
+)
+def rank_in_mask(explanation: Explanation, mask: Sequence[Any]) -> Tensor:
+    """How many of the highest pixels, as many as the object has, lie on the object.
+
+    Equal scores count by the share of them on the object. Control: a random map gets the object's share of the picture.
+    Undefined without an object.
+    """
+    return per_picture(explanation, mask, rank_inside)
 
 
-def per_example(explanation: Explanation, mask: Sequence[Any], value: Any) -> Tensor:
-    """value(map, mask) of every example, in float64."""
-    pairs = zip(maps_on(explanation, mask), masks(explanation, mask), strict=True)
-    return torch.tensor([value(one, truth) for one, truth in pairs], dtype=torch.float64)
+def rank_inside(values: Tensor, truth: Tensor) -> float:
+    labelled = truth >= 0
+    scores, real = values[labelled], truth[labelled] == 1
+    count = int(real.sum())
+    if not count:
+        return NAN
+    cut = scores.sort(descending=True).values[count - 1]
+    over, level = scores > cut, scores == cut
+    hits = float((over & real).sum()) + (count - int(over.sum())) * float((level & real).sum()) / float(level.sum())
+    return hits / count
 
 
-def masks(explanation: Explanation, mask: Sequence[Any]) -> list[Tensor]:
-    """[height width] of 1, 0 and -1 for every example."""
-    if len(mask) != len(explanation):
-        raise InputError(f"{len(mask)} masks for {len(explanation)} pictures. Give one a picture.")
-    found = [torch.as_tensor(one).long() for one in mask]
-    for one in found:
-        if one.dim() != 2 or bool(((one != 1) & (one != 0) & (one != -1)).any()):
-            raise InputError(
-                f"A mask is [height width] of 1 (object), 0 (background) and -1 (ignored); this one is "
-                f"{list(one.shape)} with values {one.unique().tolist()[:6]}."
-            )
-    return found
+@metric(paper="Zhang et al., ECCV 2016", better="higher", kind="localisation", needs_truth="mask", only="pictures")
+def pointing_game(explanation: Explanation, mask: Sequence[Any], *, tolerance: int = 0) -> Tensor:
+    """Whether the highest pixel of the map lies on the object: 1 or 0.
+
+    tolerance: how many pixels beside the object still count (15 in the paper). Several highest pixels count by their
+    share on the object. Control: a random map hits as often as the object is large. Undefined without an object.
+    """
+
+    def hits(values: Tensor, truth: Tensor) -> float:
+        real = truth == 1
+        if not bool(real.any()):
+            return NAN
+        near = F.max_pool2d(real.double()[None, None], 2 * tolerance + 1, 1, tolerance)[0, 0] > 0
+        seen = values.masked_fill(truth < 0, float("-inf"))
+        highest = seen == seen.max()
+        return float((highest & near).sum() / highest.sum())
+
+    return per_picture(explanation, mask, hits)
 
 
-def maps_on(explanation: Explanation, mask: Sequence[Any]) -> list[Tensor]:
-    """The map of every picture in float64 at the size of its mask."""
-    return [map_at(explanation, i, tuple(one.shape)) for i, one in enumerate(masks(explanation, mask))]
-
-
-def map_at(explanation: Explanation, example: int, size: tuple[int, ...]) -> Tensor:
-    """One map at a size: the pixels' own where they have it, else the patches enlarged (bilinear)."""
-    grid = explanation.tokens[example]
-    if not isinstance(grid, Grid):
-        raise InputError("Only the map of a picture can be held against a mask; this is a text.")
-    if explanation.pixels is not None:
-        pixels = explanation.pixels[example].double()
-        if tuple(pixels.shape) == tuple(size):
-            return pixels
-        raise InputError(f"A map of {list(pixels.shape)} pixels does not fit a mask of {list(size)}. Resize the mask.")
-    patches = explanation.map(example).double()[None, None]
-    return F.interpolate(patches, size=tuple(size), mode="bilinear", align_corners=False)[0, 0]
+def per_picture(explanation: Explanation, mask: Sequence[Any], value: Callable[[Tensor, Tensor], float]) -> Tensor:
+    """value(map, mask) of every picture, the map at the size of the mask."""
+    found = [value(map_at(explanation, i, truth.shape), truth) for i, truth in enumerate(masks(explanation, mask))]
+    return torch.tensor(found, dtype=torch.float64)

@@ -1,0 +1,126 @@
+r"""AOPC and log-odds: how far the target's probability falls when more and more of the top tokens are removed.
+
+$$ \text{AOPC} = \frac{1}{K} \sum_{k=1}^{K} p(x) - p(\tilde{x}_k) \qquad
+   \text{LOdds} = \frac{1}{K} \sum_{k=1}^{K} \ln \frac{p(\tilde{x}_k)}{p(x)} $$
+
+with $\tilde{x}_k$ the input without the share $k$ of units scored highest. AOPC: Samek et al., Evaluating the
+visualization of what a deep neural network has learned, TNNLS 2017, arXiv:1509.06321. Log-odds: Shrikumar, Greenside &
+Kundaje, ICML 2017, arXiv:1704.02685; both on text as in Qiang et al., AttCAT, NeurIPS 2022.
+
+`preset="released"` is AttCAT's code: the absolute difference, sizes in ninths of all tokens ($\text{round}(k N / 9)$,
+$k = 1..9$, $N$ with special tokens), special tokens skipped but the last-ranked token never removed, texts under 10
+tokens left out. (That code explains the labelled class; give target=label for that. It lets the model attend to the
+padding it puts in; here the attention mask is right.)
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from whyformer.errors import MetricError
+from whyformer.explanation import Explanation
+from whyformer.metric import Measured, metric
+from whyformer.metrics.ordering import nearest_share
+from whyformer.metrics.removal import TENTHS, answers, check_fractions, dropped, in_steps, ranked, units
+from whyformer.probe import Probe
+from whyformer.tokens import Pieces
+
+Sizes = Literal["fractions", "ninths"]
+SMALLEST = torch.finfo(torch.float32).tiny  # what a probability that has become 0 counts as
+
+
+@metric(
+    paper="Samek et al., TNNLS 2017",
+    better="higher",
+    kind="faithfulness",
+    presets={"released": {"absolute": True, "sizes": "ninths"}},
+)
+def aopc(
+    explanation: Explanation,
+    probe: Probe,
+    *,
+    fractions: Sequence[float] = TENTHS,
+    fill: str | None = None,
+    absolute: bool = False,
+    sizes: Sizes = "fractions",
+    seed: int = 0,
+) -> Measured:
+    """How far the target's probability falls, on average, while the highest scored tokens (or patches) are removed.
+
+    fill: tokens are deleted, patches set to 0; or any that the probe knows. Higher is better. Control: a random map.
+    """
+    before, after, at = probabilities(explanation, probe, fractions, fill or deleted(probe), sizes, seed)
+    fall = before - after
+    curve = fall.abs() if absolute else fall
+    return Measured(curve.mean(1), curve, at)
+
+
+@metric(
+    paper="Shrikumar et al., ICML 2017",
+    better="lower",
+    kind="faithfulness",
+    presets={"released": {"sizes": "ninths", "fill": "pad"}},
+)
+def log_odds(
+    explanation: Explanation,
+    probe: Probe,
+    *,
+    fractions: Sequence[float] = TENTHS,
+    fill: str | None = None,
+    sizes: Sizes = "fractions",
+    seed: int = 0,
+) -> Measured:
+    """The log of what is left of the target's probability, on average, while the highest scored tokens are masked.
+
+    fill: the mask token for texts, 0 for patches; or any that the probe knows. Lower is better. Control: a random map.
+    Undefined where the answer is no probability, as in a regression.
+    """
+    before, after, at = probabilities(explanation, probe, fractions, fill, sizes, seed)
+    no_probability = ((before < 0) | (before > 1)).any(1) | ((after < 0) | (after > 1)).any(1)
+    curve = after.clamp(min=SMALLEST).log() - before.clamp(min=SMALLEST).log()
+    curve[no_probability] = float("nan")
+    return Measured(curve.mean(1), curve, at)
+
+
+def deleted(probe: Probe) -> str | None:
+    return None if probe.is_picture else "delete"
+
+
+def probabilities(
+    explanation: Explanation, probe: Probe, fractions: Sequence[float], fill: str | None, sizes: Sizes, seed: int
+) -> tuple[Tensor, Tensor, tuple[float, ...]]:
+    """The target's probability before [batch 1] and after [batch step], NaN where undefined, and the shares removed."""
+    found = units(explanation, probe)
+    place = ranked(found, probe, seed=seed)
+    if sizes == "fractions":
+        at = check_fractions(fractions)
+        counts = torch.tensor([[nearest_share(f, n) for f in at] for n in found.counts])
+        undefined = ~found.real.any(1)
+    elif sizes == "ninths":
+        at = tuple(k / 9 for k in range(1, 10))
+        place, counts, undefined = attcat_steps(explanation, found.real, place)
+    else:
+        raise MetricError(f"sizes={sizes!r} is not there. There are: 'fractions', 'ninths'.")
+    after = answers(probe, dropped(place, counts), found.shape, fill=fill, seed=seed).probability
+    after[undefined] = float("nan")
+    return in_steps(probe.before, probe.batch).probability, after, at
+
+
+def attcat_steps(explanation: Explanation, real: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Places, sizes [batch 9] and which examples are too short, as in the released code."""
+    place = place.clone()
+    counts = torch.zeros(len(real), 9, dtype=torch.long)
+    lengths = []
+    for i, tokens in enumerate(explanation.tokens):
+        there = ~torch.tensor(tokens.padding if isinstance(tokens, Pieces) else (False,) * len(tokens))
+        lengths.append(int(there.sum()))
+        counts[i] = torch.from_numpy(np.round(np.linspace(0, 1, 10) * lengths[-1]).astype(int)[1:])
+        scores = explanation.scores[i].double().masked_fill(~there, float("inf"))
+        last = int(scores.argmin())  # of all tokens, special ones too
+        if bool(real[i, last]):
+            lowest = (real[i] & (scores == scores[last])).nonzero()[:, 0]
+            place[i, lowest[place[i, lowest].argmax()]] = place.shape[1]  # of equal ones, that which our order has last
+    return place, counts, torch.tensor(lengths) < 10

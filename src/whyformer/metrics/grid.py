@@ -1,0 +1,86 @@
+r"""The grid pointing game, localisation for data without masks: several pictures in one, and which one the map means.
+
+$$ \text{share} = \frac{\sum_{p \in \text{tile of the class}} m^+_p}{\sum_p m^+_p} $$
+
+Böhle, Fritz & Schiele, Convolutional Dynamic Alignment Networks for Interpretable Classifications, CVPR 2021
+(arXiv:2104.00032), after Zhang et al., ECCV 2016.
+
+There the network takes pictures of any size and the grid is as large as its tiles together. A transformer takes one
+size, so the tiles are made smaller to fit. The other tiles are pictures of the same batch with other targets, in the
+order of the batch; which tile is the picture's own is drawn from the picture itself.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from whyformer.again import Again
+from whyformer.dice import dice
+from whyformer.errors import InputError, MetricError
+from whyformer.explanation import Explanation
+from whyformer.metric import metric
+from whyformer.tokens import Grid
+
+
+@metric(paper="Böhle et al., CVPR 2021", better="higher", kind="localisation", only="pictures", across=True)
+def grid_pointing_game(explanation: Explanation, again: Again, *, tiles: int = 2, seed: int = 0) -> Tensor:
+    """How much of the positive mass lies on a picture's own tile when it is shown in a grid with other classes.
+
+    tiles: along one side; 2 makes four pictures. Control: a random map, and any that does not look at the class, gets
+    1 / tiles². Undefined where the batch has too few pictures of other classes, or the map no positive mass.
+    """
+    if tiles < 2:
+        raise MetricError(f"A grid of {tiles} x {tiles} tiles has no other class in it; give 2 or more.")
+    pictures = again.inputs
+    if pictures.dim() != 4 or not isinstance(explanation.tokens[0], Grid):
+        raise InputError("The grid pointing game is played with pictures; these are none.")
+    others = [partners(explanation, i, tiles**2 - 1) for i in range(len(explanation))]
+    marks = again.encoded.fingerprints()
+    own = [int(torch.randint(tiles**2, (1,), generator=dice(seed, mark))) for mark in marks]
+    playing = [i for i, found in enumerate(others) if found is not None]
+    value = torch.full((len(explanation),), float("nan"), dtype=torch.float64)
+    if not playing:
+        return value
+    grids = torch.stack([grid_of(pictures, i, others[i] or [], own[i], tiles) for i in playing])
+    found = again(grids, of=playing)
+    for row, i in enumerate(playing):
+        value[i] = tile_share(found, row, own[i], tiles)
+    return value
+
+
+def partners(explanation: Explanation, example: int, wanted: int) -> list[int] | None:
+    """The next examples of the batch with other targets; None if there are too few."""
+    batch = len(explanation)
+    own = explanation.targets[example].index
+    following = [(example + step) % batch for step in range(1, batch)]
+    found = [i for i in following if explanation.targets[i].index != own][:wanted]
+    return found if len(found) == wanted else None
+
+
+def grid_of(pictures: Tensor, example: int, others: list[int], own: int, tiles: int) -> Tensor:
+    """[channel height width]: the example at tile `own`, the others around it, all made smaller."""
+    order = [*others[:own], example, *others[own:]]
+    height, width = pictures.shape[-2:]
+    edges = [[size * k // tiles for k in range(tiles + 1)] for size in (height, width)]
+    made = torch.empty_like(pictures[0])
+    for place, one in enumerate(order):
+        row, column = divmod(place, tiles)
+        (top, bottom), (left, right) = (edges[0][row], edges[0][row + 1]), (edges[1][column], edges[1][column + 1])
+        small = F.interpolate(pictures[one][None], size=(bottom - top, right - left), mode="bilinear", antialias=True)
+        made[:, top:bottom, left:right] = small[0]
+    return made
+
+
+def tile_share(found: Explanation, row: int, own: int, tiles: int) -> float:
+    """The share of the positive mass in the tile; patches on an edge between tiles count by their share in it."""
+    values = (found.map(row) if found.pixels is None else found.pixels[row]).double().clamp(min=0)
+    down, across = (inside(size, place, tiles) for size, place in zip(values.shape, divmod(own, tiles), strict=True))
+    total = float(values.sum())
+    return float(down @ values @ across) / total if total > 0 else float("nan")
+
+
+def inside(size: int, place: int, tiles: int) -> Tensor:
+    """[size]: how much of each row (or column) of the map lies in a tile."""
+    start, end = place * size / tiles, (place + 1) * size / tiles
+    edges = torch.arange(size, dtype=torch.float64)
+    return ((edges + 1).clamp(max=end) - edges.clamp(min=start)).clamp(0, 1)

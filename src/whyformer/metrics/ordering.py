@@ -1,0 +1,68 @@
+"""The order of the units of an example by their scores, and what an explanation has scores for.
+
+Equal scores are put in an order drawn for each example, the same on every machine and in every batch: in the order they
+stand, a map that is zero almost everywhere would lose the top of the picture first.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from whyformer.dice import dice
+from whyformer.errors import InputError
+from whyformer.explanation import Explanation
+from whyformer.tokens import Grid, Pieces
+
+
+def places(scores: Tensor, real: Tensor, marks: Sequence[int] | Tensor, *, seed: int = 0) -> Tensor:
+    """[batch unit] long: 0 for the highest score, 1 for the next; units that are not real come after all others."""
+    found = torch.full(scores.shape, scores.shape[1], dtype=torch.long)
+    for example, mark in enumerate(marks):
+        units = real[example].nonzero()[:, 0]
+        found[example, by_score(scores[example], units, seed, int(mark))] = torch.arange(len(units))
+    return found
+
+
+def by_score(scores: Tensor, units: Tensor, seed: int, mark: int) -> Tensor:
+    """These units, the highest score first."""
+    shuffled = units[torch.randperm(len(units), generator=dice(seed, mark))]
+    return shuffled[scores[shuffled].argsort(descending=True, stable=True)]
+
+
+def share(fraction: float, units: int, *, least: int = 0) -> int:
+    """How many of the units a fraction is: rounded down (never by a rounding error), or at least so many."""
+    return min(max(int(fraction * units + 1e-9), least), units)
+
+
+def nearest_share(fraction: float, units: int) -> int:
+    """The nearest whole number of units, one at least if the fraction is not 0 and there is a unit at all."""
+    return min(max(int(fraction * units + 0.5 + 1e-9), int(fraction > 0)), units)
+
+
+def counted(explanation: Explanation) -> Tensor:
+    """[batch unit] bool: all patches of a picture; of a text the tokens that are neither special nor padding."""
+    rows = [
+        [not s and not p for s, p in zip(tokens.special, tokens.padding, strict=True)]
+        if isinstance(tokens, Pieces)
+        else [True] * len(tokens)
+        for tokens in explanation.tokens
+    ]
+    return torch.tensor(rows, dtype=torch.bool).reshape(explanation.scores.shape)
+
+
+def map_at(explanation: Explanation, example: int, size: Sequence[int]) -> Tensor:
+    """One map in float64 at a size: the pixels' own where they have it, else the patches enlarged (bilinear)."""
+    if not isinstance(explanation.tokens[example], Grid):
+        raise InputError("A text has no map of rows and columns, so it cannot be held against a picture's pixels.")
+    if explanation.pixels is not None:
+        pixels = explanation.pixels[example].double()
+        if tuple(pixels.shape) == tuple(size):
+            return pixels
+        raise InputError(
+            f"A map of {' x '.join(map(str, pixels.shape))} pixels does not fit {' x '.join(map(str, size))} pixels. "
+            "Give masks of the size of the model's input."
+        )
+    patches = explanation.map(example).double()[None, None]
+    return F.interpolate(patches, size=tuple(size), mode="bilinear", align_corners=False)[0, 0]

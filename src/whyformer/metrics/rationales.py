@@ -1,0 +1,252 @@
+r"""Rationales: do the highest scored words of a text agree with the words that people marked?
+
+$$ F_1@k = \frac{2 \, |\text{top}_k \cap \text{marked}|}{k + |\text{marked}|} $$
+
+Token-F1 is averaged over documents (macro); IOU-F1 counts a run of chosen words as found if it covers a marked run by
+at least half (intersection over union); AUPRC is the area under precision over recall. DeYoung et al., ERASER: A
+Benchmark to Evaluate Rationalized NLP Models, ACL 2020. arXiv:1911.03429. Token-F1 of the k highest words, k = 5, 10,
+..., 80: Chefer, Gur & Wolf, CVPR 2021. arXiv:2012.09838
+
+Words stand between blanks, and a word's score is the highest of its pieces'. Pieces are put to words by the
+characters they cover, so that a word the tokenizer does not know ([UNK]) keeps its place. Marked words beyond what
+the model saw count as missed. Deviations: equal scores count by the share that a random choice between them would
+find (the released code takes them as they stand); a text in which nothing is marked is undefined, not 0.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from whyformer.errors import InputError, MetricError
+from whyformer.explanation import Explanation
+from whyformer.metric import Measured, Rationale, metric
+from whyformer.metrics.ordering import nearest_share
+from whyformer.tokens import Pieces, Tokens
+
+NAN = float("nan")
+K = tuple(range(5, 81, 5))
+Choice = int | float | Literal["marked"]
+
+
+@dataclass(frozen=True)
+class Marked:
+    """One text: the score of every word or token, -inf for words the model did not see, and whether it is marked."""
+
+    scores: Tensor  # [word] float64
+    truth: Tensor  # [word] bool
+
+    @property
+    def seen(self) -> int:
+        return int((self.scores > -torch.inf).sum())
+
+    def size(self, k: Choice) -> int:
+        """How many words are chosen: a number, a share of those seen, or as many as are marked."""
+        if k == "marked":
+            return min(int(self.truth.sum()), self.seen)
+        if isinstance(k, float):
+            return nearest_share(k, self.seen)
+        return min(int(k), self.seen)
+
+
+@metric(paper="DeYoung et al., ACL 2020", better="higher", kind="plausibility", needs_truth="rationale", only="texts")
+def token_f1(explanation: Explanation, rationale: Sequence[Any], *, k: Choice | Sequence[Choice] = K) -> Measured:
+    """How well the k highest scored words are the ones that people marked: F1 of precision and recall.
+
+    k: a number of words, a share of them (0.2), "marked" (as many as are marked), or several, which are averaged.
+    Higher is better. Control: random scores find k times the share of marked words. Undefined where nothing is marked.
+    """
+    sizes = choices(k)
+    curve = torch.full((len(explanation), len(sizes)), NAN, dtype=torch.float64)
+    for i, text in enumerate(marked_texts(explanation, rationale)):
+        if bool(text.truth.any()) and text.seen:
+            curve[i] = torch.tensor([f1_at(text, text.size(one)) for one in sizes], dtype=torch.float64)
+    at = tuple(float(one) if one != "marked" else NAN for one in sizes)
+    return Measured(curve.mean(1), curve, at)
+
+
+def f1_at(text: Marked, k: int) -> float:
+    """2 hits / (k + marked): the same as 2 P R / (P + R)."""
+    return 2 * expected_hits(text, k) / (k + float(text.truth.sum()))
+
+
+def expected_hits(text: Marked, k: int) -> float:
+    """Marked words among the k highest; of equal scores at the edge, what a random choice finds on average."""
+    if not k:
+        return 0.0
+    cut = text.scores.sort(descending=True).values[k - 1]
+    over, level = text.scores > cut, text.scores == cut
+    share = float((level & text.truth).sum()) / float(level.sum())
+    return float((over & text.truth).sum()) + (k - int(over.sum())) * share
+
+
+def macro_f1(parts: Tensor) -> float:
+    """F1 of the mean precision and the mean recall over documents, as ERASER reports IOU-F1."""
+    precision, recall = parts.mean(0).tolist()
+    return f1(precision, recall)
+
+
+def f1(precision: float, recall: float) -> float:
+    return 2 * precision * recall / (precision + recall) if precision and recall else 0.0
+
+
+@metric(
+    paper="DeYoung et al., ACL 2020",
+    better="higher",
+    kind="plausibility",
+    needs_truth="rationale",
+    only="texts",
+    combine=macro_f1,
+)
+def iou_f1(
+    explanation: Explanation, rationale: Sequence[Any], *, k: Choice = "marked", threshold: float = 0.5
+) -> Measured:
+    """How many runs of chosen words are runs that people marked, allowing for loose ends: F1.
+
+    A run of chosen words is found if its intersection with a marked run is at least `threshold` of their union. The
+    figure of a data set is the F1 of mean precision and mean recall. Higher is better. Control: random scores, near 0.
+    """
+    parts = torch.full((len(explanation), 2), NAN, dtype=torch.float64)
+    for i, text in enumerate(marked_texts(explanation, rationale)):
+        if bool(text.truth.any()) and text.seen:
+            chosen = torch.zeros_like(text.truth)
+            chosen[text.scores.argsort(descending=True, stable=True)[: text.size(k)]] = True
+            ours, theirs = runs(chosen), runs(text.truth)
+            found = sum(max(overlap(one, other) for other in theirs) >= threshold for one in ours)
+            parts[i] = torch.tensor([found / len(ours) if ours else 0.0, found / len(theirs)], dtype=torch.float64)
+    values = [f1(*row) if row[0] == row[0] else NAN for row in parts.tolist()]
+    return Measured(torch.tensor(values, dtype=torch.float64), parts=parts)
+
+
+def runs(chosen: Tensor) -> list[tuple[int, int]]:
+    """Start and end of every run of True."""
+    edges = torch.diff(chosen.int(), prepend=torch.zeros(1, dtype=torch.int), append=torch.zeros(1, dtype=torch.int))
+    starts, ends = ((edges == step).nonzero()[:, 0].tolist() for step in (1, -1))
+    return list(zip(starts, ends, strict=True))
+
+
+def overlap(one: tuple[int, int], other: tuple[int, int]) -> float:
+    """Intersection over union of two runs."""
+    common = max(0, min(one[1], other[1]) - max(one[0], other[0]))
+    return common / (one[1] - one[0] + other[1] - other[0] - common)
+
+
+@metric(paper="DeYoung et al., ACL 2020", better="higher", kind="plausibility", needs_truth="rationale", only="texts")
+def auprc(
+    explanation: Explanation,
+    rationale: Sequence[Any],
+    *,
+    rule: Literal["trapezoid", "step"] = "trapezoid",
+) -> Tensor:
+    """How well the scores rank marked words before the others: the area under precision over recall.
+
+    rule: "trapezoid" as ERASER computes it, or "step", the average precision. Higher is better. Control: random scores
+    get about the share of marked words. Undefined where nothing or everything is marked.
+    """
+    from sklearn.metrics import auc, average_precision_score, precision_recall_curve
+
+    if rule not in ("trapezoid", "step"):
+        raise MetricError(f"rule={rule!r} is not there. There are: 'trapezoid', 'step'.")
+    found = []
+    for text in marked_texts(explanation, rationale):
+        truth = text.truth.numpy()
+        if truth.all() or not truth.any() or not text.seen:
+            found.append(NAN)
+            continue
+        lowest = text.scores[text.scores > -torch.inf].min()
+        scores = text.scores.clamp(min=float(lowest) - 1).numpy()  # what the model did not see comes last
+        if rule == "step":
+            found.append(float(average_precision_score(truth, scores)))
+        else:
+            precision, recall, _ = precision_recall_curve(truth, scores)
+            found.append(float(auc(recall, precision)))
+    return torch.tensor(found, dtype=torch.float64)
+
+
+def choices(k: Choice | Sequence[Choice]) -> tuple[Choice, ...]:
+    sizes: tuple[Any, ...] = (k,) if isinstance(k, int | float | str) else tuple(k)
+    for one in sizes:
+        right = one == "marked" or (isinstance(one, float) and 0 < one <= 1) or (isinstance(one, int) and one > 0)
+        if not right or isinstance(one, bool):
+            raise MetricError(f"k={one!r} is no number of words. Give 5, a share such as 0.2, 'marked', or several.")
+    if not sizes:
+        raise MetricError("k is empty. Give a number of words, a share such as 0.2, 'marked', or several.")
+    return sizes
+
+
+# --- words and marks --------------------------------------------------------------------------------------------------
+
+
+def marked_texts(explanation: Explanation, rationale: Sequence[Any]) -> list[Marked]:
+    if len(rationale) != len(explanation):
+        raise InputError(f"{len(rationale)} rationales for {len(explanation)} texts. Give one a text.")
+    rows = zip(explanation.tokens, explanation.scores.double(), rationale, explanation.names, strict=True)
+    return [marked(tokens, scores, truth, name) for tokens, scores, truth, name in rows]
+
+
+def marked(tokens: Tokens, scores: Tensor, truth: Any, name: str) -> Marked:
+    """The scores of one text's words beside what is marked of them."""
+    if not isinstance(tokens, Pieces):
+        raise InputError("People mark words of texts; this is a picture. Hold its map against a mask.")
+    given = truth if isinstance(truth, Rationale) else guessed(tokens, truth, name)
+    marks = torch.as_tensor(list(given.marks)).bool()
+    if given.of == "token":
+        return marked_tokens(tokens, scores, marks, name)
+    values = word_scores(tokens, scores)
+    if given.of == "character":
+        text = tokens.text or ""
+        marks = torch.tensor([bool(marks[m.start() : m.end()].any()) for m in re.finditer(r"\S+", text)]).bool()
+    if len(marks) < len(values):
+        raise InputError(f"{len(marks)} words are marked or not, but the text has {len(values)}: {name[:60]!r}.")
+    missed = torch.full((len(marks) - len(values),), -torch.inf, dtype=torch.float64)
+    return Marked(torch.cat([values, missed]), marks)
+
+
+def guessed(tokens: Pieces, truth: Any, name: str) -> Rationale:
+    """What a plain list of marks is about, by its length."""
+    marks = [int(bool(mark)) for mark in truth]
+    words = len(re.findall(r"\S+", tokens.text)) if tokens.text is not None else None
+    there = len(tokens) - sum(tokens.padding)
+    if tokens.text is not None and len(marks) == len(tokens.text):
+        return Rationale(marks, "character")
+    if len(marks) == words:
+        return Rationale(marks, "word")
+    if len(marks) in (len(tokens), there, there - sum(tokens.special)):
+        return Rationale(marks, "token")
+    known = f"{len(tokens.text)} characters, {words} words and " if tokens.text is not None else ""
+    raise InputError(
+        f"{len(marks)} marks fit neither the characters, words nor tokens of {name[:60]!r}, "
+        f"which has {known}{there} tokens. "
+        "Give Rationale(marks, of='word') if the text was cut."
+    )
+
+
+def marked_tokens(tokens: Pieces, scores: Tensor, marks: Tensor, name: str) -> Marked:
+    """Tokens that are neither special nor padding, with one mark for each, or for all of them."""
+    padding, special = torch.tensor(tokens.padding), torch.tensor(tokens.special)
+    own = ~padding & ~special
+    if len(marks) == len(tokens):
+        marks = marks[own]
+    elif len(marks) == int((~padding).sum()):
+        marks = marks[~special[~padding]]
+    if len(marks) != int(own.sum()):
+        raise InputError(f"{len(marks)} marks for {int(own.sum())} tokens of {name[:60]!r}.")
+    return Marked(scores[own], marks)
+
+
+def word_scores(tokens: Pieces, scores: Tensor) -> Tensor:
+    """[word]: the highest score of the pieces that cover a character of the word; -inf where none does."""
+    if tokens.text is None:
+        raise InputError("These tokens were given as numbers, so there are no words. Mark tokens, or give a text.")
+    spans = [match.span() for match in re.finditer(r"\S+", tokens.text)]
+    found = torch.full((len(spans),), -torch.inf, dtype=torch.float64)
+    word_at = {at: number for number, (start, end) in enumerate(spans) for at in range(start, end)}
+    for i, span in enumerate(tokens.spans):
+        if span is None or tokens.special[i] or tokens.padding[i]:
+            continue
+        for word in {word_at[at] for at in range(*span) if at in word_at}:
+            found[word] = torch.maximum(found[word], scores[i])
+    return found

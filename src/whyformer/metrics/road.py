@@ -1,0 +1,113 @@
+r"""ROAD, remove and debias: what the answer loses when pixels are replaced by what their neighbours would suggest.
+
+$$ \text{ROAD} = \frac{1}{K} \sum_k p(\text{without the lowest share } k) - p(\text{without the highest}) $$
+
+Removed pixels solve $x_p = \sum_{q \in N(p)} w_q x_q$ with weight 1/6 for each of the four direct neighbours and 1/12
+for each diagonal one (fewer at the border, made to sum to 1), plus a little noise, so that the shape of what was
+removed is not itself a cue. Rong et al., A Consistent and Efficient Evaluation Strategy for Attribution Methods, ICML
+2022. arXiv:2202.00449
+
+The paper reports accuracy curves of both orders; the difference of the target's probabilities needs no label. The curve
+holds both: first the highest removed, then the lowest.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from whyformer.dice import dice
+from whyformer.errors import InputError
+from whyformer.explanation import Explanation
+from whyformer.metric import Measured, metric
+from whyformer.metrics.ordering import share
+from whyformer.metrics.removal import Per, check_fractions, dropped, in_steps, pictures, ranked, units
+from whyformer.probe import Probe
+
+NEIGHBOURS = {(0, 1): 1 / 6, (0, -1): 1 / 6, (1, 0): 1 / 6, (-1, 0): 1 / 6,
+              (1, 1): 1 / 12, (1, -1): 1 / 12, (-1, 1): 1 / 12, (-1, -1): 1 / 12}  # fmt: skip
+
+
+@metric(paper="Rong et al., ICML 2022", better="higher", kind="faithfulness", only="pictures")
+def road(
+    explanation: Explanation,
+    probe: Probe,
+    *,
+    fractions: Sequence[float] = (0.1, 0.3, 0.5, 0.7, 0.9),
+    per: Per = "patch",
+    noise: float = 0.01,
+    seed: int = 0,
+) -> Measured:
+    """How much more the target loses when the highest scored patches are smoothed away than when the lowest are.
+
+    noise: the standard deviation added to removed pixels, in those of the picture. Higher is better. Control: a random
+    map lies around 0, the inverted map is minus the map itself.
+    """
+    if not probe.is_picture:
+        raise InputError("ROAD fills in pixels from their neighbours; a text has none. Use aopc or comprehensiveness.")
+    at = tuple(f for f in check_fractions(fractions) if f > 0)
+    found = units(explanation, probe, per=per)
+    counts = torch.tensor([[share(f, n) for f in at] for n in found.counts])
+    keep = torch.cat([dropped(ranked(found, probe, seed=seed, lowest=low), counts) for low in (False, True)], 1)
+    variants, of = imputed(probe, keep, found.shape, noise, seed)
+    curve = in_steps(probe.inputs(variants, of), probe.batch).probability
+    highest, lowest = curve.chunk(2, 1)
+    return Measured((lowest - highest).mean(1), curve, (*at, *at))
+
+
+def imputed(probe: Probe, keep: Tensor, shape: Sequence[int], noise: float, seed: int) -> tuple[Tensor, Tensor]:
+    """[batch x step channel height width] pictures with what is not kept filled in, and which example each is of."""
+    given = pictures(probe)
+    height, width = given.shape[-2:]
+    rows: list[Tensor] = []
+    for i, mark in enumerate(probe.fingerprints):
+        picture = given[i].detach().cpu().double().permute(1, 2, 0).numpy()  # height width channel
+        drawn = torch.randn(picture.shape, generator=dice(seed, int(mark)), dtype=torch.float64).numpy()
+        for kept in keep[i]:
+            pixels = kept.reshape(shape) if len(shape) == 2 else patches_to_pixels(kept, probe.tokens[i], height, width)
+            filled = fill_in(picture, pixels.numpy()) + noise * picture.std() * drawn * ~pixels.numpy()[..., None]
+            rows.append(torch.from_numpy(filled).permute(2, 0, 1))
+    of = torch.arange(len(keep)).repeat_interleave(keep.shape[1])
+    return torch.stack(rows).to(given), of
+
+
+def patches_to_pixels(kept: Tensor, grid: Any, height: int, width: int) -> Tensor:
+    """[height width] from one value a patch."""
+    if height % grid.rows or width % grid.columns:
+        raise InputError(f"{height} x {width} pixels do not divide into {grid.rows} x {grid.columns} patches.")
+    patches = kept.reshape(grid.rows, grid.columns)
+    return patches.repeat_interleave(height // grid.rows, 0).repeat_interleave(width // grid.columns, 1)
+
+
+def fill_in(picture: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """The picture [height width channel] with each removed pixel the weighted mean of its neighbours."""
+    from scipy.sparse import csc_matrix
+    from scipy.sparse.linalg import spsolve
+
+    height, width = kept.shape
+    if kept.all():
+        return picture.copy()
+    if not kept.any():  # nothing to go by
+        return np.broadcast_to(picture.mean((0, 1)), picture.shape).copy()
+    ys, xs = np.nonzero(~kept)
+    number = np.full(kept.shape, -1)
+    number[ys, xs] = np.arange(len(ys))
+    given = np.zeros((len(ys), picture.shape[2]))
+    total = np.zeros(len(ys))
+    entries: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    for (dy, dx), weight in NEIGHBOURS.items():
+        y, x = ys + dy, xs + dx
+        inside = np.nonzero((y >= 0) & (y < height) & (x >= 0) & (x < width))[0]
+        total[inside] += weight
+        there = kept[y[inside], x[inside]]
+        given[inside[there]] += weight * picture[y[inside[there]], x[inside[there]]]
+        missing = inside[~there]
+        entries.append((missing, number[y[missing], x[missing]], np.full(len(missing), -weight)))
+    entries.append((np.arange(len(ys)), np.arange(len(ys)), total))
+    row, column, value = (np.concatenate(part) for part in zip(*entries, strict=True))
+    solved = spsolve(csc_matrix((value, (row, column)), shape=(len(ys), len(ys))), given)
+    filled = picture.copy()
+    filled[ys, xs] = solved.reshape(len(ys), -1)
+    return filled

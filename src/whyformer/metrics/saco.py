@@ -1,0 +1,75 @@
+r"""SaCo, the salience-guided faithfulness coefficient: do groups with more salience change the answer more?
+
+$$ F = \frac{\sum_{i<j} w_{ij}}{\sum_{i<j} |w_{ij}|}, \qquad
+   w_{ij} = \begin{cases} s_i - s_j & \text{if } \Delta_i \ge \Delta_j \\ -(s_i - s_j) & \text{else} \end{cases} $$
+
+The units are cut into $K$ groups by falling salience; $s_i$ is the salience of group $i$ and $\Delta_i$ what the
+target's probability loses when that group alone is replaced by the picture's mean. From -1 to 1. Wu et al., On the
+Faithfulness of Vision Transformer Explanations, CVPR 2024. arXiv:2404.01415
+
+Deviation: $s_i$ is the mean salience of a group, not the sum, so that groups of one unit more or less compare; for
+groups of one size it is the same, since F does not depend on the scale.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from whyformer.errors import MetricError
+from whyformer.explanation import Explanation
+from whyformer.metric import Measured, metric
+from whyformer.metrics.removal import Per, Units, answers, in_steps, ranked, units
+from whyformer.probe import Probe
+
+
+@metric(paper="Wu et al., CVPR 2024", better="higher", kind="faithfulness")
+def saco(
+    explanation: Explanation,
+    probe: Probe,
+    *,
+    groups: int = 10,
+    per: Per = "pixel",
+    fill: str | None = None,
+    seed: int = 0,
+) -> Measured:
+    """How well the salience of groups of pixels (or tokens) foretells how much each group changes the answer.
+
+    curve: what the target's probability loses without each group, the most salient first. Higher is better.
+    Control: a random map lies around 0, the inverted map below it. Undefined for a map that is the same everywhere.
+    """
+    if groups < 2:
+        raise MetricError(f"{groups} groups cannot be compared; give 2 or more.")
+    found = units(explanation, probe, per=per)
+    group = groups_of(found, ranked(found, probe, seed=seed), groups)
+    keep = torch.stack([group != k for k in range(groups)], 1)
+    fill = fill or ("mean" if probe.is_picture else None)
+    after = answers(probe, keep, found.shape, fill=fill, seed=seed).probability
+    change = in_steps(probe.before, probe.batch).probability - after
+    values = [coefficient(*group_salience(found, group, i, change[i])) for i in range(probe.batch)]
+    return Measured(torch.tensor(values, dtype=torch.float64), change, tuple(float(k) for k in range(groups)))
+
+
+def groups_of(found: Units, place: Tensor, groups: int) -> Tensor:
+    """[batch unit] long: 0 for the most salient group; -1 for units that are not real."""
+    group = torch.full(place.shape, -1)
+    for i, count in enumerate(found.counts):
+        order = place[i].argsort()[:count]
+        for k, members in enumerate(np.array_split(order.numpy(), groups)):
+            group[i, torch.from_numpy(members)] = k
+    return group
+
+
+def group_salience(found: Units, group: Tensor, example: int, change: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean salience of every group of an example that has members, and what removing it changes."""
+    there = [k for k in range(len(change)) if bool((group[example] == k).any())]
+    salience = [found.scores[example][group[example] == k].mean() for k in there]
+    return torch.stack(salience) if salience else change[:0], change[there]
+
+
+def coefficient(salience: Tensor, change: Tensor) -> float:
+    """F of groups in the order of falling salience."""
+    first, second = torch.triu_indices(len(salience), len(salience), offset=1)
+    weight = salience[first] - salience[second]
+    signed = torch.where(change[first] >= change[second], weight, -weight)
+    total = float(weight.abs().sum())
+    return float(signed.sum()) / total if total > 0 else float("nan")

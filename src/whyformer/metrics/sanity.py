@@ -1,0 +1,112 @@
+r"""Sanity: an explanation of a model must change when the model does.
+
+$$ \rho_k = \operatorname{rank\,corr}(\Phi_f(x), \Phi_{f_k}(x)) $$
+
+with $f_k$ the model whose last $k$ parts have lost what they learned. Adebayo et al., Sanity Checks for Saliency Maps,
+NeurIPS 2018. arXiv:1810.03292
+
+An alarm, not a score to rank methods by: a map of random numbers passes every one of these (Binder et al., CVPR 2023,
+arXiv:2211.12486), so they are read beside faithfulness. What must not pass is a map that does not depend on the
+model, such as an edge map: it gets exactly 1.
+
+A part is a module with weights of its own, in the order they are registered; each weight is drawn again from a normal
+distribution with its own mean and spread. The user's model is never touched: parts are randomised on a copy.
+"""
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whyformer.again import Again
+from whyformer.dice import dice
+from whyformer.errors import MetricError
+from whyformer.explanation import Explanation
+from whyformer.metric import Measured, metric
+from whyformer.metrics.similarity import compared, spearman
+from whyformer.probe import Probe
+
+
+@metric(paper="Adebayo et al., NeurIPS 2018", better="lower", kind="sanity")
+def parameter_randomisation(
+    explanation: Explanation, again: Again, *, stages: int = 4, magnitude: bool = False, seed: int = 0
+) -> Measured:
+    """How much of the map is left, on average, while the model loses its weights from the output downwards.
+
+    stages: in how many steps, the last one is everything. curve: the rank correlation after each. magnitude: of the
+    absolute scores. Lower is better. Control: a map that does not depend on the weights gets exactly 1, random scores
+    of another seed about 0. Undefined where a map is the same everywhere.
+    """
+    if stages < 1:
+        raise MetricError(f"stages={stages}: give 1 or more.")
+    module = copy.deepcopy(again.model.module)
+    parts = parts_of(module)
+    if not parts:
+        raise MetricError("This model has no weights to randomise.")
+    curve = torch.full((len(explanation), stages), float("nan"), dtype=torch.float64)
+    done = 0
+    for stage in range(stages):
+        until = -(-len(parts) * (stage + 1) // stages)
+        for name, part in parts[done:until]:
+            randomise(name, part, seed)
+        done = until
+        curve[:, stage] = likeness(explanation, again(model=module), magnitude)
+    return Measured(curve.mean(1), curve, tuple((stage + 1) / stages for stage in range(stages)))
+
+
+@metric(paper="Adebayo et al., NeurIPS 2018", better="lower", kind="sanity")
+def label_randomised_twin(
+    explanation: Explanation, again: Again, *, twin: Any = None, magnitude: bool = False
+) -> Tensor:
+    """How alike the map is to that of a twin which learned the same pictures (or texts) with labels drawn at random.
+
+    twin: that model, an nn.Module or a Model of the same architecture, trained to fit random labels. Lower is better.
+    Control: the model as its own twin gets exactly 1. Undefined where a map is the same everywhere.
+    """
+    if twin is None:
+        raise MetricError(
+            "label_randomised_twin compares with a twin of the model that was trained on random labels. "
+            "Give it as twin=."
+        )
+    return likeness(explanation, again(model=twin), magnitude)
+
+
+@metric(paper="Adebayo et al., NeurIPS 2018", better="lower", kind="sanity")
+def class_swap(explanation: Explanation, probe: Probe, again: Again, *, magnitude: bool = False) -> Tensor:
+    """How alike the map is to that of the least likely class: rank correlation.
+
+    Lower is better. Control: a method that does not look at the class gets exactly 1, which is a fact and no fault.
+    Undefined where a map is the same everywhere, or the model has one answer only.
+    """
+    logits = probe.before.logits.detach().cpu().double()
+    if logits.shape[1] < 2:
+        return torch.full((len(explanation),), float("nan"), dtype=torch.float64)
+    own = torch.tensor([target.index for target in explanation.targets])
+    least = logits.scatter(1, own[:, None], torch.inf).argmin(1)
+    return likeness(explanation, again(target=least.tolist()), magnitude)
+
+
+def likeness(first: Explanation, second: Explanation, magnitude: bool) -> Tensor:
+    """[batch]: rank correlation of two explanations of the same examples."""
+    pairs = [(compared(first, i), compared(second, i)) for i in range(len(first))]
+    pairs = [(a.abs(), b.abs()) for a, b in pairs] if magnitude else pairs
+    return torch.tensor([spearman(a, b) for a, b in pairs], dtype=torch.float64)
+
+
+def parts_of(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Modules with weights of their own, the last one first; a part that is used twice counts once."""
+    named = [(name, part) for name, part in module.named_modules() if any(True for _ in part.parameters(recurse=False))]
+    return named[::-1]
+
+
+def randomise(name: str, part: nn.Module, seed: int) -> None:
+    """Draw the own weights of a part again, each with its mean and spread."""
+    with torch.no_grad():
+        for key, weight in part.named_parameters(recurse=False):
+            if not weight.is_floating_point():
+                continue
+            mark = int.from_bytes(f"{name}.{key}".encode(), "big")
+            drawn = torch.randn(weight.shape, generator=dice(seed, mark), dtype=torch.float64)
+            mean, spread = weight.double().mean(), weight.double().std(correction=0)
+            weight.copy_((mean.cpu() + spread.cpu() * drawn).to(weight))

@@ -1,0 +1,27 @@
+"""How alike two explanations of the same example are: Spearman's rank correlation, and the maps it is taken of."""
+
+import torch
+from torch import Tensor
+
+from whyformer.comparison import rank_correlation
+from whyformer.explanation import Explanation
+from whyformer.metrics.ordering import counted
+
+
+def spearman(first: Tensor, second: Tensor) -> float:
+    """Rank correlation, equal scores sharing their mean rank; NaN where one of them is all the same."""
+    if len(first) < 2 or bool((first == first[0]).all()) or bool((second == second[0]).all()):
+        return float("nan")
+    return float(rank_correlation(torch.stack([first.double(), second.double()]))[0, 1])
+
+
+def compared(explanation: Explanation, example: int) -> Tensor:
+    """The scores of one example that take part: pixels where there are any, else patches, or tokens that count."""
+    if explanation.pixels is not None:
+        return explanation.pixels[example].double().flatten()
+    return explanation.scores[example].double()[counted(explanation[example])[0]]
+
+
+def mean_defined(values: Tensor) -> Tensor:
+    """[batch] from [batch run]: the mean of what is defined, NaN where nothing is."""
+    return values.nanmean(1)

@@ -1,0 +1,120 @@
+r"""Stability: does the explanation stay when nothing, or nothing that matters, has changed?
+
+$$ \text{max-sensitivity} = \max_{\|\delta\|_\infty \le r} \frac{\|\Phi(x + \delta) - \Phi(x)\|}{\|\Phi(x)\|} $$
+
+Yeh et al., On the (In)fidelity and Sensitivity of Explanations, NeurIPS 2019. arXiv:1901.09392. Robustness of maps
+under noise: Alvarez-Melis & Jaakkola, On the Robustness of Interpretability Methods, 2018. arXiv:1806.08049
+
+Noise for a picture is added to its pixels, in parts of the picture's own range (largest minus smallest value). Token
+ids cannot be shaken a little, so for a text two neighbouring tokens change places and their scores are put back before
+they are compared. The target stays that of the first run. None of this says that a map is right: one that never looks at
+the input is perfectly stable.
+"""
+
+import torch
+from torch import Tensor
+
+from whyformer.again import Again
+from whyformer.dice import dice
+from whyformer.errors import MetricError
+from whyformer.explanation import Explanation
+from whyformer.metric import Measured, metric
+from whyformer.metrics.ordering import counted
+from whyformer.metrics.similarity import compared, mean_defined, spearman
+
+NAN = float("nan")
+
+
+@metric(paper="Alvarez-Melis & Jaakkola, 2018", better="higher", kind="stability")
+def repeatability(explanation: Explanation, again: Again, *, runs: int = 2) -> Measured:
+    """How alike the explanation is when it is made again with other random numbers: rank correlation.
+
+    Higher is better, 1 is the same. Control: random scores lie around 0, a method without random numbers gets
+    exactly 1. Undefined where the map is the same everywhere.
+    """
+    if runs < 1:
+        raise MetricError(f"runs={runs}: the explanation must be made again at least once.")
+    seeds = [int(explanation.settings.get("seed") or 0) + run for run in range(1, runs + 1)]
+    others = [again(seed=seed) if "seed" in explanation.settings else again() for seed in seeds]
+    rows = [[spearman(compared(explanation, i), compared(one, i)) for one in others] for i in range(len(explanation))]
+    curve = torch.tensor(rows, dtype=torch.float64)
+    return Measured(mean_defined(curve), curve)
+
+
+@metric(paper="Alvarez-Melis & Jaakkola, 2018", better="higher", kind="stability")
+def consistency(
+    explanation: Explanation, again: Again, *, noise: float = 0.02, samples: int = 4, seed: int = 0
+) -> Measured:
+    """How alike the explanations of slightly changed inputs are: rank correlation with that of the input itself.
+
+    noise: standard deviation, in parts of the picture's range; texts have two neighbouring tokens swapped. Higher is
+    better. Control: random scores, drawn for each input, lie around 0. Undefined where the map is the same everywhere.
+    """
+    first, others = shaken(explanation, again, noise, samples, seed, normal=True)
+    rows = [[spearman(a, b) for b in row] for a, row in zip(first, others, strict=True)]
+    curve = torch.tensor(rows, dtype=torch.float64)
+    return Measured(mean_defined(curve), curve)
+
+
+@metric(paper="Yeh et al., NeurIPS 2019", better="lower", kind="stability")
+def max_sensitivity(
+    explanation: Explanation, again: Again, *, radius: float = 0.02, samples: int = 8, seed: int = 0
+) -> Measured:
+    """How far the map moves at most, in parts of its own length, when the input moves a little.
+
+    radius: of the noise, in parts of the picture's range; texts have two neighbouring tokens swapped. Lower is better.
+    Control: random scores, drawn for each input, get about 0.7 or more. Undefined where the map is all zero.
+    """
+    first, others = shaken(explanation, again, radius, samples, seed, normal=False)
+    rows = [
+        [float((b - a).norm() / a.norm()) if bool(a.any()) else NAN for b in row]
+        for a, row in zip(first, others, strict=True)
+    ]
+    curve = torch.tensor(rows, dtype=torch.float64)
+    return Measured(curve.amax(1), curve)
+
+
+def shaken(
+    explanation: Explanation, again: Again, size: float, samples: int, seed: int, *, normal: bool
+) -> tuple[list[Tensor], list[list[Tensor]]]:
+    """The compared scores of every example, and those of its shaken variants."""
+    if samples < 1 or size < 0:
+        raise MetricError(f"samples={samples}, noise {size}: give one sample or more, and noise of 0 or more.")
+    batch, given = len(explanation), again.inputs
+    of = torch.arange(batch).repeat_interleave(samples)
+    first = [compared(explanation, i) for i in range(batch)]
+    marks = again.encoded.fingerprints()
+    if given.is_floating_point():
+        along = again.encoded.batch_axis
+        rows = [
+            noisy(one, size, samples, seed, mark, normal)
+            for one, mark in zip(given.movedim(along, 0), marks, strict=True)
+        ]
+        found = again(torch.cat(rows).movedim(0, along), of=of)
+        return first, [[compared(found, i * samples + n) for n in range(samples)] for i in range(batch)]
+    orders = [swaps(tokens, samples, seed, mark) for tokens, mark in zip(counted(explanation), marks, strict=True)]
+    order = torch.cat(orders)  # [batch x sample, token]
+    found = again(given[of].gather(1, order.to(given.device)), of=of)
+    back = found.scores.double().gather(1, order.argsort(1))
+    there = counted(explanation)
+    return first, [[back[i * samples + n][there[i]] for n in range(samples)] for i in range(batch)]
+
+
+def noisy(one: Tensor, size: float, samples: int, seed: int, mark: int, normal: bool) -> Tensor:
+    """[sample ...]: an input with noise of this size, in parts of its range."""
+    draw = torch.randn if normal else torch.rand
+    noise = draw((samples, *one.shape), generator=dice(seed, mark), dtype=torch.float64)
+    noise = noise if normal else 2 * noise - 1
+    return one + (size * float(one.max() - one.min()) * noise).to(one)
+
+
+def swaps(there: Tensor, samples: int, seed: int, mark: int) -> Tensor:
+    """[sample token]: orders of the tokens in which two neighbours that count have changed places."""
+    length = len(there)
+    order = torch.arange(length).repeat(samples, 1)
+    pairs = (there[:-1] & there[1:]).nonzero()[:, 0]
+    if len(pairs):
+        drawn = pairs[torch.randint(len(pairs), (samples,), generator=dice(seed, mark))]
+        for row, at in enumerate(drawn.tolist()):
+            order[row, [at, at + 1]] = order[row, [at + 1, at]]
+    return order
