@@ -89,7 +89,7 @@ def pointing_game(explanation: Explanation, mask: Sequence[Any], *, tolerance: i
         near = F.max_pool2d(real.double()[None, None], 2 * tolerance + 1, 1, tolerance)[0, 0] > 0
         seen = values.masked_fill(truth < 0, float("-inf"))
         highest = seen == seen.max()
-        return float((highest & near).sum() / highest.sum())
+        return float((highest & near).sum()) / float(highest.sum())
 
     return per_picture(explanation, mask, hits)
 

@@ -115,7 +115,7 @@ def perturbed(
     return Measured(100 * area(curve, at) / width, curve, at)
 
 
-def right(steps: Steps, explanation: Explanation, label: Any, against: Against, before: Steps) -> Tensor:
+def right(steps: Steps, explanation: Explanation, label: Any, against: str, before: Steps) -> Tensor:
     """[batch step]: 1 where the answer is the wanted one, 0 elsewhere; or the probability of the target."""
     if against == "probability":
         return steps.probability.clone()

@@ -11,7 +11,6 @@ Deviation: $s_i$ is the mean salience of a group, not the sum, so that groups of
 groups of one size it is the same, since F does not depend on the scale.
 """
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,30 +39,23 @@ def saco(
     if groups < 2:
         raise MetricError(f"{groups} groups cannot be compared; give 2 or more.")
     found = units(explanation, probe, per=per)
-    group = groups_of(found, ranked(found, probe, seed=seed), groups)
-    keep = torch.stack([group != k for k in range(groups)], 1)
+    members = groups_of(found, ranked(found, probe, seed=seed), groups)
     fill = fill or ("mean" if probe.is_picture else None)
-    after = answers(probe, keep, found.shape, fill=fill, seed=seed).probability
+    after = answers(probe, ~members, found.shape, fill=fill, seed=seed).probability
     change = in_steps(probe.before, probe.batch).probability - after
-    values = [coefficient(*group_salience(found, group, i, change[i])) for i in range(probe.batch)]
+    size = members.sum(-1)
+    salience = (members * found.scores[:, None]).sum(-1) / size
+    values = [coefficient(s[n > 0], c[n > 0]) for s, c, n in zip(salience, change, size, strict=True)]
     return Measured(torch.tensor(values, dtype=torch.float64), change, tuple(float(k) for k in range(groups)))
 
 
 def groups_of(found: Units, place: Tensor, groups: int) -> Tensor:
-    """[batch unit] long: 0 for the most salient group; -1 for units that are not real."""
-    group = torch.full(place.shape, -1)
-    for i, count in enumerate(found.counts):
-        order = place[i].argsort()[:count]
-        for k, members in enumerate(np.array_split(order.numpy(), groups)):
-            group[i, torch.from_numpy(members)] = k
-    return group
-
-
-def group_salience(found: Units, group: Tensor, example: int, change: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean salience of every group of an example that has members, and what removing it changes."""
-    there = [k for k in range(len(change)) if bool((group[example] == k).any())]
-    salience = [found.scores[example][group[example] == k].mean() for k in there]
-    return torch.stack(salience) if salience else change[:0], change[there]
+    """[batch group unit] bool: groups of one size (the first ones one larger), the most salient first."""
+    counts = torch.tensor(found.counts)[:, None]
+    number = torch.arange(groups + 1)
+    edges = number * (counts // groups) + torch.minimum(number, counts % groups)  # [batch group + 1]
+    first, last = edges[:, :-1, None], edges[:, 1:, None]
+    return (place[:, None] >= first) & (place[:, None] < last) & found.real[:, None]
 
 
 def coefficient(salience: Tensor, change: Tensor) -> float:

@@ -12,6 +12,8 @@ def spearman(first: Tensor, second: Tensor) -> float:
     """Rank correlation, equal scores sharing their mean rank; NaN where one of them is all the same."""
     if len(first) < 2 or bool((first == first[0]).all()) or bool((second == second[0]).all()):
         return float("nan")
+    if torch.equal(first, second):
+        return 1.0  # exactly
     return float(rank_correlation(torch.stack([first.double(), second.double()]))[0, 1])
 
 

@@ -7,8 +7,8 @@ under noise: Alvarez-Melis & Jaakkola, On the Robustness of Interpretability Met
 
 Noise for a picture is added to its pixels, in parts of the picture's own range (largest minus smallest value). Token
 ids cannot be shaken a little, so for a text two neighbouring tokens change places and their scores are put back before
-they are compared. The target stays that of the first run. None of this says that a map is right: one that never looks at
-the input is perfectly stable.
+they are compared. The target stays that of the first run. None of this says that a map is right: one that never looks
+at the input is perfectly stable.
 """
 
 import torch

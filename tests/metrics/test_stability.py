@@ -1,0 +1,104 @@
+"""Stability by hand: what the explanations of shaken inputs are is known."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from fake_again import FakeAgain
+from fake_probe import picture, text
+
+from whyformer.dice import dice
+from whyformer.errors import MetricError
+from whyformer.metrics import consistency, max_sensitivity, repeatability
+from whyformer.metrics.stability import noisy, swaps
+
+E = picture([[4.0, 3.0, 2.0, 1.0]], 2, 2)
+PIXELS = torch.arange(4.0, dtype=torch.float64).reshape(1, 1, 2, 2)
+
+
+def drawn(inputs, seed=0, **_):
+    """A map that is random, and another one for every input."""
+    return torch.stack([torch.rand(4, generator=dice(seed, hash(tuple(one.flatten().tolist())))) for one in inputs])
+
+
+def test_repeatability_by_hand():
+    """Ranks 4321 and 3421: squared differences 1 + 1, 1 - 6 * 2 / (4 * 15) = 0.8."""
+    again = FakeAgain(E, PIXELS, lambda **_: torch.tensor([[3.0, 4.0, 2.0, 1.0]]))
+    found = repeatability(E, again, runs=3)
+    assert found.value.item() == pytest.approx(0.8, abs=1e-12)
+    assert found.curve.shape == (1, 3)
+
+
+def test_repeatability_turns_the_seed_of_methods_that_have_one():
+    seeded = replace(E, settings={"seed": 5})
+    again = FakeAgain(E, PIXELS, lambda **_: E.scores)
+    assert repeatability(seeded, again).value.item() == pytest.approx(1)
+    assert [one["seed"] for one in again.asked] == [6, 7]
+    again = FakeAgain(E, PIXELS, lambda **_: E.scores)
+    repeatability(E, again)
+    assert ["seed" in one for one in again.asked] == [False, False]
+
+
+def test_a_random_map_does_not_pass():
+    many = picture(torch.rand(60, 4, generator=dice(0, 0)), 2, 2, settings={"seed": 0})
+    pixels = torch.rand(60, 1, 2, 2, generator=dice(0, 1), dtype=torch.float64)
+    assert abs(repeatability(many, FakeAgain(many, pixels, drawn)).value.mean()) < 0.2
+    assert abs(consistency(many, FakeAgain(many, pixels, drawn)).value.mean()) < 0.2
+    assert max_sensitivity(many, FakeAgain(many, pixels, drawn)).value.mean() > 0.7
+
+
+def test_a_map_that_ignores_the_noise_is_perfectly_stable():
+    again = FakeAgain(E, PIXELS, lambda of, **_: E.scores[of])
+    assert consistency(E, again).value.item() == pytest.approx(1)
+    assert max_sensitivity(E, again).value.tolist() == [0.0]
+
+
+def test_max_sensitivity_by_hand():
+    """Maps 3 and 1 away from (4, 3, 2, 1) in one place: 3 / sqrt(30)."""
+    moved = torch.stack([E.scores[0], E.scores[0]])
+    moved[0, 0] += 3
+    moved[1, 2] -= 1
+    found = max_sensitivity(E, FakeAgain(E, PIXELS, lambda **_: moved), samples=2)
+    assert found.value.item() == pytest.approx(3 / 30**0.5, abs=1e-12)
+    torch.testing.assert_close(found.curve, torch.tensor([[3.0, 1.0]], dtype=torch.float64) / 30**0.5)
+
+
+def test_noise_is_in_parts_of_the_range_and_bounded():
+    one = PIXELS[0]  # range 3
+    shaken = noisy(one, 0.1, 500, 0, 7, normal=False) - one
+    assert shaken.abs().max() <= 0.3 and shaken.abs().max() > 0.29
+    assert noisy(one, 0.1, 500, 0, 7, normal=True).sub(one).std().item() == pytest.approx(0.3, rel=0.1)
+    assert torch.equal(noisy(one, 0.1, 3, 0, 7, normal=True), noisy(one, 0.1, 3, 0, 7, normal=True))
+
+
+def test_texts_have_neighbours_swapped_and_their_scores_put_back():
+    """A map that scores the token itself, wherever it stands, does not change at all."""
+    ids = torch.tensor([[0, 14, 13, 12, 11, 0]])
+    e = text([[14.0, 13.0, 12.0, 11.0]])
+    seen = []
+    again = FakeAgain(e, ids, lambda inputs, **_: (seen.append(inputs), inputs.double())[1])
+    assert consistency(e, again).value.item() == pytest.approx(1)
+    assert max_sensitivity(e, again).value.tolist() == [0.0]
+    for row in seen[0]:
+        assert (row != ids[0]).sum() == 2 and row[0] == row[-1] == 0 and row.sum() == ids.sum()
+    by_place = FakeAgain(e, ids, lambda inputs, **_: e.scores.expand(len(inputs), -1))
+    assert consistency(e, by_place).value.item() == pytest.approx(0.8)  # two neighbouring ranks turned
+
+
+def test_a_text_of_one_word_has_no_neighbours():
+    assert swaps(torch.tensor([False, True, False]), 2, 0, 0).tolist() == [[0, 1, 2]] * 2
+
+
+def test_undefined_for_flat_maps():
+    flat = picture([[0.0] * 4], 2, 2)
+    again = FakeAgain(flat, PIXELS, lambda of, **_: flat.scores[of])
+    for found in (repeatability(flat, again), consistency(flat, again), max_sensitivity(flat, again)):
+        assert found.value.isnan().all()
+
+
+def test_settings_are_checked():
+    again = FakeAgain(E, PIXELS, lambda of, **_: E.scores[of])
+    with pytest.raises(MetricError, match="at least once"):
+        repeatability(E, again, runs=0)
+    with pytest.raises(MetricError, match="one sample or more"):
+        consistency(E, again, samples=0)
