@@ -22,6 +22,7 @@ ORDER = (
     "method",
     "operations",
     "node",
+    "slopes",
     "rules",
     "attention",
     "follow",

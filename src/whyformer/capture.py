@@ -21,7 +21,7 @@ from torch import Tensor
 
 from whyformer.attention import Site
 from whyformer.blocks import find_blocks
-from whyformer.errors import NotCaptured, UnsupportedModel
+from whyformer.errors import MethodError, NotCaptured, UnsupportedModel
 from whyformer.forward import Run, forward
 from whyformer.graph import refuse_strangers
 from whyformer.intervene import Intervention
@@ -37,6 +37,8 @@ from whyformer.target import Answer, Target, choose, has_head, refuse_other_head
 from whyformer.tokens import Tokens
 
 Held = dict[tuple[str, Recipe | None], Any]
+Placed = dict[tuple[int, str], Tensor]
+POSITIONAL = frozenset(("token_relevance", "position_relevance"))
 
 
 class Layers(Sequence[Tensor]):
@@ -83,6 +85,8 @@ class Capture:
     def get(self, site: str, recipe: Recipe | None = None) -> Any:
         """A site, by its name in SITES; those that end in `_relevance` belong to a recipe."""
         key = (site, recipe if site.endswith("_relevance") else None)
+        if key not in self.held and site in POSITIONAL and recipe is not None and recipe.sends != "slope":
+            raise MethodError(f"The recipe {recipe.name} does not tell tokens from positions. Use pa_lrp or attnlrp.")
         if key not in self.held:
             there = ", ".join(sorted({name for name, _ in self.held}))
             asked = f"{site} under the recipe {key[1].name}" if key[1] is not None else site
@@ -145,8 +149,10 @@ class Harvest:
         for recipe in recipes if switch is not None else ():
             assert switch is not None
             refuse_strangers(answer.score, self.mode.leaf)
-            found, absorbed[recipe] = relevance(answer, self.tracked, switch, recipe, books)
+            switch.placed = {} if self.keep & POSITIONAL else None
+            found, absorbed[recipe], placed = relevance(answer, self.tracked, switch, recipe, books)
             self.keep_backward(found, recipe)
+            self.keep_places(found, placed, recipe)
         return Capture(
             targets,
             self.layout.tokens,
@@ -185,6 +191,10 @@ class Harvest:
         """One of these is asked for, or its gradient or relevance."""
         return any(f"{site}{suffix}" in self.keep for site in sites for suffix in ("", "_grad", "_relevance"))
 
+    @property
+    def is_picture(self) -> bool:
+        return self.mode.leaf is not None and trace_of(self.mode.leaf).is_pixels
+
     def track(self) -> dict[str, list[Tensor]]:
         """The tensors of the graph whose gradient or relevance is wanted, by site."""
         tracked: dict[str, list[Tensor]] = {}
@@ -193,10 +203,10 @@ class Harvest:
             refuse_odd_sites(self.mode.sites, self.encoded.batch, self.layout.length)
         if self.wants("attention", "attention_output"):
             tracked["attention_output"] = [site.output for site in self.mode.sites]
-        if self.wants("hidden"):
+        if self.wants("hidden") or (self.wants("token", "position") and self.is_picture):
             tracked["hidden"], self.steps = find_blocks(self.mode)
             refuse_odd_states(tracked["hidden"], self.encoded.batch, self.layout.length)
-        if self.wants("input"):
+        if self.wants("input") or (self.wants("token", "position") and not self.is_picture):
             if self.mode.leaf is None:
                 raise UnsupportedModel(
                     "The explained input was not found: there is no floating-point input and no embedding of token ids."
@@ -233,10 +243,46 @@ class Harvest:
             self.hold(f"attention{suffix}", Layers(made), recipe)
         if f"attention_output{suffix}" in self.keep:
             self.hold(f"attention_output{suffix}", outputs, recipe)
-        if f"hidden{suffix}" in self.keep:
-            self.hold(f"hidden{suffix}", [as_places(t, trace_of(t)) for t in found["hidden"]], recipe)
-        if f"input{suffix}" in self.keep:
-            self.hold(f"input{suffix}", as_places(found["input"][0], trace_of(found["input"][0])), recipe)
+        for name in ("hidden", "input"):
+            if f"{name}{suffix}" in self.keep:
+                arrived = [self.amount(name, layer, t, recipe) for layer, t in enumerate(found[name])]
+                self.hold(f"{name}{suffix}", arrived if name == "hidden" else arrived[0], recipe)
+
+    def amount(self, site: str, layer: int, arrived: Tensor, recipe: Recipe | None) -> Tensor:
+        """The gradient or relevance at a tracked tensor; a recipe that sends slopes has to be multiplied by it."""
+        if recipe is not None and recipe.sends == "slope":
+            arrived = put(arrived * self.tracked[site][layer].detach(), trace_of(arrived))
+        return as_places(arrived, trace_of(arrived))
+
+    def keep_places(self, found: Mapping[str, list[Tensor]], placed: Placed, recipe: Recipe) -> None:
+        """How relevance is divided between tokens and their positions, wherever positions come in."""
+        if not self.keep & POSITIONAL or recipe.sends != "slope":
+            return
+        positions = [amount for (_, what), amount in sorted(placed.items()) if what == "position"]
+        tokens = [amount for (_, what), amount in sorted(placed.items()) if what == "token"]
+        if not self.is_picture:
+            leaf, slope = self.tracked["input"][0].detach(), found["input"][0]
+            words = leaf if self.mode.words is None else self.mode.words
+            own, added = (as_places(slope * part, trace_of(slope)).sum(-1) for part in (words, leaf - words))
+            tokens, positions = [own], [added, *positions] if bool(added.any()) else positions
+        if not tokens:
+            tokens = [self.amount("hidden", 0, found["hidden"][0], recipe).sum(-1)]
+        self.hold("token_relevance", self.on_tokens(tokens[0]), recipe)
+        self.hold("position_relevance", [self.on_tokens(amount) for amount in positions], recipe)
+
+    def on_tokens(self, amount: Tensor) -> Tensor:
+        """[batch token], also where only the patches of a picture have positions."""
+        patches, length = self.layout.patches, self.layout.length
+        if amount.size(1) == length:
+            return amount
+        if patches is None or amount.size(1) != len(patches):
+            raise UnsupportedModel(
+                f"Positions come in at {amount.size(1)} places, but attention is over {length} tokens, and which place "
+                "belongs to which token is not known. Use attnlrp."
+            )
+        whole = amount.new_zeros(amount.size(0), length)
+        whole[:, list(patches)] = amount
+        return whole
 
     def hold(self, name: str, value: Any, recipe: Recipe | None = None) -> None:
         self.held[name, recipe] = value
@@ -270,8 +316,8 @@ def backward(score: Tensor, tracked: Mapping[str, list[Tensor]]) -> dict[str, li
 
 def relevance(
     answer: Answer, tracked: Mapping[str, list[Tensor]], switch: Switch, recipe: Recipe, books: bool
-) -> tuple[dict[str, list[Tensor]], tuple[Absorbed, ...]]:
-    """A backward pass under a recipe, and what was absorbed on the way.
+) -> tuple[dict[str, list[Tensor]], tuple[Absorbed, ...], Placed]:
+    """A backward pass under a recipe, what was absorbed on the way, and what tokens and positions got where they meet.
 
     Of a contrast the two sides are sent back one after the other and subtracted: rules share out in proportion to a
     total, and that of a difference would be zero.
@@ -279,16 +325,18 @@ def relevance(
     switch.recipe, switch.absorbed = recipe, {} if books else None
     try:
         found = checked_backward(answer.target, tracked, switch)
-        noted = switch.absorbed or {}
+        noted, placed = switch.absorbed or {}, switch.placed or {}
         if answer.versus is not None:
-            switch.absorbed = {} if books else None
+            switch.absorbed, switch.placed = {} if books else None, None if switch.placed is None else {}
             against = checked_backward(answer.versus, tracked, switch)
             found = {name: [a.sub_(b) for a, b in zip(found[name], against[name], strict=True)] for name in found}
-            for key, amount in (switch.absorbed or {}).items():
-                noted[key] = noted.get(key, 0) - amount
-        return found, tuple(Absorbed(what, step, amount) for (step, what), amount in sorted(noted.items()))
+            for mine, theirs in ((noted, switch.absorbed or {}), (placed, switch.placed or {})):
+                for key, amount in theirs.items():
+                    mine[key] = mine.get(key, 0) - amount
+        taken = tuple(Absorbed(what, step, amount) for (step, what), amount in sorted(noted.items()))
+        return found, taken, placed
     finally:
-        switch.recipe, switch.absorbed, switch.is_strict = None, None, False
+        switch.recipe, switch.absorbed, switch.placed, switch.is_strict = None, None, None, False
 
 
 def checked_backward(score: Tensor, tracked: Mapping[str, list[Tensor]], switch: Switch) -> dict[str, list[Tensor]]:

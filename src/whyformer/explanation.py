@@ -23,7 +23,7 @@ from whyformer.errors import InputError, MethodError, NonFinite
 from whyformer.loading import open as open_model
 from whyformer.method import Compute, Method, Scores, check_settings, find
 from whyformer.model import Encoded, Model
-from whyformer.rules import Recipe, recipe
+from whyformer.rules import RECIPES, Recipe, recipe
 from whyformer.show import image, terminal
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import visible
@@ -212,9 +212,10 @@ class Chosen:
     def all_settings(self) -> dict[str, Any]:
         given = {**self.settings, **self.selected}
         settings = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
-        return settings | (
-            {"recipe": self.recipe.name, "stabiliser": self.recipe.stabiliser.name} if self.recipe else {}
-        )
+        if self.recipe is None:
+            return settings
+        rules = {"recipe": self.recipe.name, "stabiliser": self.recipe.stabiliser.name, **self.recipe.parameters}
+        return settings | rules
 
 
 def choose(wanted: MethodLike, settings: Mapping[str, Any]) -> Chosen:
@@ -224,9 +225,12 @@ def choose(wanted: MethodLike, settings: Mapping[str, Any]) -> Chosen:
     offered = {
         name: default for name, default in selection.offered(method.needs).items() if name not in method.settings
     }
-    check_settings(method, given, offered)
+    name = str(given.get("recipe", method.recipe))
+    parameters = RECIPES[name].parameters if method.recipe and name in RECIPES else {}
+    check_settings(method, given, [*offered, *parameters])
     own = {name: given.get(name, default) for name, default in method.settings.items()}
-    rules = recipe(given.get("recipe", method.recipe), given.get("stabiliser", "signed")) if method.recipe else None
+    chosen = {key: given[key] for key in parameters if key in given}
+    rules = recipe(name, given.get("stabiliser", "signed"), **chosen) if method.recipe else None
     selected = {name: given[name] for name, default in offered.items() if given.get(name, default) != default}
     return Chosen(method, own, rules, selected)
 

@@ -54,6 +54,11 @@ def is_writing(operation: Operation) -> bool:
     return name == "setitem" or bool(operation.kwargs.get("inplace")) or is_marked
 
 
+def is_activating_in_place(operation: Operation) -> bool:
+    is_asked = operation.name in operations.ACTIVATIONS and bool(operation.kwargs.get("inplace"))
+    return is_asked and bool(operation.carrying) and trace_of(operation.args[0]).samples is not None
+
+
 def private_copy(function: Callable[..., Any]) -> Callable[..., Any]:
     """`F.multi_head_attention_forward` with globals in which nothing is overridden, so that the mode sees what it does.
 
@@ -161,8 +166,10 @@ class Intercept(TorchFunctionMode):
             return self.multi_head(operation)
         if operation.name in operations.IN_PLACE and trace_of(operation.args[0]).samples is not None:
             return self.moved(operation)
-        if self.switch is not None and operation.name in ("addmm", "baddbmm") and operation.carrying:
-            return self.taken_apart(operation)
+        if self.switch is not None and is_activating_in_place(operation):
+            return self.moved(operation)
+        if self.switch is not None and operation.name in COMPOSED and operation.carrying:
+            return COMPOSED[operation.name](self, operation)
         if self.needs_gradient and any(is_lookup(t) for t in operation.given):
             operation = self.settled(operation)
         if (turned := attention_first(operation)) is not None:
@@ -237,6 +244,20 @@ class Intercept(TorchFunctionMode):
         finally:
             self.heads = before
 
+    def gate_apart(self, operation: Operation) -> Any:
+        """`glu` as the product it is."""
+        x, axis = operation.argument(0, "input"), operation.argument(1, "dim", default=-1)
+        with self:
+            kept, gate = x.chunk(2, axis)
+            return kept * torch.sigmoid(gate)
+
+    def mixture_apart(self, operation: Operation) -> Any:
+        """`lerp` as the sum it is."""
+        start, end = operation.argument(0, "input"), operation.argument(1, "end")
+        weight = operation.argument(2, "weight")
+        with self:
+            return start * (1 - weight) + end * weight
+
     def taken_apart(self, operation: Operation) -> Any:
         """`addmm` and `baddbmm` as the product and the addition they are."""
         names = ("mat1", "mat2") if operation.name == "addmm" else ("batch1", "batch2")
@@ -287,8 +308,12 @@ class Intercept(TorchFunctionMode):
     def moved(self, operation: Operation) -> Tensor:
         """`h += x` done out of place. Whoever holds the old h is sent to the new one from here on."""
         old = operation.args[0]
+        function = (
+            getattr(torch, operations.IN_PLACE[operation.name]) if operation.name in operations.IN_PLACE else None
+        )
+        kept = {name: value for name, value in operation.kwargs.items() if name != "inplace"}
         with self:
-            new = getattr(torch, operations.IN_PLACE[operation.name])(*operation.args, **operation.kwargs)
+            new = (function or operation.function)(*operation.args, **kept)
         old._whyformer_moved = new
         self.sent_on.append(old)
         self.written.note(old)
@@ -371,3 +396,11 @@ class Intercept(TorchFunctionMode):
         wanted = torch.arange(self.batch, device=output.device).repeat_interleave(rows // self.batch)
         matches = self.batch == 1 or (of is not None and torch.equal(of.long(), wanted))
         return rows // self.batch if matches else 0
+
+
+COMPOSED: dict[str, Callable[[Intercept, Operation], Any]] = {
+    "addmm": Intercept.taken_apart,
+    "baddbmm": Intercept.taken_apart,
+    "glu": Intercept.gate_apart,
+    "lerp": Intercept.mixture_apart,
+}

@@ -121,6 +121,12 @@ def broadcast(label: Tensor | None, shape: torch.Size) -> Tensor | None:
     return label if fits else None
 
 
+def axis_of(label: Tensor | None) -> int | None:
+    """The one axis along which a label changes; None if there is none."""
+    changing = [axis for axis in range(label.dim()) if label.size(axis) > 1] if label is not None else []
+    return changing[0] if len(changing) == 1 else None
+
+
 def newest(traces: Sequence[Trace]) -> Trace:
     """The trace whose tokens were numbered last, with the first sample label found."""
     best = NOTHING

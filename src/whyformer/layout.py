@@ -9,7 +9,7 @@ from torch import Tensor
 from whyformer import labels
 from whyformer.errors import InputError, UnsupportedModel
 from whyformer.forward import Run
-from whyformer.labels import Trace
+from whyformer.labels import Trace, axis_of
 from whyformer.model import Encoded, Model
 from whyformer.target import Answer
 from whyformer.tokens import Grid, Tokens
@@ -102,12 +102,6 @@ def as_places(tensor: Tensor, trace: Trace) -> Tensor:
 def from_places(tensor: Tensor, order: str) -> Tensor:
     """The way back of `as_places`."""
     return tensor.permute(0, 3, 1, 2) if order == "pixels" else tensor.transpose(0, 1) if order == "turned" else tensor
-
-
-def axis_of(label: Tensor | None) -> int | None:
-    """The one axis along which a label changes; None if there is none."""
-    changing = [axis for axis in range(label.dim()) if label.size(axis) > 1] if label is not None else []
-    return changing[0] if len(changing) == 1 else None
 
 
 def where_represented(model: Model, run: Run, layout: Layout) -> tuple[Tensor, str]:

@@ -2,13 +2,16 @@ r"""The node that a rule is in the graph: the true gradient or relevance, as the
 
 Beside every operation that carries stands a `Node`. Its forward hands the true result on; its backward gives what
 arrives to the true operation (`Switch.recipe` is None: the gradient) or lets the recipe share it out among the
-operands (relevance). So one forward serves both. The switch travels with the node, in `ctx`, since CUDA runs backward
-passes on threads of its own.
+operands. So one forward serves both. The switch travels with the node, in `ctx`, since CUDA runs backward passes on
+threads of its own.
+
+What a recipe sends back is relevance R itself, or the *slope* s of it, $R = x \odot s$: a gradient with other rules.
+Relevance must be divided by results that may be nearly zero; a slope need not be.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -25,9 +28,13 @@ class Stabiliser:
 
     name: str
     describe: str
+    amount: float | None = None  # of epsilon, where a recipe has it as a parameter
 
     def epsilon(self, dtype: torch.dtype) -> float:
-        """Below what `dtype` can resolve beside 1, so that it acts only where z is rounding noise."""
+        """Below what `dtype` can resolve beside 1, so that it acts only where z is rounding noise, unless it is
+        given."""
+        if self.amount is not None:
+            return self.amount
         return {"signed": torch.finfo(dtype).eps / 100, "released": 1e-9, "none": 0.0}[self.name]
 
     def divide(self, relevance: Tensor, z: Tensor) -> Tensor:
@@ -52,18 +59,25 @@ STABILISERS = {
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """A table: kind of operation -> rule. Two are equal if name and stabiliser are."""
+    """A table: kind of operation -> rule. Two are equal if name, stabiliser and parameters are."""
 
     name: str
     rules: "Mapping[str, Rule]" = field(repr=False)
     describe: str = field(repr=False, default="")
     stabiliser: Stabiliser = STABILISERS["signed"]
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    sends: Literal["relevance", "slope"] = "relevance"
+    attention_part: float = 0.5  # of the relevance of attention @ values, what goes to the attention
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return self.name, self.stabiliser, tuple(sorted(self.parameters.items()))
 
     def __hash__(self) -> int:
-        return hash((self.name, self.stabiliser))
+        return hash(self.identity)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Recipe) and (self.name, self.stabiliser) == (other.name, other.stabiliser)
+        return isinstance(other, Recipe) and self.identity == other.identity
 
 
 @dataclass
@@ -73,6 +87,7 @@ class Switch:
     recipe: Recipe | None = None
     is_strict: bool = False  # look for the first operation that makes a non-finite value
     absorbed: "dict[tuple[int, str], Tensor] | None" = None  # (step, what took it) -> relevance per example
+    placed: "dict[tuple[int, str], Tensor] | None" = None  # (step, "token" or "position") -> relevance [batch token]
     scratch: "dict[Any, Tensor]" = field(default_factory=dict)  # memory for what one rule needs while it works
 
     def magnitude(self, weight: Tensor) -> Tensor:
@@ -99,7 +114,8 @@ class Call:
     used: list[str] = field(default_factory=list)  # the operations its result went into
 
 
-Rule = Callable[[Call, Tensor, Tensor, list[Tensor], Switch], Shares]
+# What arrives, the result and the operands -> what each operand gets. None instead of shares: as the gradient does.
+Rule = Callable[[Call, Tensor, Tensor, list[Tensor], Switch], Shares | None]
 
 
 class Node(torch.autograd.Function):
@@ -121,6 +137,8 @@ class Node(torch.autograd.Function):
         if len(call.used) > 1 and "add" in call.used:
             arriving = cloned(call, arriving, result, switch)
         shares = switch.recipe.rules[call.kind](call, arriving, result, operands, switch)
+        if shares is None:
+            return None, None, arriving, *(None for _ in operands)
         if switch.is_strict:
             _refuse_non_finite(shares, call)
         return None, None, None, *shares
@@ -137,7 +155,7 @@ def _refuse_non_finite(shares: Shares, call: Call) -> None:
 def cloned(call: Call, relevance: Tensor, x: Tensor, switch: Switch) -> Tensor:
     """The released code also divides where a residual branches off and where a token is picked: x R / (x + 1e-9)."""
     stabiliser = stabiliser_of(switch)
-    if stabiliser.name != "released":
+    if stabiliser.name != "released" or sends_slopes(switch):
         return relevance
     kept = x * stabiliser.divide(relevance, x)
     absorb(switch, call, "stabiliser", lambda: relevance - kept)
@@ -164,6 +182,10 @@ def samples_of(call: Call) -> Samples:
             "Explain one example at a time."
         )
     return call.samples
+
+
+def sends_slopes(switch: Switch) -> bool:
+    return switch.recipe is not None and switch.recipe.sends == "slope"
 
 
 def stabiliser_of(switch: Switch) -> Stabiliser:

@@ -34,6 +34,7 @@ SOFTMAXES = frozenset("softmax _softmax softmin log_softmax".split())
 NORMS = frozenset("layer_norm rms_norm group_norm batch_norm instance_norm normalize native_layer_norm".split())
 POOLS = frozenset("mean sum avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d".split())
 STATISTICS = frozenset("mean sum var std norm vector_norm amax amin logsumexp linalg_norm linalg_vector_norm".split())
+RESIZES = frozenset("interpolate upsample".split())  # linear in the picture
 REDUCTIONS = POOLS | STATISTICS | WINNERS
 CONVOLUTIONS = frozenset("conv1d conv2d conv3d".split())
 PRODUCTS = frozenset("matmul rmatmul bmm mm baddbmm addmm einsum".split())
@@ -44,7 +45,7 @@ ELEMENTWISE = ACTIVATIONS | MULTIPLICATIONS | ADDITIONS
 
 LOOKUPS = frozenset(("embedding",))
 FUSED = "scaled_dot_product_attention"
-IN_PLACE = {"add_": "add", "sub_": "sub", "mul_": "mul", "div_": "div"}  # `x += y` calls add_
+IN_PLACE = {"add_": "add", "sub_": "sub", "mul_": "mul", "div_": "div", "relu_": "relu"}  # `x += y` calls add_
 UNSEEN = (
     "flash_attn",
     "flex_attention",

@@ -15,13 +15,13 @@ from whyformer import labels, operations
 from whyformer.attention import fused_arguments
 from whyformer.errors import UnknownOperation
 from whyformer.follow import cut, follow_einsum, follow_product, is_straight, root
-from whyformer.labels import Samples, trace_of
+from whyformer.labels import Samples, Trace, trace_of
 from whyformer.node import Call
 from whyformer.operations import Operation
 from whyformer.rules import MASKED
 
 Ruling = tuple[Call, list[Tensor]]  # and the operands that share the relevance
-KINDS = {"activation": operations.ACTIVATIONS, "softmax": operations.SOFTMAXES, "norm": operations.NORMS}
+Norm = Callable[[Tensor], Tensor]
 
 
 class Rulebook:
@@ -37,9 +37,6 @@ class Rulebook:
         for names, rule in TABLE:
             if name in names:
                 return rule(self)
-        for kind, names in KINDS.items():
-            if name in names and self.operation.given[0].requires_grad:
-                return self.call(kind), self.operation.carrying[:1]
         return None
 
     def call(self, kind: str, **more: Any) -> Call:
@@ -92,13 +89,28 @@ class Rulebook:
         facts["carrying"] = [t.requires_grad for t in (query, key, value)]
         return self.call("attention", facts=facts), [query, key, value]
 
+    def activation(self) -> Ruling | None:
+        operation, x = self.operation, self.operation.given[0]
+        run = lambda start: operation.changed(lambda value: start if value is x else value).run()  # noqa: E731
+        return (self.call("activation", run=run), [x]) if x.requires_grad else None
+
+    def softmax(self) -> Ruling | None:
+        x = self.operation.given[0]
+        axis = self.operation.argument(1, "dim", "axis")
+        facts = {"axis": -1 if axis is None else axis}
+        return (self.call("softmax", facts=facts), [x]) if x.requires_grad else None
+
+    def norm(self) -> Ruling | None:
+        x = self.operation.given[0]
+        return (self.call("norm", run=spread_held(self.operation)), [x]) if x.requires_grad else None
+
     def product(self) -> Ruling:
         operation = self.operation
         if self.is_plain_linear():
             return self.call("linear", weight=operation.args[1].t()), operation.carrying
-        if operation.name in ("matmul", "bmm") and len(operation.carrying) == 2:
-            return self.call("product", run=torch.matmul), operation.carrying
-        return self.call("product", run=as_function(operation)), operation.carrying
+        is_plain = operation.name in ("matmul", "bmm") and len(operation.carrying) == 2
+        run = torch.matmul if is_plain else as_function(operation)
+        return self.call("product", run=run, facts=gate_among(operation.carrying)), operation.carrying
 
     def is_plain_linear(self) -> bool:
         """x @ W with a constant matrix W."""
@@ -109,31 +121,58 @@ class Rulebook:
 
     def addition(self) -> Ruling | None:
         operation, carrying = self.operation, self.operation.carrying
-        if operation.kwargs.get("alpha", 1) != 1:
-            return None
         if len(carrying) == 1:
             return self.added_constant(carrying[0])
         first, second = carrying
         if trace_of(second).is_statistic:
-            return self.call("normalise"), [first, second]
+            return self.call("normalise", facts={"adds": True}), [first, second]
         if root(first) is root(second) and first.shape == second.shape:
-            return self.call("activation"), straight_first(first, second)
-        if operation.name == "rsub":
-            first, second = second, first
-        return self.call("add", facts={"sign": -1 if "sub" in operation.name else 1}), [first, second]
+            return self.made_of_primitives(first, second)
+        signs = self.signs()
+        if first is not operation.argument(0, "input"):
+            signs = signs[::-1]
+        return self.call("add", facts={"own_sign": signs[0], "sign": signs[1]}), [first, second]
+
+    def made_of_primitives(self, first: Tensor, second: Tensor) -> Ruling:
+        """A step of an activation that is written out: two functions of one tensor, put together entry by entry. The
+        operand that is the root itself, or a multiple of it, comes first and gets the relevance."""
+        run = as_function(self.operation)
+        if is_straight(second) and not is_straight(first):
+            return self.call("activation", run=lambda a, b: run(b, a)), [second, first]
+        return self.call("activation", run=run), [first, second]
+
+    def signs(self) -> tuple[float, float]:
+        """The factors of the two addends: -1 where one is subtracted, or `alpha`."""
+        alpha = self.operation.kwargs.get("alpha", 1)
+        if self.operation.name == "rsub":
+            return -alpha, 1
+        return (1, -alpha) if "sub" in self.operation.name else (1, alpha)
 
     def added_constant(self, x: Tensor) -> Ruling:
-        operation = self.operation
-        given = operation.argument(0, "input"), operation.argument(1, "other")
-        constant = next(a for a in given if a is not x)
+        given = self.operation.argument(0, "input"), self.operation.argument(1, "other")
+        place = next(i for i, a in enumerate(given) if a is not x)
+        constant, signs = given[place], self.signs()
+        facts: dict[str, Any] = {"constant": constant, "own_sign": signs[1 - place]}
+        if isinstance(constant, Tensor) or signs[place] != 1:
+            facts["constant"] = (constant.detach() if isinstance(constant, Tensor) else constant) * signs[place]
         if is_mask(constant):
-            return self.call("mask", facts={"constant": constant.detach(), "constant_is": "mask"}), [x]
+            return self.call("mask", facts=facts | {"constant_is": "mask"}), [x]
         if is_per_channel(constant, self.result):
-            return self.call("bias"), [x]
-        is_minuend = (given[0] is x) != (operation.name == "rsub")
-        signs = (1, 1) if "sub" not in operation.name else (1, -1) if is_minuend else (-1, 1)
-        facts = {"constant": constant.detach() * signs[1], "own_sign": signs[0]}
-        return self.call("add", facts=facts | {"constant_is": "positions and other constants"}), [x]
+            return self.call("bias", facts=facts | {"constant_is": "biases"}), [x]
+        facts |= {"constant_is": "positions and other constants"} | self.places(constant)
+        return self.call("add", facts=facts), [x]
+
+    def places(self, constant: Any) -> dict[str, Any]:
+        """Where the tokens of the result are, if the constant has a vector of its own for each."""
+        trace = trace_of(self.result)
+        tokens = labels.broadcast(trace.tokens, self.result.shape)
+        axis = labels.axis_of(tokens)
+        if not isinstance(constant, Tensor) or axis is None or axis == self.result.dim() - 1 or constant.size(-1) == 1:
+            return {}
+        behind = self.result.dim() - axis
+        if constant.dim() < behind or constant.size(-behind) == 1 or is_question(constant):
+            return {}
+        return {"places": Trace(samples=labels.broadcast(trace.samples, self.result.shape), tokens=tokens)}
 
     def multiplication(self) -> Ruling:
         operation, carrying = self.operation, self.operation.carrying
@@ -143,19 +182,25 @@ class Rulebook:
         first, second = carrying
         for kept, other in ((first, second), (second, first)):
             if trace_of(other).is_statistic and not (divides and other is first):
-                return self.call("normalise"), [kept, other]
+                return self.normalised(kept, other)
         if root(first) is root(second) and first.shape == second.shape:
-            return self.call("activation"), straight_first(first, second)
+            return self.made_of_primitives(first, second)
         if divides:
-            return self.call("normalise"), [first, second]
-        return self.call("product", run=as_function(operation)), carrying
+            return self.normalised(first, second)
+        return self.call("product", run=as_function(operation), facts=gate_among(carrying)), carrying
+
+    def normalised(self, kept: Tensor, other: Tensor) -> Ruling:
+        operation = self.operation
+        run = lambda start: operation.changed(lambda value: start if value is kept else value).run()  # noqa: E731
+        return self.call("normalise", run=run), [kept, other]
 
     def scaling(self, x: Tensor, divides: bool) -> Ruling:
         first = self.operation.argument(0, "input")
         factor = next(a for a in (first, self.operation.argument(1, "other", default=-1.0)) if a is not x)
         if divides and (first is not x or self.operation.name.startswith("r")):
-            return self.call("activation"), [x]  # a number divided by x
-        return self.call("scale", facts={"factor": 1.0 if divides else factor}), [x]
+            return self.call("activation", run=as_function(self.operation)), [x]  # a number divided by x
+        facts = {"factor": 1.0 if divides else factor}
+        return self.call("scale", facts=facts if divides else facts | self.places(factor)), [x]
 
     def selection(self) -> Ruling:
         index = self.operation.args[1]
@@ -184,12 +229,15 @@ TABLE: tuple[tuple[frozenset[str], Callable[[Rulebook], Ruling | None]], ...] = 
     (frozenset(("linear",)), Rulebook.linear),
     (operations.CONVOLUTIONS, Rulebook.convolution),
     (frozenset((operations.FUSED,)), Rulebook.fused_attention),
+    (operations.ACTIVATIONS, Rulebook.activation),
+    (operations.SOFTMAXES, Rulebook.softmax),
+    (operations.NORMS, Rulebook.norm),
     (operations.PRODUCTS, Rulebook.product),
     (operations.ADDITIONS, Rulebook.addition),
     (operations.MULTIPLICATIONS, Rulebook.multiplication),
     (frozenset(("getitem",)), Rulebook.selection),
     (operations.JOINS, Rulebook.concatenation),
-    (operations.POOLS | operations.STATISTICS, Rulebook.reduction),
+    (operations.POOLS | operations.STATISTICS | operations.RESIZES, Rulebook.reduction),
 )
 
 
@@ -217,6 +265,64 @@ def as_function(operation: Operation) -> Callable[..., Tensor]:
     return run
 
 
+def spread_held(operation: Operation) -> Norm | None:
+    """A norm as a linear function of its first argument, its spread a constant; None if it is linear as it is."""
+    given, x = operation.argument, operation.given[0].detach()
+    if operation.name == "layer_norm":
+        axes = tuple(range(-len(given(1, "normalized_shape")), 0))
+        spread = (x.var(axes, unbiased=False, keepdim=True) + given(4, "eps", default=1e-5)).sqrt()
+        weight = given(2, "weight")
+        return lambda start: weighted((start - start.mean(axes, keepdim=True)) / spread, weight)
+    if operation.name == "rms_norm":
+        axes = tuple(range(-len(given(1, "normalized_shape")), 0))
+        eps = given(3, "eps")
+        spread = (x.square().mean(axes, keepdim=True) + (torch.finfo(x.dtype).eps if eps is None else eps)).sqrt()
+        return lambda start: weighted(start / spread, given(2, "weight"))
+    if operation.name == "normalize":
+        size = x.norm(given(1, "p", default=2.0), given(2, "dim", default=1), keepdim=True)
+        return lambda start: start / size.clamp_min(given(3, "eps", default=1e-12))
+    if operation.name == "group_norm":
+        groups = given(1, "num_groups")
+        return lambda start: weighted(by_group(start, x, groups, given(4, "eps", default=1e-5)), given(2, "weight"), 1)
+    if operation.name == "instance_norm" and given(5, "use_input_stats", default=True):
+        return lambda start: weighted(
+            by_group(start, x, x.size(1), given(7, "eps", default=1e-5)), given(3, "weight"), 1
+        )
+    return None
+
+
+def by_group(start: Tensor, x: Tensor, groups: int, eps: float) -> Tensor:
+    """Each group of channels of `start` centred, and divided by the spread that x has there."""
+    own, held = (t.reshape(x.size(0), groups, -1) for t in (start, x))
+    spread = (held.var(-1, unbiased=False, keepdim=True) + eps).sqrt()
+    return ((own - own.mean(-1, keepdim=True)) / spread).reshape(x.shape)
+
+
+def weighted(x: Tensor, weight: Tensor | None, axis: int | None = None) -> Tensor:
+    if weight is None:
+        return x
+    return x * (weight if axis is None else weight.view(-1, *(1,) * (x.dim() - 1 - axis)))
+
+
+def gate_among(factors: list[Tensor]) -> dict[str, Any]:
+    """Which of two factors is a gate: attention over what the other holds, or an activation beside what is none."""
+    if len(factors) != 2:
+        return {}
+    for kind, is_gate in (
+        ("attention", lambda t: trace_of(t).is_attention),
+        ("activation", lambda t: not is_straight(t)),
+    ):
+        found = [place for place, factor in enumerate(factors) if is_gate(factor)]
+        if len(found) == 1:
+            return {"gate": found[0], "gate_is": kind}
+    return {}
+
+
+def is_question(constant: Tensor) -> bool:
+    """Ones and zeros: it says which entries count, not where they are."""
+    return bool(((constant == 0) | (constant == 1)).all())
+
+
 def is_mask(constant: Any) -> bool:
     """Zero where it lets pass, very low where it does not."""
     return isinstance(constant, Tensor) and bool(((constant == 0) | (constant <= MASKED)).all())
@@ -227,8 +333,3 @@ def is_per_channel(constant: Any, result: Tensor) -> bool:
     if not isinstance(constant, Tensor):
         return True
     return constant.numel() == 1 or (constant.numel() == result.size(-1) and constant.size(-1) == result.size(-1))
-
-
-def straight_first(first: Tensor, second: Tensor) -> list[Tensor]:
-    """The operand that is the root itself, or a multiple of it, gets the relevance."""
-    return [second, first] if is_straight(second) and not is_straight(first) else [first, second]

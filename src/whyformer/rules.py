@@ -9,10 +9,11 @@ A rule takes the relevance R of an operation's result and says how much each ope
     softmax, norm, activation   R passes unchanged
     pixels      convolution     the z-B rule: x lies between the smallest and largest value of its picture
 
-A `Recipe` is a table from the kind of an operation to its rule. `CHEFER` is the rule set of Chefer, Gur & Wolf,
-Transformer Interpretability Beyond Attention Visualization, CVPR 2021 (arXiv:2012.09838), eqs. 3 to 10;
-`CHEFER_BASELINE` what their released code runs under the name "LRP": every linear layer doubles the total, and
-additions are not normalised.
+The rules of the newer recipes send R / x back instead of R (slopes.py). A `Recipe` is a table from the kind of an
+operation to its rule. `CHEFER` is the rule set of Chefer, Gur & Wolf, Transformer Interpretability Beyond Attention
+Visualization, CVPR 2021 (arXiv:2012.09838), eqs. 3 to 10; `CHEFER_BASELINE` what their released code runs under the
+name "LRP": every linear layer doubles the total, and additions are not normalised. The other recipes each have a file
+in methods/ that says where they come from.
 
 Where we differ from the released code: its sums in `add` run over the whole batch and mix examples, ours are per
 example (equal for a batch of one); it divides by z + 1e-9 whatever the sign of z, ours moves away from zero
@@ -20,13 +21,13 @@ example (equal for a batch of one); it divides by z + 1e-9 whatever the sign of 
 branch opposite to R is flipped, as the paper's formula says.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from whyformer import slopes
 from whyformer.errors import MethodError, nearest
 from whyformer.node import (
     STABILISERS,
@@ -38,22 +39,10 @@ from whyformer.node import (
     cloned,
     note,
     samples_of,
+    sends_slopes,
     stabiliser_of,
 )
-
-
-def fit(share: Tensor, operand: Tensor) -> Tensor:
-    """Undo broadcasting."""
-    return share.sum_to_size(operand.shape) if share.shape != operand.shape else share
-
-
-def transposed(function: Callable[[Tensor], Tensor], x: Tensor, s: Tensor) -> Tensor:
-    """f^T s for a linear f."""
-    with torch.enable_grad():
-        start = x.detach().requires_grad_()
-        (back,) = torch.autograd.grad(function(start), start, s)
-    return back
-
+from whyformer.slopes import constant_parts, fit, linear_maps, transposed
 
 # --- rules -----------------------------------------------------------------------------------------------------------
 
@@ -75,7 +64,7 @@ def scaled(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor]
     return (fit(passed, operands[0]),)
 
 
-def unmasked(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
+def unmasked(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares | None:
     """A mask was added: zero where it lets pass, and where it does not there is no relevance. (The released code
     divides all the same.)"""
     assert switch.recipe is not None
@@ -95,13 +84,9 @@ def joined(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor]
     """A concatenation: each part gets its own; what goes to constant parts (a class token, registers) is absorbed."""
     axis, sizes, carrying = call.facts["axis"], call.facts["sizes"], call.facts["carrying"]
     parts = relevance.split(sizes, axis)
-    absorb(switch, call, "class token and other constants", lambda: _only(parts, carrying, axis))
+    absorb(switch, call, "class token and other constants", lambda: constant_parts(call, relevance))
     ours = [part for part, is_ours in zip(parts, carrying, strict=True) if is_ours]
     return tuple(part.squeeze(axis) for part in ours) if call.facts["is_stack"] else tuple(ours)
-
-
-def _only(parts: Sequence[Tensor], carrying: Sequence[bool], axis: int) -> Tensor:
-    return torch.cat([torch.zeros_like(p) if ours else p for p, ours in zip(parts, carrying, strict=True)], axis)
 
 
 def positive_products(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
@@ -112,7 +97,7 @@ def positive_products(call: Call, relevance: Tensor, result: Tensor, operands: l
     rounding noise of the size of $|x||W|$: such outputs pass nothing on.
     """
     (x,) = operands
-    forward, back = _linear_maps(call, x)
+    forward, back = linear_maps(call, x)
     weight = call.weight
     assert weight is not None
     magnitude, size = x.abs(), switch.magnitude(weight)
@@ -130,7 +115,7 @@ def positive_products(call: Call, relevance: Tensor, result: Tensor, operands: l
 def doubled_products(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
     r"""The released baseline: $x^+W^+$ and $x^-W^-$ each redistribute all of R, which doubles the total."""
     (x,) = operands
-    forward, back = _linear_maps(call, x)
+    forward, back = linear_maps(call, x)
     assert call.weight is not None
     share = torch.zeros_like(x)
     for x_part, w_part in (
@@ -151,12 +136,18 @@ def _difference(call: Call, relevance: Tensor, share: Tensor) -> Tensor:
     return torch.ones_like(relevance) * samples.spread(lost / entries)
 
 
-def _linear_maps(call: Call, x: Tensor) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
-    """(x, W) -> xW without bias, and (s, W) -> sW^T, for whatever linear operation this was."""
-    if call.run is None:
-        return F.linear, torch.matmul
-    run = call.run
-    return run, lambda s, weight: transposed(lambda start: run(start, weight), x, s)
+def epsilon_products(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
+    r"""$R_j = \sum_i \frac{x_j w_{ji}}{z_i + \epsilon\,\mathrm{sign}(z_i)} R_i$, in which $z = xW + b$: the bias takes
+    its share, and so does epsilon."""
+    (x,) = operands
+    _, back = linear_maps(call, x)
+    assert call.weight is not None
+    s = stabiliser_of(switch).divide(relevance, result)
+    if call.bias is not None:
+        bias = call.bias
+        absorb(switch, call, "biases", lambda: s * bias)
+    absorb(switch, call, "stabiliser", lambda: relevance - s * result)
+    return (back(s, call.weight).mul_(x),)
 
 
 def pixel_box(call: Call, relevance: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
@@ -259,17 +250,22 @@ def attention(call: Call, relevance: Tensor, result: Tensor, operands: list[Tens
     weights = softmax_rows(scores, mask)
     at = replace(call, run=torch.matmul)
     of_query, of_key, of_value = facts.get("carrying", (True, True, True))
+    gated = replace(at, facts={"gate": 0, "gate_is": "attention"})
     to_weights, to_value = _factors(
-        at, relevance, result, (weights, wide_value), (of_query or of_key, of_value), switch
+        gated, relevance, result, (weights, wide_value), (of_query or of_key, of_value), switch
     )
     if to_weights is None:
         (alone,) = given((to_value,))
         return None, None, fit(_narrow(alone, repeats), value)
-    (to_scores,) = given(rules["softmax"](at, to_weights, weights, [raw], switch))
+    at = replace(at, facts={})
+    masked = scores if mask is None else scores + mask
+    (to_scores,) = given(rules["softmax"](at, to_weights, weights, [masked], switch))
     if mask is not None:
         added = replace(call, facts={"constant": mask, "constant_is": "attention bias"})
         rule = rules["add" if facts["has_bias"] else "mask"]
-        (to_scores,) = given(rule(added, to_scores, scores + mask, [scores], switch))
+        (to_scores,) = given(rule(added, to_scores, masked, [scores], switch))
+    if sends_slopes(switch):
+        to_scores = to_scores * facts["scale"]
     to_query, to_key = _factors(at, to_scores, raw, (query, wide_key.mT), (of_query, of_key), switch)
     return (
         fit(to_query, query) if to_query is not None else None,
@@ -291,13 +287,13 @@ def _factors(
     kept = [factor for factor, ours in zip(factors, carrying, strict=True) if ours]
     alone = lambda x: torch.matmul(*(x if ours else f for f, ours in zip(factors, carrying, strict=True)))  # noqa: E731
     at = replace(call, run=torch.matmul if len(kept) == 2 else alone)
-    shares = iter(switch.recipe.rules["product"](at, relevance, z, kept, switch))
+    shares = iter(switch.recipe.rules["product"](at, relevance, z, kept, switch) or ())
     return tuple(next(shares) if ours else None for ours in carrying)
 
 
-def given(shares: Shares) -> list[Tensor]:
+def given(shares: Shares | None) -> list[Tensor]:
     """The shares of a rule that leaves no operand out."""
-    return [share for share in shares if share is not None]
+    return [share for share in shares or () if share is not None]
 
 
 def softmax_rows(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -307,9 +303,19 @@ def softmax_rows(scores: Tensor, mask: Tensor | None) -> Tensor:
     return scores.softmax(-1).nan_to_num(0.0)
 
 
-def attention_share(weights: Tensor, value: Tensor, output: Tensor, relevance: Tensor, recipe: Recipe) -> Tensor:
-    r"""What the product of attention and values gives to the attention: $\tfrac12 A \odot (\tfrac{R}{O} V^\top)$."""
-    return (recipe.stabiliser.divide(relevance, output) @ value.mT).mul_(weights).div_(2)
+def attention_share(weights: Tensor, value: Tensor, output: Tensor, arriving: Tensor, recipe: Recipe) -> Tensor:
+    r"""What the product of attention and values gives to the attention: a part of $A \odot (\tfrac{R}{O} V^\top)$, half
+    in most recipes. A recipe that sends slopes has $R/O$ already."""
+    if recipe.attention_part == 0:
+        raise MethodError(
+            f"The recipe {recipe.name} holds attention constant, so that no relevance arrives there. "
+            f"Recipes under which it does: {', '.join(name for name, one in RECIPES.items() if one.attention_part)}."
+        )
+    slope = arriving if recipe.sends == "slope" else recipe.stabiliser.divide(arriving, output)
+    return (slope @ value.mT).mul_(weights).mul_(recipe.attention_part)
+
+
+EPSILON_AMOUNT = 0.1  # of activations of size 1: less, and sums that cancel drown the rest
 
 
 # --- recipes ---------------------------------------------------------------------------------------------------------
@@ -342,11 +348,79 @@ CHEFER_BASELINE = Recipe(
     "What their released code runs as the LRP baseline: linear layers double the total, additions are not normalised.",
 )
 
-RECIPES = {recipe.name: recipe for recipe in (CHEFER, CHEFER_BASELINE)}
+EPSILON = Recipe(
+    "epsilon",
+    {
+        **CHEFER.rules,
+        "linear": epsilon_products,
+        "pixels": epsilon_products,
+        "add": plain_addition,
+        "bias": plain_addition,
+    },
+    "LRP-epsilon: every sum shares out in proportion, biases included; softmax, norms and activations pass.",
+    stabiliser=replace(STABILISERS["signed"], amount=EPSILON_AMOUNT),
+    parameters={"epsilon": EPSILON_AMOUNT},
+)
+
+ATTNLRP = Recipe(
+    "attnlrp",
+    {
+        "linear": slopes.followed,
+        "pixels": slopes.followed,
+        "product": slopes.halved,
+        "add": slopes.added,
+        "pool": slopes.followed,
+        "attention": attention,
+        "scale": slopes.followed,
+        "bias": slopes.followed,
+        "mask": slopes.passed,
+        "normalise": slopes.held_statistic,
+        "select": slopes.followed,
+        "join": slopes.joined,
+        "norm": slopes.held_norm,
+        "softmax": slopes.taylor,
+        "activation": slopes.secant,
+    },
+    "AttnLRP, Achtibat et al. 2024: products halved, softmax by its expansion, spreads of norms held, secants.",
+    sends="slope",
+)
+
+GAMMA = Recipe(
+    "gamma",
+    {**ATTNLRP.rules, "linear": slopes.favoured, "pixels": slopes.favoured},
+    "AttnLRP with LRP-gamma in linear layers: products that agree in sign with the output count 1 + gamma times.",
+    parameters={"gamma": 0.25},
+    sends="slope",
+)
+
+CP_LRP = Recipe(
+    "cp_lrp",
+    {**ATTNLRP.rules, "product": slopes.gates_held, "softmax": slopes.held, "activation": slopes.tangent},
+    "CP-LRP, Ali et al. 2022: attention, gates and the spreads of norms held; activations by their gradient.",
+    sends="slope",
+    attention_part=0,
+)
+
+LIBRA = Recipe(
+    "libra",
+    {**ATTNLRP.rules, "product": slopes.attention_held, "softmax": slopes.held},
+    "LibraGrad, Mehri et al. 2025: attention and the spreads of norms held, secants, gated products halved.",
+    sends="slope",
+    attention_part=0,
+)
+
+PA_LRP = Recipe(
+    "pa_lrp",
+    {**ATTNLRP.rules, "scale": slopes.rotated},
+    "PA-LRP, Bakish et al. 2025: AttnLRP, in which rotary positions take half of what they multiply.",
+    sends="slope",
+)
+
+RECIPES = {one.name: one for one in (CHEFER, CHEFER_BASELINE, EPSILON, GAMMA, ATTNLRP, CP_LRP, LIBRA, PA_LRP)}
 
 
-def recipe(name: str, stabiliser: str = "signed") -> Recipe:
-    """The recipe of that name, with a stabiliser."""
+def recipe(name: str, stabiliser: str = "signed", **parameters: float) -> Recipe:
+    """The recipe of that name, with a stabiliser and its parameters."""
     aliases = {"baseline": "chefer_baseline"}
     name = aliases.get(name, name)
     if name not in RECIPES:
@@ -354,4 +428,17 @@ def recipe(name: str, stabiliser: str = "signed") -> Recipe:
     if stabiliser not in STABILISERS:
         known = ", ".join(STABILISERS)
         raise MethodError(f"No stabiliser {stabiliser!r}.{nearest(stabiliser, STABILISERS)} There are: {known}.")
-    return replace(RECIPES[name], stabiliser=STABILISERS[stabiliser])
+    found = RECIPES[name]
+    chosen = {**found.parameters, **{key: checked(found, key, value) for key, value in parameters.items()}}
+    amount = chosen.get("epsilon") if stabiliser == "signed" else None
+    return replace(found, stabiliser=replace(STABILISERS[stabiliser], amount=amount), parameters=chosen)
+
+
+def checked(found: Recipe, key: str, value: float) -> float:
+    """A parameter that the recipe has, as a number from 0 on."""
+    if key not in found.parameters:
+        there = f"It has: {', '.join(found.parameters)}." if found.parameters else "It has none."
+        raise MethodError(f"The recipe {found.name} has no parameter {key!r}.{nearest(key, found.parameters)} {there}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise MethodError(f"{key}={value!r} is not a number from 0 on.")
+    return float(value)

@@ -20,6 +20,8 @@ SITES: dict[str, str] = {
     "input": "batch *place channel",  # *place is `token`, or `height width` of an image
     "input_grad": "batch *place channel",
     "input_relevance": "batch *place channel",
+    "token_relevance": "batch token",  # of the tokens themselves, where positions are added to them
+    "position_relevance": "place batch token",  # of positions, once for each place where they come in
     "readout": "batch token",  # how much of the answer is read at each token; sums to 1
     "mask": "batch token",  # True where a token is real, not padding
     "special": "batch token",  # True where a token stands for no word or patch (CLS, SEP, registers)

@@ -3,14 +3,20 @@
 from whyformer.methods.agcam import agcam
 from whyformer.methods.attcat import attcat, cat
 from whyformer.methods.attgrads import attgrads
+from whyformer.methods.attnlrp import attnlrp
 from whyformer.methods.chance import chance
+from whyformer.methods.cp_lrp import cp_lrp
 from whyformer.methods.generic_attention import generic_attention
 from whyformer.methods.grad_cam import grad_cam
 from whyformer.methods.gradient_x_input import gradient_x_input
 from whyformer.methods.grads import grads
 from whyformer.methods.integrated_gradients import integrated_gradients
 from whyformer.methods.legrad import legrad
+from whyformer.methods.libragrad import libragrad
 from whyformer.methods.lrp import lrp
+from whyformer.methods.lrp_epsilon import lrp_epsilon
+from whyformer.methods.lrp_gamma import lrp_gamma
+from whyformer.methods.pa_lrp import pa_lrp
 from whyformer.methods.partial_lrp import partial_lrp
 from whyformer.methods.raw_attention import raw_attention
 from whyformer.methods.redistribution import redistribution
@@ -23,15 +29,21 @@ __all__ = [
     "agcam",
     "attcat",
     "attgrads",
+    "attnlrp",
     "cat",
     "chance",
+    "cp_lrp",
     "generic_attention",
     "grad_cam",
     "gradient_x_input",
     "grads",
     "integrated_gradients",
     "legrad",
+    "libragrad",
     "lrp",
+    "lrp_epsilon",
+    "lrp_gamma",
+    "pa_lrp",
     "partial_lrp",
     "raw_attention",
     "redistribution",

@@ -1,0 +1,36 @@
+r"""LibraGrad: gradients whose paths are pruned and scaled until they account for the whole answer, in all blocks.
+
+$$ s_j = \sum_{l=0}^{L-1} \sum_c h_{l,jc}\,\frac{\partial \tilde y}{\partial h_{l,jc}}, \qquad
+   \tilde y:\; [A]\,V, \quad \frac{x - \mu}{[\sigma]}, \quad x \odot [g(x)], \quad \tfrac12 (f_1 \odot f_2) $$
+
+with $h_l$ what enters block $l$, brackets constants of the backward pass, $x \odot g(x)$ an activation and
+$f_1 \odot f_2$ a gated layer, whose gradient is halved.
+Mehri, Baghshah & Pilehvar, LibraGrad: Balancing Gradient Flow for Universally Better Vision Transformer Attributions,
+CVPR 2025. arXiv:2411.16760
+
+LibraGrad is a repair of the backward pass, for any gradient method. The paper recommends it with FullGrad+, which is
+what is registered here: input times gradient of every block, summed. We leave out the bias terms, as the authors do in
+one of their evaluations (their ablation finds them worth 0.2 to 0.4 %). `at="input"` is their "Libra Input x Grad",
+the first term alone. Its sum and what biases absorbed are the explained logit; at every boundary again, so that the sum
+over blocks is about $L$ times the logit.
+"""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from whyformer.method import method
+from whyformer.methods.choice import one_of
+
+
+@method(paper="Mehri et al., CVPR 2025", class_specific=True, signed=True, recipe="libra")
+def libragrad(hidden_relevance: Sequence[Tensor], mask: Tensor, *, at: str = "blocks") -> Tensor:
+    """Which part of the explained logit each token accounts for, seen from every block and added up.
+
+    at: "blocks", the sum over what enters each block, or "input", what enters the first one alone.
+    """
+    blocks = 1 if one_of("at", at, ("blocks", "input")) == "input" else len(hidden_relevance) - 1
+    scores = hidden_relevance[0].sum(dim=-1)
+    for block in range(1, blocks):
+        scores = scores + hidden_relevance[block].sum(dim=-1)
+    return scores.masked_fill(~mask, 0)

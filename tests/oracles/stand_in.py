@@ -1,0 +1,11 @@
+"""A stand-in for compiled parts of torchvision that a CPU build of torch cannot load and nobody here calls."""
+
+import torch
+
+
+def for_the_kernels_of_torchvision() -> None:
+    """zennit and LXT import torchvision for its models; torchvision wants to find these operators."""
+    library = torch.library.Library("torchvision", "DEF")
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    torch.library._whyformer = library  # type: ignore[attr-defined]  # it is forgotten when nobody holds it

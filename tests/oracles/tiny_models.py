@@ -1,0 +1,47 @@
+"""Tiny models with weights that any version of any library fills alike, for the oracles and for us."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+IDS = [[7, 19, 33, 5, 42, 11, 28, 50, 3]]
+SIZES = dict(vocab_size=60, max_position_embeddings=32)
+
+
+def filled(module: nn.Module, seed: int, scale: float = 0.15) -> nn.Module:
+    """Normal numbers of numpy's frozen generator, by name in order; scales near 1, so that norms are not trivial."""
+    random = np.random.RandomState(seed)
+    with torch.no_grad():
+        for name, parameter in sorted(module.named_parameters()):
+            noise = torch.tensor(random.standard_normal(tuple(parameter.shape)))
+            is_scale = parameter.dim() == 1 and "weight" in name
+            parameter.copy_(1 + 0.1 * noise if is_scale else scale * noise)
+    return module.double().eval()
+
+
+def llama() -> nn.Module:
+    """Grouped queries, rotary positions, RMS norms and a gated MLP."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        hidden_size=24, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, intermediate_size=40, **SIZES
+    )
+    return filled(LlamaForCausalLM(config), seed=1)
+
+
+def gpt2() -> nn.Module:
+    """Learned positions, layer norms, biases and GELU in primitives."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(n_embd=24, n_layer=3, n_head=3, n_positions=32, vocab_size=60, bos_token_id=0, eos_token_id=0)
+    return filled(GPT2LMHeadModel(config), seed=2)
+
+
+def stack() -> nn.Sequential:
+    """Linear layers and a convolution, with ReLU between them."""
+    layers = (nn.Conv2d(2, 4, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(16, 10), nn.ReLU(), nn.Linear(10, 5))
+    return filled(nn.Sequential(*layers), seed=3, scale=0.5)
+
+
+def picture() -> Tensor:
+    return torch.tensor(np.random.RandomState(4).standard_normal((3, 2, 5, 5)))
