@@ -46,6 +46,7 @@ ORDER = (
     "probe",
     "methods",
     "capture",
+    "health",
     "selection",
     "versions",
     "words",

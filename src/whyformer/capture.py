@@ -145,12 +145,13 @@ class Harvest:
             self.hold("probe", Probe(self.model, self.encoded, self.layout, targets))
         if any(name.endswith("_grad") for name in self.keep):
             self.keep_backward(backward(answer.score, self.tracked), None)
-        absorbed = {}
+        absorbed: dict[Recipe, tuple[Absorbed, ...]] = {}
         for recipe in recipes if switch is not None else ():
             assert switch is not None
             refuse_strangers(answer.score, self.mode.leaf)
             switch.placed = {} if self.keep & POSITIONAL else None
-            found, absorbed[recipe], placed = relevance(answer, self.tracked, switch, recipe, books)
+            found, taken, placed = relevance(answer, self.tracked, switch, recipe, books)
+            absorbed.update({recipe: taken} if books else {})
             self.keep_backward(found, recipe)
             self.keep_places(found, placed, recipe)
         return Capture(

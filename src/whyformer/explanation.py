@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import whyformer.methods  # noqa: F401 (fills METHODS)
-from whyformer import archive, selection
+from whyformer import archive, health, selection
 from whyformer.capture import Capture, record
 from whyformer.errors import InputError, MethodError, NonFinite
 from whyformer.loading import open as open_model
@@ -155,6 +155,15 @@ class Explanation:
             settings={**self.settings, "words": reduce},
         )
 
+    @property
+    def health(self) -> health.Health:
+        """Whether relevance was conserved, block by block, and who took what did not arrive."""
+        found = health.Health.from_details(self.details, str(self.settings.get("recipe")))
+        if found is None:
+            sends = "explain with health=True" if "recipe" in self.settings else f"{self.method} sends no relevance"
+            raise InputError(f"No books of relevance were kept: {sends}.")
+        return found
+
     # --- showing and keeping ---
 
     def render(self, screen: Screen | None = None) -> str:
@@ -202,6 +211,7 @@ class Chosen:
     settings: dict[str, Any]  # of the function
     recipe: Recipe | None
     selected: dict[str, Any] = field(default_factory=dict)  # layers, heads, per_layer: what is not the default
+    wants_health: bool = False
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -227,12 +237,12 @@ def choose(wanted: MethodLike, settings: Mapping[str, Any]) -> Chosen:
     }
     name = str(given.get("recipe", method.recipe))
     parameters = RECIPES[name].parameters if method.recipe and name in RECIPES else {}
-    check_settings(method, given, [*offered, *parameters])
+    check_settings(method, given, [*offered, *parameters, *(["health"] if method.recipe else [])])
     own = {name: given.get(name, default) for name, default in method.settings.items()}
     chosen = {key: given[key] for key in parameters if key in given}
     rules = recipe(name, given.get("stabiliser", "signed"), **chosen) if method.recipe else None
     selected = {name: given[name] for name, default in offered.items() if given.get(name, default) != default}
-    return Chosen(method, own, rules, selected)
+    return Chosen(method, own, rules, selected, wants_health=bool(given.get("health")))
 
 
 def explain(
@@ -248,6 +258,7 @@ def explain(
 
     inputs: a path, picture, text, tensor or dict of tensors, or a list of these.
     target, versus: a class by index or label, or a next token of a language model; one, or one for each example.
+    health=True: methods that send relevance also report whether it was conserved, in `.health`.
     """
     chosen = choose(method, settings)
     model = opened(model)
@@ -264,7 +275,9 @@ def record_for(chosen: Sequence[Chosen], model: Model, encoded: Encoded, target:
     """One run of the model that holds what all these methods need."""
     keep = {need for one in chosen for need in one.needs}
     recipes = list(dict.fromkeys(one.recipe for one in chosen if one.recipe))
-    return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes)
+    books = any(one.wants_health for one in chosen)
+    keep |= set(health.NEEDS) if books else set()
+    return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes, books=books)
 
 
 def explained(chosen: Chosen, model: Model, encoded: Encoded, capture: Capture) -> Explanation:
@@ -280,6 +293,9 @@ def explained(chosen: Chosen, model: Model, encoded: Encoded, capture: Capture) 
     details = {key: found.detach().cpu() for key, found in returned.details.items()}
     if chosen.selected.get("per_layer"):
         details["per_layer"] = build_up(chosen, captured, picked, place)
+    if chosen.wants_health and chosen.recipe is not None:
+        report = health.health_of(capture, chosen.recipe).to_details()
+        details |= {key: found.detach().cpu() for key, found in report.items()}
     if not all(part.isfinite().all() for part in (scores, pixels, special) if part is not None):
         raise NonFinite(f"{name} gave NaN or infinity. Open the model with dtype=torch.float64, or use another method.")
     return Explanation(

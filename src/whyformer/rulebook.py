@@ -159,8 +159,9 @@ class Rulebook:
             return self.call("mask", facts=facts | {"constant_is": "mask"}), [x]
         if is_per_channel(constant, self.result):
             return self.call("bias", facts=facts | {"constant_is": "biases"}), [x]
-        facts |= {"constant_is": "positions and other constants"} | self.places(constant)
-        return self.call("add", facts=facts), [x]
+        facts["constant_is"] = "positions and other constants"
+        is_sequence = self.result.dim() == 3  # a bias on attention scores has more axes, and belongs to pairs of tokens
+        return self.call("add", facts=facts | (self.places(constant) if is_sequence else {})), [x]
 
     def places(self, constant: Any) -> dict[str, Any]:
         """Where the tokens of the result are, if the constant has a vector of its own for each."""
