@@ -207,7 +207,9 @@ class Harvest:
         if self.wants("hidden") or (self.wants("token", "position") and self.is_picture):
             tracked["hidden"], self.steps = find_blocks(self.mode)
             refuse_odd_states(tracked["hidden"], self.encoded.batch, self.layout.length)
-        if self.wants("input") or (self.wants("token", "position") and not self.is_picture):
+        if self.wants(
+            "input", "token", "position"
+        ):  # positions come in below the first block: relevance must get there
             if self.mode.leaf is None:
                 raise UnsupportedModel(
                     "The explained input was not found: there is no floating-point input and no embedding of token ids."
@@ -272,17 +274,19 @@ class Harvest:
         self.hold("position_relevance", [self.on_tokens(amount) for amount in positions], recipe)
 
     def on_tokens(self, amount: Tensor) -> Tensor:
-        """[batch token], also where only the patches of a picture have positions."""
-        patches, length = self.layout.patches, self.layout.length
-        if amount.size(1) == length:
-            return amount
-        if patches is None or amount.size(1) != len(patches):
+        """[batch token], also where some tokens that are no patch (CLS, registers) join after positions were added."""
+        patches, length = self.layout.patches or (), self.layout.length
+        others = [place for place in range(length) if place not in patches]
+        early = others[: amount.size(1) - len(patches)] if amount.size(1) >= len(patches) else others
+        if not patches or len(early) + len(patches) != amount.size(1):
+            if amount.size(1) == length:
+                return amount
             raise UnsupportedModel(
                 f"Positions come in at {amount.size(1)} places, but attention is over {length} tokens, and which place "
                 "belongs to which token is not known. Use attnlrp."
             )
         whole = amount.new_zeros(amount.size(0), length)
-        whole[:, list(patches)] = amount
+        whole[:, [*early, *patches] if patches[0] > 0 else [*patches, *early]] = amount
         return whole
 
     def hold(self, name: str, value: Any, recipe: Recipe | None = None) -> None:

@@ -275,9 +275,10 @@ def record_for(chosen: Sequence[Chosen], model: Model, encoded: Encoded, target:
     """One run of the model that holds what all these methods need."""
     keep = {need for one in chosen for need in one.needs}
     recipes = list(dict.fromkeys(one.recipe for one in chosen if one.recipe))
-    books = any(one.wants_health for one in chosen)
-    keep |= set(health.NEEDS) if books else set()
-    return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes, books=books)
+    if not any(one.wants_health for one in chosen):
+        return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes)
+    keep |= set(health.NEEDS)
+    return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes, books=True)
 
 
 def explained(chosen: Chosen, model: Model, encoded: Encoded, capture: Capture) -> Explanation:

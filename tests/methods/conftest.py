@@ -73,6 +73,9 @@ def build_capture(layers=3, heads=2, tokens=4, batch=1, channels=5, seed=0):
         "value": noise(layers, batch, heads, tokens, channels),
         "hidden": noise(*line),
         "hidden_grad": noise(*line),
+        "hidden_relevance": noise(*line),
+        "token_relevance": noise(batch, tokens),
+        "position_relevance": noise(layers, batch, tokens),
         "input": noise(*line[1:]),
         "input_grad": noise(*line[1:]),
         "input_relevance": noise(*line[1:]),
@@ -110,12 +113,18 @@ def pad_capture(capture, left=0, right=0, seed=99):
         wide[:, real] = site
         return wide
 
-    lines = ("value", "hidden", "hidden_grad")
+    def row(site):
+        wide = noise(*site.shape[:-1], total)
+        wide[..., real] = site
+        return wide
+
+    lines = ("value", "hidden", "hidden_grad", "hidden_relevance")
     return {
         "attention": square(capture["attention"], at_padded_keys=False),
         "attention_grad": square(capture["attention_grad"], at_padded_keys=True),
         "attention_relevance": square(capture["attention_relevance"], at_padded_keys=False),
         **{name: line(capture[name]) for name in lines},
+        **{name: row(capture[name]) for name in ("token_relevance", "position_relevance")},
         **{name: flags(capture[name]) for name in ("readout", "mask", "special")},
         "fingerprint": capture["fingerprint"],
     }

@@ -25,6 +25,8 @@ SETTINGS = {
     "cat": [{"at": "output"}],
     "attgrads": [{"preset": "released"}, {"own": "min"}],
     "agcam": [{"own": "min"}],
+    "libragrad": [{"at": "input"}],
+    "pa_lrp": [{"part": "token"}, {"part": "position"}],
     "attcat": [{"attention_as": "cls_row"}, {"attention_as": "matrix_vector"}, {"at": "output"}],
 }
 
@@ -54,5 +56,5 @@ def test_a_batch_is_its_examples(random_capture, padded, run, name):
 def join(site, *examples):
     if site == "fingerprint":
         return [mark for marks in examples for mark in marks]
-    by_layer = site.startswith(("attention", "value", "hidden"))
+    by_layer = site.startswith(("attention", "value", "hidden", "position"))
     return torch.cat(examples, dim=1 if by_layer else 0)
