@@ -8,6 +8,7 @@ from conftest import FAMILIES, IMAGE_FAMILIES, LENGTHS, animal
 
 import whyformer as why
 from whyformer.capture import record
+from whyformer.rules import PA_LRP
 from whyformer.sites import SITES
 
 TWO_KERNELS = [name for name in FAMILIES if name not in ("encoder", "encoder_token_first", "gpt")]
@@ -53,7 +54,7 @@ def test_attention_is_what_the_model_itself_reports(name, kernel):
 
 @every_family
 def test_every_site_has_the_axes_the_table_says(name):
-    capture = recorded(name, SITES.keys() - {"query", "key"}, recipes=[CHEFER])
+    capture = recorded(name, SITES.keys() - {"query", "key"}, recipes=[CHEFER, PA_LRP])
     heads = capture["attention"][0].shape[1]
     tokens = capture["mask"].shape[1]
     width = capture["hidden"][0].shape[-1]
@@ -69,9 +70,12 @@ def test_every_site_has_the_axes_the_table_says(name):
         "token": tokens,
     }
     for site, axes in SITES.items():
-        if site in ("query", "key"):
+        if site in ("query", "key", "probe"):
             continue
-        value = capture.get(site, CHEFER)
+        value = capture.get(site, PA_LRP if site in ("token_relevance", "position_relevance") else CHEFER)
+        if axes.startswith("place"):
+            assert all(part.shape == (3, tokens) for part in value), site
+            continue
         if axes.startswith(("layer", "boundary")):
             assert len(value) == sizes[axes.split()[0]], site
             axes, value = axes.split(maxsplit=1)[1], value[0]

@@ -334,7 +334,11 @@ def relevance(
         if answer.versus is not None:
             switch.absorbed, switch.placed = {} if books else None, None if switch.placed is None else {}
             against = checked_backward(answer.versus, tracked, switch)
-            found = {name: [a.sub_(b) for a, b in zip(found[name], against[name], strict=True)] for name in found}
+            # Not in place: where relevance passes unchanged, two tracked tensors are given the same one.
+            found = {
+                name: [put(a - b, trace_of(a)) for a, b in zip(found[name], against[name], strict=True)]
+                for name in found
+            }
             for mine, theirs in ((noted, switch.absorbed or {}), (placed, switch.placed or {})):
                 for key, amount in theirs.items():
                     mine[key] = mine.get(key, 0) - amount

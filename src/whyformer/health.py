@@ -71,9 +71,12 @@ class Health:
         total = self.sent.abs().clamp_min(1e-300)
         arrived = float((self.arrived / total * self.sent.sign()).mean())
         growth = float((self.magnitude.amax(1) / total).mean())
+        most = self.largest()
         said = [f"Accounted for to {worst:.0e}: {arrived:.0%} of what was sent reached the input"]
-        if most := self.largest():
-            said.append(f"most of the rest went to {most}" if arrived < 1 else f"the rest was made by {most}")
+        if not -1 < arrived < 2:
+            said = [f"Accounted for to {worst:.0e}, not conserved: {arrived:.0f} times what was sent reached the input"]
+        if most:
+            said.append(f"most of the rest went to {most}" if -1 < arrived < 1 else f"the rest was made by {most}")
         if growth > 10:
             said.append(f"parts of both signs grow to {growth:.0f} times the whole")
         return "; ".join(said) + "."
