@@ -34,3 +34,21 @@ def settle(presets: Mapping[str, Mapping[str, Any]], preset: str, **given: Any) 
     """The settings of a preset; what is given explicitly (is not None) goes before it."""
     chosen = presets[one_of("preset", preset, tuple(presets))]
     return {**chosen, **{name: value for name, value in given.items() if value is not None}}
+
+
+def whole_number(setting: str, value: Any, least: int) -> int:
+    """The value, if it is a whole number and not too small."""
+    try:
+        number = index(value)
+    except TypeError:
+        raise MethodError(f"{setting}={value!r} is not a whole number.") from None
+    if number < least:
+        raise MethodError(f"{setting}={value!r} is too few. Give {least} or more.")
+    return number
+
+
+def share(setting: str, value: Any) -> float:
+    """The value, if it is a number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise MethodError(f"{setting}={value!r} is not a share. Give a number from 0 to 1.")
+    return float(value)

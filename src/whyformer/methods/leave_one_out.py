@@ -1,0 +1,56 @@
+r"""Leave-one-out: what the answer loses without a token or patch.
+
+$$ s_j = y(x) - y(x \setminus j) $$
+
+Li, Monroe & Jurafsky, Understanding Neural Networks through Representation Erasure, 2016, eq. 1. arXiv:1612.08220
+There $y$ is the log-likelihood of the label, its change is divided by $y(x)$, and erasing is setting a representation
+to 0; here $y$ is the explained logit or its probability, its change is left as it is, and erasing is replacing or
+deleting the token (`fill`).
+
+`preset="jain_wallace"` is the form of Jain & Wallace, Attention is not Explanation, NAACL 2019, algorithm 1
+(arXiv:1902.10186): the token is deleted and the distance of the two predictions is taken, $|\hat y(x) - \hat
+y(x \setminus j)|$. For two classes this is the change of either probability; for more they add up the changes of all,
+and we take that of the explained class.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer.method import method
+from whyformer.methods.choice import one_of, settle
+from whyformer.methods.players import asked, players_of, spread, whole
+from whyformer.probe import Probe
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "plain": {"of": "score", "absolute": False, "fill": None},
+    "jain_wallace": {"of": "probability", "absolute": True, "fill": "delete"},
+}
+
+
+@method(paper="Li et al., 2016", class_specific=True, signed=True, cost="one forward a token or patch")
+def leave_one_out(
+    probe: Probe,
+    *,
+    preset: str = "plain",
+    of: str | None = None,
+    absolute: bool | None = None,
+    fill: str | None = None,
+    units: str | None = None,
+    seed: int = 0,
+) -> Tensor:
+    """How much the explained output falls when one token or patch is taken away; signed.
+
+    preset: "plain", or "jain_wallace": probability, absolute, deleted. A setting given beside it goes before it.
+    of: "score" or "probability". absolute: the size of the change alone.
+    fill: what takes its place: "mask", "pad", "unknown", "delete"; "zero", "black", "mean", "blur", "noise"; "drop".
+    units: "token" or "word", "patch" or "superpixel". seed: of the fill "noise".
+    """
+    chosen = settle(PRESETS, preset, of=of, absolute=absolute, fill=fill)
+    one_of("absolute", chosen["absolute"], (True, False))
+    team = players_of(probe, units)
+    without_one = [~torch.eye(players.count, dtype=torch.bool) for players in team]
+    left = asked(probe, team, without_one, fill=chosen["fill"], seed=seed, of=chosen["of"])
+    lost = [before - after for before, after in zip(whole(probe, chosen["of"]), left, strict=True)]
+    return spread(team, [change.abs() for change in lost] if chosen["absolute"] else lost)

@@ -1,0 +1,69 @@
+r"""Occlusion: what the answer loses when a window is covered.
+
+$$ s_j = \frac{1}{|\{w : j \in w\}|} \sum_{w \ni j} \frac{y(x) - y(x \setminus w)}{|w|} $$
+
+over all windows $w$ that cover patch $j$. Zeiler & Fergus, Visualizing and Understanding Convolutional Networks, ECCV
+2014, section 4.2. arXiv:1311.2901
+
+The paper slides a grey square over the picture and draws the probability of the class at the square's place. Here the
+window moves by patches, because a transformer sees a picture in patches, and what is lost is shared among those it
+covers; the last window of a row stands at the edge, so that every patch is covered. A text is covered by windows of
+neighbouring tokens. `size=1` is leave-one-out.
+"""
+
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from whyformer.method import method
+from whyformer.methods.choice import whole_number
+from whyformer.methods.players import asked, players_of, spread, whole
+from whyformer.probe import Probe
+
+
+@method(paper="Zeiler & Fergus, ECCV 2014", class_specific=True, signed=True, cost="one forward a window")
+def occlusion(
+    probe: Probe,
+    *,
+    size: int | None = None,
+    stride: int = 1,
+    of: str = "score",
+    fill: str | None = None,
+    seed: int = 0,
+) -> Tensor:
+    """How much the explained output falls when a window of patches or tokens is covered, shared among them; signed.
+
+    size: of the window, in patches each way (3) or in tokens (2). stride: how far it moves.
+    of: "score" or "probability". fill: what it is covered with. seed: of the fill "noise".
+    """
+    size = whole_number("size", (3 if probe.is_picture else 2) if size is None else size, 1)
+    stride = whole_number("stride", stride, 1)
+    team = players_of(probe, None)
+    covers = [windows(players.board, size, stride) for players in team]
+    left = asked(probe, team, [~cover for cover in covers], fill=fill, seed=seed, of=of)
+    lost = [before - after for before, after in zip(whole(probe, of), left, strict=True)]
+    return spread(team, [shared(change, cover) for change, cover in zip(lost, covers, strict=True)])
+
+
+def windows(board: tuple[int, int], size: int, stride: int) -> Tensor:
+    """[window player]: True where it covers."""
+    rows, columns = board
+    found = []
+    for top, left in product(starts(rows, size, stride), starts(columns, size, stride)):
+        window = torch.zeros(rows, columns, dtype=torch.bool)
+        window[top : top + size, left : left + size] = True
+        found.append(window.flatten())
+    return torch.stack(found)
+
+
+def starts(length: int, size: int, stride: int) -> list[int]:
+    """Where windows begin: every `stride`, and one at the far edge."""
+    last = max(length - size, 0)
+    return sorted({*range(0, last + 1, stride), last})
+
+
+def shared(lost: Tensor, covers: Tensor) -> Tensor:
+    """[player]: the mean over the windows that cover it, of an equal share of what each loses."""
+    covers = covers.double()
+    return covers.T @ (lost / covers.sum(1).clamp(min=1)) / covers.sum(0)
