@@ -72,6 +72,23 @@ def test_pixels_can_be_taken_away_one_by_one():
     torch.testing.assert_close(probe.without(keep, torch.tensor([0]), "zero").logits, wanted)
 
 
+def test_other_pixels_may_be_made_when_they_are_needed():
+    probe = probe_of("vit")
+    of = torch.arange(3).repeat(15)
+    pixels = animal("vit").inputs["pixel_values"]
+    made = []
+
+    def darker(rows):
+        made.append(len(rows))
+        return pixels[of[rows]] * (rows / 45)[:, None, None, None]
+
+    found = probe.inputs(darker, of).logits
+    assert made == [32, 13]
+    everything = darker(torch.arange(45))
+    torch.testing.assert_close(found, probe.inputs(everything, of).logits)
+    torch.testing.assert_close(found, by_hand("vit", {"pixel_values": everything}))
+
+
 def test_a_mask_of_patches_covers_all_their_pixels():
     keep = torch.tensor([[True, False, False, True]])
     assert as_pixels(keep, Grid(2, 2), (4, 4))[0].int().tolist() == [

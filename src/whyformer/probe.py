@@ -116,13 +116,16 @@ class Probe:
             )
         return self.shortened(keep, of)
 
-    def inputs(self, tensors: Tensor, of: Tensor) -> Answers:
-        """The answers to other pixels [n channel height width] or ids [n token] in place of the explained input."""
+    def inputs(self, tensors: Tensor | Callable[[Tensor], Tensor], of: Tensor) -> Answers:
+        """The answers to other pixels [n channel height width] or ids [n token] in place of the explained input.
+
+        Where all of them at once would be too much: a function from the numbers of some rows to these.
+        """
 
         def variant(rows: Tensor) -> Encoded:
             chosen = perturb.picked(self.encoded, of[rows])
             own = chosen.inputs[chosen.main]
-            given = tensors[rows.to(tensors.device)].to(own)
+            given = (tensors[rows.to(tensors.device)] if isinstance(tensors, Tensor) else tensors(rows)).to(own)
             return replace(chosen, inputs={**chosen.inputs, chosen.main: given})
 
         return self.gathered(of, variant)
