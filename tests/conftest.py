@@ -12,6 +12,9 @@ torch.set_num_threads(1)
 # Settings under which methods that ask the model again are quick enough to be run on every family.
 QUICK: dict[str, dict[str, object]] = {
     "integrated_gradients": {"steps": 3},
+    "kernel_shap": {"budget": 16},
+    "lime": {"budget": 16},
+    "partition_shap": {"budget": 12},
     "smooth_grad": {"samples": 2},
 }
 

@@ -11,15 +11,18 @@ from whyformer.methods.grad_cam import grad_cam
 from whyformer.methods.gradient_x_input import gradient_x_input
 from whyformer.methods.grads import grads
 from whyformer.methods.integrated_gradients import integrated_gradients
+from whyformer.methods.kernel_shap import kernel_shap
 from whyformer.methods.leave_one_out import leave_one_out
 from whyformer.methods.legrad import legrad
 from whyformer.methods.libragrad import libragrad
+from whyformer.methods.lime import lime
 from whyformer.methods.lrp import lrp
 from whyformer.methods.lrp_epsilon import lrp_epsilon
 from whyformer.methods.lrp_gamma import lrp_gamma
 from whyformer.methods.occlusion import occlusion
 from whyformer.methods.pa_lrp import pa_lrp
 from whyformer.methods.partial_lrp import partial_lrp
+from whyformer.methods.partition_shap import partition_shap
 from whyformer.methods.raw_attention import raw_attention
 from whyformer.methods.redistribution import redistribution
 from whyformer.methods.rollout import rollout
@@ -40,15 +43,18 @@ __all__ = [
     "gradient_x_input",
     "grads",
     "integrated_gradients",
+    "kernel_shap",
     "leave_one_out",
     "legrad",
     "libragrad",
+    "lime",
     "lrp",
     "lrp_epsilon",
     "lrp_gamma",
     "occlusion",
     "pa_lrp",
     "partial_lrp",
+    "partition_shap",
     "raw_attention",
     "redistribution",
     "rollout",

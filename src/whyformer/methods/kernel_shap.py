@@ -1,0 +1,113 @@
+r"""KernelSHAP: Shapley values by weighted regression.
+
+$$ s = \operatorname{argmin}_{\varphi} \sum_{\emptyset \ne z \ne \mathbf 1} \frac{m - 1}{\binom{m}{|z|}\,|z|\,(m - |z|)}
+   \bigl(y(z) - y(\emptyset) - z \cdot \varphi\bigr)^2
+   \quad\text{with}\quad \sum_j \varphi_j = y(x) - y(\emptyset) $$
+
+over coalitions $z$ of the $m$ words or patches that were left in.
+Lundberg & Lee, A Unified Approach to Interpreting Model Predictions, NeurIPS 2017, theorem 2. arXiv:1705.07874
+
+All coalitions, if they fit into the budget: then the values are exact. If not, the sizes of greatest weight (one
+in or out, two in or out, ...) are asked about completely as long as that is within the budget, and of the other sizes
+coalitions are drawn by their weight, each with its complement. The constraint is not a large weight but is met exactly
+(`details["efficiency_error"]` is what is left of it): $\varphi = (y(x) - y(\emptyset))/m + \psi$, where
+$\sum_j \psi_j = 0$ and of several minima the smallest $\psi$ is taken. `details["empty"]` is $y(\emptyset)$.
+
+An absent word or patch is one that is filled, not one averaged over a data set as in the paper.
+"""
+
+from itertools import combinations
+from math import comb
+
+import torch
+from torch import Tensor
+
+from whyformer.dice import dice
+from whyformer.method import Scores, method
+from whyformer.methods.choice import whole_number
+from whyformer.methods.players import asked, players_of, spread, whole
+from whyformer.probe import Probe
+
+
+@method(paper="Lundberg & Lee, NeurIPS 2017", class_specific=True, signed=True, cost="up to `budget` forwards")
+def kernel_shap(
+    probe: Probe,
+    *,
+    budget: int = 1000,
+    units: str | None = None,
+    superpixels: int = 49,
+    of: str = "score",
+    fill: str | None = None,
+    seed: int = 0,
+) -> Scores:
+    """The Shapley value of each word or patch: its mean contribution over all orders of adding them; signed.
+
+    budget: coalitions asked about, beside none and all. units: "word" or "token", "patch" or "superpixel".
+    superpixels: about how many. of: "score" or "probability". fill: what takes the place of what is not there.
+    A word's value is shared among its pieces, so that it is the sum over them.
+    """
+    budget = whole_number("budget", budget, 2)
+    team = players_of(probe, units, text="word", superpixels=whole_number("superpixels", superpixels, 1))
+    plans = [
+        coalitions(players.count, budget, dice(seed, mark))
+        for players, mark in zip(team, probe.fingerprints, strict=True)
+    ]
+    with_none = [torch.cat([torch.zeros(1, some.size(1), dtype=torch.bool), some]) for some, _ in plans]
+    answers = asked(probe, team, with_none, fill=fill, seed=seed, of=of)
+    empty = torch.stack([found[0] for found in answers])
+    total = whole(probe, of) - empty
+    values = [
+        solve(some, weights, found[1:] - found[0], gained)
+        for (some, weights), found, gained in zip(plans, answers, total, strict=True)
+    ]
+    error = torch.stack([value.sum() for value in values]) - total
+    return Scores(spread(team, values), {"efficiency_error": error.abs(), "empty": empty})
+
+
+def coalitions(players: int, budget: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """[coalition player] and [coalition], their weights. A size and its opposite always come together."""
+    mass = {k: (players - 1) / (k * (players - k)) * (1 if 2 * k == players else 2) for k in range(1, players // 2 + 1)}
+    chosen, weights, left = [torch.zeros(0, players, dtype=torch.bool)], [torch.zeros(0, dtype=torch.float64)], budget
+    while mass:
+        size = min(mass)
+        number = comb(players, size) * (1 if 2 * size == players else 2)
+        if left * mass[size] / sum(mass.values()) < number - 1e-9:
+            break
+        chosen.append(all_of(players, size))
+        weights.append(torch.full((number,), mass.pop(size) / number, dtype=torch.float64))
+        left -= number
+    if mass and left > 1:
+        chosen.append(drawn(players, mass, left // 2, generator))
+        weights.append(torch.full((2 * (left // 2),), sum(mass.values()) / (2 * (left // 2)), dtype=torch.float64))
+    return torch.cat(chosen), torch.cat(weights)
+
+
+def all_of(players: int, size: int) -> Tensor:
+    """Every coalition of this size, and those of the opposite one."""
+    members = torch.tensor(list(combinations(range(players), size)))
+    some = torch.zeros(len(members), players, dtype=torch.bool).scatter_(1, members, True)
+    return some if 2 * size == players else torch.cat([some, ~some])
+
+
+def drawn(players: int, mass: dict[int, float], pairs: int, generator: torch.Generator) -> Tensor:
+    """Coalitions of these sizes by their weight, and the complement of each."""
+    sizes, weights = torch.tensor(list(mass)), torch.tensor(list(mass.values()), dtype=torch.float64)
+    size = sizes[weights.multinomial(pairs, replacement=True, generator=generator)]
+    order = torch.rand(pairs, players, dtype=torch.float64, generator=generator).argsort(dim=1)
+    some = order < size[:, None]
+    return torch.cat([some, ~some])
+
+
+def solve(coalitions: Tensor, weights: Tensor, gains: Tensor, total: Tensor) -> Tensor:
+    """[player]: the weighted least squares among the values that add up to the total."""
+    from sklearn.linear_model import LinearRegression
+
+    players = coalitions.size(1)
+    equal = (total / max(players, 1)).expand(players).double()
+    if not len(coalitions):
+        return equal
+    there = coalitions.double()
+    centred = there - there.mean(1, keepdim=True)  # of any vector, this sees only the part that adds up to 0
+    left = gains - there @ equal
+    fitted = LinearRegression(fit_intercept=False).fit(centred.numpy(), left.numpy(), sample_weight=weights.numpy())
+    return equal + torch.tensor(fitted.coef_)

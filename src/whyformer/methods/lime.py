@@ -1,0 +1,102 @@
+r"""LIME: a linear model of the answer near the example.
+
+$$ s = \operatorname{argmin}_w \sum_i \pi(z_i)\,\bigl(y(z_i) - w_0 - w \cdot z_i\bigr)^2 + \lambda \lVert w \rVert^2,
+   \qquad \pi(z) = e^{-D(z)^2 / 2\sigma^2}, \quad D(z) = 1 - \cos(z, \mathbf 1) $$
+
+over samples $z_i$, where $z_{ij} = 1$ if word or patch $j$ was left in. Ribeiro, Singh & Guestrin, "Why Should I Trust
+You?": Explaining the Predictions of Any Classifier, KDD 2016, eq. 1 and 2. arXiv:1602.04938
+
+As in the released code, a sample of a text lacks a random number of random words, one of a picture each of its patches
+or superpixels with probability 1/2; the kernel is the square root of the one in the paper, of width
+$\sigma = 0.25$ (there 25 for a distance in percent), and $\lambda = 1$. The paper then keeps the few largest features;
+we keep all. It explains the probability, `of="probability"`; our default is the logit, which does not saturate.
+
+`details["r2"]` says how well the linear model fits the samples, weighted by the kernel: near 0, the scores mean little.
+"""
+
+import torch
+from torch import Tensor
+
+from whyformer.dice import dice
+from whyformer.errors import MethodError
+from whyformer.method import Scores, method
+from whyformer.methods.choice import whole_number
+from whyformer.methods.players import asked, players_of, spread
+from whyformer.probe import Probe
+
+
+@method(paper="Ribeiro et al., KDD 2016", class_specific=True, signed=True, cost="`budget` forwards")
+def lime(
+    probe: Probe,
+    *,
+    budget: int = 1000,
+    units: str | None = None,
+    superpixels: int = 49,
+    kernel_width: float = 0.25,
+    regularisation: float = 1.0,
+    of: str = "score",
+    fill: str | None = None,
+    seed: int = 0,
+) -> Scores:
+    """The weight of each word or patch in a linear model fitted to answers with some of them taken away; signed.
+
+    budget: samples, the example itself among them. units: "word" or "token", "patch" or "superpixel".
+    superpixels: about how many. kernel_width: how near a sample has to be to count. regularisation: of the ridge.
+    of: "score" or "probability". fill: what takes the place of what is taken away.
+    A word's weight is shared among its pieces, so that it is the sum over them.
+    """
+    budget = whole_number("budget", budget, 2)
+    if not kernel_width > 0 or regularisation < 0:
+        raise MethodError(
+            f"kernel_width={kernel_width!r}, regularisation={regularisation!r}: give a width above 0, and 0 or more."
+        )
+    team = players_of(probe, units, text="word", superpixels=whole_number("superpixels", superpixels, 1))
+    sample = halves if probe.is_picture else some_gone
+    samples = [
+        sample(players.count, budget, dice(seed, mark)) for players, mark in zip(team, probe.fingerprints, strict=True)
+    ]
+    answers = asked(probe, team, samples, fill=fill, seed=seed, of=of)
+    fits = [
+        fit(some, near(some, kernel_width), answer, regularisation)
+        for some, answer in zip(samples, answers, strict=True)
+    ]
+    weights, intercepts, r2 = zip(*fits, strict=True)
+    return Scores(
+        spread(team, weights),
+        {
+            "r2": torch.tensor(r2, dtype=torch.float64),
+            "intercept": torch.tensor(intercepts, dtype=torch.float64),
+        },
+    )
+
+
+def some_gone(players: int, budget: int, generator: torch.Generator) -> Tensor:
+    """[budget player]: all there, then 1 to all of them gone."""
+    gone = torch.randint(1, max(players, 1) + 1, (budget, 1), generator=generator)
+    gone[0] = 0
+    order = torch.rand(budget, players, dtype=torch.float64, generator=generator).argsort(dim=1)
+    return order >= gone
+
+
+def halves(players: int, budget: int, generator: torch.Generator) -> Tensor:
+    """[budget player]: all there, then each with probability 1/2."""
+    stays = torch.rand(budget, players, dtype=torch.float64, generator=generator) < 0.5
+    stays[0] = True
+    return stays
+
+
+def near(samples: Tensor, width: float) -> Tensor:
+    """[sample]: the weight by the cosine distance from all there, which is 1 if nothing is."""
+    share = samples.double().mean(1) if samples.size(1) else torch.ones(len(samples), dtype=torch.float64)
+    return torch.exp(-((1 - share.sqrt()) ** 2) / (2 * width**2))
+
+
+def fit(samples: Tensor, weights: Tensor, answers: Tensor, regularisation: float) -> tuple[Tensor, float, float]:
+    """The weights of the linear model, its constant, and the share of the answers' variance that it explains."""
+    from sklearn.linear_model import Ridge
+
+    if not samples.size(1):
+        return torch.zeros(0, dtype=torch.float64), float(answers[0]), 1.0
+    z, y, w = (part.double().numpy() for part in (samples, answers, weights))
+    linear = Ridge(alpha=regularisation, solver="cholesky" if regularisation else "svd").fit(z, y, sample_weight=w)
+    return torch.tensor(linear.coef_), float(linear.intercept_), float(linear.score(z, y, sample_weight=w))
