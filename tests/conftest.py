@@ -15,8 +15,12 @@ QUICK: dict[str, dict[str, object]] = {
     "kernel_shap": {"budget": 16},
     "lime": {"budget": 16},
     "partition_shap": {"budget": 12},
+    "rise": {"budget": 8, "cells": 3},
     "smooth_grad": {"samples": 2},
+    "vit_cx": {"budget": 4},
 }
+# Methods that have nothing to say about a text.
+PICTURES_ONLY = {"vit_cx"}
 
 
 class CausalSelfAttention(nn.Module):

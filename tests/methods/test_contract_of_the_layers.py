@@ -8,7 +8,8 @@ from whyformer.method import METHODS
 
 PER_LAYER = ("attention", "attention_grad", "attention_relevance", "value", "hidden", "hidden_grad")
 by_layer = pytest.mark.parametrize(
-    "name", sorted(name for name in METHODS if set(PER_LAYER) & set(METHODS[name].needs))
+    "name",
+    sorted(name for name, one in METHODS.items() if set(PER_LAYER) & set(one.needs) and "probe" not in one.needs),
 )
 
 

@@ -1,6 +1,7 @@
 """The methods, one file per paper. Importing this package fills METHODS."""
 
 from whyformer.methods.agcam import agcam
+from whyformer.methods.atman import atman
 from whyformer.methods.attcat import attcat, cat
 from whyformer.methods.attgrads import attgrads
 from whyformer.methods.attnlrp import attnlrp
@@ -25,13 +26,16 @@ from whyformer.methods.partial_lrp import partial_lrp
 from whyformer.methods.partition_shap import partition_shap
 from whyformer.methods.raw_attention import raw_attention
 from whyformer.methods.redistribution import redistribution
+from whyformer.methods.rise import rise
 from whyformer.methods.rollout import rollout
 from whyformer.methods.saliency import saliency
 from whyformer.methods.smooth_grad import smooth_grad
 from whyformer.methods.transformer_attribution import transformer_attribution
+from whyformer.methods.vit_cx import vit_cx
 
 __all__ = [
     "agcam",
+    "atman",
     "attcat",
     "attgrads",
     "attnlrp",
@@ -57,8 +61,10 @@ __all__ = [
     "partition_shap",
     "raw_attention",
     "redistribution",
+    "rise",
     "rollout",
     "saliency",
     "smooth_grad",
     "transformer_attribution",
+    "vit_cx",
 ]

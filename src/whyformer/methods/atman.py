@@ -1,0 +1,80 @@
+r"""AtMan: what the answer loses when attention to a token is turned down.
+
+$$ s_j = \log p(x) - \log p\bigl(x;\, H_{\cdot k} \leftarrow (1 - f_k)\,H_{\cdot k}\bigr), \qquad
+   f_k = \begin{cases} f \cos(e_j, e_k) & \cos(e_j, e_k) \ge \kappa \\ 0 & \text{else} \end{cases} $$
+
+where $H$ are the scores before the softmax, of all heads, layers and queries. Deiseroth, Deb, Weinbach, Brack,
+Schramowski & Kersting, AtMan: Understanding Transformer Predictions Through Memory Efficient Attention Manipulation,
+NeurIPS 2023. arXiv:2301.08110
+
+Written from the idea of the paper; its code was not read. Turning a token down alone does little where its neighbours
+say the same, so all tokens whose embedding is like its own go down with it, the less alike the less. We take the cosine
+of what enters the first block, and let the factor $f$ multiply it, so that the token itself gets $f_j = f$; special
+tokens are left alone. As printed, a factor makes a score smaller in size: a score below 0 goes up, not down. Scores
+that a mask has shut off stay shut off. Of a model that answers with a number, that number stands for $\log p$.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from whyformer.errors import MethodError, UnsupportedModel
+from whyformer.intervene import Intervention
+from whyformer.method import method
+from whyformer.methods.choice import share
+from whyformer.methods.players import read, whole
+from whyformer.probe import Probe, hidden_states
+from whyformer.target import probabilities_of
+
+SHUT = -5e3  # scores below this are a mask's
+
+
+@method(
+    paper="Deiseroth et al., NeurIPS 2023",
+    class_specific=True,
+    signed=True,
+    cost="one forward, and one a token or patch",
+)
+def atman(probe: Probe, *, suppression: float = 0.9, similarity: float = 0.7) -> Tensor:
+    """How much the log-probability falls when attention to a token and those like it is turned down; signed.
+
+    suppression: the factor f, by how much the scores before the softmax are made smaller; 1 makes them 0.
+    similarity: the cosine from which tokens go down together; above 1, each alone.
+    """
+    share("suppression", suppression)
+    if probe.is_picture and probe.grid is None:
+        raise MethodError("The patches of this picture are not known, so attention to them cannot be turned down.")
+    factors = suppression * likeness(probe, similarity)
+    example, unit = probe.real.nonzero().T
+    answers, _ = probe.intervene(lambda rows: turned_down(probe, factors[example[rows], unit[rows]]), example)
+    before, after = whole(probe, "probability"), read(probe, answers, example, "probability")
+    if probabilities_of(probe.model.module, probe.before.logits) is not None:
+        before, after = (p.clamp(min=1e-300).log() for p in (before, after))
+    scores = torch.zeros(probe.real.shape, dtype=torch.float64)
+    scores[example, unit] = before[example] - after
+    return scores
+
+
+def likeness(probe: Probe, similarity: float) -> Tensor:
+    """[batch unit unit]: the cosine of two embeddings where it is large enough, else 0; 1 on the diagonal."""
+    own = torch.eye(probe.units, dtype=torch.float64).expand(probe.batch, -1, -1)
+    if similarity > 1:
+        return own
+    _, seen = probe.intervene(lambda _: Intervention(), torch.arange(probe.batch), look=hidden_states)
+    unit = F.normalize(torch.cat([states[0] for states in seen])[:, probe.places].double().cpu(), dim=-1)
+    cosine = unit @ unit.mT
+    both = probe.real[:, :, None] & probe.real[:, None, :] & (cosine >= similarity)
+    return torch.where(own == 1, own, cosine * both)
+
+
+def turned_down(probe: Probe, factors: Tensor) -> Intervention:
+    """Scores of each unit made smaller by its factor: factors [row unit]."""
+    left = torch.ones(len(factors), probe.layout.length, dtype=torch.float64)
+    left[:, probe.places] = 1 - factors
+
+    def smaller(_: int, scores: Tensor) -> Tensor:
+        if scores.size(-1) != left.size(1):
+            raise UnsupportedModel("atman needs the same tokens at every attention of the model.")
+        return torch.where(scores > SHUT, scores * left[:, None, None].to(scores), scores)
+
+    return Intervention(scores=smaller)
