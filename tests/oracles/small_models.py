@@ -84,4 +84,11 @@ def words() -> tuple[nn.Module, Tensor]:
     return filled(Words()), torch.tensor([[3, 7, 11, 2, 19, 5], [8, 8, 1, 14, 6, 10]])
 
 
+def samples(players: int, count: int = 20) -> Tensor:
+    """[count player] of who is there, neither all nor nobody."""
+    there = wave(4 * count, players, phase=0.7) > 0
+    some = there.any(1) & ~there.all(1)
+    return there[some][:count]
+
+
 TARGETS = [2, 0]
