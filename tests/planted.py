@@ -382,7 +382,20 @@ def marked_pictures(items: int, seed: int) -> tuple[Tensor, Tensor]:
 # --- what theory says -------------------------------------------------------------------------------------------------
 
 BY_ATTENTION = ("transformer_attribution", "generic_attention")
-BY_VALUE = ("attcat", "cat", "gradient_x_input", "integrated_gradients", "attnlrp", "leave_one_out", "kernel_shap")
+BY_VALUE = (
+    "attcat",
+    "cat",
+    "gradient_x_input",
+    "integrated_gradients",
+    "attnlrp",
+    "cp_lrp",
+    "libragrad",
+    "lrp_epsilon",
+    "leave_one_out",
+    "kernel_shap",
+    "partition_shap",
+    "lime",
+)
 SENTENCES = {
     "lookup": "CLS attends to one word by its key and reads its value. Methods that multiply attention by what it "
     "carries to the answer find it. Those that see only how much attention is paid cannot tell it from the decoy; "
