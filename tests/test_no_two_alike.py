@@ -21,9 +21,10 @@ ALIKE = 0.9999  # Spearman's rank correlation, mean over examples
 
 INPUTS = {
     "demo/sentiment": lambda: ["a gorgeous, witty, seductive film", "not good at all, and far too long"],
+    "demo/untrained-vit": lambda: [str(CAT)],
+    "demo/shapes": lambda: [Image.fromarray(image) for image in shapes.generate(1, seed=77, objects=2).images],
     "demo/agreement": lambda: [s.masked for s in agreement.generate(3, seed=5, attractors=2)],
     "demo/decoder": lambda: ["The film was a"],
-    "demo/shapes": lambda: [Image.fromarray(image) for image in shapes.generate(1, seed=77, objects=2).images],
     "demo/pets": lambda: [str(CAT)],
 }
 

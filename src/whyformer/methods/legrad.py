@@ -9,8 +9,8 @@ In the paper the gradient at layer $l$ is that of the layer's *own* score: the m
 put through the norm and the head of the model. Here it is the gradient of the explained output itself, which one
 backward pass gives for all layers at once, for every target, and whatever stands behind the last block; the influence
 of a layer on later ones is part of it. For the last layer of a model that reads the mean of its tokens the two are the
-same. The released code takes the last two layers by default, `layers=[-2, -1]` here, and scales the map to between 0
-and 1. Attention that cannot be paid (exactly 0: a causal mask) counts as gradient 0.
+same, up to the order of norm and mean. The released code takes the last two layers by default, `layers=[-2, -1]` here,
+and scales the map to between 0 and 1. Attention that cannot be paid (exactly 0: a causal mask) counts as gradient 0.
 """
 
 from collections.abc import Sequence
