@@ -39,14 +39,15 @@ NOISE = 0.03  # what ordinary words say, where the planted one says 1
 
 
 class Block(nn.Module):
-    """Attention with a skip connection around it. All weights are 0 until wired: it attends equally and adds
-    nothing."""
+    """Attention and a perceptron, each beside a skip connection. All weights are 0 until wired: it attends equally and
+    adds nothing."""
 
     def __init__(self, width: int, heads: int = 2, slots: int = 12, causal: bool = False) -> None:
         super().__init__()
         self.heads, self.slots, self.causal = heads, slots, causal
         self.query, self.key, self.value = (nn.Linear(width, heads * slots, bias=False) for _ in range(3))
         self.out = nn.Linear(heads * slots, width, bias=False)
+        self.up, self.down = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
         self.used = {"match": [0] * heads, "carry": [0] * heads}
         for weight in self.parameters():
             nn.init.zeros_(weight)
@@ -57,7 +58,8 @@ class Block(nn.Module):
             for linear in (self.query, self.key, self.value)
         )
         seen = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=1.0)
-        return x + self.out(seen.transpose(1, 2).flatten(2))
+        x = x + self.out(seen.transpose(1, 2).flatten(2))
+        return x + self.down(F.relu(self.up(x)))
 
     def match(self, asks: int, offers: int, *, head: int = 0, sharpness: float = SHARPNESS) -> "Block":
         """A token with 1 in channel `asks` attends to those with 1 in channel `offers`."""
@@ -71,6 +73,12 @@ class Block(nn.Module):
         slot = self._next("carry", head)
         self.value.weight.data[slot, takes] = 1.0
         self.out.weight.data[gives, slot] = 1.0
+        return self
+
+    def think(self, takes: int, gives: int) -> "Block":
+        """Half of what is positive in channel `takes` is added to channel `gives`."""
+        self.up.weight.data[takes, takes] = 1.0
+        self.down.weight.data[gives, takes] = 0.5
         return self
 
     def _next(self, what: str, head: int) -> int:
@@ -233,7 +241,7 @@ def recall(items: int = ITEMS) -> Planted:
     for i in range(len(letters)):
         finds.match(asks + i, offers + i)
     for j in range(len(digits)):
-        finds.carry(holds + j, says + j)
+        finds.carry(holds + j, says + j).think(says + j, says + j)
     answer = torch.zeros(len(words), width, dtype=torch.double)
     for j, digit in enumerate(digits):
         answer[words.index(digit), says + j] = 4.0
@@ -320,9 +328,10 @@ def carries_verdict(block: Block, *, takes: int = FOR, gives: int = FOR) -> Bloc
 
 
 def mixes(block: Block) -> Block:
-    """The second head moves what it attends to among the idle channels."""
+    """The second head and the perceptron move what they find among the idle channels."""
     for channel in range(8):
-        block.carry(IDLE.start + channel, IDLE.start + (channel + 1) % 8, head=1)
+        takes, gives = IDLE.start + channel, IDLE.start + (channel + 1) % 8
+        block.carry(takes, gives, head=1).think(takes, gives)
     return block
 
 
@@ -420,11 +429,11 @@ FINDS: dict[str, tuple[str, ...]] = {
     "courier": (*BY_ATTENTION, *BY_VALUE, "lrp", "rollout"),
     "recall": (*BY_ATTENTION, *BY_VALUE, "lrp", "partial_lrp", "attgrads", "agcam", "raw_attention", "rollout"),
 }
-PAID = "sees how much attention is paid, not what it carries, and the decoy gets more"
-MORE = "asks what more attention would do: more of a louder patch, word or pair would do as much or more"
+PAID = "only how much attention is paid counts, not what it carries, and the decoy gets more"
+MORE = "only what more attention would do counts, and more of a louder patch, word or pair would do as much or more"
 NOTHING = "attention carries nothing to the answer, so all its gradients and relevances are 0"
 POSITIVE = "positive products only: negative evidence for class 0, half of the items, is lost"
-LAST = "looks at the row of the answer, where only the register is seen"
+LAST = "only the row of the answer is read, and it sees the register alone"
 BLIND: dict[str, dict[str, str]] = {
     "lookup": {"raw_attention": PAID, "rollout": PAID, "grads": MORE, "legrad": MORE},
     "minus": {
@@ -445,6 +454,6 @@ BLIND: dict[str, dict[str, str]] = {
     "recall": {"grads": MORE, "legrad": MORE},
 }
 LIMITS = """\
-These models have no norms and no perceptrons, their evidence is one channel, and nothing in them is redundant. What a
-method misses here it can be expected to miss elsewhere; finding it here does not make a method right on a trained
-model. For that, judge the methods on your own data."""
+These models have no norms, their evidence is one channel, and nothing in them is redundant. What a method misses here
+it can be expected to miss elsewhere; finding it here does not make a method right on a trained model. For that, judge
+the methods on your own data."""
