@@ -108,6 +108,14 @@ def test_auprc_by_hand():
     assert auprc(scored(), [Rationale([0, 1, 1, 1, 0])]).item() == 1.0
 
 
+def test_undefined_where_nobody_was_asked():
+    """Beside one where somebody was."""
+    e = explanation([SCORES] * 3, (TOKENS,) * 3)
+    for metric in (token_f1, iou_f1):
+        assert metric(e, [Rationale(()), MARKED, None]).value.isnan().tolist() == [True, False, True]
+    assert auprc(e, [[], MARKED, None]).isnan().tolist() == [True, False, True]
+
+
 def test_undefined_where_nothing_is_marked():
     nothing, everything = Rationale([0] * 5), Rationale([1] * 5)
     assert token_f1(scored(), [nothing]).value.isnan().all()

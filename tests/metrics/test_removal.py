@@ -46,6 +46,15 @@ def test_equal_scores_are_drawn_for_each_example_and_not_taken_as_they_stand():
     assert places(scores[1:], real[1:], [2], seed=1)[0].tolist() != second.tolist()
 
 
+def test_the_quick_order_is_the_order():
+    """Without ties there is only one, and a single tie makes all of them drawn."""
+    scores = torch.rand(3, 1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    scores[2, 5] = scores[2, 700]
+    found = places(scores, torch.ones(3, 1000, dtype=torch.bool), [1, 2, 3])
+    for row, place in zip(scores, found, strict=True):
+        assert (row[place.argsort()].diff() <= 0).all() and place.sort().values.tolist() == list(range(1000))
+
+
 def test_shares_are_not_lost_to_rounding():
     assert [share(k / 100, 100) for k in range(101)] == list(range(101))  # 0.29 * 100 is 28.999...
     assert share(0.1, 224 * 224) == 5017
@@ -166,6 +175,11 @@ def test_accuracy_is_against_what_is_asked_for():
     for against in ("prediction", "target"):
         curve = positive_perturbation(e, probe, torch.tensor([-1, -1]), against=against, **settings).curve
         assert curve.tolist() == [[1.0, 1.0, 0.0]] * 2
+    probe.before = type(probe.before)(probe.before.score, probe.before.score, probe.before.score[:, None])
+    plain = probe.answers
+    probe.answers = lambda score: type(plain(score))(score, score, score[:, None])
+    assert positive_perturbation(e, probe, torch.tensor([0, 0]), **settings).value.isnan().all()  # one number, no class
+    probe = FakeProbe(effects, grid=(2, 2), bias=-5.5)
     soft = positive_perturbation(e, probe, torch.tensor([-1, -1]), against="probability", **settings).curve
     near(soft, [[sigmoid(4.5), sigmoid(0.5), sigmoid(-2.5)]] * 2)
     assert choose("positive_perturbation", {"against": "prediction"}).needs_truth is None

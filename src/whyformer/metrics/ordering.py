@@ -6,6 +6,7 @@ stand, a map that is zero almost everywhere would lose the top of the picture fi
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -27,8 +28,12 @@ def places(scores: Tensor, real: Tensor, marks: Sequence[int] | Tensor, *, seed:
 
 def by_score(scores: Tensor, units: Tensor, seed: int, mark: int) -> Tensor:
     """These units, the highest score first."""
-    shuffled = units[torch.randperm(len(units), generator=dice(seed, mark))]
-    return shuffled[scores[shuffled].argsort(descending=True, stable=True)]
+    falling = -scores[units].numpy()
+    order = np.argsort(falling)  # not stable but four times faster, and right where all scores differ
+    if len(order) > 1 and (np.diff(falling[order]) == 0).any():
+        shuffled = torch.randperm(len(units), generator=dice(seed, mark)).numpy()
+        order = shuffled[np.argsort(falling[shuffled], kind="stable")]
+    return units[torch.from_numpy(order)]
 
 
 def share(fraction: float, units: int, *, least: int = 0) -> int:

@@ -39,9 +39,11 @@ from whyformer.metrics.removal import (
 from whyformer.probe import Probe
 
 Against = Literal["label", "prediction", "target", "probability"]
+AS_PUBLISHED = {"fractions": TENTHS, "per": "pixel", "fill": None, "against": "label", "renormalise": False}
+PRESETS = {"paper": AS_PUBLISHED, "released": AS_PUBLISHED}
 
 
-@metric(paper="Chefer et al., CVPR 2021", better="lower", kind="faithfulness", needs_truth="label")
+@metric(paper="Chefer et al., CVPR 2021", better="lower", kind="faithfulness", needs_truth="label", presets=PRESETS)
 def positive_perturbation(
     explanation: Explanation,
     probe: Probe,
@@ -66,7 +68,7 @@ def positive_perturbation(
     return perturbed(explanation, probe, label, False, fractions, per, fill, against, renormalise, seed)
 
 
-@metric(paper="Chefer et al., CVPR 2021", better="higher", kind="faithfulness", needs_truth="label")
+@metric(paper="Chefer et al., CVPR 2021", better="higher", kind="faithfulness", needs_truth="label", presets=PRESETS)
 def negative_perturbation(
     explanation: Explanation,
     probe: Probe,
@@ -128,5 +130,5 @@ def right(steps: Steps, explanation: Explanation, label: Any, against: str, befo
     else:
         known = "'label', 'prediction', 'target', 'probability'"
         raise MetricError(f"against={against!r} is nothing to be right about. There are: {known}.")
-    undefined = (wanted < 0)[:, None] | steps.probability.isnan()
+    undefined = (wanted < 0)[:, None] | steps.probability.isnan() | (steps.logits.shape[-1] < 2)  # or a regression
     return (steps.logits.argmax(-1) == wanted[:, None]).double().masked_fill(undefined, float("nan"))

@@ -10,7 +10,8 @@ Benchmark to Evaluate Rationalized NLP Models, ACL 2020. arXiv:1911.03429. Token
 Words stand between blanks, and a word's score is the highest of its pieces'. Pieces are put to words by the
 characters they cover, so that a word the tokenizer does not know ([UNK]) keeps its place. Marked words beyond what
 the model saw count as missed. Deviations: equal scores count by the share that a random choice between them would
-find (the released code takes them as they stand); a text in which nothing is marked is undefined, not 0.
+find (the released code takes them as they stand); a text in which nothing is marked, or nobody was asked, is
+undefined, not 0.
 """
 
 import re
@@ -191,6 +192,8 @@ def marked(tokens: Tokens, scores: Tensor, truth: Any, name: str) -> Marked:
     """The scores of one text's words beside what is marked of them."""
     if not isinstance(tokens, Pieces):
         raise InputError("People mark words of texts; this is a picture. Hold its map against a mask.")
+    if truth is None or not len(truth.marks if isinstance(truth, Rationale) else truth):
+        return Marked(scores[:0], torch.zeros(0, dtype=torch.bool))  # nobody was asked about this one
     given = truth if isinstance(truth, Rationale) else guessed(tokens, truth, name)
     marks = torch.as_tensor(list(given.marks)).bool()
     if given.of == "token":

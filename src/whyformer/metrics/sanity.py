@@ -10,7 +10,8 @@ arXiv:2211.12486), so they are read beside faithfulness. What must not pass is a
 model, such as an edge map: it gets exactly 1.
 
 A part is a module with weights of its own, in the order they are registered; each weight is drawn again from a normal
-distribution with its own mean and spread. The user's model is never touched: parts are randomised on a copy.
+distribution with its own mean and spread. Weights that two parts share
+go with the first. The user's model is never touched: parts are randomised on a copy.
 """
 
 import copy

@@ -121,7 +121,7 @@ def masks(explanation: Explanation, mask: Sequence[Any]) -> list[Tensor]:
     """[height width] of 1, 0 and -1 for every example."""
     if len(mask) != len(explanation):
         raise InputError(f"{len(mask)} masks for {len(explanation)} pictures. Give one a picture.")
-    found = [torch.as_tensor(one).long() for one in mask]
+    found = [torch.as_tensor(one).cpu().long() for one in mask]
     for one in found:
         if one.dim() != 2 or bool(((one != 1) & (one != 0) & (one != -1)).any()):
             raise InputError(

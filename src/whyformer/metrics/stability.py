@@ -47,8 +47,9 @@ def consistency(
 ) -> Measured:
     """How alike the explanations of slightly changed inputs are: rank correlation with that of the input itself.
 
-    noise: standard deviation, in parts of the picture's range; texts have two neighbouring tokens swapped. Higher is
-    better. Control: random scores, drawn for each input, lie around 0. Undefined where the map is the same everywhere.
+    noise: standard deviation, in parts of the picture's range; texts have two neighbouring tokens swapped.
+    Higher is better. Control: random scores, drawn for each input, lie around 0. Undefined where the map is the same
+    everywhere.
     """
     first, others = shaken(explanation, again, noise, samples, seed, normal=True)
     rows = [[spearman(a, b) for b in row] for a, row in zip(first, others, strict=True)]
