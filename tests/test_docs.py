@@ -16,14 +16,15 @@ import pytest
 from typer.testing import CliRunner
 
 import whyformer
-from whyformer import errors, methods
+from whyformer import errors, methods, metrics
 from whyformer.cli import app
 from whyformer.demo.tour import CAT
 from whyformer.method import METHODS
+from whyformer.metric import METRICS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-WRITTEN_BY_CODE = {"methods.md", "recipes.md"}
+WRITTEN_BY_CODE = {"methods.md", "metrics.md", "recipes.md"}
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 PAGES += sorted(page for page in DOCS.glob("*.md") if page.name not in WRITTEN_BY_CODE)
 
@@ -79,6 +80,12 @@ def test_methods_page_has_a_section_for_every_method(generated_pages):
     page = generated_pages.methods_page()
     for name in methods.__all__:
         assert f"\n### `{name}`\n\n{METHODS[name].summary}\n" in page
+
+
+def test_metrics_page_has_a_section_for_every_metric(generated_pages):
+    page = generated_pages.metrics_page()
+    for name in metrics.__all__:
+        assert f"\n### `{name}`\n\n{METRICS[name].summary}\n" in page
 
 
 def test_errors_page_has_a_section_for_every_error():

@@ -204,7 +204,7 @@ def test_says_what_it_means_where_it_is_from_and_what_its_control_is(name):
 def test_is_exported_and_its_settings_can_be_written_down(name):
     one = METRICS[name]
     assert name in metrics.__all__ and getattr(metrics, name) is one.compute
-    assert metrics.__all__ == sorted(metrics.__all__) and set(metrics.__all__) == set(METRICS)
+    assert metrics.__all__ == sorted(metrics.__all__)
     json.dumps({"settings": dict(one.settings), "presets": {k: dict(v) for k, v in one.presets.items()}})
 
 

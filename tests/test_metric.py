@@ -1,11 +1,14 @@
 """The registry of metrics: needs and settings are read off a signature, presets are settings with a name."""
 
+import json
 from functools import partial
 
 import pytest
 import torch
 from fake_probe import FakeProbe, picture, text
+from typer.testing import CliRunner
 
+from whyformer.cli import app
 from whyformer.errors import MetricError
 from whyformer.metric import (
     GIVEN,
@@ -114,6 +117,13 @@ def test_every_metric_is_listed():
         assert f"\n  {row['name']}\n    {row['summary']}\n    {row['better']} is better" in said
     assert [line for line in said.split("\n") if line and not line.startswith(" ")] == list(KINDS)
     assert all(set(row["needs"]) <= set(GIVEN) for row in rows)
+
+
+def test_the_command_says_the_same():
+    said = CliRunner().invoke(app, ["metrics"])
+    assert said.exit_code == 0 and said.stdout == listing() + "\n"
+    rows = json.loads(CliRunner().invoke(app, ["metrics", "--json"]).stdout)
+    assert [row["name"] for row in rows] == [row["name"] for row in table()]
 
 
 def test_a_registered_function_is_still_a_function():

@@ -1,4 +1,4 @@
-"""The pages that are read off the code: methods.md from the registered methods, recipes.md from the relevance rules.
+"""The pages that are read off the code: methods.md and metrics.md from what is registered, recipes.md from the rules.
 
 Sphinx calls this before it reads the pages. By hand, `python docs/extensions/generated_pages.py` also brings the table
 of methods in README.md up to date.
@@ -12,8 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from whyformer import methods, rules
+from whyformer import methods, metrics, rules
 from whyformer.method import METHODS, Method
+from whyformer.metric import GIVEN, KINDS, METRICS, Metric
 from whyformer.sites import SITES
 
 if TYPE_CHECKING:
@@ -41,6 +42,52 @@ def methods_page() -> str:
             table([["site", "axes"], *([f"`{site}`", axes.replace("*", "\\*")] for site, axes in SITES.items())]),
         ]
     )
+
+
+def metrics_page() -> str:
+    ordered = sorted(metrics.__all__, key=lambda name: (KINDS.index(METRICS[name].kind), name))
+    files: dict[ModuleType, list[Metric]] = {}
+    for name in ordered:
+        files.setdefault(sys.modules[METRICS[name].compute.__module__], []).append(METRICS[name])
+    rows = [["metric", "about", "what the number means", "better", "needs"]]
+    for one in (METRICS[name] for name in ordered):
+        needs = ", ".join(filter(None, [one.needs_truth and f"a {one.needs_truth}", one.only and f"{one.only}"]))
+        rows.append([f"[`{one.name}`](#{one.name})", one.kind, one.summary, one.better, needs])
+    return "\n\n".join(
+        [
+            "# Metrics",
+            "Is an explanation any good? Each metric gives one number for each example, none where it is undefined. "
+            "No single one is to be trusted: read faithfulness beside stability and sanity, and everything beside "
+            "`chance`. A control says what a map without any merit gets. A preset is a set of settings with a name: "
+            "`paper` is what the authors wrote down, `released` what their code computes where that differs. This "
+            "page is made from the files in `src/whyformer/metrics/`.",
+            table(rows),
+            *(metrics_chapter(file, its_metrics) for file, its_metrics in files.items()),
+            "## What a metric can be measured on",
+            table([["name", "what it is"], *([f"`{name}`", said] for name, said in GIVEN.items())]),
+        ]
+    )
+
+
+def metrics_chapter(file: ModuleType, its_metrics: list[Metric]) -> str:
+    title, _, text = inspect.getdoc(file).partition("\n")
+    return "\n\n".join([f"## {title.rstrip('.')}", linked(text.strip()), *map(metrics_section, its_metrics)])
+
+
+def metrics_section(one: Metric) -> str:
+    facts = {
+        "paper": one.paper,
+        "better": one.better,
+        "measured on": ", ".join(f"`{need}`" for need in one.needs),
+        "settings": ", ".join(f"`{name}={default!r}`" for name, default in one.settings.items()) or "none",
+        "presets": "; ".join(
+            f"`{name}`: " + (", ".join(f"`{key}={value!r}`" for key, value in preset.items()) or "as it is")
+            for name, preset in one.presets.items()
+        ),
+        "of a data set": "made of parts" if one.combine else "the mean",
+    }
+    rows = [["", ""], *([name, fact] for name, fact in facts.items() if fact)]
+    return "\n\n".join([f"### `{one.name}`", itemised(inspect.getdoc(one.compute), one.settings), table(rows)])
 
 
 def shipped() -> list[Method]:
@@ -142,7 +189,11 @@ def yes_or_no(is_so: bool) -> str:
 
 
 def write_pages(app: "Sphinx | None" = None) -> None:
-    for name, text in {"methods.md": methods_page(), "recipes.md": recipes_page()}.items():
+    for name, text in {
+        "methods.md": methods_page(),
+        "metrics.md": metrics_page(),
+        "recipes.md": recipes_page(),
+    }.items():
         page = DOCS / name
         if not page.exists() or page.read_text() != text:
             page.write_text(text)

@@ -1,12 +1,14 @@
 """Why did the transformer say that? Explanations of any PyTorch transformer, unmodified."""
 
 from whyformer import methods as methods
+from whyformer import metrics as metrics
 from whyformer.capture import Capture, record
 from whyformer.comparison import Comparison, compare
 from whyformer.errors import WhyformerError
 from whyformer.explanation import Explanation, explain, load
 from whyformer.loading import open
 from whyformer.method import METHODS, method
+from whyformer.metric import METRICS, Measured, Rationale, metric
 from whyformer.model import Model
 from whyformer.rules import RECIPES, recipe
 from whyformer.sites import SITES
@@ -16,14 +18,17 @@ from whyformer.versions import __version__
 
 __all__ = [
     "METHODS",
+    "METRICS",
     "RECIPES",
     "SITES",
     "Capture",
     "Comparison",
     "Explanation",
     "Grid",
+    "Measured",
     "Model",
     "Pieces",
+    "Rationale",
     "Target",
     "WhyformerError",
     "__version__",
@@ -32,6 +37,8 @@ __all__ = [
     "load",
     "method",
     "methods",
+    "metric",
+    "metrics",
     "open",
     "recipe",
     "record",

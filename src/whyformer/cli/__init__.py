@@ -3,13 +3,14 @@
     whyformer explain cat.png -M google/vit-base-patch16-224 -t tabby -o map.png
     whyformer compare "a gorgeous film" -M my/folder -m rollout -m attcat
     whyformer methods
+    whyformer metrics
 
 What is heavy to import (torch, transformers, the rest of this package) is imported inside the commands, so that --help
 is quick. An error is one line on stderr: `error: ...`; the exit code says whose it is (2 usage, 3 input, 4 model,
 5 numbers or memory, 130 interrupted).
 """
 
-from whyformer.cli import compare, demo, explain, methods  # noqa: F401 (each verb adds itself)
+from whyformer.cli import compare, demo, explain, methods, metrics  # noqa: F401 (each verb adds itself)
 from whyformer.cli.shell import app
 
 
