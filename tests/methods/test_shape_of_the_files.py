@@ -46,6 +46,9 @@ RECIPE = {
     "lrp_gamma": "gamma",
     "pa_lrp": "pa_lrp",
 }
+CLASS_AGNOSTIC = {"raw_attention", "rollout", "chance", "redistribution", "attention_flow"}
+SIGNED = {"lrp", "cat", "attcat", "gradient_x_input"}
+RELEVANCE = {"lrp", "partial_lrp", "transformer_attribution"}
 
 
 @every_file

@@ -5,6 +5,7 @@ from whyformer.methods.atman import atman
 from whyformer.methods.attcat import attcat, cat
 from whyformer.methods.attgrads import attgrads
 from whyformer.methods.attnlrp import attnlrp
+from whyformer.methods.attention_flow import attention_flow
 from whyformer.methods.chance import chance
 from whyformer.methods.cp_lrp import cp_lrp
 from whyformer.methods.generic_attention import generic_attention
@@ -39,6 +40,7 @@ __all__ = [
     "attcat",
     "attgrads",
     "attnlrp",
+    "attention_flow",
     "cat",
     "chance",
     "cp_lrp",

@@ -1,0 +1,124 @@
+r"""Attention flow: how much could be sent to each token if attention were pipes.
+
+$$ s_v = \frac{f_v}{\sum_u f_u}, \qquad f_v = \max\mathrm{flow}\big((L, \text{readout}) \to (0, v)\big), \qquad
+   c\big((l, i) \to (l-1, j)\big) = \hat A_l[i, j] \propto \mathbb{E}_h[A_l^h]_{ij} + \rho\,\delta_{ij} $$
+
+with $c$ the capacity, rows of $\hat A$ scaled to sum to 1 and $\rho = 1$ (`residual`). Every token is a problem of its
+own: the flow to it may use all pipes. Where the answer is read at several tokens, the source feeds each of them with
+its share.
+Abnar & Zuidema, Quantifying Attention Flow in Transformers, ACL 2020, section 3. arXiv:2005.00928
+
+Solved on a part of the graph that grows: the widest pipes of each token and all that lead into $v$ itself. What flows
+through part of a graph flows through all of it, and the smallest cut of the part is one of the whole; if no pipe that
+was left out leads across that cut, the two agree and the flow is the largest. If some do, they are put in and the part
+is solved again. Capacities are integers of $2^{-30}$ for the solver (Dinic's, of scipy); the number given is the
+capacity of the smallest cut, in full precision.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from whyformer.method import method
+from whyformer.methods.rollout import weight
+from whyformer.methods.rows import finish
+
+UNIT = 2**30  # of capacity: all that flows, 1, fits into 32 bits
+THIN = 16  # pipes out of and into each token with which the part begins
+
+
+@method(paper="Abnar & Zuidema, ACL 2020", class_specific=False, signed=False)
+def attention_flow(attention: Sequence[Tensor], readout: Tensor, mask: Tensor, *, residual: float = 1.0) -> Tensor:
+    """How much could reach each token from the answer if attention and skip connections were pipes of that width.
+
+    residual: weight of the skip connection where attention has weight 1; 0 is attention alone.
+    """
+    pipes = widths(attention, weight(residual))  # batch layer query key
+    scores = torch.zeros(mask.shape, dtype=torch.float64)
+    for example, (real, read) in enumerate(zip(mask.cpu().numpy(), readout.double().cpu().numpy(), strict=True)):
+        flows = largest_flows(pipes[example][:, real][:, :, real], read[real])
+        scores[example, torch.from_numpy(real)] = torch.from_numpy(flows / max(flows.sum(), np.finfo(float).tiny))
+    return finish(scores.to(mask.device), readout, mask)
+
+
+def widths(attention: Sequence[Tensor], residual: float) -> Any:
+    """The capacities of all layers, [batch layer query key], as numpy."""
+    found = []
+    for layer in attention:
+        mixing = layer.mean(dim=1).double()
+        mixing = mixing + residual * torch.eye(mixing.size(-1), dtype=mixing.dtype, device=mixing.device)
+        total = mixing.sum(-1, keepdim=True)
+        found.append((mixing / total.masked_fill(total == 0, 1)).cpu().numpy())
+    return np.stack(found, axis=1)
+
+
+def largest_flows(pipes: Any, read: Any) -> Any:
+    """The largest flow to each token: pipes [layer query key], read [token] (sums to 1)."""
+    source, layers = read, pipes[::-1]  # from the answer to the input
+    if np.count_nonzero(read) == 1:  # the first step has one way to go: its pipes are what the source gives
+        source, layers = layers[0][np.argmax(read)], layers[1:]
+    if len(layers) == 0:
+        return source
+    between, last = layers[:-1], layers[-1]
+    kept, is_pipe = widest(between), in_units(between) > 0
+    flows = np.zeros(len(source))
+    for token in range(len(source)):
+        leading_there = np.zeros_like(kept)
+        leading_there[:, :, token] = is_pipe[:, :, token]
+        while True:
+            part = kept | leading_there
+            cut = smallest_cut(source, between, part, last[:, token])
+            if not (missing := crossing(cut, is_pipe & ~part)).any():
+                break
+            kept |= missing
+        flows[token] = capacity(cut, source, between, last[:, token])
+    return flows
+
+
+def widest(layers: Any) -> Any:
+    """True at the widest pipes out of and into each token."""
+    kept = np.zeros(layers.shape, dtype=bool)
+    count = min(THIN, layers.shape[-1])
+    for axis in (1, 2):
+        order = np.argpartition(-layers, count - 1, axis=axis)
+        np.put_along_axis(kept, np.take(order, range(count), axis=axis), True, axis=axis)
+    return kept & (layers > 0)
+
+
+def capacity(cut: Any, source: Any, between: Any, sink: Any) -> float:
+    """What all pipes together carry from the side of the source, [layer token] bool, to the other one."""
+    total = source[~cut[0]].sum() + sink[cut[-1]].sum()
+    for layer, above, below in zip(between, cut, cut[1:], strict=False):
+        total += layer[np.ix_(above, ~below)].sum()
+    return float(total)
+
+
+def crossing(cut: Any, pipes: Any) -> Any:
+    """Of these pipes [layer query key] those that lead from the side of the source to the other one."""
+    return pipes & cut[:-1, :, None] & ~cut[1:, None, :]
+
+
+def smallest_cut(source: Any, between: Any, kept: Any, sink: Any) -> Any:
+    """[layer token] bool: which tokens are on the side of the source when all flows that can through the pipes kept."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+    nodes = 1 + np.arange((len(between) + 1) * len(source)).reshape(-1, len(source))
+    end = nodes.size + 1
+    layer, above, below = np.nonzero(kept)
+    heads = np.concatenate([np.zeros(len(source), int), nodes[layer, above], nodes[-1]])
+    tails = np.concatenate([nodes[0], nodes[layer + 1, below], np.full(len(source), end)])
+    given = np.concatenate([in_units(source), in_units(between[layer, above, below]), in_units(sink)])
+    graph = coo_array((given, (heads, tails)), shape=(end + 1, end + 1)).tocsr()
+    left = graph - maximum_flow(graph, 0, end).flow
+    left.eliminate_zeros()
+    reached = np.zeros(end + 1, dtype=bool)
+    reached[breadth_first_order(left, 0, return_predecessors=False)] = True
+    return reached[1:-1].reshape(nodes.shape)
+
+
+def in_units(widths: Any) -> Any:
+    return (widths * UNIT).round().astype(np.int32)
