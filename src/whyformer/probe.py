@@ -156,6 +156,25 @@ class Probe:
             self.spent["forward"] += len(rows)
         return joined(answers), torch.cat(gradients) if gradient else None
 
+    def last_attention_grad(self, leaf: Tensor, of: Tensor) -> Tensor:
+        """[n head query key]: the gradient of the score with respect to the last attention, when the input is this."""
+        found = []
+        for rows in self.chunks(len(of), "gradients"):
+            chosen = perturb.picked(self.encoded, of[rows])
+            start = from_places(leaf[rows.to(leaf.device)].to(self.model.device, self.model.dtype), self._order)
+            if self.encoded.inputs[self.encoded.main].is_floating_point():
+                chosen = replace(chosen, inputs={**chosen.inputs, chosen.main: start})
+            run = forward(self.model, chosen, asks_gradient=True, starting_at=start)
+            try:
+                site, score = run.mode.sites[-1], self.read(chosen, run.output, of[rows]).score
+                (back,) = torch.autograd.grad(score.sum(), site.output)
+                found.append(site.heads_apart(back) @ site.value.mT)
+            finally:
+                run.mode.forget()
+            self.spent["forward"] += len(rows)
+            self.spent["backward"] += len(rows)
+        return torch.cat(found)
+
     def intervene(
         self,
         make: Callable[[Tensor], Intervention],
