@@ -21,6 +21,7 @@ QUICK: dict[str, dict[str, object]] = {
 }
 # Methods that have nothing to say about a text.
 PICTURES_ONLY = {"vit_cx"}
+QUICK: dict[str, dict[str, object]] = {"bi_attribution": {"steps": 3}}
 
 
 class CausalSelfAttention(nn.Module):

@@ -32,6 +32,7 @@ ORDER = (
     "intercept",
     "blocks",
     "graph",
+    "stream",
     "picture",
     "fingerprint",
     "encoded",

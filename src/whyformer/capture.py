@@ -26,13 +26,14 @@ from whyformer.forward import Run, forward
 from whyformer.graph import refuse_strangers
 from whyformer.intervene import Intervention
 from whyformer.labels import Trace, put, trace_of
-from whyformer.layout import as_places, lay_out, readout, where_represented
+from whyformer.layout import as_places, lay_out, order_of, readout, where_represented
 from whyformer.model import Encoded, Model
 from whyformer.node import Recipe, Switch
 from whyformer.probe import Probe
 from whyformer.rules import attention_share
 from whyformer.shadow import unwrap
 from whyformer.sites import SITES
+from whyformer.stream import Branch, Tape, branch
 from whyformer.target import Answer, Target, choose, has_head, refuse_other_heads, represent
 from whyformer.tokens import Tokens
 
@@ -119,7 +120,14 @@ def record(
     switch = Switch() if asks_relevance else None
     asks_gradient = any(name.endswith("_grad") or name == "input" for name in keep)
     refuse_other_heads(model.module)
-    run = forward(model, encoded, switch=switch, asks_gradient=asks_gradient, intervention=intervention)
+    run = forward(
+        model,
+        encoded,
+        switch=switch,
+        asks_gradient=asks_gradient,
+        intervention=intervention,
+        keeps_tape=bool(OF_THE_STREAM & set(keep)),
+    )
     try:
         return Harvest(model, encoded, run, set(keep)).capture(target, versus, switch, recipes, books)
     finally:
@@ -228,12 +236,31 @@ class Harvest:
         sites = [detached(site) for site in self.mode.sites]
         for name in self.keep & OF_A_SITE.keys():
             self.hold(name, Layers([partial(OF_A_SITE[name], site) for site in sites]))
+        if OF_THE_STREAM & self.keep:
+            self.keep_stream()
         if "hidden" in self.keep:
             self.hold("hidden", [as_places(t.detach(), trace_of(t)) for t in self.tracked["hidden"]])
         if "input" in self.keep:
             leaf = self.tracked["input"][0]
             words = leaf.detach() if self.mode.words is None else self.mode.words
             self.hold("input", as_places(words, trace_of(leaf)))
+
+    def keep_stream(self) -> None:
+        """What the halves of each block add to the state. A block of another build is refused when it is asked for."""
+        found: list[Branch | UnsupportedModel] = []
+        try:
+            refuse_odd_sites(self.mode.sites, self.encoded.batch, self.layout.length)
+            states, _ = find_blocks(self.mode)
+            refuse_odd_states(states, self.encoded.batch, self.layout.length)
+        except UnsupportedModel as error:
+            found = [error.with_traceback(None)] * len(self.mode.sites)
+        else:
+            turned = [order_of(state, trace_of(state)) == "turned" for state in states]
+            tape = self.mode.tape or []
+            for layer, site in enumerate(self.mode.sites):
+                found.append(tried_branch(site, states[layer], states[layer + 1], tape, turned[layer]))
+        for name in OF_THE_STREAM & self.keep:
+            self.hold(name, Layers([partial(of_branch, branch, name) for branch in found]))
 
     def keep_backward(self, found: Mapping[str, list[Tensor]], recipe: Recipe | None) -> None:
         """What a backward pass brought: gradients, or relevance under a recipe."""
@@ -386,6 +413,22 @@ OF_A_SITE: dict[str, Callable[[Site], Tensor]] = {
     "query": partial(seen, which="query"),
     "key": partial(seen, which="key"),
 }
+
+
+OF_THE_STREAM = {"projected", "residual", "middle", "update", "norms"}
+
+
+def tried_branch(site: Site, entered: Tensor, left: Tensor, tape: Tape, turned: bool) -> Branch | UnsupportedModel:
+    try:
+        return branch(site, entered, left, tape, turned)
+    except UnsupportedModel as error:
+        return error.with_traceback(None)  # which would keep the graph alive
+
+
+def of_branch(found: Branch | UnsupportedModel, which: str) -> Any:
+    if isinstance(found, UnsupportedModel):
+        raise UnsupportedModel(str(found))
+    return getattr(found, which)
 
 
 def refuse_odd_sites(sites: list[Site], batch: int, length: int) -> None:

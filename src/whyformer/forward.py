@@ -34,10 +34,12 @@ def forward(
     asks_gradient: bool,
     intervention: Intervention | None = None,
     starting_at: Tensor | None = None,
+    keeps_tape: bool = False,
 ) -> Run:
     """Run the shadow. With a switch its weights are float32 at least: 16 bits are too few for relevance.
 
-    `starting_at` takes the place of the sum of embeddings, in the model's own order of axes.
+    `starting_at` takes the place of the sum of embeddings, in the model's own order of axes; `keeps_tape` remembers
+    every operation.
     """
     if switch is not None and intervention is not None:
         raise UnsupportedModel("Relevance cannot be sent through attention that was put in from outside.")
@@ -50,6 +52,7 @@ def forward(
         needs_gradient=asks_gradient,
         intervention=intervention,
         starting_at=starting_at,
+        keeps_tape=keeps_tape,
     )
     try:
         inputs = enter(encoded, mode, dtype)

@@ -110,8 +110,10 @@ class Intercept(TorchFunctionMode):
         needs_gradient: bool,
         intervention: Intervention | None = None,
         starting_at: Tensor | None = None,
+        keeps_tape: bool = False,
     ) -> None:
         super().__init__()
+        self.tape: list[tuple[Operation, Any]] | None = [] if keeps_tape else None  # every operation and its result
         self.intervention = intervention
         self.starting_at = starting_at  # what the leaf is to be instead of the sum of embeddings
         self.batch = batch
@@ -149,6 +151,7 @@ class Intercept(TorchFunctionMode):
         for old in self.sent_on:
             del old._whyformer_moved  # type: ignore[attr-defined]
         self.sites, self.calls, self.open_calls, self.sent_on = [], [], [], []
+        self.tape = None
         self.written = Written()
         self.leaf = self.words = None
 
@@ -215,6 +218,8 @@ class Intercept(TorchFunctionMode):
         results = [result] if isinstance(result, Tensor) else list(tensors_in(result)) if traces else []
         for tensor, trace in zip(results, traces, strict=True):
             put(tensor, trace)
+        if self.tape is not None and (isinstance(result, Tensor) or any(True for _ in tensors_in([result]))):
+            self.tape.append((operation, result))
         if operation.name == operations.FUSED:
             self.add(fused_site(operation, result, self.place))
         elif operation.name in operations.PRODUCTS and (site := plain_site(operation, result, self.place)) is not None:

@@ -14,6 +14,11 @@ SITES: dict[str, str] = {
     "value": "layer batch head key channel",
     "attention_output": "layer batch head query channel",  # attention @ value, before heads are joined
     "attention_output_grad": "layer batch head query channel",
+    "projected": "layer batch head key channel",  # what a head adds to a token that attends to this one alone
+    "residual": "layer batch token channel",  # what the attention of a block is added to
+    "middle": "layer batch token channel",  # the state after that, and after the norm behind it if there is one
+    "update": "layer batch token channel",  # what the second half of a block adds to that
+    "norms": "layer norm",  # the norms between that first addition and the end of the block: stream.Norm, a linear map
     "hidden": "boundary batch token channel",  # [0] enters the first block, [-1] leaves the last
     "hidden_grad": "boundary batch token channel",
     "hidden_relevance": "boundary batch token channel",

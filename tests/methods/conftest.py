@@ -70,7 +70,6 @@ def build_capture(layers=3, heads=2, tokens=4, batch=1, channels=5, seed=0):
         "attention": attention,
         "attention_grad": noise(*square),
         "attention_relevance": attention * noise(*square),
-        "value": noise(layers, batch, heads, tokens, channels),
         "hidden": noise(*line),
         "hidden_grad": noise(*line),
         "hidden_relevance": noise(*line),
@@ -83,6 +82,9 @@ def build_capture(layers=3, heads=2, tokens=4, batch=1, channels=5, seed=0):
         "mask": torch.ones(batch, tokens, dtype=torch.bool),
         "special": first,
         "fingerprint": [seed * 1000 + example for example in range(batch)],
+        **{name: noise(layers, batch, heads, tokens, channels) for name in ("value", "projected")},
+        **{name: noise(layers, *line[1:]) for name in ("residual", "middle", "update")},
+        "norms": [()] * layers,
     }
 
 
@@ -118,7 +120,7 @@ def pad_capture(capture, left=0, right=0, seed=99):
         wide[..., real] = site
         return wide
 
-    lines = ("value", "hidden", "hidden_grad", "hidden_relevance")
+    lines = ("value", "projected", "residual", "middle", "update", "hidden", "hidden_grad", "hidden_relevance")
     return {
         "attention": square(capture["attention"], at_padded_keys=False),
         "attention_grad": square(capture["attention_grad"], at_padded_keys=True),
@@ -127,6 +129,7 @@ def pad_capture(capture, left=0, right=0, seed=99):
         **{name: row(capture[name]) for name in ("token_relevance", "position_relevance")},
         **{name: flags(capture[name]) for name in ("readout", "mask", "special")},
         "fingerprint": capture["fingerprint"],
+        "norms": capture["norms"],
     }
 
 

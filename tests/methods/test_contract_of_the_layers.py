@@ -7,6 +7,7 @@ import whyformer.methods  # noqa: F401  fills METHODS
 from whyformer.method import METHODS
 
 PER_LAYER = ("attention", "attention_grad", "attention_relevance", "value", "hidden", "hidden_grad")
+PER_LAYER += ("projected", "residual", "middle", "update", "norms")
 by_layer = pytest.mark.parametrize(
     "name",
     sorted(name for name, one in METHODS.items() if set(PER_LAYER) & set(one.needs) and "probe" not in one.needs),
@@ -21,7 +22,7 @@ def test_reads_each_layer_once(random_capture, run, read_once, name):
     assert any(once[site].read for site in PER_LAYER)
 
 
-@pytest.mark.parametrize("name", ["raw_attention", "grad_cam", "grads", "partial_lrp"])
+@pytest.mark.parametrize("name", ["raw_attention", "grad_cam", "grads", "partial_lrp", "norm_analysis"])
 def test_a_method_of_one_layer_reads_one_layer(random_capture, run, read_once, name):
     capture = random_capture(layers=3)
     once = capture | {site: read_once(capture[site]) for site in PER_LAYER}

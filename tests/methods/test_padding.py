@@ -7,7 +7,9 @@ from torch.testing import assert_close
 import whyformer.methods  # noqa: F401  fills METHODS
 from whyformer.method import METHODS
 
-over_tokens = pytest.mark.parametrize("name", sorted(name for name in METHODS if "mask" in METHODS[name].needs))
+over_tokens = pytest.mark.parametrize(
+    "name", sorted(name for name in METHODS if "mask" in METHODS[name].needs and "probe" not in METHODS[name].needs)
+)
 SETTINGS = {
     "raw_attention": [{"own": "min"}],
     "rollout": [{"preset": preset} for preset in ("paper", "released", "released_bert")] + [{"own": "min"}],
@@ -22,6 +24,8 @@ SETTINGS = {
     "generic_attention": [{"own": "min"}],
     "redistribution": [{"rule": "i"}, {"rule": "iii"}, {"rule": "iv", "distance_scale": "mean"}]
     + [{"head_mode": mode} for mode in ("mean_each_layer", "top_head")],
+    "norm_analysis": [{"form": "block"}],
+    "alti": [{"norm": 2}],
     "cat": [{"at": "output"}],
     "attgrads": [{"preset": "released"}, {"own": "min"}],
     "agcam": [{"own": "min"}],
@@ -56,5 +60,8 @@ def test_a_batch_is_its_examples(random_capture, padded, run, name):
 def join(site, *examples):
     if site == "fingerprint":
         return [mark for marks in examples for mark in marks]
-    by_layer = site.startswith(("attention", "value", "hidden", "position"))
+    if site == "norms":
+        return examples[0]
+    lines = ("attention", "value", "hidden", "position", "projected", "residual", "middle", "update")
+    by_layer = site.startswith(lines)
     return torch.cat(examples, dim=1 if by_layer else 0)

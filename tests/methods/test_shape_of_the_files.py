@@ -47,6 +47,7 @@ RECIPE = {
     "pa_lrp": "pa_lrp",
 }
 CLASS_AGNOSTIC = {"raw_attention", "rollout", "chance", "redistribution", "attention_flow"}
+CLASS_AGNOSTIC |= {"norm_analysis", "globenc", "alti", "value_zeroing"}
 SIGNED = {"lrp", "cat", "attcat", "gradient_x_input"}
 RELEVANCE = {"lrp", "partial_lrp", "transformer_attribution"}
 

@@ -1,14 +1,17 @@
 """The methods, one file per paper. Importing this package fills METHODS."""
 
 from whyformer.methods.agcam import agcam
+from whyformer.methods.alti import alti
 from whyformer.methods.atman import atman
 from whyformer.methods.attcat import attcat, cat
+from whyformer.methods.attention_flow import attention_flow
 from whyformer.methods.attgrads import attgrads
 from whyformer.methods.attnlrp import attnlrp
-from whyformer.methods.attention_flow import attention_flow
+from whyformer.methods.bi_attribution import bi_attribution
 from whyformer.methods.chance import chance
 from whyformer.methods.cp_lrp import cp_lrp
 from whyformer.methods.generic_attention import generic_attention
+from whyformer.methods.globenc import globenc
 from whyformer.methods.grad_cam import grad_cam
 from whyformer.methods.gradient_x_input import gradient_x_input
 from whyformer.methods.grads import grads
@@ -21,6 +24,7 @@ from whyformer.methods.lime import lime
 from whyformer.methods.lrp import lrp
 from whyformer.methods.lrp_epsilon import lrp_epsilon
 from whyformer.methods.lrp_gamma import lrp_gamma
+from whyformer.methods.norm_analysis import norm_analysis
 from whyformer.methods.occlusion import occlusion
 from whyformer.methods.pa_lrp import pa_lrp
 from whyformer.methods.partial_lrp import partial_lrp
@@ -31,20 +35,25 @@ from whyformer.methods.rise import rise
 from whyformer.methods.rollout import rollout
 from whyformer.methods.saliency import saliency
 from whyformer.methods.smooth_grad import smooth_grad
+from whyformer.methods.tokentm import tokentm
 from whyformer.methods.transformer_attribution import transformer_attribution
+from whyformer.methods.value_zeroing import value_zeroing
 from whyformer.methods.vit_cx import vit_cx
 
 __all__ = [
     "agcam",
+    "alti",
     "atman",
     "attcat",
+    "attention_flow",
     "attgrads",
     "attnlrp",
-    "attention_flow",
+    "bi_attribution",
     "cat",
     "chance",
     "cp_lrp",
     "generic_attention",
+    "globenc",
     "grad_cam",
     "gradient_x_input",
     "grads",
@@ -57,6 +66,7 @@ __all__ = [
     "lrp",
     "lrp_epsilon",
     "lrp_gamma",
+    "norm_analysis",
     "occlusion",
     "pa_lrp",
     "partial_lrp",
@@ -67,6 +77,8 @@ __all__ = [
     "rollout",
     "saliency",
     "smooth_grad",
+    "tokentm",
     "transformer_attribution",
+    "value_zeroing",
     "vit_cx",
 ]

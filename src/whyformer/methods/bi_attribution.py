@@ -1,0 +1,86 @@
+r"""Bi-attribution: how attention perceives the tokens, times how the answer feeds back.
+
+$$ s = \Big| r\,\prod_{l \ge s} (I + P_l) \Big| \odot r\,\mathbb{E}_h\Big[\Big(\frac1K \sum_{k=0}^{K-1}
+   \frac{\partial y}{\partial A_L^h}\Big(\tfrac{k}{K-1}\,x\Big)\Big)^+\Big] $$
+
+with two ways to perceive: head by head, $P_l = \sum_h I_h A_l^h$ with weights
+$I_h \propto \mathbb{E}_{ij}\,|(A_l^h)^\top \nabla A_l^h|_{ij}$ that sum to 1; or token by token,
+$P_l = \mathbb{E}_h[A_l^h]\,\mathrm{diag}(\lVert v_j W_O \rVert / \lVert x_j \rVert)$. The second factor is the gradient
+of the last attention, averaged on the way from nothing to the input, over $K$ = `steps` points with both ends.
+Chen, Li, Yu, Dou & Xiong, Beyond Intuition: Rethinking Token Attributions inside Transformers, TMLR 2023. The average:
+Sundararajan, Taly & Yan, Axiomatic Attribution for Deep Networks, ICML 2017. arXiv:1703.01365
+
+Known from the released code. It starts at the fourth of twelve layers (ViT, heads), the sixth (ViT, tokens), at the
+last or the fourth from the end (BERT); `start=None` is a quarter of the depth. It walks from a picture of zeros, and
+for BERT from embeddings of zero; here a text keeps its positions on the way and loses its words. A negative `start`
+counts from the output. The feedback is that of all heads of the last layer also where `layers` or `heads` choose among
+them.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from whyformer.errors import MethodError
+from whyformer.method import method
+from whyformer.methods.choice import layer_index, one_of
+from whyformer.methods.rows import finish, read, step
+from whyformer.probe import Probe
+
+
+@method(paper="Chen et al., TMLR 2023", class_specific=True, signed=False, cost="`steps` forwards and backwards")
+def bi_attribution(
+    attention: Sequence[Tensor],
+    attention_grad: Sequence[Tensor],
+    projected: Sequence[Tensor],
+    residual: Sequence[Tensor],
+    readout: Tensor,
+    mask: Tensor,
+    probe: Probe,
+    *,
+    perception: str = "head",
+    steps: int = 20,
+    start: int | None = None,
+) -> Tensor:
+    """How much each token speaks for the explained class: seen by attention, and asked for by the answer.
+
+    perception: "head" (heads weigh by how much they matter to the class) or "token" (tokens by what values make of
+    them).
+    steps: points between nothing and the input at which the last attention's gradient is taken.
+    start: the layer nearest to the input that still counts.
+    """
+    one_of("perception", perception, ("head", "token"))
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 2:
+        raise MethodError(f"steps={steps!r} is no number of points. Give a whole number from 2 upwards.")
+    depth = len(attention)
+    first = depth // 4 if start is None else layer_index("start", start, depth)
+    row = readout
+    for layer in reversed(range(first, depth)):
+        if perception == "head":
+            mixing = by_head(attention[layer], attention_grad[layer], mask)
+        else:
+            stretch = projected[layer].sum(dim=1).norm(dim=-1) / residual[layer].norm(dim=-1).clamp(min=1e-12)
+            mixing = attention[layer].mean(dim=1) * stretch[:, None]
+        row = step(row, mixing)
+    feedback = read(readout, fed_back(probe, steps).clamp(min=0).mean(dim=1))
+    return finish(row.abs() * feedback, readout, mask)
+
+
+def by_head(attention: Tensor, attention_grad: Tensor, mask: Tensor) -> Tensor:
+    """[batch query key]: the heads of a layer, those that matter to the class above the others."""
+    real = (mask[:, :, None] & mask[:, None, :])[:, None]  # padded queries and keys do not count
+    attention, grad = (t.masked_fill(~real, 0) for t in (attention, attention_grad))
+    weight = (attention.mT @ grad).abs().sum((-1, -2))
+    total = weight.sum(-1, keepdim=True)
+    weight = torch.where(total > 0, weight / total.masked_fill(total == 0, 1), 1 / weight.size(-1))
+    return torch.einsum("bh,bhqk->bqk", weight, attention)
+
+
+def fed_back(probe: Probe, steps: int) -> Tensor:
+    """The gradient of the last attention [batch head query key], averaged on the way from nothing to the input."""
+    nothing, everyone = probe.baseline("zero").to(probe.leaf), torch.arange(probe.batch)
+    total = torch.zeros(())
+    for k in range(steps):
+        total = total + probe.last_attention_grad(nothing + k / (steps - 1) * (probe.leaf - nothing), everyone)
+    return total / steps

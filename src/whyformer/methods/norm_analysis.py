@@ -1,0 +1,47 @@
+r"""Norm-based analysis: attention weighs vectors, and vectors have lengths.
+
+$$ s = r N, \qquad N_{ij} = \Big\lVert \sum_h A^h_{ij}\,f^h(x_j) \Big\rVert_2, \qquad
+   f^h(x) = (x W_V^h + b_V^h)\,W_O^h $$
+
+of one layer, the last, with $r$ the readout.
+Kobayashi, Kuribayashi, Yokoi & Inui, Attention is Not Only a Weight: Analyzing Transformers with Vector Norms, EMNLP
+2020. arXiv:2004.10102. With the residual and the norm behind it, `form="block"`: Kobayashi et al., Incorporating
+Residual and Normalization Layers into Analysis of Masked Language Models, EMNLP 2021. arXiv:2109.07152
+
+In "block" the vectors are $T_i(x_j)$ of contributions.py: the token's own state is added at $i = j$ and the norm, if
+one follows, is applied with its statistics held. The papers look at matrices of one layer; as a map of tokens we read
+the row of the answer, as raw attention does. For all layers together see globenc.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from whyformer.method import method
+from whyformer.methods.choice import layer_index, one_of
+from whyformer.methods.contributions import contributions
+from whyformer.methods.rows import finish, read
+
+
+@method(paper="Kobayashi et al., EMNLP 2020", class_specific=False, signed=False)
+def norm_analysis(
+    attention: Sequence[Tensor],
+    projected: Sequence[Tensor],
+    residual: Sequence[Tensor],
+    norms: Sequence[Any],
+    readout: Tensor,
+    mask: Tensor,
+    *,
+    form: str = "attention",
+    layer: int = -1,
+) -> Tensor:
+    """How long the vector is that one layer's attention brings from each token to where the answer is read.
+
+    form: "attention", or "block" with the residual and the norm behind it.
+    """
+    one_of("form", form, ("attention", "block"))
+    chosen = layer_index("layer", layer, len(attention))
+    own, behind = (residual[chosen], norms[chosen][:1]) if form == "block" else (None, ())
+    lengths = contributions(attention[chosen], projected[chosen], own, behind, lambda t, _: t.norm(dim=-1))
+    return finish(read(readout, lengths), readout, mask)

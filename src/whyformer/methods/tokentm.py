@@ -1,0 +1,56 @@
+r"""TokenTM: attention weighed by what becomes of the tokens it mixes.
+
+$$ s = r\,U_L \cdots U_2 U_1\,\mathrm{diag}(\lVert e^0 \rVert), \qquad
+   U_l = (I + W_l^{\mathrm{mlp}})\,\big(I + \mathbb{E}_h[(\nabla A_l^h \odot A_l^h)^+]\,W_l^{\mathrm{att}}\big), \qquad
+   W = \mathrm{diag}\Big(\frac{\lVert \tilde e_j \rVert}{\lVert e_j \rVert} \cdot
+       \frac{\exp\cos(e_j, \tilde e_j)}{\frac1N \sum_k \exp\cos(e_k, \tilde e_k)}\Big) $$
+
+with $e_j$ a token before and $\tilde e_j$ after a transformation: by values and output projection of all heads in
+attention, by the MLP in the second half of a block; $e^0$ what enters the first block.
+Wu, Duan, Kang, Tang & Yan, Token Transformation Matters: Towards Faithful Post-hoc Explanation for Vision Transformer,
+CVPR 2024. arXiv:2403.14552
+
+There is no public code and we could not check the paper's formulas against its text. Known from its abstract and
+reviews are the measure (change of length times correlation of direction, an exponential of the cosine normalised over
+tokens), the start from the lengths of the first tokens, and an aggregation over attention and MLP with skip
+connections. Our reading: the mean over tokens is what normalises the exponential (so that the factor is 1 on average),
+heads are transformed together, and attention is weighed by its gradient as in generic attention. In models that
+normalise after each addition $e$ is the normalised state.
+"""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from whyformer.method import method
+from whyformer.methods.rows import finish, read
+
+
+@method(paper="Wu et al., CVPR 2024", class_specific=True, signed=False)
+def tokentm(
+    attention: Sequence[Tensor],
+    attention_grad: Sequence[Tensor],
+    projected: Sequence[Tensor],
+    residual: Sequence[Tensor],
+    middle: Sequence[Tensor],
+    update: Sequence[Tensor],
+    readout: Tensor,
+    mask: Tensor,
+) -> Tensor:
+    """How much each token speaks for the explained class, by attention and by how little transformations turn it."""
+    row, entered = readout, readout
+    for layer in reversed(range(len(attention))):
+        entered = residual[layer]
+        row = row.to(entered.dtype) * (1 + effect(middle[layer], update[layer], mask))
+        mixing = (attention_grad[layer] * attention[layer]).clamp(min=0).mean(dim=1)
+        row = row + read(row, mixing) * effect(entered, projected[layer].sum(dim=1), mask)
+    return finish(row * entered.norm(dim=-1), readout, mask)
+
+
+def effect(before: Tensor, after: Tensor, mask: Tensor) -> Tensor:
+    """[batch token]: how a transformation changes a token's length, times how well it keeps its direction."""
+    lengths = [t.norm(dim=-1) for t in (before, after)]
+    tiny = before.new_tensor(1e-12)
+    cosine = (before * after).sum(-1) / (lengths[0] * lengths[1]).maximum(tiny)
+    kept = cosine.exp().masked_fill(~mask, 0)
+    return lengths[1] / lengths[0].maximum(tiny) * kept * mask.sum(-1, keepdim=True) / kept.sum(-1, keepdim=True)
