@@ -124,7 +124,7 @@ def test_an_empty_comparison_is_damage(tmp_path):
 def test_saving_and_loading_other_things(tmp_path):
     a_comparison().save(tmp_path / "c.txt")
     assert (tmp_path / "c.txt").read_text() == a_comparison().render(Screen(100, None)) + "\n"
-    with pytest.raises(InputError, match=r"Names that end in \.json, \.txt work"):
+    with pytest.raises(InputError, match=r"Names that end in \.json, .*\.txt work"):
         a_comparison().save(tmp_path / "c.safetensors")
     a_comparison()["one"].save(tmp_path / "e.json")
     with pytest.raises(InputError, match="holds a saved explanation, no comparison"):

@@ -209,14 +209,15 @@ def test_printing_a_picture_with_and_without_colour():
 
 
 def test_saving_a_picture(tmp_path):
-    a_picture(2, pixels=None).save(tmp_path / "map.png")
-    with Image.open(tmp_path / "map.png") as shown:
-        assert shown.size[0] > 2 * shown.size[1]
-    a_picture(1).save(tmp_path / "pixels.PNG")
-    with Image.open(tmp_path / "pixels.PNG") as shown:
-        assert shown.size[0] * 4 == shown.size[1] * 6
-    with pytest.raises(InputError, match=r"\.png shows the patches of a picture"):
-        a_text().save(tmp_path / "text.png")
+    """Every example takes its place; without the picture itself the map is shown alone."""
+    heights = []
+    for count in (1, 2):
+        a_picture(count).save(tmp_path / "map.PNG")
+        with Image.open(tmp_path / "map.PNG") as shown:
+            heights.append(shown.height)
+    assert 1.8 * heights[0] < heights[1] < 2.2 * heights[0]
+    with pytest.raises(InputError, match="holds no example"):
+        a_picture(2)[2:].save(tmp_path / "nothing.png")
 
 
 def test_saving_as_plain_text(tmp_path):

@@ -58,6 +58,9 @@ ORDER = (
     "again",
     "metric",
     "metrics",
+    "classes",
+    "heads",
+    "writing",
     "demo",
     "whyformer",  # the public names, __init__.py
     "cli",

@@ -3,9 +3,11 @@
 from whyformer import methods as methods
 from whyformer import metrics as metrics
 from whyformer.capture import Capture, record
+from whyformer.classes import Sheet, sheet
 from whyformer.comparison import Comparison, compare
 from whyformer.errors import WhyformerError
 from whyformer.explanation import Explanation, explain, load
+from whyformer.heads import Inside, inside
 from whyformer.loading import open
 from whyformer.method import METHODS, method
 from whyformer.metric import METRICS, Measured, Rationale, metric
@@ -15,6 +17,7 @@ from whyformer.sites import SITES
 from whyformer.target import Target
 from whyformer.tokens import Grid, Pieces
 from whyformer.versions import __version__
+from whyformer.writing import Writing, written
 
 __all__ = [
     "METHODS",
@@ -25,15 +28,19 @@ __all__ = [
     "Comparison",
     "Explanation",
     "Grid",
+    "Inside",
     "Measured",
     "Model",
     "Pieces",
     "Rationale",
+    "Sheet",
     "Target",
     "WhyformerError",
+    "Writing",
     "__version__",
     "compare",
     "explain",
+    "inside",
     "load",
     "method",
     "methods",
@@ -42,4 +49,6 @@ __all__ = [
     "open",
     "recipe",
     "record",
+    "sheet",
+    "written",
 ]

@@ -2,13 +2,15 @@
 
 A result is a mapping from field to value: tensors, and facts that JSON has words for. A safetensors file carries the
 facts as JSON in its metadata. A JSON file carries the tensors too, as nested lists with their dtype; the digits written
-are enough to get the same bits back. A file is complete or not there: it is written under a temporary name and renamed.
+are enough to get the same bits back. Pictures that were kept to draw on are PNG or JPEG inside. A file is complete or
+not there: it is written under a temporary name and renamed.
 """
 
 import json
 import math
 import os
 import secrets
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, is_dataclass
@@ -21,6 +23,7 @@ from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
 from whyformer.errors import InputError
+from whyformer.picture import Kept, View
 from whyformer.target import Target
 from whyformer.tokens import Grid, Pieces, Tokens
 
@@ -62,8 +65,13 @@ def suffix_of(path: FilePath, known: Mapping[str, Any]) -> str:
 
 def safetensors(kind: str, fields: Fields) -> bytes:
     details = {f"details.{name}": value for name, value in fields.get("details", {}).items()}
-    tensors = {name: v.contiguous() for name, v in {**fields, **details}.items() if isinstance(v, Tensor)}
+    kept = fields.get("pictures", ())
+    pictures = {f"picture.{i}": torch.frombuffer(bytearray(one.data), dtype=torch.uint8) for i, one in enumerate(kept)}
+    held = {**fields, **details, **pictures}
+    tensors = {name: v.contiguous() for name, v in held.items() if isinstance(v, Tensor)}
     facts = {name: value for name, value in fields.items() if not isinstance(value, Tensor) and name != "details"}
+    if "pictures" in facts:
+        facts["pictures"] = [{"view": one.view} for one in kept]
     return safetensors_bytes(tensors, {"whyformer": text(kind, facts)})
 
 
@@ -90,6 +98,8 @@ def plain(value: Any) -> Any:
         case Tensor():
             dtype = str(value.dtype).removeprefix("torch.")
             return {"dtype": dtype, "shape": list(value.shape), "data": plain(value.tolist())}
+        case Kept():
+            return {"view": plain(value.view), "data": b64encode(value.data).decode("ascii")}
         case _ if is_dataclass(value) and not isinstance(value, type):
             return plain(asdict(value))
     return repr(value)
@@ -152,10 +162,12 @@ def restored(found: dict[str, Any]) -> Any:
 def explanation_fields(held: Fields) -> dict[str, Any]:
     """The fields of an explanation, lists made into what they were."""
     apart = {name.removeprefix("details."): held[name] for name in held if name.startswith("details.")}
-    held = {name: value for name, value in held.items() if not name.startswith("details.")}
+    pictures = tuple(kept_from(one, held.get(f"picture.{i}")) for i, one in enumerate(held.get("pictures", ())))
+    held = {name: value for name, value in held.items() if not name.startswith(("details.", "picture."))}
     return {
         **held,
         "details": {**held.get("details", {}), **apart},
+        "pictures": pictures,
         "tokens": tuple(map(tokens_from, held["tokens"])),
         "targets": tuple(Target(**target) for target in held["targets"]),
         "names": strings(held["names"]),
@@ -168,6 +180,12 @@ def tokens_from(held: Fields) -> Tokens:
         return Grid(**held)
     spans = tuple(None if span is None else (span[0], span[1]) for span in held["spans"])
     return Pieces(strings(held["pieces"]), tuple(held["special"]), tuple(held["padding"]), spans, held["text"])
+
+
+def kept_from(held: Fields, apart: Tensor | None) -> Kept:
+    """A picture that was kept: its bytes stand by themselves, or in base 64 among the facts."""
+    data = bytes(apart.tolist()) if apart is not None else b64decode(held["data"], validate=True)
+    return Kept.read(data, None if held["view"] is None else View(**held["view"]))
 
 
 def strings(held: list[str]) -> tuple[str, ...]:

@@ -22,7 +22,10 @@ from whyformer.errors import MethodError, ModelError, NonFinite, NotCaptured, Wh
 from whyformer.explanation import Chosen, Explanation, MethodLike, Source, choose, explained, opened, record_for
 from whyformer.method import METHODS, find
 from whyformer.model import Encoded, Model
-from whyformer.show import terminal
+from whyformer.show import curve, page, plate, report, rows, terminal
+from whyformer.show.case import Case
+from whyformer.show.drawing import Drawing
+from whyformer.show.said import headline
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import visible
 from whyformer.tokens import Grid, Pieces
@@ -123,14 +126,42 @@ class Comparison:
         if notes := next(iter(self)).notes:
             yield terminal.notes(notes)
 
+    def cases(self) -> list[dict[str, Case]]:
+        """For each example, what every method says, as it is drawn."""
+        drawn = {label: e.cases(label) for label, e in self.explanations.items()}
+        return [{label: cases[i] for label, cases in drawn.items()} for i in range(len(next(iter(self))))]
+
+    def draw(self) -> Drawing:
+        """A sheet: every example a row, every method a map or a line of words."""
+        examples = self.cases()
+        lines = [(row_title(cases), list(cases.values())) for cases in examples]
+        alt = f"{', '.join(self.labels)}: {'; '.join(title for title, _ in lines)}"
+        return plate.sheet(lines, self.labels, title="", alt=alt)
+
+    def agreement_chart(self, *, title: str = "Agreement") -> Drawing:
+        """How alike the methods rank tokens, as a matrix of numbers."""
+        note = "Spearman's rank correlation, mean over examples; 1 is the same order."
+        return curve.matrix(self.labels, self.agreement(), title=title, note=note)
+
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file: .json to be loaded again, .txt to be looked at."""
+        """Write a file; its ending says what.
+
+        .json: to be loaded again. .html, .png, .svg, .pdf, .txt: to be looked at. .csv, .parquet: the numbers.
+        """
         archive.write(path, FORMATS[archive.suffix_of(path, FORMATS)](self))
+
+    def _repr_html_(self) -> str:
+        return page.comparison_fragment(self.cases())
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Comparison":
         """What was saved as .json, bit for bit."""
         return archive.read(path, "comparison", from_fields)
+
+
+def row_title(cases: Mapping[str, Case]) -> str:
+    first = next(iter(cases.values()))
+    return f"{first.name}: {headline(first)}" if first.is_picture else headline(first)
 
 
 def small_map(label: str, scores: Tensor, signed: bool, screen: Screen) -> Group:
@@ -234,8 +265,10 @@ def mean_ranks(scores: Tensor) -> Tensor:
 
 
 def from_fields(held: archive.Fields) -> Comparison:
+    shared = {name: held[name] for name in ("pictures",) if name in held}
     explanations = {
-        label: Explanation(**archive.explanation_fields(fields)) for label, fields in held["explanations"].items()
+        label: Explanation(**archive.explanation_fields({**fields, **shared}))
+        for label, fields in held["explanations"].items()
     }
     if not explanations:
         raise ValueError("nothing is compared")
@@ -243,12 +276,57 @@ def from_fields(held: archive.Fields) -> Comparison:
 
 
 def to_json(comparison: Comparison) -> bytes:
-    explanations = {label: vars(e) for label, e in comparison.explanations.items()}
-    fields = {"explanations": explanations, "failures": comparison.failures}
+    """The pictures, which all methods share, stand there once."""
+    explanations = {
+        label: {name: value for name, value in vars(e).items() if name != "pictures"}
+        for label, e in comparison.explanations.items()
+    }
+    pictures = next((e.pictures for e in comparison), ())
+    fields = {"explanations": explanations, "failures": comparison.failures, "pictures": pictures}
     return archive.text("comparison", fields).encode("ascii")
+
+
+def html(comparison: Comparison) -> bytes:
+    """A sheet of all methods, and how far they agree."""
+    first = next(iter(comparison))
+    lines = []
+    agreement = comparison.agreement().fill_diagonal_(float("nan"))
+    for (label, e), rhos in zip(comparison.explanations.items(), agreement, strict=True):
+        mean = rhos.nanmean().item()
+        kind = "yes" if e.class_specific else "any"
+        lines.append([label, None if mean != mean else mean, kind, best_of(e)])
+    extra = [
+        report.section(
+            "Agreement",
+            report.drawing(comparison.agreement_chart(title="")) if len(comparison) > 1 else None,
+            report.table(["method", "mean agreement", "class", "three highest of the first example"], lines),
+            remark="How alike the methods rank tokens. High agreement is no proof of truth, since relatives agree; "
+            "what looks no better than chance says nothing here.",
+        )
+    ]
+    if comparison.failures:
+        failed = [[label, reason] for label, reason in comparison.failures.items()]
+        extra.append(report.section("Not used", report.table(["method", "why"], failed)))
+    if first.notes:
+        extra.append(report.notes(first.notes))
+    lead = f"{first.model}, the same run for all. Orange speaks for the answer, blue against it; purple has no sign."
+    several = f"{len(first)} examples" if len(first) > 1 else headline(first.cases()[0])
+    title = f"{several}: {len(comparison)} methods"
+    return page.comparison_page(comparison.cases(), extra, title=title, lead=lead).encode("utf-8")
+
+
+def table_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    for label, e in comparison.explanations.items():
+        yield from rows.rows(e.cases(label))
 
 
 FORMATS: dict[str, Callable[[Comparison], bytes]] = {
     ".json": to_json,
+    ".html": html,
+    ".png": lambda c: c.draw().png(),
+    ".svg": lambda c: c.draw().svg().encode("utf-8"),
+    ".pdf": lambda c: c.draw().pdf(),
+    ".csv": lambda c: rows.as_csv(table_rows(c)),
+    ".parquet": lambda c: rows.as_parquet(table_rows(c)),
     ".txt": lambda c: (c.render(Screen(width=100, colours=None)) + "\n").encode("utf-8", "backslashreplace"),
 }

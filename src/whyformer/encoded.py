@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from whyformer.fingerprint import fingerprint
+from whyformer.picture import Kept
 from whyformer.tokens import Pieces
 
 Span = tuple[int, int] | None
@@ -25,6 +26,7 @@ class Encoded:
     words: tuple[tuple[str, ...], ...] | None = None  # the pieces of each example
     spans: tuple[tuple[Span, ...], ...] | None = None
     notes: tuple[str, ...] = ()
+    pictures: tuple[Kept, ...] = ()  # what a person sees of each example, to draw on
 
     def pieces(self, length: int) -> tuple[Pieces, ...]:
         """The tokens of each example, when they are not patches; by number where they are not the tokens given."""

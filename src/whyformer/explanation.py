@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 import whyformer.methods  # noqa: F401 (fills METHODS)
@@ -23,8 +24,12 @@ from whyformer.errors import InputError, MethodError, NonFinite
 from whyformer.loading import open as open_model
 from whyformer.method import Compute, Method, Scores, check_settings, find
 from whyformer.model import Encoded, Model
+from whyformer.picture import Kept
 from whyformer.rules import RECIPES, Recipe, recipe
-from whyformer.show import image, terminal
+from whyformer.show import heads, latex, page, plate, rows, terminal
+from whyformer.show.case import Case
+from whyformer.show.drawing import Drawing
+from whyformer.show.report import said
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import visible
 from whyformer.target import Target
@@ -60,6 +65,7 @@ class Explanation:
     notes: tuple[str, ...] = ()
     details: Mapping[str, Tensor] = field(default_factory=dict)  # what else the method found; the batch comes first
     spent: Mapping[str, float] = field(default_factory=dict)  # passes through the model for each example, by kind
+    pictures: tuple[Kept, ...] = ()  # what a person sees of each example, to draw on; none for texts and tensors
 
     def __post_init__(self) -> None:
         belong = (len(self.tokens), len(self.targets), len(self.names))
@@ -71,6 +77,8 @@ class Explanation:
         for tokens in self.tokens:
             if len(tokens) != self.scores.shape[1]:
                 raise InputError(f"{self.scores.shape[1]} scores do not fit {len(tokens)} tokens.")
+        if self.pictures and len(self.pictures) != len(self.scores):
+            raise InputError(f"{len(self.pictures)} pictures do not fit {len(self.scores)} examples.")
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -89,6 +97,7 @@ class Explanation:
             pixels=None if self.pixels is None else self.pixels[wanted],
             special=None if self.special is None else self.special[wanted],
             details={name: found[wanted] for name, found in self.details.items()},
+            pictures=self.pictures[wanted],
         )
 
     def __iter__(self) -> Iterator["Explanation"]:
@@ -185,9 +194,72 @@ class Explanation:
             return terminal.text_parts(tokens, self.scores[example], signed=self.signed, screen=screen)
         return terminal.map_parts(self.map(example), signed=self.signed, screen=screen)
 
+    def cases(self, label: str | None = None) -> list[Case]:
+        """The examples one by one, as they are drawn; `label` is what to call the method."""
+        return [self._case(i, label or self.method) for i in range(len(self))]
+
+    def _case(self, i: int, label: str) -> Case:
+        return Case(
+            label=label,
+            name=self.names[i],
+            tokens=self.tokens[i],
+            scores=self.scores[i].double(),
+            target=self.targets[i],
+            signed=self.signed,
+            class_specific=self.class_specific,
+            pixels=None if self.pixels is None else self.pixels[i].double(),
+            picture=self.pictures[i] if self.pictures else None,
+            model=self.model,
+            settings=self.settings,
+            versions=self.versions,
+            notes=self.notes,
+        )
+
+    def draw(self, *, contours: bool = False) -> Drawing:
+        """A figure of all examples, to be saved as .svg, .pdf or .png or shown in a notebook."""
+        return plate.plate(self.cases(), contours=contours)
+
+    def build_up(self, example: int = 0) -> Drawing:
+        """How the explanation comes about, layer by layer; needs `explain(..., per_layer=True)`."""
+        return heads.build_up(self._case(range(len(self))[example], self.method), self._layers(example))
+
+    def animation(self, example: int = 0) -> bytes:
+        """The same as a GIF, for pictures."""
+        return heads.animation(self._case(range(len(self))[example], self.method), self._layers(example))
+
+    def _layers(self, example: int) -> Tensor:
+        if "per_layer" not in self.details:
+            raise InputError("The layers were not kept apart. Explain with per_layer=True.")
+        return self.details["per_layer"][example]
+
+    def overlay(
+        self, example: int = 0, *, smooth: bool = True, contours: bool = False, percentile: float | None = 99.0
+    ) -> Image.Image:
+        """The map over its picture, at the picture's own size; smooth between patches, or each patch as it is.
+
+        Colours end at `percentile` of the scores, None: at the largest.
+        """
+        case = self._case(range(len(self))[example], self.method)
+        if not case.is_picture:
+            raise InputError("A text has no picture to lay a map over. .draw() shows its words in colour.")
+        if case.picture is None or case.picture.view is None:
+            raise InputError(
+                "The picture is not known: the model was given tensors, or its processor shows no straight part of the "
+                "picture. .draw() shows the map by itself."
+            )
+        scores = case.finest if smooth else case.grid
+        return plate.over(case, scores, smooth=smooth, contours=contours, percentile=percentile)
+
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file: .safetensors or .json to be loaded again, .png (pictures) or .txt to be looked at."""
+        """Write a file; its ending says what.
+
+        .safetensors, .json: to be loaded again. .html, .png, .svg, .pdf, .txt: to be looked at. .tex: words for a
+        document. .csv, .parquet: the numbers as a table.
+        """
         archive.write(path, FORMATS[archive.suffix_of(path, FORMATS)](self))
+
+    def _repr_html_(self) -> str:
+        return page.fragment(self.cases()) if len(self) else said(repr(self))
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Explanation":
@@ -315,6 +387,7 @@ def explained(chosen: Chosen, model: Model, encoded: Encoded, capture: Capture) 
         notes=capture.notes,
         details=details,
         spent=spent_on(chosen, capture, captured, asked),
+        pictures=encoded.pictures,
     )
 
 
@@ -399,18 +472,21 @@ def patch_sums(pixels: Tensor, grid: Grid) -> Tensor:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def png(e: Explanation) -> bytes:
-    if not len(e) or not isinstance(e.tokens[0], Grid):
-        raise InputError(
-            "A .png shows the patches of a picture. Save the explanation of a text as .txt, .json or .safetensors."
-        )
-    maps = [e.map(i) for i in range(len(e))] if e.pixels is None else list(e.pixels)
-    return image.png(maps, signed=e.signed)
+def drawn(e: Explanation) -> Drawing:
+    if not len(e):
+        raise InputError("This explanation holds no example, so there is nothing to draw.")
+    return e.draw()
 
 
 FORMATS: dict[str, Callable[[Explanation], bytes]] = {
     ".safetensors": lambda e: archive.safetensors("explanation", vars(e)),
     ".json": lambda e: archive.text("explanation", vars(e)).encode("ascii"),
-    ".png": png,
+    ".html": lambda e: page.explanation_page(e.cases()).encode("utf-8"),
+    ".png": lambda e: drawn(e).png(),
+    ".svg": lambda e: drawn(e).svg().encode("utf-8"),
+    ".pdf": lambda e: drawn(e).pdf(),
+    ".tex": lambda e: latex.latex(e.cases()).encode("utf-8"),
+    ".csv": lambda e: rows.as_csv(rows.rows(e.cases())),
+    ".parquet": lambda e: rows.as_parquet(rows.rows(e.cases())),
     ".txt": lambda e: (e.render(Screen(width=100, colours=None)) + "\n").encode("utf-8", "backslashreplace"),
 }

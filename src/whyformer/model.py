@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from whyformer import text
 from whyformer.encoded import Encoded as Encoded
 from whyformer.errors import InputError, TargetError
 from whyformer.intake import AXES, EXPLAINED, Intake, intake
-from whyformer.picture import as_picture
+from whyformer.picture import Kept, View, as_picture, find_view
 
 Kind = Literal["image", "text", "tensors"]
 
@@ -105,10 +105,24 @@ class Model:
 
     def _from_pictures(self, items: Sequence[Any]) -> Encoded:
         pictures = [as_picture(item) for item in items]
-        pixels = self.processor(images=pictures, return_tensors="pt")["pixel_values"].to(self.device, self.dtype)
+        pixels = self._processed(pictures).to(self.device, self.dtype)
         self._intake.check({"pixel_values": pixels})
         names = tuple(Path(i).name if isinstance(i, str | os.PathLike) else f"picture {n}" for n, i in enumerate(items))
-        return Encoded({"pixel_values": pixels}, "pixel_values", len(pictures), names, notes=self.notes)
+        kept = tuple(Kept(picture, partial(self._view, picture.size)) for picture in pictures)
+        return Encoded({"pixel_values": pixels}, "pixel_values", len(pictures), names, notes=self.notes, pictures=kept)
+
+    def _processed(self, pictures: list[Any]) -> Any:
+        return self.processor(images=pictures, return_tensors="pt")["pixel_values"]
+
+    def _view(self, size: tuple[int, int]) -> View | None:
+        """Where the processor looks in pictures of this size."""
+        if size not in self._views:
+            self._views[size] = find_view(lambda picture: self._processed([picture]), *size)
+        return self._views[size]
+
+    @cached_property
+    def _views(self) -> dict[tuple[int, int], View | None]:
+        return {}
 
     def _from_texts(self, items: Sequence[Any]) -> Encoded:
         names = ["the text"] if len(items) == 1 else [f"text {n}" for n in range(len(items))]

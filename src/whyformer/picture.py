@@ -1,13 +1,18 @@
 """Pictures in: a path or a Pillow image becomes RGB as a person sees it, or a clear error.
 
 The EXIF orientation is applied, transparency goes over white, 16-bit grey is scaled to 8 bits, of an animation the
-first frame is taken. The size is checked before decoding: a PNG of 10 kB can hold 400 MB.
+first frame is taken. The size is checked before decoding: a PNG of 10 kB can hold 400 MB. What was explained is kept,
+with the part of it that the model saw, so that a map can be drawn over it.
 """
 
 import os
 import struct
 import threading
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +130,143 @@ def _holds_nan(numbers: Image.Image) -> bool:
     import numpy
 
     return bool(numpy.isnan(numpy.asarray(numbers)).any())
+
+
+# --- kept, to be drawn on ---------------------------------------------------------------------------------------------
+
+MOST_KEPT = 4_000_000  # pixels; a larger picture is kept at half, a third, ... of its size
+PLAIN = 128 * 128  # pixels; up to here a picture is kept without loss
+
+
+@dataclass(frozen=True)
+class View:
+    """Where a model looks in a picture: the part that fills its input, in pixels of the picture.
+
+    It may reach beyond the picture, where the input is padded. `height` and `width` are those of the input.
+    """
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+    height: int
+    width: int
+
+    def scaled(self, factor: float) -> "View":
+        left, top, right, bottom = (edge * factor for edge in (self.left, self.top, self.right, self.bottom))
+        return View(left, top, right, bottom, self.height, self.width)
+
+    def under(self, rows: int, columns: int) -> "View":
+        """The part that so many patches cover: what is left over at the right and the bottom belongs to none."""
+        down = rows * (self.height // rows) / self.height if rows <= self.height else 1.0
+        across = columns * (self.width // columns) / self.width if columns <= self.width else 1.0
+        right, bottom = self.left + (self.right - self.left) * across, self.top + (self.bottom - self.top) * down
+        return View(self.left, self.top, right, bottom, self.height, self.width)
+
+
+class Kept:
+    """A picture as a person sees it, kept to draw on: upright, in colour, without what a camera wrote beside it.
+
+    Pictures of more than 4 megapixels are kept smaller. In a file it is a PNG if it is small, else a JPEG of quality
+    92: to be looked at, never to be computed with.
+    """
+
+    def __init__(self, image: Image.Image, view: "View | Callable[[], View | None] | None" = None) -> None:
+        smaller = 1
+        while image.width * image.height > MOST_KEPT * smaller * smaller:
+            smaller += 1
+        self.smaller = smaller
+        self.image = image if smaller == 1 else image.reduce(smaller)
+        self._find = view
+
+    @cached_property
+    def view(self) -> View | None:
+        """Found when it is asked for; None if the model's input is no straight part of the picture."""
+        found = self._find() if callable(self._find) else self._find
+        return found if found is None or self.smaller == 1 else found.scaled(1 / self.smaller)
+
+    @cached_property
+    def data(self) -> bytes:
+        file, bare = BytesIO(), Image.new("RGB", self.image.size)
+        bare.paste(self.image)  # Pillow would write comments and profiles that came with the picture
+        if bare.width * bare.height <= PLAIN:
+            bare.save(file, "PNG", optimize=True)
+        else:
+            bare.save(file, "JPEG", quality=92, subsampling=0)
+        return file.getvalue()
+
+    @staticmethod
+    def read(data: bytes, view: View | None) -> "Kept":
+        """From a file."""
+        with Image.open(BytesIO(data), formats=("PNG", "JPEG")) as opened:
+            if opened.width * opened.height > MOST_KEPT:
+                raise ValueError("a kept picture is never that large")
+            kept = Kept(opened.convert("RGB"), view)
+        kept.__dict__["data"] = data
+        return kept
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Kept) and self.view == other.view and self.data == other.data
+
+    def __hash__(self) -> int:
+        return hash((self.image.size, self.smaller))
+
+    def __repr__(self) -> str:
+        return f"<Kept picture of {self.image.width} x {self.image.height} pixels>"
+
+
+def find_view(process: Callable[[Image.Image], Any], width: int, height: int) -> View | None:
+    """Where a processor looks in pictures of this size, found by sending pictures through it that say where they are.
+
+    Red and blue rise from left to right, green from top to bottom; a black and a white picture tell the levels apart
+    and show what is padding. So it holds for every processor that resizes, crops and pads, whatever its settings are
+    called.
+    """
+    import numpy
+
+    across, down = (numpy.linspace(0, 255, size).round().astype("uint8") for size in (width, height))
+    ramps = numpy.stack(numpy.broadcast_arrays(across, down[:, None], across), -1)
+    levels = []
+    for picture in (Image.fromarray(ramps), *(Image.new("RGB", (width, height), c) for c in ("black", "white"))):
+        pixels = process(picture)
+        if pixels.ndim != 4 or pixels.shape[0] != 1 or pixels.shape[1] != 3:
+            return None
+        levels.append(pixels[0].double().cpu().numpy())
+    shown, black, white = levels
+    real = (abs(white - black) > 1e-6).all(0)
+    if not real.any():
+        return None
+    share = numpy.where(real, (shown - black) / numpy.where(real, white - black, 1), 0)
+    ends = [_ends(share[channel], real, axis, size) for channel, axis, size in ((0, 1, width), (1, 0, height))]
+    if ends[0] is None or ends[1] is None:
+        return None
+    left, right = (_snapped(end, width) for end in ends[0])
+    top, bottom = (_snapped(end, height) for end in ends[1])
+    return View(left, top, right, bottom, *shown.shape[1:])
+
+
+def _snapped(place: float, size: int) -> float:
+    """An edge of the picture where it was found within a third of a pixel; levels are rounded, so it never is exact."""
+    return next((float(edge) for edge in (0, size) if abs(place - edge) < 0.34), place)
+
+
+def _ends(share: Any, real: Any, axis: int, size: int) -> tuple[float, float] | None:
+    """Where the input begins and ends along one axis of the picture, from a straight line through what it shows."""
+    import numpy
+
+    other = 1 - axis
+    places = numpy.nonzero(real.all(other) if real.all(other).any() else real.any(other))[0]
+    count = share.shape[axis]
+    margin = 2 if len(places) > 8 else 0  # resampling bends the ramp at its ends
+    places = places[margin : len(places) - margin]
+    seen = numpy.array([numpy.median(numpy.take(share, i, axis)[numpy.take(real, i, axis)]) for i in places])
+    if size == 1 or len(places) < 2:
+        return (0.0, float(size)) if size == 1 else None
+    inner = (seen > 0.004) & (seen < 0.996)
+    if inner.sum() >= 2:
+        places, seen = places[inner], seen[inner]
+    slope, start = numpy.polyfit(places + 0.5, seen * (size - 1) + 0.5, 1)
+    straight = start + slope * (places + 0.5)
+    if slope <= 0 or abs(straight - (seen * (size - 1) + 0.5)).max() > max(1.5, 0.02 * size, 1.5 * slope):
+        return None
+    return float(start), float(start + slope * count)

@@ -1,31 +1,118 @@
-"""A map becomes a picture: one square a patch, nothing smoothed, the right way round."""
+"""A map lies where it belongs: over the patch it speaks of, at the picture's own size, the right way round."""
 
-from io import BytesIO
-
+import pytest
 import torch
 from PIL import Image
 
+from whyformer.errors import InputError
+from whyformer.explanation import explain
+from whyformer.picture import View
+from whyformer.show import image
 from whyformer.show.colours import AGAINST, FOR, WHITE
-from whyformer.show.image import SIDE, picture, png
+
+WHOLE = View(0, 0, 40, 20, 20, 40)
 
 
 def test_every_patch_is_a_square_of_its_colour_where_it_belongs():
     """Orange in the upper right, blue in the lower left."""
-    shown = picture(torch.tensor([[0.0, 2.0], [-2.0, 0.0]]), signed=True)
-    assert shown.size == (SIDE, SIDE)
-    edge = SIDE // 2
-    corners = {(0, 0): WHITE, (edge, 0): FOR, (edge - 1, edge): AGAINST, (SIDE - 1, SIDE - 1): WHITE}
+    shown = image.alone(torch.tensor([[0.0, 2.0], [-2.0, 0.0]]), (-2.0, 2.0), signed=True)
+    assert shown.size == (image.SIDE, image.SIDE)
+    edge = image.SIDE // 2
+    corners = {(0, 0): WHITE, (edge, 0): FOR, (edge - 1, edge): AGAINST, (image.SIDE - 1, image.SIDE - 1): WHITE}
     assert {place: shown.getpixel(place) for place in corners} == corners
     assert len(shown.getcolors()) == 3
 
 
-def test_a_map_larger_than_the_picture_keeps_its_pixels():
-    assert picture(torch.zeros(600, 500), signed=False).size == (500, 600)
+def test_patch_by_patch_by_hand():
+    """2 x 4 patches of 10 x 10 pixels each: pixel (x, y) belongs to patch (y // 10, x // 10)."""
+    scores = torch.arange(8.0).reshape(2, 4)
+    placed, inside = image.at_pixels(scores, WHOLE, (40, 20), smooth=False)
+    assert placed.shape == (20, 40)
+    assert inside.all()
+    for x, y in ((0, 0), (9, 9), (10, 9), (39, 10), (25, 19)):
+        assert placed[y, x] == scores[y // 10, x // 10]
 
 
-def test_several_maps_stand_side_by_side():
-    file = png([torch.eye(2), torch.eye(4)], signed=False)
-    shown = Image.open(BytesIO(file))
-    assert shown.format == "PNG"
-    assert shown.size == (2 * SIDE + 16, SIDE)
-    assert shown.getpixel((SIDE + 8, 5)) == WHITE
+def test_smooth_is_linear_between_the_middles_of_patches():
+    """From the middle of patch 0 at x = 10 to that of patch 1 at x = 30 the score rises from 0 to 1."""
+    placed, _ = image.at_pixels(torch.tensor([[0.0, 1.0]]), View(0, 0, 40, 1, 1, 40), (40, 1), smooth=True)
+    expected = ((torch.arange(40) + 0.5 - 10) / 20).clamp(0, 1).double()
+    torch.testing.assert_close(placed[0], expected)
+
+
+def test_outside_the_view_the_map_is_zero():
+    placed, inside = image.at_pixels(torch.ones(2, 2), View(5, 5, 15, 15, 10, 10), (20, 20), smooth=True)
+    assert inside[5:15, 5:15].all()
+    assert inside.sum() == 100
+    assert placed.sum() == 100
+
+
+def test_pixels_outside_the_view_keep_the_grey_of_the_picture():
+    picture = Image.new("RGB", (20, 20), (100, 100, 100))
+    drawn = image.overlay(picture, torch.ones(2, 2), View(5, 5, 15, 15, 8, 8), (0.0, 1.0), signed=False, outline=False)
+    assert drawn.size == picture.size
+    red, green, blue = drawn.getpixel((1, 1))
+    assert red == green == blue
+    red, green, blue = drawn.getpixel((10, 10))
+    assert blue > green + 20
+
+
+def test_the_view_is_outlined_unless_it_is_the_whole_picture():
+    picture = Image.new("RGB", (100, 60), "white")
+    flat = dict(signed=False, smooth=True)
+    part = image.overlay(picture, torch.zeros(2, 2), View(20, 0, 80, 60, 8, 8), (0.0, 1.0), **flat)
+    assert (0, 0, 0) in {part.getpixel((x, 30)) for x in range(18, 24)}
+    whole = image.overlay(picture, torch.zeros(2, 2), View(0, 0, 100, 60, 8, 8), (0.0, 1.0), **flat)
+    assert (0, 0, 0) not in {whole.getpixel((x, 30)) for x in range(100)}
+
+
+def test_what_is_left_over_beside_the_patches_belongs_to_none():
+    """An input of 384 pixels holds 27 patches of 14: the last 6 of 384 are seen by no patch."""
+    covered = View(0, 0, 768, 384, 384, 384).under(27, 27)
+    assert (covered.right, covered.bottom) == (756, 378)
+
+
+def test_the_limits_are_robust_and_said():
+    scores = torch.cat([torch.linspace(0, 1, 999), torch.tensor([100.0])])
+    scale = image.scale(scores, signed=False)
+    assert 0.98 < scale.between[1] < 1
+    assert scale.why(signed=False) == "the 99th percentile of the scores; the largest is 1e+02"
+    assert scale.said(signed=False).startswith("colours from 0.01 to 0.99: the 99th")
+    plain = image.scale(scores, signed=False, percentile=None)
+    assert plain.between == (0.0, 100.0)
+    assert plain.why(signed=False) == "the smallest and the largest score"
+
+
+def test_signed_limits_lie_evenly_about_zero():
+    low, high = image.scale(torch.tensor([-1.0, -2.0, 0.5]), signed=True).between
+    assert low == -high
+
+
+def test_scores_that_are_all_the_same_are_drawn():
+    picture = Image.new("RGB", (8, 8), "white")
+    for value in (0.0, 3.0):
+        between = image.scale(torch.full((2, 2), value), signed=False).between
+        image.overlay(picture, torch.full((2, 2), value), View(0, 0, 8, 8, 8, 8), between, signed=False, contours=True)
+
+
+def test_contours_go_around_the_peak():
+    """A peak in the middle: the line at half its height crosses the row through it at two places."""
+    scores = torch.zeros(5, 5)
+    scores[2, 2] = 1.0
+    picture = Image.new("RGB", (100, 100), "white")
+    drawn = image.overlay(picture, scores, View(0, 0, 100, 100, 5, 5), (0.0, 1.0), signed=False, contours=True)
+    black = [x for x in range(100) if drawn.getpixel((x, 50)) == (0, 0, 0)]
+    assert 38 < min(black) < 42 < 58 < max(black) < 62
+
+
+def test_a_text_has_no_picture(text_explanation):
+    with pytest.raises(InputError, match="A text has no picture"):
+        text_explanation.overlay()
+
+
+def test_tensors_have_no_picture(zoo):
+    animal = zoo("vit")
+    e = explain(animal.module, animal.inputs, "rollout")
+    assert e.pictures == ()
+    with pytest.raises(InputError, match="The picture is not known"):
+        e.overlay()

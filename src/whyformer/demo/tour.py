@@ -1,21 +1,18 @@
 """The tour behind `whyformer demo`: what ships, explained in the terminal and on one HTML page."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from PIL import Image
-from torch import Tensor
 
 from whyformer import archive
 from whyformer.comparison import Comparison, compare
 from whyformer.demo import shapes
-from whyformer.explanation import Explanation, explain
+from whyformer.explanation import explain
 from whyformer.loading import open as opened
-from whyformer.model import Model
-from whyformer.picture import as_picture
-from whyformer.show import page
-from whyformer.show.page import Section
-from whyformer.tokens import Pieces
+from whyformer.show import page, report
+from whyformer.show.case import Case
+from whyformer.show.report import Html
 
 CAT = Path(__file__).parent / "samples" / "cat.jpg"
 SENTENCE = "a gorgeous, witty film, despite its tedious first hour"
@@ -35,87 +32,57 @@ NEXT = (
 
 def tour(out: Path, say: Callable[[str], None]) -> None:
     """Explain what ships; `say` prints, the page goes to `out`."""
-    sections = []
-    for make in (pets, sentiment, two_shapes, agreement):
-        shown, section = make()
-        say(shown + "\n")
-        sections.append(section)
-    archive.write(out, page.page("Why did the transformer say that?", LEAD, sections).encode("utf-8"))
+    sections, titles = [], {}
+    for number, make in enumerate((pets, sentiment, two_shapes, agreement), 1):
+        title, remark, shown, drawn = make()
+        say(f"{number}. {title}\n\n{shown}\n")
+        titles[f"part-{number}"] = title.partition(":")[0]
+        sections.append(report.section(title, drawn, remark=remark, anchor=f"part-{number}"))
+    made = report.page("Why did the transformer say that?", sections, lead=LEAD, contents=titles)
+    archive.write(out, made.encode("utf-8"))
     say(f"The same with colours and numbers: {out}\n\nNow with something of yours:\n")
     for command in NEXT:
         say(f"  {command}")
 
 
-def pets() -> tuple[str, Section]:
-    model = opened("demo/pets")
-    found = compare(model, CAT, PICTURE_METHODS)
+Stop = tuple[str, str, str, Html]  # title, remark, as printed, as drawn on the page
+
+
+def pets() -> Stop:
+    found = compare(opened("demo/pets"), CAT, PICTURE_METHODS)
     target = next(iter(found)).targets[0]
     title = f"demo/pets: a photograph, {target.label} ({target.probability:.0%})"
-    seen = as_seen(model, as_picture(CAT))
-    figures = [page.photograph(seen, "what the model sees"), *maps(seen, found)]
-    return f"1. {title}\n\n{found}", Section(title, "A Vision Transformer for 37 breeds of cats and dogs.", figures)
+    return title, "A Vision Transformer for 37 breeds of cats and dogs.", str(found), page.side_by_side(first_of(found))
 
 
-def sentiment() -> tuple[str, Section]:
+def sentiment() -> Stop:
     found = compare(opened("demo/sentiment"), SENTENCE, TEXT_METHODS)
     target = next(iter(found)).targets[0]
     title = f"demo/sentiment: a sentence, {target.label} ({target.probability:.0%})"
-    section = Section(
-        title, "A small BERT. Orange speaks for the answer, blue against it.", list(rows(found)), is_text=True
-    )
-    return f"2. {title}\n\n{found}", section
+    remark = "A small BERT. Orange speaks for the answer, blue against it."
+    return title, remark, str(found), page.side_by_side(first_of(found))
 
 
-def two_shapes() -> tuple[str, Section]:
+def two_shapes() -> Stop:
     """Two objects in one picture: each class must find its own."""
     model = opened("demo/shapes")
     world = shapes.generate(1, seed=21, objects=2)
     picture = Image.fromarray(world.images[0])
     labels = [shapes.CLASSES[i] for i in world.labels[0]]
-    figures = [page.photograph(picture, "the picture")]
-    said = []
-    for label in labels:
-        e = explain(model, picture, target=label)
-        figures.append(page.overlay(picture, e.map(), e.method, f"why {label}?", signed=e.signed))
-        said.append(str(e))
+    found = {f"why {label}?": explain(model, picture, target=label) for label in labels}
     title = f"demo/shapes: one picture, two classes: {' and '.join(labels)}"
     remark = "A class-specific method looks elsewhere when it is asked about another class."
-    return f"3. {title}\n\n" + "\n".join(said), Section(title, remark, figures)
+    cases = {question: e.cases()[0] for question, e in found.items()}
+    return title, remark, "\n".join(map(str, found.values())), page.side_by_side(cases)
 
 
-def agreement() -> tuple[str, Section]:
+def agreement() -> Stop:
     e = explain(opened("demo/decoder"), AGREEMENT, "attcat", target=" are", versus=" is")
     title = "demo/decoder: why are, rather than is?"
     remark = "A small language model must carry the number of its subject past nouns of another number."
-    return f"4. {title}\n\n{e}", Section(title, remark, [row(e.method, e)], is_text=True)
+    return title, remark, str(e), page.side_by_side({e.method: e.cases()[0]})
 
 
-# --- for the page ----------------------------------------------------------------------------------------------------
-
-
-def as_seen(model: Model, picture: Image.Image) -> Image.Image:
-    """The part of the picture that reaches the model."""
-    pixels: Tensor = model.encode(picture).inputs["pixel_values"][0]
-    mean, deviation = (
-        pixels.new_tensor(v)[:, None, None] for v in (model.processor.image_mean, model.processor.image_std)
-    )
-    levels = ((pixels * deviation + mean) * 255).round().clamp(0, 255).byte().permute(1, 2, 0)
-    seen = Image.fromarray(levels.cpu().numpy())
-    return seen.resize((3 * seen.width, 3 * seen.height), Image.Resampling.BICUBIC)
-
-
-def maps(picture: Image.Image, found: Comparison) -> Iterator[str]:
-    for e in found:
-        remark = "" if e.class_specific else "(the same for every class)"
-        yield page.overlay(picture, e.map(), e.method, remark, signed=e.signed)
-
-
-def rows(found: Comparison) -> Iterator[str]:
-    for e in found:
-        yield row(e.method, e)
-
-
-def row(label: str, e: Explanation) -> str:
-    tokens = e.tokens[0]
-    assert isinstance(tokens, Pieces)
-    return page.words(label, tokens, e.scores[0], signed=e.signed)
+def first_of(found: Comparison) -> dict[str, Case]:
+    """The first example under every method."""
+    return {label: e.cases(label)[0] for label, e in found.explanations.items()}

@@ -167,13 +167,16 @@ def picture(image: Image.Image, alt: str, *caption: Any, crisp: bool = False) ->
 
 
 def data_uri(image: Image.Image) -> Html:
-    """As PNG or JPEG, whichever is smaller; JPEG only for what has more colours than a drawing."""
-    png = encoded(image, "PNG", optimize=True)
-    if len(png) > 20_000 and image.mode == "RGB":
-        jpeg = encoded(image, "JPEG", quality=88, subsampling=0, optimize=True)
-        if len(jpeg) < len(png):
-            return Html("data:image/jpeg;base64," + b64encode(jpeg).decode("ascii"))
-    return Html("data:image/png;base64," + b64encode(png).decode("ascii"))
+    """As JPEG if it has more colours than a drawing has, else as PNG."""
+    if image.width * image.height > 10_000 and image.getcolors(2_000) is None:
+        return Html("data:image/jpeg;base64," + b64encode(encoded(image, "JPEG", quality=88, subsampling=0)).decode())
+    return Html("data:image/png;base64," + b64encode(encoded(image, "PNG", optimize=True)).decode("ascii"))
+
+
+def data_figure(png: bytes, alt: str) -> str:
+    """A picture file by itself, for a notebook."""
+    source = Html("data:image/png;base64," + b64encode(png).decode("ascii"))
+    return element("img", alt=alt, src=source, style="max-width:100%")
 
 
 def encoded(image: Image.Image, kind: str, **how: Any) -> bytes:
@@ -182,9 +185,9 @@ def encoded(image: Image.Image, kind: str, **how: Any) -> bytes:
     return file.getvalue()
 
 
-def maps(figures: Iterable[Html], *, small: bool = False) -> Html:
+def maps(figures: Iterable[Html], *, small: bool = False, large: bool = False) -> Html:
     """Figures beside each other, as many as fit."""
-    return element("div", *figures, class_="maps small" if small else "maps")
+    return element("div", *figures, class_="maps" + " small" * small + " large" * large)
 
 
 def facts(pairs: Mapping[str, Any]) -> Html:

@@ -3,13 +3,11 @@
 Tokens, labels and file names may come from anybody: none is printed without `visible`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from io import StringIO
-from itertools import groupby
 
 import torch
-from rich.cells import cell_len, set_cell_size
 from rich.color import Color
 from rich.console import Console, RenderableType
 from rich.style import Style
@@ -17,7 +15,9 @@ from rich.text import Text
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
+from whyformer.show.chips import chip_limits, chips
 from whyformer.show.colours import Colour, ink, limits, paint
+from whyformer.show.said import asked, called, certainty, shortened
 from whyformer.show.visible import visible
 from whyformer.target import Target
 from whyformer.tokens import Pieces
@@ -43,10 +43,6 @@ class Screen:
         return Screen(console.width, None if plain else console.color_system)
 
 
-def shortened(text: str, width: int) -> str:
-    return text if cell_len(text) <= width else set_cell_size(text, width - 3).rstrip() + "..."
-
-
 def number(score: float, *, signed: bool) -> str:
     return f"{score:+.3g}" if signed else f"{score:.3g}"
 
@@ -56,34 +52,14 @@ def title(target: Target, method: str | None, *, name: str | None, class_specifi
     line = Text()
     if name:
         line.append(f"{shortened(visible(name), 60)}: ")
-    is_token = target.position is not None
-    line.append(called(target.index, target.label, is_token), style="bold")
-    if target.versus is not None:
-        line.append(f" rather than {called(target.versus, target.versus_label or '', is_token)}")
-    line.append(f" ({', '.join(remarks(target))})")
+    line.append(called(target), style="bold")
+    line.append(asked(target).removeprefix(called(target)))
+    line.append(f" ({certainty(target)})")
     if method is not None:
         line.append(f", by {visible(method)}")
     if not class_specific:
         line.append(" (the same for every class)")
     return line
-
-
-def called(index: int, label: str, is_token: bool) -> str:
-    """A class by its label, a token in quotes since blanks count, either by its number if it has no name."""
-    if is_token:
-        return f"'{visible(label)}'"
-    return f"class {index}" if label in ("", str(index)) else shortened(visible(label), 60)
-
-
-def remarks(target: Target) -> Iterator[str]:
-    if target.versus is not None:
-        yield f"difference {target.score:+.3g}"
-    elif target.probability is not None:
-        yield f"{target.probability:.1%}"
-    else:
-        yield f"output {target.score:.3g}"
-    if not target.predicted:
-        yield "not what the model answers"
 
 
 def printed(parts: Iterable[RenderableType], screen: Screen) -> str:
@@ -127,48 +103,25 @@ def ground(colour: Colour) -> Style:
 
 
 def words(pieces: Pieces, scores: Tensor, *, signed: bool) -> Text:
-    """The text with every piece on the colour of its score.
+    """The text with every chip on the colour of its score.
 
-    The limits are those of the words: a special token, which often gets most, does not make all others pale. What the
-    tokenizer dropped from the text stands between the pieces without colour.
+    What the tokenizer dropped from the text stands between the chips without colour.
     """
-    between = word_limits(pieces, scores, signed=signed)
+    made, tail = chips(pieces, scores)
+    between = chip_limits(made, signed=signed)
     line = Text()
-    at = 0  # how far into the text we are
-    for chip in chips(pieces):
-        first = chip[0]
-        style = ground(tuple(paint(scores[chip].sum(), between, signed=signed).tolist()))
-        if pieces.special[first]:
+    for chip in made:
+        style = ground(tuple(paint(torch.tensor(chip.score), between, signed=signed).tolist()))
+        if chip.special:
             style += Style(italic=True)
-        span = pieces.spans[first]
-        if span is None or pieces.text is None:
-            separate(line)
-            line.append(visible(pieces.pieces[first]), style).append(" ")
-        else:
-            line.append(between_words(pieces.text[at : span[0]]), QUIET)
-            line.append(visible(shown(pieces, first)), style)
-            at = max(at, span[1])
-    if pieces.text is not None:
-        line.append(between_words(pieces.text[at:]), style=QUIET)
+        line.append(chip.before, QUIET if chip.before.strip() else None).append(chip.text, style)
+    line.append(tail, style=QUIET)
     line.rstrip()
     return line
 
 
-def chips(pieces: Pieces) -> Iterator[list[int]]:
-    """The pieces that are drawn as one: those of the very same characters, such as the bytes of one emoji."""
-
-    def characters(i: int) -> tuple[int, int] | int:
-        span = pieces.spans[i]
-        return i if span is None or span[0] == span[1] else span
-
-    drawn = (i for i in range(len(pieces)) if not pieces.padding[i])
-    return (list(together) for _, together in groupby(drawn, key=characters))
-
-
 def word_limits(pieces: Pieces, scores: Tensor, *, signed: bool) -> tuple[float, float]:
-    real = ~torch.tensor(pieces.padding, dtype=torch.bool)
-    ordinary = real & ~torch.tensor(pieces.special, dtype=torch.bool)
-    return limits(scores[ordinary if ordinary.any() else real], signed=signed, floor=0.0)
+    return chip_limits(chips(pieces, scores)[0], signed=signed)
 
 
 def shown(pieces: Pieces, i: int) -> str:
@@ -178,28 +131,17 @@ def shown(pieces: Pieces, i: int) -> str:
     return characters if characters.strip() else pieces.pieces[i]
 
 
-def separate(line: Text) -> None:
-    if line.plain and not line.plain[-1].isspace():
-        line.append(" ")
-
-
-def between_words(text: str) -> str:
-    """Spaces and line ends as they are, the rest made visible."""
-    return "\n".join(visible(part.replace("\t", " ").removesuffix("\r")) for part in text.split("\n"))
-
-
 def plain_words(pieces: Pieces, scores: Tensor, *, signed: bool) -> Text:
-    """One line a piece: score, bar, characters."""
-    low, high = word_limits(pieces, scores, signed=signed)
+    """One line a chip: score, bar, characters."""
+    made, _ = chips(pieces, scores)
+    low, high = chip_limits(made, signed=signed)
     most = max(abs(low), abs(high))
     lines = []
-    for i, score in enumerate(scores.tolist()):
-        if pieces.padding[i]:
-            continue
-        length = min(BAR, round(BAR * abs(score) / most)) if most else 0
-        bar = ("-" if score < 0 else "+" if signed else "#") * length
-        remark = "  (special)" if pieces.special[i] else ""
-        lines.append(f"{number(score, signed=signed):>10} {bar:<{BAR}} {visible(shown(pieces, i))}{remark}")
+    for chip in made:
+        length = min(BAR, round(BAR * abs(chip.score) / most)) if most else 0
+        bar = ("-" if chip.score < 0 else "+" if signed else "#") * length
+        remark = "  (special)" if chip.special else ""
+        lines.append(f"{number(chip.score, signed=signed):>10} {bar:<{BAR}} {chip.text}{remark}")
     return Text("\n".join(lines))
 
 

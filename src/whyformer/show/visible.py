@@ -3,11 +3,22 @@
 import unicodedata
 
 STRANGE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # control, invisible, no character at all, line separators
+JOINERS = "\u200c\u200d"  # part of letters in Indic and Arabic scripts, and of emoji made of several
+LETTERS = ("Lo", "Mn", "Mc", "So", "Sk")
 
 
 def visible(text: str) -> str:
     """The text with everything that has no shape of its own spelled out: `\\x1b` for an escape."""
-    return "".join(spelled(c) if unicodedata.category(c) in STRANGE else c for c in text)
+    return "".join(
+        spelled(c) if unicodedata.category(c) in STRANGE and not is_joiner(text, i) else c for i, c in enumerate(text)
+    )
+
+
+def is_joiner(text: str, i: int) -> bool:
+    """Between two letters that it joins; anywhere else it would only hide."""
+    if text[i] not in JOINERS or not 0 < i < len(text) - 1:
+        return False
+    return all(unicodedata.category(neighbour) in LETTERS for neighbour in (text[i - 1], text[i + 1]))
 
 
 def spelled(character: str) -> str:

@@ -1,0 +1,105 @@
+"""Chips: a text as it is drawn, piece by piece, each with its score. No letter is ever cut in two.
+
+Pieces of the same characters (the bytes of one emoji), and pieces whose border lies inside what a person sees as one
+letter (a vowel sign, an accent, a flag, a family), are drawn as one chip with the sum of their scores.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import regex
+import torch
+from torch import Tensor
+
+from whyformer.show.colours import limits
+from whyformer.show.visible import visible
+from whyformer.tokens import Pieces
+
+LETTER = regex.compile(r"\X")
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What is drawn as one. `before` is what stands between it and the chip before; both are safe to print."""
+
+    text: str
+    score: float
+    special: bool
+    before: str
+    places: tuple[int, ...]  # of its pieces
+
+
+def chips(pieces: Pieces, scores: Tensor) -> tuple[list[Chip], str]:
+    """The chips of a text without its padding, and what stands after the last of them."""
+    made: list[Chip] = []
+    at = 0  # how far into the text we are
+    values = scores.tolist()
+    for group in groups(pieces):
+        first, total = group[0], float(sum(values[i] for i in group))
+        span = covered(pieces, group)
+        if span is None or pieces.text is None:
+            gap = " " if made and not made[-1].text.endswith(" ") else ""
+            made.append(Chip(visible(pieces.pieces[first]), total, pieces.special[first], gap, tuple(group)))
+            continue
+        start, end = max(span[0], min(at, span[1])), span[1]
+        before = between_words(pieces.text[at:start])
+        if made and not before and pieces.spans[made[-1].places[0]] is None:
+            before = " "
+        letters = pieces.text[start:end]
+        inner = letters.strip()
+        if inner:
+            lead = letters[: len(letters) - len(letters.lstrip())]
+            chip = Chip(visible(inner), total, pieces.special[first], before + between_words(lead), tuple(group))
+            end -= len(letters) - len(letters.rstrip())
+        else:  # it covers only a blank, or what was drawn already: its own name
+            chip = Chip(visible(pieces.pieces[first]), total, pieces.special[first], before, tuple(group))
+        made.append(chip)
+        at = max(at, end)
+    tail = between_words(pieces.text[at:]).rstrip() if pieces.text is not None else ""
+    return made, tail
+
+
+def groups(pieces: Pieces) -> Iterator[list[int]]:
+    """The pieces that are drawn as one."""
+    borders = letter_borders(pieces.text)
+    group: list[int] = []
+    for i in range(len(pieces)):
+        if pieces.padding[i]:
+            continue
+        if group and not belongs(pieces, group, i, borders):
+            yield group
+            group = []
+        group = [*group, i]
+    if group:
+        yield group
+
+
+def belongs(pieces: Pieces, group: Sequence[int], i: int, borders: set[int]) -> bool:
+    """Piece i shares a letter with the group before it."""
+    before, here = covered(pieces, group), pieces.spans[i]
+    if before is None or here is None or pieces.special[i] or pieces.special[group[0]] or here[0] == here[1]:
+        return False
+    return here[0] < before[1] or (here[0] == before[1] and here[0] not in borders)
+
+
+def covered(pieces: Pieces, group: Sequence[int]) -> tuple[int, int] | None:
+    spans = [span for i in group if (span := pieces.spans[i]) is not None and span[0] < span[1]]
+    return (min(s for s, _ in spans), max(e for _, e in spans)) if spans else None
+
+
+def letter_borders(text: str | None) -> set[int]:
+    """Where one letter ends and the next begins."""
+    if text is None:
+        return set()
+    return {0, *(match.end() for match in LETTER.finditer(text))}
+
+
+def between_words(text: str) -> str:
+    """Spaces and line ends as they are, the rest made visible."""
+    return "\n".join(visible(part.replace("\t", " ").removesuffix("\r")) for part in text.split("\n"))
+
+
+def chip_limits(made: Sequence[Chip], *, signed: bool) -> tuple[float, float]:
+    """The limits of the words: a special token, which often gets most, does not make all others pale."""
+    ordinary = [chip.score for chip in made if not chip.special] or [chip.score for chip in made]
+    return limits(torch.tensor(ordinary, dtype=torch.double), signed=signed, floor=0.0)

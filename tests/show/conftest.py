@@ -1,0 +1,79 @@
+"""Explanations to draw, and a model of which it is known where it looks."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import CLIPImageProcessor, ViTImageProcessor
+
+from whyformer.explanation import Explanation
+from whyformer.loading import open as opened
+from whyformer.model import Model
+from whyformer.target import Target
+from whyformer.tokens import Pieces
+
+SIDE, PATCH = 96, 12  # of the input of the model by hand: 8 x 8 patches
+
+
+class Reddest(nn.Module):
+    """The answer is read by attention that looks at the reddest patch alone: one patch decides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut = nn.Conv2d(3, 2, PATCH, PATCH, bias=False)
+        self.head = nn.Linear(2, 2, bias=False)
+        with torch.no_grad():
+            self.cut.weight.zero_()
+            self.cut.weight[0, 0] = 1 / PATCH**2  # how red
+            self.cut.weight[0, 1] = -1 / PATCH**2
+            self.cut.weight[1] = 0.1 / PATCH**2
+            self.head.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        tokens = self.cut(pixel_values).flatten(2).transpose(1, 2)
+        red = 12 * tokens[..., :1]
+        attention = (red.new_ones(red.shape) @ red.transpose(1, 2)).softmax(-1)
+        return self.head((attention @ tokens).mean(1))
+
+
+def processor(kind: str) -> object:
+    sizes = {
+        "squeezed": ViTImageProcessor(size={"height": SIDE, "width": SIDE}),
+        "cropped": CLIPImageProcessor(size={"shortest_edge": 112}, crop_size={"height": SIDE, "width": SIDE}),
+        "shortest": CLIPImageProcessor(size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE}),
+    }
+    return sizes[kind]
+
+
+@pytest.fixture(scope="session")
+def model_by_hand():
+    def make(kind: str) -> Model:
+        return opened(Reddest().eval(), processor=processor(kind), labels=["red", "other"])
+
+    return make
+
+
+def an_explanation(text: str, cuts: list[tuple[int, int]], scores: list[float], **changes) -> Explanation:
+    """A text cut at these places, [CLS] before it."""
+    pieces = Pieces(
+        pieces=("[CLS]", *(text[a:b] for a, b in cuts)),
+        special=(True, *(False for _ in cuts)),
+        padding=(False,) * (len(cuts) + 1),
+        spans=(None, *cuts),
+        text=text,
+    )
+    facts = dict(
+        targets=(Target(1, "positive", 2.0, 0.9),),
+        names=(text,),
+        method="attcat",
+        settings={"at": "input"},
+        model="tiny",
+        versions={"torch": "2.13"},
+        class_specific=True,
+        signed=True,
+    )
+    return Explanation(torch.tensor([[0.0, *scores]], dtype=torch.double), (pieces,), **facts | changes)
+
+
+@pytest.fixture
+def text_explanation() -> Explanation:
+    return an_explanation("not a good\nfilm", [(0, 3), (4, 5), (6, 8), (8, 10), (11, 15)], [-1.0, 0.0, 0.5, 1.0, 0.25])
