@@ -20,6 +20,7 @@ from whyformer.show import page, plate, report, rows
 from whyformer.show.case import Case
 from whyformer.show.drawing import Drawing
 from whyformer.show.said import asked, certainty
+from whyformer.show.visible import visible
 from whyformer.target import answers_of
 
 METHODS = ("transformer_attribution", "grad_cam", "attcat", "lrp", "rollout")
@@ -45,7 +46,7 @@ class Sheet:
         return self.comparisons[0].labels
 
     def __repr__(self) -> str:
-        return f"<Sheet of {len(self)} classes by {', '.join(self.labels)}>"
+        return f"<Sheet of {len(self)} classes by {visible(', '.join(self.labels))}>"
 
     def __str__(self) -> str:
         return "\n\n".join(str(comparison) for comparison in self)

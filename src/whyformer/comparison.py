@@ -72,7 +72,7 @@ class Comparison:
             yield scores
 
     def __repr__(self) -> str:
-        return f"<Comparison of {', '.join(self.labels)}: {len(next(iter(self)))} examples>"
+        return f"<Comparison of {visible(', '.join(self.labels))}: {len(next(iter(self)))} examples>"
 
     def __str__(self) -> str:
         return self.render()

@@ -106,7 +106,7 @@ class Explanation:
     def __repr__(self) -> str:
         labels = [visible(target.label) for target in self.targets[:3]] + ["..."] * (len(self) > 3)
         shape = " x ".join(map(str, self.scores.shape))
-        return f"<Explanation by {self.method} of {', '.join(labels)}: {shape} scores>"
+        return f"<Explanation by {visible(self.method)} of {', '.join(labels)}: {shape} scores>"
 
     def __str__(self) -> str:
         return self.render()

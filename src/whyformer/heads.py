@@ -25,6 +25,7 @@ from whyformer.show.case import Case
 from whyformer.show.drawing import Drawing
 from whyformer.show.report import element
 from whyformer.show.said import headline
+from whyformer.show.visible import visible
 from whyformer.target import Target
 from whyformer.tokens import Tokens
 
@@ -53,7 +54,7 @@ class Inside:
 
     def __repr__(self) -> str:
         layers, count = self.parts["attention"].shape[:2]
-        return f"<Inside of {self.model}: {layers} layers x {count} heads, {', '.join(self.parts)}>"
+        return f"<Inside of {visible(self.model)}: {layers} layers x {count} heads, {', '.join(self.parts)}>"
 
     def part(self, kind: str) -> Tensor:
         if kind not in self.parts:

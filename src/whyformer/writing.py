@@ -64,7 +64,7 @@ class Writing:
         return scores
 
     def __repr__(self) -> str:
-        return f"<Writing of {len(self)} tokens by {self.steps[0].method}: {visible(''.join(self.words))!r}>"
+        return f"<Writing of {len(self)} tokens by {visible(self.steps[0].method)}: {visible(''.join(self.words))!r}>"
 
     def __str__(self) -> str:
         return self.render()

@@ -1,5 +1,9 @@
 """Explanations to draw, and a model of which it is known where it looks."""
 
+import sys
+from functools import cache
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -8,8 +12,9 @@ from transformers import CLIPImageProcessor, ViTImageProcessor
 from whyformer.explanation import Explanation
 from whyformer.loading import open as opened
 from whyformer.model import Model
-from whyformer.target import Target
-from whyformer.tokens import Pieces
+
+sys.path.insert(0, str(Path(__file__).parent))
+from drawn import an_explanation
 
 SIDE, PATCH = 96, 12  # of the input of the model by hand: 8 x 8 patches
 
@@ -46,32 +51,11 @@ def processor(kind: str) -> object:
 
 @pytest.fixture(scope="session")
 def model_by_hand():
+    @cache
     def make(kind: str) -> Model:
         return opened(Reddest().eval(), processor=processor(kind), labels=["red", "other"])
 
     return make
-
-
-def an_explanation(text: str, cuts: list[tuple[int, int]], scores: list[float], **changes) -> Explanation:
-    """A text cut at these places, [CLS] before it."""
-    pieces = Pieces(
-        pieces=("[CLS]", *(text[a:b] for a, b in cuts)),
-        special=(True, *(False for _ in cuts)),
-        padding=(False,) * (len(cuts) + 1),
-        spans=(None, *cuts),
-        text=text,
-    )
-    facts = dict(
-        targets=(Target(1, "positive", 2.0, 0.9),),
-        names=(text,),
-        method="attcat",
-        settings={"at": "input"},
-        model="tiny",
-        versions={"torch": "2.13"},
-        class_specific=True,
-        signed=True,
-    )
-    return Explanation(torch.tensor([[0.0, *scores]], dtype=torch.double), (pieces,), **facts | changes)
 
 
 @pytest.fixture

@@ -4,18 +4,21 @@ Pieces of the same characters (the bytes of one emoji), and pieces whose border 
 letter (a vowel sign, an accent, a flag, a family), are drawn as one chip with the sum of their scores.
 """
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import regex
 import torch
 from torch import Tensor
 
 from whyformer.show.colours import limits
-from whyformer.show.visible import visible
+from whyformer.show.visible import JOINERS, visible
 from whyformer.tokens import Pieces
 
-LETTER = regex.compile(r"\X")
+CLUSTER = regex.compile(r"\X")
+VIRAMA = 9  # the combining class of the sign that joins two Indic consonants into one letter
 
 
 @dataclass(frozen=True)
@@ -87,11 +90,23 @@ def covered(pieces: Pieces, group: Sequence[int]) -> tuple[int, int] | None:
     return (min(s for s, _ in spans), max(e for _, e in spans)) if spans else None
 
 
+def letters(text: str) -> Iterator[str]:
+    """What a person sees as one letter each: clusters of Unicode, Indic conjuncts joined (its rule GB9c)."""
+    held = ""
+    for match in CLUSTER.finditer(text):
+        cluster = match.group()
+        joins = held and unicodedata.combining(held.rstrip(JOINERS)[-1:] or " ") == VIRAMA
+        if held and not (joins and unicodedata.category(cluster[0]) == "Lo"):
+            yield held
+            held = ""
+        held += cluster
+    if held:
+        yield held
+
+
 def letter_borders(text: str | None) -> set[int]:
     """Where one letter ends and the next begins."""
-    if text is None:
-        return set()
-    return {0, *(match.end() for match in LETTER.finditer(text))}
+    return set() if text is None else {0, *accumulate(len(letter) for letter in letters(text))}
 
 
 def between_words(text: str) -> str:

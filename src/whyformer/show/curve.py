@@ -7,7 +7,7 @@ Colours can be told apart with any of the usual kinds of colour blindness, and l
 Whatever is called chance is grey and dashed everywhere: the line to beat. NaN is left out, never drawn as 0.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +37,7 @@ def curves(
     """One line a series with its band; `percent` writes the horizontal axis, 0 to 1, in percent."""
     refuse_nothing(series, "curve")
     with styled():
-        made = figure(6.4, 3.6)
+        made = figure(4.6 + room(series), 3.6)
         axes = made.subplots()
         for place, (label, (x, mean, low, high)) in enumerate(series.items()):
             x, mean = numbers(x), numbers(mean)
@@ -76,7 +76,7 @@ def ranking(
     chance = next((value for label, value, _, _ in rows if is_chance(label)), None)
     reference = chance if reference is None else reference
     with styled():
-        made = figure(6.4, 0.9 + 0.28 * len(rows))
+        made = figure(4.6 + room([label for label, *_ in rows], 40), 0.9 + 0.28 * len(rows))
         axes = made.subplots()
         if reference is not None and reference == reference:
             axes.axvline(reference, color=DIM, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1)
@@ -117,7 +117,8 @@ def matrix(
     refuse_nothing(labels, "row")
     refuse_nothing(columns, "column")
     with styled():
-        made = figure(1.9 + 0.42 * len(columns), 1.3 + 0.3 * len(labels))
+        slanted = room(columns, 28)
+        made = figure(0.5 + room(labels, 28) + 0.42 * len(columns) + slanted, 0.8 + 0.8 * slanted + 0.3 * len(labels))
         axes = made.subplots()
         colours = paint_numbers(values, between, signed=signed)
         axes.imshow(colours, aspect="auto", interpolation="nearest")
@@ -136,7 +137,7 @@ def matrix(
         axes.grid(which="minor", color="white", linewidth=1.2)
         axes.tick_params(which="minor", length=0, top=False)
         if title:
-            made.suptitle(visible(title), fontsize=10, fontweight="bold", x=0.01, ha="left")
+            made.suptitle(shortened(title, 80), fontsize=10, fontweight="bold", x=0.01, ha="left")
         add_note(made, note)
         return Drawing(made, f"{title or 'Matrix'}: {len(labels)} by {len(columns)}.")
 
@@ -157,7 +158,7 @@ def conservation(
     if any(part.shape != (len(names),) for part in parts.values()):
         raise InputError(f"{len(names)} boundaries need as many shares of every part.")
     with styled():
-        made = figure(max(3.6, 1.8 + 0.42 * len(names)), 3.2)
+        made = figure(max(3.6, 1.2 + 0.42 * len(names) + room(parts)), 3.2)
         axes = made.subplots()
         above, below = np.zeros(len(names)), np.zeros(len(names))
         for place, (name, part) in enumerate(parts.items()):
@@ -186,7 +187,7 @@ def violins(
     """The distribution of each group, with its median and quartiles; groups of fewer than 5 values as dots."""
     refuse_nothing(groups, "group")
     with styled():
-        made = figure(max(3.2, 1.2 + 0.75 * len(groups)), 3.4)
+        made = figure(max(3.2, 1.2 + 0.75 * len(groups)), 3.0 + 0.5 * room(groups, 24))
         axes = made.subplots()
         if reference is not None:
             axes.axhline(reference, color=DIM, linewidth=0.8, linestyle=(0, (4, 2)))
@@ -262,7 +263,7 @@ def densities(
     margin = 0.0 if between else 0.08 * (high - low) or 0.5
     x = np.linspace(low - margin, high + margin, 256)
     with styled():
-        made = figure(5.6, 3.2)
+        made = figure(4.4 + room(groups), 3.2)
         axes = made.subplots()
         for place, (label, values) in enumerate(found.items()):
             look = line_look(label, place)
@@ -290,7 +291,7 @@ def scatter(
     """One dot a pair of values; `diagonal` draws where both are the same."""
     refuse_nothing(groups, "group")
     with styled():
-        made = figure(5.2, 3.8)
+        made = figure(4.2 + room(groups), 3.8)
         axes = made.subplots()
         for place, (label, (x, y)) in enumerate(groups.items()):
             colour = colour_of(label, place)
@@ -369,16 +370,21 @@ def shortened(text: str, most: int = 48) -> str:
     return f"\u200b{text}" if text.startswith("_") else text
 
 
+def room(labels: Iterable[str], most: int = 48) -> float:
+    """Inches that the longest of these labels takes, about."""
+    return 0.35 + 0.075 * max((len(shortened(label, most)) for label in labels), default=0)
+
+
 def finish(axes: "Axes", title: str, xlabel: str, ylabel: str) -> None:
-    axes.set_title(visible(title))
-    axes.set_xlabel(visible(xlabel))
-    axes.set_ylabel(visible(ylabel))
+    axes.set_title(shortened(title, 80))
+    axes.set_xlabel(shortened(xlabel, 80))
+    axes.set_ylabel(shortened(ylabel, 44))
 
 
 def add_note(made: Any, note: str) -> None:
     """A small line below everything: what the bands are, how many examples."""
     if note:
-        made.supxlabel(visible(note), fontsize=7.5, color=DIM, x=0.01, ha="left")
+        made.supxlabel(shortened(note, 120), fontsize=7.5, color=DIM, x=0.01, ha="left")
 
 
 def refuse_nothing(things: Any, what: str) -> None:

@@ -18,7 +18,7 @@ from rich.cells import cell_len
 from whyformer.errors import InputError
 from whyformer.show import image
 from whyformer.show.case import Case
-from whyformer.show.chips import Chip, chip_limits, chips
+from whyformer.show.chips import Chip, chip_limits, chips, letters
 from whyformer.show.colours import hexadecimal, ink, paint
 from whyformer.show.drawing import DIM, INK, LINE, Drawing, figure, fonts, styled
 from whyformer.show.said import called, certainty, headline
@@ -240,13 +240,11 @@ def flow(
 
 def broken(text: str, size: float, width: float) -> Iterator[str]:
     """A word that is wider than a line, in parts that are not; between letters."""
-    from whyformer.show.chips import LETTER
-
     if measured(text, size) <= width:
         yield text
         return
     part = ""
-    for letter in (match.group() for match in LETTER.finditer(text)):
+    for letter in letters(text):
         if part and measured(part + letter, size) > width:
             yield part
             part = ""

@@ -1,0 +1,48 @@
+"""Explanations made by hand, to be drawn."""
+
+import torch
+from PIL import Image
+
+from whyformer.explanation import Explanation
+from whyformer.picture import Kept, View
+from whyformer.target import Target
+from whyformer.tokens import Grid, Pieces
+
+
+def an_explanation(text: str, cuts: list[tuple[int, int]], scores: list[float], **changes) -> Explanation:
+    """A text cut at these places, [CLS] before it."""
+    pieces = Pieces(
+        pieces=("[CLS]", *(text[a:b] for a, b in cuts)),
+        special=(True, *(False for _ in cuts)),
+        padding=(False,) * (len(cuts) + 1),
+        spans=(None, *cuts),
+        text=text,
+    )
+    facts = dict(
+        targets=(Target(1, "positive", 2.0, 0.9),),
+        names=(text,),
+        method="attcat",
+        settings={"at": "input"},
+        model="tiny",
+        versions={"torch": "2.13"},
+        class_specific=True,
+        signed=True,
+    )
+    return Explanation(torch.tensor([[0.0, *scores]], dtype=torch.double), (pieces,), **facts | changes)
+
+
+def picture_of(**changes) -> Explanation:
+    """2 x 3 patches over a picture of 60 x 40 pixels."""
+    kept = Kept(Image.radial_gradient("L").resize((60, 40)).convert("RGB"), View(0, 0, 60, 40, 4, 6))
+    facts = dict(
+        targets=(Target(1, "tabby", 2.0, 0.9),),
+        names=("cat.png",),
+        method="rollout",
+        settings={},
+        model="tiny",
+        versions={},
+        class_specific=False,
+        signed=False,
+        pictures=(kept,),
+    )
+    return Explanation(torch.arange(6.0).double()[None], (Grid(2, 3),), **facts | changes)

@@ -1,0 +1,83 @@
+"""Texts are drawn in chips, and no letter is ever cut in two."""
+
+from itertools import accumulate, pairwise
+
+import pytest
+import torch
+from drawn import an_explanation
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from whyformer.show.chips import chips, letters
+from whyformer.tokens import Pieces
+
+FAMILY = "👨\u200d👩\u200d👧"
+FLAG = "🇯🇵"
+KSHA = "क्षि"  # one letter to its readers, four code points
+
+
+def drawn(text, cuts, scores=None):
+    scores = scores or [float(i + 1) for i in range(len(cuts))]
+    pieces = Pieces(tuple(text[a:b] for a, b in cuts), (False,) * len(cuts), (False,) * len(cuts), tuple(cuts), text)
+    made, tail = chips(pieces, torch.tensor(scores))
+    return [(chip.before, chip.text, chip.score) for chip in made], tail
+
+
+def test_words_by_hand():
+    assert drawn("a good film!", [(0, 1), (1, 6), (7, 9), (9, 11)]) == (
+        [("", "a", 1.0), (" ", "good", 2.0), (" ", "fi", 3.0), ("", "lm", 4.0)],
+        "!",
+    )
+
+
+@pytest.mark.parametrize("letter", [FAMILY, FLAG, KSHA, "e\u0301", "각".encode().decode()])
+def test_a_letter_that_was_cut_is_drawn_whole_with_the_sum(letter):
+    text = f"x{letter}y"
+    middle = 1 + len(letter) // 2
+    cuts = [(0, 1), (1, middle), (middle, 1 + len(letter)), (1 + len(letter), len(text))]
+    cuts = [cut for cut in cuts if cut[0] < cut[1]]
+    made, _ = drawn(text, cuts, [1.0] * len(cuts))
+    assert [chip[1] for chip in made] == ["x", letter, "y"]
+    assert sum(chip[2] for chip in made) == len(cuts)
+
+
+def test_bytes_of_one_emoji_share_a_chip():
+    assert drawn("👍!", [(0, 1), (0, 1), (0, 1), (1, 2)])[0] == [("", "👍", 6.0), ("", "!", 4.0)]
+
+
+@settings(max_examples=40)
+@given(st.text(max_size=12), st.lists(st.integers(1, 12), max_size=5))
+def test_no_chip_ends_inside_a_letter(text, borders):
+    """And nothing is lost: the chips with what stands between them are the text, all scores its sum."""
+    places = sorted({0, len(text), *(b for b in borders if b < len(text))})
+    cuts = [cut for cut in pairwise(places) if cut[0] < cut[1]]
+    if not cuts:
+        return
+    pieces = Pieces(tuple("p" for _ in cuts), (False,) * len(cuts), (False,) * len(cuts), tuple(cuts), text)
+    made, _ = chips(pieces, torch.ones(len(cuts)))
+    whole = {0, *accumulate(map(len, letters(text)))}
+    for chip in made:
+        assert cuts[chip.places[0]][0] in whole
+        assert cuts[chip.places[-1]][1] in whole
+    assert sum(chip.score for chip in made) == len(cuts)
+    assert [i for chip in made for i in chip.places] == list(range(len(cuts)))
+
+
+def test_special_tokens_stand_apart_and_padding_is_left_out(text_explanation):
+    made, _ = chips(text_explanation.tokens[0], text_explanation.scores[0])
+    assert [chip.text for chip in made] == ["[CLS]", "not", "a", "go", "od", "film"]
+    assert made[0].special and made[1].before == " "
+    assert made[-1].before == "\n"
+
+
+def test_a_pair_of_sentences_is_drawn_below_each_other():
+    text = "it rains\nit is dry"
+    e = an_explanation(text, [(0, 2), (3, 8), (9, 11), (12, 14), (15, 18)], [0.0] * 5)
+    made, _ = chips(e.tokens[0], e.scores[0])
+    assert [chip.before for chip in made[1:]] == [" ", " ", "\n", " ", " "]
+
+
+def test_a_long_text_is_drawn_in_no_time():
+    text = "word " * 4000
+    cuts = [(5 * i, 5 * i + 4) for i in range(4000)]
+    assert len(drawn(text, cuts)[0]) == 4000

@@ -1,0 +1,251 @@
+"""What anybody wrote is shown and never carried out: sixty payloads in every place, through every way out.
+
+Pages are parsed by a real HTML parser. What was made of a payload must have the elements and attributes that the same
+page has without one: the same number of each, in the same order.
+"""
+
+import csv
+import re
+import unicodedata
+import warnings
+from functools import cache
+from io import BytesIO, StringIO
+from xml.etree import ElementTree
+
+import html5lib
+import pytest
+from drawn import an_explanation, picture_of
+from payloads import PAYLOADS
+
+from whyformer.classes import Sheet
+from whyformer.classes import html as sheet_html
+from whyformer.comparison import Comparison
+from whyformer.comparison import html as comparison_html
+from whyformer.explanation import FORMATS, Explanation
+from whyformer.show import curve, page, report
+from whyformer.show.latex import SPELLED, escaped
+from whyformer.show.terminal import Screen
+from whyformer.target import Target
+from whyformer.writing import Writing
+from whyformer.writing import html as writing_html
+
+every_payload = pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
+HARMLESS = "plain"
+HREF = "{http://www.w3.org/1999/xlink}href"
+
+
+def text_of(word: str) -> Explanation:
+    """The word as a token, a label, a text, a model, a method, a setting and a note."""
+    text = f"a {word} b"
+    cuts = [(0, 1), (2, 2 + len(word)), (len(text) - 1, len(text))]
+    return an_explanation(
+        text,
+        cuts,
+        [0.5, -1.0, 1.0],
+        targets=(Target(1, word, 2.0, 0.9, True, 0, word),),
+        names=(word,),
+        method=word.replace("_", "-"),
+        model=word,
+        settings={word: word},
+        versions={word: word},
+        notes=(word,),
+    )
+
+
+def picture_called(word: str) -> Explanation:
+    facts = dict(targets=(Target(1, word, 2.0, 0.9),), names=(word,), model=word, notes=(word,))
+    return picture_of(method=word.replace("_", "-"), **facts)
+
+
+def compared(word: str, make=text_of) -> Comparison:
+    label = word.replace("_", "-")
+    return Comparison({label: make(word), "other": make(word)}, {label: word})
+
+
+def charts(word: str):
+    line = ([0, 1], [0.1, 0.2], None, None)
+    yield curve.curves({word: line}, title=word, xlabel=word, ylabel=word, note=word)
+    yield curve.ranking([(word, 1.0, 0.5, 1.5)], title=word, xlabel=word, note=word)
+    yield curve.matrix([word], [[1.0]], title=word, note=word)
+
+
+PAGES = {
+    "explanation": lambda word: FORMATS[".html"](text_of(word)).decode(),
+    "picture": lambda word: FORMATS[".html"](picture_called(word)).decode(),
+    "comparison": lambda word: page.comparison_page(compared(word).cases(), [], title=word, lead=word),
+    "sheet": lambda word: sheet_html(Sheet((compared(word),))).decode(),
+    "writing": lambda word: writing_html(Writing(word, 1, (text_of(word),))).decode(),
+    "notebook": lambda word: text_of(word)._repr_html_() + compared(word)._repr_html_(),
+    "blocks": lambda word: report.page(
+        word,
+        [
+            report.section(word, report.table([word, word], [[word, word]], caption=word), remark=word),
+            report.facts({word: word}),
+            report.verdict(word, "good"),
+            report.folded(word, word),
+            report.choice([(word, report.element("p", word))], name=word, legend=word)[0],
+        ],
+        lead=word,
+        about={word: word},
+    ),
+}
+
+
+def shape(markup: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Every element with the names of its attributes, in order."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        style = re.compile(r"<style>.*?</style>", re.DOTALL)  # ours, and long
+        tree = html5lib.parse(style.sub("<style></style>", markup, count=1), namespaceHTMLElements=False)
+    for node in tree.iter():
+        assert str(node.attrib.get("src", "data:image/")).startswith("data:image/")
+        assert str(node.attrib.get("href", "#")).startswith("#")
+        assert str(node.attrib.get(HREF, "#")).startswith(("#", "data:image/png;base64,"))
+    return [
+        (str(node.tag), tuple(sorted(map(str, node.attrib))))
+        for node in tree.iter()
+        if node.tag not in ("{http://www.w3.org/1999/xhtml}wbr", "wbr")  # between the parts of a name
+    ]
+
+
+@every_payload
+@pytest.mark.parametrize("place", PAGES)
+def test_no_element_or_attribute_that_we_did_not_write(place, payload):
+    made = PAGES[place](payload)
+    assert shape(made) == harmless_shape(place)
+    assert not {c for c in made if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")} - {"\n"}
+
+
+@cache
+def harmless_shape(place: str) -> list[tuple[str, tuple[str, ...]]]:
+    found = shape(PAGES[place](HARMLESS))
+    names = {name for name, _ in found}
+    assert not names & {"script", "iframe", "object", "embed", "base", "link", "form"}
+    return found
+
+
+def test_vector_files_hold_no_element_or_attribute_that_we_did_not_write():
+    """All payloads as tokens of one text; then some of them in every other place, as drawing takes its time."""
+    text = " ".join(PAYLOADS)
+    starts = [sum(len(p) + 1 for p in PAYLOADS[:i]) for i in range(len(PAYLOADS))]
+    cuts = [(start, start + len(p)) for start, p in zip(starts, PAYLOADS, strict=True)]
+    everything = an_explanation(text, cuts, [i / 60 for i in range(60)]).draw()
+    assert svg_shape(everything.svg()) <= svg_shape(text_of(HARMLESS).draw().svg())
+    check_vectors(PAYLOADS[2::24])
+
+
+@pytest.mark.slow
+def test_vector_files_with_every_payload_in_every_place():
+    check_vectors(PAYLOADS)
+
+
+def check_vectors(words) -> None:
+    plain = [svg_shape(one) for one in svgs(HARMLESS)]
+    for word in words:
+        for found, known in zip(svgs(word), plain, strict=True):
+            assert svg_shape(found) <= known
+
+
+def svgs(word: str):
+    yield text_of(word).draw().svg()
+    yield compared(word).draw().svg()
+    yield from (chart.svg() for chart in charts(word))
+
+
+def svg_shape(markup: str) -> set[tuple[str, str]]:
+    """Elements with the names of their attributes; a file that is no XML is refused by the parser."""
+    found = set()
+    for node in ElementTree.fromstring(markup.encode()).iter():
+        found |= {(str(node.tag), name) for name in ("", *node.attrib)}
+        for name in (HREF, "href"):
+            assert node.attrib.get(name, "#").startswith(("#", "data:image/png;base64,"))
+        assert "url(" not in node.attrib.get("style", "").replace("url(#", "")
+    return found
+
+
+@pytest.mark.parametrize("payload", PAYLOADS[::12])
+def test_charts_inside_a_page(payload):
+    for hostile, plain in zip(charts(payload), charts(HARMLESS), strict=True):
+        assert set(shape(report.drawing(hostile, payload))) <= set(shape(report.drawing(plain, HARMLESS)))
+
+
+def test_a_formula_in_a_label_is_drawn_as_it_stands():
+    drawn = curve.ranking([("$x^2$", 1.0, 0.5, 1.5)], title=r"$\frac{1}{2}$").svg()
+    assert ">$x^2$<" in drawn
+    assert r">$\frac{1}{2}$<" in drawn
+
+
+@every_payload
+def test_latex_shows_what_it_would_otherwise_carry_out(payload):
+    made = FORMATS[".tex"](text_of(payload)).decode()
+    assert not any(unicodedata.category(c) == "Cc" for c in made.replace("\n", ""))
+    plain = FORMATS[".tex"](text_of(HARMLESS)).decode()
+    assert set(commands(made)) <= set(commands(plain)) | {command for s in SPELLED.values() for command in commands(s)}
+    assert made.count(r"\colorbox") == plain.count(r"\colorbox")
+    assert balanced(made)
+    body = re.sub(r"\\(textbackslash|textasciicircum|textasciitilde|symbol)\{\d*\}", "", escaped(payload))
+    assert not re.search(r"(?<!\\)[$&#%_^~]", body)
+
+
+def commands(text: str) -> list[str]:
+    return re.findall(r"\\(?:[a-zA-Z]+|.)", text)
+
+
+def balanced(text: str) -> bool:
+    depth = 0
+    for sign in re.findall(r"(?<!\\)[{}]", text):
+        depth += 1 if sign == "{" else -1
+        assert depth >= 0
+    return depth == 0
+
+
+@every_payload
+def test_a_spreadsheet_has_nothing_to_carry_out(payload):
+    for e in (text_of(payload), picture_called(payload)):
+        made = FORMATS[".csv"](e).decode()
+        cells = [cell for row in csv.reader(StringIO(made, newline="")) for cell in row]
+        for cell in cells:
+            assert not cell.lstrip(" ").startswith(("=", "+", "@", "\t", "\r", "-", "\n", "|", "%")) or is_number(cell)
+        assert "\0" not in made
+
+
+def is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def test_parquet_keeps_the_text_as_it_is():
+    import pyarrow.parquet
+
+    found = pyarrow.parquet.read_table(BytesIO(FORMATS[".parquet"](text_of("=1+1")))).to_pylist()
+    assert found[2]["token"] == "=1+1"
+    assert found[2]["score"] == -1.0
+
+
+@every_payload
+@pytest.mark.parametrize("colours", [None, "truecolor"])
+def test_nothing_reaches_the_terminal_raw(payload, colours):
+    screen = Screen(60, colours)
+    for shown in (text_of(payload), picture_called(payload), compared(payload), Writing("", 1, (text_of(payload),))):
+        printed = re.sub(r"\x1b\[[0-9;]*m", "", shown.render(screen))  # our own colours
+        assert not {c for c in printed if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")} - {"\n"}
+        repr(shown).encode()
+        assert not re.search(r"[\x00-\x1f\x7f-\x9f]", repr(shown))
+
+
+@every_payload
+def test_the_page_of_a_comparison_with_charts(payload):
+    """The slowest page, once for each payload of a few."""
+    if PAYLOADS.index(payload) % 12:
+        return
+    assert shape(comparison_html(compared(payload)).decode()) == shape(comparison_html(compared(HARMLESS)).decode())
+
+
+def test_the_words_are_still_there():
+    """Made harmless, not thrown away."""
+    tree = html5lib.parse(PAGES["explanation"]("<script>alert(1)</script>"), namespaceHTMLElements=False)
+    marks = ["".join(mark.itertext()) for mark in tree.iter("mark")]
+    assert marks == ["[CLS]", "a", "<script>alert(1)</script>", "b"]
