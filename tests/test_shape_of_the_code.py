@@ -15,6 +15,7 @@ ORDER = (
     "errors",
     "dice",
     "sites",
+    "statistics",
     "tokens",
     "words",
     "labels",
