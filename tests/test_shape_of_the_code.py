@@ -42,6 +42,7 @@ ORDER = (
     "model",
     "checkpoint",
     "loading",
+    "data",
     "forward",
     "layout",
     "perturb",

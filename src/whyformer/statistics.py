@@ -8,7 +8,7 @@ test asks how often the mean difference would be as large if the two methods cou
 
 $$ p = \Pr_{s \in \{-1, 1\}^n}\left( \left|\sum_i s_i d_i\right| \ge \left|\sum_i d_i\right| \right) $$
 
-(Fisher 1935), over all $2^n$ exchanges where there are few, else over 10,000 random ones, the observed one counted in.
+(Fisher 1935), over all $2^n$ exchanges where there are few, else over many random ones, the observed one counted in.
 Figures of a whole data set, such as a mean IoU, are made by `combine` from the parts [example k] of the examples drawn.
 """
 
@@ -22,6 +22,7 @@ Combine: TypeAlias = Callable[[Any], float]  # [example k] -> one number
 
 DRAWS = 2_000
 EXCHANGES = 10_000
+FIGURES = 2_000  # exchanges where the figure of a whole data set is made anew for each
 EXACT = 13  # up to so many pairs all exchanges are tried
 AT_ONCE = 4_000_000  # numbers held while drawing
 
@@ -90,7 +91,7 @@ def draws(count: int, generator: np.random.Generator) -> Iterator[np.ndarray]:
         yield generator.integers(count, size=(min(step, DRAWS - start), count))
 
 
-def exchanges(count: int, seed: int) -> Iterator[np.ndarray]:
+def exchanges(count: int, seed: int, most: int) -> Iterator[np.ndarray]:
     """Which pairs are exchanged, [try pair] of bool; the first try of all exchanges none."""
     if count <= EXACT:
         yield (np.arange(2**count)[:, None] >> np.arange(count)) % 2 == 1
@@ -98,18 +99,20 @@ def exchanges(count: int, seed: int) -> Iterator[np.ndarray]:
     generator = np.random.default_rng(seed)
     yield np.zeros((1, count), dtype=bool)
     step = max(1, AT_ONCE // count)
-    for start in range(0, EXCHANGES, step):
-        yield generator.integers(2, size=(min(step, EXCHANGES - start), count), dtype=np.uint8) == 1
+    for start in range(0, most, step):
+        yield generator.integers(2, size=(min(step, most - start), count), dtype=np.uint8) == 1
 
 
 def exchanged_means(differences: np.ndarray, seed: int) -> float:
-    means = [np.where(turned, -differences, differences).mean(1) for turned in exchanges(len(differences), seed)]
+    means = [
+        np.where(turned, -differences, differences).mean(1) for turned in exchanges(len(differences), seed, EXCHANGES)
+    ]
     return share_as_large(np.concatenate(means))
 
 
 def exchanged_figures(first: np.ndarray, second: np.ndarray, seed: int, combine: Combine) -> float:
     found = []
-    for tries in exchanges(len(first), seed):
+    for tries in exchanges(len(first), seed, FIGURES):
         for turned in tries:
             swap = turned.reshape(-1, *(1,) * (first.ndim - 1))
             found.append(combine(np.where(swap, second, first)) - combine(np.where(swap, first, second)))
