@@ -63,6 +63,7 @@ ORDER = (
     "classes",
     "heads",
     "writing",
+    "judge",
     "demo",
     "whyformer",  # the public names, __init__.py
     "cli",

@@ -8,6 +8,7 @@ from whyformer.comparison import Comparison, compare
 from whyformer.errors import WhyformerError
 from whyformer.explanation import Explanation, explain, load
 from whyformer.heads import Inside, inside
+from whyformer.judge import Judgement, judge
 from whyformer.loading import open
 from whyformer.method import METHODS, method
 from whyformer.metric import METRICS, Measured, Rationale, metric
@@ -29,6 +30,7 @@ __all__ = [
     "Explanation",
     "Grid",
     "Inside",
+    "Judgement",
     "Measured",
     "Model",
     "Pieces",
@@ -41,6 +43,7 @@ __all__ = [
     "compare",
     "explain",
     "inside",
+    "judge",
     "load",
     "method",
     "methods",

@@ -10,7 +10,7 @@ is quick. An error is one line on stderr: `error: ...`; the exit code says whose
 5 numbers or memory, 130 interrupted).
 """
 
-from whyformer.cli import compare, demo, explain, methods, metrics  # noqa: F401 (each verb adds itself)
+from whyformer.cli import compare, demo, explain, judge, methods, metrics  # noqa: F401 (each verb adds itself)
 from whyformer.cli.shell import app
 
 

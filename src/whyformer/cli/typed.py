@@ -90,3 +90,30 @@ def value_of(word: str) -> Any:
         return ast.literal_eval(word)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return word
+
+
+def called(word: str, registry: Mapping[str, Any], what: str) -> Any:
+    """rollout, or with settings rollout(start=1, normalise=True): a name, or a function with them filled in."""
+    from functools import partial
+
+    name, bracket, _ = word.partition("(")
+    if not bracket:
+        return word
+    try:
+        call = ast.parse(word.strip(), mode="eval").body
+        if not isinstance(call, ast.Call) or call.args:
+            raise ValueError
+        settings = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords if one.arg is not None}
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        raise MethodError(f"{word!r} is no {what} with settings. Write NAME(SETTING=VALUE), words in quotes.") from None
+    return partial(registry[name].compute, **settings) if name in registry else name
+
+
+def methods_called(words: list[str]) -> Any:
+    """Names of methods, with settings or not; quick and all stand for many."""
+    import whyformer.methods  # noqa: F401 (fills METHODS)
+    from whyformer.method import METHODS
+
+    if len(words) == 1 and words[0] in ("quick", "all"):
+        return words[0]
+    return [called(word, METHODS, "method") for word in words]

@@ -1,0 +1,398 @@
+"""The bench: one batch of examples under all methods and all metrics, from one run of the model.
+
+One capture holds what all methods need, and the probe that all perturbations go through. What fails on a batch is tried
+on each of its examples alone, so that one bad example costs one example; what still fails becomes a row that says why.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from whyformer import text as texts
+from whyformer.again import Again
+from whyformer.capture import Capture, record
+from whyformer.comparison import rank_correlation
+from whyformer.data import Data, Example
+from whyformer.data.masks import aligned, read_mask
+from whyformer.errors import InputError
+from whyformer.explanation import Chosen, Explanation, explained, record_for
+from whyformer.judge.rows import NAN, Row, Shard
+from whyformer.metric import Chosen as Measure
+from whyformer.metric import Measured, Rationale, measure
+from whyformer.model import Encoded, Model
+from whyformer.picture import as_picture
+from whyformer.tokens import Pieces, Tokens
+
+LARGEST_REASON = 300  # characters of a reason that are kept
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """An example made ready for the model: its input cut to fit, its truth in the model's terms."""
+
+    place: int  # in the data
+    name: str
+    content: Any = None
+    label: int = -1
+    mask: np.ndarray | None = None
+    rationale: Rationale | None = None
+    missing: Mapping[str, str] | None = None  # why there is no label, mask or rationale
+    failure: str | None = None  # why it cannot be explained at all
+    note: str = ""
+
+    def why_missing(self, truth: str) -> str:
+        return (self.missing or {}).get(truth, f"there is no {truth}")
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Some cases of a batch that went through the model together."""
+
+    cases: Sequence[Case]
+    encoded: Encoded
+    base: Capture  # with the probe
+    explanations: Mapping[str, Explanation]
+    failures: Mapping[str, str]  # of methods, and why
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    model: Model
+    data: Data
+    methods: Mapping[str, Chosen]
+    metrics: Mapping[str, Measure]
+    target: Any = "predicted"
+
+    def shard(self, places: Sequence[int]) -> Shard:
+        """All rows of these examples."""
+        cases, encoded = self.encoded([case(self.model, self.data, place) for place in places])
+        ready = [one for one in cases if one.failure is None]
+        at: dict[str, Sequence[float]] = {}
+        found = self.rows_of(ready, encoded, at) if encoded is not None else []
+        by_key = {(row.example, row.method, row.metric): row for row in found}
+        for one in cases:
+            if one.failure is not None:
+                by_key |= {(one.place, m, k): failed(one, m, k, one.failure) for m, k in self.pairs}
+        return Shard(tuple(by_key[one.place, m, k] for one in cases for m, k in self.pairs), at)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        return [(method, metric) for method in self.methods for metric in self.metrics]
+
+    def encoded(self, cases: Sequence[Case]) -> tuple[list[Case], Encoded | None]:
+        """The cases, those that the model cannot take marked with the reason, and the others as a batch."""
+        ready = [one for one in cases if one.failure is None]
+        try:
+            return list(cases), self.model.encode([one.content for one in ready]) if ready else None
+        except Exception as error:
+            if len(ready) == 1:
+                why = reason_of(error)
+                return [one if one.failure is not None else replace(one, failure=why) for one in cases], None
+        alone = {one.place: self.encoded([one])[0][0] for one in ready}
+        cases = [alone.get(one.place, one) for one in cases]
+        left = [one.content for one in cases if one.failure is None]
+        return list(cases), self.model.encode(left) if left else None
+
+    # --- groups -------------------------------------------------------------------------------------------------------
+
+    def rows_of(self, cases: Sequence[Case], encoded: Encoded, at: dict[str, Sequence[float]]) -> list[Row]:
+        """All rows of these cases; what fails on all of them together is tried on each alone."""
+        group = self.grouped(cases, encoded)
+        if isinstance(group, str):
+            rows = [failed(one, m, k, group) for one in cases for m, k in self.pairs]
+            agreement = [NAN] * len(cases)
+        else:
+            rows = [row for m, k in self.pairs for row in self.measured(group, m, k, at)]
+            agreement = agreements(group.explanations, len(cases))
+        again = {(row.method, row.metric) for row in rows if row.state == "failed"}
+        if again and len(cases) > 1:
+            alone = [row for one in cases for row in self.rows_of([one], self.model.encode([one.content]), at)]
+            rows = [row for row in rows if (row.method, row.metric) not in again]
+            rows += [row for row in alone if (row.method, row.metric) in again]
+        places = {one.place: i for i, one in enumerate(cases)}
+        return [replace(row, agreement=agreement[places[row.example]]) for row in rows]
+
+    def grouped(self, cases: Sequence[Case], encoded: Encoded) -> Group | str:
+        """The explanations of these cases by every method that can, or why there can be none."""
+        target = self.targets(cases)
+        try:
+            shared = self.captured(list(self.methods.values()), encoded, target)
+            base = shared or record(self.model, encoded, target=target, keep={"probe"})
+            _ = base["probe"].before  # once for all methods, so that none of them seems to pay for it
+        except Exception as error:
+            return reason_of(error)
+        explanations: dict[str, Explanation] = {}
+        failures: dict[str, str] = {}
+        for label, chosen in self.methods.items():
+            try:
+                own = shared or record_for([chosen], self.model, encoded, target, None)
+                explanations[label] = explained(chosen, self.model, encoded, own)
+            except Exception as error:
+                failures[label] = reason_of(error)
+        return Group(cases, encoded, base, explanations, failures)
+
+    def captured(self, chosen: Sequence[Chosen], encoded: Encoded, target: Any) -> Capture | None:
+        """One run for all methods; None where what some of them need cannot be had."""
+        keep = {need for one in chosen for need in one.method.needs} | {"probe"}
+        recipes = list(dict.fromkeys(one.recipe for one in chosen if one.recipe))
+        try:
+            return record(self.model, encoded, target=target, keep=keep, recipes=recipes)
+        except Exception as error:
+            reason_of(error)
+            return None
+
+    def targets(self, cases: Sequence[Case]) -> Any:
+        """The class to be explained: what the model predicts, the true one where it is known, or the one given."""
+        if self.target == "predicted":
+            return None
+        if self.target == "label":
+            return [one.label if one.label >= 0 else None for one in cases]
+        return self.target
+
+    # --- measuring ----------------------------------------------------------------------------------------------------
+
+    def measured(self, group: Group, method: str, metric: str, at: dict[str, Sequence[float]]) -> list[Row]:
+        if method in group.failures:
+            return [failed(one, method, metric, group.failures[method]) for one in group.cases]
+        explanation, chosen = group.explanations[method], self.metrics[metric]
+        try:
+            found = measure(chosen, self.given(group, method))
+        except Exception as error:
+            return [failed(one, method, metric, reason_of(error)) for one in group.cases]
+        if found.curve is not None:
+            at.setdefault(metric, [float(step) for step in found.at])
+        predicted = group.base["probe"].before.logits.argmax(-1).tolist()
+        truth = chosen.needs_truth
+        return [
+            self.row(one, method, metric, explanation, found, i, predicted[i], truth)
+            for i, one in enumerate(group.cases)
+        ]
+
+    def given(self, group: Group, method: str) -> dict[str, Any]:
+        """What a metric can be measured on."""
+        explanation, probe = group.explanations[method], group.base["probe"]
+        size = pixels_of(probe.encoded)
+        unknown = np.full(size or (1, 1), -1, dtype=np.int8)
+        return {
+            "explanation": explanation,
+            "probe": probe,
+            "label": torch.tensor([one.label for one in group.cases]),
+            "mask": [unknown if one.mask is None else one.mask for one in group.cases],
+            "rationale": [one.rationale or Rationale(()) for one in group.cases],
+            "again": Again(self.model, group.encoded, explanation),
+            "others": {label: other for label, other in group.explanations.items() if label != method},
+        }
+
+    def row(
+        self,
+        one: Case,
+        method: str,
+        metric: str,
+        explanation: Explanation,
+        found: Measured,
+        i: int,
+        predicted: int,
+        truth: str | None,
+    ) -> Row:
+        value = float(found.value[i])
+        target = explanation.targets[i]
+        row = Row(
+            one.place,
+            one.name,
+            method,
+            metric,
+            value=value,
+            label=one.label,
+            note=one.note,
+            target=target.index,
+            predicted=predicted,
+            probability=NAN if target.probability is None else target.probability,
+            forward=float(explanation.spent.get("forward", NAN)),
+            backward=float(explanation.spent.get("backward", 0.0)),
+            relevance=float(explanation.spent.get("relevance", 0.0)),
+            curve=numbers(found.curve, i),
+            parts=numbers(found.parts, i),
+        )
+        if truth is not None and not has_truth(one, truth):
+            nothing: dict[str, Any] = {"value": NAN, "curve": (), "parts": ()}
+            return replace(row, state="missing", reason=one.why_missing(truth), **nothing)
+        if math.isnan(value):
+            return replace(row, state="undefined", reason="the metric has no number for this example")
+        return row
+
+
+def failed(one: Case, method: str, metric: str, reason: str) -> Row:
+    return Row(one.place, one.name, method, metric, state="failed", reason=reason, label=one.label, note=one.note)
+
+
+def numbers(found: Tensor | None, i: int) -> tuple[float, ...]:
+    return () if found is None else tuple(found[i].double().tolist())
+
+
+def has_truth(one: Case, truth: str) -> bool:
+    return {"label": one.label >= 0, "mask": one.mask is not None, "rationale": one.rationale is not None}[truth]
+
+
+def agreements(explanations: Mapping[str, Explanation], count: int) -> list[float]:
+    """How alike the methods rank the units of each example: the mean over pairs, chance left out."""
+    asked = [e for label, e in explanations.items() if not is_chance(label)]
+    alike = [e for e in asked if e.scores.shape == asked[0].scores.shape]
+    if len(alike) < 2:
+        return [NAN] * count
+    return [agreement(torch.stack([e.scores[i].double() for e in alike]), alike[0].tokens[i]) for i in range(count)]
+
+
+def agreement(scores: Tensor, tokens: Tokens) -> float:
+    """The mean rank correlation of [method unit]."""
+    if isinstance(tokens, Pieces):
+        scores = scores[:, ~(torch.tensor(tokens.padding) | torch.tensor(tokens.special))]
+    rho = rank_correlation(scores)
+    return float(rho[torch.ones_like(rho).triu(1).bool()].nanmean())
+
+
+def is_chance(label: str) -> bool:
+    return label.split("(")[0] == "chance"
+
+
+def pixels_of(encoded: Encoded) -> tuple[int, int] | None:
+    shape = encoded.inputs[encoded.main].shape
+    return (shape[-2], shape[-1]) if len(shape) == 4 else None
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+def reason_of(error: Exception) -> str:
+    """Why something failed, in one line. Memory that ran out is nobody's fault: it stops the run."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        raise error
+    message = " ".join(str(error).split()) or "no reason given"
+    kind = "" if isinstance(error, InputError) or hasattr(error, "exit_code") else f"{type(error).__name__}: "
+    return f"{kind}{message}"[:LARGEST_REASON]
+
+
+def failure_of(attempt: Any) -> str | None:
+    try:
+        attempt()
+    except Exception as error:
+        return reason_of(error)
+    return None
+
+
+# --- cases ------------------------------------------------------------------------------------------------------------
+
+
+def case(model: Model, data: Data, place: int) -> Case:
+    """One example in the model's terms."""
+    one = data.examples[place]
+    missing: dict[str, str] = {}
+    label = class_index(model, one, missing)
+    try:
+        content = one.load()
+        if model.kind == "image":
+            content = as_picture(content)
+    except Exception as error:
+        return Case(place, one.name, label=label, failure=reason_of(error))
+    note = ""
+    if model.kind == "text" and isinstance(content, str):
+        shorter = fitted(model, content)
+        note = f"cut to {model.longest} tokens" if shorter != content else ""
+        content = shorter
+    return Case(
+        place,
+        one.name,
+        content,
+        label,
+        mask_of(model, data, one, content, missing),
+        rationale_of(one, missing),
+        missing,
+        note=note,
+    )
+
+
+def class_index(model: Model, one: Example, missing: dict[str, str]) -> int:
+    """The model's number for the true class, -1 where it has none."""
+    if one.label is None:
+        missing["label"] = "there is no label"
+        return -1
+    if isinstance(one.label, int):
+        if model.labels is not None and one.label >= len(model.labels):
+            missing["label"] = f"the label {one.label} is none of the model's {len(model.labels)} classes"
+            return -1
+        return one.label
+    known = {plain_name(label): i for i, label in enumerate(model.labels or ())}
+    found = known.get(plain_name(one.label), -1)
+    if found < 0:
+        missing["label"] = f"the label {one.label!r} is none of the model's classes"
+    return found
+
+
+def plain_name(label: str) -> str:
+    """Folders write great_pyrenees where a model says Great Pyrenees."""
+    return " ".join(label.replace("_", " ").replace("-", " ").casefold().split())
+
+
+def fitted(model: Model, content: str) -> str:
+    """The beginning of a text, as much as the model takes."""
+    try:
+        cut = texts.cut(model.tokenizer, content, "the text")
+    except InputError:
+        return content  # it will fail when it is encoded, with the reason
+    if model.longest is None or len(cut) <= model.longest:
+        return content
+    special = sum(cut.special)
+    ends = [span[1] for span in cut.spans if span is not None]
+    for count in range(model.longest - special, 0, -1):
+        shorter = content[: ends[count - 1]]
+        if len(texts.cut(model.tokenizer, shorter, "the text")) <= model.longest:
+            return shorter
+    return content
+
+
+def mask_of(model: Model, data: Data, one: Example, content: Any, missing: dict[str, str]) -> np.ndarray | None:
+    if one.mask is None:
+        missing["mask"] = "there is no mask"
+        return None
+    try:
+        mask = aligned(read_mask(one.load_mask(), data.mask_values), size_of(content), model)
+    except Exception as error:
+        missing["mask"] = reason_of(error)
+        return None
+    if not (mask == 1).any() or not (mask == 0).any():
+        missing["mask"] = f"the mask has no {'object' if not (mask == 1).any() else 'background'}"
+        return None
+    return mask
+
+
+def size_of(content: Any) -> tuple[int, int]:
+    """Width and height of a picture, or of the pixels a model takes."""
+    if isinstance(content, Image.Image):
+        return content.size
+    tensors = content.values() if isinstance(content, Mapping) else [content]
+    pixels = next((t for t in tensors if isinstance(t, Tensor) and t.dim() in (3, 4)), None)
+    if pixels is None:
+        raise InputError("This input is no picture, so a mask has nothing to lie on.")
+    return pixels.shape[-1], pixels.shape[-2]
+
+
+def rationale_of(one: Example, missing: dict[str, str]) -> Rationale | None:
+    """One mark for each word of the whole text, also where the model sees only its beginning."""
+    if one.rationale is None or not isinstance(one.content, str):
+        missing["rationale"] = "nobody was asked for evidence"
+        return None
+    marks, start = [], 0
+    for word in one.content.split():
+        start = one.content.index(word, start)
+        end = start + len(word)
+        marks.append(int(any(a < end and start < b for a, b in one.rationale)))
+        start = end
+    if not any(marks):
+        missing["rationale"] = "no word is marked as evidence"
+        return None
+    return Rationale(tuple(marks), "word")

@@ -1,0 +1,163 @@
+"""The report of a judgement: one HTML page with the verdict, rankings, curves, and the examples methods disagree on."""
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from whyformer.explanation import Explanation
+from whyformer.judge.bench import Bench, Case, Group, case
+from whyformer.judge.judgement import Judgement
+from whyformer.judge.rows import Row
+from whyformer.judge.table import cells
+from whyformer.show import curve, report
+from whyformer.show.colours import limits, paint
+from whyformer.show.report import Html, element
+from whyformer.show.terminal import shown
+from whyformer.tokens import Grid, Pieces
+
+MOST_EXAMPLES = 6
+MOST_WORDS = 120  # of a long text, those around its highest scores
+SIDE = 160  # of a picture on the page, in pixels
+
+
+def report_page(judgement: Judgement, bench: Bench) -> str:
+    sections, contents = [], {}
+    for number, metric in enumerate(judgement.table.metrics):
+        anchor = f"metric-{number}"
+        contents[anchor] = metric
+        sections.append(metric_section(judgement, metric, anchor))
+    disagreeing = most_disagreeing(judgement)
+    if disagreeing:
+        contents["disagreement"] = "Where methods disagree"
+        remark = "The examples on which the methods rank patches or words least alike, chance left out."
+        blocks = [block for row in disagreeing for block in example_blocks(bench, row)]
+        sections.append(report.section("Where methods disagree", *blocks, remark=remark, anchor="disagreement"))
+    wrong = wrong_rows(judgement)
+    if wrong:
+        contents["failed"] = "What could not be measured"
+        sections.append(report.section("What could not be measured", wrong, anchor="failed"))
+    head = report.section("In short", element("p", judgement.verdict), report.notes(judgement.cautions))
+    fields = judgement.plan.fields
+    about = {
+        "model": fields["model"]["name"],
+        "weights": fields["model"]["weights"][:16],
+        "data": f"{fields['data']['name']}, {fields['data']['examples']} examples",
+        "explained class": fields["target"],
+        "whyformer": fields["whyformer"],
+    }
+    return report.page(
+        f"Which explanation to trust: {fields['model']['name']}", [head, *sections], about=about, contents=contents
+    )
+
+
+def metric_section(judgement: Judgement, metric: str, anchor: str) -> Html:
+    table, lines = judgement.table, judgement.table.of(metric)
+    head = ["method", "mean", "95 %", "n", "against the best", "against chance", "passes"]
+    blocks = [
+        report.drawing(
+            curve.ranking(
+                [(line.method, line.mean, line.low, line.high) for line in lines],
+                title=metric,
+                better=table.better[metric],
+                note=f"mean and 95 % interval over {judgement.plan.examples} examples",
+            )
+        ),
+        *([report.drawing(curves_of(judgement, metric))] if metric in table.curves else []),
+        report.table(head, [[line.method, *cells(line)] for line in lines]),
+    ]
+    said = next(text for text in judgement.sentences if text.startswith(f"{metric}:"))
+    return report.section(metric, *blocks, remark=said, anchor=anchor)
+
+
+def curves_of(judgement: Judgement, metric: str) -> curve.Drawing:
+    """The mean curve of each method, the best first."""
+    table = judgement.table
+    order = [line.method for line in table.of(metric) if line.method in table.curves[metric]]
+    series = {}
+    for method in order:
+        held = table.curves[metric][method]
+        at = table.at.get(metric) or list(range(len(held)))
+        series[method] = (at if len(at) == len(held) else list(range(len(held))), held, None, None)
+    return curve.curves(series, title=f"{metric}: the mean curve", xlabel="step", ylabel="mean")
+
+
+def most_disagreeing(judgement: Judgement) -> list[Row]:
+    """One row of each example with the lowest agreement between methods."""
+    known = [row for row in judgement.rows.examples() if row.agreement == row.agreement]
+    return sorted(known, key=lambda row: (row.agreement, row.example))[:MOST_EXAMPLES]
+
+
+def wrong_rows(judgement: Judgement) -> Html | None:
+    """How often each method and metric has no number, and why."""
+    counts: dict[tuple[str, str, str, str], int] = {}
+    for row in judgement.rows.all.reshape(-1):
+        if row.state != "measured":
+            key = (row.state, row.method if row.state == "failed" else "all", row.metric, row.reason)
+            counts[key] = counts.get(key, 0) + 1
+    if not counts and not judgement.problems:
+        return None
+    commonest = sorted(counts.items(), key=lambda item: -item[1])
+    rows = [[method, metric, state, count, reason] for (state, method, metric, reason), count in commonest]
+    blocks = [report.table(["method", "metric", "state", "rows", "why"], rows[:100])] if rows else []
+    if judgement.problems:
+        blocks.append(
+            report.table(["row of the data", "problem"], [[p.place, p.reason] for p in judgement.problems[:100]])
+        )
+    return Html("".join(blocks))
+
+
+# --- examples ---------------------------------------------------------------------------------------------------------
+
+
+def example_blocks(bench: Bench, row: Row) -> list[Html]:
+    """One example under all methods."""
+    one = case(bench.model, bench.data, row.example)
+    group = bench.grouped([one], bench.model.encode([one.content]))
+    if isinstance(group, str):
+        return []
+    target = group.base.targets[0]
+    head = element("h3", f"{one.name}: {target.label}")
+    lead = element("p", f"Mean rank correlation between methods {row.agreement:+.2f}.", class_="dim")
+    if isinstance(group.base.tokens[0], Grid):
+        return [head, lead, report.maps(map_figures(one, group), small=True)]
+    rows = [part for label, e in group.explanations.items() for part in words_row(label, e)]
+    return [head, lead, element("div", *rows, class_="rows")]
+
+
+def map_figures(one: Case, group: Group) -> list[Html]:
+    picture = seen(group.encoded.inputs[group.encoded.main][0])
+    figures = [report.picture(picture, "the picture as the model sees it", "the picture")]
+    for label, e in group.explanations.items():
+        figures.append(report.picture(overlay(picture, e), f"map by {label}", element("code", label)))
+    return figures
+
+
+def seen(pixels: Tensor) -> Image.Image:
+    """What the model sees, stretched to the range of colours."""
+    low, high = pixels.amin(), pixels.amax()
+    numbers = ((pixels - low) / (high - low).clamp(min=1e-9) * 255).round().byte()
+    return Image.fromarray(numbers[:3].permute(1, 2, 0).cpu().numpy()).resize((SIDE, SIDE))
+
+
+def overlay(picture: Image.Image, e: Explanation) -> Image.Image:
+    scores = e.map(0) if e.pixels is None else e.pixels[0]
+    between = limits(scores, signed=e.signed)
+    large = torch.nn.functional.interpolate(scores[None, None].float(), size=(SIDE, SIDE), mode="bilinear")[0, 0]
+    colours = Image.fromarray(paint(large, between, signed=e.signed).numpy())
+    return Image.blend(picture.convert("L").convert("RGB"), colours, 0.62)
+
+
+def words_row(label: str, e: Explanation) -> list[Html]:
+    """The name of the method, and the text with every piece tinted by its score."""
+    pieces = e.tokens[0]
+    assert isinstance(pieces, Pieces)
+    scores = e.scores[0]
+    ordinary = [i for i in range(len(pieces)) if not pieces.padding[i] and not pieces.special[i]]
+    between = limits(scores[ordinary], signed=e.signed, floor=0.0)
+    marks: list[Html] = []
+    for i in ordinary[:MOST_WORDS]:
+        level = report.level(float(scores[i]), between, signed=e.signed)
+        marks += [element("mark", shown(pieces, i), class_=level, title=f"{float(scores[i]):+.3g}"), Html(" ")]
+    rest = len(ordinary) - MOST_WORDS
+    marks += [element("span", f"… {rest} more", class_="dim")] if rest > 0 else []
+    return [element("div", element("code", label)), element("div", *marks, class_="text")]

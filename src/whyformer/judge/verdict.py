@@ -1,0 +1,140 @@
+"""The verdict: what the table says, in sentences."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from whyformer.judge.bench import is_chance
+from whyformer.judge.rows import Row, Rows
+from whyformer.judge.table import FEW, Line, Table, shown
+
+STATES = {"failed": "failed", "missing": "had no truth to compare with", "undefined": "are undefined"}
+DECIDING = ("faithfulness", "localisation", "plausibility")  # kinds of metric by which a method is recommended
+
+
+def verdict(table: Table) -> str:
+    """One plain paragraph: what to use here, and what cannot be told from chance."""
+    deciding = [metric for metric in table.metrics if table.kinds[metric] in DECIDING] or list(table.metrics)
+    told = [metric for metric in deciding if tells_something(table, metric)]
+    if not told:
+        return (
+            "On this data no method can be told from chance by any of these metrics: there is nothing to recommend. "
+            "Take more examples, or other metrics."
+        )
+    winner, wins = recommended(table, told)
+    where = told[0] if len(told) == 1 else f"{wins} of {len(told)} metrics"
+    parts = [f"On this data use {winner}: it is the best, or not to be told from the best, in {where}."]
+    if lost := like_chance(table, told):
+        verb = "is" if len(lost) == 1 else "are"
+        parts.append(f"{listed(lost)} {verb} not distinguishable from chance in {one_or_any(told)}.")
+    if worse := worse_than_chance(table, told):
+        parts.append(f"{listed(worse)} {'does' if len(worse) == 1 else 'do'} worse than chance in {one_or_any(told)}.")
+    if mute := [metric for metric in deciding if metric not in told]:
+        parts.append(f"By {listed(mute)} no method can be told from chance here.")
+    return " ".join(parts)
+
+
+def tells_something(table: Table, metric: str) -> bool:
+    """Some method beats chance by it."""
+    return any(line.beats_chance for line in table.of(metric))
+
+
+def recommended(table: Table, metrics: Sequence[str]) -> tuple[str, int]:
+    """Most often among the best and above chance; then the better mean rank; then fewer passes."""
+    wins: Counter[str] = Counter()
+    ranks: Counter[str] = Counter()
+    cost: dict[str, float] = {}
+    for metric in metrics:
+        tied = {line.method for line in table.tied(metric) if line.beats_chance}
+        for line in table.of(metric):
+            if not is_chance(line.method):
+                wins[line.method] += line.method in tied
+                ranks[line.method] += line.rank
+                counts = (line.forward, line.backward, line.relevance)
+                cost[line.method] = sum(count for count in counts if count == count)
+    best = min(wins, key=lambda method: (-wins[method], ranks[method], cost[method], method))
+    return best, wins[best]
+
+
+def like_chance(table: Table, metrics: Sequence[str]) -> list[str]:
+    """Methods that no metric can tell from chance."""
+    lines = by_method(table, metrics)
+    return [method for method, held in lines.items() if all(line.beats_chance is None for line in held)]
+
+
+def worse_than_chance(table: Table, metrics: Sequence[str]) -> list[str]:
+    """Methods that are below chance by some metric and above it by none."""
+    lines = by_method(table, metrics)
+    return [
+        method
+        for method, held in lines.items()
+        if any(line.beats_chance is False for line in held) and not any(line.beats_chance for line in held)
+    ]
+
+
+def by_method(table: Table, metrics: Sequence[str]) -> dict[str, list[Line]]:
+    found: dict[str, list[Line]] = {}
+    for metric in metrics:
+        for line in table.of(metric):
+            if not is_chance(line.method) and line.count:
+                found.setdefault(line.method, []).append(line)
+    return found
+
+
+def sentence(table: Table, metric: str) -> str:
+    """What one metric says."""
+    best = table.best(metric)
+    if best is None:
+        return f"{metric}: no number for any method."
+    said = f"{metric}: best is {best.method} ({shown(best.mean)}, 95 % {shown(best.low)} to {shown(best.high)})"
+    tied = [line.method for line in table.tied(metric) if not line.is_best]
+    said += f"; not to be told from it: {', '.join(tied)}" if tied else ""
+    lost = [line.method for line in table.of(metric) if line.beats_chance is None and not is_chance(line.method)]
+    said += f"; not to be told from chance: {', '.join(lost)}" if lost else ""
+    worse = [line.method for line in table.of(metric) if line.beats_chance is False]
+    return said + (f"; worse than chance: {', '.join(worse)}" if worse else "") + "."
+
+
+def cautions(rows: Rows, table: Table, problems: int) -> list[str]:
+    """What a reader must know about the data before believing the table."""
+    examples = rows.examples()
+    found = []
+    if problems:
+        found.append(f"{counted(problems, 'remark', 'remarks')} on the rows of the data; see problems.txt.")
+    if len(examples) < FEW:
+        found.append(f"Only {counted(len(examples), 'example', 'examples')}: intervals are wide and tests weak.")
+    labels = {row.label for row in examples if row.label >= 0}
+    if len(labels) == 1:
+        found.append("All labelled examples are of one class: this says nothing about the others.")
+    every = list(rows.all.reshape(-1))
+    for state, what in STATES.items():
+        held = [row for row in every if row.state == state]
+        if held:
+            found.append(f"{counted(len(held), 'row', 'rows')} of {len(every)} {what}: {reasons(held)}.")
+    if notes := Counter(row.note for row in examples if row.note):
+        found += [f"{counted(count, 'example', 'examples')} {note}." for note, count in sorted(notes.items())]
+    right = [row.predicted == row.label for row in examples if row.label >= 0 and row.predicted >= 0]
+    if right:
+        found.append(
+            f"The model is right on {sum(right)} of {len(right)} labelled examples ({sum(right) / len(right):.1%})."
+        )
+    return found
+
+
+def reasons(rows: Sequence[Row], most: int = 3) -> str:
+    """The commonest reasons and whose they are."""
+    counts = Counter((row.reason, row.method if row.state == "failed" else row.metric) for row in rows)
+    shown_ones = [f"{whose}, {count} x: {reason.rstrip('.')}" for (reason, whose), count in counts.most_common(most)]
+    rest = len(counts) - len(shown_ones)
+    return "; ".join(shown_ones) + (f"; and {rest} more reasons" if rest > 0 else "")
+
+
+def counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+def listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def one_or_any(metrics: Sequence[str]) -> str:
+    return metrics[0] if len(metrics) == 1 else "any of them"

@@ -1,0 +1,203 @@
+"""The bench: bad examples, bad methods and missing truth become rows that say so; forwards are shared."""
+
+import math
+
+import numpy as np
+import pytest
+import tiny_text
+import torch
+from judge.bench_parts import BRIGHTNESS, FIRST_SCORE, PICKY, SHARE, TOUCHY, brightness, pictures, tiny
+from PIL import Image
+
+from whyformer.comparison import labelled
+from whyformer.data import Data, Example
+from whyformer.judge import bench as bench_module
+from whyformer.judge.bench import Bench, agreements, case, class_index, fitted, rationale_of
+from whyformer.judge.judgement import chosen_metrics
+from whyformer.loading import open as opened
+
+
+def a_bench(data, methods=(BRIGHTNESS,), metrics=(FIRST_SCORE,), model=None, target="predicted"):
+    model = model or tiny()
+    return Bench(model, data, labelled(methods), chosen_metrics(list(metrics), model, data), target)
+
+
+def rows_of(bench, **wanted):
+    shard = bench.shard(range(len(bench.data)))
+    return [row for row in shard.rows if all(getattr(row, name) == value for name, value in wanted.items())]
+
+
+def test_one_row_for_each_example_method_and_metric():
+    data = pictures(3)
+    rows = rows_of(a_bench(data, (BRIGHTNESS, "chance"), (FIRST_SCORE, TOUCHY)))
+    assert len(rows) == 3 * 2 * 2 == len({(row.example, row.method, row.metric) for row in rows})
+    for row in rows:
+        if row.method == "brightness" and row.metric == "first_score":
+            patch = data.examples[row.example].content["pixel_values"][:, :4, :4].sum()
+            assert row.value == pytest.approx(float(patch), abs=1e-9)
+            assert (row.state, row.forward, row.backward, row.label) == ("measured", 1.0, 0.0, row.example)
+
+
+def test_all_methods_of_one_pass_share_one_run(monkeypatch):
+    calls = []
+    real = bench_module.record
+    monkeypatch.setattr(bench_module, "record", lambda *a, **k: (calls.append(k["keep"]), real(*a, **k))[1])
+    rows_of(a_bench(pictures(4), ("rollout", "grad_cam", "transformer_attribution", "gradient_x_input", "chance")))
+    assert len(calls) == 1
+
+
+def test_an_example_gets_the_same_rows_in_any_batch():
+    methods, metrics = ("rollout", "transformer_attribution", "chance"), ("positive_perturbation",)
+    model = tiny()
+    bench = a_bench(pictures(5), methods, [FIRST_SCORE, "comprehensiveness"], model)
+    together = {(r.example, r.method, r.metric): r.value for r in bench.shard(range(5)).rows}
+    alone = {(r.example, r.method, r.metric): r.value for i in range(5) for r in bench.shard([i]).rows}
+    assert together.keys() == alone.keys() and metrics
+    assert all(together[key] == pytest.approx(alone[key], abs=1e-9) for key in alone)
+
+
+def test_a_method_that_fails_on_some_examples_keeps_the_others():
+    data = pictures(8)
+    bright = {i for i, one in enumerate(data.examples) if one.content["pixel_values"].sum() > 10}
+    assert 0 < len(bright) < 8
+    rows = rows_of(a_bench(data, (PICKY, "chance")), method="picky")
+    assert {row.example for row in rows if row.state == "failed"} == bright
+    assert {row.reason for row in rows if row.state == "failed"} == {"a picture is too bright for me"}
+    assert all(math.isfinite(row.value) for row in rows if row.example not in bright)
+    assert {row.state for row in rows_of(a_bench(data, (PICKY, "chance")), method="chance")} == {"measured"}
+
+
+def test_a_metric_that_fails_or_is_undefined_on_some_examples():
+    rows = rows_of(a_bench(pictures(8), metrics=(TOUCHY,)))
+    assert [row.state for row in rows] == ["measured", "undefined", "measured", "failed"] * 2
+    assert rows[3].reason == "RuntimeError: no threes please"
+    assert rows[2].value == 2.0 and math.isnan(rows[3].value)
+
+
+def test_examples_that_the_model_cannot_take():
+    good = pictures(4).examples
+    bad = Example("bad", {"pixel_values": torch.full((3, 16, 16), float("nan"))}, 0)
+    small = Example("small", {"pixel_values": torch.zeros(3, 8, 8)}, 0)
+    data = Data("mixed", (good[0], bad, good[1], small))
+    rows = rows_of(a_bench(data))
+    assert [row.state for row in rows] == ["measured", "failed", "measured", "failed"]
+    assert "NaN" in rows[1].reason and "8 x 8" in rows[3].reason
+    assert rows[2].value == rows_of(a_bench(pictures(2)))[1].value
+
+
+def test_data_in_which_no_example_can_be_taken():
+    bad = Example("bad", {"pixel_values": torch.full((3, 16, 16), float("nan"))}, 0)
+    assert [row.state for row in rows_of(a_bench(Data("bad", (bad, bad))))] == ["failed", "failed"]
+
+
+def test_memory_that_ran_out_stops_the_run():
+    def hungry(input, mask):
+        raise MemoryError
+
+    from judge.bench_parts import FACTS
+
+    from whyformer.method import describe
+
+    with pytest.raises(MemoryError):
+        rows_of(a_bench(pictures(2), (describe(hungry, **FACTS),)))
+
+
+def test_a_method_the_model_cannot_serve_fails_alone():
+    """What one method needs cannot be had: the others are still explained."""
+
+    def greedy(query, mask):
+        raise ValueError("never")
+
+    from judge.bench_parts import FACTS
+
+    from whyformer.method import describe
+
+    rows = rows_of(a_bench(pictures(2), (describe(greedy, **FACTS), BRIGHTNESS)))
+    assert {(row.method, row.state) for row in rows} == {("greedy", "failed"), ("brightness", "measured")}
+
+
+# --- truth ------------------------------------------------------------------------------------------------------------
+
+
+def test_labels_by_number_and_by_name():
+    missing = {}
+    model = tiny()
+    for label, index in ((2, 2), ("TWO", 1), ("three_four", 2), (None, -1), (9, -1), ("six", -1)):
+        assert class_index(model, Example("x", None, label), missing) == index
+    assert "none of the model's classes" in missing["label"]
+
+
+def test_missing_labels_and_masks_are_counted_as_missing():
+    mask = np.zeros((16, 16), dtype=np.int8)
+    mask[:4] = 1
+    data = pictures(1, mask=mask).examples
+    data += (Example("bare", data[0].content), Example("wrong size", data[0].content, mask=mask[:8]))
+    data += (Example("all object", data[0].content, mask=mask * 0 + 1),)
+    rows = rows_of(a_bench(Data("some", data), metrics=(SHARE, TOUCHY)))
+    masks = [row for row in rows if row.metric == "share"]
+    assert [row.state for row in masks] == ["measured", "missing", "missing", "missing"]
+    assert [row.reason for row in masks[1:]] == [
+        "there is no mask",
+        "The mask is 16 x 8 pixels, its picture 16 x 16.",
+        "the mask has no background",
+    ]
+    assert masks[0].value == 0.25 and masks[0].parts == (64.0, 256.0) and masks[0].curve == (64.0,) * 3
+    assert masks[1].parts == () and math.isnan(masks[1].value)
+    labels = [row for row in rows if row.metric == "touchy"]
+    assert [row.state for row in labels] == ["measured", "missing", "missing", "missing"]
+
+
+@pytest.mark.parametrize(("target", "explained"), [("label", [0, 1, None]), (3, [3, 3, 3]), ("Three-Four", [2, 2, 2])])
+def test_the_class_that_is_explained(target, explained):
+    data = (*pictures(2).examples, Example("bare", pictures(1).examples[0].content))
+    rows = rows_of(a_bench(Data("three", data), target=target))
+    assert [row.target for row in rows] == [rows[2].predicted if t is None else t for t in explained]
+
+
+def test_a_long_text_is_cut_to_what_the_model_takes():
+    model = opened(tiny_text.bert(), tokenizer=tiny_text.wordpiece())
+    long = "the film is not good " * 20
+    short = fitted(model, long)
+    assert len(model.encode([short]).words[0]) == model.longest and long.startswith(short)
+    assert fitted(model, "the film") == "the film"
+    data = Data("texts", (Example("long", long, 0, rationale=((0, 3), (len(long) - 5, len(long) - 1))),))
+    one = case(model, data, 0)
+    assert one.note == "cut to 16 tokens" and one.failure is None
+    assert len(one.rationale.marks) == 100 and sum(one.rationale.marks) == 2
+    assert rows_of(a_bench(data, ("rollout",), model=model))[0].note == "cut to 16 tokens"
+
+
+def test_words_are_marked_where_they_touch_the_evidence():
+    missing = {}
+    one = Example("x", "not  good at all", 0, rationale=((0, 3), (6, 8)))
+    assert rationale_of(one, missing).marks == (1, 1, 0, 0)
+    assert rationale_of(Example("x", "fine", 0, rationale=()), missing) is None
+    assert missing["rationale"] == "no word is marked as evidence"
+    assert rationale_of(Example("x", "fine", 0), missing) is None
+
+
+def test_a_picture_that_cannot_be_read(tmp_path):
+    import whyformer as why
+
+    (tmp_path / "a.png").write_text("no picture")
+    Image.new("RGB", (40, 40), "red").save(tmp_path / "b.png")
+    data = Data("files", (Example("a", tmp_path / "a.png"), Example("b", tmp_path / "b.png")))
+    rows = rows_of(a_bench(data, ("chance",), model=why.open("demo/untrained-vit")))
+    assert [row.state for row in rows] == ["failed", "measured"] and "is not a PNG" in rows[0].reason
+
+
+# --- agreement --------------------------------------------------------------------------------------------------------
+
+
+def test_agreement_of_methods_leaves_chance_out():
+    bench = a_bench(pictures(2), (BRIGHTNESS, "rollout", "chance"))
+    group = bench.grouped(
+        [case(bench.model, bench.data, i) for i in (0, 1)],
+        bench.model.encode([one.content for one in bench.data.examples]),
+    )
+    alone = {"brightness": group.explanations["brightness"], "chance": group.explanations["chance"]}
+    assert all(math.isnan(value) for value in agreements(alone, 2))
+    twice = {"a": group.explanations["brightness"], "b": group.explanations["brightness"]}
+    assert agreements(twice, 2) == pytest.approx([1.0, 1.0])
+    rows = rows_of(bench)
+    assert {row.agreement for row in rows} == set(agreements(group.explanations, 2)) and brightness

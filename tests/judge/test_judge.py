@@ -1,0 +1,338 @@
+"""judge() from end to end: resumed after any kill to the byte, reported in full, and typed on the command line."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+import tiny_text
+import torch
+from html5lib import HTMLParser
+from judge.bench_parts import BRIGHTNESS, FIRST_SCORE, PICKY, SHARE, pictures, tiny
+from typer.testing import CliRunner
+
+from whyformer.cli import app
+from whyformer.data import Data, Example
+from whyformer.errors import InputError, MethodError, MetricError
+from whyformer.judge import judge
+from whyformer.judge.bench import Bench
+from whyformer.judge.judgement import usual_metrics
+from whyformer.loading import open as opened
+from whyformer.method import METHODS
+from whyformer.show.terminal import Screen
+
+METHODS_OF_IT = (BRIGHTNESS, PICKY, "rollout", "transformer_attribution")
+
+
+def judge_all(out, **more):
+    settings = dict(methods=METHODS_OF_IT, metrics=[FIRST_SCORE, positive()], out=out, batch=2, report=False) | more
+    return judge(tiny(), pictures(7), **settings)
+
+
+def positive():
+    from whyformer.metrics.perturbation import positive_perturbation
+
+    return partial(positive_perturbation, fill="zero", per="patch")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file but the lock."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A run that nobody stopped."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    judge_all(folder)
+    return folder
+
+
+@pytest.fixture
+def finished(undisturbed, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(undisturbed, tmp_path / "finished")
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_chance_is_always_a_row_and_the_files_are_there(tmp_path):
+    judgement = judge(tiny(), pictures(7), [PICKY, "rollout"], FIRST_SCORE, out=tmp_path / "run")
+    assert judgement.plan.methods[-1] == "chance"
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {
+        ".lock", "plan.json", "rows", "table.csv", "table.txt", "problems.txt", "report.html",
+    }  # fmt: skip
+    text = str(judgement)
+    assert judgement.verdict in " ".join(text.split())
+    assert "failed" in " ".join(judgement.cautions) and judgement.failed > 0
+    assert all(name in text for name in ("picky", "rollout", "chance"))
+
+
+def test_without_a_folder_nothing_is_left_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    judgement = judge(tiny(), pictures(2), "rollout", FIRST_SCORE)
+    assert judgement.folder is None and not list(tmp_path.iterdir())
+    judgement.save(tmp_path / "table.md")
+    assert "| chance |" in (tmp_path / "table.md").read_text()
+
+
+def test_a_second_run_makes_no_row_again(finished, monkeypatch):
+    before = contents(finished)
+    monkeypatch.setattr(Bench, "shard", lambda *_: pytest.fail("a row was made again"))
+    judge_all(finished)
+    assert contents(finished) == before
+
+
+def test_a_damaged_shard_is_made_again(finished):
+    before = contents(finished)
+    (finished / "rows" / "000002.parquet").write_bytes(b"PAR1")
+    (finished / "rows" / "000003.parquet").unlink()
+    judge_all(finished)
+    assert contents(finished) == before
+
+
+def test_another_plan_is_refused(finished):
+    with pytest.raises(InputError, match="another judgement: batch differ"):
+        judge_all(finished, batch=4)
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "message"),
+    [
+        (dict(methods=[]), MethodError, "No methods to judge"),
+        (dict(methods=["rolout"]), MethodError, "Did you mean 'rollout'"),
+        (dict(metrics=[]), MetricError, "No metrics"),
+        (dict(metrics=["aopcc"]), MetricError, "No metric 'aopcc'"),
+        (dict(metrics=[FIRST_SCORE, FIRST_SCORE]), MetricError, "first_score is named twice"),
+    ],
+)
+def test_what_cannot_be_judged(tmp_path, more, error, message):
+    with pytest.raises(error, match=message):
+        judge_all(tmp_path, **more)
+
+
+def test_a_metric_for_another_kind_of_input():
+    model = opened(tiny_text.bert(), tokenizer=tiny_text.wordpiece())
+    with pytest.raises(InputError, match="mean_iou is for pictures"):
+        judge(model, ["the film"], "rollout", "mean_iou")
+
+
+def test_empty_data():
+    with pytest.raises(InputError, match="no example in the list"):
+        judge(tiny(), [])
+
+
+def test_the_usual_metrics_fit_what_is_known():
+    model = opened(tiny_text.bert(), tokenizer=tiny_text.wordpiece())
+    bare, marked = Data("x", (Example("a", "film"),)), Data("x", (Example("a", "film", 0, rationale=((0, 4),)),))
+    assert list(usual_metrics(model, bare)) == ["comprehensiveness", "sufficiency"]
+    assert list(usual_metrics(model, marked)) == ["comprehensiveness", "sufficiency", "token_f1", "auprc"]
+
+
+def test_quick_takes_every_method_of_one_pass():
+    judgement = judge(tiny(), pictures(3), "quick", FIRST_SCORE, batch=3)
+    assert set(judgement.plan.methods) == {name for name, one in METHODS.items() if one.is_quick}
+
+
+# --- killed -----------------------------------------------------------------------------------------------------------
+
+
+def in_a_child(work) -> int:
+    """Run in a fork of this process, so that it can be killed; what it was killed by, or 0."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        try:
+            torch.set_num_threads(1)
+            work()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def die_at(point: int) -> None:
+    """Kill this process at its n-th step towards a file on disk, before or after it."""
+    seen = 0
+
+    def watched(real):
+        def step(*given, **more):
+            nonlocal seen
+            seen += 1
+            if seen == point:
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = real(*given, **more)
+            seen += 1
+            if seen == point:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return step
+
+    for name in ("fsync", "replace", "mkdir"):
+        setattr(os, name, watched(getattr(os, name)))
+
+
+def killed_until_done(folder: Path, points: list[int]) -> int:
+    """Judge again and again, dying at the next of these points each time; how often it died."""
+    kills = 0
+    for point in points:
+        died = in_a_child(lambda point=point: (die_at(point), judge_all(folder)))
+        assert died in (0, signal.SIGKILL)
+        kills += died == signal.SIGKILL
+    assert in_a_child(lambda: judge_all(folder)) == 0
+    return kills
+
+
+def test_killed_three_times_and_resumed_gives_the_same_bytes(tmp_path, undisturbed):
+    assert killed_until_done(tmp_path, [5, 7, 10]) == 3
+    assert contents(tmp_path) == contents(undisturbed)
+
+
+@pytest.mark.slow
+def test_killed_twenty_times_and_resumed_gives_the_same_bytes(tmp_path, undisturbed):
+    draw = random.Random(6)
+    kills = killed_until_done(tmp_path, [draw.randint(1, 6) for _ in range(24)])
+    assert kills >= 20
+    assert contents(tmp_path) == contents(undisturbed)
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_and_resumed_gives_the_same_bytes(tmp_path, undisturbed):
+    """By the clock, not by the step: in the middle of a forward, of a file, of the table."""
+    draw, kills = random.Random(7), 0
+    for _ in range(60):
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            judge_all(tmp_path)
+            os._exit(0)
+        time.sleep(draw.uniform(0.02, 0.5))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        kills += os.WIFSIGNALED(status)
+        if kills == 20:
+            break
+    assert in_a_child(lambda: judge_all(tmp_path)) == 0
+    assert kills >= 3
+    assert contents(tmp_path) == contents(undisturbed)
+
+
+# --- report -----------------------------------------------------------------------------------------------------------
+
+
+def parsed(html: str):
+    parser = HTMLParser(strict=False)
+    tree = parser.parse(html)
+    assert [code for _, code, _ in parser.errors if "doctype" not in code] == []
+    return "".join(tree.itertext())
+
+
+def test_the_report_shows_curves_disagreement_and_what_failed(tmp_path):
+    data = pictures(5)
+    named = Data("x", tuple(Example(f"<b>{one.name}</b>", one.content, one.label) for one in data.examples))
+    judge(tiny(), named, [PICKY, BRIGHTNESS, "rollout"], [positive(), FIRST_SCORE], out=tmp_path, batch=5)
+    html = (tmp_path / "report.html").read_text()
+    text = parsed(html)
+    assert "<b>picture" not in html and "<b>picture" in text
+    for expected in ("Where methods disagree", "What could not be measured", "too bright for me", "the mean curve"):
+        assert expected in text
+    assert "http://" not in html.replace("http://www.w3.org", "") and "<script" not in html
+
+
+def test_the_report_of_texts(tmp_path):
+    model = opened(tiny_text.bert(), tokenizer=tiny_text.wordpiece())
+    texts = [("the film is not good", 0), ("a good film !", 2), ("the film is bad", 0), ("not bad", "unheard of")]
+    judgement = judge(model, texts, ["rollout", "grad_cam"], ["comprehensiveness"], out=tmp_path, batch=4)
+    assert "film" in parsed((tmp_path / "report.html").read_text())
+    assert judgement.rows.all[3, 0, 0].label == -1
+
+
+def test_a_wide_screen_has_one_line_for_each_method():
+    judgement = judge(tiny(), pictures(2), BRIGHTNESS, [FIRST_SCORE, SHARE])
+    lines = judgement.render(Screen(width=160, colours=None)).splitlines()
+    assert sum(line.startswith("brightness") for line in lines) == 2
+
+
+# --- command line -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reviews")
+    rows = ["text,label", "a gorgeous film,pos", "an awful film,neg", "broken", "not bad at all,pos"]
+    (folder / "reviews.csv").write_text("\n".join(rows))
+    return folder / "reviews.csv"
+
+
+def typed(*words) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["judge", *map(str, words)])
+    return result.exit_code, result.output
+
+
+def test_the_command(reviews, tmp_path):
+    code, said = typed(
+        reviews, "-M", "demo/sentiment", "-m", "rollout", "-m", "rollout(start=1)", "-k", "comprehensiveness",
+        "--class", "pos=positive", "--class", "neg=negative", "-o", tmp_path / "run",
+    )  # fmt: skip
+    assert code == 0, said
+    assert "rollout(start=1)" in "".join(said.split()) or "rollout(start=1)" in said
+    assert "report.html" in said and "1 remark on the rows of the data" in " ".join(said.split())
+    assert (tmp_path / "run" / "problems.txt").read_text() == "reviews.csv:4: 1 cells under 2 columns\n"
+
+
+def test_the_command_prints_json(reviews):
+    code, said = typed(
+        reviews, "-M", "demo/sentiment", "-m", "rollout", "-k", "comprehensiveness", "--limit", 2, "--json"
+    )
+    assert code == 0, said
+    held = json.loads(said[said.index("{") :])
+    assert {line["method"] for line in held["lines"]} == {"rollout", "chance"} and "verdict" in held
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["-m", "rolout"], 2, "Did you mean 'rollout'"),
+        (["-m", "rollout(1)"], 2, "is no method with settings"),
+        (["-k", "aopc(fill"], 2, "is no metric with settings"),
+        (["--class", "pos"], 3, "is not NAME=VALUE"),
+        (["--column", "input=nothing"], 3, "no column 'nothing'"),
+        (["--limit", "0"], 3, "nothing to judge on"),
+    ],
+)
+def test_what_is_typed_wrong(reviews, words, code, message):
+    found, said = typed(reviews, "-M", "demo/sentiment", *words)
+    assert found == code and message in said and "Traceback" not in said
+
+
+def test_failed_rows_show_in_the_exit_code(tmp_path):
+    (tmp_path / "a.csv").write_text("file,label\nnothing.png,cat\n")
+    code, said = typed(tmp_path / "a.csv", "-m", "chance", "-k", "deletion")
+    assert code == 6 and "there is no such file" in " ".join(said.split())
+
+
+@pytest.mark.slow
+def test_the_command_killed_by_the_system_goes_on(reviews, tmp_path):
+    command = [
+        sys.executable, "-m", "whyformer.cli", "judge", str(reviews), "-M", "demo/sentiment", "-m", "rollout", "-k",
+        "comprehensiveness", "--batch", "1", "-o",
+    ]  # fmt: skip
+    assert subprocess.run([*command, str(tmp_path / "whole")], capture_output=True, check=False).returncode == 0
+    for wait in (1.0, 4.0, 6.0):
+        running = subprocess.Popen([*command, str(tmp_path / "killed")], stdout=subprocess.DEVNULL)
+        time.sleep(wait)
+        running.kill()
+        running.wait()
+    assert subprocess.run([*command, str(tmp_path / "killed")], capture_output=True, check=False).returncode == 0
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")

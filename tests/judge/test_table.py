@@ -1,0 +1,173 @@
+"""The table: numbers a reader can check, ranks, tests, and what the verdict makes of them."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from judge.bench_parts import FIRST_SCORE, SHARE, TOUCHY, a_plan
+
+from whyformer.judge.rows import Row, Rows, Shard, Store
+from whyformer.judge.table import Line, Table, passes, ranked, tabulate
+from whyformer.judge.verdict import cautions, sentence, verdict
+from whyformer.metric import choose
+
+
+def rows_from(tmp_path, values, metric=FIRST_SCORE, **changes):
+    """Rows as if they had been measured: values by method, one list entry an example."""
+    methods = tuple(values)
+    count = len(next(iter(values.values())))
+    plan = a_plan(methods=("rollout",), metrics=(metric,), batch=count)
+    plan = replace(
+        plan,
+        fields={
+            **plan.fields,
+            "methods": {method: {} for method in methods},
+            "data": {"name": "x", "examples": count, "fingerprint": "y"},
+        },
+    )
+    held = []
+    for e in range(count):
+        for m in methods:
+            value = values[m][e]
+            row = value if isinstance(value, Row) else Row(e, f"{e}", m, metric.name, value=value, forward=1.0)
+            if math.isnan(row.value) and row.state == "measured":
+                row = replace(row, state="undefined", reason="none")
+            held.append(replace(row, example=e, method=m, metric=metric.name, label=e % 2, predicted=0, **changes))
+    store = Store(tmp_path, plan)
+    store.write(0, Shard(tuple(held)))
+    return Rows(store)
+
+
+def table_of(tmp_path, values, metric=FIRST_SCORE):
+    return tabulate(rows_from(tmp_path, values, metric), {metric.name: choose(metric)})
+
+
+def test_means_ranks_and_tests_by_hand(tmp_path):
+    """Three pairs, always the same difference: p is 2 of 8, and Holm doubles the smaller of two."""
+    table = table_of(tmp_path, {"good": [3.0, 4.0, 5.0], "chance": [1.0, 2.0, 3.0], "bad": [0.0, 1.0, 2.0]})
+    lines = {line.method: line for line in table.lines}
+    assert [line.method for line in table.of("first_score")] == ["good", "chance", "bad"]
+    assert [lines[m].mean for m in ("good", "chance", "bad")] == [4.0, 2.0, 1.0]
+    assert lines["good"].is_best and math.isnan(lines["good"].p_best)
+    assert lines["bad"].p_best == lines["chance"].p_best == 0.5
+    assert math.isnan(lines["chance"].p_chance) and lines["good"].p_chance == 0.5
+    assert lines["good"].beats_chance is None  # three examples are too few to tell
+
+
+def test_lower_is_better_where_the_metric_says_so(tmp_path):
+    table = table_of(tmp_path, {"high": [5.0, 6.0], "low": [1.0, 2.0]}, TOUCHY)
+    assert [line.method for line in table.of("touchy")] == ["low", "high"]
+
+
+def many(mean, count=40, spread=0.1, seed=0):
+    return np.random.default_rng(seed).normal(mean, spread, count).tolist()
+
+
+def test_better_and_worse_than_chance_are_told(tmp_path):
+    values = {"good": many(2.0), "same": many(1.0, seed=1), "chance": many(1.0, seed=2), "bad": many(0.0, seed=3)}
+    lines = {line.method: line for line in table_of(tmp_path, values).lines}
+    assert [lines[m].beats_chance for m in values] == [True, None, None, False]
+    assert lines["good"].p_chance < 0.001
+
+
+def test_undefined_missing_and_failed_are_counted_and_never_in_a_mean(tmp_path):
+    nan = float("nan")
+    rows = [
+        1.0,
+        nan,
+        Row(0, "", "", "", state="failed", reason="broke"),
+        Row(0, "", "", "", state="missing", reason="no mask"),
+        3.0,
+    ]
+    (line,) = table_of(tmp_path, {"chance": rows}).lines
+    assert (line.mean, line.count, line.undefined, line.failed, line.missing) == (2.0, 2, 1, 1, 1)
+
+
+def test_a_method_with_few_numbers_is_not_called_best(tmp_path):
+    """9.0 on the one easy example does not beat 2.0 on all."""
+    nan = float("nan")
+    table = table_of(tmp_path, {"lucky": [9.0, nan, nan, nan], "steady": [2.0] * 4, "chance": [1.0] * 4})
+    assert [line.method for line in table.of("first_score")] == ["steady", "chance", "lucky"]
+    assert ranked([math.nan, 1.0], [0, 4], "higher") == [1, 0]
+
+
+def test_a_figure_of_the_whole_data_set(tmp_path):
+    """3 of 4 and 0 of 1 are together 3 of 5, not the mean of 0.75 and 0."""
+    held = [
+        Row(0, "", "", "", value=0.75, parts=(3.0, 4.0), curve=(1.0, 3.0)),
+        Row(0, "", "", "", value=0.0, parts=(0.0, 1.0), curve=(3.0, 5.0)),
+    ]
+    table = table_of(tmp_path, {"chance": held}, SHARE)
+    assert table.lines[0].mean == pytest.approx(0.6)
+    assert table.curves == {"share": {"chance": [2.0, 4.0]}}
+
+
+def test_no_number_at_all(tmp_path):
+    table = table_of(tmp_path, {"chance": [float("nan")] * 3, "other": [float("nan")] * 3})
+    assert table.best("first_score") is None and math.isnan(table.lines[0].mean)
+    assert sentence(table, "first_score") == "first_score: no number for any method."
+    assert "nothing to recommend" in verdict(table)
+
+
+def test_files(tmp_path):
+    table = table_of(tmp_path, {"a|b": [1.0, 2.0], "chance": [0.0, 1 / 3]})
+    lines = table.csv().splitlines()
+    assert lines[0].startswith("metric,method,mean,low,high,count")
+    assert lines[1].startswith("first_score,a|b,1.5,") and "0.166667" in lines[2]
+    assert "| chance | 0.1667 |" in table.markdown() and "(higher is better)" in table.markdown()
+    assert table.records()[0]["method"] == "a|b" and table.records()[0]["p_best"] is None
+
+
+def test_passes_in_words():
+    facts = dict.fromkeys(Line.__dataclass_fields__, 0)
+    assert passes(Line(**facts | {"forward": 1.0, "backward": 1.0, "relevance": 1.0})) == "1 + 2 back"
+    assert passes(Line(**facts | {"forward": 500.0})) == "500"
+    assert passes(Line(**facts | {"forward": float("nan")})) == "-"
+
+
+# --- verdict ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_verdict_in_plain_words(tmp_path):
+    values = {"good": many(2.0), "same": many(1.0, seed=1), "chance": many(1.0, seed=2), "bad": many(0.0, seed=3)}
+    said = verdict(table_of(tmp_path, values))
+    assert said == (
+        "On this data use good: it is the best, or not to be told from the best, in first_score. "
+        "same is not distinguishable from chance in first_score. bad does worse than chance in first_score."
+    )
+
+
+def test_of_two_that_are_alike_the_cheaper_is_recommended(tmp_path):
+    dear = [Row(0, "", "", "", value=v, forward=500.0) for v in many(2.0)]
+    cheap = [Row(0, "", "", "", value=v, forward=1.0) for v in many(2.0)]
+    table = table_of(tmp_path, {"dear": dear, "cheap": cheap, "chance": many(0.0, seed=1)})
+    assert {line.method for line in table.tied("first_score")} == {"dear", "cheap"}
+    one = Table(table.lines, table.better, table.kinds)
+    ranks = {line.method: 1 for line in one.lines}
+    equal = Table(tuple(replace(line, rank=ranks[line.method]) for line in one.lines), one.better, one.kinds)
+    assert verdict(equal).startswith("On this data use cheap")
+
+
+def test_what_one_metric_says(tmp_path):
+    values = {"good": many(2.0), "as good": many(2.001, seed=4), "chance": many(1.0, seed=2), "bad": many(0.0, seed=3)}
+    said = sentence(table_of(tmp_path, values), "first_score")
+    assert "best is" in said and "not to be told from it" in said and said.endswith("worse than chance: bad.")
+
+
+def test_cautions(tmp_path):
+    failed = Row(0, "", "", "", state="failed", reason="it broke.", note="cut to 16 tokens")
+    rows = rows_from(tmp_path, {"chance": [1.0, 2.0, failed]})
+    said = " ".join(cautions(rows, tabulate(rows, {"first_score": choose(FIRST_SCORE)}), 2))
+    assert "2 remarks on the rows of the data" in said
+    assert "Only 3 examples" in said
+    assert "1 row of 3 failed: chance, 1 x: it broke." in said
+    assert "1 example cut to 16 tokens." in said
+    assert "right on 2 of 3 labelled examples (66.7%)" in said
+
+
+def test_one_class_is_said(tmp_path):
+    rows = rows_from(tmp_path, {"chance": [1.0, 2.0]})
+    for row in rows.all.reshape(-1):
+        object.__setattr__(row, "label", 1)
+    assert any("one class" in one for one in cautions(rows, tabulate(rows, {"first_score": choose(FIRST_SCORE)}), 0))
