@@ -11,6 +11,7 @@ torch.set_num_threads(1)
 
 # Settings under which methods that ask the model again are quick enough to be run on every family.
 QUICK: dict[str, dict[str, object]] = {
+    "bi_attribution": {"steps": 3},
     "integrated_gradients": {"steps": 3},
     "kernel_shap": {"budget": 16},
     "lime": {"budget": 16},
@@ -21,7 +22,6 @@ QUICK: dict[str, dict[str, object]] = {
 }
 # Methods that have nothing to say about a text.
 PICTURES_ONLY = {"vit_cx"}
-QUICK: dict[str, dict[str, object]] = {"bi_attribution": {"steps": 3}}
 
 
 class CausalSelfAttention(nn.Module):

@@ -13,7 +13,7 @@ from whyformer.explanation import Explanation
 from whyformer.loading import open as opened
 from whyformer.model import Model
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parent))
 from drawn import an_explanation
 
 SIDE, PATCH = 96, 12  # of the input of the model by hand: 8 x 8 patches
