@@ -431,7 +431,7 @@ FINDS: dict[str, tuple[str, ...]] = {
 }
 PAID = "only how much attention is paid counts, not what it carries, and the decoy gets more"
 MORE = "only what more attention would do counts, and more of a louder patch, word or pair would do as much or more"
-NOTHING = "attention carries nothing to the answer, so all its gradients and relevances are 0"
+NOTHING = "attention carries nothing to the answer: its gradients and relevances are 0, changing it changes nothing"
 POSITIVE = "positive products only: negative evidence for class 0, half of the items, is lost"
 LAST = "only the row of the answer is read, and it sees the register alone"
 BLIND: dict[str, dict[str, str]] = {
@@ -442,7 +442,9 @@ BLIND: dict[str, dict[str, str]] = {
         **dict.fromkeys(("transformer_attribution", "partial_lrp", "lrp"), POSITIVE),
     },
     "bag": {
-        **dict.fromkeys((*BY_ATTENTION, "partial_lrp", "attgrads", "grads", "legrad", "agcam", "grad_cam"), NOTHING),
+        **dict.fromkeys(
+            (*BY_ATTENTION, "partial_lrp", "attgrads", "grads", "legrad", "agcam", "grad_cam", "atman"), NOTHING
+        ),
         **dict.fromkeys(("raw_attention", "rollout"), "all words are attended to equally"),
         "saliency": "the slope of a mean is the same at every word",
     },
