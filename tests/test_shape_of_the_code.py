@@ -34,6 +34,7 @@ ORDER = (
     "blocks",
     "graph",
     "stream",
+    "parts",
     "picture",
     "fingerprint",
     "encoded",

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from whyformer.attention import Site
 from whyformer.blocks import find_blocks
-from whyformer.errors import MethodError, NotCaptured, UnsupportedModel
+from whyformer.errors import MethodError, NotCaptured, UnknownOperation, UnsupportedModel
 from whyformer.forward import Run, forward
 from whyformer.graph import refuse_strangers
 from whyformer.intervene import Intervention
@@ -29,6 +29,7 @@ from whyformer.labels import Trace, put, trace_of
 from whyformer.layout import as_places, lay_out, order_of, readout, where_represented
 from whyformer.model import Encoded, Model
 from whyformer.node import Recipe, Switch
+from whyformer.parts import answer_parts
 from whyformer.probe import Probe
 from whyformer.rules import attention_share
 from whyformer.shadow import unwrap
@@ -84,7 +85,10 @@ class Capture:
     held: Held = field(default_factory=dict, repr=False)
 
     def get(self, site: str, recipe: Recipe | None = None) -> Any:
-        """A site, by its name in SITES; those that end in `_relevance` belong to a recipe."""
+        """A site, by its name in SITES; those that end in `_relevance` belong to a recipe.
+
+        What this model could not give says so when it is asked for.
+        """
         key = (site, recipe if site.endswith("_relevance") else None)
         if key not in self.held and site in POSITIONAL and recipe is not None and recipe.sends != "slope":
             raise MethodError(f"The recipe {recipe.name} does not tell tokens from positions. Use pa_lrp or attnlrp.")
@@ -92,6 +96,8 @@ class Capture:
             there = ", ".join(sorted({name for name, _ in self.held}))
             asked = f"{site} under the recipe {key[1].name}" if key[1] is not None else site
             raise NotCaptured(f"This capture holds {there} but not {asked}; record it with keep={{..., {site!r}}}.")
+        if isinstance(self.held[key], UnsupportedModel):
+            raise UnsupportedModel(str(self.held[key]))
         return self.held[key]
 
     def __getitem__(self, site: str) -> Any:
@@ -118,7 +124,7 @@ def record(
         raise NotCaptured(f"There is no site {', '.join(strange)}. There are: {', '.join(SITES)}.")
     asks_relevance = bool(recipes) and any(name.endswith("_relevance") for name in keep)
     switch = Switch() if asks_relevance else None
-    asks_gradient = any(name.endswith("_grad") or name == "input" for name in keep)
+    asks_gradient = any(name.endswith("_grad") or name in ("input", "answer_parts") for name in keep)
     refuse_other_heads(model.module)
     run = forward(
         model,
@@ -126,7 +132,7 @@ def record(
         switch=switch,
         asks_gradient=asks_gradient,
         intervention=intervention,
-        keeps_tape=bool(OF_THE_STREAM & set(keep)),
+        keeps_tape=bool((OF_THE_STREAM | {"answer_parts"}) & set(keep)),
     )
     try:
         return Harvest(model, encoded, run, set(keep)).capture(target, versus, switch, recipes, books)
@@ -149,6 +155,8 @@ class Harvest:
     ) -> Capture:
         answer, targets, notes = self.answered(target, versus)
         self.keep_values(answer)
+        if "answer_parts" in self.keep:
+            self.hold("answer_parts", self.parts_of(targets))
         if "probe" in self.keep:
             self.hold("probe", Probe(self.model, self.encoded, self.layout, targets))
         if any(name.endswith("_grad") for name in self.keep):
@@ -179,7 +187,7 @@ class Harvest:
         is_picture = self.encoded.token_mask is None
         if has_head(self.model.module, output, is_picture=is_picture):
             return *choose(self.model, self.encoded, output, target, versus), ()
-        if any(name.endswith(("_grad", "_relevance")) for name in self.keep):
+        if any(name.endswith(("_grad", "_relevance")) or name == "answer_parts" for name in self.keep):
             raise UnsupportedModel(
                 f"{type(unwrap(self.model.module)).__name__} has no head, so there is no class to follow. Use a method "
                 "that knows no class (redistribution, rollout, ...), or open the model with its head."
@@ -261,6 +269,15 @@ class Harvest:
                 found.append(tried_branch(site, states[layer], states[layer + 1], tape, turned[layer]))
         for name in OF_THE_STREAM & self.keep:
             self.hold(name, Layers([partial(of_branch, branch, name) for branch in found]))
+
+    def parts_of(self, targets: tuple[Target, ...]) -> Tensor | UnsupportedModel:
+        try:
+            states, _ = find_blocks(self.mode)
+            refuse_odd_states(states, self.encoded.batch, self.layout.length)
+            turned = order_of(states[0], trace_of(states[0])) == "turned"
+            return answer_parts(self.mode.tape or [], states[0], turned, self.run.output, targets)
+        except (UnsupportedModel, UnknownOperation) as error:
+            return UnsupportedModel(str(error))
 
     def keep_backward(self, found: Mapping[str, list[Tensor]], recipe: Recipe | None) -> None:
         """What a backward pass brought: gradients, or relevance under a recipe."""

@@ -27,6 +27,7 @@ SITES: dict[str, str] = {
     "input_relevance": "batch *place channel",
     "token_relevance": "batch token",  # of the tokens themselves, where positions are added to them
     "position_relevance": "place batch token",  # of positions, once for each place where they come in
+    "answer_parts": "batch token",  # what each token brought into the explained logit, parts carried through all layers
     "readout": "batch token",  # how much of the answer is read at each token; sums to 1
     "mask": "batch token",  # True where a token is real, not padding
     "special": "batch token",  # True where a token stands for no word or patch (CLS, SEP, registers)

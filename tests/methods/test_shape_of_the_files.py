@@ -114,4 +114,5 @@ def test_the_facts_are_right(name):
 def test_what_knows_the_class_looks_at_a_gradient_or_a_relevance_or_asks_the_model(name):
     needs = METHODS[name].needs
     if "probe" not in needs:
-        assert METHODS[name].class_specific == any(need.endswith(("_grad", "_relevance")) for need in needs)
+        of_a_class = ("_grad", "_relevance", "answer_parts")
+        assert METHODS[name].class_specific == any(need.endswith(of_a_class) for need in needs)

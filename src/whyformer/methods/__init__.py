@@ -10,6 +10,7 @@ from whyformer.methods.attnlrp import attnlrp
 from whyformer.methods.bi_attribution import bi_attribution
 from whyformer.methods.chance import chance
 from whyformer.methods.cp_lrp import cp_lrp
+from whyformer.methods.decompx import decompx
 from whyformer.methods.generic_attention import generic_attention
 from whyformer.methods.globenc import globenc
 from whyformer.methods.grad_cam import grad_cam
@@ -52,6 +53,7 @@ __all__ = [
     "cat",
     "chance",
     "cp_lrp",
+    "decompx",
     "generic_attention",
     "globenc",
     "grad_cam",
