@@ -35,11 +35,12 @@ def forward(
     intervention: Intervention | None = None,
     starting_at: Tensor | None = None,
     keeps_tape: bool = False,
+    prepare: Callable[[nn.Module], None] | None = None,
 ) -> Run:
     """Run the shadow. With a switch its weights are float32 at least: 16 bits are too few for relevance.
 
     `starting_at` takes the place of the sum of embeddings, in the model's own order of axes; `keeps_tape` remembers
-    every operation.
+    every operation; `prepare` may put hooks on the twin, or replace what its modules do.
     """
     if switch is not None and intervention is not None:
         raise UnsupportedModel("Relevance cannot be sent through attention that was put in from outside.")
@@ -56,6 +57,8 @@ def forward(
     )
     try:
         inputs = enter(encoded, mode, dtype)
+        if prepare is not None:
+            prepare(twin)
         watch_modules(twin, mode)
         with torch.set_grad_enabled(mode.needs_gradient), mode:
             answer = twin(**inputs)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from whyformer import labels
+from whyformer.attention import Site
 from whyformer.errors import InputError, UnsupportedModel
 from whyformer.forward import Run
 from whyformer.labels import Trace, axis_of
@@ -29,7 +30,7 @@ class Layout:
 
 def lay_out(run: Run, encoded: Encoded) -> Layout:
     first, last = run.mode.sites[0], run.mode.sites[-1]
-    length, grid = last.output.size(-2), run.mode.follower.grid
+    length, grid = last.value.size(-2) if is_pooling(last) else last.output.size(-2), run.mode.follower.grid
     is_one_order = first.origin is None or not bool((first.origin != first.origin[:1]).any())
     origin = (
         first.origin[0].long()
@@ -50,6 +51,11 @@ def lay_out(run: Run, encoded: Encoded) -> Layout:
     return Layout(mask, special, patches, tokens)
 
 
+def is_pooling(site: Site) -> bool:
+    """One query of the model's own collects from all tokens: the answer is read by attention."""
+    return site.output.size(-2) == 1 < site.value.size(-2)
+
+
 def guess(grid: tuple[int, int] | None, length: int) -> Tensor:
     """Where the origin was lost: patches come last; without patches every token is one of the input."""
     count = grid[0] * grid[1] if grid is not None else length
@@ -65,6 +71,11 @@ def places(origin: Tensor) -> tuple[int, ...]:
 def readout(model: Model, run: Run, layout: Layout, answer: Answer) -> Tensor:
     """How much of the answer is read at each token, [batch token], from the model's own pooling."""
     mask = layout.mask
+    if is_pooling(run.mode.sites[-1]) and model.readout is None:
+        raise UnsupportedModel(
+            "The answer is read by an attention of its own over all tokens, so no token is where it is read. Say where "
+            'to begin when opening the model: readout="first", "last", "mean" or the index of a token.'
+        )
     if model.readout is not None:
         weights: Tensor | None = model.readout_weights(mask)
     else:
