@@ -65,6 +65,7 @@ ORDER = (
     "heads",
     "writing",
     "judge",
+    "audit",
     "demo",
     "whyformer",  # the public names, __init__.py
     "cli",

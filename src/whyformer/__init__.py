@@ -2,6 +2,7 @@
 
 from whyformer import methods as methods
 from whyformer import metrics as metrics
+from whyformer.audit import Audit, audit
 from whyformer.capture import Capture, record
 from whyformer.classes import Sheet, sheet
 from whyformer.comparison import Comparison, compare
@@ -25,6 +26,7 @@ __all__ = [
     "METRICS",
     "RECIPES",
     "SITES",
+    "Audit",
     "Capture",
     "Comparison",
     "Explanation",
@@ -40,6 +42,7 @@ __all__ = [
     "WhyformerError",
     "Writing",
     "__version__",
+    "audit",
     "compare",
     "explain",
     "inside",

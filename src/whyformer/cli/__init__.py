@@ -2,6 +2,7 @@
 
     whyformer explain cat.png -M google/vit-base-patch16-224 -t tabby -o map.png
     whyformer compare "a gorgeous film" -M my/folder -m rollout -m attcat
+    whyformer audit reviews.tsv -M my/folder -a last -o runs/audit
     whyformer methods
     whyformer metrics
 
@@ -10,7 +11,7 @@ is quick. An error is one line on stderr: `error: ...`; the exit code says whose
 5 numbers or memory, 130 interrupted).
 """
 
-from whyformer.cli import compare, demo, explain, judge, methods, metrics  # noqa: F401 (each verb adds itself)
+from whyformer.cli import audit, compare, demo, explain, judge, methods, metrics  # noqa: F401 (each verb adds itself)
 from whyformer.cli.shell import app
 
 

@@ -1,0 +1,401 @@
+"""audit(): is attention an explanation here? All tests on one data set, row by row, resumable."""
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer.audit import diagnostic, importance
+from whyformer.audit.adversarial import Search, adversarial, search_for
+from whyformer.audit.agreement import agreements
+from whyformer.audit.choice import Choice, Wanted, choices
+from whyformer.audit.distance import jsd, tvd
+from whyformer.audit.question import Question
+from whyformer.audit.replacement import KINDS, replaced
+from whyformer.audit.replay import Replay
+from whyformer.audit.result import Audit
+from whyformer.audit.rows import Rows
+from whyformer.audit.shape import shapes
+from whyformer.comparison import labelled
+from whyformer.data import Data, read
+from whyformer.errors import InputError, MethodError, UnsupportedModel, nearest
+from whyformer.explanation import Source, opened
+from whyformer.model import Model
+from whyformer.progress import bar
+from whyformer.target import Names
+from whyformer.tokens import Grid
+from whyformer.versions import versions
+
+TESTS = ("agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds")
+FEWEST = 20  # examples for the small model to learn from
+TOKENS = {"cpu": 1_024, "cuda": 16_384}  # of one batch
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked."""
+
+    tests: tuple[str, ...]
+    methods: tuple[Any, ...]
+    draws: int
+    kinds: tuple[str, ...]
+    search: Search
+    searched: int | None  # how many examples the search for other attention is made on
+    words_only: bool
+    top: float
+    seed: int
+
+    def check(self) -> None:
+        for given, known, what in ((self.tests, TESTS, "test"), (self.kinds, KINDS, "replacement")):
+            for one in given:
+                if one not in known:
+                    raise MethodError(
+                        f"There is no {what} {one!r}.{nearest(one, known)} There are: {', '.join(known)}."
+                    )
+        if self.draws < 1 or (self.searched is not None and self.searched < 1):
+            raise MethodError("Give 1 or more draws, and 1 or more examples to search on.")
+        if not 0 < self.top <= 1:
+            raise MethodError(f"top={self.top} is no share of the tokens. Give a number above 0, up to 1.")
+        labelled(list(self.methods))
+
+
+def audit(
+    model: Source,
+    data: Any,
+    attention: Wanted = "last",
+    *,
+    tests: Sequence[str] | None = None,
+    methods: Sequence[Any] = (),
+    limit: int | None = None,
+    draws: int = 100,
+    kinds: Sequence[str] = KINDS,
+    preset: str = "paper",
+    searched: int | None = 100,
+    steps: int | None = None,
+    checkpoints: Sequence[Source] = (),
+    training: Any = None,
+    words_only: bool = False,
+    top: float = 0.2,
+    seed: int = 0,
+    out: str | os.PathLike[str] | None = None,
+) -> Audit:
+    """Whether the attention of a model explains its answers on this data; a report, with the limits of each test.
+
+    data: a list of inputs or of (input, label), or a folder or file that `whyformer.data.read` takes.
+    attention: which one is questioned: a block, (block, head), "last", "3:2", "3:each", "each", "rollout", or a list.
+    tests: some of "agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds"; if left out, all that can
+    be made. methods: of explanation, which attention is compared with besides gradients and leaving tokens out.
+    searched: on how many examples other attention is searched for, which takes long; None for all. steps: of that.
+    checkpoints: the same model trained with other seeds. training: examples with labels for the small diagnostic model.
+    out: a folder where rows go as they are found, and from which an audit that was stopped goes on.
+    """
+    plan = Plan(
+        tuple(tests if tests is not None else TESTS), tuple(methods), draws, tuple(kinds),
+        search_for(preset, steps=steps), searched, words_only, top, seed,
+    )  # fmt: skip
+    plan.check()
+    return Auditor(opened(model), read(data, limit=limit, seed=seed), attention, plan).audit(
+        [opened(one) for one in checkpoints], None if training is None else read(training), out
+    )
+
+
+class Auditor:
+    """One audit while it is made."""
+
+    def __init__(self, model: Model, data: Data, attention: Wanted, plan: Plan) -> None:
+        self.model, self.data, self.plan = model, data, plan
+        self.inputs = [example.load() for example in data.examples]
+        first = Replay(model, model.encode(self.inputs[:1]))
+        self.choices = choices(attention, first.heads)
+        self.heads = first.heads
+        self.classes = first.logits.size(1)
+        for choice in self.choices:
+            Question(first, choice)  # refuses what cannot be audited before the work begins
+        self.labels = self._labels(first)
+        self.lengths = self._lengths(self.inputs)
+        self.notes: list[str] = [f"{problem} (left out)" for problem in data.problems[:5]]
+
+    def audit(self, checkpoints: Sequence[Model], training: Data | None, out: Any) -> Audit:
+        rows = Rows(out, self._described(checkpoints, training))
+        self._every_batch(rows)
+        if "adversarial" in self.plan.tests:
+            self._search(rows)
+        if "seeds" in self.plan.tests and checkpoints:
+            self._seeds(rows, checkpoints)
+        if "diagnostic" in self.plan.tests:
+            self._diagnose(rows, training)
+        made = Audit(
+            rows=tuple(rows.held.values()),
+            attention=tuple(choice.name for choice in self.choices),
+            said=tuple(choice.said for choice in self.choices),
+            model=self.model.name,
+            data=self.data.name,
+            labels=self.model.labels,
+            settings=self._settings(),
+            versions=versions(self.model.module),
+            notes=tuple(dict.fromkeys(self.notes)),
+        )
+        if out is not None:
+            for name in ("audit.html", "audit.json"):
+                made.save(os.path.join(out, name))
+        return made
+
+    # --- the data -----------------------------------------------------------------------------------------------------
+
+    def _labels(self, first: Replay) -> list[int | None]:
+        names = Names(self.model, self.classes, is_language=first.targets[0].position is not None)
+        return [None if example.label is None else names.index(example.label) for example in self.data.examples]
+
+    def _lengths(self, inputs: Sequence[Any]) -> list[int]:
+        """Tokens of each text, so that texts of like length go together; pictures are all alike."""
+        if self.model.kind != "text":
+            return [0] * len(inputs)
+        found: list[int] = []
+        for start in range(0, len(inputs), 256):
+            mask = self.model.encode(list(inputs[start : start + 256])).token_mask
+            assert mask is not None
+            found += mask.sum(-1).tolist()
+        return found
+
+    def _batches(self, lengths: Sequence[int], inputs: Sequence[Any]) -> list[list[int]]:
+        """Examples of like length together, no batch of one alone: an example needs another beside it."""
+        order = sorted(range(len(lengths)), key=lambda i: (lengths[i], i))
+        tokens = TOKENS.get(self.model.device.type, TOKENS["cpu"])
+        made: list[list[int]] = []
+        for i in order:
+            if made and (len(made[-1]) + 1) * max(lengths[i], 16) <= tokens and len(made[-1]) < 64:
+                made[-1].append(i)
+            else:
+                made.append([i])
+        if len(made) > 1 and len(made[-1]) == 1:
+            made[-2] += made.pop()
+        return made
+
+    def _replay(self, batch: Sequence[int], blocks: Sequence[int] = ()) -> Replay:
+        return Replay(self.model, self.model.encode([self.inputs[i] for i in batch]), blocks)
+
+    # --- tests on every example ---------------------------------------------------------------------------------------
+
+    def _every_batch(self, rows: Rows) -> None:
+        tests = [test for test in ("agreement", "replacement", "shape") if test in self.plan.tests]
+        blocks = [choice.blocks[0] for choice in self.choices]
+        with bar(len(self.inputs), "audit") as progress:
+            for batch in self._batches(self.lengths, self.inputs):
+                names = [("answer", ""), *((test, name) for test in tests for name in self._named(test))]
+                if any(rows.missing(test, name, batch) for test, name in names):
+                    replay = self._replay(batch, blocks)
+                    self._keep(rows, "answer", "", batch, [self._answer(replay, i, at) for at, i in enumerate(batch)])
+                    for test in tests:
+                        self._test(test, rows, replay, batch)
+                    self.notes += replay.notes
+                progress.advance(len(batch))
+
+    def _named(self, test: str) -> list[str]:
+        return [""] if test == "shape" else [choice.name for choice in self.choices]
+
+    def _keep(self, rows: Rows, test: str, attention: str, batch: Sequence[int], found: Sequence[Any]) -> None:
+        rows.add(
+            [
+                {**({"undefined": True} if one is None else one), "test": test, "attention": attention, "example": i}
+                for i, one in zip(batch, found, strict=True)
+            ]
+        )
+
+    def _answer(self, replay: Replay, example: int, at: int) -> dict[str, Any]:
+        target = replay.targets[at]
+        ordinary = int((replay.layout.mask & ~replay.layout.special)[at].sum())
+        return {
+            "name": self.data.examples[example].name,
+            "predicted": target.index,
+            "probability": target.probability,
+            "label": self.labels[example],
+            "tokens": ordinary,
+        }
+
+    def _test(self, test: str, rows: Rows, replay: Replay, batch: Sequence[int]) -> None:
+        if test == "shape":
+            if rows.missing(test, "", batch):
+                self._keep(rows, test, "", batch, shapes(replay))
+            return
+        wanted = [choice for choice in self.choices if rows.missing(test, choice.name, batch)]
+        if test == "agreement" and wanted:
+            shared = importance.shared(replay, self.plan.methods)
+            for choice in wanted:
+                self._keep(rows, test, choice.name, batch, self._agreement(replay, choice, shared))
+        if test == "replacement":
+            for choice in wanted:
+                self._keep(rows, test, choice.name, batch, self._replacement(replay, choice))
+
+    def _agreement(self, replay: Replay, choice: Choice, shared: Mapping[str, Tensor]) -> list[dict[str, Any]]:
+        question = Question(replay, choice)
+        alpha = importance.at_units(replay, question.distribution).double().cpu()
+        measures = {**importance.own(replay, choice), **shared}
+        real = importance.probe_of(replay).real
+        found = []
+        for i in range(replay.batch):
+            at = real[i]
+            scores = {name: values[i].double().cpu()[at].tolist() for name, values in measures.items()}
+            found.append({"pairs": agreements(alpha[i][at].tolist(), scores, top=self.plan.top)})
+        return found
+
+    def _replacement(self, replay: Replay, choice: Choice) -> list[dict[str, Any] | None]:
+        question = Question(replay, choice, words_only=self.plan.words_only)
+        kinds = [kind for kind in self.plan.kinds if kind != "other" or replay.batch > 1]
+        found = replaced(question, partners(replay, choice), kinds=kinds, draws=self.plan.draws, seed=self.plan.seed)
+        largest = question.distribution.amax(-1)
+        return [None if one is None else {"largest": float(largest[i]), "kinds": one} for i, one in enumerate(found)]
+
+    # --- tests on some examples ---------------------------------------------------------------------------------------
+
+    def _search(self, rows: Rows) -> None:
+        """Other attention with the same answer, on a random part of the examples."""
+        count = len(self.inputs) if self.plan.searched is None else min(self.plan.searched, len(self.inputs))
+        chosen = sorted(Random(self.plan.seed).sample(range(len(self.inputs)), count))
+        lengths = [self.lengths[i] for i in chosen]
+        with bar(count * len(self.choices), "searching") as progress:
+            for places in self._batches(lengths, chosen):
+                batch = [chosen[place] for place in places]
+                for choice in self.choices:
+                    if rows.missing("adversarial", choice.name, batch):
+                        question = Question(
+                            self._replay(batch, choice.blocks[:1]), choice, words_only=self.plan.words_only
+                        )
+                        largest = question.distribution.amax(-1)
+                        found = [
+                            None if one is None else {**one, "largest": float(largest[i])}
+                            for i, one in enumerate(adversarial(question, self.plan.search, self.plan.seed))
+                        ]
+                        self._keep(rows, "adversarial", choice.name, batch, found)
+                    progress.advance(len(batch))
+
+    def _seeds(self, rows: Rows, checkpoints: Sequence[Model]) -> None:
+        """How far the attention of the same model under other seeds is from this one's."""
+        with bar(len(self.inputs), "seeds") as progress:
+            for batch in self._batches(self.lengths, self.inputs):
+                if any(rows.missing("seeds", choice.name, batch) for choice in self.choices):
+                    first = self._replay(batch)
+                    others = [Replay(one, one.encode([self.inputs[i] for i in batch])) for one in checkpoints]
+                    for choice in self.choices:
+                        self._keep(rows, "seeds", choice.name, batch, self._apart(first, others, choice))
+                progress.advance(len(batch))
+
+    def _apart(self, first: Replay, others: Sequence[Replay], choice: Choice) -> list[dict[str, Any]]:
+        own = Question(first, choice).distribution.double()
+        found: list[dict[str, Any]] = [{"jsd": [], "tvd": []} for _ in range(first.batch)]
+        for other in others:
+            if other.heads != first.heads or other.layout.tokens != first.layout.tokens:
+                raise InputError("The checkpoints are not of one model: blocks, heads and tokens must be the same.")
+            apart = jsd(own, Question(other, choice).distribution.double())
+            moved = tvd(first.probabilities, other.probabilities)
+            for i, example in enumerate(found):
+                example["jsd"].append(float(apart[i]))
+                example["tvd"].append(float(moved[i]))
+        return found
+
+    # --- the small model ----------------------------------------------------------------------------------------------
+
+    def _diagnose(self, rows: Rows, training: Data | None) -> None:
+        count = len(self.inputs)
+        if count < FEWEST and training is None:
+            self.notes.append(f"The small diagnostic model needs {FEWEST} examples to learn from; there are {count}.")
+            return
+        for choice in self.choices:
+            if not rows.missing("diagnostic", choice.name, range(count)):
+                continue
+            samples = self._samples(self.inputs, self.labels, choice)
+            known = []
+            if training is not None:
+                inputs = [example.load() for example in training.examples]
+                names = Names(self.model, self.classes, is_language=False)
+                labels = [None if one.label is None else names.index(one.label) for one in training.examples]
+                known = self._samples(inputs, labels, choice)
+            right = diagnostic.diagnose(samples, known, classes=self.classes, seed=self.plan.seed)
+            self._keep(
+                rows, "diagnostic", choice.name, range(count),
+                [{"right": {guide: bool(found[i]) for guide, found in right.items()}} for i in range(count)],
+            )  # fmt: skip
+
+    def _samples(self, inputs: Sequence[Any], labels: Sequence[int | None], choice: Choice) -> list[diagnostic.Sample]:
+        made: dict[int, diagnostic.Sample] = {}
+        for batch in self._batches(self._lengths(inputs), inputs):
+            replay = Replay(self.model, self.model.encode([inputs[i] for i in batch]))
+            alpha = importance.at_units(replay, Question(replay, choice).distribution).cpu()
+            real = importance.probe_of(replay).real
+            for at, i in enumerate(batch):
+                weights = alpha[at][real[at]]
+                total = float(weights.sum())
+                label = labels[i]
+                made[i] = diagnostic.Sample(
+                    tokens_of(replay, at)[real[at]],
+                    weights / total if total > 0 else torch.full_like(weights, 1 / max(len(weights), 1)),
+                    replay.targets[at].index if label is None else label,
+                )
+        return [made[i] for i in range(len(inputs))]
+
+    # --- the plan in words --------------------------------------------------------------------------------------------
+
+    def _settings(self) -> dict[str, Any]:
+        plan = self.plan
+        return {
+            "attention": [choice.name for choice in self.choices],
+            "tests": list(plan.tests),
+            "methods": [one if isinstance(one, str) else repr(one) for one in plan.methods],
+            "draws": plan.draws,
+            "kinds": list(plan.kinds),
+            "search": asdict(plan.search),
+            "searched": plan.searched,
+            "words_only": plan.words_only,
+            "top": plan.top,
+            "seed": plan.seed,
+        }
+
+    def _described(self, checkpoints: Sequence[Model], training: Data | None) -> dict[str, Any]:
+        return {
+            **self._settings(),
+            "model": weights_mark(self.model),
+            "data": self.data.fingerprint(),
+            "checkpoints": [weights_mark(one) for one in checkpoints],
+            "training": None if training is None else training.fingerprint(),
+            "device": self.model.device.type,
+        }
+
+
+def partners(replay: Replay, choice: Choice) -> list[dict[int, Tensor]]:
+    """For each example the attention of the next in the batch (for the last, of the one before), without padding."""
+    found = []
+    for i in range(replay.batch):
+        other = i + 1 if i + 1 < replay.batch else max(i - 1, 0)
+        real = replay.layout.mask[other]
+        cut = {}
+        for block in choice.blocks:
+            weights = replay.attention[block][other]
+            cut[block] = weights[..., real] if weights.size(1) == 1 else weights[:, real][..., real]
+        found.append(cut)
+    return found
+
+
+def tokens_of(replay: Replay, example: int) -> Tensor:
+    """What the small model is shown of an example: token ids, or the pixels of each patch."""
+    given, grid = replay.encoded.inputs[replay.encoded.main], replay.layout.tokens[example]
+    if isinstance(grid, Grid):
+        channels, height, width = given.shape[1:]
+        tiles = given[example].reshape(channels, grid.rows, height // grid.rows, grid.columns, width // grid.columns)
+        return tiles.permute(1, 3, 0, 2, 4).flatten(0, 1).flatten(1).float().cpu()
+    if given.dim() == 2 and not given.is_floating_point():
+        return given[example].cpu()
+    if given.dim() == 3:
+        return given.select(replay.encoded.batch_axis, example).float().cpu()
+    raise UnsupportedModel("What the tokens are cannot be seen, so no small model can be trained on them.")
+
+
+def weights_mark(model: Model) -> str:
+    """A hash that changes with the weights: the sums and shapes of all of them."""
+    digest = hashlib.sha256(model.name.encode())
+    for name, weight in model.module.named_parameters():
+        digest.update(f"{name} {tuple(weight.shape)} {float(weight.detach().double().sum()):.12e}".encode())
+    return digest.hexdigest()

@@ -1,0 +1,297 @@
+"""The report of an audit: one self-contained HTML page, every chart with the numbers behind it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from whyformer.audit.agreement import DELETED, GRADIENT, REMOVED
+from whyformer.audit.distance import LARGEST_JSD
+from whyformer.audit.result import Audit
+from whyformer.audit.summary import binned
+from whyformer.audit.verdict import LIMITS, Sentence
+from whyformer.show import curve
+from whyformer.show import report as html
+from whyformer.show.report import Html
+
+TITLES = {
+    "agreement": "Does it rank tokens as measures of importance do?",
+    "replacement": "What if the weights are moved?",
+    "adversarial": "Is there other attention with the same answer?",
+    "seeds": "How much does it change with the seed?",
+    "diagnostic": "Does it help a model that cannot look around?",
+}
+MOST_IN_FULL = 6  # attention in question that get sections of their own; of more, a table
+
+
+def report(audit: Audit) -> str:
+    """The whole page."""
+    names = list(audit.attention)
+    content = [verdicts(audit)]
+    contents = {"verdict": "Verdict"}
+    if len(names) > 1:
+        content.append(html.section("Side by side", *side_by_side(audit), anchor="all"))
+        contents["all"] = "Side by side"
+    for place, name in enumerate(names[:MOST_IN_FULL]):
+        anchor = f"attention-{place}"
+        contents[anchor] = name[:1].upper() + name[1:]
+        content.append(
+            html.section(contents[anchor], *of_attention(audit, name), remark=audit.said[place], anchor=anchor)
+        )
+    if audit.summary["shape"]:
+        content.append(html.section("What the attention looks like", *of_shape(audit), anchor="shape"))
+        contents["shape"] = "Shape"
+    content.append(html.section("How this was measured", *measured(audit), anchor="how"))
+    contents["how"] = "How"
+    lead = f"{audit.model} on {len(audit)} examples of {audit.data}. Questioned: {', '.join(names[:MOST_IN_FULL])}" + (
+        f" and {len(names) - MOST_IN_FULL} more." if len(names) > MOST_IN_FULL else "."
+    )
+    about = {"model": audit.model, **audit.versions}
+    return html.page("Is attention an explanation here?", content, lead=lead, about=about, contents=contents)
+
+
+def verdicts(audit: Audit) -> Html:
+    parts: list[Any] = []
+    for name in audit.attention[:MOST_IN_FULL]:
+        parts.append(html.element("p", html.element("strong", audit.headlines[name])))
+    parts.append(listed(audit.sentences[""]))
+    if audit.notes:
+        parts.append(html.notes(audit.notes))
+    return html.section("Verdict", *parts, anchor="verdict")
+
+
+def listed(sentences: Sequence[Sentence]) -> Html | None:
+    if not sentences:
+        return None
+    items = [html.element("li", one.text, " ", html.element("span", one.evidence, class_="dim")) for one in sentences]
+    return html.element("ul", *items)
+
+
+def of_attention(audit: Audit, name: str) -> Iterator[Any]:
+    found = audit.summary["attention"][name]
+    for test, title in TITLES.items():
+        if not found.get(test):
+            continue
+        yield html.element("h3", title)
+        yield listed([one for one in audit.sentences[name] if one.test == test])
+        yield from CHARTS[test](audit, name, found[test])
+        yield html.element("p", "Limits: " + LIMITS[test], class_="dim")
+
+
+# --- agreement --------------------------------------------------------------------------------------------------------
+
+
+def agreement(audit: Audit, name: str, found: Mapping[str, Any]) -> Iterator[Any]:
+    rows = audit.of("agreement", name)
+    taus = {
+        pair: [row["pairs"][pair]["tau"] for row in rows if row["pairs"][pair]["tau"] is not None] for pair in found
+    }
+    shown = [pair for pair in found if len(taus[pair]) > 2 and main_pair(pair)]
+    if shown:
+        drawn = curve.densities(
+            {pair: taus[pair] for pair in shown}, title="Agreement over examples", xlabel="Kendall's tau",
+            between=(-1.0, 1.0), reference=0.0,
+        )  # fmt: skip
+        yield html.drawing(drawn)
+    head = ["", "tau", "95 %", "spread", "significant", "Spearman", "Pearson", "overlap", "by chance", "n", "undefined"]
+    table = [
+        [pair, one["tau"]["mean"], between(one["tau"]), one["tau"]["spread"], one["significant"],
+         one["spearman"]["mean"], one["pearson"]["mean"], one["overlap"]["mean"], one["by_chance"],
+         one["tau"]["n"], one["tau"]["undefined"]]
+        for pair, one in found.items()
+    ]  # fmt: skip
+    yield html.table(head, table, caption="Agreement, means over examples")
+    classes = [
+        [pair, label, group["mean"], group["spread"], group["significant"], group["n"]]
+        for pair, one in found.items()
+        if main_pair(pair)
+        for label, group in one["classes"].items()
+        if group["n"]
+    ]
+    head = ["", "predicted", "tau", "spread", "significant", "n"]
+    yield html.folded("By predicted class", html.table(head, classes, caption="Agreement by predicted class"))
+
+
+def main_pair(pair: str) -> bool:
+    """Drawn: attention against the measures, and the yardstick."""
+    return pair.startswith("attention ~ ") or pair in (f"{GRADIENT} ~ {DELETED}", f"{GRADIENT} ~ {REMOVED}")
+
+
+# --- replacement ------------------------------------------------------------------------------------------------------
+
+
+def replacement(audit: Audit, name: str, found: Mapping[str, Any]) -> Iterator[Any]:
+    rows = [row for row in audit.of("replacement", name) if not row.get("undefined")]
+    if not rows:
+        return
+    kinds = list(found["kinds"])
+    drawn = []
+    if "permutation" in kinds:
+        groups = {label: [row["kinds"]["permutation"]["tvd"] for row in group] for label, group in binned(rows).items()}
+        drawn.append(curve.violins(groups, title="Permuted, by the largest weight", ylabel="median TVD of the answer"))
+    every = {kind: [row["kinds"][kind]["tvd"] for row in rows if kind in row["kinds"]] for kind in kinds}
+    drawn.append(curve.violins(every, title="By replacement", ylabel="TVD of the answer"))
+    yield html.element("div", *(html.drawing(one) for one in drawn), class_="maps")
+    head = ["replacement", "change", "95 %", "TVD", "class changes", "right before", "right after", "n"]
+    table = [
+        [kind, one["change"]["median"], between(one["change"]), one["tvd"]["median"], one["flips"]["mean"],
+         (one["accuracy"] or {}).get("before"), (one["accuracy"] or {}).get("after"), one["change"]["n"]]
+        for kind, one in found["kinds"].items()
+    ]  # fmt: skip
+    caption = "Change of the predicted probability and of the answer, medians over examples"
+    yield html.table(head, table, caption=caption)
+    permutation = found["kinds"].get("permutation")
+    if permutation is None:
+        return
+    bins = list(permutation["bins"])
+    lines = [["all", *(cell(permutation["bins"].get(one)) for one in bins)]]
+    lines += [
+        [label, *(cell(group["bins"].get(one)) for one in bins)] for label, group in permutation["classes"].items()
+    ]
+    table_of_bins = html.table(
+        ["predicted", *bins], lines, caption="Median TVD (examples) by the largest weight, permuted"
+    )
+    yield html.folded("By class and largest weight", table_of_bins)
+    if found["undefined"]:
+        yield html.notes([f"{found['undefined']} examples have no weight that can be moved and were left out."])
+
+
+def cell(figure: Mapping[str, Any] | None) -> str | None:
+    return None if figure is None or figure["median"] is None else f"{figure['median']:.3f} ({figure['n']})"
+
+
+# --- other attention --------------------------------------------------------------------------------------------------
+
+
+def adversarial(audit: Audit, name: str, found: Mapping[str, Any]) -> Iterator[Any]:
+    rows = [row for row in audit.of("adversarial", name) if not row.get("undefined")]
+    if not rows:
+        return
+    values = {"found": [row["jsd"] for row in rows], "attainable": [row["attainable"] for row in rows]}
+    by_seed = [value for row in audit.of("seeds", name) for value in row["jsd"]]
+    groups = values | ({"other seeds": by_seed} if by_seed else {})
+    drawn = [curve.histogram(groups, title="Distance of other attention", xlabel="JSD", reference=LARGEST_JSD, bins=24)]
+    bins = {label: [row["jsd"] for row in group] for label, group in binned(rows).items()}
+    drawn.append(curve.violins(bins, title="By the largest weight", ylabel="JSD"))
+    yield html.element("div", *(html.drawing(one) for one in drawn), class_="maps")
+    head = ["", "mean JSD", "95 %", "median", "of attainable", "at least 0.525", "none found", "n"]
+    every = {"all": found, **found["classes"]}
+    table = [
+        [label, one["jsd"]["mean"], between(one["jsd"]), one["jsd"]["median"], one["of_attainable"]["mean"],
+         one["many"], one["none"], one["jsd"]["n"]]
+        for label, one in every.items()
+    ]  # fmt: skip
+    yield html.table(head, table, caption="The farthest attention with the same answer, by predicted class")
+
+
+def seeds(audit: Audit, name: str, found: Mapping[str, Any]) -> Iterator[Any]:
+    rows = [[what, found[key]["mean"], between(found[key]), found[key]["n"]] for what, key in SEEDS.items()]
+    yield html.table(["", "mean", "95 %", "n"], rows, caption=f"{found['checkpoints']} other seeds")
+
+
+SEEDS = {"JSD of attention": "jsd", "the farthest seed": "most", "TVD of answers": "tvd"}
+
+
+def diagnostic(audit: Audit, name: str, found: Mapping[str, Any]) -> Iterator[Any]:
+    of = lambda guide, key: float("nan") if found[guide][key] is None else float(found[guide][key])  # noqa: E731
+    rows = [(label, of(guide, "mean"), of(guide, "low"), of(guide, "high")) for guide, label in GUIDED.items()]
+    yield html.drawing(curve.ranking(rows, title="A small model, by how it weighs tokens", xlabel="share right"))
+    table = [[label, found[guide]["mean"], between(found[guide]), found[guide]["n"]] for guide, label in GUIDED.items()]
+    yield html.table(["weights", "share right", "95 %", "n"], table, caption="A small model on examples held out")
+
+
+GUIDED = {"attention": "this attention", "uniform": "equal weights", "learned": "learned by itself"}
+
+CHARTS = {
+    "agreement": agreement,
+    "replacement": replacement,
+    "adversarial": adversarial,
+    "seeds": seeds,
+    "diagnostic": diagnostic,
+}
+
+
+# --- all attention ----------------------------------------------------------------------------------------------------
+
+
+def side_by_side(audit: Audit) -> Iterator[Any]:
+    head = [
+        "attention",
+        "permuted",
+        "uniform",
+        "other attention",
+        "tau, gradient",
+        "tau, left out",
+        "small model gains",
+    ]
+    table = []
+    for name in audit.attention:
+        found = audit.summary["attention"][name]
+        kinds = (found.get("replacement") or {}).get("kinds", {})
+        pairs = found.get("agreement") or {}
+        left_out = pairs.get(f"attention ~ {DELETED}") or pairs.get(f"attention ~ {REMOVED}")
+        table.append(
+            [
+                name,
+                (kinds.get("permutation") or {}).get("change", {}).get("median"),
+                (kinds.get("uniform") or {}).get("change", {}).get("median"),
+                (found.get("adversarial") or {}).get("jsd", {}).get("mean"),
+                (pairs.get(f"attention ~ {GRADIENT}") or {}).get("tau", {}).get("mean"),
+                left_out["tau"]["mean"] if left_out else None,
+                (found.get("diagnostic") or {}).get("gain", {}).get("mean"),
+            ]
+        )
+    yield html.table(head, table, caption="Change of probability (median), JSD, tau and gain in accuracy (means)")
+
+
+def of_shape(audit: Audit) -> Iterator[Any]:
+    shape = audit.summary["shape"]
+    heads = max(len(row) for row in shape["entropy"])
+    blocks, columns = [f"block {b}" for b in range(len(shape["entropy"]))], [f"head {h}" for h in range(heads)]
+    filled = lambda what: [[*row, *[float("nan")] * (heads - len(row))] for row in shape[what]]  # noqa: E731
+    yield listed(audit.sentences[""])
+    drawn = [
+        curve.matrix(blocks, filled(what), columns=columns, title=title, between=(0.0, 1.0), signed=False)
+        for what, title in (("entropy", "Normalised entropy"), ("special", "Share on special tokens"))
+    ]
+    if len(shape["blocks_jsd"]) > 1:
+        drawn.append(
+            curve.matrix(
+                blocks, shape["blocks_jsd"], title="JSD between blocks", between=(0.0, LARGEST_JSD), signed=False
+            )
+        )
+    yield html.element("div", *(html.drawing(one) for one in drawn), class_="maps")
+    table = [
+        [block, *(sum(shape[what][b]) / len(shape[what][b]) for what in ("entropy", "largest", "special")),
+         shape["heads_jsd"][b], shape["heads_kl"][b]]
+        for b, block in enumerate(blocks)
+    ]  # fmt: skip
+    head = ["", "entropy", "largest weight", "on special tokens", "JSD between heads", "KL between heads"]
+    yield html.table(head, table, caption=f"Means over heads, queries and {shape['n']} examples")
+    yield html.element("p", "Limits: " + LIMITS["shape"], class_="dim")
+
+
+def measured(audit: Audit) -> Iterator[Any]:
+    answers, settings = audit.summary["answers"], audit.settings
+    search = settings["search"]
+    moving = (
+        "words or patches alone" if settings["words_only"] else "all tokens a query may attend to, special ones too"
+    )
+    searched = "all examples" if settings["searched"] is None else f"{settings['searched']} examples at most"
+    lines = {
+        "examples": f"{answers['n']}; predicted: " + ", ".join(f"{k} {v}" for k, v in answers["predicted"].items()),
+        "accuracy": "no labels" if answers["accuracy"] is None else f"{answers['accuracy']['mean']:.1%}",
+        "tokens": f"{answers['tokens']['mean']:.1f} words or patches on average",
+        "permutations": f"{settings['draws']} an example; weights move among {moving}",
+        "rows": "replaced are the rows of the queries on which the answer depends; in the last block of a model that "
+        "reads its answer at one token, that token's row alone",
+        "search": f"{search['candidates']} candidates, {search['steps']} steps, tolerance {search['tolerance']:g} "
+        f"while searching and {search['selection']:g} when choosing; on {searched}",
+        "intervals": "bootstrap over examples, 95 %",
+        "seed": settings["seed"],
+        "papers": "Jain & Wallace, Attention is not Explanation (NAACL 2019); Wiegreffe & Pinter, Attention is not not "
+        "Explanation (EMNLP 2019)",
+    }
+    yield html.facts(lines)
+
+
+def between(figure: Mapping[str, Any]) -> str | None:
+    return None if figure["low"] is None else f"{figure['low']:.3f} to {figure['high']:.3f}"

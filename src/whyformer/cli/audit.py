@@ -1,0 +1,65 @@
+"""whyformer audit: is attention an explanation here?"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from whyformer.cli import typed
+from whyformer.cli.options import AsJson, Debug, ModelName
+from whyformer.cli.shell import app
+
+DATA = "A file of texts (.tsv, .csv, .jsonl), a folder of pictures; or several texts or pictures."
+WHICH = "3 (a block), 3:2 (block and head), 3:each, each, last, rollout; repeatable. The last block if left out."
+OUT = "Rows, audit.html and audit.json go there; an audit that was stopped goes on."
+PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+
+
+@app.command()
+def audit(
+    data: Annotated[list[str], typer.Argument(metavar="DATA", help=DATA)],
+    model: ModelName = "demo/sentiment",
+    attention: Annotated[list[str] | None, typer.Option("-a", "--attention", metavar="WHICH", help=WHICH)] = None,
+    method: Annotated[
+        list[str] | None, typer.Option("-m", "--method", metavar="METHOD", help="Compare with this too; repeatable.")
+    ] = None,
+    test: Annotated[list[str] | None, typer.Option("--test", metavar="TEST", help="Only this; repeatable.")] = None,
+    limit: Annotated[int | None, typer.Option("-n", "--limit", help="So many examples, drawn at random.")] = None,
+    draws: Annotated[int, typer.Option("--draws", help="Permutations of each example.")] = 100,
+    preset: Annotated[str, typer.Option("--preset", help="Of the search: paper, released.")] = "paper",
+    searched: Annotated[int, typer.Option("--searched", help="Examples to search other attention for.")] = 100,
+    checkpoint: Annotated[
+        list[str] | None, typer.Option("--checkpoint", metavar="MODEL", help="Another seed of it; repeatable.")
+    ] = None,
+    training: Annotated[Path | None, typer.Option("--training", help="Examples the small model learns from.")] = None,
+    words_only: Annotated[bool, typer.Option("--words-only", help="Special tokens keep their weight.")] = False,
+    seed: Annotated[int, typer.Option("--seed")] = 0,
+    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FOLDER", help=OUT)] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Whether attention explains the answers: agreement, permutations, other attention, counter-tests."""
+    from whyformer.audit import TESTS
+    from whyformer.audit import audit as audited
+    from whyformer.audit.adversarial import search_for
+    from whyformer.audit.protocol import Plan
+    from whyformer.audit.replacement import KINDS
+    from whyformer.audit.result import to_json
+
+    tests = tuple(test) if test else TESTS
+    wanted = Plan(tests, tuple(method or ()), draws, KINDS, search_for(preset), searched, words_only, 0.2, seed)
+    wanted.check()  # refuse what is misspelt before a large model is opened
+    found = audited(
+        typed.quietly_opened(model), given(data), attention or ["last"], tests=tests, methods=method or (),
+        limit=limit, draws=draws, preset=preset, searched=searched, checkpoints=checkpoint or (), training=training,
+        words_only=words_only, seed=seed, out=out,
+    )  # fmt: skip
+    print(to_json(found).decode("ascii") if as_json else str(found))
+    if out is not None and not as_json:
+        print(f"\n{out / 'audit.html'}")
+
+
+def given(data: list[str]) -> Any:
+    """One file or folder of examples, or the examples themselves."""
+    is_set = len(data) == 1 and Path(data[0]).suffix.lower() not in PICTURES and Path(data[0]).exists()
+    return data[0] if is_set else list(data)

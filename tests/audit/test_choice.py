@@ -1,0 +1,52 @@
+"""Which attention is meant."""
+
+import pytest
+
+from whyformer.audit.choice import Choice, choices
+from whyformer.errors import MethodError
+
+HEADS = (2, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        ("last", ["block 2, mean of heads"]),
+        (1, ["block 1, mean of heads"]),
+        (-3, ["block 0, mean of heads"]),
+        ((2, 1), ["block 2, head 1"]),
+        ("2:-1", ["block 2, head 2"]),
+        ("1:each", ["block 1, head 0", "block 1, head 1"]),
+        ("last:0", ["block 2, head 0"]),
+        ("rollout", ["rollout"]),
+        ([0, "0", (0, 1)], ["block 0, mean of heads", "block 0, head 1"]),
+        (Choice((2,), 1), ["block 2, head 1"]),
+    ],
+)
+def test_named(wanted, names):
+    assert [choice.name for choice in choices(wanted, HEADS)] == names
+
+
+def test_each_head_in_turn():
+    assert len(choices("each", HEADS)) == 7
+
+
+def test_a_block_with_one_head_is_called_by_its_block_alone():
+    assert {choice.name for wanted in (0, (0, 0), "each") for choice in choices(wanted, (1,))} == {"block 0"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        (3, "There is no block 3: the model has 3, 0 to 2."),
+        ((1, 2), "There is no head 2: block 1 has 2, 0 to 1."),
+        ("first", "attention='first' names no attention"),
+        (1.5, "names no attention"),
+        (True, "names no attention"),
+        ([], "No attention was chosen"),
+        (("a", 1), "names no attention"),
+    ],
+)
+def test_what_is_not_there_is_refused(wanted, message):
+    with pytest.raises(MethodError, match=message):
+        choices(wanted, HEADS)

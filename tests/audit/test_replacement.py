@@ -1,0 +1,123 @@
+"""Moved weights: what they are, and what they do to models whose attention is known to decide or not to matter."""
+
+import pytest
+import torch
+from audit.known import deciding, idle, sentences
+from conftest import animal
+from tiny_text import wordpiece
+
+import whyformer as why
+from whyformer.audit import replay
+from whyformer.audit.choice import choices
+from whyformer.audit.protocol import partners
+from whyformer.audit.question import Question
+from whyformer.audit.replacement import KINDS, another, change, largest, one_hot, permuted, replaced, uniform
+from whyformer.audit.replay import Replay
+
+OWN = torch.tensor([[[[0.4, 0.3, 0.2, 0.1, 0.0]]]], dtype=torch.float64)
+FREE = torch.tensor([[[[True, True, True, True, False]]]])
+
+
+def asked(model, inputs, attention="last", **settings):
+    made = Replay(model, model.encode(inputs), range(8))
+    return Question(made, choices(attention, made.heads)[0], **settings)
+
+
+def found(question, **settings):
+    return replaced(question, partners(question.replay, question.choice), **settings)
+
+
+def test_a_permutation_keeps_the_weights_and_moves_them_by_the_noise():
+    noise = torch.tensor([[[[0.9, 0.1, 0.5, 0.3, 0.0]]]])  # free places in the order 1, 3, 2, 0
+    assert permuted(OWN, FREE, noise)[0, 0, 0].tolist() == [0.3, 0.1, 0.2, 0.4, 0.0]
+
+
+def test_all_heads_are_permuted_alike_so_that_their_mean_is():
+    generator = torch.Generator().manual_seed(0)
+    own = torch.rand(1, 3, 4, 4, dtype=torch.float64, generator=generator)
+    noise = torch.rand(1, 1, 4, 4, generator=generator)
+    free = torch.ones(1, 1, 4, 4, dtype=torch.bool)
+    moved = permuted(own, free, noise)
+    torch.testing.assert_close(moved.mean(1), permuted(own.mean(1, keepdim=True), free, noise)[:, 0])
+    assert torch.equal(moved.sort(-1).values, own.sort(-1).values) and not torch.equal(moved, own)
+
+
+def test_other_replacements_by_hand():
+    assert uniform(OWN, FREE)[0, 0, 0].tolist() == pytest.approx([0.25, 0.25, 0.25, 0.25, 0.0])
+    assert largest(OWN, FREE)[0, 0, 0].tolist() == pytest.approx([1.0, 0.0, 0.0, 0.0, 0.0])
+    noise = torch.tensor([[[[0.1, 0.2, 0.9, 0.3, 1.0]]]])
+    assert one_hot(OWN, FREE, noise)[0, 0, 0].tolist() == pytest.approx([0.0, 0.0, 1.0, 0.0, 0.0])
+    other = torch.tensor([[[[0.0, 0.5, 0.5]]]], dtype=torch.float64)
+    assert another(OWN, FREE, other)[0, 0, 0].tolist() == pytest.approx([0.0, 0.5, 0.5, 0.0, 0.0])
+    nothing = torch.tensor([[[[0.0, 0.0, 0.0, 0.0, 1.0]]]], dtype=torch.float64)
+    assert another(OWN, FREE, nothing)[0, 0, 0].tolist() == pytest.approx([0.25, 0.25, 0.25, 0.25, 0.0])
+
+
+def test_what_is_not_free_keeps_its_weight():
+    words = torch.tensor([[[[False, True, True, True, False]]]])
+    assert uniform(OWN, words)[0, 0, 0].tolist() == pytest.approx([0.4, 0.2, 0.2, 0.2, 0.0])
+
+
+def test_attention_that_decides_moves_the_answer():
+    """Of 8 places 7 are wrong: nearly every permutation turns the answer around. p = 1 / (1 + exp(-2 s))."""
+    for one in found(asked(deciding(), sentences()), draws=50):
+        assert one["permutation"]["tvd"] > 0.7 and one["permutation"]["flips"] > 0.7
+        assert one["uniform"]["tvd"] > 0.6
+        assert one["largest"]["tvd"] < 0.01  # it lay there already
+
+
+def test_attention_that_cannot_matter_leaves_the_answer():
+    for one in found(asked(idle(), sentences()), draws=50):
+        for kind in KINDS:
+            assert one[kind]["tvd_most"] < 1e-12 and one[kind]["flips"] == 0
+
+
+def test_an_example_does_not_depend_on_its_batch():
+    model, batch = deciding(), sentences(4)
+    together = found(asked(model, batch), kinds=["permutation", "one-hot"], draws=7)
+    for i, words in enumerate(batch):
+        alone = found(asked(model, [words]), kinds=["permutation", "one-hot"], draws=7)[0]
+        assert alone["permutation"]["tvd"] == pytest.approx(together[i]["permutation"]["tvd"], abs=1e-12)
+        assert alone["one-hot"]["tvd"] == pytest.approx(together[i]["one-hot"]["tvd"], abs=1e-12)
+
+
+def test_padding_changes_nothing():
+    model = why.open(animal("bert").module)
+    it = animal("bert")
+    together = found(asked(model, it.inputs, 1), kinds=["permutation"], draws=5)
+    alone = found(asked(model, it.alone(2), 1), kinds=["permutation"], draws=5)[0]
+    assert alone["permutation"]["tvd"] == pytest.approx(together[2]["permutation"]["tvd"], abs=1e-9)
+
+
+def test_one_token_has_nothing_to_move():
+    question = asked(deciding(), [torch.tensor([3])])
+    assert not question.is_free(0) and found(question) == [None]
+
+
+def test_chunks_change_nothing(monkeypatch):
+    question = asked(deciding(), sentences(3))
+    whole = found(question, draws=9)
+    monkeypatch.setattr(replay, "ROWS", {"cpu": 40})
+    assert question.rows_at_once == 5
+    assert [one["permutation"]["tvd"] for one in found(question, draws=9)] == pytest.approx(
+        [one["permutation"]["tvd"] for one in whole]
+    )
+
+
+def test_words_only_leaves_special_tokens_their_weight():
+    model = why.Model(animal("bert").module, "tiny", "text", tokenizer=wordpiece())
+    question = asked(model, ["a good film", "not good at all"], 0, words_only=True)
+    moved = uniform(question.own(0), question.free(0))
+    special = question.replay.layout.special[0]
+    assert special.sum() == 2
+    assert not torch.equal(moved, question.own(0))
+    assert torch.equal(moved[0][..., special], question.own(0)[0][..., special])
+
+
+def test_change_by_hand():
+    before = torch.tensor([0.8, 0.2])
+    after = torch.tensor([[0.7, 0.3], [0.4, 0.6], [0.9, 0.1]])
+    made = change(before, after, 0)
+    assert made["tvd"] == pytest.approx(0.1) and made["shift"] == pytest.approx(-0.1)
+    assert made["tvd_most"] == pytest.approx(0.4) and made["flips"] == pytest.approx(1 / 3)
+    assert made["predicted"] == {"0": 2, "1": 1}

@@ -1,0 +1,175 @@
+"""The model again from one attention on: what it computes is what the whole model would compute."""
+
+import pytest
+import torch
+from audit.known import deciding, sentences
+from conftest import animal
+
+import whyformer as why
+from whyformer.audit.choice import choices
+from whyformer.audit.question import Question
+from whyformer.audit.replay import Replay
+from whyformer.capture import record
+from whyformer.intervene import Intervention
+
+KINDS = [
+    "vit",
+    "beit",
+    "bert",
+    "albert",
+    "gpt2",
+    "llama",
+    "gpt",
+    "encoder",
+    "encoder_token_first",
+]  # fused, multi-head, grouped
+every_kind = pytest.mark.parametrize("name", KINDS)
+every_kernel = pytest.mark.parametrize("kernel", ["sdpa", "eager"])
+
+
+def replayed(name, block, kernel="sdpa"):
+    it = animal(name, kernel)
+    model = why.open(it.module)
+    return Replay(model, model.encode(it.inputs), [block])
+
+
+def other(replay, block):
+    """Weights in reverse order, among the tokens each query may attend to."""
+    noise = torch.rand(replay.attention[block].shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    weights = torch.where(replay.allowed[block], noise, 0)
+    return weights / weights.sum(-1, keepdim=True).clamp(min=1e-9)
+
+
+@every_kind
+@every_kernel
+def test_own_attention_put_back_gives_the_same_bits(name, kernel):
+    replay = replayed(name, 1, kernel)
+    everything = torch.arange(replay.batch)
+    assert torch.equal(replay.answers({1: replay.attention[1]}, everything), replay.logits)
+
+
+@every_kind
+@every_kernel
+def test_a_replay_is_the_whole_model(name, kernel):
+    replay = replayed(name, 1, kernel)
+    weights, of = other(replay, 1), torch.tensor([2, 0, 1, 1])
+    found = replay.answers({1: weights[of]}, of)
+    assert replay._tried == {1: True}, replay.notes
+    model = why.open(animal(name, kernel).module)
+    changed = Intervention(attention=lambda block, _: weights if block == 1 else None)
+    whole = record(model, model.encode(animal(name, kernel).inputs), target=0, keep=set(), intervention=changed)
+    logits = Replay(model, model.encode(animal(name, kernel).inputs))._pass(
+        of, lambda block, _: weights[of] if block == 1 else None, None, False
+    )
+    torch.testing.assert_close(found, logits, rtol=1e-9, atol=1e-12)
+    assert not torch.allclose(found, replay.logits[of], rtol=1e-6)
+    if whole.logits.shape == replay.logits.shape:
+        torch.testing.assert_close(found, whole.logits[of], rtol=1e-9, atol=1e-12)
+
+
+@every_kind
+@every_kernel
+def test_replacing_a_question_leaves_earlier_blocks_alone_and_changes_later_ones(name, kernel):
+    it = animal(name, kernel)
+    model = why.open(it.module)
+    encoded = model.encode(it.inputs)
+    replay = Replay(model, encoded, [1])
+    question = Question(replay, choices(1, replay.heads)[0])
+    everything = torch.arange(replay.batch)
+    weights = question.put(1, everything, other(replay, 1))
+    keep = {"attention", "hidden"}
+    plain = record(model, encoded, target=0, keep=keep)
+    changed = record(
+        model, encoded, target=0, keep=keep,
+        intervention=Intervention(attention=lambda block, _: weights if block == 1 else None),
+    )  # fmt: skip
+    assert torch.equal(changed["hidden"][0], plain["hidden"][0]) and torch.equal(
+        changed["hidden"][1], plain["hidden"][1]
+    )
+    assert torch.equal(changed["attention"][0], plain["attention"][0])
+    assert not torch.equal(changed["hidden"][2], plain["hidden"][2])
+    assert not torch.equal(changed["attention"][2], plain["attention"][2]) if len(replay.heads) > 2 else True
+
+
+def test_one_head_alone_is_replaced():
+    replay = replayed("bert", 1)
+    question = Question(replay, choices((1, 2), replay.heads)[0])
+    everything = torch.arange(3)
+    put = question.put(1, everything, other(replay, 1)[:, 2:3])
+    assert torch.equal(put[:, :2], replay.attention[1][:, :2])
+    assert not torch.equal(put[:, 2], replay.attention[1][:, 2])
+
+
+def test_modules_before_the_attention_are_not_run_again():
+    """The embedding of a BERT is asked once for the first run, and never again."""
+    it = animal("bert")
+    calls = []
+    table = it.module.bert.embeddings.word_embeddings
+    handle = table.register_forward_hook(lambda *_: calls.append(1))
+    try:
+        model = why.open(it.module)
+        replay = Replay(model, model.encode(it.inputs), [1])
+        for _ in range(3):
+            replay.answers({1: other(replay, 1)}, torch.arange(3))
+    finally:
+        handle.remove()
+    assert len(calls) == 1
+
+
+def test_gradients_flow_into_the_weights():
+    replay = replayed("bert", 1)
+    weights = other(replay, 1).requires_grad_()
+    replay.answers({1: weights}, torch.arange(3), gradient=True)[:, 0].sum().backward()
+    step = torch.zeros_like(weights)
+    step[0, 1, 0, 2] = 1e-6
+    with torch.no_grad():
+        there, here = (replay.answers({1: weights + d}, torch.arange(3))[0, 0] for d in (step, -step))
+    assert weights.grad[0, 1, 0, 2].item() == pytest.approx((there - here).item() / 2e-6, rel=1e-5)
+
+
+def test_what_may_be_attended_to_is_seen_through_padding_and_causality():
+    bert, gpt = replayed("bert", 0), replayed("gpt", 0)
+    assert bert.allowed[0][2, 0, 0].tolist() == [True] * 4 + [False] * 5
+    assert torch.equal(gpt.allowed[0][0, 0], torch.ones(9, 9).tril().bool())
+
+
+def test_rows_that_reach_the_answer():
+    """BERT reads its answer at the first token: of the last block only that row counts, before it all real tokens."""
+    replay = replayed("bert", 0)
+    assert replay.reach[2].sum(-1).tolist() == [1, 1, 1] and bool(replay.reach[2][:, 0].all())
+    assert replay.reach[0].sum(-1).tolist() == [9, 6, 4]
+
+
+def test_one_example_alone_is_the_same_as_in_a_batch():
+    model = deciding()
+    batch = Replay(model, model.encode(sentences(3)), [0])
+    for i, words in enumerate(sentences(3)):
+        alone = Replay(model, model.encode([words]), [0])
+        assert torch.equal(alone.logits[0], batch.logits[i])
+        assert alone.attention[0].shape == (1, 1, 1, 8)
+
+
+def test_a_replay_that_does_not_give_the_same_is_not_used():
+    """A module that mixes the examples of its batch is noticed, and the whole model run."""
+
+    class Mixing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = torch.nn.Embedding(10, 4).double()
+            self.mix = Mixer()
+            self.head = torch.nn.Linear(4, 2).double()
+
+        def forward(self, input_ids):
+            x = self.mix(self.words(input_ids))
+            attention = (x @ x.mT).softmax(-1)
+            return self.head((attention @ x).mean(1) + x[:1].mean() * len(x))
+
+    class Mixer(torch.nn.Module):
+        def forward(self, x):
+            return x.flip(0)
+
+    torch.manual_seed(0)
+    model = why.open(Mixing())
+    replay = Replay(model, model.encode(torch.stack(sentences(3))), [0])
+    replay.answers({0: replay.attention[0]}, torch.arange(3))
+    assert replay._tried == {0: False} and "whole model was run" in replay.notes[0]

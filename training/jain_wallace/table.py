@@ -1,0 +1,148 @@
+"""The published row of SST beside ours: python training/jain_wallace/table.py --data DATA/sst2 --models FOLDER --out
+FOLDER
+
+Audits every model that train.py left in FOLDER on the test sentences of SST-2 and writes `table.md`: our figures with
+intervals, the published ones beside them (BiLSTM, CNN and average encoders; Jain & Wallace, NAACL 2019, from the
+result files of their repository). Resumable: what was audited is read, not made again. The BiLSTM with additive
+attention is also held against the same model under other seeds, where there are any.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from whyformer.audit import Audit, audit
+from whyformer.audit.agreement import DELETED, GRADIENT
+from whyformer.audit.original import load
+
+# attention ~ gradient, attention ~ leave-one-out, gradient ~ leave-one-out: mean, spread, share significant; accuracy
+PUBLISHED = {
+    "bilstm-additive": ((0.35, 0.21, 0.49), (0.29, 0.19, 0.36), (0.66, 0.16, 0.91), 0.808),
+    "bilstm-dot": ((0.07, 0.20, 0.09), (0.06, 0.20, 0.07), (0.71, 0.14, 0.94), 0.823),
+    "cnn-additive": ((0.48, 0.17, 0.75), (0.35, 0.17, 0.51), (0.49, 0.18, 0.74), 0.823),
+    "cnn-dot": ((0.24, 0.20, 0.25), (0.22, 0.19, 0.21), (0.64, 0.21, 0.82), 0.812),
+    "average-additive": ((0.61, 0.20, 0.85), (0.62, 0.15, 0.88), (0.56, 0.25, 0.73), 0.807),
+    "average-dot": ((0.35, 0.22, 0.50), (0.31, 0.18, 0.42), (0.66, 0.24, 0.82), 0.799),
+}
+PERMUTED = {
+    "negative": (0.03, 0.05, 0.08, 0.11),
+    "positive": (0.03, 0.04, 0.06, None),
+}  # by largest weight, additive BiLSTM
+SEARCHED = {"negative": (0.48, 0.49, 0.36), "positive": (0.49, 0.50, 0.40)}  # mean, median, share of at least 0.525
+
+
+def read(file: Path) -> list[tuple[str, int]]:
+    rows = (line.rsplit("\t", 1) for line in file.read_text("utf-8").splitlines())
+    return [(text, int(label)) for text, label in rows]
+
+
+def ours(pair: dict[str, Any]) -> str:
+    tau = pair["tau"]
+    return f"{tau['mean']:.2f} [{tau['low']:.2f}, {tau['high']:.2f}] ± {tau['spread']:.2f} ({pair['significant']:.2f})"
+
+
+def theirs(figures: tuple[float, float, float]) -> str:
+    return "{:.2f} ± {:.2f} ({:.2f})".format(*figures)
+
+
+def agreement_table(audits: dict[str, Audit]) -> list[str]:
+    lines = [
+        "| model | | attention ~ gradient | attention ~ leave-one-out | gradient ~ leave-one-out | accuracy |",
+        "|---|---|---|---|---|---|",
+    ]
+    pairs = (f"attention ~ {GRADIENT}", f"attention ~ {DELETED}", f"{GRADIENT} ~ {DELETED}")
+    for name, one in audits.items():
+        kind = name.rsplit("-", 1)[0]
+        found = one.summary["attention"][one.attention[0]]["agreement"]
+        right = one.summary["answers"]["accuracy"]["mean"]
+        lines.append(f"| {kind} | ours | " + " | ".join(ours(found[pair]) for pair in pairs) + f" | {right:.3f} |")
+        if kind in PUBLISHED:
+            *figures, accuracy = PUBLISHED[kind]
+            lines.append("| | published | " + " | ".join(theirs(f) for f in figures) + f" | {accuracy:.3f} |")
+    return lines
+
+
+def permutation_table(one: Audit) -> list[str]:
+    found = one.summary["attention"][one.attention[0]]["replacement"]["kinds"]["permutation"]
+    bins = ("[0, 0.25)", "[0.25, 0.5)", "[0.5, 0.75)", "[0.75, 1)")
+    lines = ["| predicted | | " + " | ".join(bins) + " |", "|---|---" + "|---" * len(bins) + "|"]
+    for label, group in found["classes"].items():
+        cells = []
+        for name in bins:
+            figure = group["bins"].get(name)
+            if figure is None:
+                cells.append("–")
+            elif figure["low"] is None:
+                cells.append(f"{figure['median']:.3f} (n = 1)")
+            else:
+                cells.append(f"{figure['median']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}] (n = {figure['n']})")
+        lines.append(f"| {label} | ours | " + " | ".join(cells) + " |")
+        published = ["–" if value is None else f"{value:.2f}" for value in PERMUTED[label]]
+        lines.append("| | published | " + " | ".join(published) + " |")
+    return lines
+
+
+def search_table(one: Audit) -> list[str]:
+    found = one.summary["attention"][one.attention[0]]["adversarial"]
+    lines = ["| predicted | | mean | median | at least 0.525 | of attainable | n |", "|---|---|---|---|---|---|---|"]
+    for label, group in found["classes"].items():
+        jsd, part = group["jsd"], group["of_attainable"]
+        lines.append(
+            f"| {label} | ours | {jsd['mean']:.2f} [{jsd['low']:.2f}, {jsd['high']:.2f}] | {jsd['median']:.2f} | "
+            f"{group['many']:.0%} | {part['mean']:.0%} | {jsd['n']} |"
+        )
+        mean, median, many = SEARCHED[label]
+        lines.append(f"| | published | {mean:.2f} | {median:.2f} | {many:.0%} | | |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="the folder sst2")
+    parser.add_argument("--models", type=Path, required=True, help="what train.py wrote")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--searched", type=int, default=300, help="sentences on which other attention is searched for")
+    parser.add_argument("--limit", type=int, help="so many test sentences; all if left out")
+    parser.add_argument("--threads", type=int, default=1)
+    settings = parser.parse_args()
+    torch.set_num_threads(settings.threads)
+    test = read(settings.data / "test.tsv")
+    folders = sorted(settings.models.glob("*-*-0"))
+    audits: dict[str, Audit] = {}
+    for folder in folders:
+        kind = folder.name.rsplit("-", 1)[0]
+        if kind not in PUBLISHED:
+            continue
+        is_main = kind == "bilstm-additive"
+        others = sorted(p for p in settings.models.glob(f"{kind}-*") if p.name != folder.name) if is_main else []
+        tests = ["agreement", "replacement", "shape", *(["adversarial", "diagnostic"] if is_main else [])]
+        audits[folder.name] = audit(
+            load(folder), test, "last", tests=[*tests, *(["seeds"] if others else [])], preset="released",
+            searched=settings.searched, checkpoints=[load(p) for p in others], limit=settings.limit,
+            training=read(settings.data / "train.tsv") if is_main else None, out=settings.out / folder.name,
+        )  # fmt: skip
+        print(audits[folder.name], flush=True)
+    lines = ["## Agreement (Kendall's tau, mean [95 %] ± spread (share significant))", "", *agreement_table(audits)]
+    main_one = next((one for name, one in audits.items() if name.startswith("bilstm-additive")), None)
+    if main_one is not None:
+        lines += ["", "## Permuted: median TVD by the largest weight, BiLSTM with additive attention", ""]
+        lines += permutation_table(main_one)
+        lines += ["", "## Other attention with the same answer (JSD), BiLSTM with additive attention", ""]
+        lines += search_table(main_one)
+    log = settings.models / "log.jsonl"
+    if log.exists():
+        lines += ["", "## Trained", "", "| encoder | attention | seed | dev | test |", "|---|---|---|---|---|"]
+        for line in log.read_text("utf-8").splitlines():
+            row = json.loads(line)
+            lines.append(
+                f"| {row['encoder']} | {row['attention']} | {row['seed']} | {row['dev']:.3f} | {row['test']:.3f} |"
+            )
+    (settings.out / "table.md").write_text("\n".join(lines) + "\n", "utf-8")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
