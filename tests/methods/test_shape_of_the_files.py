@@ -14,43 +14,6 @@ FILES = sorted(path for path in FOLDER.glob("*.py") if "\n@method(" in path.read
 every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 ours = pytest.mark.parametrize("name", whyformer.methods.__all__)
 
-CLASS_AGNOSTIC = {
-    "raw_attention",
-    "rollout",
-    "chance",
-    "redistribution",
-}
-SIGNED = {
-    "attnlrp",
-    "cp_lrp",
-    "libragrad",
-    "lrp_epsilon",
-    "lrp_gamma",
-    "pa_lrp",
-    "lrp",
-    "cat",
-    "attcat",
-    "attgrads",
-    "gradient_x_input",
-    "grads",
-    "integrated_gradients",
-}
-RECIPE = {
-    "lrp": "chefer",
-    "partial_lrp": "chefer",
-    "transformer_attribution": "chefer",
-    "attnlrp": "attnlrp",
-    "cp_lrp": "cp_lrp",
-    "libragrad": "libra",
-    "lrp_epsilon": "epsilon",
-    "lrp_gamma": "gamma",
-    "pa_lrp": "pa_lrp",
-}
-CLASS_AGNOSTIC = {"raw_attention", "rollout", "chance", "redistribution", "attention_flow"}
-CLASS_AGNOSTIC |= {"norm_analysis", "globenc", "alti", "value_zeroing"}
-SIGNED = {"lrp", "cat", "attcat", "gradient_x_input"}
-RELEVANCE = {"lrp", "partial_lrp", "transformer_attribution"}
-
 
 @every_file
 def test_the_file_has_a_formula_a_paper_and_a_year(path):
@@ -100,14 +63,6 @@ def test_importing_the_package_fills_the_table():
 def test_every_file_with_a_method_is_imported():
     registered = {Path(METHODS[name].compute.__code__.co_filename).name for name in whyformer.methods.__all__}
     assert registered == {path.name for path in FILES}
-
-
-@ours
-def test_the_facts_are_right(name):
-    chosen = METHODS[name]
-    assert chosen.class_specific == (name not in CLASS_AGNOSTIC)
-    assert chosen.signed == (name in SIGNED)
-    assert chosen.recipe == RECIPE.get(name)
 
 
 @ours
