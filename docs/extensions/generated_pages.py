@@ -148,7 +148,7 @@ def recipes_page() -> str:
             "A relevance rule takes the relevance $R$ of an operation's result and says how much of it each operand "
             "gets. A recipe is a table from the kind of an operation to its rule; a method that needs relevance takes "
             "one as `recipe=`. This page is made from `src/whyformer/rules.py`.",
-            *(f"`{recipe.name}`\n: {recipe.describe}" for recipe in recipes),
+            *(f"`{recipe.name}`\n: {recipe.describe}{parameters(recipe)}" for recipe in recipes),
             table(which),
             "An operation that a recipe has no rule for is an error that names it, never a silent plain gradient.",
             "## Notes",
@@ -160,6 +160,11 @@ def recipes_page() -> str:
             table([["name", "divides by"], *([f"`{s.name}`", s.describe] for s in rules.STABILISERS.values())]),
         ]
     )
+
+
+def parameters(recipe: rules.Recipe) -> str:
+    """The settings that a recipe gives to every method that uses it."""
+    return "".join(f" Setting: `{name}={value:g}`." for name, value in recipe.parameters.items())
 
 
 def prose(docstring: str) -> str:

@@ -223,9 +223,8 @@ class Harvest:
         if self.wants("hidden") or (self.wants("token", "position") and self.is_picture):
             tracked["hidden"], self.steps = find_blocks(self.mode)
             refuse_odd_states(tracked["hidden"], self.encoded.batch, self.layout.length)
-        if self.wants(
-            "input", "token", "position"
-        ):  # positions come in below the first block: relevance must get there
+        # Positions come in below the first block, and relevance must get there.
+        if self.wants("input", "token", "position"):
             if self.mode.leaf is None:
                 raise UnsupportedModel(
                     "The explained input was not found: there is no floating-point input and no embedding of token ids."
@@ -320,11 +319,11 @@ class Harvest:
     def on_tokens(self, amount: Tensor) -> Tensor:
         """[batch token], also where some tokens that are no patch (CLS, registers) join after positions were added."""
         patches, length = self.layout.patches or (), self.layout.length
+        if amount.size(1) == length:
+            return amount
         others = [place for place in range(length) if place not in patches]
-        early = others[: amount.size(1) - len(patches)] if amount.size(1) >= len(patches) else others
+        early = others[: max(amount.size(1) - len(patches), 0)]
         if not patches or len(early) + len(patches) != amount.size(1):
-            if amount.size(1) == length:
-                return amount
             raise UnsupportedModel(
                 f"Positions come in at {amount.size(1)} places, but attention is over {length} tokens, and which place "
                 "belongs to which token is not known. Use attnlrp."

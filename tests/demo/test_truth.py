@@ -39,7 +39,15 @@ def shares(method, two_objects):
 
 
 @pytest.mark.parametrize(
-    ("method", "ratio"), [("transformer_attribution", 4), ("generic_attention", 2), ("attcat", 1.4)]
+    ("method", "ratio"),
+    [
+        ("transformer_attribution", 4),
+        ("generic_attention", 2),
+        ("attcat", 1.4),
+        ("attnlrp", 4),
+        ("libragrad", 4),
+        ("lrp_gamma", 3),
+    ],
 )
 def test_a_class_specific_method_looks_at_the_object_it_is_asked_about(method, ratio, two_objects):
     right, other = shares(method, two_objects)
@@ -59,7 +67,13 @@ def test_chance_finds_nothing(two_objects):
     assert max(right, other) < 0.06
 
 
-@pytest.mark.parametrize(("method", "floor"), [("transformer_attribution", 0.9), ("attcat", 0.9), ("lrp", 0.8)])
+RELEVANCE = ("attnlrp", "libragrad", "pa_lrp", "lrp_gamma", "lrp_epsilon", "cp_lrp")
+
+
+@pytest.mark.parametrize(
+    ("method", "floor"),
+    [("transformer_attribution", 0.9), ("attcat", 0.9), ("lrp", 0.8), *((name, 0.9) for name in RELEVANCE)],
+)
 def test_the_word_that_decides_comes_out_on_top(method, floor):
     """Over nouns of the other number that stand between it and the verb."""
     sentences = agreement.generate(30, seed=5, attractors=2)

@@ -1,4 +1,4 @@
-"""Tiny models with weights that any version of any library fills alike, for the oracles and for us."""
+"""Tiny models with weights that any version of any library fills alike, for the relevance oracles and for us."""
 
 import numpy as np
 import torch
@@ -45,3 +45,14 @@ def stack() -> nn.Sequential:
 
 def picture() -> Tensor:
     return torch.tensor(np.random.RandomState(4).standard_normal((3, 2, 5, 5)))
+
+
+def assert_as_stored(again: object, before: object) -> None:
+    """The same numbers, in the same lists and dictionaries."""
+    if isinstance(before, dict):
+        assert isinstance(again, dict) and again.keys() == before.keys()
+        for key, value in before.items():
+            assert_as_stored(again[key], value)
+        return
+    found, stored = (torch.tensor(numbers, dtype=torch.double) for numbers in (again, before))
+    torch.testing.assert_close(found, stored, rtol=1e-6, atol=1e-7 * float(stored.abs().max()))

@@ -1,16 +1,22 @@
-"""Relevance of tiny models by LXT, stored for the tests: run in an environment of its own (README.md).
+"""What LXT says: AttnLRP and CP-LRP of a tiny Llama and a tiny GPT-2.
 
-    python tests/oracles/lxt_numbers.py lxt.json
+    python tests/oracles/make_lxt.py            writes lxt.json
+    python tests/oracles/make_lxt.py --check    computes again and compares
 
-LXT patches classes for the whole process and cannot take it back, so each model and variant runs in a process of its
-own. Its relevance is embedding times gradient of the largest logit after the last token.
+In an environment with tests/oracles/lxt.txt; `make test-oracles` does all of it. LXT patches classes for the whole
+process and cannot take it back, so each model and variant runs in a process of its own. Its relevance is the embedding
+of each word times the gradient of the largest logit after the last one.
 """
 
 import json
 import subprocess
 import sys
+from importlib.metadata import version
+from pathlib import Path
 
 import tiny_models
+
+STORED = Path(__file__).with_name("lxt.json")
 
 
 def relevance(model_name: str, variant: str) -> dict[str, object]:
@@ -39,19 +45,26 @@ def relevance(model_name: str, variant: str) -> dict[str, object]:
     }
 
 
-def main(path: str) -> None:
-    from importlib.metadata import version
-
-    found: dict[str, object] = {name: version(name) for name in ("lxt", "transformers", "torch")}
+def measured() -> dict[str, object]:
+    found: dict[str, object] = {}
     for model_name in ("llama", "gpt2"):
         for variant in ("attnLRP", "cp_LRP"):
             asked = [sys.executable, __file__, model_name, variant]
             answer = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
             found[f"{model_name} {variant}"] = json.loads(answer.splitlines()[-1])
-    with open(path, "w") as file:
-        json.dump(found, file, indent=1)
-        file.write("\n")
+    return found
+
+
+def main() -> None:
+    found, versions = measured(), {name: version(name) for name in ("lxt", "transformers", "torch")}
+    if "--check" not in sys.argv[1:]:
+        STORED.write_text(json.dumps({"versions": versions, "said": found}, indent=0) + "\n")
+        return
+    for name, before in json.loads(STORED.read_text())["said"].items():
+        tiny_models.assert_as_stored(found[name], before)
+        print(f"lxt {versions['lxt']}: {name}: as stored")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1]) if len(sys.argv) == 2 else print(json.dumps(relevance(*sys.argv[1:])))
+    is_one_of_several = len(sys.argv) == 3
+    print(json.dumps(relevance(*sys.argv[1:]))) if is_one_of_several else main()

@@ -1,15 +1,15 @@
-"""Relevance against independent implementations, by the numbers they gave (oracles/README.md makes them again).
+"""Relevance is what LXT and zennit say, from numbers stored by make_*.py.
 
 AttnLRP and CP-LRP against LXT on a Llama and a GPT-2; LRP-epsilon and LRP-gamma against zennit on a stack of layers.
 """
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from oracles import tiny_models
 
 import whyformer as why
 from whyformer import slopes
@@ -20,12 +20,7 @@ from whyformer.labels import put
 from whyformer.node import Switch
 from whyformer.rules import ATTNLRP, CP_LRP, recipe
 
-ORACLES = Path(__file__).parent / "oracles"
-sys.path.insert(0, str(ORACLES))
-import tiny_models  # noqa: E402
-
-LXT = json.loads((ORACLES / "lxt.json").read_text())
-ZENNIT = json.loads((ORACLES / "zennit.json").read_text())
+LXT, ZENNIT = (json.loads(Path(__file__).with_name(name).read_text())["said"] for name in ("lxt.json", "zennit.json"))
 # LXT's CP variant makes activations straight where it does not hold them; the paper's does not.
 CP_OF_LXT = replace(CP_LRP, name="cp_lrp_of_lxt", rules={**CP_LRP.rules, "activation": slopes.secant})
 
