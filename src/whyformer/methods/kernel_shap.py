@@ -14,6 +14,10 @@ coalitions are drawn by their weight, each with its complement. The constraint i
 $\sum_j \psi_j = 0$ and of several minima the smallest $\psi$ is taken. `details["empty"]` is $y(\emptyset)$.
 
 An absent word or patch is one that is filled, not one averaged over a data set as in the paper.
+
+A coalition and its complement say nearly the same, so a budget of about twice the number of players is the worst: the
+regression then goes through every answer, chance and all. Give five times that number, or take fewer players
+(`units="superpixel"`), or `partition_shap`.
 """
 
 from itertools import combinations
