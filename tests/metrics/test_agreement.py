@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import torch
 from fake_probe import picture, text
 
 from whyformer.metrics import agreement
@@ -28,3 +29,9 @@ def test_special_tokens_take_no_part():
 def test_undefined_alone_or_flat():
     assert agreement(E, {"self": E}).value.isnan().all()
     assert agreement(E, {"flat": picture([[1.0] * 4], 2, 2)}).value.isnan().all()
+
+
+def test_random_scores_agree_with_nobody():
+    rows = [torch.rand(100, 12, generator=torch.Generator().manual_seed(seed)) for seed in range(2)]
+    found = agreement(picture(rows[0], 3, 4), {"other": picture(rows[1], 3, 4)})
+    assert abs(found.value.mean()) < 0.1

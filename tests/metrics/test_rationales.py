@@ -35,6 +35,12 @@ def test_a_word_gets_the_highest_score_of_its_pieces_and_an_unknown_one_keeps_it
     near(word_scores(TOKENS, torch.tensor(SCORES, dtype=torch.float64)), [0.1, 0.5, 0.4, 0.3, -0.1])
 
 
+def test_special_tokens_and_padding_give_a_word_nothing_even_where_they_cover_it():
+    spans = ((0, 1), *TOKENS.spans[1:8], (14, 18), (19, 25))
+    odd = Pieces(TOKENS.pieces, TOKENS.special, TOKENS.padding, spans, TEXT)
+    near(word_scores(odd, torch.tensor(SCORES, dtype=torch.float64)), [0.1, 0.5, 0.4, 0.3, -0.1])
+
+
 def test_token_f1_by_hand():
     """k = 1: one hit, 2 * 1 / (1 + 2). k = 2: 2 / 4. k = 3: 4 / 5. k = 9: all five words, 4 / 7."""
     found = token_f1(scored(), [MARKED], k=(1, 2, 3, 9))
@@ -85,6 +91,7 @@ def test_iou_f1_by_hand():
     near(found.parts, [[1.0, 0.5]])
     near(found.value, [2 / 3])
     near(iou_f1(scored(), [Rationale([0, 1, 1, 0, 1])], k=3, threshold=0.7).value, [0.0])
+    near(iou_f1(scored(), [Rationale([0, 1, 0, 0, 0])], k=2).value, [1.0])  # exactly half is enough
 
 
 def test_the_figure_of_iou_f1_is_of_mean_precision_and_recall():

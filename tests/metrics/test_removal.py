@@ -93,10 +93,13 @@ def test_tokens_are_deleted_and_patches_left_to_the_probe():
         assert probe.asked == [(5, None if probe.is_picture else "delete"), (5, "drop")]
 
 
-def test_all_variants_of_a_batch_go_in_one_call():
-    probe = FakeProbe(EFFECTS * 3)
-    aopc(text(EFFECTS * 3), probe)
-    assert probe.asked == [(27, "delete")]
+def test_all_variants_of_a_batch_go_in_one_call_and_come_back_to_their_examples():
+    effects = [[3.0, 2.0, 1.0], [1.0, 0.5, 4.0]]  # logits 6 and 5.5
+    probe = FakeProbe(effects)
+    found = aopc(text(effects), probe, fractions=(0.34, 0.67, 1.0))
+    assert probe.asked == [(6, "delete")]
+    left = [[3, 1, 0], [1.5, 0.5, 0]]
+    near(found.curve, [[sigmoid(before) - sigmoid(x) for x in row] for before, row in zip((6, 5.5), left, strict=True)])
 
 
 # --- AOPC and log-odds ------------------------------------------------------------------------------------------------

@@ -50,7 +50,9 @@ def aopc(
 ) -> Measured:
     """How far the target's probability falls, on average, while the highest scored tokens (or patches) are removed.
 
-    fill: tokens are deleted, patches set to 0; or any that the probe knows. Higher is better. Control: a random map.
+    fill: tokens are deleted, patches set to 0; or any that the probe knows.
+
+    Higher is better. Control: a random map.
     """
     before, after, at = probabilities(explanation, probe, fractions, fill or deleted(probe), sizes, seed)
     fall = before - after
@@ -75,8 +77,9 @@ def log_odds(
 ) -> Measured:
     """The log of what is left of the target's probability, on average, while the highest scored tokens are masked.
 
-    fill: the mask token for texts, 0 for patches; or any that the probe knows. Lower is better. Control: a random map.
-    Undefined where the answer is no probability, as in a regression.
+    fill: the mask token for texts, 0 for patches; or any that the probe knows.
+
+    Lower is better. Control: a random map. Undefined where the answer is no probability, as in a regression.
     """
     before, after, at = probabilities(explanation, probe, fractions, fill, sizes, seed)
     no_probability = ((before < 0) | (before > 1)).any(1) | ((after < 0) | (after > 1)).any(1)

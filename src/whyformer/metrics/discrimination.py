@@ -35,9 +35,11 @@ def class_discrimination(
 ) -> Tensor:
     """How much the explanation for another class orders the tokens (or patches) like the one for the target.
 
-    other: the class to compare with; by default the likeliest one that is not the target. Lower is better. Control: a
-    method that does not look at the class gets exactly 1; two maps of random numbers about 0, so that a low value is
-    no proof of a good map. Undefined where a map is the same everywhere, or there is no other class.
+    other: the class to compare with; by default the likeliest one that is not the target.
+
+    Lower is better. Control: a method that does not look at the class gets exactly 1; two maps of random numbers
+    about 0, so that a low value is no proof of a good map. Undefined where a map is the same everywhere, or there
+    is no other class.
     """
     if on not in ("scores", "positions"):
         raise MetricError(f"on={on!r} is not there. There are: 'scores', 'positions'.")

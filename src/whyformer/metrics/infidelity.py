@@ -45,8 +45,10 @@ def infidelity(
 ) -> Measured:
     """How far the sums of scores are from what removing random tokens (or patches) really does to the logit.
 
-    samples: how many random sets, each the `fraction` of units. Lower is better. Control: a random map; a map of zeros
-    gets exactly 1 (scaled). Undefined where no removal changes anything.
+    samples: how many random sets, each the `fraction` of units.
+
+    Lower is better. Control: a random map; a map of zeros gets exactly 1 (scaled). Undefined where no removal
+    changes anything.
     """
     expected, happened = sums_and_changes(explanation, probe, samples, fraction, fill, seed)
     beta = torch.ones(len(expected), 1, dtype=torch.float64)

@@ -83,8 +83,9 @@ def negative_perturbation(
 ) -> Measured:
     """How long the answer stays right while the lowest scored pixels (or tokens) are taken out first.
 
-    Settings as in positive_perturbation. Higher is better. Control: a random order; it must lie below a good map and
-    above the inverted one.
+    Settings as in positive_perturbation.
+
+    Higher is better. Control: a random order; it must lie below a good map and above the inverted one.
     """
     return perturbed(explanation, probe, label, True, fractions, per, fill, against, renormalise, seed)
 

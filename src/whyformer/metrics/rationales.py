@@ -58,7 +58,9 @@ def token_f1(explanation: Explanation, rationale: Sequence[Any], *, k: Choice | 
     """How well the k highest scored words are the ones that people marked: F1 of precision and recall.
 
     k: a number of words, a share of them (0.2), "marked" (as many as are marked), or several, which are averaged.
-    Higher is better. Control: random scores find k times the share of marked words. Undefined where nothing is marked.
+
+    Higher is better. Control: random scores find k times the share of marked words. Undefined where nothing is
+    marked.
     """
     sizes = choices(k)
     curve = torch.full((len(explanation), len(sizes)), NAN, dtype=torch.float64)
@@ -108,7 +110,9 @@ def iou_f1(
     """How many runs of chosen words are runs that people marked, allowing for loose ends: F1.
 
     A run of chosen words is found if its intersection with a marked run is at least `threshold` of their union. The
-    figure of a data set is the F1 of mean precision and mean recall. Higher is better. Control: random scores, near 0.
+    figure of a data set is the F1 of mean precision and mean recall.
+
+    Higher is better. Control: random scores, near 0.
     """
     parts = torch.full((len(explanation), 2), NAN, dtype=torch.float64)
     for i, text in enumerate(marked_texts(explanation, rationale)):
@@ -144,8 +148,10 @@ def auprc(
 ) -> Tensor:
     """How well the scores rank marked words before the others: the area under precision over recall.
 
-    rule: "trapezoid" as ERASER computes it, or "step", the average precision. Higher is better. Control: random scores
-    get about the share of marked words. Undefined where nothing or everything is marked.
+    rule: "trapezoid" as ERASER computes it, or "step", the average precision.
+
+    Higher is better. Control: random scores get about the share of marked words. Undefined where nothing or
+    everything is marked.
     """
     from sklearn.metrics import auc, average_precision_score, precision_recall_curve
 

@@ -42,8 +42,9 @@ def road(
 ) -> Measured:
     """How much more the target loses when the highest scored patches are smoothed away than when the lowest are.
 
-    noise: the standard deviation added to removed pixels, in those of the picture. Higher is better. Control: a random
-    map lies around 0, the inverted map is minus the map itself.
+    noise: the standard deviation added to removed pixels, in those of the picture.
+
+    Higher is better. Control: a random map lies around 0, the inverted map is minus the map itself.
     """
     if not probe.is_picture:
         raise InputError("ROAD fills in pixels from their neighbours; a text has none. Use aopc or comprehensiveness.")

@@ -33,8 +33,10 @@ def saco(
 ) -> Measured:
     """How well the salience of groups of pixels (or tokens) foretells how much each group changes the answer.
 
-    curve: what the target's probability loses without each group, the most salient first. Higher is better.
-    Control: a random map lies around 0, the inverted map below it. Undefined for a map that is the same everywhere.
+    curve: what the target's probability loses without each group, the most salient first.
+
+    Higher is better. Control: a random map lies around 0, the inverted map below it. Undefined for a map that is
+    the same everywhere.
     """
     if groups < 2:
         raise MetricError(f"{groups} groups cannot be compared; give 2 or more.")

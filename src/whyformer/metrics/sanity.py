@@ -35,9 +35,12 @@ def parameter_randomisation(
 ) -> Measured:
     """How much of the map is left, on average, while the model loses its weights from the output downwards.
 
-    stages: in how many steps, the last one is everything. curve: the rank correlation after each. magnitude: of the
-    absolute scores. Lower is better. Control: a map that does not depend on the weights gets exactly 1, random scores
-    of another seed about 0. Undefined where a map is the same everywhere.
+    stages: in how many steps, the last one is everything.
+    curve: the rank correlation after each.
+    magnitude: of the absolute scores.
+
+    Lower is better. Control: a map that does not depend on the weights gets exactly 1, random scores of another
+    seed about 0. Undefined where a map is the same everywhere.
     """
     if stages < 1:
         raise MetricError(f"stages={stages}: give 1 or more.")
@@ -62,8 +65,10 @@ def label_randomised_twin(
 ) -> Tensor:
     """How alike the map is to that of a twin which learned the same pictures (or texts) with labels drawn at random.
 
-    twin: that model, an nn.Module or a Model of the same architecture, trained to fit random labels. Lower is better.
-    Control: the model as its own twin gets exactly 1. Undefined where a map is the same everywhere.
+    twin: that model, an nn.Module or a Model of the same architecture, trained to fit random labels.
+
+    Lower is better. Control: the model as its own twin gets exactly 1. Undefined where a map is the same
+    everywhere.
     """
     if twin is None:
         raise MetricError(

@@ -48,8 +48,9 @@ def consistency(
     """How alike the explanations of slightly changed inputs are: rank correlation with that of the input itself.
 
     noise: standard deviation, in parts of the picture's range; texts have two neighbouring tokens swapped.
-    Higher is better. Control: random scores, drawn for each input, lie around 0. Undefined where the map is the same
-    everywhere.
+
+    Higher is better. Control: random scores, drawn for each input, lie around 0. Undefined where the map is the
+    same everywhere.
     """
     first, others = shaken(explanation, again, noise, samples, seed, normal=True)
     rows = [[spearman(a, b) for b in row] for a, row in zip(first, others, strict=True)]
@@ -63,8 +64,10 @@ def max_sensitivity(
 ) -> Measured:
     """How far the map moves at most, in parts of its own length, when the input moves a little.
 
-    radius: of the noise, in parts of the picture's range; texts have two neighbouring tokens swapped. Lower is better.
-    Control: random scores, drawn for each input, get about 0.7 or more. Undefined where the map is all zero.
+    radius: of the noise, in parts of the picture's range; texts have two neighbouring tokens swapped.
+
+    Lower is better. Control: random scores, drawn for each input, get about 0.7 or more. Undefined where the map is
+    all zero.
     """
     first, others = shaken(explanation, again, radius, samples, seed, normal=False)
     rows = [
