@@ -66,6 +66,7 @@ ORDER = (
     "writing",
     "judge",
     "audit",
+    "reproduce",
     "demo",
     "whyformer",  # the public names, __init__.py
     "cli",

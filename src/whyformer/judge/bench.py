@@ -158,21 +158,45 @@ class Bench:
     # --- measuring ----------------------------------------------------------------------------------------------------
 
     def measured(self, group: Group, method: str, metric: str, at: dict[str, Sequence[float]]) -> list[Row]:
+        """The rows of a group under one method and metric."""
         if method in group.failures:
             return [failed(one, method, metric, group.failures[method]) for one in group.cases]
-        explanation, chosen = group.explanations[method], self.metrics[metric]
-        try:
-            found = measure(chosen, self.given(group, method))
-        except Exception as error:
-            return [failed(one, method, metric, reason_of(error)) for one in group.cases]
-        if found.curve is not None:
-            at.setdefault(metric, [float(step) for step in found.at])
-        predicted = group.base["probe"].before.logits.argmax(-1).tolist()
+        chosen, found = self.metrics[metric], None
         truth = chosen.needs_truth
-        return [
-            self.row(one, method, metric, explanation, found, i, predicted[i], truth)
-            for i, one in enumerate(group.cases)
-        ]
+        if truth is None or any(has_truth(one, truth) for one in group.cases):
+            try:
+                found = measure(chosen, self.given(group, method))
+            except Exception as error:
+                return [failed(one, method, metric, reason_of(error)) for one in group.cases]
+            if found.curve is not None:
+                at.setdefault(metric, [float(step) for step in found.at])
+        rows = []
+        for i, one in enumerate(group.cases):
+            bare = self.bare_row(group, i, method, metric)
+            if found is None or (truth is not None and not has_truth(one, truth)):
+                rows.append(replace(bare, state="missing", reason=one.why_missing(str(truth))))
+            else:
+                rows.append(with_number(bare, found, i))
+        return rows
+
+    def bare_row(self, group: Group, i: int, method: str, metric: str) -> Row:
+        """All that is known of an example under a method but the number."""
+        one, explanation = group.cases[i], group.explanations[method]
+        target = explanation.targets[i]
+        return Row(
+            one.place,
+            one.name,
+            method,
+            metric,
+            note=one.note,
+            label=one.label,
+            target=target.index,
+            predicted=int(group.base["probe"].before.logits[i].argmax()),
+            probability=NAN if target.probability is None else target.probability,
+            forward=float(explanation.spent.get("forward", NAN)),
+            backward=float(explanation.spent.get("backward", 0.0)),
+            relevance=float(explanation.spent.get("relevance", 0.0)),
+        )
 
     def given(self, group: Group, method: str) -> dict[str, Any]:
         """What a metric can be measured on."""
@@ -184,47 +208,17 @@ class Bench:
             "probe": probe,
             "label": torch.tensor([one.label for one in group.cases]),
             "mask": [unknown if one.mask is None else one.mask for one in group.cases],
-            "rationale": [one.rationale or Rationale(()) for one in group.cases],
+            "rationale": [one.rationale or nothing_marked(one) for one in group.cases],
             "again": Again(self.model, group.encoded, explanation),
             "others": {label: other for label, other in group.explanations.items() if label != method},
         }
 
-    def row(
-        self,
-        one: Case,
-        method: str,
-        metric: str,
-        explanation: Explanation,
-        found: Measured,
-        i: int,
-        predicted: int,
-        truth: str | None,
-    ) -> Row:
-        value = float(found.value[i])
-        target = explanation.targets[i]
-        row = Row(
-            one.place,
-            one.name,
-            method,
-            metric,
-            value=value,
-            label=one.label,
-            note=one.note,
-            target=target.index,
-            predicted=predicted,
-            probability=NAN if target.probability is None else target.probability,
-            forward=float(explanation.spent.get("forward", NAN)),
-            backward=float(explanation.spent.get("backward", 0.0)),
-            relevance=float(explanation.spent.get("relevance", 0.0)),
-            curve=numbers(found.curve, i),
-            parts=numbers(found.parts, i),
-        )
-        if truth is not None and not has_truth(one, truth):
-            nothing: dict[str, Any] = {"value": NAN, "curve": (), "parts": ()}
-            return replace(row, state="missing", reason=one.why_missing(truth), **nothing)
-        if math.isnan(value):
-            return replace(row, state="undefined", reason="the metric has no number for this example")
-        return row
+
+def with_number(bare: Row, found: Measured, i: int) -> Row:
+    row = replace(bare, value=float(found.value[i]), curve=numbers(found.curve, i), parts=numbers(found.parts, i))
+    if math.isnan(row.value):
+        return replace(row, state="undefined", reason="the metric has no number for this example")
+    return row
 
 
 def failed(one: Case, method: str, metric: str, reason: str) -> Row:
@@ -233,6 +227,11 @@ def failed(one: Case, method: str, metric: str, reason: str) -> Row:
 
 def numbers(found: Tensor | None, i: int) -> tuple[float, ...]:
     return () if found is None else tuple(found[i].double().tolist())
+
+
+def nothing_marked(one: Case) -> Rationale:
+    """In place of what nobody marked, for a metric that is asked about the whole batch."""
+    return Rationale((0,) * len(one.content.split()) if isinstance(one.content, str) else ())
 
 
 def has_truth(one: Case, truth: str) -> bool:

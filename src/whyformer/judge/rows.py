@@ -227,8 +227,8 @@ class Rows:
         return even([row.curve for row in self.of(method, metric)])
 
     def examples(self) -> list[Row]:
-        """One row for each example, for what is the same in all of them."""
-        return list(self.all[:, 0, 0])
+        """One row for each example, for what is the same in all of them; one that did not fail, if there is one."""
+        return [next((row for row in one.flat if row.state != "failed"), one.flat[0]) for one in self.all]
 
 
 def even(held: Sequence[Sequence[float]]) -> np.ndarray | None:
