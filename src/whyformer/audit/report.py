@@ -10,6 +10,7 @@ from whyformer.audit.summary import binned
 from whyformer.audit.verdict import LIMITS, Sentence
 from whyformer.show import curve
 from whyformer.show import report as html
+from whyformer.show.drawing import Drawing
 from whyformer.show.report import Html
 
 TITLES = {
@@ -19,6 +20,11 @@ TITLES = {
     "seeds": "How much does it change with the seed?",
     "diagnostic": "Does it help a model that cannot look around?",
 }
+STYLE = """
+.charts { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
+.charts figure { flex: 0 1 auto; width: auto; max-width: 100%; }
+h3 { margin-top: 2rem; }
+"""
 MOST_IN_FULL = 6  # attention in question that get sections of their own; of more, a table
 
 
@@ -45,7 +51,13 @@ def report(audit: Audit) -> str:
         f" and {len(names) - MOST_IN_FULL} more." if len(names) > MOST_IN_FULL else "."
     )
     about = {"model": audit.model, **audit.versions}
-    return html.page("Is attention an explanation here?", content, lead=lead, about=about, contents=contents)
+    title = "Is attention an explanation here?"
+    return html.page(title, content, lead=lead, about=about, contents=contents, style=STYLE)
+
+
+def charts(drawn: Sequence[Drawing]) -> Html:
+    """Charts beside each other, as many as fit."""
+    return html.element("div", *(html.drawing(one) for one in drawn), class_="charts")
 
 
 def verdicts(audit: Audit) -> Html:
@@ -129,7 +141,7 @@ def replacement(audit: Audit, name: str, found: Mapping[str, Any]) -> Iterator[A
         drawn.append(curve.violins(groups, title="Permuted, by the largest weight", ylabel="median TVD of the answer"))
     every = {kind: [row["kinds"][kind]["tvd"] for row in rows if kind in row["kinds"]] for kind in kinds}
     drawn.append(curve.violins(every, title="By replacement", ylabel="TVD of the answer"))
-    yield html.element("div", *(html.drawing(one) for one in drawn), class_="maps")
+    yield charts(drawn)
     head = ["replacement", "change", "95 %", "TVD", "class changes", "right before", "right after", "n"]
     table = [
         [kind, one["change"]["median"], between(one["change"]), one["tvd"]["median"], one["flips"]["mean"],
@@ -171,7 +183,7 @@ def adversarial(audit: Audit, name: str, found: Mapping[str, Any]) -> Iterator[A
     drawn = [curve.histogram(groups, title="Distance of other attention", xlabel="JSD", reference=LARGEST_JSD, bins=24)]
     bins = {label: [row["jsd"] for row in group] for label, group in binned(rows).items()}
     drawn.append(curve.violins(bins, title="By the largest weight", ylabel="JSD"))
-    yield html.element("div", *(html.drawing(one) for one in drawn), class_="maps")
+    yield charts(drawn)
     head = ["", "mean JSD", "95 %", "median", "of attainable", "at least 0.525", "none found", "n"]
     every = {"all": found, **found["classes"]}
     table = [
@@ -258,7 +270,7 @@ def of_shape(audit: Audit) -> Iterator[Any]:
                 blocks, shape["blocks_jsd"], title="JSD between blocks", between=(0.0, LARGEST_JSD), signed=False
             )
         )
-    yield html.element("div", *(html.drawing(one) for one in drawn), class_="maps")
+    yield charts(drawn)
     table = [
         [block, *(sum(shape[what][b]) / len(shape[what][b]) for what in ("entropy", "largest", "special")),
          shape["heads_jsd"][b], shape["heads_kl"][b]]

@@ -74,10 +74,18 @@ def sentences(name: str, found: Mapping[str, Any]) -> list[Sentence]:
     said: list[Sentence] = []
     for test, say in SAID.items():
         if found.get(test):
-            said += say(name, found[test])
+            said += say(spoken(name), found[test])
     if found.get("adversarial") and found.get("seeds"):
-        said += beside_seeds(name, found)
+        said += beside_seeds(found)
     return said
+
+
+def spoken(name: str) -> str:
+    """The name of an attention in the middle of a sentence."""
+    block, _, part = name.partition(", ")
+    if part.startswith("head "):
+        return f"{part} of {block}"
+    return "the rollout" if name == "rollout" else block
 
 
 def headline(name: str, found: Mapping[str, Any]) -> str:
@@ -85,11 +93,11 @@ def headline(name: str, found: Mapping[str, Any]) -> str:
     parts = []
     change = permutation_change(found)
     if change is not None:
-        parts.append(f"moving its weights to other tokens changes the answer {word(change, MOVES)} ({number(change)})")
+        parts.append(f"moving its weights to other tokens {word(change, MOVES)} changes the answer ({number(change)})")
     jsd = (found.get("adversarial") or {}).get("of_attainable", {}).get("mean")
     if jsd is not None:
         far = "quite other" if jsd >= ELSEWHERE else "no very different"
-        parts.append(f"{far} attention gives the same answers ({jsd:.0%} of the possible distance)")
+        parts.append(f"{far} attention gives the same answers ({percent(jsd)} of the possible distance)")
     tau = best_agreement(found)
     if tau is not None:
         parts.append(
@@ -232,7 +240,7 @@ def of_seeds(name: str, found: Mapping[str, Any]) -> Iterator[Sentence]:
     )
 
 
-def beside_seeds(name: str, found: Mapping[str, Any]) -> Iterator[Sentence]:
+def beside_seeds(found: Mapping[str, Any]) -> Iterator[Sentence]:
     searched, by_seed = found["adversarial"]["jsd"], found["seeds"]["jsd"]
     if searched["mean"] is None or by_seed["mean"] is None:
         return

@@ -1,0 +1,104 @@
+"""The models of the original question: they are what the paper describes, and the audit finds their attention."""
+
+import pytest
+import torch
+
+from whyformer.audit import audit
+from whyformer.audit.original import (
+    ATTENTIONS,
+    ENCODERS,
+    PADDING,
+    UNKNOWN,
+    Original,
+    load,
+    model_of,
+    save,
+    vocabulary_of,
+)
+from whyformer.audit.replay import Replay
+from whyformer.errors import IncompleteModel, InputError, ModelNotFound
+
+TEXTS = ["a b c d", "b a", "d c b a b a", "c d a"]
+VOCABULARY = [PADDING, UNKNOWN, *"abcd"]
+every_encoder = pytest.mark.parametrize("encoder", ENCODERS)
+every_attention = pytest.mark.parametrize("attention", ATTENTIONS)
+
+
+def made(encoder="bilstm", attention="additive"):
+    torch.manual_seed(0)
+    module = Original(6, encoder=encoder, attention=attention, given=6, width=8).double()
+    return model_of(module, VOCABULARY, ("no", "yes"))
+
+
+@every_encoder
+@every_attention
+def test_a_batch_is_what_its_sentences_are_alone(encoder, attention):
+    model = made(encoder, attention)
+    together = model.module(**model.encode(TEXTS).inputs)
+    for i, text in enumerate(TEXTS):
+        torch.testing.assert_close(model.module(**model.encode([text]).inputs)[0], together[i])
+
+
+@every_encoder
+@every_attention
+def test_its_attention_is_found_and_what_comes_before_is_replayed(encoder, attention):
+    model = made(encoder, attention)
+    replay = Replay(model, model.encode(TEXTS), [0])
+    assert replay.heads == (1,) and replay.attention[0].shape == (4, 1, 1, 6)
+    assert replay.allowed[0][1, 0, 0].tolist() == [True, True, False, False, False, False]
+    uniform = torch.where(replay.allowed[0], 1.0, 0.0).double()
+    found = replay.answers({0: uniform / uniform.sum(-1, keepdim=True)}, torch.arange(4))
+    assert replay._tried == {0: True}
+    hidden = model.module.encoder(
+        model.module.embedding(model.encode(TEXTS).inputs["input_ids"]), replay.allowed[0][:, 0, 0]
+    )
+    mean = torch.stack([h[: len(t.split())].mean(0) for h, t in zip(hidden, TEXTS, strict=True)])
+    torch.testing.assert_close(found, model.module.answer(mean))
+
+
+def test_additive_and_dot_attention_by_hand():
+    for attention in ("additive", "dot"):
+        module = made("average", attention).module
+        hidden = torch.randn(1, 3, 8, dtype=torch.float64)
+        weights = module.attention(hidden, torch.tensor([[True, True, False]]))[0, 0]
+        if attention == "additive":
+            inner, outer = module.attention.inner, module.attention.outer
+            scores = [(torch.tanh(inner.weight @ h + inner.bias) * outer.weight[0]).sum() for h in hidden[0, :2]]
+        else:
+            scores = [(h * module.attention.query.weight[0]).sum() / 8**0.5 for h in hidden[0, :2]]
+        torch.testing.assert_close(weights[:2], torch.stack(scores).softmax(0))
+        assert weights[2] == 0
+
+
+def test_is_audited_through_the_same_code():
+    found = audit(
+        made(), TEXTS, draws=5, searched=2, steps=3, tests=["agreement", "replacement", "adversarial", "shape"]
+    )
+    assert found.attention == ("block 0",) and set(found.summary["attention"]["block 0"]) == {
+        "agreement", "replacement", "adversarial",
+    }  # fmt: skip
+
+
+def test_is_saved_and_loaded(tmp_path):
+    model = made()
+    save(model, tmp_path / "there")
+    again = load(tmp_path / "there")
+    assert again.labels == ("no", "yes") and again.tokenizer("a b z")["input_ids"] == [2, 3, 1]
+    inputs = model.encode(TEXTS).inputs
+    torch.testing.assert_close(again.module(**inputs).double(), model.module(**inputs), rtol=0, atol=1e-2)
+    (tmp_path / "there" / "model.safetensors").write_bytes(b"nothing")
+    with pytest.raises(IncompleteModel, match="damaged"):
+        load(tmp_path / "there")
+    with pytest.raises(ModelNotFound, match=r"no original\.json"):
+        load(tmp_path)
+
+
+def test_words_are_counted_in_lower_case():
+    assert vocabulary_of(["The film", "the end"], least=1) == [PADDING, UNKNOWN, "the", "film", "end"]
+    assert vocabulary_of(["The film", "the end"], least=2) == [PADDING, UNKNOWN, "the"]
+
+
+@pytest.mark.parametrize("wrong", [{"encoder": "gru"}, {"attention": "sparse"}])
+def test_what_there_is_not_is_refused(wrong):
+    with pytest.raises(InputError, match="There are:"):
+        Original(5, **wrong)

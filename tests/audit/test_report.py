@@ -1,0 +1,136 @@
+"""The report: one page that asks for nothing outside itself, everybody's words escaped; the words of the verdict."""
+
+from html import escape
+
+import html5lib
+import pytest
+from audit.known import deciding, sentences
+from typer.testing import CliRunner
+
+import whyformer as why
+from whyformer.audit import Audit, audit
+from whyformer.audit.report import report
+from whyformer.audit.verdict import LIMITS, headline, meaning, percent, spoken
+from whyformer.audit.verdict import sentences as said_of
+from whyformer.cli import app
+
+EVIL = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def found():
+    data = [(words, i % 2) for i, words in enumerate(sentences(24))]
+    model = deciding()
+    named = why.Model(model.module, EVIL, labels=(EVIL, "yes"))
+    return audit(named, data, draws=6, searched=3, steps=4, checkpoints=[model])
+
+
+def test_is_one_page_without_a_script_or_a_request(found):
+    page = report(found)
+    assert "<script" not in page and "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
+    assert "&lt;script&gt;" in page
+    html5lib.HTMLParser(strict=True).parse(page)
+
+
+def test_every_test_has_its_figures_and_its_limits(found):
+    page = report(found)
+    for test in ("agreement", "replacement", "adversarial", "seeds", "diagnostic", "shape"):
+        assert escape(LIMITS[test]) in page, test
+    assert page.count("<svg") >= 7 and "Kendall" in page and "By class and largest weight" in page
+
+
+def test_one_sentence_by_hand():
+    kind = {
+        "change": {"median": 0.02, "low": 0.01, "high": 0.03, "n": 9},
+        "tvd": {"median": 0.02},
+        "flips": {"mean": 0.005},
+        "accuracy": {"before": 0.9, "after": 0.895},
+        "classes": {},
+    }
+    (one,) = said_of("block 11, mean of heads", {"replacement": {"kinds": {"permutation": kind}, "undefined": 0}})
+    assert one.text == (
+        "Permuting block 11 moves the predicted probability by 0.02 in the median: on this data its weights decide "
+        "little."
+    )
+    assert one.evidence == (
+        "0.02 [0.01, 0.03]; n = 9; TVD 0.02; the predicted class changes in 0.5 % of the permutations; "
+        "accuracy 90.0 % before, 89.5 % after"
+    )
+
+
+def test_classes_that_differ_are_told_apart():
+    """As published for two clinical sets: an average would hide it."""
+    group = lambda median: {"change": {"median": median, "n": 50}}  # noqa: E731
+    kind = {
+        "change": {"median": 0.2, "low": 0.1, "high": 0.3, "n": 100}, "tvd": {"median": 0.2}, "flips": {"mean": 0.1},
+        "accuracy": None, "classes": {"no": group(0.06), "yes": group(0.77)},
+    }  # fmt: skip
+    made = said_of("block 0", {"replacement": {"kinds": {"permutation": kind}, "undefined": 0}})
+    assert (
+        made[1].text
+        == "It differs by class: permuting block 0 matters more where the answer is 'yes' than where it is 'no'."
+    )
+
+
+def test_words_for_numbers():
+    assert [meaning(x) for x in (0.0, 0.05, 0.2, 0.5)] == [
+        "on this data its weights are not what decides",
+        "on this data its weights decide little",
+        "on this data its weights matter",
+        "on this data its weights decide",
+    ]
+    assert spoken("block 3, head 2") == "head 2 of block 3" and spoken("rollout") == "the rollout"
+    assert percent(None) == "undefined" and percent(0.034) == "3.4 %" and percent(0.5) == "50 %"
+    assert headline("block 1", {}) == "Block 1: nothing could be measured."
+
+
+def test_many_heads_are_a_table(found):
+    """More attention than fits gets one row each."""
+    names = tuple(f"block 0, head {i}" for i in range(9))
+    rows = [{**row, "attention": name} if row["attention"] else row for row in found.rows for name in names]
+    many = Audit(tuple(rows), names, ("",) * 9, "m", "d", None, found.settings, {})
+    page = report(many)
+    assert "and 3 more" in page and page.count("Side by side") >= 1
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["audit", *arguments])
+
+
+def test_the_command(tmp_path):
+    file = tmp_path / "films.tsv"
+    file.write_text("a gorgeous film\t1\na bad film\t0\nnot good at all\t0\n")
+    out = tmp_path / "run"
+    made = run(
+        str(file), "-a", "last", "-a", "0:1", "--draws", "2", "--test", "replacement", "--test", "shape", "-o", str(out)
+    )
+    assert made.exit_code == 0, made.output
+    assert "Is attention an explanation here? demo/sentiment on 3 examples of films.tsv" in made.output
+    assert "head 1 of block 0" in made.output and (out / "audit.html").exists()
+    assert len(Audit.load(out / "audit.json")) == 3
+    again = run(
+        str(file), "-a", "last", "-a", "0:1", "--draws", "3", "--test", "replacement", "--test", "shape", "-o", str(out)
+    )
+    assert again.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["a film", "--test", "nothing"], 2),
+        (["a film", "--preset", "best"], 2),
+        (["a film", "another film", "-a", "9"], 2),
+        (["a film", "--draws", "0"], 2),
+    ],
+)
+def test_mistakes_are_one_line(arguments, code):
+    made = run(*arguments)
+    assert made.exit_code == code and made.output.startswith("error: ") and made.output.count("\n") == 1
+
+
+def test_texts_given_by_themselves_are_examples():
+    made = run("a gorgeous film", "a bad film", "--draws", "2", "--test", "replacement", "--json")
+    assert made.exit_code == 0 and '"kind": "audit"' in made.output
