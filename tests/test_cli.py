@@ -197,7 +197,7 @@ def test_the_demo_writes_a_page_and_nothing_else(tmp_path):
     [
         (["--frobnicate"], "No such option: --frobnicate"),
         (["explian"], "No such command 'explian'"),
-        (["explain"], "Missing argument"),
+        (["write"], "Missing argument"),
         (["explain", "x", "-m", "rolout"], "No method 'rolout'. Did you mean 'rollout'?"),
         (["compare", "x", "-m", "rolout"], "No method 'rolout'"),
         (["compare", "x", "-m", "rollout", "-m", "rollout"], "rollout is named twice"),
@@ -306,6 +306,7 @@ def test_nothing_heavy_is_imported_before_a_command_runs():
     assert at_the_top - set(sys.stdlib_module_names) - ours == {"typer"}
     assert not {name for name in ours if not name.startswith("whyformer.cli")} - {
         "whyformer.errors",
+        "whyformer.progress",
         "whyformer.show.visible",
     }
 
@@ -337,3 +338,159 @@ def test_a_reader_that_leaves_early_is_not_complained_about():
     os.close(writing)
     assert done.stderr == b""
     assert done.returncode == 1
+
+
+# --- what is typed as INPUT -------------------------------------------------------------------------------------------
+
+
+def test_nothing_typed_explains_the_sample_that_ships():
+    assert run("explain").startswith("cat.jpg: Bengal (")
+    assert run("explain", "-M", "demo/sentiment", "-m", "rollout").startswith("positive (")
+
+
+@pytest.fixture
+def pictures(tmp_path, picture):
+    for name in ("b.png", "a.jpg", "notes.txt"):
+        (tmp_path / name).write_bytes(Path(picture).read_bytes())
+    return tmp_path
+
+
+def names_in(said: str) -> list[str]:
+    return json.loads(said)["names"]
+
+
+def test_a_folder_and_a_pattern_stand_for_the_files_in_them(pictures):
+    explain = ("explain", "-M", "demo/untrained-vit", "-m", "rollout", "--json")
+    assert names_in(run(*explain, str(pictures))) == ["a.jpg", "b.png"]
+    assert names_in(run(*explain, f"{pictures}/*.png", f"{pictures}/a.jpg")) == ["b.png", "a.jpg"]
+    assert "No file is called like" in error_of(*explain, f"{pictures}/*.gif", code=3)
+    (pictures / "empty").mkdir()
+    assert "There is no file that ends in .png" in error_of(*explain, f"{pictures}/empty", code=3)
+
+
+def test_texts_from_files_and_folders(tmp_path, text_model, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("b.txt").write_text("a good film")
+    Path("a.txt").write_text("a bad film")
+    explain = ("explain", "-M", text_model, "-m", "rollout", "--json")
+    assert names_in(run(*explain, "b.txt")) == ["a good film"]
+    assert names_in(run(*explain, ".")) == ["a bad film", "a good film"]
+    assert names_in(run(*explain, "*.txt", "is not a good film ?")) == [
+        "a bad film",
+        "a good film",
+        "is not a good film ?",
+    ]
+    Path("film").mkdir()
+    assert names_in(run(*explain, "film")) == ["film"]  # a folder without texts is a word like any other
+
+
+def piped(given: str | bytes, *arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(cli.app, list(arguments), input=given)
+    assert result.exit_code == code, result.output
+    return result.stderr if code else result.stdout
+
+
+def test_standard_input_holds_one_input_a_line(text_model, picture):
+    explain = ("explain", "-", "-m", "rollout", "--json")
+    assert names_in(piped("a good film\n\nnot bad\n", *explain, "-M", text_model)) == ["a good film", "not bad"]
+    assert names_in(piped(f"{picture}\n", *explain, "-M", "demo/untrained-vit")) == ["cat.png"]
+    assert "Standard input is empty" in piped("\n", *explain, "-M", text_model, code=3)
+    assert "not UTF-8 at byte 0" in piped(b"\xff\xfe", *explain, "-M", text_model, code=3)
+
+
+def test_standard_input_may_be_a_picture(picture):
+    explain = ("explain", "-", "-m", "rollout", "--json", "-M", "demo/untrained-vit")
+    assert names_in(piped(Path(picture).read_bytes(), *explain)) == ["picture 0"]
+    assert "neither a list of paths nor a picture" in piped(b"\x89nothing", *explain, code=3)
+
+
+def test_many_inputs_are_explained_some_at_a_time(text_model, monkeypatch):
+    texts = ["a good film", "not bad", "a bad , bad film"] * 2
+    together = json.loads(run("explain", *texts, "-M", text_model, "-m", "rollout", "--json"))
+    monkeypatch.setattr(typed, "BATCH", 2)
+    apart = json.loads(run("explain", *texts, "-M", text_model, "-m", "rollout", "--json"))
+    assert apart["names"] == together["names"]
+    torch.testing.assert_close(torch.tensor(apart["scores"]["data"]), torch.tensor(together["scores"]["data"]))
+    compared = run("compare", *texts, "-M", text_model, "-m", "rollout", "-m", "chance", "--json")
+    assert len(json.loads(compared)["explanations"]["rollout"]["names"]) == 6
+
+
+def test_targets_stay_with_their_inputs(text_model, monkeypatch):
+    monkeypatch.setattr(typed, "BATCH", 2)
+    said = json.loads(
+        run("explain", "a", "a", "a", "-M", text_model, "-m", "lrp", "-t", "0", "-t", "1", "-t", "0", "--json")
+    )
+    assert [target["index"] for target in said["targets"]] == [0, 1, 0]
+
+
+# --- more than one method or class ------------------------------------------------------------------------------------
+
+
+def test_several_methods_are_compared(text_model, tmp_path):
+    said = run("explain", "a good film", "-M", text_model, "-m", "rollout", "-m", "lrp", "-o", str(tmp_path / "c.html"))
+    assert "agreement" in said
+    assert (tmp_path / "c.html").read_text().startswith("<!doctype html>")
+    assert "does not go with several methods" in error_of(
+        "explain", "a", "-M", text_model, "-m", "rollout", "-m", "lrp", "-s", "own=keep", code=2
+    )
+
+
+def test_several_classes_stand_on_one_sheet(text_model, tmp_path):
+    out = tmp_path / "s.svg"
+    run("explain", "a good film", "-M", text_model, "-m", "lrp", "--classes", "2", "-o", str(out))
+    assert out.read_text().count("Why") == 0 and out.read_text().count("film") >= 2
+    assert "this model has 3" in error_of("explain", "a", "-M", text_model, "--classes", "4", code=2)
+    assert "does not go with --classes" in error_of(
+        "explain", "a", "-M", text_model, "--classes", "2", "-t", "0", code=2
+    )
+
+
+def test_words_instead_of_tokens(text_model):
+    assert (
+        json.loads(run("explain", "a good film", "-M", text_model, "--words", "--json"))["settings"]["words"] == "sum"
+    )
+
+
+def test_every_format_is_written(text_model, tmp_path):
+    for suffix in ("html", "png", "svg", "pdf", "tex", "csv", "parquet", "json", "safetensors", "txt"):
+        out = tmp_path / f"e.{suffix}"
+        run("explain", "a good film", "-M", text_model, "-m", "rollout", "-o", str(out))
+        assert out.stat().st_size > 100
+
+
+# --- inside and write -------------------------------------------------------------------------------------------------
+
+
+def test_looking_inside(text_model, tmp_path):
+    out = tmp_path / "i.html"
+    assert "layers x" in run("inside", "a good film", "-M", text_model, "-o", str(out))
+    assert "relevance" in out.read_text()
+    assert "One at a time" in error_of("inside", "a", "a", "-M", text_model, "-o", str(out), code=3)
+
+
+def test_writing_on(tmp_path):
+    out = tmp_path / "w.html"
+    said = run("write", "12 + 7 =", "-n", "2", "-o", str(out))
+    assert "' 19'" in said
+    assert "Why &#x27; 19&#x27;?" in out.read_text()
+    assert "does not write text" in error_of("write", "x", "-M", "demo/pets", code=3)
+    assert "answers with classes" in error_of("write", "a film", "-M", "demo/sentiment", code=3)
+
+
+def test_names_are_completed_without_waiting_for_torch():
+    code = (
+        "import sys; from whyformer.cli import options;"
+        "print(list(options.method_names('roll')), list(options.model_names('demo/p')), 'torch' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said == "['rollout'] ['demo/pets'] False\n"
+
+
+def test_help_has_examples_and_comes_before_torch():
+    code = (
+        "import sys; from whyformer.cli import app\n"
+        "try: app(['explain', '--help'])\nfinally: print('torch' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+    assert "whyformer explain cat.jpg -o cat.html" in said
+    assert said.endswith("False\n")

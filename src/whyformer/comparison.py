@@ -20,6 +20,7 @@ from whyformer import archive
 from whyformer.capture import Capture
 from whyformer.errors import MethodError, ModelError, NonFinite, NotCaptured, WhyformerError
 from whyformer.explanation import Chosen, Explanation, MethodLike, Source, choose, explained, opened, record_for
+from whyformer.explanation import joined as joined_explanations
 from whyformer.method import METHODS, find
 from whyformer.model import Encoded, Model
 from whyformer.show import curve, page, plate, report, rows, terminal
@@ -209,6 +210,18 @@ def compare(
     if not explanations:
         raise MethodError(f"No method can be used on {model.name}. {next(iter(failures.values()))}")
     return Comparison(explanations, failures)
+
+
+def joined(parts: Sequence[Comparison]) -> Comparison:
+    """Comparisons of the same methods, one after the other, as one; a method must have worked on all of them."""
+    failures = {label: reason for part in parts for label, reason in part.failures.items()}
+    labels = [label for label in parts[0].labels if all(label in part.explanations for part in parts)]
+    if not labels:
+        raise MethodError(f"No method can be used on all of these inputs. {next(iter(failures.values()), '')}")
+    return Comparison(
+        {label: joined_explanations([part[label] for part in parts]) for label in labels},
+        {label: reason for label, reason in failures.items() if label not in labels},
+    )
 
 
 def one_or_more(methods: MethodLike | Sequence[MethodLike]) -> Sequence[MethodLike]:

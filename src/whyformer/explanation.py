@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
@@ -22,6 +23,7 @@ from whyformer import archive, health, selection
 from whyformer.capture import Capture, record
 from whyformer.errors import InputError, MethodError, NonFinite
 from whyformer.loading import open as open_model
+from whyformer.method import METHODS as METHODS
 from whyformer.method import Compute, Method, Scores, check_settings, find
 from whyformer.model import Encoded, Model
 from whyformer.picture import Kept
@@ -270,6 +272,34 @@ class Explanation:
 def load(path: str | os.PathLike[str]) -> Explanation:
     """An explanation from the file it was saved in."""
     return Explanation.load(path)
+
+
+def joined(parts: Sequence[Explanation]) -> Explanation:
+    """Explanations of the same kind, one after the other, as one; shorter texts are padded at their end."""
+    if len(parts) == 1:
+        return parts[0]
+    length = max(part.scores.shape[1] for part in parts)
+    first = parts[0]
+    tokens = [padded(one, length) if isinstance(one, Pieces) else one for part in parts for one in part.tokens]
+    if any(len(one) != length for one in tokens):
+        raise InputError("Pictures with different numbers of patches cannot be put into one explanation.")
+    same = {name for name in first.details if all(name in part.details for part in parts)}
+    same = {name for name in same if len({part.details[name].shape[1:] for part in parts}) == 1}
+    return replace(
+        first,
+        scores=torch.cat([F.pad(part.scores, (0, length - part.scores.shape[1])) for part in parts]),
+        tokens=tuple(tokens),
+        targets=tuple(target for part in parts for target in part.targets),
+        names=tuple(name for part in parts for name in part.names),
+        pixels=None if first.pixels is None else torch.cat([part.pixels for part in parts if part.pixels is not None]),
+        special=None if first.special is None else torch.cat([p.special for p in parts if p.special is not None]),
+        notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        details={name: torch.cat([part.details[name] for part in parts]) for name in same},
+        spent={
+            kind: sum(p.spent.get(kind, 0.0) * len(p) for p in parts) / sum(map(len, parts)) for kind in first.spent
+        },
+        pictures=tuple(kept for part in parts for kept in part.pictures),
+    )
 
 
 # --- making one -------------------------------------------------------------------------------------------------------

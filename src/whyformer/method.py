@@ -15,12 +15,13 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from whyformer.errors import MethodError, nearest
 from whyformer.sites import SITES
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 METHODS: dict[str, "Method"] = {}
 
@@ -29,11 +30,11 @@ METHODS: dict[str, "Method"] = {}
 class Scores:
     """What a method may return instead of bare scores: with details, floating tensors that begin with the batch."""
 
-    values: Tensor
-    details: Mapping[str, Tensor] = field(default_factory=dict)
+    values: "Tensor"
+    details: Mapping[str, "Tensor"] = field(default_factory=dict)
 
 
-Compute = Callable[..., Tensor | Scores]
+Compute = Callable[..., "Tensor | Scores"]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,18 @@ is quick. An error is one line on stderr: `error: ...`; the exit code says whose
 5 numbers or memory, 130 interrupted).
 """
 
-from whyformer.cli import audit, compare, demo, explain, judge, methods, metrics, reproduce  # noqa: F401 (each verb adds itself)
+from whyformer.cli import (  # noqa: F401 (each verb adds itself)
+    audit,
+    compare,
+    demo,
+    explain,
+    inside,
+    judge,
+    methods,
+    metrics,
+    reproduce,
+    write,
+)
 from whyformer.cli.shell import app
 
 

@@ -63,7 +63,6 @@ def described(error: BaseException) -> tuple[str, int]:
 app = typer.Typer(
     cls=Verbs,
     help="Why did the transformer say that?",
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -3,14 +3,18 @@
 import ast
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whyformer.errors import InputError, MethodError
+from whyformer.progress import bar
 
 if TYPE_CHECKING:
     from whyformer.model import Model
+
+
+BATCH = 16  # inputs explained at once
 
 
 def quietly() -> None:
@@ -29,7 +33,74 @@ def quietly_opened(name: str) -> "Model":
     return opened(name)
 
 
-def inputs_for(model: "Model", inputs: list[str]) -> Any:
+def aims_for(model: "Model", target: list[str] | None, versus: str | None) -> dict[str, Any]:
+    """What is to be explained, and rather than what."""
+    return {
+        "target": target_for(model, target or []),
+        "versus": target_for(model, [] if versus is None else [versus]),
+    }
+
+
+def batches(items: Any, aims: Mapping[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """The inputs, some at a time, each with its own aims; progress is told on stderr."""
+    if not isinstance(items, list) or len(items) <= BATCH:
+        yield items, dict(aims)
+        return
+    from whyformer.target import per_example
+
+    each = {name: per_example(aim, len(items), name) for name, aim in aims.items()}
+    with bar(len(items), "explaining") as progress:
+        for start in range(0, len(items), BATCH):
+            part = slice(start, start + BATCH)
+            yield items[part], {name: aim[part] for name, aim in each.items()}
+            progress.advance(len(items[part]))
+
+
+def refuse_together(given: Mapping[str, Any], what: str) -> None:
+    """Options that say nothing here."""
+    for option, value in given.items():
+        if value:
+            raise MethodError(f"{option} does not go with {what}. Explain by one method at a time.")
+
+
+def compare_and_show(
+    inputs: list[str] | None,
+    model: str,
+    method: list[str] | None,
+    target: list[str] | None,
+    versus: str | None,
+    out: Path | None,
+    as_json: bool,
+    classes: int | None,
+) -> None:
+    """Several methods, or several classes, printed and saved."""
+    from whyformer import classes as sheets
+    from whyformer import comparison
+    from whyformer.cli import gather
+
+    named = method[0] if method in (["all"], ["quick"]) else method or None
+    comparison.labelled(named if isinstance(named, list) else [])
+    check_out(out, inputs or [], comparison.FORMATS if classes is None else sheets.FORMATS)
+    if classes is not None:
+        refuse_together({"--target": target, "--versus": versus, "--json": as_json}, "--classes")
+    opened = quietly_opened(model)
+    items = inputs_for(opened, gather.gathered(opened, inputs or []))
+    if classes is not None:
+        made = sheets.sheet(opened, items, named or sheets.METHODS, classes=classes)
+        print(made)
+        if out is not None:
+            made.save(out)
+        return
+    aims = aims_for(opened, target, versus)
+    found = comparison.joined(
+        [comparison.compare(opened, part, named or "quick", **at) for part, at in batches(items, aims)]
+    )
+    print(comparison.to_json(found).decode("ascii") if as_json else str(found))
+    if out is not None:
+        found.save(out)
+
+
+def inputs_for(model: "Model", inputs: list[Any]) -> Any:
     """What was typed, as the model takes it. A model without a processor takes tensors from a safetensors file."""
     if model.kind != "tensors":
         return inputs
