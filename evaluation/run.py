@@ -1,0 +1,111 @@
+"""The real evaluations behind docs/judge.md: python evaluation/run.py NAME [--device cuda] [--limit N] [--out FOLDER]
+
+    pets        the shipped pets ViT on its held-out photos: perturbation, and segmentation against trimaps
+    movies      minilm-l6-sst2 on ERASER movies: token-F1 and AUPRC against human rationales
+    hatexplain  bert-tiny-toxicity on HateXplain: the same
+    sst2        minilm-l6-sst2 on the development sentences of SST-2: AOPC and log-odds
+
+Data and models are those that evaluation/stage.py laid out. Results go to evaluation/runs/NAME (or --out), which git
+ignores; a run that was stopped goes on there. table.md is what the docs show.
+"""
+
+import argparse
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import whyformer as why
+from whyformer import methods
+from whyformer.data import read
+from whyformer.metrics import token_f1
+
+HERE = Path(__file__).parent
+DATA = HERE / "data"
+
+QUICK = (
+    "transformer_attribution", "generic_attention", "grad_cam", "rollout", "raw_attention", "partial_lrp", "lrp",
+    "attnlrp", "libragrad", "legrad", "agcam", "attcat", "attgrads", "gradient_x_input", "saliency", "redistribution",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    model: str
+    data: str
+    metrics: tuple[Any, ...]
+    reading: dict[str, Any] = field(default_factory=dict)
+    target: Any = "predicted"
+    methods: tuple[Any, ...] = QUICK
+    batch: int = 16
+    marked_only: bool = False  # leave out texts in which nobody marked a word
+    dtype: torch.dtype | None = None
+
+
+EVALUATIONS = {
+    "pets": Evaluation(
+        "demo/pets",
+        "pets",
+        ("positive_perturbation", "negative_perturbation", "pixel_accuracy", "mean_average_precision", "mean_iou"),
+        {"mask_values": "trimap"},
+        methods=(*QUICK, partial(methods.transformer_attribution, preset="released_vit")),
+        batch=32,
+    ),
+    "movies": Evaluation(
+        "models/minilm-l6-sst2",
+        "movies/movies",
+        ("token_f1", "auprc"),
+        {"classes": {"POS": "positive", "NEG": "negative"}},
+        target="label",
+        methods=(*QUICK, partial(methods.transformer_attribution, preset="released_bert")),
+        batch=4,
+        dtype=torch.float32,
+    ),
+    "hatexplain": Evaluation(
+        "models/bert-tiny-toxicity",
+        "hatexplain/test.jsonl.gz",
+        (partial(token_f1, k="marked"), "auprc"),
+        {"classes": {"hatespeech": "toxic", "offensive": "toxic", "normal": "not-toxic"}},
+        target="toxic",
+        marked_only=True,
+    ),
+    "sst2": Evaluation(
+        "models/minilm-l6-sst2",
+        "sst2/dev.tsv",
+        ("aopc", "log_odds"),
+        methods=(*QUICK, partial(methods.transformer_attribution, preset="released_bert")),
+        batch=32,
+        dtype=torch.float32,
+    ),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=EVALUATIONS)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    chosen = EVALUATIONS[arguments.name]
+    source = chosen.model if chosen.model.startswith("demo/") else DATA / chosen.model
+    model = why.open(source, device=arguments.device, dtype=chosen.dtype)
+    data = read(DATA / chosen.data, **chosen.reading)
+    if chosen.marked_only:
+        data = replace(data, examples=tuple(one for one in data.examples if one.rationale))
+    data = data.sample(arguments.limit)
+    out = arguments.out or HERE / "runs" / arguments.name
+    started = time.monotonic()
+    judgement = why.judge(
+        model, data, chosen.methods, chosen.metrics, out=out, target=chosen.target, batch=chosen.batch
+    )
+    judgement.save(out / "table.md")
+    print(judgement)
+    print(f"{len(data)} examples in {time.monotonic() - started:.0f} s; everything is in {out}")
+
+
+if __name__ == "__main__":
+    main()
