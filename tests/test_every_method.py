@@ -189,7 +189,7 @@ TWO_KERNELS = ["vit", "deit", "dinov2", "beit", "bert", "roberta", "distilbert",
 @every_method
 @pytest.mark.parametrize("name", TWO_KERNELS)
 def test_fused_attention_is_eager_attention(method, name):
-    """N11, in float32: 1e-5 of the largest magnitude. Relevance divides by sums that may nearly cancel, and methods that
+    """N11, in float32: 1e-5 of the largest magnitude. Relevance divides by sums that may nearly cancel; methods that
     ask again subtract answers that are nearly equal: both magnify float32's own rounding. There the two kernels must
     differ by no more than float32 differs from float64."""
     fused, eager = (in_kernel(name, kernel, torch.float32)[method].double() for kernel in ("sdpa", "eager"))
