@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 METHODS: dict[str, "Method"] = {}
+COSTLY = {"probe", "answer_parts"}  # sites that take more than the passes of one run
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Method:
     @property
     def is_quick(self) -> bool:
         """One forward and at most one pass back of each kind."""
-        return "probe" not in self.needs
+        return not COSTLY & set(self.needs)
 
     @property
     def needs_gradient(self) -> bool:
@@ -131,8 +132,10 @@ def describe(compute: Compute, **facts: Any) -> Method:
     relevance = any(need.endswith("_relevance") for need in needs)
     if relevance != bool(facts["recipe"]):
         raise MethodError(f"{compute.__name__}() must name a recipe exactly if it asks for a relevance.")
-    if ("probe" in needs) != bool(facts.get("asks")):
-        raise MethodError(f"{compute.__name__}() must say what it costs exactly if it asks for the probe.")
+    if bool(COSTLY & set(needs)) != bool(facts.get("asks")):
+        raise MethodError(
+            f"{compute.__name__}() must say what it costs exactly if it asks for {' or '.join(sorted(COSTLY))}."
+        )
     return Method(compute.__name__, compute, needs, settings, **facts)
 
 

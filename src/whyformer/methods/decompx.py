@@ -24,7 +24,7 @@ from torch import Tensor
 from whyformer.method import method
 
 
-@method(paper="Modarressi et al., ACL 2023", class_specific=True, signed=True)
+@method(paper="Modarressi et al., ACL 2023", class_specific=True, signed=True, cost="a forward for each token's parts")
 def decompx(answer_parts: Tensor, mask: Tensor) -> Tensor:
     """What each token brought into the explained output through all layers; all together they are that output."""
     return answer_parts.masked_fill(~mask, 0)
