@@ -250,6 +250,15 @@ def test_the_report_shows_curves_disagreement_and_what_failed(tmp_path):
     assert "http://" not in html.replace("http://www.w3.org", "") and "<script" not in html
 
 
+def test_without_matplotlib_there_is_a_table_and_no_report(finished, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for name in [name for name in sys.modules if name.startswith("matplotlib.")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    assert judge_all(finished, report=True).table.lines
+    assert not (finished / "report.html").exists()
+    assert "no report: matplotlib" in capsys.readouterr().err
+
+
 def test_the_report_of_texts(tmp_path):
     model = opened(tiny_text.bert(), tokenizer=tiny_text.wordpiece())
     texts = [("the film is not good", 0), ("a good film !", 2), ("the film is bad", 0), ("not bad", "unheard of")]

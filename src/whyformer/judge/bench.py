@@ -59,6 +59,7 @@ class Group:
     base: Capture  # with the probe
     explanations: Mapping[str, Explanation]
     failures: Mapping[str, str]  # of methods, and why
+    predicted: Sequence[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +136,8 @@ class Bench:
                 explanations[label] = explained(chosen, self.model, encoded, own)
             except Exception as error:
                 failures[label] = reason_of(error)
-        return Group(cases, encoded, base, explanations, failures)
+        predicted = base["probe"].before.logits.argmax(-1).tolist()
+        return Group(cases, encoded, base, explanations, failures, predicted)
 
     def captured(self, chosen: Sequence[Chosen], encoded: Encoded, target: Any) -> Capture | None:
         """One run for all methods; None where what some of them need cannot be had."""
@@ -191,7 +193,7 @@ class Bench:
             note=one.note,
             label=one.label,
             target=target.index,
-            predicted=int(group.base["probe"].before.logits[i].argmax()),
+            predicted=group.predicted[i],
             probability=NAN if target.probability is None else target.probability,
             forward=float(explanation.spent.get("forward", NAN)),
             backward=float(explanation.spent.get("backward", 0.0)),

@@ -147,10 +147,18 @@ def judge(
         judgement.save(folder / "table.txt")
         archive.write(folder / "problems.txt", "".join(f"{one}\n" for one in data.problems).encode("utf-8", "replace"))
         if report:
-            from whyformer.judge.report import report_page
-
-            archive.write(folder / "report.html", report_page(judgement, bench).encode("utf-8", "backslashreplace"))
+            write_report(judgement, bench, folder / "report.html")
     return judgement
+
+
+def write_report(judgement: Judgement, bench: Bench, path: Path) -> None:
+    """The page; where matplotlib is missing, hours of judging do not end in an error."""
+    try:
+        from whyformer.judge.report import report_page
+
+        archive.write(path, report_page(judgement, bench).encode("utf-8", "backslashreplace"))
+    except ModuleNotFoundError as error:
+        print(f"There is no report: {error.name} is not installed. Judge the same again with it.", file=sys.stderr)
 
 
 def judged(bench: Bench, plan: Plan, folder: Path) -> Judgement:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from importlib.util import find_spec
 from pathlib import Path
+from sys import intern
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +27,7 @@ State = Literal["measured", "undefined", "missing", "failed"]
 NAN = float("nan")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """What one metric says about what one method says about one example."""
 
@@ -174,6 +175,8 @@ def from_parquet(path: Path) -> tuple[tuple[Row, ...], str]:
     table = parquet.read_table(path, partitioning=None)
     facts = (table.schema.metadata or {})[b"whyformer"].decode()
     columns = {name: table.column(name).to_pylist() for name in table.column_names}
+    for name in ("name", "method", "metric", "state", "reason"):  # one copy of each word for all rows
+        columns[name] = [intern(word) for word in columns[name]]
     return tuple(rows_from(columns)), facts
 
 
