@@ -5,7 +5,6 @@ written under a temporary name, forced to disk, read again and renamed; one that
 again. pandas.read_parquet("runs/pets/rows") reads them all.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -15,7 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from importlib.util import find_spec
 from pathlib import Path
 from sys import intern
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 
@@ -118,6 +117,15 @@ def digest(rows: Sequence[Row]) -> str:
     return hashlib.sha256("\n".join(map(repr, rows)).encode("utf-8", "backslashreplace")).hexdigest()
 
 
+def lock(file: IO[str]) -> None:
+    """Where the system has such locks; Windows has not."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:
+        return
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Nobody else writes here meanwhile; the system lets go of the lock however this process ends."""
@@ -128,7 +136,7 @@ def alone(folder: Path) -> Iterator[None]:
         raise InputError(f"Cannot write into the folder {folder}: {(error.strerror or str(error)).lower()}.") from None
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file)
         except OSError:
             file.seek(0)
             raise InputError(
@@ -144,7 +152,9 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def sync(folder: Path) -> None:
-    """Force the name of a new file to disk, not only its contents."""
+    """Force the name of a new file to disk, not only its contents; Windows does so by itself."""
+    if os.name == "nt":
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
