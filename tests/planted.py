@@ -400,6 +400,7 @@ BY_VALUE = (
     "cp_lrp",
     "libragrad",
     "lrp_epsilon",
+    "decompx",
     "leave_one_out",
     "kernel_shap",
     "partition_shap",
