@@ -1,6 +1,6 @@
 # make demo    set up, then explain what ships
 # make test    set up, then run the tests
-# The other targets: lint, types, docs, check (all of these), slow, test-oracles, benchmark, format, dev, clean.
+# The other targets: lint, types, docs, gallery, check (all but the gallery), slow, test-oracles, benchmark, format, dev, clean.
 
 PYTHON ?= python3
 VENV := .venv
@@ -16,7 +16,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --e
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev demo test slow test-oracles lint format types docs check benchmark clean
+.PHONY: help venv dev demo test slow test-oracles lint format types docs gallery check benchmark clean
 
 help:
 	@sed -n 's/^# //; /make\|targets/p; 3q' Makefile
@@ -74,6 +74,10 @@ types: $(WORK)
 docs: $(WORK)
 	$(BIN)/sphinx-build --fail-on-warning --quiet --builder html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+gallery: $(WORK)
+	HF_HUB_OFFLINE=1 $(BIN)/python docs/gallery.py
+	@echo "docs/gallery.md, docs/images/gallery"
 
 check: lint types docs test
 

@@ -1,5 +1,6 @@
 """What the documentation says is true: every example runs, offline, and every list agrees with the code."""
 
+import importlib.util
 import inspect
 import re
 import shlex
@@ -74,6 +75,15 @@ def test_readme_lists_the_methods_as_they_are(generated_pages):
     readme = (ROOT / "README.md").read_text()
     assert "<!-- methods -->" in readme
     assert readme == generated_pages.readme_with_table(readme), "run: python docs/extensions/generated_pages.py"
+
+
+def test_the_gallery_is_as_its_command_writes_it():
+    spec = importlib.util.spec_from_file_location("gallery", DOCS / "gallery.py")
+    gallery = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(gallery)
+    assert (DOCS / "gallery.md").read_text() == gallery.page(), "run: make gallery"
+    drawn = {gallery.on_the_page(name) for entry in gallery.ENTRIES for name in entry.pictures}
+    assert {path.name for path in (DOCS / "images" / "gallery").iterdir()} == drawn
 
 
 def test_methods_page_has_a_section_for_every_method(generated_pages):

@@ -519,3 +519,18 @@ def test_readout_by_name(text_model):
 
 def test_words_fit_the_tokenizer():
     assert len(wordpiece()) == len(WORDS)
+
+
+def test_a_pair_of_texts_is_read_together(text_model):
+    """Both stand in one sequence; the pieces of the second point into a line of its own."""
+    encoded = text_model.encode([("the film", "the film"), "the film"])
+    first, second = encoded.pieces(encoded.token_mask.size(1))
+    assert first.text == "the film\nthe film"
+    words = [first.text[slice(*span)] for span in first.spans if span]
+    assert words == ["the", "film", "the", "film"]
+    assert [span for span in first.spans if span][2] == (9, 12)
+    assert second.text == "the film"
+    with pytest.raises(InputError, match="Text 1 is empty"):
+        text_model.encode(["the film", ("the film", "")])
+    with pytest.raises(InputError, match="Text 1 is a tuple, not a text"):
+        text_model.encode(["the film", ("the film", "the film", "the film")])

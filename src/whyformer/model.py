@@ -77,7 +77,10 @@ class Model:
         return intake(self.module)
 
     def encode(self, inputs: Any) -> Encoded:
-        """A path, picture, text, tensor, dictionary of model inputs, or a list of these, as a batch."""
+        """A path, picture, text, tensor, dictionary of model inputs, or a list of these, as a batch.
+
+        In a list a text may also be a pair of texts that the model reads together: [("a question", "an answer")].
+        """
         if isinstance(inputs, Encoded):
             return inputs
         if isinstance(inputs, Mapping):
@@ -146,10 +149,10 @@ class Model:
             inputs | self._positions(real),
             main,
             len(items),
-            names=tuple(items),
+            names=tuple(one.text for one in cuts),
             token_mask=real,
             special_mask=torch.tensor([one.special for one in cuts]),
-            texts=tuple(items),
+            texts=tuple(one.text for one in cuts),
             words=tuple(one.pieces for one in cuts),
             spans=tuple(one.spans for one in cuts),
             notes=notes,

@@ -37,23 +37,36 @@ class Cut:
 
 
 def cut(tokenizer: Any, text: Any, name: str) -> Cut:
-    """The pieces of a text, special tokens around them; `name` is what messages call it."""
-    check(text, name)
-    made = dict(
-        tokenizer(
-            text, split_special_tokens=True, return_special_tokens_mask=True, return_offsets_mapping=tokenizer.is_fast,
-            padding=False, truncation=False, verbose=False,
-        )
+    """The pieces of a text, special tokens around them; `name` is what messages call it.
+
+    Of a pair of texts, (first, second), the pieces of both; the text they point into has each on a line of its own.
+    """
+    parts = list(text) if is_pair(text) else [text]
+    for part in parts:
+        check(part, name)
+    encoding = tokenizer(
+        *parts, split_special_tokens=True, return_special_tokens_mask=True, return_offsets_mapping=tokenizer.is_fast,
+        padding=False, truncation=False, verbose=False,
     )  # fmt: skip
+    made, belong = dict(encoding), encoding.sequence_ids(0) if tokenizer.is_fast else None
     if _looks_special(tokenizer, made):
-        made = _cut_out_of_reach(tokenizer, text, name)
+        made, belong = _cut_out_of_reach(tokenizer, parts, name)
     special = tuple(bool(s) for s in made.pop("special_tokens_mask"))
     offsets = made.pop("offset_mapping", None) or [(0, 0)] * len(special)
+    if belong is not None and len(parts) == 2:
+        later = len(parts[0]) + 1
+        offsets = [(a + later, b + later) if of == 1 else (a, b) for (a, b), of in zip(offsets, belong, strict=True)]
+    text = "\n".join(parts)
     if all(special):
         raise InputError(f"There is no token in {name}: it is empty for this model's tokenizer.")
     spans = tuple(None if hidden or a == b else (a, b) for (a, b), hidden in zip(offsets, special, strict=True))
     pieces = tuple(tokenizer.convert_ids_to_tokens(made["input_ids"]))
     return Cut(text, made, pieces, special, spans, (False,) * len(pieces))
+
+
+def is_pair(text: Any) -> bool:
+    """Two texts that a model reads together: a question and an answer, a premise and what may follow from it."""
+    return isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, str) for part in text)
 
 
 def check(text: Any, name: str) -> None:
@@ -110,24 +123,26 @@ def _looks_special(tokenizer: Any, made: dict[str, Any]) -> bool:
     return any(i in known and not s for i, s in zip(made["input_ids"], made["special_tokens_mask"], strict=True))
 
 
-def _cut_out_of_reach(tokenizer: Any, text: str, name: str) -> dict[str, Any]:
-    """The same text, cut with the special pieces renamed."""
+def _cut_out_of_reach(tokenizer: Any, parts: Sequence[str], name: str) -> tuple[dict[str, Any], Any]:
+    """The same text or pair of texts, cut with the special pieces renamed, and which text each piece belongs to."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        found = next((token for token in tokenizer.all_special_tokens if token in text), "a special token")
+        found = next((t for t in tokenizer.all_special_tokens if any(t in part for part in parts)), "a special token")
         raise InputError(
             f"{capital(name)} holds {found!r}, which this tokenizer can only read as a special token. Take it out."
         )
-    made = backend.post_process(
-        _renamed(backend, _special_ids(tokenizer)).encode(text, add_special_tokens=False), None, True
-    )
+    renamed = _renamed(backend, _special_ids(tokenizer))
+    cuts = [renamed.encode(part, add_special_tokens=False) for part in parts]
+    made = backend.post_process(cuts[0], cuts[1] if len(cuts) == 2 else None, True)
     fields = {
         "input_ids": made.ids,
         "attention_mask": made.attention_mask,
         "special_tokens_mask": made.special_tokens_mask,
         "offset_mapping": made.offsets,
     }
-    return fields | ({"token_type_ids": made.type_ids} if "token_type_ids" in tokenizer.model_input_names else {})
+    if "token_type_ids" in tokenizer.model_input_names:
+        fields["token_type_ids"] = made.type_ids
+    return fields, made.sequence_ids
 
 
 def _renamed(backend: Any, special: set[int]) -> Any:

@@ -11,7 +11,7 @@ from whyformer.errors import InputError
 from whyformer.show import plate
 from whyformer.show.case import Case
 from whyformer.show.colours import AGAINST, FOR, UNSIGNED, hexadecimal, limits, paint
-from whyformer.show.drawing import DIM, Drawing, figure, styled
+from whyformer.show.drawing import DIM, LINE, Drawing, figure, styled
 from whyformer.show.plate import Board, shortened
 from whyformer.show.report import Html, data_uri, element
 from whyformer.show.said import headline
@@ -52,7 +52,9 @@ def grid(maps: Tensor, *, title: str, note: str, signed: bool) -> Drawing:
         y = 30 + layer * (height + 4)
         board.text(margin - 6, y + height / 2 + 2, str(layer), 6.5, color=DIM, ha="right")
         for head in range(count):
-            board.picture(margin + head * (side + 4), y, side, tile(maps[layer, head], signed=signed), crisp=True)
+            x = margin + head * (side + 4)
+            board.box(x - 0.6, y - 0.6, side + 1.2, height + 1.2, LINE)
+            board.picture(x, y, side, tile(maps[layer, head], signed=signed), crisp=True)
     y = board.height + 12
     for line in wrapped(f"{note} Layers go down, heads across.", 7, board.width):
         board.text(0, y, line, 7, color=DIM)
@@ -189,7 +191,7 @@ def steps_of(case: Case, layers: Tensor) -> list[tuple[str, Case]]:
     return steps
 
 
-def animation(case: Case, layers: Tensor, *, seconds: float = 0.7, most: int = 480) -> bytes:
+def animation(case: Case, layers: Tensor, *, seconds: float = 0.7, most: int = 360) -> bytes:
     """The same as a GIF that adds one layer after the other; a picture only."""
     if not isinstance(case.tokens, Grid):
         raise InputError("Only maps of pictures can be animated. Save the build-up of a text as .svg or .html.")
@@ -209,4 +211,4 @@ def frame(label: str, step: Case, most: int) -> Image.Image:
     canvas = Image.new("RGB", (drawn.width, drawn.height + 22), "white")
     canvas.paste(drawn, (0, 22))
     ImageDraw.Draw(canvas).text((4, 5), label, fill="black")
-    return canvas
+    return canvas.quantize(96)
