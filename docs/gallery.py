@@ -170,9 +170,11 @@ why.written(gpt, "the keys to the cabinet near the doors", tokens=4).save("writt
         "How an explanation comes about, from the last layer alone to all of them, beside each other and as an "
         "animation.",
         """
+from pathlib import Path
+
 e = why.explain(vit, "cat.jpg", "transformer_attribution", per_layer=True)
 e.build_up().save("layers.png")
-open("layers.gif", "wb").write(e.animation())
+Path("layers.gif").write_bytes(e.animation())
 """,
         ("layers.png", "layers.gif"),
         "Twelve maps over a cat; the eyes appear with the middle layers",
