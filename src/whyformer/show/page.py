@@ -30,6 +30,7 @@ from whyformer.show.report import (
     table,
 )
 from whyformer.show.said import headline, shortened
+from whyformer.words import join_words
 
 WIDE = 640  # pixels of the longer side of a picture on a page
 TOP = 10
@@ -115,6 +116,7 @@ def text_parts(case: Case) -> Iterable[Html]:
     between = chip_limits(made, signed=case.signed)
     yield element("div", marks(made, between, signed=case.signed, tail=tail), class_="text", dir="auto")
     yield legend(between, signed=case.signed)
+    yield from whole_words(case)
     yield folded(
         f"The scores of {len(made)} tokens",
         table(
@@ -122,6 +124,19 @@ def text_parts(case: Case) -> Iterable[Html]:
             [[chip.text, "special" if chip.special else "", chip.score] for chip in made],
         ),
     )
+
+
+def whole_words(case: Case) -> Iterable[Html]:
+    """The same text by words, where the tokenizer has cut some of them."""
+    if case.pieces.text is None:
+        return
+    pieces, scores = join_words(case.pieces, case.scores, "sum")
+    if len(pieces) == sum(not padding for padding in case.pieces.padding):
+        return
+    made, tail = chips(pieces, scores)
+    between = chip_limits(made, signed=case.signed)
+    text = element("div", marks(made, between, signed=case.signed, tail=tail), class_="text", dir="auto")
+    yield folded("The same for whole words", text, legend(between, signed=case.signed))
 
 
 def marks(made: Sequence[Chip], between: tuple[float, float], *, signed: bool, tail: str = "") -> Html:

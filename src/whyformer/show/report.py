@@ -108,6 +108,16 @@ def page(
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
+def fragment(*content: Any) -> str:
+    """Blocks for a notebook, whose own look they take on; the style holds for them and nothing else."""
+    rules = STYLE.replace(":root", ":scope").replace("body{", ":scope{")
+    light = rules[: rules.index("@media (prefers-color-scheme:dark)")]
+    rest = rules[rules.index("*{box-sizing") :]
+    own = ":scope{--ground:none;--raised:rgba(128,128,128,.14);--ink:inherit;--dim:#868690;--line:rgba(128,128,128,.4)}"
+    style = f"@scope (.whyformer){{{light}{rest}{own}{palette_style().splitlines()[0].replace(':root', ':scope')}}}"
+    return element("div", element("style", Html(style)), *content, class_="whyformer")
+
+
 def section(title: str, *content: Any, remark: str = "", anchor: str | None = None) -> Html:
     """A part of the page with a heading."""
     return element("section", element("h2", title), element("p", remark) if remark else None, *content, id=anchor)
