@@ -1,6 +1,8 @@
 """The shape of the code: imports point one way, files are named by nouns of the domain, public names are a list."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,6 +116,16 @@ def later():
 def test_public_names_are_a_sorted_list_of_what_is_there():
     assert whyformer.__all__ == sorted(whyformer.__all__, key=constants_classes_functions)
     assert not [name for name in whyformer.__all__ if not hasattr(whyformer, name)]
+
+
+def test_public_names_do_not_give_way_to_modules_called_the_same():
+    code = (
+        "import sys, whyformer as why; assert 'torch' not in sys.modules;"
+        "import whyformer.audit, whyformer.judge, whyformer.method, whyformer.metric;"
+        "print([why.audit.__name__, why.judge.__name__, why.method.__name__, why.metric.__name__], len(why.METHODS) > 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['audit', 'judge', 'method', 'metric'] True\n"
 
 
 def test_the_package_says_that_it_is_typed():
