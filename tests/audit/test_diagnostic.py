@@ -4,7 +4,7 @@ import torch
 
 from whyformer.audit.diagnostic import FOLDS, Sample, Settings, diagnose, splits
 
-QUICK = Settings(epochs=12, width=16)
+QUICK = Settings(epochs=10, width=8, batch=16)
 
 
 def samples(count, told, features=False):
@@ -27,13 +27,13 @@ def share(flags):
 
 
 def test_attention_that_knows_helps():
-    right = diagnose(samples(100, told=True), classes=2, settings=QUICK)
+    right = diagnose(samples(60, told=True), classes=2, settings=QUICK)
     assert share(right["attention"]) == 1.0
     assert share(right["attention"]) > share(right["uniform"]) + 0.1
 
 
 def test_attention_that_does_not_know_does_not_help():
-    right = diagnose(samples(100, told=False), classes=2, settings=QUICK)
+    right = diagnose(samples(60, told=False), classes=2, settings=QUICK)
     assert share(right["attention"]) < 0.75
 
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from audit.known import deciding, idle, sentences
+from audit.known import Reader, deciding, idle, sentences
 from conftest import animal
 from tiny_text import wordpiece
 
@@ -219,8 +219,6 @@ def test_inputs_of_one_token_are_reported_as_such():
 
 
 def test_constant_attention_is_reported_as_undefined():
-    from audit.known import Reader
-
     flat = why.open(Reader(torch.zeros(10), torch.linspace(-1, 1, 10)))
     made = audit(flat, sentences(4), tests=["agreement", "replacement"], draws=3)
     pair = made.summary["attention"]["block 0"]["agreement"][f"attention ~ {GRADIENT}"]
@@ -247,6 +245,17 @@ def test_checkpoints_of_another_model_are_refused(model):
     assert audit(model, TEXTS[:2], tests=["seeds"], checkpoints=[other]).summary["attention"]
     with pytest.raises(InputError, match="The checkpoints are not of one model"):
         audit(model, TEXTS[:2], tests=["seeds"], checkpoints=[small])
+
+
+def test_a_baseline_with_equal_weights_is_compared():
+    """Equal weights get the deciding sentences all wrong; a baseline that is the model itself gets them all right."""
+    data = [(words, 1) for words in sentences(8)]
+    flat = Reader(torch.zeros(10), deciding().module.words.weight[:, 1])
+    made = audit(deciding(), data, tests=["baseline"], baseline=flat)
+    assert made.summary["baseline"]["model"]["mean"] == 1 and made.summary["baseline"]["uniform"]["mean"] == 0
+    assert "does worse." in str(made)
+    same = audit(deciding(), data, tests=["baseline"], baseline=deciding())
+    assert "does about as well: this data does not need learned attention" in str(same)
 
 
 # --- pictures, rollout, heads in turn ---------------------------------------------------------------------------------

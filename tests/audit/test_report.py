@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import whyformer as why
 from whyformer.audit import Audit, audit
+from whyformer.audit import report as pages
 from whyformer.audit.report import report
 from whyformer.audit.verdict import LIMITS, headline, meaning, percent, spoken
 from whyformer.audit.verdict import sentences as said_of
@@ -84,13 +85,14 @@ def test_words_for_numbers():
     assert headline("block 1", {}) == "Block 1: nothing could be measured."
 
 
-def test_many_heads_are_a_table(found):
+def test_many_heads_are_a_table(found, monkeypatch):
     """More attention than fits gets one row each."""
-    names = tuple(f"block 0, head {i}" for i in range(9))
+    monkeypatch.setattr(pages, "MOST_IN_FULL", 1)
+    names = tuple(f"block 0, head {i}" for i in range(3))
     rows = [{**row, "attention": name} if row["attention"] else row for row in found.rows for name in names]
-    many = Audit(tuple(rows), names, ("",) * 9, "m", "d", None, found.settings, {})
+    many = Audit(tuple(rows), names, ("",) * 3, "m", "d", None, found.settings, {})
     page = report(many)
-    assert "and 3 more" in page and page.count("Side by side") >= 1
+    assert "and 2 more" in page and page.count("Side by side") >= 1
 
 
 # --- the command line -------------------------------------------------------------------------------------------------

@@ -58,7 +58,11 @@ def agreement_table(audits: dict[str, Audit]) -> list[str]:
         kind = name.rsplit("-", 1)[0]
         found = one.summary["attention"][one.attention[0]]["agreement"]
         right = one.summary["answers"]["accuracy"]["mean"]
-        lines.append(f"| {kind} | ours | " + " | ".join(ours(found[pair]) for pair in pairs) + f" | {right:.3f} |")
+        lines.append(
+            f"| {name.replace('-', ' ')} | ours | "
+            + " | ".join(ours(found[pair]) for pair in pairs)
+            + f" | {right:.3f} |"
+        )
         if kind in PUBLISHED:
             *figures, accuracy = PUBLISHED[kind]
             lines.append("| | published | " + " | ".join(theirs(f) for f in figures) + f" | {accuracy:.3f} |")
@@ -110,18 +114,20 @@ def main() -> None:
     settings = parser.parse_args()
     torch.set_num_threads(settings.threads)
     test = read(settings.data / "test.tsv")
-    folders = sorted(settings.models.glob("*-*-0"))
+    folders = sorted(settings.models.glob("*-*-?"))
     audits: dict[str, Audit] = {}
     for folder in folders:
         kind = folder.name.rsplit("-", 1)[0]
         if kind not in PUBLISHED:
             continue
-        is_main = kind == "bilstm-additive"
+        is_main = folder.name == "bilstm-additive-0"
         others = sorted(p for p in settings.models.glob(f"{kind}-*") if p.name != folder.name) if is_main else []
-        tests = ["agreement", "replacement", "shape", *(["adversarial", "diagnostic"] if is_main else [])]
+        uniform = settings.models / f"{kind.split('-')[0]}-uniform-0"
+        tests = ["agreement", "replacement", "shape", "baseline", *(["adversarial", "diagnostic"] if is_main else [])]
         audits[folder.name] = audit(
             load(folder), test, "last", tests=[*tests, *(["seeds"] if others else [])], preset="released",
             searched=settings.searched, checkpoints=[load(p) for p in others], limit=settings.limit,
+            baseline=load(uniform) if uniform.is_dir() else None,
             training=read(settings.data / "train.tsv") if is_main else None, out=settings.out / folder.name,
         )  # fmt: skip
         print(audits[folder.name], flush=True)

@@ -25,13 +25,15 @@ from whyformer.comparison import labelled
 from whyformer.data import Data, read
 from whyformer.errors import InputError, MethodError, UnsupportedModel, nearest
 from whyformer.explanation import Source, opened
+from whyformer.forward import output_of
 from whyformer.model import Model
 from whyformer.progress import bar
-from whyformer.target import Names
+from whyformer.shadow import shadow
+from whyformer.target import Names, answers_of
 from whyformer.tokens import Grid
 from whyformer.versions import versions
 
-TESTS = ("agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds")
+TESTS = ("agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds", "baseline")
 FEWEST = 20  # examples for the small model to learn from
 TOKENS = {"cpu": 1_024, "cuda": 16_384}  # of one batch
 
@@ -78,6 +80,7 @@ def audit(
     searched: int | None = 100,
     steps: int | None = None,
     checkpoints: Sequence[Source] = (),
+    baseline: Source | None = None,
     training: Any = None,
     words_only: bool = False,
     top: float = 0.2,
@@ -88,10 +91,11 @@ def audit(
 
     data: a list of inputs or of (input, label), or a folder or file that `whyformer.data.read` takes.
     attention: which one is questioned: a block, (block, head), "last", "3:2", "3:each", "each", "rollout", or a list.
-    tests: some of "agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds"; if left out, all that can
-    be made. methods: of explanation, which attention is compared with besides gradients and leaving tokens out.
+    tests: some of "agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds", "baseline"; if left out,
+    all that can be made. methods: of explanation, compared with attention besides gradients and leaving tokens out.
     searched: on how many examples other attention is searched for, which takes long; None for all. steps: of that.
-    checkpoints: the same model trained with other seeds. training: examples with labels for the small diagnostic model.
+    checkpoints: the same model trained with other seeds. baseline: the same model trained with equal weights in place
+    of attention. training: examples with labels for the small diagnostic model.
     out: a folder where rows go as they are found, and from which an audit that was stopped goes on.
     """
     plan = Plan(
@@ -100,7 +104,10 @@ def audit(
     )  # fmt: skip
     plan.check()
     return Auditor(opened(model), read(data, limit=limit, seed=seed), attention, plan).audit(
-        [opened(one) for one in checkpoints], None if training is None else read(training), out
+        [opened(one) for one in checkpoints],
+        None if baseline is None else opened(baseline),
+        None if training is None else read(training),
+        out,
     )
 
 
@@ -120,13 +127,15 @@ class Auditor:
         self.lengths = self._lengths(self.inputs)
         self.notes: list[str] = [f"{problem} (left out)" for problem in data.problems[:5]]
 
-    def audit(self, checkpoints: Sequence[Model], training: Data | None, out: Any) -> Audit:
-        rows = Rows(out, self._described(checkpoints, training))
+    def audit(self, checkpoints: Sequence[Model], baseline: Model | None, training: Data | None, out: Any) -> Audit:
+        rows = Rows(out, self._described(checkpoints, baseline, training))
         self._every_batch(rows)
         if "adversarial" in self.plan.tests:
             self._search(rows)
         if "seeds" in self.plan.tests and checkpoints:
             self._seeds(rows, checkpoints)
+        if "baseline" in self.plan.tests and baseline is not None:
+            self._compare(rows, baseline)
         if "diagnostic" in self.plan.tests:
             self._diagnose(rows, training)
         made = Audit(
@@ -284,6 +293,19 @@ class Auditor:
                         self._keep(rows, "seeds", choice.name, batch, self._apart(first, others, choice))
                 progress.advance(len(batch))
 
+    def _compare(self, rows: Rows, baseline: Model) -> None:
+        """What a model answers that was trained with equal weights in place of attention."""
+        twin = shadow(baseline.module)
+        for batch in self._batches(self.lengths, self.inputs):
+            if rows.missing("baseline", "", batch):
+                encoded = baseline.encode([self.inputs[i] for i in batch])
+                with torch.no_grad():
+                    answers = answers_of(encoded, output_of(twin(**encoded.inputs)))[0]
+                if answers.size(1) != self.classes:
+                    raise InputError(f"The baseline knows {answers.size(1)} classes, the model {self.classes}.")
+                found = [{"predicted": index} for index in answers.argmax(-1).tolist()]
+                self._keep(rows, "baseline", "", batch, found)
+
     def _apart(self, first: Replay, others: Sequence[Replay], choice: Choice) -> list[dict[str, Any]]:
         own = Question(first, choice).distribution.double()
         found: list[dict[str, Any]] = [{"jsd": [], "tvd": []} for _ in range(first.batch)]
@@ -354,12 +376,13 @@ class Auditor:
             "seed": plan.seed,
         }
 
-    def _described(self, checkpoints: Sequence[Model], training: Data | None) -> dict[str, Any]:
+    def _described(self, checkpoints: Sequence[Model], baseline: Model | None, training: Data | None) -> dict[str, Any]:
         return {
             **self._settings(),
             "model": weights_mark(self.model),
             "data": self.data.fingerprint(),
             "checkpoints": [weights_mark(one) for one in checkpoints],
+            "baseline": None if baseline is None else weights_mark(baseline),
             "training": None if training is None else training.fingerprint(),
             "device": self.model.device.type,
         }

@@ -65,6 +65,8 @@ def verdicts(audit: Audit) -> Html:
     for name in audit.attention[:MOST_IN_FULL]:
         parts.append(html.element("p", html.element("strong", audit.headlines[name])))
     parts.append(listed(audit.sentences[""]))
+    if audit.summary["baseline"]:
+        parts.append(html.element("p", "Limits: " + LIMITS["baseline"], class_="dim"))
     if audit.notes:
         parts.append(html.notes(audit.notes))
     return html.section("Verdict", *parts, anchor="verdict")
@@ -259,7 +261,7 @@ def of_shape(audit: Audit) -> Iterator[Any]:
     heads = max(len(row) for row in shape["entropy"])
     blocks, columns = [f"block {b}" for b in range(len(shape["entropy"]))], [f"head {h}" for h in range(heads)]
     filled = lambda what: [[*row, *[float("nan")] * (heads - len(row))] for row in shape[what]]  # noqa: E731
-    yield listed(audit.sentences[""])
+    yield listed([one for one in audit.sentences[""] if one.test == "shape"])
     drawn = [
         curve.matrix(blocks, filled(what), columns=columns, title=title, between=(0.0, 1.0), signed=False)
         for what, title in (("entropy", "Normalised entropy"), ("special", "Share on special tokens"))

@@ -36,7 +36,10 @@ class Audit:
     def sentences(self) -> dict[str, list[Sentence]]:
         """What the figures say about each attention; under "" what they say about all of it."""
         found = {name: verdict.sentences(name, self.summary["attention"][name]) for name in self.attention}
-        return {"": verdict.of_shape(self.summary["shape"]), **found}
+        return {
+            "": verdict.of_baseline(self.summary["baseline"]) + verdict.of_shape(self.summary["shape"]),
+            **found,
+        }
 
     @cached_property
     def headlines(self) -> dict[str, str]:

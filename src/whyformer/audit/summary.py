@@ -36,6 +36,7 @@ def summary(rows: Iterable[Row], choices: Sequence[str], labels: Sequence[str] |
     return {
         "answers": answered(list(answers.values()), name),
         "shape": shape(by_test.get(("shape", ""), [])),
+        "baseline": baseline(by_test.get(("baseline", ""), []), answers),
         "attention": {
             choice: {
                 test: make(by_test[test, choice], answers, name)
@@ -224,6 +225,21 @@ def diagnostic(rows: Sequence[Row], answers: Mapping[int, Row], name: Callable[[
     return {
         **{guide: mean_of(values) for guide, values in right.items()},
         "gain": {**mean_of(difference), "p": plain(paired_test(right["attention"], right["uniform"]))},
+    }
+
+
+def baseline(rows: Sequence[Row], answers: Mapping[int, Row]) -> Figure | None:
+    """The model and one trained with equal weights in place of attention, on the examples with a label."""
+    known = [row for row in rows if answers.get(row["example"], {}).get("label") is not None]
+    if not known:
+        return None
+    own = [float(answers[row["example"]]["predicted"] == answers[row["example"]]["label"]) for row in known]
+    other = [float(row["predicted"] == answers[row["example"]]["label"]) for row in known]
+    gain = [a - b for a, b in zip(own, other, strict=True)]
+    return {
+        "model": mean_of(own),
+        "uniform": mean_of(other),
+        "gain": {**mean_of(gain), "p": plain(paired_test(own, other))},
     }
 
 

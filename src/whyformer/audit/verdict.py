@@ -56,6 +56,10 @@ LIMITS = {
         "answer itself (where it looks depends on what it will say), which helps the small model without "
         "explaining anything."
     ),
+    "baseline": (
+        "That a model can be trained without attention does not show that this one, trained with it, does not use it. "
+        "Where equal weights do as well, the other tests say little about attention as such (Wiegreffe & Pinter, 2019)."
+    ),
     "shape": "How sharp attention is says nothing about whether it matters; this section is a description.",
 }  # fmt: skip
 
@@ -272,6 +276,24 @@ SAID = {
     "seeds": of_seeds,
     "diagnostic": of_diagnostic,
 }
+
+
+def of_baseline(found: Mapping[str, Any] | None) -> list[Sentence]:
+    """Whether the task needs attention at all."""
+    if not found:
+        return []
+    gain = found["gain"]
+    sure = gain["p"] is not None and gain["p"] < 0.05
+    how = "does worse" if sure and gain["mean"] > 0 else "does better" if sure else "does about as well"
+    so = "" if sure and gain["mean"] > 0 else ": this data does not need learned attention"
+    return [
+        Sentence(
+            "baseline",
+            f"The same model trained with equal weights in place of attention {how}{so}.",
+            f"{percent(found['uniform']['mean'])} right against {percent(found['model']['mean'])}, difference "
+            f"{interval(gain)}; p = {number(gain['p'])}; n = {gain['n']}",
+        )
+    ]
 
 
 def of_shape(found: Mapping[str, Any] | None) -> list[Sentence]:

@@ -31,6 +31,9 @@ def audit(
     checkpoint: Annotated[
         list[str] | None, typer.Option("--checkpoint", metavar="MODEL", help="Another seed of it; repeatable.")
     ] = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", metavar="MODEL", help="It, trained with equal weights for attention.")
+    ] = None,
     training: Annotated[Path | None, typer.Option("--training", help="Examples the small model learns from.")] = None,
     words_only: Annotated[bool, typer.Option("--words-only", help="Special tokens keep their weight.")] = False,
     seed: Annotated[int, typer.Option("--seed")] = 0,
@@ -51,8 +54,8 @@ def audit(
     wanted.check()  # refuse what is misspelt before a large model is opened
     found = audited(
         typed.quietly_opened(model), given(data), attention or ["last"], tests=tests, methods=method or (),
-        limit=limit, draws=draws, preset=preset, searched=searched, checkpoints=checkpoint or (), training=training,
-        words_only=words_only, seed=seed, out=out,
+        limit=limit, draws=draws, preset=preset, searched=searched, checkpoints=checkpoint or (), baseline=baseline,
+        training=training,         words_only=words_only, seed=seed, out=out,
     )  # fmt: skip
     print(to_json(found).decode("ascii") if as_json else str(found))
     if out is not None and not as_json:
