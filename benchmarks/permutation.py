@@ -48,10 +48,10 @@ def encoded_rows(model: why.Model, texts: list[Any]) -> list[Tensor]:
 
 
 def batches(rows: list[Tensor], tokens: int) -> list[list[Tensor]]:
-    """Sentences of like length together."""
+    """Sentences of like length together, as the audit takes them."""
     made: list[list[Tensor]] = []
     for row in sorted(rows, key=len):
-        if made and (len(made[-1]) + 1) * len(row) <= tokens:
+        if made and (len(made[-1]) + 1) * len(row) <= tokens and len(made[-1]) < 64:
             made[-1].append(row)
         else:
             made.append([row])

@@ -10,55 +10,43 @@ from typing import Any
 
 from whyformer.audit.agreement import DELETED, GRADIENT, GRADIENT_THROUGH, MASKED, REMOVED
 
-MOVES = (
-    (0.02, "hardly"),
-    (0.1, "little"),
-    (0.3, "noticeably"),
-    (2.0, "strongly"),
-)  # by the median change of probability
-AGREES = ((0.1, "hardly at all"), (0.3, "weakly"), (0.5, "moderately"), (2.0, "strongly"))  # by the size of tau
+# By the median change of probability, and by the size of tau.
+MOVES = ((0.02, "hardly"), (0.1, "slightly"), (0.3, "noticeably"), (2.0, "strongly"))
+AGREES = ((0.1, "hardly at all"), (0.3, "weakly"), (0.5, "moderately"), (2.0, "strongly"))
 ELSEWHERE = 0.5  # share of the attainable JSD from which other attention counts as quite other
 SINK = 0.5  # share of the weight on special tokens worth a sentence
 
 LIMITS = {
     "agreement": (
-        "Gradients and leaving tokens out are measures of importance, not the truth: they disagree with each "
-        "other too, and "
-        "the yardstick shows how much. Kendall's tau counts the order of unimportant tokens as much as that of "
-        "important ones. "
-        "Behind an encoder a token's place also holds what its neighbours say, so weight on a place is not "
-        "weight on a word."
+        "Gradients and leaving tokens out are measures of importance, not the truth: they disagree with each other "
+        "too, and the yardstick shows how much. Kendall's tau counts the order of unimportant tokens as much as "
+        "that of important ones. Behind an encoder a token's place also holds what its neighbours say, so weight on "
+        "a place is not weight on a word."
     ),
     "replacement": (
-        "An answer that stays the same does not show that the attention is idle: values may be alike, the model "
-        "may go around "
-        "this attention through others or through the skip connection. An answer that changes shows that the "
-        "weights matter "
-        "to the computation, not that a reader understands the answer from them. Replaced weights are weights "
-        "the model "
-        "never produces."
+        "An answer that stays the same does not show that the attention is idle: values may be alike, the model may "
+        "go around this attention through others or through the skip connection. An answer that changes shows that "
+        "the weights matter to the computation, not that a reader understands the answer from them. Replaced "
+        "weights are weights the model never produces."
     ),
     "adversarial": (
         "The other attention is made for one example, by hand, with all else fixed; no trained model need ever "
-        "produce it "
-        "(Wiegreffe & Pinter, 2019). That another attention would have given the same answer does not show that "
-        "this one was "
-        "not used. A search that finds nothing does not show that there is nothing."
+        "produce it (Wiegreffe & Pinter, 2019). That another attention would have given the same answer does not "
+        "show that this one was not used. A search that finds nothing does not show that there is nothing."
     ),
     "seeds": (
-        "Different seeds give different models; that they attend differently may mean that there are several "
-        "ways to solve the "
-        "task, each truly used."
+        "Different seeds give different models; that they attend differently may mean that there are several ways "
+        "to solve the task, each truly used."
     ),
     "diagnostic": (
         "The small model is trained on few examples and sees tokens one by one. Attention of a strong model may "
-        "carry the "
-        "answer itself (where it looks depends on what it will say), which helps the small model without "
+        "carry the answer itself (where it looks depends on what it will say), which helps the small model without "
         "explaining anything."
     ),
     "baseline": (
-        "That a model can be trained without attention does not show that this one, trained with it, does not use it. "
-        "Where equal weights do as well, the other tests say little about attention as such (Wiegreffe & Pinter, 2019)."
+        "That a model can be trained without attention does not show that this one, trained with it, does not use "
+        "it. Where equal weights do as well, the other tests say little about attention as such (Wiegreffe & "
+        "Pinter, 2019)."
     ),
     "shape": "How sharp attention is says nothing about whether it matters; this section is a description.",
 }  # fmt: skip
@@ -136,9 +124,8 @@ def of_agreement(name: str, found: Mapping[str, Any]) -> Iterator[Sentence]:
         if tau["mean"] is None:
             yield Sentence(
                 "agreement",
-                f"Between {name} and {measure} there is no order to compare: one of them is the same for all "
-                "tokens, or there "
-                "are too few.",
+                f"Between {name} and {measure} there is no order to compare: one of them is the same for all tokens, "
+                "or there are too few.",
                 f"undefined for all {tau['undefined']} examples",
             )
             continue
@@ -182,8 +169,8 @@ def of_replacement(name: str, found: Mapping[str, Any]) -> Iterator[Sentence]:
             "replacement",
             f"Permuting {name} moves the predicted probability by {number(change['median'])} in the median: "
             f"{meaning(change['median'])}.",
-            f"{interval(change)}; n = {change['n']}; TVD {number(permutation['tvd']['median'])}; the predicted "
-            "class changes in "
+            f"{interval(change)}; n = {change['n']}; TVD {number(permutation['tvd']['median'])}; the predicted class "
+            "changes in "
             f"{percent(permutation['flips']['mean'])} of the permutations" + accuracy_said(permutation),
         )
         yield from of_classes(name, permutation)
@@ -191,8 +178,8 @@ def of_replacement(name: str, found: Mapping[str, Any]) -> Iterator[Sentence]:
     if uniform is not None:
         yield Sentence(
             "replacement",
-            f"With equal weights in place of {name} the probability moves by "
-            f"{number(uniform['change']['median'])} in the median.",
+            f"With equal weights in place of {name} the probability moves by {number(uniform['change']['median'])} "
+            "in the median.",
             f"{interval(uniform['change'])}; the predicted class changes for {percent(uniform['flips']['mean'])} "
             "of the examples" + accuracy_said(uniform),
         )
@@ -230,8 +217,7 @@ def of_adversarial(name: str, found: Mapping[str, Any]) -> Iterator[Sentence]:
         "adversarial",
         f"At {name}, {far}: the largest distance found is {number(jsd['mean'])} on average.",
         f"JSD {interval(jsd)}, at most 0.693; {percent(part['mean'])} of what is attainable; n = {jsd['n']}; none "
-        "found for "
-        f"{percent(found['none'])}",
+        f"found for {percent(found['none'])}",
     )
 
 
@@ -263,9 +249,9 @@ def of_diagnostic(name: str, found: Mapping[str, Any]) -> Iterator[Sentence]:
     yield Sentence(
         "diagnostic",
         f"A small model that weighs tokens as {name} does answers {how} than one with equal weights.",
-        f"{percent(found['attention']['mean'])} right against {percent(found['uniform']['mean'])}; p = "
-        f"{number(gain['p'])}; "
-        f"with weights of its own {percent(found['learned']['mean'])}; n = {found['attention']['n']}",
+        f"{exact(found['attention']['mean'])} right against {exact(found['uniform']['mean'])}; p = "
+        f"{number(gain['p'])}; with weights of its own {exact(found['learned']['mean'])}; n = "
+        f"{found['attention']['n']}",
     )
 
 
@@ -290,7 +276,7 @@ def of_baseline(found: Mapping[str, Any] | None) -> list[Sentence]:
         Sentence(
             "baseline",
             f"The same model trained with equal weights in place of attention {how}{so}.",
-            f"{percent(found['uniform']['mean'])} right against {percent(found['model']['mean'])}, difference "
+            f"{exact(found['uniform']['mean'])} right against {exact(found['model']['mean'])}, difference "
             f"{interval(gain)}; p = {number(gain['p'])}; n = {gain['n']}",
         )
     ]
@@ -307,8 +293,8 @@ def of_shape(found: Mapping[str, Any] | None) -> list[Sentence]:
         said.append(
             Sentence(
                 "shape",
-                f"Special tokens take {percent(blocks[most])} of the attention of block {most}: much of it goes to no "
-                "word or patch at all.",
+                f"Special tokens take {percent(blocks[most])} of the attention of block {most}: much of it goes to "
+                "no word or patch at all.",
                 f"mean over heads, queries and {found['n']} examples",
             )
         )
@@ -349,6 +335,10 @@ def percent(value: float | None) -> str:
     return "undefined" if value is None else f"{100 * value:.1f} %" if value < 0.1 else f"{100 * value:.0f} %"
 
 
+def exact(value: float | None) -> str:
+    return "undefined" if value is None else f"{100 * value:.1f} %"
+
+
 def interval(figure: Mapping[str, Any]) -> str:
     middle = figure["mean"] if "mean" in figure else figure["median"]
     if figure["low"] is None:
@@ -360,10 +350,10 @@ def tau_evidence(pair: Mapping[str, Any]) -> str:
     tau = pair["tau"]
     undefined = f"; undefined for {tau['undefined']}" if tau["undefined"] else ""
     return (
-        f"tau {interval(tau)} ± {number(tau['spread'])}; {percent(pair['significant'])} significant; "
-        f"n = {tau['n']}{undefined}; Spearman {number(pair['spearman']['mean'])}, Pearson "
-        f"{number(pair['pearson']['mean'])}, overlap of the highest {percent(pair['overlap']['mean'])} "
-        f"(by chance {percent(pair['by_chance'])})"
+        f"tau {interval(tau)} ± {number(tau['spread'])}; {percent(pair['significant'])} significant; n = "
+        f"{tau['n']}{undefined}; Spearman {number(pair['spearman']['mean'])}, Pearson "
+        f"{number(pair['pearson']['mean'])}, overlap of the highest {percent(pair['overlap']['mean'])} (by chance "
+        f"{percent(pair['by_chance'])})"
     )
 
 
