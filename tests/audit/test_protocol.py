@@ -69,6 +69,13 @@ def test_what_is_undefined_is_counted_and_stays_out_of_means(found):
     assert pair["tau"]["mean"] == pytest.approx(sum(defined) / 5)
 
 
+def test_methods_in_one_word(model):
+    made = audit(model, TEXTS[:2], tests=["agreement"], methods="quick")
+    assert "attention ~ attcat" in made.summary["attention"]["block 2, mean of heads"]["agreement"]
+    one = audit(model, TEXTS[:2], tests=["agreement"], methods="rollout")
+    assert "attention ~ rollout" in one.summary["attention"]["block 2, mean of heads"]["agreement"]
+
+
 def test_the_same_model_as_checkpoint_is_no_distance_away(found):
     assert found.summary["attention"]["block 2, head 0"]["seeds"]["jsd"]["mean"] == pytest.approx(0, abs=1e-12)
 

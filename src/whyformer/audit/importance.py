@@ -110,15 +110,14 @@ def fills(replay: Replay) -> dict[str, str]:
     return {DELETED: "delete", **({MASKED: "mask"} if mask else {MASKED: "unknown"} if unknown else {})}
 
 
-def shared(replay: Replay, methods: Sequence[Any]) -> dict[str, Tensor]:
+def shared(replay: Replay, methods: Sequence[Any] | str) -> dict[str, Tensor]:
     """The measures that are the same for every choice of attention. A signed method counts by magnitude."""
     found = {GRADIENT_THROUGH: gradient(replay)}
     found |= {name: leave_one_out(replay, fill) for name, fill in fills(replay).items()}
     if methods:
         aims = [target.index for target in replay.targets]
-        for label, explanation in compare(
-            replay.model, replay.encoded, list(methods), target=aims
-        ).explanations.items():
+        wanted = methods if isinstance(methods, str) else list(methods)
+        for label, explanation in compare(replay.model, replay.encoded, wanted, target=aims).explanations.items():
             found[label] = explanation.scores.abs() if explanation.signed else explanation.scores
     return found
 

@@ -43,7 +43,7 @@ class Plan:
     """What is asked."""
 
     tests: tuple[str, ...]
-    methods: tuple[Any, ...]
+    methods: tuple[Any, ...] | str  # "quick" and "all" stand for many
     draws: int
     kinds: tuple[str, ...]
     search: Search
@@ -63,7 +63,8 @@ class Plan:
             raise MethodError("Give 1 or more draws, and 1 or more examples to search on.")
         if not 0 < self.top <= 1:
             raise MethodError(f"top={self.top} is no share of the tokens. Give a number above 0, up to 1.")
-        labelled(list(self.methods))
+        if not isinstance(self.methods, str):
+            labelled(self.methods)
 
 
 def audit(
@@ -72,7 +73,7 @@ def audit(
     attention: Wanted = "last",
     *,
     tests: Sequence[str] | None = None,
-    methods: Sequence[Any] = (),
+    methods: Any = (),
     limit: int | None = None,
     draws: int = 100,
     kinds: Sequence[str] = KINDS,
@@ -99,7 +100,7 @@ def audit(
     out: a folder where rows go as they are found, and from which an audit that was stopped goes on.
     """
     plan = Plan(
-        tuple(tests if tests is not None else TESTS), tuple(methods), draws, tuple(kinds),
+        tuple(tests if tests is not None else TESTS), named(methods), draws, tuple(kinds),
         search_for(preset, steps=steps), searched, words_only, top, seed,
     )  # fmt: skip
     plan.check()
@@ -109,6 +110,13 @@ def audit(
         None if training is None else read(training),
         out,
     )
+
+
+def named(methods: Any) -> tuple[Any, ...] | str:
+    """The methods meant: one, several, or the word for many."""
+    if isinstance(methods, str) and methods in ("quick", "all"):
+        return methods
+    return tuple(methods) if isinstance(methods, list | tuple) else (methods,)
 
 
 class Auditor:
@@ -366,7 +374,7 @@ class Auditor:
         return {
             "attention": [choice.name for choice in self.choices],
             "tests": list(plan.tests),
-            "methods": [one if isinstance(one, str) else repr(one) for one in plan.methods],
+            "methods": plan.methods if isinstance(plan.methods, str) else [str(one) for one in plan.methods],
             "draws": plan.draws,
             "kinds": list(plan.kinds),
             "search": asdict(plan.search),

@@ -96,7 +96,8 @@ def of_attention(audit: Audit, name: str) -> Iterator[Any]:
 def agreement(audit: Audit, name: str, found: Mapping[str, Any]) -> Iterator[Any]:
     rows = audit.of("agreement", name)
     taus = {
-        pair: [row["pairs"][pair]["tau"] for row in rows if row["pairs"][pair]["tau"] is not None] for pair in found
+        pair: [row["pairs"][pair]["tau"] for row in rows if row["pairs"].get(pair, {}).get("tau") is not None]
+        for pair in found
     }
     shown = [pair for pair in found if len(taus[pair]) > 2 and main_pair(pair)]
     if shown:

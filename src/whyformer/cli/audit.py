@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from whyformer.cli import typed
+from whyformer.cli.judge import Classes, Column, Device, Limit, Methods, Split, pairs
 from whyformer.cli.options import AsJson, Debug, ModelName
 from whyformer.cli.shell import app
 
@@ -15,16 +16,21 @@ OUT = "Rows, audit.html and audit.json go there; an audit that was stopped goes 
 PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
-@app.command()
+EXAMPLES = """
+whyformer audit reviews.tsv -M my/folder --limit 500 -o runs/audit
+
+whyformer audit photos/ -M demo/pets -a last -a 6:each -m rollout
+"""
+
+
+@app.command(epilog=EXAMPLES)
 def audit(
     data: Annotated[list[str], typer.Argument(metavar="DATA", help=DATA)],
     model: ModelName = "demo/sentiment",
     attention: Annotated[list[str] | None, typer.Option("-a", "--attention", metavar="WHICH", help=WHICH)] = None,
-    method: Annotated[
-        list[str] | None, typer.Option("-m", "--method", metavar="METHOD", help="Compare with this too; repeatable.")
-    ] = None,
+    method: Methods = None,
     test: Annotated[list[str] | None, typer.Option("--test", metavar="TEST", help="Only this; repeatable.")] = None,
-    limit: Annotated[int | None, typer.Option("-n", "--limit", help="So many examples, drawn at random.")] = None,
+    limit: Limit = None,
     draws: Annotated[int, typer.Option("--draws", help="Permutations of each example.")] = 100,
     preset: Annotated[str, typer.Option("--preset", help="Of the search: paper, released.")] = "paper",
     searched: Annotated[int, typer.Option("--searched", help="Examples to search other attention for.")] = 100,
@@ -35,6 +41,10 @@ def audit(
         str | None, typer.Option("--baseline", metavar="MODEL", help="It, trained with equal weights for attention.")
     ] = None,
     training: Annotated[Path | None, typer.Option("--training", help="Examples the small model learns from.")] = None,
+    split: Split = None,
+    column: Column = None,
+    classes: Classes = None,
+    device: Device = None,
     words_only: Annotated[bool, typer.Option("--words-only", help="Special tokens keep their weight.")] = False,
     seed: Annotated[int, typer.Option("--seed")] = 0,
     out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FOLDER", help=OUT)] = None,
@@ -45,17 +55,23 @@ def audit(
     from whyformer.audit import TESTS
     from whyformer.audit import audit as audited
     from whyformer.audit.adversarial import search_for
-    from whyformer.audit.protocol import Plan
+    from whyformer.audit.protocol import Plan, named
     from whyformer.audit.replacement import KINDS
     from whyformer.audit.result import to_json
+    from whyformer.data import read
+    from whyformer.loading import open as opened
 
     tests = tuple(test) if test else TESTS
-    wanted = Plan(tests, tuple(method or ()), draws, KINDS, search_for(preset), searched, words_only, 0.2, seed)
+    methods = named(typed.methods_called(method) if method else ())
+    wanted = Plan(tests, methods, draws, KINDS, search_for(preset), searched, words_only, 0.2, seed)
     wanted.check()  # refuse what is misspelt before a large model is opened
+    names = {label: typed.value_of(name) for label, name in pairs(classes, "--class").items()}
+    examples = read(given(data), split=split, columns=pairs(column, "--column"), classes=names, limit=limit, seed=seed)
+    typed.quietly()
     found = audited(
-        typed.quietly_opened(model), given(data), attention or ["last"], tests=tests, methods=method or (),
-        limit=limit, draws=draws, preset=preset, searched=searched, checkpoints=checkpoint or (), baseline=baseline,
-        training=training,         words_only=words_only, seed=seed, out=out,
+        opened(model, device=device), examples, attention or ["last"], tests=tests, methods=methods, draws=draws,
+        preset=preset, searched=searched, checkpoints=checkpoint or (), baseline=baseline, training=training,
+        words_only=words_only, seed=seed, out=out,
     )  # fmt: skip
     print(to_json(found).decode("ascii") if as_json else str(found))
     if out is not None and not as_json:
