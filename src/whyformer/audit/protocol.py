@@ -35,7 +35,7 @@ from whyformer.versions import versions
 
 TESTS = ("agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds", "baseline")
 FEWEST = 20  # examples for the small model to learn from
-TOKENS = {"cpu": 1_024, "cuda": 16_384}  # of one batch
+TOKENS = {"cpu": 2_048, "cuda": 16_384}  # of one batch
 
 
 @dataclass(frozen=True)
@@ -131,6 +131,7 @@ class Auditor:
         self.classes = first.logits.size(1)
         for choice in self.choices:
             Question(first, choice)  # refuses what cannot be audited before the work begins
+        self.tokens = first.layout.length
         self.labels = self._labels(first)
         self.lengths = self._lengths(self.inputs)
         self.notes: list[str] = [f"{problem} (left out)" for problem in data.problems[:5]]
@@ -169,9 +170,9 @@ class Auditor:
         return [None if example.label is None else names.index(example.label) for example in self.data.examples]
 
     def _lengths(self, inputs: Sequence[Any]) -> list[int]:
-        """Tokens of each text, so that texts of like length go together; pictures are all alike."""
+        """Tokens of each text, so that texts of like length go together; others are taken to be all alike."""
         if self.model.kind != "text":
-            return [0] * len(inputs)
+            return [self.tokens] * len(inputs)
         found: list[int] = []
         for start in range(0, len(inputs), 256):
             mask = self.model.encode(list(inputs[start : start + 256])).token_mask
