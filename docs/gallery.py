@@ -1,6 +1,6 @@
 """The gallery: every kind of picture whyformer draws, made from the models that ship.
 
-    python docs/gallery.py          draws docs/images/gallery/* and writes docs/gallery.md
+    python docs/gallery.py          draws docs/images/gallery/* and hero.png, and writes docs/gallery.md
 
 The page shows each picture under the very lines that drew it. They are carried out in order, in an empty folder with
 cat.jpg in it; what they save is the picture.
@@ -252,6 +252,26 @@ def shrunk(source: Path) -> Path:
     return target
 
 
+def hero() -> None:
+    """The picture at the top of README.md: the same methods on a photograph and on a sentence."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    import whyformer as why
+    from whyformer.demo.tour import CAT, SENTENCE
+
+    methods = ["transformer_attribution", "attcat", "lrp", "rollout", "chance"]
+    pairs = (("demo/pets", CAT), ("demo/sentiment", SENTENCE))
+    drawn = [why.compare(why.open(model), given, methods).draw().png(150) for model, given in pairs]
+    above, below = (Image.open(BytesIO(png)).convert("RGB") for png in drawn)
+    whole = Image.new("RGB", (above.width + 24, above.height + below.height + 60), "white")
+    whole.paste(above, (12, 12))
+    whole.paste(below, (12, above.height + 36))
+    whole.thumbnail((WIDEST, 10 * WIDEST), Image.Resampling.LANCZOS)
+    whole.save(DOCS / "images" / "hero.png", optimize=True)
+
+
 def on_the_page(name: str) -> str:
     return name.replace(".png", ".webp")
 
@@ -263,6 +283,7 @@ def main() -> None:
         for name in (name for entry in ENTRIES for name in entry.pictures):
             shrunk(Path(folder) / name)
     (DOCS / "gallery.md").write_text(page())
+    hero()
 
 
 if __name__ == "__main__":

@@ -69,7 +69,9 @@ def read_as(case: Case) -> str:
     """How the colours are to be read."""
     if case.signed:
         return "Orange speaks for it, blue against it."
-    return "The darker, the more it counted." + ("" if case.class_specific else " It is the same for every class.")
+    return "The stronger the colour, the more it counted." + (
+        "" if case.class_specific else " It is the same for every class."
+    )
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------------
