@@ -346,6 +346,7 @@ def test_a_reader_that_leaves_early_is_not_complained_about():
 def test_nothing_typed_explains_the_sample_that_ships():
     assert run("explain").startswith("cat.jpg: Bengal (")
     assert run("explain", "-M", "demo/sentiment", "-m", "rollout").startswith("positive (")
+    assert "keys" in run("explain", "-M", "demo/decoder", "-m", "rollout")
 
 
 @pytest.fixture

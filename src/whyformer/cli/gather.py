@@ -36,7 +36,8 @@ def shipped(model: "Model") -> Any:
 
     if model.kind == "image":
         return str(tour.CAT)
-    return tour.SENTENCE if model.labels is not None else tour.AGREEMENT
+    kind = type(model.module).__name__
+    return tour.AGREEMENT if "LMHead" in kind or "CausalLM" in kind else tour.SENTENCE
 
 
 def expanded(model: "Model", word: str) -> Iterator[Any]:
