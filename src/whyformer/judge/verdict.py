@@ -27,7 +27,8 @@ def verdict(table: Table) -> str:
         verb = "is" if len(lost) == 1 else "are"
         parts.append(f"{listed(lost)} {verb} not distinguishable from chance in {one_or_any(told)}.")
     if worse := worse_than_chance(table, told):
-        parts.append(f"{listed(worse)} {'does' if len(worse) == 1 else 'do'} worse than chance in {one_or_any(told)}.")
+        where = told[0] if len(told) == 1 else "some of them and better in none"
+        parts.append(f"{listed(worse)} {'does' if len(worse) == 1 else 'do'} worse than chance in {where}.")
     if mute := [metric for metric in deciding if metric not in told]:
         parts.append(f"By {listed(mute)} no method can be told from chance here.")
     return " ".join(parts)
