@@ -150,7 +150,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     if options.model:
-        model = why.open(options.model)
+        model = why.open(options.model, dtype=torch.float32)
         model.module.to(options.device)
     else:
         config = BertConfig(

@@ -74,12 +74,13 @@ def test_classes_that_differ_are_told_apart():
 
 
 def test_words_for_numbers():
-    assert [meaning(x) for x in (0.0, 0.05, 0.2, 0.5)] == [
+    assert [meaning(x, 0.01) for x in (0.0, 0.05, 0.2, 0.5)] == [
         "on this data its weights are not what decides",
         "on this data its weights decide little",
         "on this data its weights matter",
         "on this data its weights decide",
     ]
+    assert meaning(0.0, 0.17).endswith("for most examples, but some answers turn with them")
     assert spoken("block 3, head 2") == "head 2 of block 3" and spoken("rollout") == "the rollout"
     assert percent(None) == "undefined" and percent(0.034) == "3.4 %" and percent(0.5) == "50 %"
     assert headline("block 1", {}) == "Block 1: nothing could be measured."

@@ -14,6 +14,7 @@ from whyformer.audit.agreement import DELETED, GRADIENT, GRADIENT_THROUGH, MASKE
 MOVES = ((0.02, "hardly"), (0.1, "slightly"), (0.3, "noticeably"), (2.0, "strongly"))
 AGREES = ((0.1, "hardly at all"), (0.3, "weakly"), (0.5, "moderately"), (2.0, "strongly"))
 ELSEWHERE = 0.5  # share of the attainable JSD from which other attention counts as quite other
+TURNED = 0.05  # share of the draws that change the predicted class, from which it is said
 SINK = 0.5  # share of the weight on special tokens worth a sentence
 
 LIMITS = {
@@ -83,9 +84,13 @@ def spoken(name: str) -> str:
 def headline(name: str, found: Mapping[str, Any]) -> str:
     """The shortest answer the figures allow."""
     parts = []
-    change = permutation_change(found)
-    if change is not None:
-        parts.append(f"moving its weights to other tokens {word(change, MOVES)} changes the answer ({number(change)})")
+    permutation = ((found.get("replacement") or {}).get("kinds") or {}).get("permutation")
+    if permutation is not None:
+        change, flips = permutation["change"]["median"], permutation["flips"]["mean"]
+        turns = f", though it turns {percent(flips)} of them" if change < 0.1 and flips >= TURNED else ""
+        parts.append(
+            f"moving its weights to other tokens {word(change, MOVES)} changes most answers ({number(change)}){turns}"
+        )
     jsd = (found.get("adversarial") or {}).get("of_attainable", {}).get("mean")
     if jsd is not None:
         far = "quite other" if jsd >= ELSEWHERE else "no very different"
@@ -98,10 +103,6 @@ def headline(name: str, found: Mapping[str, Any]) -> str:
     if not parts:
         return f"{capital(name)}: nothing could be measured."
     return f"{capital(name)}: {'; '.join(parts)}."
-
-
-def permutation_change(found: Mapping[str, Any]) -> float | None:
-    return ((found.get("replacement") or {}).get("kinds", {}).get("permutation") or {}).get("change", {}).get("median")
 
 
 def best_agreement(found: Mapping[str, Any]) -> float | None:
@@ -168,10 +169,9 @@ def of_replacement(name: str, found: Mapping[str, Any]) -> Iterator[Sentence]:
         yield Sentence(
             "replacement",
             f"Permuting {name} moves the predicted probability by {number(change['median'])} in the median: "
-            f"{meaning(change['median'])}.",
+            f"{meaning(change['median'], permutation['flips']['mean'])}.",
             f"{interval(change)}; n = {change['n']}; TVD {number(permutation['tvd']['median'])}; the predicted class "
-            "changes in "
-            f"{percent(permutation['flips']['mean'])} of the permutations" + accuracy_said(permutation),
+            f"changes in {percent(permutation['flips']['mean'])} of the permutations" + accuracy_said(permutation),
         )
         yield from of_classes(name, permutation)
     uniform = found["kinds"].get("uniform")
@@ -313,11 +313,15 @@ def of_shape(found: Mapping[str, Any] | None) -> list[Sentence]:
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def meaning(change: float) -> str:
+def meaning(change: float, flips: float | None) -> str:
+    """Words for the median change; where answers turn all the same, a median alone would hide it."""
+    turned = flips is not None and flips >= TURNED
     if change < 0.02:
-        return "on this data its weights are not what decides"
+        few = "on this data its weights are not what decides"
+        return f"{few} for most examples, but some answers turn with them" if turned else few
     if change < 0.1:
-        return "on this data its weights decide little"
+        few = "on this data its weights decide little"
+        return f"{few} for most examples, but some answers turn with them" if turned else few
     return "on this data its weights matter" if change < 0.3 else "on this data its weights decide"
 
 
