@@ -44,7 +44,7 @@ demo: $(USE)
 	$(BIN)/whyformer demo
 
 test: $(WORK)
-	HF_HUB_OFFLINE=1 $(BIN)/pytest
+	HF_HUB_OFFLINE=1 $(BIN)/pytest --numprocesses auto --dist loadfile
 
 slow: $(WORK)
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -m slow
