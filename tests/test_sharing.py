@@ -8,6 +8,7 @@ from conftest import animal
 
 import whyformer as why
 from whyformer import capture, probe
+from whyformer.errors import UnsupportedModel
 from whyformer.explanation import choose
 from whyformer.method import METHODS
 
@@ -69,3 +70,17 @@ def test_quick_methods_share_every_pass_on_a_vit_b(passes):
 def test_methods_that_ask_again_say_so():
     for name, method in METHODS.items():
         assert method.is_quick is (method.asks is None), name
+
+
+def test_methods_with_the_same_needs_share_a_run_where_not_all_can(monkeypatch):
+    """A model whose hidden states cannot be found: the methods on attention run once for each set of needs."""
+    module = animal("bert").module
+    monkeypatch.setattr(capture, "find_blocks", lambda mode: (_ for _ in ()).throw(UnsupportedModel("none")))
+    runs = Counter()
+    plain = capture.forward
+    monkeypatch.setattr(capture, "forward", lambda *a, **k: runs.update(n=1) or plain(*a, **k))
+    compared = why.compare(why.open(module), animal("bert").inputs, "quick", target=0)
+    sets = {(choose(name, {}).needs, choose(name, {}).recipe) for name in QUICKLY}
+    assert runs["n"] == 1 + len(sets) < 1 + len(QUICKLY)
+    assert {"cat", "attcat"} <= set(compared.failures)
+    assert {"rollout", "transformer_attribution", "gradient_x_input"} <= set(compared.labels)

@@ -7,6 +7,7 @@ Agreement is Spearman's rank correlation of the scores of each example, $\rho = 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -22,7 +23,6 @@ from whyformer.errors import MethodError, ModelError, NonFinite, NotCaptured, Wh
 from whyformer.explanation import Chosen, Explanation, MethodLike, Source, choose, explained, opened, record_for
 from whyformer.explanation import joined as joined_explanations
 from whyformer.method import METHODS, find
-from whyformer.model import Encoded, Model
 from whyformer.show import curve, page, plate, report, rows, terminal
 from whyformer.show.case import Case
 from whyformer.show.drawing import Drawing
@@ -196,12 +196,14 @@ def compare(
     chosen = labelled(named if tolerant else one_or_more(methods))
     model = opened(model)
     encoded = model.encode(inputs)
-    shared = record_shared(list(chosen.values()), model, encoded, target, versus, tolerant)
+    run = partial(record_for, model=model, encoded=encoded, target=target, versus=versus)
+    captures = shared_captures(list(chosen.values()), run) if tolerant else [run(list(chosen.values()))] * len(chosen)
     explanations: dict[str, Explanation] = {}
     failures: dict[str, str] = {}
-    for label, one in chosen.items():
+    for (label, one), capture in zip(chosen.items(), captures, strict=True):
         try:
-            capture = shared or record_for([one], model, encoded, target, versus)
+            if isinstance(capture, WhyformerError):
+                raise capture
             explanations[label] = explained(one, model, encoded, capture)
         except WhyformerError as error:
             if not tolerant:
@@ -244,16 +246,22 @@ def labelled(methods: Sequence[MethodLike]) -> dict[str, Chosen]:
     return chosen
 
 
-def record_shared(
-    chosen: Sequence[Chosen], model: Model, encoded: Encoded, target: Any, versus: Any, tolerant: bool
-) -> Capture | None:
-    """One run for all methods; None if what some of them need cannot be had and they are to be tried one by one."""
+def shared_captures(
+    chosen: Sequence[Chosen], run: Callable[[Sequence[Chosen]], Capture]
+) -> Sequence[Capture | WhyformerError]:
+    """For each method the run it can be read from: one for all; where some need what cannot be had, one for each set of
+    needs, or why there is none."""
     try:
-        return record_for(chosen, model, encoded, target, versus)
+        return [run(chosen)] * len(chosen)
     except (ModelError, NotCaptured, NonFinite):
-        if not tolerant:
-            raise
-        return None
+        made: dict[Any, Capture | WhyformerError] = {}
+        for one in chosen:
+            if (key := (one.needs, one.recipe)) not in made:
+                try:
+                    made[key] = run([one])
+                except WhyformerError as error:
+                    made[key] = error
+        return [made[one.needs, one.recipe] for one in chosen]
 
 
 # --- agreement --------------------------------------------------------------------------------------------------------
