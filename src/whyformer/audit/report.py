@@ -181,7 +181,8 @@ def adversarial(audit: Audit, name: str, found: Mapping[str, Any]) -> Iterator[A
     if not rows:
         return
     values = {"found": [row["jsd"] for row in rows], "attainable": [row["attainable"] for row in rows]}
-    by_seed = [value for row in audit.of("seeds", name) for value in row["jsd"]]
+    searched = {row["example"] for row in rows}
+    by_seed = [value for row in audit.of("seeds", name) if row["example"] in searched for value in row["jsd"]]
     groups = values | ({"other seeds": by_seed} if by_seed else {})
     drawn = [curve.histogram(groups, title="Distance of other attention", xlabel="JSD", reference=LARGEST_JSD, bins=24)]
     bins = {label: [row["jsd"] for row in group] for label, group in binned(rows).items()}
