@@ -332,7 +332,7 @@ def word(value: float, words: Any) -> str:
 def number(value: float | None) -> str:
     if value is None:
         return "undefined"
-    return f"{value:.2g}" if 0 < abs(value) < 0.01 else f"{value:.2f}"
+    return f"{value:.2g}" if 0 < abs(value) < 0.1 else f"{value:.2f}"
 
 
 def percent(value: float | None) -> str:
