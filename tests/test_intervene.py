@@ -9,6 +9,7 @@ from conftest import animal
 import whyformer as why
 from whyformer.capture import record
 from whyformer.errors import InputError, UnsupportedModel
+from whyformer.forward import forward
 from whyformer.intervene import Intervention
 from whyformer.rules import recipe
 
@@ -100,14 +101,48 @@ def test_gradients_flow_into_what_is_put_in():
     it = animal("vit")
     model = why.open(it.module)
     own = run("vit")["attention"][1].clone().requires_grad_()
-    from whyformer.forward import forward
-
     given = Intervention(attention=lambda site, _: own if site == 1 else None)
     made = forward(model, model.encode(it.inputs), asks_gradient=True, intervention=given)
     (gradient,) = torch.autograd.grad(made.output[:, 0].sum(), own)
     made.mode.forget()
     wanted = record(model, model.encode(it.inputs), target=0, keep={"attention_grad"})["attention_grad"][1]
     torch.testing.assert_close(gradient, wanted, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["vit", "bert", "gpt2", "gpt"])
+def test_a_detached_copy_freezes_attention(name):
+    """The answer keeps its bits; at the input only the way through the values is left. Asked of the model by finite
+    differences: attention held at its own numbers while the input moves."""
+    it = animal(name)
+    model = why.open(it.module)
+    encoded = model.encode(it.inputs)
+    keep = {"input_grad", "attention", "probe"}
+    plain = record(model, encoded, target=0, keep=keep)
+    frozen = record(
+        model, encoded, target=0, keep=keep, intervention=Intervention(attention=lambda _, a: a.detach().clone())
+    )
+    assert torch.equal(frozen.logits, plain.logits)
+    assert not torch.allclose(frozen["input_grad"], plain["input_grad"], rtol=1e-3)
+    own = list(plain["attention"])
+    held = Intervention(attention=lambda site, _: own[site])
+    leaf = plain["probe"].leaf
+    way = torch.randn(leaf.shape, generator=torch.Generator().manual_seed(0), dtype=leaf.dtype)
+
+    def moved(step):
+        start = leaf + step * way
+        if "pixel_values" in it.inputs:
+            start = start.permute(0, 3, 1, 2)
+            chosen = model.encode({"pixel_values": start})
+            made = forward(model, chosen, asks_gradient=True, intervention=held)
+        else:
+            made = forward(model, encoded, asks_gradient=True, intervention=held, starting_at=start)
+        found = plain["probe"].read(encoded, made.output, torch.arange(3)).score.detach()
+        made.mode.forget()
+        return found
+
+    slope = (moved(1e-5) - moved(-1e-5)) / 2e-5
+    wanted = (frozen["input_grad"] * way).flatten(1).sum(1)
+    torch.testing.assert_close(slope, wanted, rtol=1e-4, atol=1e-7)
 
 
 def test_a_wrong_shape_is_refused():

@@ -4,7 +4,8 @@ r"""Interventions: attention that is not what the model computed, put in its pla
 
 is called at every attention site, in the order of the forward. What it returns takes the place of the site's own
 tensor and everything after it is recomputed; None, or the very same numbers, leaves the model's own result as it is,
-bit for bit, example by example. Gradients flow into whatever is returned.
+bit for bit, example by example. Gradients flow into whatever is returned, and nowhere else: a detached copy of the
+site's own attention freezes it.
 """
 
 from collections.abc import Callable
@@ -50,13 +51,17 @@ def changed(intervention: Intervention, number: int, site: Site, scores: Tensor 
     attention = attention if new is None else new.to(attention)
     new = asked(intervention.value, number, site.value)
     value = site.value if new is None else new.to(site.value)
+    if attention is own and value is site.value:
+        return None
     same = untouched(attention, own) & untouched(value, site.value)
-    if bool(same.all()) and not (attention.requires_grad and attention is not own):
+    has_gradient = torch.is_grad_enabled()
+    if bool(same.all()) and not has_gradient:
         return None
     output = (attention @ value).reshape(site.output.shape)
-    if bool(same.any()) and not attention.requires_grad:
+    if bool(same.any()):
+        kept = site.output.detach() + (output - output.detach()) if has_gradient else site.output
         rows = same.repeat_interleave(output.size(0) // len(same)).view(-1, *(1,) * (output.dim() - 1))
-        output = torch.where(rows, site.output, output)
+        output = torch.where(rows, kept, output)
     return Changed(attention, value, output)
 
 
