@@ -245,9 +245,17 @@ def test_the_report_shows_curves_disagreement_and_what_failed(tmp_path):
     html = (tmp_path / "report.html").read_text()
     text = parsed(html)
     assert "<b>picture" not in html and "<b>picture" in text
-    for expected in ("Where methods disagree", "What could not be measured", "too bright for me", "the mean curve"):
+    for expected in ("Where methods disagree", "What could not be measured", "too bright for me", "Mean curves"):
         assert expected in text
     assert "http://" not in html.replace("http://www.w3.org", "") and "<script" not in html
+
+
+def test_a_chart_of_the_report_holds_no_more_curves_than_can_be_followed(tmp_path, monkeypatch):
+    import whyformer.judge.report  # noqa: F401
+    monkeypatch.setattr(sys.modules["whyformer.judge.report"], "MOST_CURVES", 1)
+    judge(tiny(), pictures(5), [BRIGHTNESS, "rollout"], [positive()], out=tmp_path, batch=5)
+    text = parsed((tmp_path / "report.html").read_text())
+    assert "Mean curves of the best 1 and chance" in text
 
 
 def test_without_matplotlib_there_is_a_table_and_no_report(finished, monkeypatch, capsys):

@@ -5,7 +5,7 @@ from PIL import Image
 from torch import Tensor
 
 from whyformer.explanation import Explanation
-from whyformer.judge.bench import Bench, Case, Group, case
+from whyformer.judge.bench import Bench, Case, Group, case, is_chance
 from whyformer.judge.judgement import Judgement
 from whyformer.judge.rows import Row
 from whyformer.judge.table import cells
@@ -16,6 +16,7 @@ from whyformer.show.terminal import shown
 from whyformer.tokens import Grid, Pieces
 
 MOST_EXAMPLES = 6
+MOST_CURVES = 7  # in one chart: beyond that nobody can follow a line
 MOST_WORDS = 120  # of a long text, those around its highest scores
 SIDE = 160  # of a picture on the page, in pixels
 
@@ -57,28 +58,31 @@ def metric_section(judgement: Judgement, metric: str, anchor: str) -> Html:
         report.drawing(
             curve.ranking(
                 [(line.method, line.mean, line.low, line.high) for line in lines],
-                title=metric,
+                title=f"Mean and 95 % interval over {judgement.plan.examples} examples",
                 better=table.better[metric],
-                note=f"mean and 95 % interval over {judgement.plan.examples} examples",
             )
         ),
         *([report.drawing(curves_of(judgement, metric))] if metric in table.curves else []),
         report.table(head, [[line.method, *cells(line)] for line in lines]),
     ]
-    said = next(text for text in judgement.sentences if text.startswith(f"{metric}:"))
-    return report.section(metric, *blocks, remark=said, anchor=anchor)
+    said = next(text for text in judgement.sentences if text.startswith(f"{metric}:")).removeprefix(f"{metric}: ")
+    return report.section(metric, *blocks, remark=said[0].upper() + said[1:], anchor=anchor)
 
 
 def curves_of(judgement: Judgement, metric: str) -> curve.Drawing:
-    """The mean curve of each method, the best first."""
+    """The mean curves of the best methods and of chance."""
     table = judgement.table
     order = [line.method for line in table.of(metric) if line.method in table.curves[metric]]
+    best = [method for method in order if not is_chance(method)][:MOST_CURVES]
+    order = [method for method in order if method in best or is_chance(method)]
     series = {}
     for method in order:
         held = table.curves[metric][method]
         at = table.at.get(metric) or list(range(len(held)))
         series[method] = (at if len(at) == len(held) else list(range(len(held))), held, None, None)
-    return curve.curves(series, title=f"{metric}: the mean curve", xlabel="step", ylabel="mean")
+    left_out = len(table.curves[metric]) - len(series)
+    title = f"Mean curves of the best {MOST_CURVES} and chance" if left_out else "Mean curves"
+    return curve.curves(series, title=title, xlabel="step", ylabel="mean")
 
 
 def most_disagreeing(judgement: Judgement) -> list[Row]:

@@ -76,7 +76,7 @@ def ranking(
     chance = next((value for label, value, _, _ in rows if is_chance(label)), None)
     reference = chance if reference is None else reference
     with styled():
-        made = figure(4.6 + room([label for label, *_ in rows], 40), 0.9 + 0.28 * len(rows))
+        made = figure(4.6 + room([label for label, *_ in rows]), 0.9 + 0.28 * len(rows))
         axes = made.subplots()
         if reference is not None and reference == reference:
             axes.axvline(reference, color=DIM, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1)
@@ -87,7 +87,7 @@ def ranking(
                 continue
             axes.plot([low, high], [place, place], color=colour, linewidth=2.2, alpha=0.45, solid_capstyle="round")
             axes.plot([value], [place], "o", color=colour, markersize=5)
-        axes.set_yticks(range(len(ordered)), [shortened(label, 40) for label, *_ in ordered])
+        axes.set_yticks(range(len(ordered)), [shortened(label) for label, *_ in ordered])
         axes.set_ylim(len(ordered) - 0.5, -0.5)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)

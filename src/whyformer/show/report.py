@@ -24,6 +24,7 @@ from whyformer.show.colours import table as colour_table
 from whyformer.show.drawing import DIM, LINE, PALETTE, Drawing
 from whyformer.show.visible import visible
 
+SHORT = 24  # letters of a table cell that stay on one line
 LEVELS = 20  # of colour on each side of zero
 DARK: Colour = (0x17, 0x17, 0x1B)
 SIGNED_IN_THE_DARK: tuple[Colour, ...] = ((0x6C, 0xC2, 0xF5), DARK, (0xFF, 0xA1, 0x5C))
@@ -133,9 +134,8 @@ def anchors(titles: Iterable[str]) -> dict[str, str]:
 
 def table(head: Sequence[Any], rows: Iterable[Sequence[Any]], *, caption: str = "") -> Html:
     """Numbers to the right with three digits, None as a dash, the first cell of a row as its name."""
-
     body = [list(row) for row in rows]
-    kinds = ["number" if body and all(is_number(row[i]) for row in body) else None for i in range(len(head))]
+    kinds = [kind_of([row[i] for row in body]) for i in range(len(head))]
     heads = [element("th", name, scope="col", class_=kind) for name, kind in zip(head, kinds, strict=True)]
     lines = []
     for first, *others in body:
@@ -148,6 +148,13 @@ def table(head: Sequence[Any], rows: Iterable[Sequence[Any]], *, caption: str = 
         element("tbody", *lines),
     )
     return element("div", made, class_="wide", tabindex="0", role="region", aria_label=caption or "Table")
+
+
+def kind_of(column: Sequence[Any]) -> str | None:
+    """Numbers stand to the right; short words are not broken into lines."""
+    if column and all(is_number(value) for value in column):
+        return "number"
+    return "short" if all(len(str(value)) <= SHORT for value in column) else None
 
 
 def is_number(value: Any) -> bool:
