@@ -1,6 +1,8 @@
 """The real evaluations behind docs/judge.md: python evaluation/run.py NAME [--device cuda] [--limit N] [--out FOLDER]
 
     pets        the shipped pets ViT on its held-out photos: perturbation, and segmentation against trimaps
+    pixels      the same photos: perturbation by maps that score single pixels, beside random pixels
+    middle      the same photos: segmentation by a blob in the middle, whatever the photo
     movies      minilm-l6-sst2 on ERASER movies: token-F1 and AUPRC against human rationales
     hatexplain  bert-tiny-toxicity on HateXplain: the same
     sst2        minilm-l6-sst2 on the development sentences of SST-2: AOPC and log-odds
@@ -11,16 +13,20 @@ ignores; a run that was stopped goes on there. table.md is what the docs show.
 
 import argparse
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import whyformer as why
 from whyformer import methods
 from whyformer.data import read
+from whyformer.dice import dice
+from whyformer.method import method
 from whyformer.metrics import token_f1
 
 HERE = Path(__file__).parent
@@ -30,6 +36,22 @@ QUICK = (
     "transformer_attribution", "generic_attention", "grad_cam", "rollout", "raw_attention", "partial_lrp", "lrp",
     "attnlrp", "libragrad", "legrad", "agcam", "attcat", "attgrads", "gradient_x_input", "saliency", "redistribution",
 )  # fmt: skip
+
+
+@method(paper="Hooker et al., NeurIPS 2019", class_specific=False, signed=False)
+def random_pixels(input: Tensor, fingerprint: Sequence[int]) -> Tensor:
+    """Chance for maps of single pixels: `chance` draws one number for each patch, and its maps are smooth blobs."""
+    size = input.shape[1:3]
+    drawn = [torch.rand(size, dtype=torch.float64, generator=dice(0, int(mark))) for mark in fingerprint]
+    return torch.stack(drawn).to(input.device)
+
+
+@method(paper="a control of these evaluations", class_specific=False, signed=False)
+def middle(input: Tensor) -> Tensor:
+    """No model at all: the nearer to the middle, the higher. Photographers put their animals there."""
+    height, width = (torch.linspace(-1, 1, size, dtype=torch.float64) for size in input.shape[1:3])
+    blob = torch.exp(-2 * (height[:, None] ** 2 + width**2))
+    return blob.expand(len(input), -1, -1).to(input.device)
 
 
 @dataclass(frozen=True)
@@ -52,6 +74,20 @@ EVALUATIONS = {
         ("positive_perturbation", "negative_perturbation", "pixel_accuracy", "mean_average_precision", "mean_iou"),
         {"mask_values": "trimap"},
         methods=(*QUICK, partial(methods.transformer_attribution, preset="released_vit")),
+        batch=32,
+    ),
+    "pixels": Evaluation(
+        "demo/pets",
+        "pets",
+        ("positive_perturbation", "negative_perturbation"),
+        methods=("attnlrp", "gradient_x_input", random_pixels),
+    ),
+    "middle": Evaluation(
+        "demo/pets",
+        "pets",
+        ("pixel_accuracy", "mean_average_precision", "mean_iou"),
+        {"mask_values": "trimap"},
+        methods=(middle,),
         batch=32,
     ),
     "movies": Evaluation(
