@@ -15,7 +15,7 @@ from whyformer.audit.agreement import DELETED, GRADIENT, MASKED
 from whyformer.audit.protocol import Auditor
 from whyformer.audit.report import report
 from whyformer.data import read
-from whyformer.errors import InputError, MethodError, NoAttention, TargetError, UnsupportedModel
+from whyformer.errors import InputError, MethodError, NoAttention, UnsupportedModel
 
 QUICK = {"draws": 5, "searched": 2, "steps": 3}
 TEXTS = [
@@ -241,9 +241,9 @@ def test_constant_attention_is_reported_as_undefined():
     assert pair["significant"] is None and "no order to compare" in str(made)
 
 
-def test_a_label_the_model_does_not_know_is_refused(model):
-    with pytest.raises(TargetError, match="There is no class 'e'"):
-        audit(model, [("good", "e"), ("bad", "a")])
+def test_a_label_the_model_does_not_know_is_told_and_counts_for_nothing(model):
+    found = audit(model, [("good", "e"), ("bad", "a"), ("a bad film", "A_")], tests=["replacement"], **QUICK)
+    assert any("1 of 3 labels name no class of the model, such as 'e'" in note for note in found.notes)
 
 
 def test_checkpoints_of_another_model_are_refused(model):

@@ -252,6 +252,7 @@ def test_the_report_shows_curves_disagreement_and_what_failed(tmp_path):
 
 def test_a_chart_of_the_report_holds_no_more_curves_than_can_be_followed(tmp_path, monkeypatch):
     import whyformer.judge.report  # noqa: F401
+
     monkeypatch.setattr(sys.modules["whyformer.judge.report"], "MOST_CURVES", 1)
     judge(tiny(), pictures(5), [BRIGHTNESS, "rollout"], [positive()], out=tmp_path, batch=5)
     text = parsed((tmp_path / "report.html").read_text())

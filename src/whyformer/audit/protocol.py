@@ -26,6 +26,7 @@ from whyformer.data import Data, read
 from whyformer.errors import InputError, MethodError, UnsupportedModel, nearest
 from whyformer.explanation import Source, opened
 from whyformer.forward import output_of
+from whyformer.judge.bench import class_index
 from whyformer.model import Model
 from whyformer.progress import bar
 from whyformer.shadow import shadow
@@ -132,9 +133,9 @@ class Auditor:
         for choice in self.choices:
             Question(first, choice)  # refuses what cannot be audited before the work begins
         self.tokens = first.layout.length
+        self.notes: list[str] = [f"{problem} (left out)" for problem in data.problems[:5]]
         self.labels = self._labels(first)
         self.lengths = self._lengths(self.inputs)
-        self.notes: list[str] = [f"{problem} (left out)" for problem in data.problems[:5]]
 
     def audit(self, checkpoints: Sequence[Model], baseline: Model | None, training: Data | None, out: Any) -> Audit:
         rows = Rows(out, self._described(checkpoints, baseline, training))
@@ -166,8 +167,15 @@ class Auditor:
     # --- the data -----------------------------------------------------------------------------------------------------
 
     def _labels(self, first: Replay) -> list[int | None]:
-        names = Names(self.model, self.classes, is_language=first.targets[0].position is not None)
-        return [None if example.label is None else names.index(example.label) for example in self.data.examples]
+        """The true class of each example, None where it is not known or none of the model's."""
+        if first.targets[0].position is not None:
+            names = Names(self.model, self.classes, is_language=True)
+            return [None if example.label is None else names.index(example.label) for example in self.data.examples]
+        found = [class_index(self.model, example, {}) for example in self.data.examples]
+        strange = [e.label for e, i in zip(self.data.examples, found, strict=True) if i < 0 and e.label is not None]
+        if strange:
+            self.notes.append(f"{len(strange)} of {len(found)} labels name no class of the model, such as {strange[0]!r}.")
+        return [None if not 0 <= i < self.classes else i for i in found]
 
     def _lengths(self, inputs: Sequence[Any]) -> list[int]:
         """Tokens of each text, so that texts of like length go together; others are taken to be all alike."""
