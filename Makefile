@@ -85,4 +85,4 @@ benchmark: $(USE)
 	@for program in benchmarks/*.py; do $(BIN)/python $$program || exit 1; done
 
 clean:
-	rm -rf $(VENV) $(VENV)-oracles docs/_build docs/methods.md docs/recipes.md .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oracles docs/_build docs/methods.md docs/metrics.md docs/recipes.md .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -74,7 +74,10 @@ def test_names_only_targets_that_make_knows(page):
 def test_readme_lists_the_methods_as_they_are(generated_pages):
     readme = (ROOT / "README.md").read_text()
     assert "<!-- methods -->" in readme
-    assert readme == generated_pages.readme_with_table(readme), "run: python docs/extensions/generated_pages.py"
+    assert readme == generated_pages.readme_with_methods(readme), "run: python docs/extensions/generated_pages.py"
+    assert not [name for name in methods.__all__ if f"`{name}`" not in readme]
+    for name in generated_pages.TO_BEGIN_WITH:
+        assert f"| `{name}` | {METHODS[name].summary} |" in readme
 
 
 def test_the_gallery_is_as_its_command_writes_it():

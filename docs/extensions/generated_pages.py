@@ -1,7 +1,7 @@
 """The pages that are read off the code: methods.md and metrics.md from what is registered, recipes.md from the rules.
 
-Sphinx calls this before it reads the pages. By hand, `python docs/extensions/generated_pages.py` also brings the table
-of methods in README.md up to date.
+Sphinx calls this before it reads the pages. By hand, `python docs/extensions/generated_pages.py` also brings the
+methods in README.md up to date: some to begin with, and the names of all by what they take.
 """
 
 import inspect
@@ -22,7 +22,30 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parents[1]
 README = DOCS.parent / "README.md"
-TABLE_IN_README = re.compile(r"(?<=<!-- methods -->\n).*?(?=<!-- end of methods -->)", re.DOTALL)
+METHODS_IN_README = re.compile(r"(?<=<!-- methods -->\n).*?(?=<!-- end of methods -->)", re.DOTALL)
+
+TO_BEGIN_WITH = (  # in the README; the others only by name
+    "transformer_attribution",
+    "generic_attention",
+    "attcat",
+    "attnlrp",
+    "gradient_x_input",
+    "integrated_gradients",
+    "leave_one_out",
+    "kernel_shap",
+    "lime",
+    "raw_attention",
+    "rollout",
+    "chance",
+)
+FAMILIES = {  # what a method takes, and so what it costs -> whether this one does; the first that fits
+    "nothing at all: the baseline": lambda method: not set(method.needs) & {*SITES} - {"mask", "fingerprint"},
+    "the model again, on variants of the input": lambda method: "probe" in method.needs,
+    "each token's part, carried through all layers": lambda method: "answer_parts" in method.needs,
+    "a pass of relevance": lambda method: method.recipe is not None,
+    "a backward pass": lambda method: method.needs_gradient,
+    "the forward pass alone": lambda method: True,
+}
 
 
 def methods_page() -> str:
@@ -34,7 +57,8 @@ def methods_page() -> str:
             "after its paper, in `src/whyformer/methods/`; this page is made from those files. Signed scores speak for "
             "(positive) and against (negative) the target; a method that is not class-specific gives the same scores "
             "whatever the target.",
-            methods_table(link=True),
+            families_table(link=True),
+            methods_table(shipped(), link=True),
             *chapters,
             "## What a method can ask for",
             "The sites, with their axes. Those with a `layer` or `boundary` come as a sequence with one tensor each; a "
@@ -124,13 +148,30 @@ def section(method: Method) -> str:
     return "\n\n".join([f"### `{method.name}`", itemised(inspect.getdoc(method.compute), method.settings), table(rows)])
 
 
-def methods_table(*, link: bool) -> str:
+def methods_table(some: Iterable[Method], *, link: bool) -> str:
     rows = [["method", "what a score means", "paper", "class-specific", "signed", "cost"]]
-    for method in shipped():
-        name = f"[`{method.name}`](#{method.name})" if link else f"`{method.name}`"
+    for method in some:
         facts = yes_or_no(method.class_specific), yes_or_no(method.signed), method.cost
-        rows.append([name, method.summary, method.paper, *facts])
+        rows.append([named(method, link=link), method.summary, method.paper, *facts])
     return table(rows)
+
+
+def families_table(*, link: bool) -> str:
+    """The names of all methods, by what they take; the cheap ones first."""
+    families: dict[str, list[Method]] = {said: [] for said in reversed(FAMILIES)}
+    for method in shipped():
+        families[family(method)].append(method)
+    rows = [["takes", "methods"]]
+    rows += [[said, ", ".join(named(method, link=link) for method in its)] for said, its in families.items() if its]
+    return table(rows)
+
+
+def family(method: Method) -> str:
+    return next(said for said, fits in FAMILIES.items() if fits(method))
+
+
+def named(method: Method, *, link: bool) -> str:
+    return f"[`{method.name}`](#{method.name})" if link else f"`{method.name}`"
 
 
 def recipes_page() -> str:
@@ -204,12 +245,22 @@ def write_pages(app: "Sphinx | None" = None) -> None:
             page.write_text(text)
 
 
-def write_table_in_readme() -> None:
-    README.write_text(readme_with_table(README.read_text()))
+def write_methods_in_readme() -> None:
+    README.write_text(readme_with_methods(README.read_text()))
 
 
-def readme_with_table(readme: str) -> str:
-    return TABLE_IN_README.sub(lambda _: methods_table(link=False) + "\n", readme)
+def readme_with_methods(readme: str) -> str:
+    return METHODS_IN_README.sub(lambda _: methods_for_readme() + "\n", readme)
+
+
+def methods_for_readme() -> str:
+    first = methods_table((METHODS[name] for name in TO_BEGIN_WITH), link=False)
+    quick = sum(method.is_quick for method in shipped())
+    every = (
+        f"All {len(shipped())}, by what they take. {quick} of them share one forward and one backward pass; a recipe "
+        "of relevance is one pass more."
+    )
+    return "\n\n".join([first, every, families_table(link=False)])
 
 
 def setup(app: "Sphinx") -> dict[str, bool]:
@@ -219,4 +270,4 @@ def setup(app: "Sphinx") -> dict[str, bool]:
 
 if __name__ == "__main__":
     write_pages()
-    write_table_in_readme()
+    write_methods_in_readme()
