@@ -39,7 +39,7 @@ TO_BEGIN_WITH = (  # in the README; the others only by name
     "chance",
 )
 FAMILIES = {  # what a method takes, and so what it costs -> whether this one does; the first that fits
-    "nothing at all: the baseline": lambda method: not set(method.needs) & {*SITES} - {"mask", "fingerprint"},
+    "nothing at all: the baseline": lambda method: {*method.needs} <= {"mask", "fingerprint"},
     "the model again, on variants of the input": lambda method: "probe" in method.needs,
     "each token's part, carried through all layers": lambda method: "answer_parts" in method.needs,
     "a pass of relevance": lambda method: method.recipe is not None,
