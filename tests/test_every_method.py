@@ -376,3 +376,15 @@ def test_frees_the_graph_without_the_garbage_collector(method, name):
         assert all(reference() is None for reference in kept)
     finally:
         gc.enable()
+
+
+@every_method
+def test_what_is_saved_can_be_loaded(method, tmp_path):
+    """Details too: a file that only turns out to be unreadable later has lost the explanation."""
+    it = animal("vit")
+    e = why.explain(why.open(it.module), it.inputs, method, target=TARGETS, **QUICK.get(method, {}))
+    for suffix in ("json", "safetensors"):
+        e.save(tmp_path / f"e.{suffix}")
+        loaded = why.load(tmp_path / f"e.{suffix}")
+        assert torch.equal(loaded.scores, e.scores) and loaded.details.keys() == e.details.keys()
+        assert all(torch.equal(loaded.details[name], found) for name, found in e.details.items())

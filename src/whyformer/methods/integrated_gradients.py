@@ -73,7 +73,7 @@ def integrated_gradients(
         scores[left] = way.integral(points, left)
         error[left] = (scores[left].flatten(1).sum(1) - difference[left]).abs()
         taken[left] = points
-    return Scores(scores, {"completeness_error": error, "difference": difference, "steps": taken})
+    return Scores(scores, {"completeness_error": error, "difference": difference, "steps": taken.double()})
 
 
 @dataclass(frozen=True)
