@@ -47,3 +47,10 @@ def test_a_gradient_that_is_nowhere_positive_gives_nothing(random_capture, run):
     capture = random_capture()
     capture["attention_grad"] = -capture["attention_grad"].abs()
     assert not run("legrad", capture).any()
+
+
+def test_attention_too_small_for_half_precision_is_no_mask(cls):
+    """Head 0 pays so little to token 1 that it is 0 in 16 bits; head 1 pays some, so nothing is shut off."""
+    attention = torch.tensor([[[1.0, 0.0], [1.0, 0.0]], [[0.5, 0.5], [1.0, 0.0]]]).reshape(1, 1, 2, 2, 2).double()
+    gradient = torch.ones(1, 1, 2, 2, 2, dtype=torch.double)
+    assert legrad(attention, gradient, *cls(2)).tolist() == [[1, 1]]

@@ -13,7 +13,7 @@ all layers at once, for every target, and whatever stands behind the last block;
 is part of it. The mean over all rows, which the formula of the paper reads like at first sight, would count the rows of
 tokens that nobody pools: on the shipped pets model that does worse than chance. The released code takes the last two
 layers by default, `layers=[-2, -1]` here, and scales the map to between 0 and 1. Attention that cannot be paid (exactly
-0: a causal mask) counts as gradient 0.
+0 in all heads: a causal mask) counts as gradient 0.
 """
 
 from collections.abc import Sequence
@@ -30,6 +30,7 @@ def legrad(attention: Sequence[Tensor], attention_grad: Sequence[Tensor], readou
     """How much more attention to each token, paid where the answer is read, would raise the explained output."""
     scores = torch.zeros_like(readout)
     for layer in range(len(attention)):
-        raises = attention_grad[layer].masked_fill(attention[layer] == 0, 0).clamp(min=0)
+        shut = (attention[layer] == 0).all(dim=1, keepdim=True)  # in one head it may be too small for the number format
+        raises = attention_grad[layer].masked_fill(shut, 0).clamp(min=0)
         scores = scores + read(readout, raises.mean(dim=1))
     return finish(scores, readout, mask)
