@@ -112,3 +112,9 @@ def test_settings_are_checked():
         lime(game, budget=1)
     with pytest.raises(MethodError, match="kernel_width=0"):
         lime(game, kernel_width=0)
+
+
+@pytest.mark.parametrize("regularisation", [float("nan"), float("inf"), -1])
+def test_a_regularisation_that_is_none_is_refused(regularisation):
+    with pytest.raises(MethodError, match="regularisation"):
+        lime(Game(lambda there: 0.0, 3), regularisation=regularisation, budget=4)

@@ -61,3 +61,9 @@ def test_settings_are_checked():
         occlusion(Game(lambda there: 1.0, 2), size=0)
     with pytest.raises(MethodError, match=r"stride=1\.5 is not a whole number"):
         occlusion(Game(lambda there: 1.0, 2), stride=1.5)
+
+
+def test_windows_that_leave_gaps_are_refused():
+    """What no window covers would be 0 / 0."""
+    with pytest.raises(MethodError, match="stride=3 leaves gaps between windows of size=2"):
+        occlusion(Game(lambda there: 0.0, 9), size=2, stride=3)

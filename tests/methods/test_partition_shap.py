@@ -104,3 +104,10 @@ def test_settings_are_checked():
     with pytest.raises(MethodError, match="budget=1 is too few"):
         partition_shap(Game(additive_game([1.0]), 1), budget=1)
     assert torch.equal(*(partition_shap(Game(random_game(5), 5)).values for _ in range(2)))
+
+
+@pytest.mark.parametrize("units", ["superpixel", "word"])
+def test_a_picture_has_no_other_units_than_patches(units):
+    """They would have been ignored."""
+    with pytest.raises(MethodError, match=f"units='{units}' is not a choice"):
+        why.explain(why.open(AddsPatches()), PICTURES, "partition_shap", units=units)

@@ -14,6 +14,8 @@ we keep all. It explains the probability, `of="probability"`; our default is the
 `details["r2"]` says how well the linear model fits the samples, weighted by the kernel: near 0, the scores mean little.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -46,7 +48,7 @@ def lime(
     A word's weight is shared among its pieces, so that it is the sum over them.
     """
     budget = whole_number("budget", budget, 2)
-    if not kernel_width > 0 or regularisation < 0:
+    if not kernel_width > 0 or not 0 <= regularisation < math.inf:
         raise MethodError(
             f"kernel_width={kernel_width!r}, regularisation={regularisation!r}: give a width above 0, and 0 or more."
         )

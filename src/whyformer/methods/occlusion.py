@@ -16,6 +16,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from whyformer.errors import MethodError
 from whyformer.method import method
 from whyformer.methods.choice import whole_number
 from whyformer.methods.players import asked, players_of, spread, whole
@@ -39,6 +40,8 @@ def occlusion(
     """
     size = whole_number("size", (3 if probe.is_picture else 2) if size is None else size, 1)
     stride = whole_number("stride", stride, 1)
+    if stride > size:
+        raise MethodError(f"stride={stride} leaves gaps between windows of size={size}. Give {size} or less.")
     team = players_of(probe, None)
     covers = [windows(players.board, size, stride) for players in team]
     left = asked(probe, team, [~cover for cover in covers], fill=fill, seed=seed, of=of)

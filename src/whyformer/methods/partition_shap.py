@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from whyformer.method import Scores, method
-from whyformer.methods.choice import whole_number
+from whyformer.methods.choice import one_of, whole_number
 from whyformer.methods.players import Players, asked, players_of, spread, whole
 from whyformer.probe import Probe
 
@@ -62,11 +62,13 @@ def partition_shap(
 ) -> Scores:
     """The Owen value of each word or patch: its Shapley value if neighbours join in halves of halves; signed.
 
-    budget: coalitions asked about, beside none and all. units: "word" or "token" of a text.
+    budget: coalitions asked about, beside none and all. units: "word" or "token" of a text, "patch" of a picture.
     of: "score" or "probability". fill: what takes the place of what is not there. seed: of the fill "noise".
     """
     budget = whole_number("budget", budget, 2)
-    team = players_of(probe, "patch" if probe.is_picture else units, text="word")
+    if probe.is_picture and units is not None:
+        one_of("units", units, ("patch",))  # the hierarchy needs rows and columns
+    team = players_of(probe, units, text="word")
     nobody = [torch.zeros(1, players.count, dtype=torch.bool) for players in team]
     empty = torch.cat(asked(probe, team, nobody, fill=fill, seed=seed, of=of))
     full = whole(probe, of)
