@@ -135,3 +135,17 @@ def test_without_books_there_is_no_report():
     capture = record(model, model.encode(it.inputs), keep=set(NEEDS), recipes=[LIBRA])
     with pytest.raises(NotCaptured, match="No books were kept for the recipe libra; record with books=True"):
         health_of(capture, LIBRA)
+
+
+def test_of_a_contrast_that_sends_nothing_no_share_is_told():
+    """1 and -1 are sent: 0 in all. The example without a contrast is the one that is spoken of."""
+    it = animal("bert")
+    model = why.open(it.module.float())
+    try:
+        e = why.explain(model, it.inputs, "lrp", target=0, versus=1, health=True)
+        mixed = why.explain(model, it.inputs, "lrp", target=0, versus=[1, None, 1], health=True)
+        alone = why.explain(model, it.inputs, "lrp", target=0, health=True)
+    finally:
+        it.module.double()
+    assert "there is no share to arrive" in e.health.verdict
+    assert mixed.health.verdict.split(":")[1] == alone[1:2].health.verdict.split(":")[1]

@@ -68,9 +68,14 @@ class Health:
         if not self.is_conserved:
             stretch = int(self.error.amax(0).argmax())
             return f"Not accounted for: {worst:.1e} of the relevance is missing in {self.stretch(stretch)}."
-        total = self.sent.abs().clamp_min(1e-300)
-        arrived = float((self.arrived / total * self.sent.sign()).mean())
-        growth = float((self.magnitude.amax(1) / total).mean())
+        counts = self.sent != 0  # of nothing there is no share
+        if not bool(counts.any()):
+            return (
+                f"Accounted for to {worst:.0e}. What was sent, 1 - 1 for a contrast, is 0: there is no share to arrive."
+            )
+        total = self.sent.abs()[counts]
+        arrived = float((self.arrived[counts] / self.sent[counts]).mean())
+        growth = float((self.magnitude[counts].amax(1) / total).mean())
         most = self.largest()
         said = [f"Accounted for to {worst:.0e}: {arrived:.0%} of what was sent reached the input"]
         if not -1 < arrived < 2:
