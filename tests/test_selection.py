@@ -1,5 +1,6 @@
 """Some layers, some heads, and the build-up: by hand on tiny captures, and on models."""
 
+import numpy
 import pytest
 import torch
 from conftest import animal
@@ -82,3 +83,45 @@ def test_passes_through_the_model_are_counted():
     assert explained("rollout").spent == {"forward": 1.0}
     assert explained("gradient_x_input").spent == {"forward": 1.0, "backward": 1.0}
     assert explained("transformer_attribution").spent == {"forward": 1.0, "backward": 1.0, "relevance": 1.0}
+
+
+@pytest.mark.parametrize("wanted", [range(1, 3), {1, 2}, (1, 2), [torch.tensor(1), numpy.int64(2)]])
+def test_a_selection_is_saved_as_plain_numbers(wanted, tmp_path):
+    e = explained("rollout", layers=wanted)
+    e.save(tmp_path / "e.json")
+    assert why.load(tmp_path / "e.json").settings["layers"] == [1, 2]
+
+
+def test_a_number_of_another_library_is_saved_as_a_number(tmp_path):
+    for suffix in ("json", "safetensors"):
+        explained("rollout", layers=torch.tensor(1), start=numpy.int64(0)).save(tmp_path / f"e.{suffix}")
+        settings = why.load(tmp_path / f"e.{suffix}").settings
+        assert (settings["layers"], settings["start"]) == (1, 0)
+
+
+class Uneven(torch.nn.Module):
+    """Two heads, then four."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.head = torch.nn.Embedding(30, 12), torch.nn.Linear(12, 3)
+        self.blocks = torch.nn.ModuleList(torch.nn.TransformerEncoderLayer(12, n, 24, batch_first=True) for n in (2, 4))
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x[:, 0])
+
+
+def test_heads_are_counted_where_they_are_chosen():
+    model = why.open(Uneven().double().eval())
+    ids = torch.tensor([[3, 4, 5, 6]])
+    last, fourth = (why.explain(model, ids, "raw_attention", layers=1, heads=h).scores for h in (-1, 3))
+    assert torch.equal(last, fourth)
+    assert why.explain(model, ids, "rollout", heads=1).settings["heads"] == 1
+    with pytest.raises(MethodError, match="layers have 2 to 4 heads"):
+        why.explain(model, ids, "rollout", heads=-1)
+    with pytest.raises(MethodError, match="no head 3"):
+        why.explain(model, ids, "rollout", heads=3)

@@ -323,11 +323,18 @@ class Chosen:
     @property
     def all_settings(self) -> dict[str, Any]:
         given = {**self.settings, **self.selected}
-        settings = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+        settings = {name: as_written(value) for name, value in given.items()}
         if self.recipe is None:
             return settings
         rules = {"recipe": self.recipe.name, "stabiliser": self.recipe.stabiliser.name, **self.recipe.parameters}
         return settings | rules
+
+
+def as_written(value: Any) -> Any:
+    """A setting as a file holds it: numbers of other libraries as plain ones, several values as a list."""
+    if isinstance(value, list | tuple | range | set | frozenset):
+        return [as_written(one) for one in value]
+    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def choose(wanted: MethodLike, settings: Mapping[str, Any]) -> Chosen:

@@ -82,7 +82,13 @@ def select(settings: Mapping[str, Any], captured: Mapping[str, Any]) -> Selectio
         layers = numbers("layers", settings["layers"], depth)
     if settings.get("heads") is not None:
         site = next(value for need, value in captured.items() if "head" in SITES[need].split())
-        heads = numbers("heads", settings["heads"], site[0].size(1))
+        counts = {site[layer].size(1) for layer in layers or range(depth)}
+        heads = numbers("heads", settings["heads"], min(counts))
+        if len(counts) > 1 and numbers("heads", settings["heads"], max(counts)) != heads:
+            raise MethodError(
+                f"heads={settings['heads']!r} counts from the end, but layers have {min(counts)} to {max(counts)} "
+                "heads. Count from 0, or choose layers that have the same."
+            )
     return Selection(layers, heads)
 
 
