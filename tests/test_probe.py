@@ -265,3 +265,41 @@ def test_a_contrast_is_asked_about_as_a_contrast():
     probe = probe_of("bert", versus=3)
     logits = probe.before.logits
     torch.testing.assert_close(probe.before.score, logits[range(3), TARGETS] - logits[:, 3])
+
+
+class Remainder(torch.nn.Module):
+    """Patches of 8 x 8 from pictures of 20 x 23: four pixels below and seven at the right are in none."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.patch = torch.nn.Conv2d(3, 12, 8, 8)
+        layer = torch.nn.TransformerEncoderLayer(12, 3, 24, batch_first=True)
+        self.encoder = torch.nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.head = torch.nn.Linear(12, 4)
+
+    def forward(self, pixels):
+        return self.head(self.encoder(self.patch(pixels).flatten(2).transpose(1, 2)).mean(1))
+
+
+def test_pixels_that_are_in_no_patch_are_left_out():
+    module = Remainder().double().eval()
+    picture = torch.randn(1, 3, 20, 23, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    model, wanted = why.open(module), []
+    with torch.no_grad():
+        for top, left in ((0, 0), (0, 8), (8, 0), (8, 8)):
+            without = picture.clone()
+            without[..., top : top + 8, left : left + 8] = 0
+            wanted.append(float((module(picture) - module(without))[0, 2]))
+    e = why.explain(model, picture, "leave_one_out", target=2)
+    torch.testing.assert_close(e.scores, torch.tensor([wanted], dtype=torch.float64))
+    by_pixel = why.explain(model, picture, "gradient_x_input", target=2)
+    tile = by_pixel.pixels[0, 8:16, 0:8].sum()
+    torch.testing.assert_close(by_pixel.scores[0, 2], tile)
+    assert by_pixel.tokens[0].covers == (16, 16)
+    masks = why.explain(model, picture, "vit_cx", target=2, budget=3).pixels
+    assert not masks[:, 16:].any() and not masks[:, :, 16:].any() and bool((masks[:, :16, :16] > 0).any())
+
+
+def test_patches_that_cover_a_picture_say_nothing_of_it():
+    assert probe_of("vit").grid == Grid(4, 4)

@@ -98,6 +98,8 @@ def plain(value: Any) -> Any:
         case Tensor():
             dtype = str(value.dtype).removeprefix("torch.")
             return {"dtype": dtype, "shape": list(value.shape), "data": plain(value.tolist())}
+        case Grid(rows, columns, None):
+            return {"rows": rows, "columns": columns}
         case Kept():
             return {"view": plain(value.view), "data": b64encode(value.data).decode("ascii")}
         case _ if is_dataclass(value) and not isinstance(value, type):
@@ -177,7 +179,7 @@ def explanation_fields(held: Fields) -> dict[str, Any]:
 
 def tokens_from(held: Fields) -> Tokens:
     if "rows" in held:
-        return Grid(**held)
+        return Grid(held["rows"], held["columns"], tuple(held["covers"]) if held.get("covers") else None)
     spans = tuple(None if span is None else (span[0], span[1]) for span in held["spans"])
     return Pieces(strings(held["pieces"]), tuple(held["special"]), tuple(held["padding"]), spans, held["text"])
 

@@ -496,6 +496,8 @@ def by_token(
 
 def patch_sums(pixels: Tensor, grid: Grid) -> Tensor:
     """What all pixels of a patch get together: [batch patch]."""
+    if grid.covers is not None:  # the model does not look at what is left over
+        pixels = pixels[:, : grid.covers[0], : grid.covers[1]]
     batch, height, width = pixels.shape
     if height % grid.rows or width % grid.columns:
         raise InputError(

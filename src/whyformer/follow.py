@@ -24,6 +24,7 @@ class Follower:
         self.batch = batch
         self.length = 0  # tokens at the last attention site
         self.grid: tuple[int, int] | None = None  # patches, once a convolution has cut them
+        self.covers: tuple[int, int] | None = None  # the pixels they were cut from, where some were left over
 
     def follow(self, operation: Operation, result: Any) -> list[Trace]:
         """A trace for each tensor of the result."""
@@ -55,7 +56,7 @@ class Follower:
         if name in operations.LOOKUPS:
             return follow_lookup(operation, result)
         if name in operations.CONVOLUTIONS:
-            return self.follow_convolution(operation.given[0], result)
+            return self.follow_convolution(operation, result)
         if name in operations.REDUCTIONS and result.shape != operation.given[0].shape:
             return self.follow_reduction(operation, result)
         if name == "einsum":
@@ -88,11 +89,13 @@ class Follower:
         total = sum(size for _, size in weighed)
         return sum(read * (size / total) for read, size in weighed) if weighed else None  # type: ignore[return-value]
 
-    def follow_convolution(self, x: Tensor, result: Tensor) -> Trace:
+    def follow_convolution(self, operation: Operation, result: Tensor) -> Trace:
+        x = operation.given[0]
         trace = trace_of(x)
         is_stem = trace.is_pixels or (self.grid is not None and not self.length and not trace.is_attention)
         if is_stem and result.dim() == 4 and not self.length:
             self.grid = (result.size(2), result.size(3))
+            self.covers = covered(operation, x, result) if trace.is_pixels else None
             count = result.size(2) * result.size(3)
             patches = torch.arange(count, device=result.device, dtype=torch.int32).view(1, 1, *self.grid)
             return Trace(samples=trace.samples, tokens=patches)
@@ -367,3 +370,12 @@ def _same(a: Tensor | None, b: Tensor | None) -> bool:
 def _unsqueezed(trace: Trace, part: Tensor, axis: int) -> Trace:
     add = lambda label: label.unsqueeze(axis) if label is not None and label.dim() == part.dim() else None  # noqa: E731
     return replace(trace, samples=add(trace.samples), tokens=add(trace.tokens))
+
+
+def covered(operation: Operation, pixels: Tensor, patches: Tensor) -> tuple[int, int] | None:
+    """The height and width that patches side by side cover, where that is not the whole picture."""
+    kernel, stride = operation.argument(1, "weight").shape[-2:], operation.argument(3, "stride", default=1)
+    steps = tuple(stride) if isinstance(stride, (tuple, list)) else (stride, stride)
+    size = (patches.size(-2) * kernel[0], patches.size(-1) * kernel[1])
+    is_cut = tuple(kernel) == steps and size[0] <= pixels.size(-2) and size[1] <= pixels.size(-1)
+    return size if is_cut and size != tuple(pixels.shape[-2:]) else None

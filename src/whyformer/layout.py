@@ -47,7 +47,10 @@ def lay_out(run: Run, encoded: Encoded) -> Layout:
         if encoded.special_mask is not None:
             special = special | (encoded.special_mask.to(origin.device)[:, at] & is_input)
     patches = places(origin) if is_one_order and grid is not None and int(is_input.sum()) == grid[0] * grid[1] else None
-    tokens = (Grid(*grid),) * encoded.batch if patches is not None and grid is not None else encoded.pieces(length)
+    covers = run.mode.follower.covers
+    tokens = (
+        (Grid(*grid, covers),) * encoded.batch if patches is not None and grid is not None else encoded.pieces(length)
+    )
     return Layout(mask, special, patches, tokens)
 
 

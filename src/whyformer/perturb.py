@@ -86,7 +86,9 @@ def as_pixels(keep: Tensor, grid: Grid | None, size: Sequence[int]) -> Tensor:
         there = f"{grid.rows} x {grid.columns} patches" if grid is not None else "no known patches"
         raise InputError(f"A mask of {keep.size(1)} patches does not fit a picture with {there}.")
     patches = keep.reshape(-1, 1, grid.rows, grid.columns).to(torch.uint8)
-    return F.interpolate(patches, size=tuple(size), mode="nearest")[:, 0].bool()
+    covers = grid.covers or tuple(size)
+    pixels = F.interpolate(patches, size=covers, mode="nearest")[:, 0].bool()
+    return F.pad(pixels, (0, size[1] - covers[1], 0, size[0] - covers[0]), value=True)  # what is in no patch stays
 
 
 def normalised_black(model: Model) -> Tensor:

@@ -9,6 +9,7 @@ class Grid:
 
     rows: int
     columns: int
+    covers: tuple[int, int] | None = None  # height and width in pixels, where some are left over right and below
 
     def __len__(self) -> int:
         return self.rows * self.columns

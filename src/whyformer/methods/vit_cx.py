@@ -56,9 +56,10 @@ def vit_cx(
     if probe.grid is None:
         raise MethodError("The patches of this picture are not known, so vit_cx has no feature maps. Use rise.")
     pixels = probe.encoded.inputs[probe.encoded.main]
-    board, size = (probe.grid.rows, probe.grid.columns), pixels.shape[-2:]
+    board, size = (probe.grid.rows, probe.grid.columns), probe.grid.covers or tuple(pixels.shape[-2:])
     states = hidden[len(hidden) - 2][:, probe.places.to(hidden[len(hidden) - 2].device)].double().cpu()
-    masks = [enlarged(merged(feature_maps(state), distance, budget), board, size) for state in states]
+    beyond = (0, pixels.size(-1) - size[1], 0, pixels.size(-2) - size[0])  # pixels that are in no patch
+    masks = [F.pad(enlarged(merged(feature_maps(state), distance, budget), board, size), beyond) for state in states]
     effects = causal_effects(probe, masks, noise, seed)
     maps = [torch.einsum("m,mhw->hw", c, m) / m.sum(0).clamp(min=1e-9) for c, m in zip(effects, masks, strict=True)]
     count = torch.tensor([float(len(some)) for some in masks], dtype=torch.float64)

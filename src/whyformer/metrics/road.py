@@ -24,6 +24,7 @@ from whyformer.explanation import Explanation
 from whyformer.metric import Measured, metric
 from whyformer.metrics.ordering import share
 from whyformer.metrics.removal import Per, check_fractions, dropped, in_steps, pictures, ranked, units
+from whyformer.perturb import as_pixels
 from whyformer.probe import Probe
 
 NEIGHBOURS = {(0, 1): 1 / 6, (0, -1): 1 / 6, (1, 0): 1 / 6, (-1, 0): 1 / 6,
@@ -76,10 +77,9 @@ def imputed(probe: Probe, keep: Tensor, shape: Sequence[int], noise: float, seed
 
 def patches_to_pixels(kept: Tensor, grid: Any, height: int, width: int) -> Tensor:
     """[height width] from one value a patch."""
-    if height % grid.rows or width % grid.columns:
+    if grid.covers is None and (height % grid.rows or width % grid.columns):
         raise InputError(f"{height} x {width} pixels do not divide into {grid.rows} x {grid.columns} patches.")
-    patches = kept.reshape(grid.rows, grid.columns)
-    return patches.repeat_interleave(height // grid.rows, 0).repeat_interleave(width // grid.columns, 1)
+    return as_pixels(kept[None], grid, (height, width))[0]
 
 
 def fill_in(picture: np.ndarray, kept: np.ndarray) -> np.ndarray:
