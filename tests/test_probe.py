@@ -267,6 +267,29 @@ def test_a_contrast_is_asked_about_as_a_contrast():
     torch.testing.assert_close(probe.before.score, logits[range(3), TARGETS] - logits[:, 3])
 
 
+def test_a_baseline_of_padding_leaves_positions_also_where_the_model_counts_its_tokens():
+    """RoBERTa gives padding no position of its own; the baseline replaces words, so every position stays."""
+    probe = probe_of("roberta")
+    nothing = animal("roberta").module.roberta.embeddings.word_embeddings.weight[1]
+    wanted = (probe.leaf - probe.words + nothing)[probe.real]
+    torch.testing.assert_close(probe.baseline("pad")[probe.real], wanted.detach())
+
+
+def test_when_all_tokens_are_dropped_nothing_is_attended_to():
+    """There is no class token in this one: were its attention left as it is, nothing would have been dropped."""
+    probe = probe_of("encoder")
+    keep = torch.zeros(1, probe.units, dtype=torch.bool)
+    nothing = Intervention(attention=lambda site, a: torch.zeros_like(a))
+    of = torch.tensor([0])
+    wanted, _ = probe.intervene(lambda rows: nothing, of)
+    torch.testing.assert_close(probe.without(keep, of, "drop").logits, wanted.logits)
+
+
+def test_pixels_cannot_be_dropped():
+    with pytest.raises(MethodError, match="'drop' takes whole patches"):
+        probe_of("vit").without(torch.ones(1, 16, 16, dtype=torch.bool), torch.tensor([0]), "drop")
+
+
 class Remainder(torch.nn.Module):
     """Patches of 8 x 8 from pictures of 20 x 23: four pixels below and seven at the right are in none."""
 

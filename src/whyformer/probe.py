@@ -106,6 +106,8 @@ class Probe:
         if keep.size(0) != of.size(0) or (keep.dim() == 2 and keep.size(1) != self.units):
             raise MethodError(f"keep {list(keep.shape)} does not fit {len(of)} variants of {self.units} units.")
         if fill == "drop":
+            if keep.dim() != 2:
+                raise MethodError("fill='drop' takes whole patches away, not pixels or superpixels. Use another fill.")
             return self.intervene(lambda rows: self.dropped(keep[rows], of[rows]), of)[0]
         if self.is_picture:
             return self.gathered(of, lambda rows: self.erased(keep[rows], of[rows], fill, seed))
@@ -259,7 +261,10 @@ class Probe:
         ids = torch.where(
             self.real.to(self.model.device), perturb.token_for(self.model, kind), chosen.inputs[chosen.main]
         )
-        return self.entered(replace(chosen, inputs={**chosen.inputs, chosen.main: ids}))[0]
+        words = self.entered(replace(chosen, inputs={**chosen.inputs, chosen.main: ids}))[1]
+        real = self.real.to(self.leaf.device)[..., None]
+        # Not the leaf of those ids: models that count their tokens count no padding, and positions would go too.
+        return torch.where(real, self.leaf - self.words + words, self.leaf)
 
     # --- one chunk after the other ------------------------------------------------------------------------------------
 
@@ -345,7 +350,10 @@ class Probe:
         return perturb.erased(self.model, self.encoded, self.grid, keep, of, fill, seed)
 
     def dropped(self, keep: Tensor, of: Tensor) -> Intervention:
-        """Nobody attends to the tokens that are gone; what is left of each row is scaled to sum to 1."""
+        """Nobody attends to the tokens that are gone; what is left of each row is scaled to sum to 1.
+
+        Where nothing is left, nothing is attended to.
+        """
         stays = torch.ones(len(of), self.layout.length, dtype=torch.bool)
         stays[:, self.places] = keep | ~self.real[of]
         stays = stays.to(self.model.device)[:, None, None, :]
@@ -355,7 +363,7 @@ class Probe:
                 raise UnsupportedModel('fill="drop" needs the same tokens at every attention.')
             left = attention * stays
             total = left.sum(-1, keepdim=True)
-            return torch.where(stays.all(-1, keepdim=True) | (total == 0), attention, left / total)
+            return torch.where(stays.all(-1, keepdim=True), attention, left / total.masked_fill(total == 0, 1))
 
         return Intervention(attention=without)
 
