@@ -495,3 +495,25 @@ def test_help_has_examples_and_comes_before_torch():
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
     assert "whyformer explain cat.jpg -o cat.html" in said
     assert said.endswith("False\n")
+
+
+def test_a_misspelt_file_is_not_audited_as_a_sentence():
+    result = CliRunner().invoke(cli.app, ["audit", "nothing.csv"])
+    assert result.exit_code == 3
+    assert "there is no such file" in result.stderr
+
+
+def test_a_picture_is_not_audited_as_a_sentence(picture):
+    result = CliRunner().invoke(cli.app, ["audit", picture])
+    assert result.exit_code == 3
+    assert "is a picture, and demo/sentiment takes texts" in result.stderr
+
+
+def test_a_sentence_for_a_model_of_pictures_is_told_what_it_needs():
+    result = CliRunner().invoke(cli.app, ["explain", "a good film"])
+    assert "a text needs a model of texts" in result.stderr
+
+
+def test_a_question_in_an_error_ends_once():
+    result = CliRunner().invoke(cli.app, ["explan"])
+    assert "Did you mean 'explain'? See" in result.stderr

@@ -65,6 +65,7 @@ def _check_regular(path: Path) -> None:
     if not is_file:
         raise InputError(
             f"Cannot read {str(path)[:100]!r}: {'not a regular file' if there else 'there is no such file'}."
+            + (" This model takes pictures; a text needs a model of texts." if " " in str(path) and not there else "")
         )
 
 

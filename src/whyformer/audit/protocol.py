@@ -35,6 +35,7 @@ from whyformer.tokens import Grid
 from whyformer.versions import versions
 
 TESTS = ("agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds", "baseline")
+FEW = 20  # examples, below which figures are hardly worth the name
 FEWEST = 20  # examples for the small model to learn from
 TOKENS = {"cpu": 2_048, "cuda": 16_384}  # of one batch
 
@@ -134,6 +135,8 @@ class Auditor:
             Question(first, choice)  # refuses what cannot be audited before the work begins
         self.tokens = first.layout.length
         self.notes: list[str] = [f"{problem} (left out)" for problem in data.problems[:5]]
+        if len(self.inputs) < FEW:
+            self.notes.append(f"{len(self.inputs)} examples are few: below {FEW}, medians and intervals say little.")
         self.labels = self._labels(first)
         self.lengths = self._lengths(self.inputs)
 
@@ -174,7 +177,8 @@ class Auditor:
         found = [class_index(self.model, example, {}) for example in self.data.examples]
         strange = [e.label for e, i in zip(self.data.examples, found, strict=True) if i < 0 and e.label is not None]
         if strange:
-            self.notes.append(f"{len(strange)} of {len(found)} labels name no class of the model, such as {strange[0]!r}.")
+            said = f"{len(strange)} of {len(found)} labels name no class of the model"
+            self.notes.append(f"{said}, such as {strange[0]!r}.")
         return [None if not 0 <= i < self.classes else i for i in found]
 
     def _lengths(self, inputs: Sequence[Any]) -> list[int]:

@@ -9,6 +9,7 @@ from whyformer.cli import typed
 from whyformer.cli.judge import Classes, Column, Device, Limit, Methods, Split, pairs
 from whyformer.cli.options import AsJson, Debug, ModelName
 from whyformer.cli.shell import app
+from whyformer.errors import InputError
 
 DATA = "A file of texts (.tsv, .csv, .jsonl), a folder of pictures; or several texts or pictures."
 WHICH = "3 (a block), 3:2 (block and head), 3:each, each, last, rollout; repeatable. The last block if left out."
@@ -68,8 +69,10 @@ def audit(
     names = {label: typed.value_of(name) for label, name in pairs(classes, "--class").items()}
     examples = read(given(data), split=split, columns=pairs(column, "--column"), classes=names, limit=limit, seed=seed)
     typed.quietly()
+    questioned = opened(model, device=device)
+    refuse_pictures(data, questioned.kind, questioned.name)
     found = audited(
-        opened(model, device=device), examples, attention or ["last"], tests=tests, methods=methods, draws=draws,
+        questioned, examples, attention or ["last"], tests=tests, methods=methods, draws=draws,
         preset=preset, searched=searched, checkpoints=checkpoint or (), baseline=baseline, training=training,
         words_only=words_only, seed=seed, out=out,
     )  # fmt: skip
@@ -79,6 +82,15 @@ def audit(
 
 
 def given(data: list[str]) -> Any:
-    """One file or folder of examples, or the examples themselves."""
-    is_set = len(data) == 1 and Path(data[0]).suffix.lower() not in PICTURES and Path(data[0]).exists()
+    """One file or folder of examples, or the examples themselves. One word with an ending is a file, there or not."""
+    place = Path(data[0])
+    is_file = place.exists() or (place.suffix != "" and " " not in data[0])
+    is_set = len(data) == 1 and is_file and place.suffix.lower() not in PICTURES
     return data[0] if is_set else list(data)
+
+
+def refuse_pictures(data: list[str], kind: str, name: str) -> None:
+    """A path of a picture is no sentence."""
+    found = [one for one in data if Path(one).suffix.lower() in PICTURES]
+    if kind == "text" and found:
+        raise InputError(f"{found[0]} is a picture, and {name} takes texts. Name a model of pictures: -M demo/pets.")

@@ -54,7 +54,8 @@ def described(error: BaseException) -> tuple[str, int]:
         case MemoryError():
             return "out of memory", 5
     if hasattr(error, "format_message"):  # a wrong option or argument
-        return f"{error.format_message().rstrip('.')}. See whyformer --help.", 2
+        said = error.format_message().rstrip(".")
+        return f"{said}{'' if said.endswith('?') else '.'} See whyformer --help.", 2
     if type(error).__name__ == "OutOfMemoryError":  # torch's, without importing it
         return "out of memory on the device; explain fewer inputs at once", 5
     return f"unexpected {type(error).__name__}: {error} (--debug shows where)", 1
