@@ -7,8 +7,8 @@ Hooker, Erhan, Kindermans & Kim, A Benchmark for Interpretability Methods in Dee
 arXiv:1806.10758
 
 The draws depend on the seed and on the example, not on its place in a batch, its padding, the target or the machine's
-state: the same example gets the same scores anywhere, where the same means the same bits: a picture that another version
-of a library resizes a little differently is another example.
+state: the same example gets the same scores anywhere. The same means the same bits: a picture that another version of a
+library resizes a little differently is another example.
 """
 
 from collections.abc import Sequence
