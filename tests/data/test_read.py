@@ -143,6 +143,25 @@ def test_json_lines_gzipped_with_wrong_rows(tmp_path):
     assert [p.place for p in data.problems] == ["a.jsonl.gz:2", "a.jsonl.gz:3", "a.jsonl.gz:6"]
 
 
+def test_fields_that_the_first_row_lacks_are_found(tmp_path):
+    rows = [{"text": "fine"}, {"text": "not good", "label": "neg", "rationale": [1, 0]}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    first, second = read(tmp_path / "a.jsonl").examples
+    assert (first.label, first.rationale) == (None, None)
+    assert (second.label, words_marked(second)) == ("neg", ["not"])
+
+
+@pytest.mark.parametrize("label", ["--5", "²", "٣", "1" * 30])
+def test_a_label_that_only_looks_like_a_number_is_a_name(label):
+    assert read([("fine", label)]).examples[0].label == label
+
+
+@pytest.mark.parametrize("wrong", [[["a", "b"]], ["ab"], [[0, None]], [[0, float("nan")]]])
+def test_evidence_that_is_no_numbers_is_a_problem(wrong):
+    data = read([{"text": "so fine", "rationale": wrong}, "fine"])
+    assert problems(data) == ["example 0: the rationale is neither a list of marks nor of spans"]
+
+
 def test_marks_of_words_become_spans(tmp_path):
     rows = [
         {"tokens": ["not", "good", "at", "all"], "label": "neg", "rationale": [1, 1, 0, 1]},

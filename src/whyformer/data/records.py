@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,14 +57,16 @@ def columns_of(there: Sequence[str], wanted: Mapping[str, str], what: str) -> Co
 def read_records(what: str, rows: Iterable[Row], wanted: Mapping[str, str], folder: Path | None = None) -> Data:
     """An example from every row that can be used; paths of pictures are looked up from `folder`."""
 
+    held = list(rows)
+    there = list(dict.fromkeys(name for _, row in held if not isinstance(row, Problem) for name in row))
+    columns = columns_of(there, wanted, what) if there else None  # of all rows: the first may lack a field
+
     def found() -> Iterator[Example | Problem]:
-        columns = None
-        for place, row in rows:
-            if isinstance(row, Problem):
-                yield row
+        for place, row in held:
+            if isinstance(row, Problem) or columns is None:
+                yield row if isinstance(row, Problem) else Problem(place, "this row is empty")
                 continue
             try:
-                columns = columns or columns_of(list(row), wanted, what)
                 yield example(place, row, columns, folder)
             except RowError as error:
                 yield Problem(place, str(error))
@@ -132,7 +135,7 @@ def label_in(value: Any) -> int | str | None:
     if not isinstance(value, str):
         raise RowError(f"the label is a {type(value).__name__}, no class")
     text = value.strip()
-    if text.lstrip("-").isdigit():
+    if re.fullmatch("-?[0-9]{1,18}", text):
         return label_in(int(text))
     return text or None
 
@@ -154,7 +157,10 @@ def rationale_in(value: Any, text: Any, words: Sequence[Span] | None) -> tuple[S
             raise RowError(f"{len(value)} marks do not fit {len(words)} words")
         return joined(words, value)
     if all(isinstance(one, Sequence) and len(one) == 2 for one in value):
-        spans = tuple((int(start), int(end)) for start, end in value)
+        try:
+            spans = tuple((int(start), int(end)) for start, end in value)
+        except (TypeError, ValueError):
+            raise RowError("the rationale is neither a list of marks nor of spans") from None
         if any(not 0 <= start < end <= len(text) for start, end in spans):
             raise RowError(f"the rationale points outside the text of {len(text)} characters")
         return spans
@@ -221,7 +227,7 @@ def cells(path: Path, delimiter: str) -> Iterator[Row]:
 
 def is_sst(row: Sequence[str]) -> bool:
     """A sentence and its class, with no header above: how SST-2 is passed around."""
-    return len(row) == 2 and row[1].strip().isdigit()
+    return len(row) == 2 and re.fullmatch("[0-9]{1,18}", row[1].strip()) is not None
 
 
 def header_of(row: list[str], path: Path) -> list[str]:
