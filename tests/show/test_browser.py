@@ -103,3 +103,20 @@ MEASURE = (
     "<script>document.body.dataset.found=JSON.stringify({wide:document.documentElement.scrollWidth,"
     "window:document.documentElement.clientWidth})</script>"
 )
+
+
+def test_numbers_and_names_in_a_table_are_not_broken(tmp_path):
+    """On a telephone a wide table is scrolled; 0.8461 in two lines could be read as two numbers."""
+    head = ["method", "mean", "95 %", "n", "against the best", "against chance", "passes"]
+    row = ["transformer_attribution", "0.8461", "0.7227 to 0.9271", "500", "p = 0.375", "p = 0.125", "1 + 1 back"]
+    markup = report.page("Report", [report.table(head, [row])])
+    lines = (
+        "<script>document.body.dataset.lines=[...document.querySelectorAll('tbody th,tbody td:nth-child(2)')].map("
+        "cell=>{const range=document.createRange();range.selectNodeContents(cell);"
+        "return range.getClientRects().length})</script></body>"
+    )
+    page = tmp_path / "page.html"
+    page.write_text(re.sub(r"<meta http-equiv[^>]*>", "", markup).replace("</body>", lines))
+    how = [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=400,900", "--dump-dom"]
+    done = subprocess.run([BROWSER, *QUIET, *how, page.as_uri()], capture_output=True, text=True, timeout=120)
+    assert re.search(r'data-lines="([^"]*)"', done.stdout)[1] == "1,1"
