@@ -161,7 +161,7 @@ def lines_of(rows: Rows, k: int, label: str, chosen: Measure) -> list[Line]:
     best = order[0] if means[order[0]][0] == means[order[0]][0] else None
     chance = next((m for m, method in enumerate(rows.methods) if is_chance(method)), None)
     against_best, against_chance = (tests(measured, rival, combine) for rival in (best, chance))
-    by_chance = means[chance][0] if chance is not None else math.nan
+    by_chance = None if chance is None else measured[chance]
     lines = []
     for m, method in enumerate(rows.methods):
         held = rows.of(m, k)
@@ -183,7 +183,7 @@ def lines_of(rows: Rows, k: int, label: str, chosen: Measure) -> list[Line]:
                 p_chance=against_chance[m],
                 rank=order.index(m) + 1,
                 is_best=m == best,
-                beats_chance=beats(mean, by_chance, against_chance[m], chosen),
+                beats_chance=beats(measured[m], by_chance, against_chance[m], chosen),
                 **spent,
             )
         )
@@ -228,10 +228,14 @@ def tests(measured: Sequence[np.ndarray], rival: int | None, combine: Combine | 
     return holm(found)
 
 
-def beats(mean: float, chance: float, p: float, chosen: Measure) -> bool | None:
-    if p != p or p >= SURE or mean == chance:
+def beats(one: np.ndarray, chance: np.ndarray | None, p: float, chosen: Measure) -> bool | None:
+    """By the examples both have, as p is: a method that skips the hard ones must not look better for it."""
+    if chance is None or p != p or p >= SURE:
         return None
-    return (mean > chance) == (chosen.metric.better == "higher")
+    both = ~(np.isnan(one) | np.isnan(chance)).reshape(len(one), -1).any(1)
+    combine = combined(chosen) or np.mean
+    difference = float(combine(one[both])) - float(combine(chance[both]))
+    return None if difference == 0 else (difference > 0) == (chosen.metric.better == "higher")
 
 
 def mean_of(values: Sequence[float]) -> float:
