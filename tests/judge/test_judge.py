@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from whyformer.cli import app
 from whyformer.data import Data, Example
-from whyformer.errors import InputError, MethodError, MetricError
+from whyformer.errors import InputError, MethodError, MetricError, TargetError
 from whyformer.judge import judge
 from whyformer.judge.bench import Bench
 from whyformer.judge.judgement import usual_metrics
@@ -113,11 +113,22 @@ def test_another_plan_is_refused(finished):
         (dict(metrics=[]), MetricError, "No metrics"),
         (dict(metrics=["aopcc"]), MetricError, "No metric 'aopcc'"),
         (dict(metrics=[FIRST_SCORE, FIRST_SCORE]), MetricError, "first_score is named twice"),
+        (dict(target="banana"), TargetError, "There is no class 'banana'"),
+        (dict(target=4), TargetError, "There is no class 4"),
+        (dict(target=[0, 1]), TargetError, "one class for all examples"),
     ],
 )
 def test_what_cannot_be_judged(tmp_path, more, error, message):
     with pytest.raises(error, match=message):
         judge_all(tmp_path, **more)
+
+
+def test_labels_that_the_model_does_not_know_are_told():
+    data = [*pictures(2).examples, Example("odd", pictures(3).examples[2].content, label="banana")]
+    held = judge(tiny(), Data("three", tuple(data)), "rollout", FIRST_SCORE, target="label")
+    assert "1 example with a label that is none of the model's classes." in held.cautions
+    assert "1 example without a known label: what is predicted was explained." in held.cautions
+    assert not any("label that is none" in one for one in judge(tiny(), pictures(2), "rollout", FIRST_SCORE).cautions)
 
 
 def test_a_metric_for_another_kind_of_input():
@@ -316,6 +327,7 @@ def test_the_command_prints_json(reviews):
     assert code == 0, said
     held = json.loads(said[said.index("{") :])
     assert {line["method"] for line in held["lines"]} == {"rollout", "chance"} and "verdict" in held
+    assert any("Only 2 examples" in one for one in held["cautions"])
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from judge.bench_parts import FIRST_SCORE, SHARE, TOUCHY, a_plan
 
+from whyformer.data import Problem
 from whyformer.judge.rows import Row, Rows, Shard, Store
 from whyformer.judge.table import Line, Table, passes, ranked, tabulate
 from whyformer.judge.verdict import cautions, sentence, verdict
@@ -71,6 +72,18 @@ def test_better_and_worse_than_chance_are_told(tmp_path):
     assert lines["good"].p_chance < 0.001
 
 
+def test_a_method_is_held_against_chance_on_the_examples_it_has(tmp_path):
+    hard, easy = many(0.0), many(10.0, seed=1)[:20]
+    skips = [float("nan")] * len(hard) + [value - 1 for value in easy]  # worse wherever it has a number
+    line = next(one for one in table_of(tmp_path, {"skips": skips, "chance": hard + easy}).lines if one.p_chance < 0.05)
+    assert line.mean > 5 and line.beats_chance is False
+
+
+def test_one_example_has_no_interval_to_tell(tmp_path):
+    said = sentence(table_of(tmp_path, {"good": [2.0], "chance": [1.0]}), "first_score")
+    assert said.startswith("first_score: best is good (2); not to be told from it: chance")
+
+
 def test_undefined_missing_and_failed_are_counted_and_never_in_a_mean(tmp_path):
     nan = float("nan")
     rows = [
@@ -107,7 +120,7 @@ def test_no_number_at_all(tmp_path):
     table = table_of(tmp_path, {"chance": [float("nan")] * 3, "other": [float("nan")] * 3})
     assert table.best("first_score") is None and math.isnan(table.lines[0].mean)
     assert sentence(table, "first_score") == "first_score: no number for any method."
-    assert "nothing to recommend" in verdict(table)
+    assert verdict(table) == "Nothing could be measured on this data: there is no number for any method."
 
 
 def test_files(tmp_path):
@@ -158,8 +171,13 @@ def test_what_one_metric_says(tmp_path):
 def test_cautions(tmp_path):
     failed = Row(0, "", "", "", state="failed", reason="it broke.", note="cut to 16 tokens")
     rows = rows_from(tmp_path, {"chance": [1.0, 2.0, failed]})
-    said = " ".join(cautions(rows, tabulate(rows, {"first_score": choose(FIRST_SCORE)}), 2))
-    assert "2 remarks on the rows of the data" in said
+    said = " ".join(
+        cautions(rows, tabulate(rows, {"first_score": choose(FIRST_SCORE)}), [Problem("row 7", "it is empty")] * 5)
+    )
+    assert (
+        "5 remarks on the rows of the data: row 7: it is empty; row 7: it is empty; row 7: it is empty; and 2 more."
+        in said
+    )
     assert "Only 3 examples" in said
     assert "1 row of 3 failed: chance, 1 x: it broke." in said
     assert "1 example cut to 16 tokens." in said
@@ -170,4 +188,19 @@ def test_one_class_is_said(tmp_path):
     rows = rows_from(tmp_path, {"chance": [1.0, 2.0]})
     for row in rows.all.reshape(-1):
         object.__setattr__(row, "label", 1)
-    assert any("one class" in one for one in cautions(rows, tabulate(rows, {"first_score": choose(FIRST_SCORE)}), 0))
+    assert any("one class" in one for one in cautions(rows, tabulate(rows, {"first_score": choose(FIRST_SCORE)}), ()))
+
+
+def test_a_reason_that_many_methods_share_is_told_once(tmp_path):
+    failed = Row(0, "", "", "", state="failed", reason="it broke")
+    few, many_ = {name: [failed] for name in "ab"}, {name: [failed] for name in "abcd"}
+    for values, told in ((few, "2 rows of 2 failed: a, b, 2 x: it broke."), (many_, "4 of them, 4 x: it broke.")):
+        rows = rows_from(tmp_path, values)
+        said = " ".join(cautions(rows, tabulate(rows, {"first_score": choose(FIRST_SCORE)}), ()))
+        assert told in said
+
+
+def test_several_notes_on_one_example_are_counted_each(tmp_path):
+    rows = rows_from(tmp_path, {"chance": [1.0, 2.0]}, note="cut to 16 tokens; with a strange label")
+    said = cautions(rows, tabulate(rows, {"first_score": choose(FIRST_SCORE)}), ())
+    assert "2 examples cut to 16 tokens." in said and "2 examples with a strange label." in said

@@ -87,7 +87,8 @@ def judge(
     aim = target if target in ("predicted", "label") else typed.target_for(explained, [target])
     judgement = judged(explained, examples, methods, metrics, out=out, target=aim, batch=batch)
     if as_json:
-        print(json.dumps({"verdict": judgement.verdict, "lines": judgement.table.records()}, indent=1))
+        told = {"verdict": judgement.verdict, "cautions": judgement.cautions, "lines": judgement.table.records()}
+        print(json.dumps(told, indent=1))
     else:
         print(judgement)
         if out is not None:

@@ -30,6 +30,7 @@ from whyformer.picture import as_picture
 from whyformer.tokens import Pieces, Tokens
 
 LARGEST_REASON = 300  # characters of a reason that are kept
+AND = "; "  # between two notes on an example
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,10 +301,10 @@ def case(model: Model, data: Data, place: int) -> Case:
             content = as_picture(content)
     except Exception as error:
         return Case(place, one.name, label=label, failure=reason_of(error))
-    note = ""
+    notes = ["with a label that is none of the model's classes"] if one.label is not None and "label" in missing else []
     if model.kind == "text" and isinstance(content, str):
         shorter = fitted(model, content)
-        note = f"cut to {model.longest} tokens" if shorter != content else ""
+        notes += [f"cut to {model.longest} tokens"] if shorter != content else []
         content = shorter
     return Case(
         place,
@@ -313,7 +314,7 @@ def case(model: Model, data: Data, place: int) -> Case:
         mask_of(model, data, one, content, missing),
         rationale_of(one, missing),
         missing,
-        note=note,
+        note=AND.join(notes),
     )
 
 

@@ -16,13 +16,13 @@ import whyformer.metrics  # noqa: F401 (fills METRICS)
 from whyformer import archive
 from whyformer.comparison import labelled
 from whyformer.data import Data, Problem, read
-from whyformer.errors import InputError, MethodError, MetricError
+from whyformer.errors import InputError, MethodError, MetricError, TargetError
 from whyformer.explanation import Chosen, MethodLike, Source, opened
 from whyformer.judge.bench import Bench, is_chance
 from whyformer.judge.plan import Plan, make_plan, settle
 from whyformer.judge.rows import Rows, Store, alone
 from whyformer.judge.table import Table, cells, tabulate
-from whyformer.judge.verdict import cautions, sentence, verdict
+from whyformer.judge.verdict import cautions, counted, sentence, verdict
 from whyformer.method import METHODS
 from whyformer.metric import METRICS, MetricLike
 from whyformer.metric import Chosen as Measure
@@ -33,6 +33,7 @@ from whyformer.progress import bar, clock, is_watched
 from whyformer.show import terminal
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import visible
+from whyformer.target import Names
 
 TELL = 20.0  # seconds between two lines about progress where nobody watches a terminal
 
@@ -67,7 +68,10 @@ class Judgement:
 
     @property
     def cautions(self) -> list[str]:
-        return cautions(self.rows, self.table, len(self.problems))
+        unknown = sum(row.label < 0 and row.predicted >= 0 for row in self.rows.examples())
+        said = f"{counted(unknown, 'example', 'examples')} without a known label: what is predicted was explained."
+        is_asked = self.plan.fields["target"] == "label" and unknown
+        return cautions(self.rows, self.table, self.problems) + ([said] if is_asked else [])
 
     @property
     def failed(self) -> int:
@@ -134,6 +138,7 @@ def judge(
     data = read(data, limit=limit)
     chosen = with_chance(methods)
     measures = chosen_metrics(metrics, model, data)
+    check_target(target, model)
     plan = make_plan(model, data, chosen, measures, target=target, batch=batch)
     bench = Bench(model, data, chosen, measures, target)
     if out is None:
@@ -200,6 +205,16 @@ def with_chance(methods: Any) -> dict[str, Chosen]:
     if not any(is_chance(label) for label in chosen):
         chosen |= labelled(["chance"])
     return chosen
+
+
+def check_target(target: Any, model: Model) -> None:
+    """Refuse a class that no example can be explained for, before anything is run."""
+    if target is None or (isinstance(target, str) and target in ("predicted", "label")):
+        return
+    if (isinstance(target, Sequence) and not isinstance(target, str)) or getattr(target, "ndim", 0) > 0:
+        raise TargetError("The target of judge() is 'predicted', 'label', or one class for all examples.")
+    if model.labels is not None:
+        Names(model, len(model.labels), is_language=False).index(target)
 
 
 def chosen_metrics(metrics: Any, model: Model, data: Data) -> dict[str, Measure]:

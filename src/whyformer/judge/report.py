@@ -1,5 +1,7 @@
 """The report of a judgement: one HTML page with the verdict, rankings, curves, and the examples methods disagree on."""
 
+from collections.abc import Sequence
+
 import torch
 from PIL import Image
 from torch import Tensor
@@ -8,7 +10,7 @@ from whyformer.explanation import Explanation
 from whyformer.judge.bench import Bench, Case, Group, case, is_chance
 from whyformer.judge.judgement import Judgement
 from whyformer.judge.rows import Row
-from whyformer.judge.table import cells
+from whyformer.judge.table import Line, cells
 from whyformer.show import curve, report
 from whyformer.show.colours import limits, paint
 from whyformer.show.report import Html, element
@@ -58,7 +60,7 @@ def metric_section(judgement: Judgement, metric: str, anchor: str) -> Html:
         report.drawing(
             curve.ranking(
                 [(line.method, line.mean, line.low, line.high) for line in lines],
-                title=f"Mean and 95 % interval over {judgement.plan.examples} examples",
+                title=f"Mean and 95 % interval over {numbered(lines)} examples",
                 better=table.better[metric],
             )
         ),
@@ -67,6 +69,12 @@ def metric_section(judgement: Judgement, metric: str, anchor: str) -> Html:
     ]
     said = next(text for text in judgement.sentences if text.startswith(f"{metric}:")).removeprefix(f"{metric}: ")
     return report.section(metric, *blocks, remark=said[0].upper() + said[1:], anchor=anchor)
+
+
+def numbered(lines: Sequence[Line]) -> str:
+    """How many examples have a number, which may differ between methods."""
+    counts = [line.count for line in lines]
+    return f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
 
 
 def curves_of(judgement: Judgement, metric: str) -> curve.Drawing:

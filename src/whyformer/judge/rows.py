@@ -37,7 +37,7 @@ class Row:
     value: float = NAN
     state: State = "measured"  # undefined: the metric has no number here; missing: no truth; failed: see reason
     reason: str = ""
-    note: str = ""  # on the example: that its text was cut
+    note: str = ""  # on the example: that its text was cut, its label unknown to the model
     label: int = -1  # the true class, -1 if it is not known
     target: int = -1  # the class that was explained
     predicted: int = -1

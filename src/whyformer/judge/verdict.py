@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from whyformer.judge.bench import is_chance
+from whyformer.data import Problem
+from whyformer.judge.bench import AND, is_chance
 from whyformer.judge.rows import Row, Rows
 from whyformer.judge.table import FEW, Line, Table, shown
 
@@ -13,6 +14,8 @@ DECIDING = ("faithfulness", "localisation", "plausibility")  # kinds of metric b
 
 def verdict(table: Table) -> str:
     """One plain paragraph: what to use here, and what cannot be told from chance."""
+    if not any(line.count for line in table.lines):
+        return "Nothing could be measured on this data: there is no number for any method."
     deciding = [metric for metric in table.metrics if table.kinds[metric] in DECIDING] or list(table.metrics)
     told = [metric for metric in deciding if tells_something(table, metric)]
     if not told:
@@ -86,7 +89,8 @@ def sentence(table: Table, metric: str) -> str:
     best = table.best(metric)
     if best is None:
         return f"{metric}: no number for any method."
-    said = f"{metric}: best is {best.method} ({shown(best.mean)}, 95 % {shown(best.low)} to {shown(best.high)})"
+    between = f", 95 % {shown(best.low)} to {shown(best.high)}" if best.low == best.low else ""
+    said = f"{metric}: best is {best.method} ({shown(best.mean)}{between})"
     tied = [line.method for line in table.tied(metric) if not line.is_best]
     said += f"; not to be told from it: {', '.join(tied)}" if tied else ""
     lost = [line.method for line in table.of(metric) if line.beats_chance is None and not is_chance(line.method)]
@@ -95,12 +99,12 @@ def sentence(table: Table, metric: str) -> str:
     return said + (f"; worse than chance: {', '.join(worse)}" if worse else "") + "."
 
 
-def cautions(rows: Rows, table: Table, problems: int) -> list[str]:
+def cautions(rows: Rows, table: Table, problems: Sequence[Problem]) -> list[str]:
     """What a reader must know about the data before believing the table."""
     examples = rows.examples()
     found = []
     if problems:
-        found.append(f"{counted(problems, 'remark', 'remarks')} on the rows of the data; see problems.txt.")
+        found.append(f"{counted(len(problems), 'remark', 'remarks')} on the rows of the data: {firsts(problems)}.")
     if len(examples) < FEW:
         found.append(f"Only {counted(len(examples), 'example', 'examples')}: intervals are wide and tests weak.")
     labels = {row.label for row in examples if row.label >= 0}
@@ -111,7 +115,7 @@ def cautions(rows: Rows, table: Table, problems: int) -> list[str]:
         held = [row for row in every if row.state == state]
         if held:
             found.append(f"{counted(len(held), 'row', 'rows')} of {len(every)} {what}: {reasons(held)}.")
-    if notes := Counter(row.note for row in examples if row.note):
+    if notes := Counter(note for row in examples for note in row.note.split(AND) if note):
         found += [f"{counted(count, 'example', 'examples')} {note}." for note, count in sorted(notes.items())]
     right = [row.predicted == row.label for row in examples if row.label >= 0 and row.predicted >= 0]
     if right:
@@ -123,10 +127,23 @@ def cautions(rows: Rows, table: Table, problems: int) -> list[str]:
 
 def reasons(rows: Sequence[Row], most: int = 3) -> str:
     """The commonest reasons and whose they are."""
-    counts = Counter((row.reason, row.method if row.state == "failed" else row.metric) for row in rows)
-    shown_ones = [f"{whose}, {count} x: {reason.rstrip('.')}" for (reason, whose), count in counts.most_common(most)]
+    counts = Counter(row.reason for row in rows)
+    owners: dict[str, dict[str, None]] = {}
+    for row in rows:
+        owners.setdefault(row.reason, {})[row.method if row.state == "failed" else row.metric] = None
+    shown_ones = [
+        f"{', '.join(owners[reason]) if len(owners[reason]) <= most else f'{len(owners[reason])} of them'}, "
+        f"{count} x: {reason.rstrip('.')}"
+        for reason, count in counts.most_common(most)
+    ]
     rest = len(counts) - len(shown_ones)
-    return "; ".join(shown_ones) + (f"; and {rest} more reasons" if rest > 0 else "")
+    return "; ".join(shown_ones) + (f"; and {counted(rest, 'more reason', 'more reasons')}" if rest > 0 else "")
+
+
+def firsts(problems: Sequence[Problem], most: int = 3) -> str:
+    """The first of them in full; where there is a folder, problems.txt holds all."""
+    rest = len(problems) - most
+    return "; ".join(str(one).rstrip(".") for one in problems[:most]) + (f"; and {rest} more" if rest > 0 else "")
 
 
 def counted(count: int, one: str, many: str) -> str:
