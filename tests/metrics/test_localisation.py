@@ -2,10 +2,12 @@
 
 import pytest
 import torch
-from fake_probe import picture, text
+from fake_probe import explanation, picture, text
 
 from whyformer.errors import InputError
 from whyformer.metrics import mass_in_mask, pointing_game, rank_in_mask
+from whyformer.metrics.ordering import map_at
+from whyformer.tokens import Grid
 
 
 def near(found, wanted):
@@ -71,3 +73,10 @@ def test_a_map_of_pixels_must_have_the_size_of_the_mask():
     e = picture([[1.0] * 4], 2, 2, pixels=torch.ones(1, 4, 4))
     with pytest.raises(InputError, match="4 x 4 pixels does not fit 2 x 2"):
         mass_in_mask(e, [[[1, 1], [0, 0]]])
+
+
+def test_a_map_is_enlarged_over_the_pixels_its_patches_cover():
+    """Two patches of 2 x 2 pixels in a picture of 2 x 5: the fifth column is in none and has what is beside it."""
+    scores = torch.tensor([[0.0, 4.0]]).double()
+    covering = explanation(scores, (Grid(1, 2, (2, 4)),))
+    assert map_at(covering, 0, (2, 5)).tolist() == [[0, 1, 3, 4, 4]] * 2

@@ -59,7 +59,8 @@ def counted(explanation: Explanation) -> Tensor:
 
 def map_at(explanation: Explanation, example: int, size: Sequence[int]) -> Tensor:
     """One map in float64 at a size: the pixels' own where they have it, else the patches enlarged (bilinear)."""
-    if not isinstance(explanation.tokens[example], Grid):
+    grid = explanation.tokens[example]
+    if not isinstance(grid, Grid):
         raise InputError("A text has no map of rows and columns, so it cannot be held against a picture's pixels.")
     if explanation.pixels is not None:
         pixels = explanation.pixels[example].double()
@@ -70,4 +71,6 @@ def map_at(explanation: Explanation, example: int, size: Sequence[int]) -> Tenso
             "Give masks of the size of the model's input."
         )
     patches = explanation.map(example).double()[None, None]
-    return F.interpolate(patches, size=tuple(size), mode="bilinear", align_corners=False)[0, 0]
+    height, width = grid.covers or tuple(size)
+    large = F.interpolate(patches, size=(height, width), mode="bilinear", align_corners=False)
+    return F.pad(large, (0, size[1] - width, 0, size[0] - height), mode="replicate")[0, 0]
