@@ -326,3 +326,15 @@ def test_pixels_that_are_in_no_patch_are_left_out():
 
 def test_patches_that_cover_a_picture_say_nothing_of_it():
     assert probe_of("vit").grid == Grid(4, 4)
+
+
+def test_positions_that_were_given_move_together_when_a_token_is_deleted():
+    """RoBERTa counts from 2. With these positions given, a text is the same as without."""
+    it = animal("roberta")
+    model, inputs = why.open(it.module), it.alone(0)
+    positions = torch.arange(2, 2 + inputs["input_ids"].size(1))[None]
+    plain, given = (
+        why.explain(model, some, "leave_one_out", target=1, fill="delete").scores
+        for some in (inputs, {**inputs, "position_ids": positions})
+    )
+    torch.testing.assert_close(given, plain)

@@ -233,8 +233,10 @@ def together(name: str, tensor: Tensor, order: Tensor, mask: Tensor, model: Mode
     axis = chosen.batch_axis if tensor.dim() == 3 else 0
     if tensor.dim() not in (2, 3) or tensor.size(axis) != chosen.batch:
         return tensor
-    if name == "position_ids":
-        return (mask.long().cumsum(-1) - 1).clamp(min=0)
+    if name == "position_ids":  # those of the first tokens, wherever the model begins to count
+        there = mask.new_ones(tensor.shape) if chosen.token_mask is None else chosen.token_mask.to(mask.device)
+        first = torch.argsort((~there).to(torch.int8), dim=-1, stable=True)[:, : mask.size(1)]
+        return torch.where(mask, tensor.gather(1, first), 0)
     if name.endswith("padding_mask"):
         return (~mask).to(tensor.dtype)
     if name == "attention_mask":
