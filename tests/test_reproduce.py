@@ -102,3 +102,9 @@ def test_the_command(tmp_path):
     assert "AttCAT" in result.output and "no numbers at hand" in " ".join(result.output.split())
     wrong = CliRunner().invoke(app, ["reproduce", "attcatt", str(tmp_path / "a.tsv"), "-M", "demo/sentiment"])
     assert wrong.exit_code == 3 and "Did you mean 'attcat'" in wrong.output
+
+
+def test_failed_rows_show_in_the_exit_code(tmp_path):
+    (tmp_path / "a.csv").write_text("file,label\nnothing.png,cat\n")
+    result = CliRunner().invoke(app, ["reproduce", "chefer-segmentation", str(tmp_path / "a.csv"), "-M", "demo/pets"])
+    assert result.exit_code == 6, result.output

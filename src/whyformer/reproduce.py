@@ -238,6 +238,11 @@ class Reproduction:
         return terminal.printed(parts, screen or Screen.here())
 
     @property
+    def failed(self) -> int:
+        """Rows that have no number because something failed."""
+        return sum(judgement.failed for judgement in self.judgements.values())
+
+    @property
     def _about(self) -> str:
         source = f"Published: {self.table.source}." if self.table.source else "Published: no numbers at hand."
         return f"{source} Measured: {self.model} on {self.examples} examples of {self.data}."

@@ -79,6 +79,11 @@ def test_a_method_is_held_against_chance_on_the_examples_it_has(tmp_path):
     assert line.mean > 5 and line.beats_chance is False
 
 
+def test_a_method_without_a_number_is_not_held_against_chance(tmp_path):
+    said = sentence(table_of(tmp_path, {"mute": [float("nan")] * 2, "chance": [1.0, 2.0]}), "first_score")
+    assert said.endswith("; no number for: mute.") and "not to be told from chance" not in said
+
+
 def test_one_example_has_no_interval_to_tell(tmp_path):
     said = sentence(table_of(tmp_path, {"good": [2.0], "chance": [1.0]}), "first_score")
     assert said.startswith("first_score: best is good (2); not to be told from it: chance")

@@ -6,6 +6,7 @@ import typer
 
 from whyformer.cli import typed
 from whyformer.cli.judge import (
+    FAILED,
     Batch,
     Classes,
     Column,
@@ -62,4 +63,7 @@ def reproduce(
         mask_values=mask_values,
     )
     typed.quietly()
-    print(reproduced(name, examples, opened(model, device=device), out=out, batch=batch, limit=limit))
+    made = reproduced(name, examples, opened(model, device=device), out=out, batch=batch, limit=limit)
+    print(made)
+    if made.failed:
+        raise typer.Exit(FAILED)

@@ -93,10 +93,13 @@ def sentence(table: Table, metric: str) -> str:
     said = f"{metric}: best is {best.method} ({shown(best.mean)}{between})"
     tied = [line.method for line in table.tied(metric) if not line.is_best]
     said += f"; not to be told from it: {', '.join(tied)}" if tied else ""
-    lost = [line.method for line in table.of(metric) if line.beats_chance is None and not is_chance(line.method)]
+    others = [line for line in table.of(metric) if not is_chance(line.method)]
+    lost = [line.method for line in others if line.beats_chance is None and line.count]
     said += f"; not to be told from chance: {', '.join(lost)}" if lost else ""
     worse = [line.method for line in table.of(metric) if line.beats_chance is False]
-    return said + (f"; worse than chance: {', '.join(worse)}" if worse else "") + "."
+    said += f"; worse than chance: {', '.join(worse)}" if worse else ""
+    mute = [line.method for line in others if not line.count]
+    return said + (f"; no number for: {', '.join(mute)}" if mute else "") + "."
 
 
 def cautions(rows: Rows, table: Table, problems: Sequence[Problem]) -> list[str]:
