@@ -8,6 +8,7 @@ import pytest
 from judge.bench_parts import FIRST_SCORE, SHARE, TOUCHY, a_plan
 
 from whyformer.data import Problem
+from whyformer.judge.report import numbered
 from whyformer.judge.rows import Row, Rows, Shard, Store
 from whyformer.judge.table import Line, Table, passes, ranked, tabulate
 from whyformer.judge.verdict import cautions, sentence, verdict
@@ -135,6 +136,12 @@ def test_files(tmp_path):
     assert lines[1].startswith("first_score,a|b,1.5,") and "0.166667" in lines[2]
     assert "| chance | 0.1667 |" in table.markdown() and "(higher is better)" in table.markdown()
     assert table.records()[0]["method"] == "a|b" and table.records()[0]["p_best"] is None
+
+
+def test_the_report_names_the_examples_that_have_a_number(tmp_path):
+    nan = float("nan")
+    assert numbered(table_of(tmp_path, {"a": [1.0, 2.0, nan], "chance": [0.0, 1.0, nan]}).lines) == "2"
+    assert numbered(table_of(tmp_path, {"a": [1.0, nan, nan], "chance": [0.0, 1.0, nan]}).lines) == "1 to 2"
 
 
 def test_passes_in_words():
