@@ -150,11 +150,11 @@ def table(head: Sequence[Any], rows: Iterable[Sequence[Any]], *, caption: str = 
     return element("div", made, class_="wide", tabindex="0", role="region", aria_label=caption or "Table")
 
 
-def kind_of(column: Sequence[Any]) -> str | None:
+def kind_of(column: Sequence[Any]) -> str:
     """Numbers stand to the right; short words are not broken into lines."""
     if column and all(is_number(value) for value in column):
         return "number"
-    return "short" if all(len(str(value)) <= SHORT for value in column) else None
+    return "short" if all(len(str(value)) <= SHORT for value in column) else "long"
 
 
 def is_number(value: Any) -> bool:
