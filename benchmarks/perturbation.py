@@ -18,6 +18,7 @@ import transformers
 from torch import Tensor
 
 import whyformer as why
+import whyformer.metrics
 from whyformer.explanation import Explanation
 from whyformer.metric import choose, measure
 from whyformer.probe import Probe
