@@ -84,3 +84,19 @@ def test_methods_with_the_same_needs_share_a_run_where_not_all_can(monkeypatch):
     assert runs["n"] == 1 + len(sets) < 1 + len(QUICKLY)
     assert {"cat", "attcat"} <= set(compared.failures)
     assert {"rollout", "transformer_attribution", "gradient_x_input"} <= set(compared.labels)
+
+
+@pytest.mark.slow
+def test_all_methods_share_the_passes_of_one_run(monkeypatch):
+    """Those that ask the model again do so beside it, and say in `spent` how often."""
+    counted = Counter()
+    for name in ("forward", "backward", "relevance"):
+        plain = getattr(capture, name)
+        monkeypatch.setattr(capture, name, lambda *a, name=name, plain=plain: counted.update([name]) or plain(*a))
+    plain_forward = probe.forward
+    monkeypatch.setattr(capture, "forward", lambda *a, **k: counted.update(["forward"]) or plain_forward(*a, **k))
+    compared = why.compare(why.open(animal("vit").module), animal("vit").alone(0), "all", target=0)
+    assert counted == {"forward": 1, "backward": 1 + len(RECIPES), "relevance": len(RECIPES)}
+    assert set(compared.labels) == set(METHODS)
+    for name, e in compared.explanations.items():
+        assert (sum(e.spent.values()) > 3) is not METHODS[name].is_quick or name == "decompx"
