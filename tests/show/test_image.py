@@ -92,7 +92,11 @@ def test_scores_that_are_all_the_same_are_drawn():
     picture = Image.new("RGB", (8, 8), "white")
     for value in (0.0, 3.0):
         between = image.scale(torch.full((2, 2), value), signed=False).between
-        image.overlay(picture, torch.full((2, 2), value), View(0, 0, 8, 8, 8, 8), between, signed=False, contours=True)
+        drawn = image.overlay(
+            picture, torch.full((2, 2), value), View(0, 0, 8, 8, 8, 8), between, signed=False, contours=True
+        )
+        assert drawn.size == (8, 8)
+        assert len(drawn.convert("RGB").getcolors()) == 1  # one score, one colour, and no line around it
 
 
 def test_contours_go_around_the_peak():
