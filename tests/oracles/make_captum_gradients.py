@@ -6,14 +6,13 @@
 In an environment with tests/oracles/captum.txt; `make test-oracles` does all of it.
 """
 
-import json
-import sys
 from pathlib import Path
 
 import captum
 import torch
 from captum.attr import InputXGradient, IntegratedGradients, Saliency
 from small_models import TARGETS, pictures, words
+from stored import store_or_check
 
 STORED = Path(__file__).with_name("captum_gradients.json")
 STEPS = (4, 16)
@@ -47,18 +46,5 @@ def said_about(model, inputs: torch.Tensor, axis: int) -> dict[str, object]:
     }
 
 
-def main() -> None:
-    found = measured()
-    if "--check" not in sys.argv[1:]:
-        STORED.write_text(json.dumps(found, indent=0) + "\n")
-        return
-    stored = json.loads(STORED.read_text())["scores"]
-    for kind, methods in found["scores"].items():
-        for name, scores in methods.items():
-            again, before = (torch.tensor(numbers, dtype=torch.double) for numbers in (scores, stored[kind][name]))
-            torch.testing.assert_close(again, before, rtol=1e-9, atol=1e-12)
-            print(f"captum {found['versions']['captum']}: {kind}, {name}: as stored")
-
-
 if __name__ == "__main__":
-    main()
+    store_or_check(measured(), STORED, rtol=1e-9, atol=1e-12)

@@ -9,8 +9,6 @@ float32: the answers it is given are differences from the example's own, which c
 run in float64.
 """
 
-import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from captum._utils.models.linear_model import SkLearnLinearModel, SkLearnLinearR
 from captum.attr import FeatureAblation, KernelShap, LimeBase, Occlusion, ShapleyValues
 from captum.attr._core.lime import get_exp_kernel_similarity_function
 from small_models import TARGETS, pictures, samples, words
+from stored import store_or_check
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -121,18 +120,5 @@ def kernel_shap(model: Callable[[Tensor], Tensor], inputs: Tensor, features: Ten
     return surrogate(model, inputs, features, target, in_double(SkLearnLinearRegression()), weight, True)
 
 
-def main() -> None:
-    found = measured()
-    if "--check" not in sys.argv[1:]:
-        STORED.write_text(json.dumps(found, indent=0) + "\n")
-        return
-    stored = json.loads(STORED.read_text())["scores"]
-    for kind, methods in found["scores"].items():
-        for name, scores in methods.items():
-            again, before = (torch.tensor(numbers, dtype=torch.double) for numbers in (scores, stored[kind][name]))
-            torch.testing.assert_close(again, before, rtol=1e-7, atol=1e-9)
-            print(f"captum {found['versions']['captum']}: {kind}, {name}: as stored")
-
-
 if __name__ == "__main__":
-    main()
+    store_or_check(measured(), STORED, rtol=1e-7, atol=1e-9)
