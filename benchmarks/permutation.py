@@ -22,10 +22,10 @@ from transformers import BertConfig, BertForSequenceClassification
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import whyformer as why
-from whyformer.audit.choice import choices
-from whyformer.audit.question import Question
-from whyformer.audit.replacement import Noise, permuted, replaced
-from whyformer.audit.replay import Replay
+from whyformer._audit.choice import choose_attention
+from whyformer._audit.question import AttentionQuestion
+from whyformer._audit.replacement import ReplacementNoise, permute_weights, replace_attention
+from whyformer._audit.replay import AttentionReplay
 
 BLOCK = 3
 LENGTHS = (6, 9, 12, 14, 16, 18, 20, 22, 24, 27, 30, 36)  # words, about as in SST-2
@@ -91,7 +91,7 @@ class Plain:
         assert own is not None
         free = torch.ones_like(noise[:1], dtype=torch.bool)
         found = []
-        for one in permuted(own, free, noise):
+        for one in permute_weights(own, free, noise):
             self.weights = one[None]
             found.append(self.module(input_ids=ids[None]).logits)
         return torch.cat(found).softmax(-1)
@@ -101,18 +101,18 @@ def ours(model: why.Model, groups: list[list[Tensor]], permutations: int) -> lis
     """Median TVD of each sentence, in the order of the batches."""
     found: list[float] = []
     for group in groups:
-        replay = Replay(model, model.encode(group), [BLOCK])
-        question = Question(replay, choices(BLOCK, replay.heads)[0])
-        for one in replaced(question, (), kinds=["permutation"], draws=permutations):
+        replay = AttentionReplay(model, model.encode(group), [BLOCK])
+        question = AttentionQuestion(replay, choose_attention(BLOCK, replay.heads)[0])
+        for one in replace_attention(question, (), kinds=["permutation"], draws=permutations):
             found.append(float("nan") if one is None else one["permutation"]["tvd"])
     return found
 
 
 def noises(model: why.Model, row: Tensor, permutations: int) -> Tensor:
     """The random numbers the audit draws for a sentence."""
-    replay = Replay(model, model.encode([row]), [BLOCK])
-    question = Question(replay, choices(BLOCK, replay.heads)[0])
-    return Noise(question, replay.encoded.fingerprints(), permutations, 0)("permutation", BLOCK, 0)
+    replay = AttentionReplay(model, model.encode([row]), [BLOCK])
+    question = AttentionQuestion(replay, choose_attention(BLOCK, replay.heads)[0])
+    return ReplacementNoise(question, replay.encoded.fingerprints(), permutations, 0)("permutation", BLOCK, 0)
 
 
 def check(model: why.Model, plain: Plain, rows: list[Tensor], permutations: int) -> None:

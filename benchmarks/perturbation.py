@@ -19,10 +19,10 @@ from torch import Tensor
 
 import whyformer as why
 import whyformer.metrics
-from whyformer.explanation import Explanation
-from whyformer.metric import choose, measure
-from whyformer.probe import Probe
-from whyformer.tokens import Grid
+from whyformer._engine.probe import Probe
+from whyformer._plain.tokens import Grid
+from whyformer.metrics._registry import choose_metric, measure
+from whyformer.results.explanation import Explanation
 
 PICTURES, STEPS, SIDE = 64, tuple(i / 10 for i in range(1, 10)), 224
 BLACK = -1.0  # after normalisation with mean 0.5 and spread 0.5
@@ -54,7 +54,7 @@ def one_by_one(module: torch.nn.Module, pixels: Tensor, maps: Tensor, labels: Te
 
 def by_the_metric(probe: Probe, explanation: Explanation, labels: Tensor) -> Tensor:
     """The same by our metric, the clean pictures included."""
-    metric = choose("positive_perturbation", {"fractions": STEPS})
+    metric = choose_metric("positive_perturbation", {"fractions": STEPS})
     return measure(metric, {"explanation": explanation, "probe": probe, "label": labels}).value
 
 

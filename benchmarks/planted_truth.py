@@ -23,7 +23,7 @@ from planted import BLIND, CONSTRUCTIONS, FINDS, SENTENCES, planted  # noqa: E40
 
 import whyformer as why  # noqa: E402
 from whyformer.errors import WhyformerError  # noqa: E402
-from whyformer.method import METHODS  # noqa: E402
+from whyformer.methods._registry import METHODS  # noqa: E402
 
 PAGE = ROOT / "docs" / "planted.md"
 AT_ONCE = 50

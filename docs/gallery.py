@@ -87,7 +87,7 @@ c.save("methods.png")
         "How far they agree",
         "Rank correlation between every two methods.",
         """
-c.agreement_chart().save("agreement.svg")
+c.draw_agreement().save("agreement.svg")
 """,
         ("agreement.svg",),
         "A matrix of numbers between -1 and 1, tinted blue to orange",
@@ -101,7 +101,7 @@ from PIL import Image
 from whyformer.demo import shapes
 
 picture = Image.fromarray(shapes.generate(1, seed=21, objects=2).images[0])
-why.sheet(why.open("demo/shapes"), picture, classes=2).save("classes.png")
+why.explain_classes(why.open("demo/shapes"), picture, classes=2).save("classes.png")
 """,
         ("classes.png",),
         "A picture with a ring and a circle; most methods find the ring for ring and the circle for circle",
@@ -110,7 +110,8 @@ why.sheet(why.open("demo/shapes"), picture, classes=2).save("classes.png")
         "One class rather than another",
         "The likeliest breeds, each explained rather than the strongest of the others.",
         """
-why.sheet(vit, "cat.jpg", ["attcat", "lrp", "gradient_x_input"], classes=2, contrast=True).save("contrast.png")
+grid = why.explain_classes(vit, "cat.jpg", ["attcat", "lrp", "gradient_x_input"], classes=2, contrast=True)
+grid.save("contrast.png")
 """,
         ("contrast.png",),
         "Maps for Bengal rather than Abyssinian, and the other way round",
@@ -160,7 +161,7 @@ why.explain(gpt, "the keys to the cabinet near the doors", "attcat", target=" ar
         "Each token of a continuation, explained from all before it. As `.html` the page is one to click through: "
         "choose a token, by mouse or arrow keys, and see why it was said.",
         """
-why.written(gpt, "the keys to the cabinet near the doors", tokens=4).save("written.svg")
+why.explain_generation(gpt, "the keys to the cabinet near the doors", tokens=4).save("written.svg")
 """,
         ("written.svg",),
         "Lines that grow by one word, each with the words that led to the next",
@@ -173,8 +174,8 @@ why.written(gpt, "the keys to the cabinet near the doors", tokens=4).save("writt
 from pathlib import Path
 
 e = why.explain(vit, "cat.jpg", "transformer_attribution", per_layer=True)
-e.build_up().save("layers.png")
-Path("layers.gif").write_bytes(e.animation())
+e.draw_build_up().save("layers.png")
+Path("layers.gif").write_bytes(e.animate_build_up())
 """,
         ("layers.png", "layers.gif"),
         "Twelve maps over a cat; the eyes appear with the middle layers",
@@ -183,7 +184,7 @@ Path("layers.gif").write_bytes(e.animation())
         "Every head",
         "What the heads of all layers attend to where the answer is read; the same for gradients and relevance.",
         """
-inside = why.inside(bert, text)
+inside = why.inspect_attention(bert, text)
 inside.draw("attention").save("heads.png")
 inside.draw("relevance").save("relevance.png")
 """,
@@ -201,14 +202,14 @@ inside.tokens(layer=0).save("links.svg")
     ),
     Entry(
         "Charts",
-        "Curves with bands, rankings with intervals, distributions: `whyformer.show.curve` draws them from plain "
+        "Curves with bands, rankings with intervals, distributions: `whyformer.show.charts` draws them from plain "
         "arrays. Here, how the scores of some methods are spread over the patches of the cat.",
         """
-from whyformer.show import curve
+from whyformer.show import charts
 
 names = ("rollout", "attcat", "lrp", "chance")
 groups = {name: c[name].scores[0] / c[name].scores[0].abs().max() for name in names}
-chart = curve.violins(groups, title="Scores of 196 patches", ylabel="score, the largest is 1 or -1", reference=0)
+chart = charts.draw_violins(groups, title="Scores of 196 patches", ylabel="score, the largest is 1 or -1", reference=0)
 chart.save("scores.svg")
 """,
         ("scores.svg",),

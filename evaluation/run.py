@@ -24,9 +24,9 @@ from torch import Tensor
 
 import whyformer as why
 from whyformer import methods
+from whyformer._plain.random_generator import make_generator
 from whyformer.data import read
-from whyformer.dice import dice
-from whyformer.method import method
+from whyformer.methods._registry import method
 from whyformer.metrics import token_f1
 
 HERE = Path(__file__).parent
@@ -42,7 +42,7 @@ QUICK = (
 def random_pixels(input: Tensor, fingerprint: Sequence[int]) -> Tensor:
     """Chance for maps of single pixels: `chance` draws one number for each patch, and its maps are smooth blobs."""
     size = input.shape[1:3]
-    drawn = [torch.rand(size, dtype=torch.float64, generator=dice(0, int(mark))) for mark in fingerprint]
+    drawn = [torch.rand(size, dtype=torch.float64, generator=make_generator(0, int(mark))) for mark in fingerprint]
     return torch.stack(drawn).to(input.device)
 
 

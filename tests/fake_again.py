@@ -3,7 +3,7 @@
 import torch
 from fake_probe import TARGET, explanation
 
-from whyformer.encoded import Encoded
+from whyformer._model.encoded import EncodedBatch
 
 
 class FakeAgain:
@@ -11,7 +11,7 @@ class FakeAgain:
 
     def __init__(self, first, inputs, make, model=None):
         name = "pixel_values" if inputs.is_floating_point() else "input_ids"
-        self.encoded = Encoded({name: inputs}, name, len(inputs), ("",) * len(inputs))
+        self.encoded = EncodedBatch({name: inputs}, name, len(inputs), ("",) * len(inputs))
         self.first, self.make, self.model, self.asked = first, make, model, []
 
     @property

@@ -8,11 +8,11 @@ import math
 
 import torch
 
-from whyformer.encoded import Encoded
-from whyformer.explanation import Explanation
-from whyformer.probe import Answers
-from whyformer.target import Target
-from whyformer.tokens import Grid, Pieces
+from whyformer._engine.probe import Answers
+from whyformer._engine.target import Target
+from whyformer._model.encoded import EncodedBatch
+from whyformer._plain.tokens import Grid, Pieces
+from whyformer.results.explanation import Explanation
 
 TARGET = Target(index=0, label="0", score=0.0)
 
@@ -60,17 +60,17 @@ class FakeProbe:
     def __init__(self, effects, *, grid=None, side=1, bias=0.0, fingerprints=None):
         effects = torch.as_tensor(effects, dtype=torch.float64)
         self.batch, self.bias = len(effects), torch.as_tensor(bias, dtype=torch.float64).expand(len(effects))
-        self.is_picture = grid is not None
+        self.is_image = grid is not None
         self.targets = (TARGET,) * self.batch
         self.fingerprints = fingerprints or tuple(range(100, 100 + self.batch))
         self.asked = []  # (rows, fill)
-        if self.is_picture:
+        if self.is_image:
             self.tokens, self.effects = (Grid(*grid),) * self.batch, effects
             self.real = torch.ones(effects.shape, dtype=torch.bool)
             whole = effects.reshape(self.batch, *grid) / side**2
             self.per_pixel = whole.repeat_interleave(side, 1).repeat_interleave(side, 2)
             ones = torch.ones(self.batch, 1, *self.per_pixel.shape[1:], dtype=torch.float64)
-            self.encoded = Encoded({"pixel_values": ones}, "pixel_values", self.batch, ("",) * self.batch)
+            self.encoded = EncodedBatch({"pixel_values": ones}, "pixel_values", self.batch, ("",) * self.batch)
         else:
             self.tokens = pieces(effects.shape[1]) * self.batch
             self.effects = torch.nn.functional.pad(effects, (1, 1))
@@ -80,7 +80,7 @@ class FakeProbe:
 
     @property
     def fill(self):
-        return "zero" if self.is_picture else "mask"
+        return "zero" if self.is_image else "mask"
 
     def answers(self, score):
         logits = torch.stack([score, torch.zeros_like(score)], -1)

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from whyformer.probe import Answers
-from whyformer.target import Target
-from whyformer.tokens import Grid, Pieces
+from whyformer._engine.probe import Answers
+from whyformer._engine.target import Target
+from whyformer._plain.tokens import Grid, Pieces
 
 Worth = Callable[[frozenset[int]], float]
 
@@ -18,9 +18,9 @@ Worth = Callable[[frozenset[int]], float]
 class Game:
     """Asked about a coalition, it says what that is worth: a probe of one text, or of a picture of rows x columns."""
 
-    def __init__(self, worth: Worth, players: int, *, grid: tuple[int, int] | None = None, is_picture: bool = False):
+    def __init__(self, worth: Worth, players: int, *, grid: tuple[int, int] | None = None, is_image: bool = False):
         self.worth, self.batch, self.units = worth, 1, players
-        self.is_picture, self.grid = is_picture or grid is not None, Grid(*grid) if grid else None
+        self.is_image, self.grid = is_image or grid is not None, Grid(*grid) if grid else None
         names = tuple(f"t{i}" for i in range(players))
         no, none = (False,) * players, (None,) * players
         self.tokens = (self.grid or Pieces(names, special=no, padding=no, spans=none),)

@@ -28,8 +28,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor, nn
 
 import whyformer as why
-from whyformer.explanation import Explanation
-from whyformer.tokens import Pieces
+from whyformer._plain.tokens import Pieces
+from whyformer.results.explanation import Explanation
 
 ITEMS = 200
 SHARPNESS = 6.0  # the score, before the softmax, of what attention looks for; of all else it is 0

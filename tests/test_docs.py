@@ -20,8 +20,8 @@ import whyformer
 from whyformer import errors, methods, metrics
 from whyformer.cli import app
 from whyformer.demo.tour import CAT
-from whyformer.method import METHODS
-from whyformer.metric import METRICS
+from whyformer.methods._registry import METHODS
+from whyformer.metrics._registry import METRICS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

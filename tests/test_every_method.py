@@ -17,8 +17,8 @@ import torch
 from conftest import FAMILIES, IMAGE_FAMILIES, LENGTHS, PICTURES_ONLY, QUICK, TEXT_FAMILIES, animal
 
 import whyformer as why
-from whyformer.explanation import choose, explained, record_for
-from whyformer.method import METHODS
+from whyformer.methods._registry import METHODS
+from whyformer.results.explanation import choose_method, make_explanation, record_for_methods
 
 TARGETS = [0, 1, 2]
 every_method = pytest.mark.parametrize("method", sorted(METHODS))
@@ -49,12 +49,12 @@ def all_methods(module, inputs, target=None):
     """
     model = why.open(module)
     encoded = model.encode(inputs)
-    chosen = {name: choose(name, QUICK.get(name, {})) for name in METHODS}
-    capture = record_for(list(chosen.values()), model, encoded, target, None)
+    chosen = {name: choose_method(name, QUICK.get(name, {})) for name in METHODS}
+    capture = record_for_methods(list(chosen.values()), model, encoded, target, None)
     found = {}
     for name, one in chosen.items():
         try:
-            found[name] = explained(one, model, encoded, capture)
+            found[name] = make_explanation(one, model, encoded, capture)
         except why.WhyformerError as error:
             found[name] = error
     return found

@@ -19,11 +19,11 @@ from tiny_text import bert, wordpiece
 
 import whyformer as why
 import whyformer.metrics as metrics
-from whyformer.again import Again, joined
-from whyformer.capture import record
+from whyformer._engine.capture import record
 from whyformer.errors import InputError, WhyformerError
-from whyformer.explanation import explain
-from whyformer.metric import METRICS, Rationale, choose, figure, measure
+from whyformer.metrics._registry import METRICS, Rationale, choose_metric, combine_values, measure
+from whyformer.metrics._rerun import Rerun, join_batches
+from whyformer.results.explanation import explain
 
 every_metric = pytest.mark.parametrize("name", sorted(METRICS))
 every_metric_that_runs = pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def given(kind, start=0, end=3):
         "label": torch.tensor([0, 1, -1])[rows],
         "mask": [mask] * len(e),
         "rationale": [Rationale(marks) for marks in MARKS[rows]],
-        "again": Again(model, encoded, e),
+        "again": Rerun(model, encoded, e),
         "others": {m: explain(model, encoded, m, target=targets) for m in ("rollout", "chance")},
     }
 
@@ -100,7 +100,7 @@ def settings_of(name, kind):
 
 
 def measured(name, kind, start=0, end=3, **more):
-    return measure(choose(name, settings_of(name, kind) | more), given(kind, start, end))
+    return measure(choose_metric(name, settings_of(name, kind) | more), given(kind, start, end))
 
 
 @cache
@@ -127,7 +127,7 @@ def test_gives_one_number_an_example(name, kind):
         assert len(found.at) in (0, found.curve.shape[1])
     if METRICS[name].combine is not None:
         assert found.parts is not None and len(found.parts) == 3
-        assert math.isfinite(figure(METRICS[name], found.value, found.parts))
+        assert math.isfinite(combine_values(METRICS[name], found.value, found.parts))
     if METRICS[name].needs_truth == "label":
         assert found.value.isnan().tolist() == [False, False, True]  # the label that is not known
 
@@ -155,7 +155,7 @@ def test_leaves_the_model_and_what_it_was_given_alone(name, kind):
     things = given(kind)
     scores = things["explanation"].scores.clone()
     inputs = {key: value.clone() for key, value in things["again"].encoded.inputs.items()}
-    measure(choose(name, settings_of(name, kind)), things)
+    measure(choose_metric(name, settings_of(name, kind)), things)
     assert all(torch.equal(model.module.state_dict()[key], value) for key, value in before.items())
     assert all(parameter.grad is None for parameter in model.module.parameters())
     assert torch.equal(things["explanation"].scores, scores)
@@ -178,9 +178,12 @@ def test_the_worst_map_is_still_a_number_or_undefined(name, kind):
     spike[:, 2] = 1e300
     for scores in (torch.zeros_like(e.scores), torch.ones_like(e.scores), spike):
         flat = replace(e, scores=scores, pixels=None)
-        fake = lambda *args, flat=flat, of=None, **more: flat if of is None else joined([flat[int(i)] for i in of])  # noqa: E731
+
+        def fake(*args, flat=flat, of=None, **more):
+            return flat if of is None else join_batches([flat[int(i)] for i in of])
+
         fake.inputs, fake.encoded, fake.model = things["again"].inputs, things["again"].encoded, things["again"].model
-        found = measure(choose(name, settings_of(name, kind)), {**things, "explanation": flat, "again": fake})
+        found = measure(choose_metric(name, settings_of(name, kind)), {**things, "explanation": flat, "again": fake})
         assert not found.value.isinf().any()
 
 
@@ -211,7 +214,7 @@ def test_is_exported_and_its_settings_can_be_written_down(name):
 @every_metric
 def test_a_setting_that_is_not_there_is_an_error_and_not_ignored(name):
     with pytest.raises(WhyformerError, match="has no setting 'nonsense'"):
-        choose(name, {"nonsense": 1})
+        choose_metric(name, {"nonsense": 1})
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ import torch
 from conftest import FAMILIES, IMAGE_FAMILIES, LENGTHS, animal
 
 import whyformer as why
-from whyformer.capture import record
-from whyformer.rules import PA_LRP
-from whyformer.sites import SITES
+from whyformer._engine.capture import record
+from whyformer._engine.relevance.rules import PA_LRP
+from whyformer._engine.sites import SITES
 
 TWO_KERNELS = [name for name in FAMILIES if name not in ("encoder", "encoder_token_first", "gpt")]
 every_family = pytest.mark.parametrize("name", FAMILIES)
-CHEFER, BASELINE = why.recipe("chefer"), why.recipe("baseline")
+CHEFER, BASELINE = why.make_recipe("chefer"), why.make_recipe("baseline")
 TARGETS = [0, 1, 2]
 
 
@@ -149,7 +149,7 @@ def gradients_by_autograd(name):
 
 @every_family
 @pytest.mark.parametrize(
-    "recipe", [CHEFER, why.recipe("chefer", "released"), BASELINE], ids=lambda r: f"{r.name}-{r.stabiliser.name}"
+    "recipe", [CHEFER, why.make_recipe("chefer", "released"), BASELINE], ids=lambda r: f"{r.name}-{r.stabiliser.name}"
 )
 def test_relevance_at_every_boundary_and_what_was_absorbed_sum_to_the_seed(name, recipe):
     capture = recorded(name, {"hidden_relevance", "input_relevance"}, recipes=[recipe], books=True)

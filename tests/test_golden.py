@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 import whyformer as why
-from whyformer.capture import record
+from whyformer._engine.capture import record
 
 GOLDEN = Path(__file__).parent / "golden"
 FOLDERS = ("vit/grid4", "vit/grid14", "bert")
@@ -128,7 +128,7 @@ def is_nan(folder: str, key: str) -> bool:
 
 @cache
 def captured(folder: str, stabiliser: str = "signed") -> tuple[why.Capture, Any, Any]:
-    recipes = [why.recipe("chefer", stabiliser), why.recipe("baseline", stabiliser)]
+    recipes = [why.make_recipe("chefer", stabiliser), why.make_recipe("baseline", stabiliser)]
     keep = {"attention", "attention_grad", "attention_relevance"}
     opened = model(folder)
     capture = record(opened, opened.encode(inputs_of(folder)), target=targets_of(folder), keep=keep, recipes=recipes)

@@ -13,7 +13,7 @@ from PIL import Image
 import whyformer as why
 from whyformer.demo import agreement, shapes
 from whyformer.demo.tour import CAT
-from whyformer.method import METHODS
+from whyformer.methods._registry import METHODS
 
 AT_LEAST = 30  # registered methods
 ALIKE = 0.9999  # Spearman's rank correlation, mean over examples

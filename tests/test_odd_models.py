@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 import whyformer as why
 from whyformer.errors import UnsupportedModel
-from whyformer.method import METHODS
+from whyformer.methods._registry import METHODS
 
 ON_ATTENTION = sorted(name for name, m in METHODS.items() if any(need.startswith("attention") for need in m.needs))
 INPUT = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -141,7 +141,7 @@ class LooseWeight(Chain):
 
 
 def test_a_weight_in_a_list_takes_no_relevance():
-    recipe = why.recipe("chefer")
+    recipe = why.make_recipe("chefer")
     model = why.open(LooseWeight().double().eval())
     capture = why.record(model, model.encode(INPUT), keep={"input_relevance"}, recipes=[recipe], books=True, target=0)
     total = capture.get("input_relevance", recipe).flatten(1).sum(1) + sum(a.amount for a in capture.absorbed[recipe])

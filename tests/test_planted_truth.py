@@ -9,7 +9,7 @@ import torch
 from planted import BLIND, CONSTRUCTIONS, FINDS, ITEMS, SENTENCES, planted
 
 import whyformer as why
-from whyformer.method import METHODS
+from whyformer.methods._registry import METHODS
 
 PAGE = Path(__file__).parents[1] / "docs" / "planted.md"
 COMMAND = "python benchmarks/planted_truth.py"

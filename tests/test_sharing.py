@@ -7,20 +7,24 @@ import torch
 from conftest import animal
 
 import whyformer as why
-from whyformer import capture, probe
+from whyformer._engine import capture, probe
 from whyformer.errors import UnsupportedModel
-from whyformer.explanation import choose
-from whyformer.method import METHODS
+from whyformer.methods._registry import METHODS
+from whyformer.results.explanation import choose_method
 
 QUICKLY = sorted(name for name, method in METHODS.items() if method.is_quick)
-RECIPES = {choose(name, {}).recipe for name in QUICKLY} - {None}
+RECIPES = {choose_method(name, {}).recipe for name in QUICKLY} - {None}
 
 
 @pytest.fixture
 def passes(monkeypatch):
     """What goes through the model, counted where it is done."""
     counted = Counter()
-    plain_forward, plain_relevance, plain_backward = capture.forward, capture.relevance, capture.backward
+    plain_forward, plain_relevance, plain_backward = (
+        capture.run_forward,
+        capture.run_relevance_pass,
+        capture.run_backward,
+    )
 
     def forward(*args, **kwargs):
         counted["forward"] += 1
@@ -34,10 +38,10 @@ def passes(monkeypatch):
         counted["backward"] += 1
         return plain_backward(score, tracked)
 
-    monkeypatch.setattr(capture, "forward", forward)
-    monkeypatch.setattr(probe, "forward", forward)
-    monkeypatch.setattr(capture, "relevance", relevance)
-    monkeypatch.setattr(capture, "backward", backward)
+    monkeypatch.setattr(capture, "run_forward", forward)
+    monkeypatch.setattr(probe, "run_forward", forward)
+    monkeypatch.setattr(capture, "run_relevance_pass", relevance)
+    monkeypatch.setattr(capture, "run_backward", backward)
     return counted
 
 
@@ -77,10 +81,10 @@ def test_methods_with_the_same_needs_share_a_run_where_not_all_can(monkeypatch):
     module = animal("bert").module
     monkeypatch.setattr(capture, "find_blocks", lambda mode: (_ for _ in ()).throw(UnsupportedModel("none")))
     runs = Counter()
-    plain = capture.forward
-    monkeypatch.setattr(capture, "forward", lambda *a, **k: runs.update(n=1) or plain(*a, **k))
+    plain = capture.run_forward
+    monkeypatch.setattr(capture, "run_forward", lambda *a, **k: runs.update(n=1) or plain(*a, **k))
     compared = why.compare(why.open(module), animal("bert").inputs, "quick", target=0)
-    sets = {(choose(name, {}).needs, choose(name, {}).recipe) for name in QUICKLY}
+    sets = {(choose_method(name, {}).needs, choose_method(name, {}).recipe) for name in QUICKLY}
     assert runs["n"] == 1 + len(sets) < 1 + len(QUICKLY)
     assert {"cat", "attcat"} <= set(compared.failures)
     assert {"rollout", "transformer_attribution", "gradient_x_input"} <= set(compared.labels)
@@ -93,8 +97,8 @@ def test_all_methods_share_the_passes_of_one_run(monkeypatch):
     for name in ("forward", "backward", "relevance"):
         plain = getattr(capture, name)
         monkeypatch.setattr(capture, name, lambda *a, name=name, plain=plain: counted.update([name]) or plain(*a))
-    plain_forward = probe.forward
-    monkeypatch.setattr(capture, "forward", lambda *a, **k: counted.update(["forward"]) or plain_forward(*a, **k))
+    plain_forward = probe.run_forward
+    monkeypatch.setattr(capture, "run_forward", lambda *a, **k: counted.update(["forward"]) or plain_forward(*a, **k))
     compared = why.compare(why.open(animal("vit").module), animal("vit").alone(0), "all", target=0)
     assert counted == {"forward": 1, "backward": 1 + len(RECIPES), "relevance": len(RECIPES)}
     assert set(compared.labels) == set(METHODS)

@@ -12,10 +12,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from whyformer import methods, metrics, rules
-from whyformer.method import METHODS, Method
-from whyformer.metric import GIVEN, KINDS, METRICS, Metric
-from whyformer.sites import SITES
+from whyformer import methods, metrics
+from whyformer._engine.relevance import rules
+from whyformer._engine.sites import SITES
+from whyformer.methods._registry import METHODS, Method
+from whyformer.metrics._registry import METRIC_INPUTS, METRIC_KINDS, METRICS, Metric
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -69,7 +70,7 @@ def methods_page() -> str:
 
 
 def metrics_page() -> str:
-    ordered = sorted(metrics.__all__, key=lambda name: (KINDS.index(METRICS[name].kind), name))
+    ordered = sorted(metrics.__all__, key=lambda name: (METRIC_KINDS.index(METRICS[name].kind), name))
     files: dict[ModuleType, list[Metric]] = {}
     for name in ordered:
         files.setdefault(sys.modules[METRICS[name].compute.__module__], []).append(METRICS[name])
@@ -88,7 +89,7 @@ def metrics_page() -> str:
             table(rows),
             *(metrics_chapter(file, its_metrics) for file, its_metrics in files.items()),
             "## What a metric can be measured on",
-            table([["name", "what it is"], *([f"`{name}`", said] for name, said in GIVEN.items())]),
+            table([["name", "what it is"], *([f"`{name}`", said] for name, said in METRIC_INPUTS.items())]),
         ]
     )
 

@@ -1,121 +1,131 @@
 """Why did the transformer say that? Explanations of any PyTorch transformer, unmodified.
 
-Public names are fetched when they are first used: `whyformer --help` need not wait for torch.
+Public names are imported when they are first used, so that `whyformer --help` need not wait for torch.
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from whyformer.errors import WhyformerError
 
 if TYPE_CHECKING:
-    from whyformer import methods as methods
-    from whyformer import metrics as metrics
-    from whyformer.audit import Audit, audit
-    from whyformer.capture import Capture, record
-    from whyformer.classes import Sheet, sheet
-    from whyformer.comparison import Comparison, compare
-    from whyformer.explanation import Explanation, explain, load
-    from whyformer.heads import Inside, inside
-    from whyformer.judge import Judgement, judge
-    from whyformer.loading import open
-    from whyformer.method import METHODS, method
-    from whyformer.metric import METRICS, Measured, Rationale, metric
-    from whyformer.model import Model
-    from whyformer.rules import RECIPES, recipe
-    from whyformer.sites import SITES
-    from whyformer.target import Target
-    from whyformer.tokens import Grid, Pieces
-    from whyformer.versions import __version__
-    from whyformer.writing import Writing, written
+    from whyformer import data, demo, errors, methods, metrics, show
+    from whyformer._audit import Audit, audit
+    from whyformer._engine.capture import Capture, record
+    from whyformer._engine.intervene import Intervention
+    from whyformer._engine.relevance.node import Recipe
+    from whyformer._engine.relevance.rules import RECIPES, make_recipe
+    from whyformer._engine.sites import SITES
+    from whyformer._engine.target import Target
+    from whyformer._judge import Judgement, judge
+    from whyformer._model.loading import open
+    from whyformer._model.model import Model
+    from whyformer._plain.tokens import Grid, Pieces
+    from whyformer._plain.versions import __version__
+    from whyformer.methods._registry import METHODS, Scores, method
+    from whyformer.metrics._registry import METRICS, Measurement, Rationale, metric
+    from whyformer.results.attention_view import AttentionView, inspect_attention
+    from whyformer.results.class_grid import ClassGrid, explain_classes
+    from whyformer.results.comparison import Comparison, compare
+    from whyformer.results.explanation import Explanation, explain, load
+    from whyformer.results.generation import Generation, explain_generation
 
 HOMES = {
-    "audit": "Audit audit",
-    "capture": "Capture record",
-    "classes": "Sheet sheet",
-    "comparison": "Comparison compare",
-    "explanation": "Explanation explain load",
-    "heads": "Inside inside",
-    "judge": "Judgement judge",
-    "loading": "open",
-    "method": "method",
-    "metric": "Measured Rationale metric",
-    "model": "Model",
-    "rules": "RECIPES recipe",
-    "sites": "SITES",
-    "target": "Target",
-    "tokens": "Grid Pieces",
-    "versions": "__version__",
-    "writing": "Writing written",
+    "_audit": "Audit audit",
+    "_engine.capture": "Capture record",
+    "_engine.intervene": "Intervention",
+    "_engine.relevance.node": "Recipe",
+    "_engine.relevance.rules": "RECIPES make_recipe",
+    "_engine.sites": "SITES",
+    "_engine.target": "Target",
+    "_judge": "Judgement judge",
+    "_model.loading": "open",
+    "_model.model": "Model",
+    "_plain.tokens": "Grid Pieces",
+    "_plain.versions": "__version__",
+    "methods._registry": "METHODS Scores method",
+    "metrics._registry": "METRICS Measurement Rationale metric",
+    "results.attention_view": "AttentionView inspect_attention",
+    "results.class_grid": "ClassGrid explain_classes",
+    "results.comparison": "Comparison compare",
+    "results.explanation": "Explanation explain load",
+    "results.generation": "Generation explain_generation",
 }
-PLACES = {name: home for home, names in HOMES.items() for name in names.split()}
-REGISTRIES = {"METHODS": ("method", "methods"), "METRICS": ("metric", "metrics")}  # filled by importing the second
-MODULES = ("methods", "metrics")
+HOME_OF = {name: home for home, names in HOMES.items() for name in names.split()}
+SUBPACKAGES = ("data", "demo", "errors", "methods", "metrics", "show")
+FILLED_BY = {"METHODS": "methods", "METRICS": "metrics"}  # registries, and the package whose import fills them
+RENAMED = {
+    "Inside": "AttentionView",
+    "Measured": "Measurement",
+    "Sheet": "ClassGrid",
+    "Writing": "Generation",
+    "inside": "inspect_attention",
+    "recipe": "make_recipe",
+    "sheet": "explain_classes",
+    "written": "explain_generation",
+}
 
 __all__ = [
     "METHODS",
     "METRICS",
     "RECIPES",
     "SITES",
+    "AttentionView",
     "Audit",
     "Capture",
+    "ClassGrid",
     "Comparison",
     "Explanation",
+    "Generation",
     "Grid",
-    "Inside",
+    "Intervention",
     "Judgement",
-    "Measured",
+    "Measurement",
     "Model",
     "Pieces",
     "Rationale",
-    "Sheet",
+    "Recipe",
+    "Scores",
     "Target",
     "WhyformerError",
-    "Writing",
     "__version__",
     "audit",
     "compare",
+    "data",
+    "demo",
+    "errors",
     "explain",
-    "inside",
+    "explain_classes",
+    "explain_generation",
+    "inspect_attention",
     "judge",
     "load",
+    "make_recipe",
     "method",
     "methods",
     "metric",
     "metrics",
     "open",
-    "recipe",
     "record",
-    "sheet",
-    "written",
+    "show",
 ]
 
 
-class Package(ModuleType):
-    """This package: a public name does not give way to a module that is called the same (audit, judge, method)."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (isinstance(value, ModuleType) and name in PLACES):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = Package
-
-
 def __getattr__(name: str) -> Any:
-    if name in MODULES:
+    if name in SUBPACKAGES:
         return import_module(f"whyformer.{name}")
-    if name in REGISTRIES:
-        home, filled_by = REGISTRIES[name]
-        import_module(f"whyformer.{filled_by}")
-        return getattr(import_module(f"whyformer.{home}"), name)
-    if name in PLACES:
-        found = getattr(import_module(f"whyformer.{PLACES[name]}"), name)
-        globals()[name] = found
-        return found
-    raise AttributeError(f"whyformer has no {name!r}")
+    if name in RENAMED:
+        from whyformer._plain.deprecation import warn_renamed
+
+        warn_renamed(f"whyformer.{name}", f"whyformer.{RENAMED[name]}")
+        name = RENAMED[name]
+    if name not in HOME_OF:
+        raise AttributeError(f"whyformer has no {name!r}")
+    if name in FILLED_BY:
+        import_module(f"whyformer.{FILLED_BY[name]}")
+    found = getattr(import_module(f"whyformer.{HOME_OF[name]}"), name)
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

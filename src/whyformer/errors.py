@@ -78,7 +78,7 @@ class NonFinite(WhyformerError):
     exit_code = 5
 
 
-def nearest(word: str, words: Iterable[str]) -> str:
+def suggest_nearest(word: str, words: Iterable[str]) -> str:
     """' Did you mean 'rollout'?' or nothing, for the middle of a message."""
     close = get_close_matches(word, list(words), n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""

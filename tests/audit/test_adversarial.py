@@ -6,33 +6,33 @@ from audit.known import deciding, idle, sentences
 from conftest import animal
 
 import whyformer as why
-from whyformer.audit.adversarial import PRESETS, Candidates, adversarial, search_for
-from whyformer.audit.choice import choices
-from whyformer.audit.distance import jsd
-from whyformer.audit.question import Question
-from whyformer.audit.replay import Replay
+from whyformer._audit.adversarial import PRESETS, Candidates, choose_search, search_adversarial
+from whyformer._audit.choice import choose_attention
+from whyformer._audit.distance import jsd
+from whyformer._audit.question import AttentionQuestion
+from whyformer._audit.replay import AttentionReplay
 from whyformer.errors import MethodError
 
 
 def asked(model, inputs, attention="last"):
-    replay = Replay(model, model.encode(inputs), range(8))
-    return Question(replay, choices(attention, replay.heads)[0])
+    replay = AttentionReplay(model, model.encode(inputs), range(8))
+    return AttentionQuestion(replay, choose_attention(attention, replay.heads)[0])
 
 
 def test_where_attention_cannot_matter_anything_goes():
     """At least 95 % of max over j of JSD(one-hot at j, attention)."""
-    for one in adversarial(asked(idle(), sentences(4)), search_for("paper")):
+    for one in search_adversarial(asked(idle(), sentences(4)), choose_search("paper")):
         assert one["kept"] == 5 and one["jsd"] >= 0.95 * one["attainable"]
 
 
 def test_where_attention_decides_there_is_no_other():
-    for one in adversarial(asked(deciding(), sentences(4)), search_for("paper", steps=150)):
+    for one in search_adversarial(asked(deciding(), sentences(4)), choose_search("paper", steps=150)):
         assert one["jsd"] < 0.05
 
 
 def test_candidates_that_change_the_answer_are_not_kept():
     """Before the first step they lie anywhere; what moves the answer by more than the tolerance does not count."""
-    for one in adversarial(asked(deciding(), sentences(3)), search_for("paper", steps=1)):
+    for one in search_adversarial(asked(deciding(), sentences(3)), choose_search("paper", steps=1)):
         assert one["kept"] == sum(tvd <= 0.01 for tvd in one["tvd"])
         assert one["jsd"] == max([0.0] + [a for a, t in zip(one["apart"], one["tvd"], strict=True) if t <= 0.01])
 
@@ -43,47 +43,49 @@ def test_presets_are_those_of_the_paper_and_of_the_released_code():
     assert (paper.tolerance, paper.selection, paper.squares) == (0.01, 0.01, False)
     assert (released.tolerance, released.selection, released.squares) == (0.01, 0.05, True)
     with pytest.raises(MethodError, match=r"There is no preset 'best'\. There are: paper, released\."):
-        search_for("best")
+        choose_search("best")
     with pytest.raises(MethodError, match="at least one candidate"):
-        search_for("paper", steps=0)
+        choose_search("paper", steps=0)
 
 
 def test_the_loss_is_that_of_the_paper():
     """Written out slowly for one example: pairs among the candidates, both weightings."""
     question = asked(idle(), sentences(1))
     for preset, share in (("paper", 1 / 20), ("released", 1 / 25)):
-        made = Candidates(question, [0], search_for(preset), seed=0)
+        made = Candidates(question, [0], choose_search(preset), seed=0)
         weights = made.weights()
         rows = weights[0][:, 0, 0]
         slow = sum(jsd(rows[i], rows[j]) for i in range(5) for j in range(5) if i != j) * share
-        assert made._among(weights).item() == pytest.approx(slow.item())
-        assert made.apart(weights, made.own())[2].item() == pytest.approx(jsd(rows[2], question.own(0)[0, 0, 0]).item())
+        assert made._mean_mutual_distance(weights).item() == pytest.approx(slow.item())
+        assert made.measure_distance(weights, made.own())[2].item() == pytest.approx(
+            jsd(rows[2], question.own(0)[0, 0, 0]).item()
+        )
 
 
 def test_an_example_does_not_depend_on_its_batch():
-    model, search = why.open(animal("bert").module), search_for("paper", steps=8)
-    together = adversarial(asked(model, animal("bert").inputs, 1), search)
-    alone = adversarial(asked(model, animal("bert").alone(2), 1), search)[0]
+    model, search = why.open(animal("bert").module), choose_search("paper", steps=8)
+    together = search_adversarial(asked(model, animal("bert").inputs, 1), search)
+    alone = search_adversarial(asked(model, animal("bert").alone(2), 1), search)[0]
     assert alone["apart"] == pytest.approx(together[2]["apart"], abs=1e-6)
     assert alone["attainable"] == pytest.approx(together[2]["attainable"], abs=1e-9)
 
 
 def test_heads_are_searched_jointly_and_one_by_one():
-    model, search = why.open(animal("bert").module), search_for("paper", steps=3)
+    model, search = why.open(animal("bert").module), choose_search("paper", steps=3)
     joint = asked(model, animal("bert").inputs, 1)
     assert Candidates(joint, [0], search, 0).logits[1].shape == (5, 3, 9, 9)
     single = asked(model, animal("bert").inputs, (1, 0))
     assert Candidates(single, [0], search, 0).logits[1].shape == (5, 1, 9, 9)
-    both = adversarial(asked(model, animal("bert").inputs, "rollout"), search)
+    both = search_adversarial(asked(model, animal("bert").inputs, "rollout"), search)
     assert len(both) == 3 and all(len(one["apart"]) == 5 for one in both)
 
 
 def test_the_search_climbs():
     """With an answer that allows all, every step brings the candidates farther away."""
     question = asked(idle(), sentences(2))
-    early, late = (adversarial(question, search_for("paper", steps=steps)) for steps in (1, 100))
+    early, late = (search_adversarial(question, choose_search("paper", steps=steps)) for steps in (1, 100))
     assert all(min(b["apart"]) > min(a["apart"]) for a, b in zip(early, late, strict=True))
 
 
 def test_one_token_has_no_other_attention():
-    assert adversarial(asked(deciding(), [torch.tensor([3])]), search_for("paper")) == [None]
+    assert search_adversarial(asked(deciding(), [torch.tensor([3])]), choose_search("paper")) == [None]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from whyformer.audit.choice import Choice, choices
+from whyformer._audit.choice import AttentionChoice, choose_attention
 from whyformer.errors import MethodError
 
 HEADS = (2, 2, 3)
@@ -20,19 +20,19 @@ HEADS = (2, 2, 3)
         ("last:0", ["block 2, head 0"]),
         ("rollout", ["rollout"]),
         ([0, "0", (0, 1)], ["block 0, mean of heads", "block 0, head 1"]),
-        (Choice((2,), 1), ["block 2, head 1"]),
+        (AttentionChoice((2,), 1), ["block 2, head 1"]),
     ],
 )
 def test_named(wanted, names):
-    assert [choice.name for choice in choices(wanted, HEADS)] == names
+    assert [choice.name for choice in choose_attention(wanted, HEADS)] == names
 
 
 def test_each_head_in_turn():
-    assert len(choices("each", HEADS)) == 7
+    assert len(choose_attention("each", HEADS)) == 7
 
 
 def test_a_block_with_one_head_is_called_by_its_block_alone():
-    assert {choice.name for wanted in (0, (0, 0), "each") for choice in choices(wanted, (1,))} == {"block 0"}
+    assert {choice.name for wanted in (0, (0, 0), "each") for choice in choose_attention(wanted, (1,))} == {"block 0"}
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_a_block_with_one_head_is_called_by_its_block_alone():
 )
 def test_what_is_not_there_is_refused(wanted, message):
     with pytest.raises(MethodError, match=message):
-        choices(wanted, HEADS)
+        choose_attention(wanted, HEADS)

@@ -2,9 +2,9 @@
 
 import torch
 
-from whyformer.audit.diagnostic import FOLDS, Sample, Settings, diagnose, splits
+from whyformer._audit.diagnostic import FOLDS, DiagnosticSample, DiagnosticSettings, make_folds, run_diagnostic
 
-QUICK = Settings(epochs=10, width=8, batch=16)
+QUICK = DiagnosticSettings(epochs=10, width=8, batch=16)
 
 
 def samples(count, told, features=False):
@@ -18,7 +18,7 @@ def samples(count, told, features=False):
         attention = torch.zeros(8)
         attention[place if told else (place + 3) % 8] = 1.0
         tokens = torch.nn.functional.one_hot(words, 3).float() if features else words
-        made.append(Sample(tokens, attention, label))
+        made.append(DiagnosticSample(tokens, attention, label))
     return made
 
 
@@ -27,30 +27,30 @@ def share(flags):
 
 
 def test_attention_that_knows_helps():
-    right = diagnose(samples(60, told=True), classes=2, settings=QUICK)
+    right = run_diagnostic(samples(60, told=True), classes=2, settings=QUICK)
     assert share(right["attention"]) == 1.0
     assert share(right["attention"]) > share(right["uniform"]) + 0.1
 
 
 def test_attention_that_does_not_know_does_not_help():
-    right = diagnose(samples(60, told=False), classes=2, settings=QUICK)
+    right = run_diagnostic(samples(60, told=False), classes=2, settings=QUICK)
     assert share(right["attention"]) < 0.75
 
 
 def test_patches_are_learnt_from_as_well_and_training_examples_are_used():
     known = samples(60, told=True, features=True)
-    right = diagnose(known[:10], known[10:], classes=2, settings=QUICK)
+    right = run_diagnostic(known[:10], known[10:], classes=2, settings=QUICK)
     assert share(right["attention"]) == 1.0 and len(right["learned"]) == 10
 
 
 def test_the_same_seed_gives_the_same():
     made = samples(30, told=True)
     before = torch.get_rng_state()
-    assert diagnose(made, classes=2, settings=QUICK) == diagnose(made, classes=2, settings=QUICK)
+    assert run_diagnostic(made, classes=2, settings=QUICK) == run_diagnostic(made, classes=2, settings=QUICK)
     assert torch.equal(torch.get_rng_state(), before)  # nobody else's random numbers are touched
 
 
 def test_every_example_is_held_out_once():
-    parts = splits(13, seed=0)
+    parts = make_folds(13, seed=0)
     assert len(parts) == FOLDS and sorted(i for _, held in parts for i in held) == list(range(13))
     assert all(not set(learn) & set(held) for learn, held in parts)

@@ -3,19 +3,19 @@
 import pytest
 import torch
 
-from whyformer.audit import audit
-from whyformer.audit.original import (
+from whyformer._audit import audit
+from whyformer._audit.original import (
     ATTENTIONS,
     ENCODERS,
     PADDING,
     UNKNOWN,
-    Original,
-    load,
-    model_of,
-    save,
-    vocabulary_of,
+    OriginalModel,
+    build_vocabulary,
+    load_original,
+    save_original,
+    wrap_original,
 )
-from whyformer.audit.replay import Replay
+from whyformer._audit.replay import AttentionReplay
 from whyformer.errors import IncompleteModel, InputError, ModelNotFound
 
 TEXTS = ["a b c d", "b a", "d c b a b a", "c d a"]
@@ -26,8 +26,8 @@ every_attention = pytest.mark.parametrize("attention", ATTENTIONS)
 
 def made(encoder="bilstm", attention="additive"):
     torch.manual_seed(0)
-    module = Original(6, encoder=encoder, attention=attention, given=6, width=8).double()
-    return model_of(module, VOCABULARY, ("no", "yes"))
+    module = OriginalModel(6, encoder=encoder, attention=attention, given=6, width=8).double()
+    return wrap_original(module, VOCABULARY, ("no", "yes"))
 
 
 @every_encoder
@@ -43,7 +43,7 @@ def test_a_batch_is_what_its_sentences_are_alone(encoder, attention):
 @every_attention
 def test_its_attention_is_found_and_what_comes_before_is_replayed(encoder, attention):
     model = made(encoder, attention)
-    replay = Replay(model, model.encode(TEXTS), [0])
+    replay = AttentionReplay(model, model.encode(TEXTS), [0])
     assert replay.heads == (1,) and replay.attention[0].shape == (4, 1, 1, 6)
     assert replay.allowed[0][1, 0, 0].tolist() == [True, True, False, False, False, False]
     uniform = torch.where(replay.allowed[0], 1.0, 0.0).double()
@@ -81,24 +81,24 @@ def test_is_audited_through_the_same_code():
 
 def test_is_saved_and_loaded(tmp_path):
     model = made()
-    save(model, tmp_path / "there")
-    again = load(tmp_path / "there")
+    save_original(model, tmp_path / "there")
+    again = load_original(tmp_path / "there")
     assert again.labels == ("no", "yes") and again.tokenizer("a b z")["input_ids"] == [2, 3, 1]
     inputs = model.encode(TEXTS).inputs
     torch.testing.assert_close(again.module(**inputs).double(), model.module(**inputs), rtol=0, atol=1e-2)
     (tmp_path / "there" / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(IncompleteModel, match="damaged"):
-        load(tmp_path / "there")
+        load_original(tmp_path / "there")
     with pytest.raises(ModelNotFound, match=r"no original\.json"):
-        load(tmp_path)
+        load_original(tmp_path)
 
 
 def test_words_are_counted_in_lower_case():
-    assert vocabulary_of(["The film", "the end"], least=1) == [PADDING, UNKNOWN, "the", "film", "end"]
-    assert vocabulary_of(["The film", "the end"], least=2) == [PADDING, UNKNOWN, "the"]
+    assert build_vocabulary(["The film", "the end"], least=1) == [PADDING, UNKNOWN, "the", "film", "end"]
+    assert build_vocabulary(["The film", "the end"], least=2) == [PADDING, UNKNOWN, "the"]
 
 
 @pytest.mark.parametrize("wrong", [{"encoder": "gru"}, {"attention": "sparse"}])
 def test_what_there_is_not_is_refused(wrong):
     with pytest.raises(InputError, match="There are:"):
-        Original(5, **wrong)
+        OriginalModel(5, **wrong)

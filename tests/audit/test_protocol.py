@@ -10,10 +10,10 @@ from conftest import animal
 from tiny_text import wordpiece
 
 import whyformer as why
-from whyformer.audit import Audit, audit, protocol
-from whyformer.audit.agreement import DELETED, GRADIENT, MASKED
-from whyformer.audit.protocol import Auditor
-from whyformer.audit.report import report
+from whyformer._audit import Audit, audit, protocol
+from whyformer._audit.agreement import DELETED, GRADIENT, MASKED
+from whyformer._audit.protocol import Auditor
+from whyformer._audit.report import make_audit_page
 from whyformer.data import read
 from whyformer.errors import InputError, MethodError, NoAttention, UnsupportedModel
 
@@ -110,26 +110,29 @@ def test_what_cannot_matter_is_said():
 
 def test_gradient_and_leave_one_out_by_hand():
     """Attention held, p = 1 / (1 + exp(-2 s)) and s = sum of weights * what a word says: g = p (1 - p) 2 |w v|."""
-    from whyformer.audit.choice import choices
-    from whyformer.audit.importance import gradient, leave_one_out
-    from whyformer.audit.replay import Replay
+    from whyformer._audit.choice import choose_attention
+    from whyformer._audit.importance import measure_gradient, measure_leave_one_out
+    from whyformer._audit.replay import AttentionReplay
 
     model = idle()
     looks = torch.linspace(-1, 1, 10)
     words = sentences(2)
-    replay = Replay(model, model.encode(words))
+    replay = AttentionReplay(model, model.encode(words))
     weights = looks[words[0]].double().softmax(0)
     p = 1 / (1 + math.exp(-0.6))
-    held = gradient(replay, choices("last", replay.heads)[0])[0]
+    held = measure_gradient(replay, choose_attention("last", replay.heads)[0])[0]
     torch.testing.assert_close(held, p * (1 - p) * 2 * 0.3 * weights, rtol=1e-5, atol=1e-7)
     torch.testing.assert_close(
-        gradient(replay)[0], held, rtol=1e-5, atol=1e-7
+        measure_gradient(replay)[0], held, rtol=1e-5, atol=1e-7
     )  # looking elsewhere changes nothing here
-    assert leave_one_out(replay, "delete")[0].max() < 1e-7  # all words say the same
-    deciding_one = Replay(deciding(), deciding().encode(words))
-    through, held = gradient(deciding_one)[0], gradient(deciding_one, choices("last", (1,))[0])[0]
+    assert measure_leave_one_out(replay, "delete")[0].max() < 1e-7  # all words say the same
+    deciding_one = AttentionReplay(deciding(), deciding().encode(words))
+    through, held = (
+        measure_gradient(deciding_one)[0],
+        measure_gradient(deciding_one, choose_attention("last", (1,))[0])[0],
+    )
     assert not torch.allclose(through, held, rtol=1e-3)  # here the score of the key word counts too
-    moved = leave_one_out(deciding_one, "delete")[0]
+    moved = measure_leave_one_out(deciding_one, "delete")[0]
     assert moved.argmax() == (words[0] == 9).nonzero()[0, 0] and moved.max() > 0.7
 
 
@@ -138,7 +141,7 @@ def test_gradient_and_leave_one_out_by_hand():
 
 def test_an_audit_that_was_stopped_goes_on(model, tmp_path, monkeypatch):
     settings = {"tests": ["agreement", "replacement", "shape", "adversarial"], **QUICK}
-    monkeypatch.setattr(protocol, "TOKENS", {"cpu": 32})
+    monkeypatch.setattr(protocol, "BATCH_TOKENS", {"cpu": 32})
     whole = audit(model, TEXTS, 1, **settings)
     calls = []
     whole_batches = Auditor(model, read(TEXTS), 1, None)._batches(Auditor(model, read(TEXTS), 1, None).lengths, TEXTS)
@@ -222,7 +225,7 @@ def test_inputs_of_one_token_are_reported_as_such():
     assert one["adversarial"]["undefined"] == 2 and one["adversarial"]["jsd"]["mean"] is None
     assert one["agreement"][f"attention ~ {GRADIENT}"]["tau"]["mean"] is None
     assert "there is one token" in str(made) and "no order to compare" in str(made) and "nan" not in str(made)
-    assert "nan" not in report(made)
+    assert "nan" not in make_audit_page(made)
 
 
 def test_constant_attention_is_reported_as_undefined():

@@ -7,29 +7,38 @@ from conftest import animal
 from tiny_text import wordpiece
 
 import whyformer as why
-from whyformer.audit import replay
-from whyformer.audit.choice import choices
-from whyformer.audit.protocol import partners
-from whyformer.audit.question import Question
-from whyformer.audit.replacement import KINDS, another, change, largest, one_hot, permuted, replaced, uniform
-from whyformer.audit.replay import Replay
+from whyformer._audit import replay
+from whyformer._audit.choice import choose_attention
+from whyformer._audit.protocol import pair_attention
+from whyformer._audit.question import AttentionQuestion
+from whyformer._audit.replacement import (
+    REPLACEMENT_KINDS,
+    borrow_weights,
+    concentrate_on_largest,
+    make_one_hot,
+    make_uniform,
+    permute_weights,
+    replace_attention,
+    summarise_change,
+)
+from whyformer._audit.replay import AttentionReplay
 
 OWN = torch.tensor([[[[0.4, 0.3, 0.2, 0.1, 0.0]]]], dtype=torch.float64)
 FREE = torch.tensor([[[[True, True, True, True, False]]]])
 
 
 def asked(model, inputs, attention="last", **settings):
-    made = Replay(model, model.encode(inputs), range(8))
-    return Question(made, choices(attention, made.heads)[0], **settings)
+    made = AttentionReplay(model, model.encode(inputs), range(8))
+    return AttentionQuestion(made, choose_attention(attention, made.heads)[0], **settings)
 
 
 def found(question, **settings):
-    return replaced(question, partners(question.replay, question.choice), **settings)
+    return replace_attention(question, pair_attention(question.replay, question.choice), **settings)
 
 
 def test_a_permutation_keeps_the_weights_and_moves_them_by_the_noise():
     noise = torch.tensor([[[[0.9, 0.1, 0.5, 0.3, 0.0]]]])  # free places in the order 1, 3, 2, 0
-    assert permuted(OWN, FREE, noise)[0, 0, 0].tolist() == [0.3, 0.1, 0.2, 0.4, 0.0]
+    assert permute_weights(OWN, FREE, noise)[0, 0, 0].tolist() == [0.3, 0.1, 0.2, 0.4, 0.0]
 
 
 def test_all_heads_are_permuted_alike_so_that_their_mean_is():
@@ -37,25 +46,25 @@ def test_all_heads_are_permuted_alike_so_that_their_mean_is():
     own = torch.rand(1, 3, 4, 4, dtype=torch.float64, generator=generator)
     noise = torch.rand(1, 1, 4, 4, generator=generator)
     free = torch.ones(1, 1, 4, 4, dtype=torch.bool)
-    moved = permuted(own, free, noise)
-    torch.testing.assert_close(moved.mean(1), permuted(own.mean(1, keepdim=True), free, noise)[:, 0])
+    moved = permute_weights(own, free, noise)
+    torch.testing.assert_close(moved.mean(1), permute_weights(own.mean(1, keepdim=True), free, noise)[:, 0])
     assert torch.equal(moved.sort(-1).values, own.sort(-1).values) and not torch.equal(moved, own)
 
 
 def test_other_replacements_by_hand():
-    assert uniform(OWN, FREE)[0, 0, 0].tolist() == pytest.approx([0.25, 0.25, 0.25, 0.25, 0.0])
-    assert largest(OWN, FREE)[0, 0, 0].tolist() == pytest.approx([1.0, 0.0, 0.0, 0.0, 0.0])
+    assert make_uniform(OWN, FREE)[0, 0, 0].tolist() == pytest.approx([0.25, 0.25, 0.25, 0.25, 0.0])
+    assert concentrate_on_largest(OWN, FREE)[0, 0, 0].tolist() == pytest.approx([1.0, 0.0, 0.0, 0.0, 0.0])
     noise = torch.tensor([[[[0.1, 0.2, 0.9, 0.3, 1.0]]]])
-    assert one_hot(OWN, FREE, noise)[0, 0, 0].tolist() == pytest.approx([0.0, 0.0, 1.0, 0.0, 0.0])
+    assert make_one_hot(OWN, FREE, noise)[0, 0, 0].tolist() == pytest.approx([0.0, 0.0, 1.0, 0.0, 0.0])
     other = torch.tensor([[[[0.0, 0.5, 0.5]]]], dtype=torch.float64)
-    assert another(OWN, FREE, other)[0, 0, 0].tolist() == pytest.approx([0.0, 0.5, 0.5, 0.0, 0.0])
+    assert borrow_weights(OWN, FREE, other)[0, 0, 0].tolist() == pytest.approx([0.0, 0.5, 0.5, 0.0, 0.0])
     nothing = torch.tensor([[[[0.0, 0.0, 0.0, 0.0, 1.0]]]], dtype=torch.float64)
-    assert another(OWN, FREE, nothing)[0, 0, 0].tolist() == pytest.approx([0.25, 0.25, 0.25, 0.25, 0.0])
+    assert borrow_weights(OWN, FREE, nothing)[0, 0, 0].tolist() == pytest.approx([0.25, 0.25, 0.25, 0.25, 0.0])
 
 
 def test_what_is_not_free_keeps_its_weight():
     words = torch.tensor([[[[False, True, True, True, False]]]])
-    assert uniform(OWN, words)[0, 0, 0].tolist() == pytest.approx([0.4, 0.2, 0.2, 0.2, 0.0])
+    assert make_uniform(OWN, words)[0, 0, 0].tolist() == pytest.approx([0.4, 0.2, 0.2, 0.2, 0.0])
 
 
 def test_attention_that_decides_moves_the_answer():
@@ -68,7 +77,7 @@ def test_attention_that_decides_moves_the_answer():
 
 def test_attention_that_cannot_matter_leaves_the_answer():
     for one in found(asked(idle(), sentences()), draws=50):
-        for kind in KINDS:
+        for kind in REPLACEMENT_KINDS:
             assert one[kind]["tvd_most"] < 1e-12 and one[kind]["flips"] == 0
 
 
@@ -97,7 +106,7 @@ def test_one_token_has_nothing_to_move():
 def test_chunks_change_nothing(monkeypatch):
     question = asked(deciding(), sentences(3))
     whole = found(question, draws=9)
-    monkeypatch.setattr(replay, "ROWS", {"cpu": 40})
+    monkeypatch.setattr(replay, "MAX_TOKENS", {"cpu": 40})
     assert question.rows_at_once == 5
     assert [one["permutation"]["tvd"] for one in found(question, draws=9)] == pytest.approx(
         [one["permutation"]["tvd"] for one in whole]
@@ -107,7 +116,7 @@ def test_chunks_change_nothing(monkeypatch):
 def test_words_only_leaves_special_tokens_their_weight():
     model = why.Model(animal("bert").module, "tiny", "text", tokenizer=wordpiece())
     question = asked(model, ["a good film", "not good at all"], 0, words_only=True)
-    moved = uniform(question.own(0), question.free(0))
+    moved = make_uniform(question.own(0), question.free(0))
     special = question.replay.layout.special[0]
     assert special.sum() == 2
     assert not torch.equal(moved, question.own(0))
@@ -117,7 +126,7 @@ def test_words_only_leaves_special_tokens_their_weight():
 def test_change_by_hand():
     before = torch.tensor([0.8, 0.2])
     after = torch.tensor([[0.7, 0.3], [0.4, 0.6], [0.9, 0.1]])
-    made = change(before, after, 0)
+    made = summarise_change(before, after, 0)
     assert made["tvd"] == pytest.approx(0.1) and made["shift"] == pytest.approx(-0.1)
     assert made["tvd_most"] == pytest.approx(0.4) and made["flips"] == pytest.approx(1 / 3)
     assert made["predicted"] == {"0": 2, "1": 1}

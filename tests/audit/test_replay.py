@@ -6,11 +6,11 @@ from audit.known import deciding, sentences
 from conftest import animal
 
 import whyformer as why
-from whyformer.audit.choice import choices
-from whyformer.audit.question import Question
-from whyformer.audit.replay import Replay
-from whyformer.capture import record
-from whyformer.intervene import Intervention
+from whyformer._audit.choice import choose_attention
+from whyformer._audit.question import AttentionQuestion
+from whyformer._audit.replay import AttentionReplay
+from whyformer._engine.capture import record
+from whyformer._engine.intervene import Intervention
 
 # Fused, nn.MultiheadAttention, grouped queries, one block called many times; eager where the kernels differ.
 KINDS = ["vit", "beit", "bert", "albert", "gpt2", "llama", "gpt", "encoder", "encoder_token_first"]
@@ -23,7 +23,7 @@ every_kind = pytest.mark.parametrize(
 def replayed(name, block, kernel="sdpa"):
     it = animal(name, kernel)
     model = why.open(it.module)
-    return Replay(model, model.encode(it.inputs), [block])
+    return AttentionReplay(model, model.encode(it.inputs), [block])
 
 
 def other(replay, block):
@@ -49,7 +49,7 @@ def test_a_replay_is_the_whole_model(name, kernel):
     model = why.open(animal(name, kernel).module)
     changed = Intervention(attention=lambda block, _: weights if block == 1 else None)
     whole = record(model, model.encode(animal(name, kernel).inputs), target=0, keep=set(), intervention=changed)
-    logits = Replay(model, model.encode(animal(name, kernel).inputs))._pass(
+    logits = AttentionReplay(model, model.encode(animal(name, kernel).inputs))._pass(
         of, lambda block, _: weights[of] if block == 1 else None, None, False
     )
     torch.testing.assert_close(found, logits, rtol=1e-9, atol=1e-12)
@@ -63,10 +63,10 @@ def test_replacing_a_question_leaves_earlier_blocks_alone_and_changes_later_ones
     it = animal(name, kernel)
     model = why.open(it.module)
     encoded = model.encode(it.inputs)
-    replay = Replay(model, encoded, [1])
-    question = Question(replay, choices(1, replay.heads)[0])
+    replay = AttentionReplay(model, encoded, [1])
+    question = AttentionQuestion(replay, choose_attention(1, replay.heads)[0])
     everything = torch.arange(replay.batch)
-    weights = question.put(1, everything, other(replay, 1))
+    weights = question.insert_weights(1, everything, other(replay, 1))
     keep = {"attention", "hidden"}
     plain = record(model, encoded, target=0, keep=keep)
     changed = record(
@@ -83,9 +83,9 @@ def test_replacing_a_question_leaves_earlier_blocks_alone_and_changes_later_ones
 
 def test_one_head_alone_is_replaced():
     replay = replayed("bert", 1)
-    question = Question(replay, choices((1, 2), replay.heads)[0])
+    question = AttentionQuestion(replay, choose_attention((1, 2), replay.heads)[0])
     everything = torch.arange(3)
-    put = question.put(1, everything, other(replay, 1)[:, 2:3])
+    put = question.insert_weights(1, everything, other(replay, 1)[:, 2:3])
     assert torch.equal(put[:, :2], replay.attention[1][:, :2])
     assert not torch.equal(put[:, 2], replay.attention[1][:, 2])
 
@@ -98,7 +98,7 @@ def test_modules_before_the_attention_are_not_run_again():
     handle = table.register_forward_hook(lambda *_: calls.append(1))
     try:
         model = why.open(it.module)
-        replay = Replay(model, model.encode(it.inputs), [1])
+        replay = AttentionReplay(model, model.encode(it.inputs), [1])
         for _ in range(3):
             replay.answers({1: other(replay, 1)}, torch.arange(3))
     finally:
@@ -132,9 +132,9 @@ def test_rows_that_reach_the_answer():
 
 def test_one_example_alone_is_the_same_as_in_a_batch():
     model = deciding()
-    batch = Replay(model, model.encode(sentences(3)), [0])
+    batch = AttentionReplay(model, model.encode(sentences(3)), [0])
     for i, words in enumerate(sentences(3)):
-        alone = Replay(model, model.encode([words]), [0])
+        alone = AttentionReplay(model, model.encode([words]), [0])
         assert torch.equal(alone.logits[0], batch.logits[i])
         assert alone.attention[0].shape == (1, 1, 1, 8)
 
@@ -160,6 +160,6 @@ def test_a_replay_that_does_not_give_the_same_is_not_used():
 
     torch.manual_seed(0)
     model = why.open(Mixing())
-    replay = Replay(model, model.encode(torch.stack(sentences(3))), [0])
+    replay = AttentionReplay(model, model.encode(torch.stack(sentences(3))), [0])
     replay.answers({0: replay.attention[0]}, torch.arange(3))
     assert replay._tried == {0: False} and "whole model was run" in replay.notes[0]

@@ -8,11 +8,17 @@ from audit.known import deciding, sentences
 from typer.testing import CliRunner
 
 import whyformer as why
-from whyformer.audit import Audit, audit
-from whyformer.audit import report as pages
-from whyformer.audit.report import report
-from whyformer.audit.verdict import LIMITS, headline, meaning, percent, spoken
-from whyformer.audit.verdict import sentences as said_of
+from whyformer._audit import Audit, audit
+from whyformer._audit import report as pages
+from whyformer._audit.report import make_audit_page
+from whyformer._audit.verdict import (
+    TEST_LIMITS,
+    format_percent,
+    interpret_change,
+    name_in_sentence,
+    write_audit_headline,
+)
+from whyformer._audit.verdict import describe_attention_tests as said_of
 from whyformer.cli import app
 
 EVIL = "<script>alert(1)</script>"
@@ -27,16 +33,16 @@ def found():
 
 
 def test_is_one_page_without_a_script_or_a_request(found):
-    page = report(found)
+    page = make_audit_page(found)
     assert "<script" not in page and "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
     assert "&lt;script&gt;" in page
     html5lib.HTMLParser(strict=True).parse(page)
 
 
 def test_every_test_has_its_figures_and_its_limits(found):
-    page = report(found)
+    page = make_audit_page(found)
     for test in ("agreement", "replacement", "adversarial", "seeds", "diagnostic", "shape"):
-        assert escape(LIMITS[test]) in page, test
+        assert escape(TEST_LIMITS[test]) in page, test
     assert page.count("<svg") >= 7 and "Kendall" in page and "By class and largest weight" in page
 
 
@@ -74,16 +80,16 @@ def test_classes_that_differ_are_told_apart():
 
 
 def test_words_for_numbers():
-    assert [meaning(x, 0.01) for x in (0.0, 0.05, 0.2, 0.5)] == [
+    assert [interpret_change(x, 0.01) for x in (0.0, 0.05, 0.2, 0.5)] == [
         "on this data its weights are not what decides",
         "on this data its weights decide little",
         "on this data its weights matter",
         "on this data its weights decide",
     ]
-    assert meaning(0.0, 0.17).endswith("for most examples, but some answers turn with them")
-    assert spoken("block 3, head 2") == "head 2 of block 3" and spoken("rollout") == "the rollout"
-    assert percent(None) == "undefined" and percent(0.034) == "3.4 %" and percent(0.5) == "50 %"
-    assert headline("block 1", {}) == "Block 1: nothing could be measured."
+    assert interpret_change(0.0, 0.17).endswith("for most examples, but some answers turn with them")
+    assert name_in_sentence("block 3, head 2") == "head 2 of block 3" and name_in_sentence("rollout") == "the rollout"
+    assert format_percent(None) == "undefined" and format_percent(0.034) == "3.4 %" and format_percent(0.5) == "50 %"
+    assert write_audit_headline("block 1", {}) == "Block 1: nothing could be measured."
 
 
 def test_many_heads_are_a_table(found, monkeypatch):
@@ -92,7 +98,7 @@ def test_many_heads_are_a_table(found, monkeypatch):
     names = tuple(f"block 0, head {i}" for i in range(3))
     rows = [{**row, "attention": name} if row["attention"] else row for row in found.rows for name in names]
     many = Audit(tuple(rows), names, ("",) * 3, "m", "d", None, found.settings, {})
-    page = report(many)
+    page = make_audit_page(many)
     assert "and 2 more" in page and page.count("Side by side") >= 1
 
 

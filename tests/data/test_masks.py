@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 import whyformer as why
-from whyformer.data.masks import aligned, read_mask
+from whyformer.data.masks import align_mask, read_mask
 from whyformer.errors import InputError
 
 
@@ -49,7 +49,7 @@ def test_a_mask_goes_the_way_of_its_picture(pets, size):
     white[size[1] // 3 : size[1] // 2, size[0] // 4 : size[0] // 2] = 1
     picture = Image.fromarray(np.repeat(white[..., None] * 255, 3, axis=2))
     pixels = pets.encode([picture]).inputs["pixel_values"][0, 0].numpy()
-    mask = aligned(white.astype(np.int8), size, pets)
+    mask = align_mask(white.astype(np.int8), size, pets)
     assert mask.shape == pixels.shape
     seen = pixels > (pixels.min() + pixels.max()) / 2
     assert (seen != (mask == 1)).mean() < 0.02
@@ -59,10 +59,10 @@ def test_a_mask_goes_the_way_of_its_picture(pets, size):
 def test_pixels_not_to_be_counted_stay_so(pets):
     mask = np.full((144, 144), -1, dtype=np.int8)
     mask[:, 72:] = 1
-    found = aligned(mask, (144, 144), pets)
+    found = align_mask(mask, (144, 144), pets)
     assert set(np.unique(found)) == {-1, 1} and 0.4 < (found == 1).mean() < 0.6
 
 
 def test_a_mask_of_another_size(pets):
     with pytest.raises(InputError, match="The mask is 10 x 20 pixels, its picture 30 x 20"):
-        aligned(np.zeros((20, 10), dtype=np.int8), (30, 20), pets)
+        align_mask(np.zeros((20, 10), dtype=np.int8), (30, 20), pets)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from whyformer.data import Data, Example, Later, Problem, read
+from whyformer.data import Data, Example, LazyContent, Problem, read
 from whyformer.errors import InputError
 
 
@@ -237,7 +237,7 @@ def test_pictures_of_a_data_set_object_are_read_later():
 
     rows = Rows({"image": Image(), "label": None}, [{"image": "pixels", "label": 2}])
     (one,) = read({"train": None, "test": rows}).examples
-    assert isinstance(one.content, Later) and one.load() == "pixels" and one.label == 2
+    assert isinstance(one.content, LazyContent) and one.load() == "pixels" and one.label == 2
     with pytest.raises(InputError, match="Which split"):
         read({"train": rows, "other": rows})
 
@@ -377,7 +377,7 @@ def test_the_fingerprint_changes_with_what_is_in_it(tmp_path):
         Example("a", torch.zeros(2), 1, np.zeros((2, 2)), ((0, 1),)),
         Example("a", Image.new("L", (2, 2)), 1, np.zeros((2, 2)), ((0, 1),)),
         Example("a", {"ids": torch.ones(2)}, 1, np.zeros((2, 2)), ((0, 1),)),
-        Example("a", Later(lambda: 1, "later"), 1, np.zeros((2, 2)), ((0, 1),)),
+        Example("a", LazyContent(lambda: 1, "later"), 1, np.zeros((2, 2)), ((0, 1),)),
     ):
         marks.add(Data("x", (other,)).fingerprint())
     assert len(marks) == 10

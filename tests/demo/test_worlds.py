@@ -69,7 +69,7 @@ def test_an_object_can_be_taken_out_alone():
 def test_every_object_lies_in_the_picture_and_is_large_enough_to_see():
     sizes = shapes.generate(60, 4).masks.sum((1, 2, 3))
     assert sizes.min() > 100
-    assert sizes.max() < np.pi * (shapes.LARGEST + 1) ** 2
+    assert sizes.max() < np.pi * (shapes.LARGEST_RADIUS + 1) ** 2
 
 
 def test_every_class_appears_about_equally_often():
@@ -80,7 +80,7 @@ def test_every_class_appears_about_equally_often():
 def test_shapes_have_the_areas_of_geometry():
     """A circle of radius 0.9, a square of half side 0.707, a triangle in the unit circle, a ring from 0.54 to 0.94."""
     x, y = np.meshgrid(np.linspace(-1, 1, 801), np.linspace(-1, 1, 801))
-    areas = {name: 4 * inside(x, y).mean() for name, inside in shapes.INSIDE.items()}
+    areas = {name: 4 * inside(x, y).mean() for name, inside in shapes.SHAPE_TESTS.items()}
     assert areas["circle"] == pytest.approx(np.pi * 0.81, rel=0.01)
     assert areas["square"] == pytest.approx(2.0, rel=0.01)
     assert areas["triangle"] == pytest.approx(3 * np.sqrt(3) / 4, rel=0.01)
@@ -91,7 +91,7 @@ def test_shapes_have_the_areas_of_geometry():
 def test_shapes_fit_in_their_radius(name):
     """Outside the unit circle, up to a hair, there is nothing: a turned shape never leaves its window."""
     angles, radii = np.meshgrid(np.linspace(0, 2 * np.pi, 721), np.linspace(1.01, 1.42, 30))
-    assert not shapes.INSIDE[name](radii * np.cos(angles), radii * np.sin(angles)).any()
+    assert not shapes.SHAPE_TESTS[name](radii * np.cos(angles), radii * np.sin(angles)).any()
 
 
 def test_refuses_more_objects_than_fit():
@@ -156,7 +156,7 @@ def test_attractors_are_all_nouns_of_the_other_number(attractors):
 
 def test_nothing_but_nouns_and_the_verb_shows_number():
     """The other words are the same in singular and plural sentences."""
-    shared = set(agreement.vocabulary()) - set(NUMBER) - {form for forms in agreement.VERBS for form in forms}
+    shared = set(agreement.list_vocabulary()) - set(NUMBER) - {form for forms in agreement.VERBS for form in forms}
     for sentence in agreement.generate(200, 3):
         rest = {word for place, word in enumerate(sentence.words) if word not in NUMBER and place != sentence.verb}
         assert rest <= shared

@@ -3,16 +3,16 @@
 import torch
 from conftest import animal
 
-from whyformer.comparison import labelled
+from whyformer._judge.judgement import choose_judged_metrics
+from whyformer._judge.plan import make_judge_plan
+from whyformer._model.loading import open as opened
+from whyformer._model.model import Model
 from whyformer.data import Data, Example
 from whyformer.errors import MethodError
-from whyformer.judge.judgement import chosen_metrics
-from whyformer.judge.plan import make_plan
-from whyformer.loading import open as opened
-from whyformer.method import describe as describe_method
-from whyformer.metric import Measured
-from whyformer.metric import describe as describe_metric
-from whyformer.model import Model
+from whyformer.methods._registry import describe_method as describe_method
+from whyformer.metrics._registry import Measurement
+from whyformer.metrics._registry import describe_metric as describe_metric
+from whyformer.results.comparison import label_methods
 
 FACTS = dict(paper="none", class_specific=False, signed=False, recipe=None)
 
@@ -61,7 +61,7 @@ def touchy(explanation, label):
 def share(explanation, mask):
     """Pixels of the object, over all; a figure of the data set."""
     parts = torch.tensor([[float((one == 1).sum()), float((one >= 0).sum())] for one in mask], dtype=torch.float64)
-    return Measured(parts[:, 0] / parts[:, 1], parts[:, :1].expand(-1, 3).clone(), (0.0, 0.5, 1.0), parts)
+    return Measurement(parts[:, 0] / parts[:, 1], parts[:, :1].expand(-1, 3).clone(), (0.0, 0.5, 1.0), parts)
 
 
 def metric_of(compute, **facts):
@@ -78,5 +78,5 @@ SHARE = metric_of(
 
 def a_plan(model=None, data=None, methods=("rollout",), metrics=(FIRST_SCORE,), target="predicted", batch=4):
     model, data = model or tiny(), data or pictures(10)
-    chosen = chosen_metrics(list(metrics), model, data)
-    return make_plan(model, data, labelled(methods), chosen, target=target, batch=batch)
+    chosen = choose_judged_metrics(list(metrics), model, data)
+    return make_judge_plan(model, data, label_methods(methods), chosen, target=target, batch=batch)

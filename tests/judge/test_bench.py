@@ -9,21 +9,28 @@ import torch
 from judge.bench_parts import BRIGHTNESS, FIRST_SCORE, PICKY, SHARE, TOUCHY, brightness, pictures, tiny
 from PIL import Image
 
-from whyformer.comparison import labelled
+from whyformer._judge import bench as bench_module
+from whyformer._judge.bench import (
+    Bench,
+    cut_to_fit,
+    find_class_index,
+    measure_method_agreement,
+    prepare_example,
+    prepare_rationale,
+)
+from whyformer._judge.judgement import choose_judged_metrics
+from whyformer._model.loading import open as opened
 from whyformer.data import Data, Example
-from whyformer.judge import bench as bench_module
-from whyformer.judge.bench import Bench, agreements, case, class_index, fitted, rationale_of
-from whyformer.judge.judgement import chosen_metrics
-from whyformer.loading import open as opened
+from whyformer.results.comparison import label_methods
 
 
 def a_bench(data, methods=(BRIGHTNESS,), metrics=(FIRST_SCORE,), model=None, target="predicted"):
     model = model or tiny()
-    return Bench(model, data, labelled(methods), chosen_metrics(list(metrics), model, data), target)
+    return Bench(model, data, label_methods(methods), choose_judged_metrics(list(metrics), model, data), target)
 
 
 def rows_of(bench, **wanted):
-    shard = bench.shard(range(len(bench.data)))
+    shard = bench.make_shard(range(len(bench.data)))
     return [row for row in shard.rows if all(getattr(row, name) == value for name, value in wanted.items())]
 
 
@@ -50,8 +57,8 @@ def test_an_example_gets_the_same_rows_in_any_batch():
     methods, metrics = ("rollout", "transformer_attribution", "chance"), ("positive_perturbation",)
     model = tiny()
     bench = a_bench(pictures(5), methods, [FIRST_SCORE, "comprehensiveness"], model)
-    together = {(r.example, r.method, r.metric): r.value for r in bench.shard(range(5)).rows}
-    alone = {(r.example, r.method, r.metric): r.value for i in range(5) for r in bench.shard([i]).rows}
+    together = {(r.example, r.method, r.metric): r.value for r in bench.make_shard(range(5)).rows}
+    alone = {(r.example, r.method, r.metric): r.value for i in range(5) for r in bench.make_shard([i]).rows}
     assert together.keys() == alone.keys() and metrics
     assert all(together[key] == pytest.approx(alone[key], abs=1e-9) for key in alone)
 
@@ -96,10 +103,10 @@ def test_memory_that_ran_out_stops_the_run():
 
     from judge.bench_parts import FACTS
 
-    from whyformer.method import describe
+    from whyformer.methods._registry import describe_method
 
     with pytest.raises(MemoryError):
-        rows_of(a_bench(pictures(2), (describe(hungry, **FACTS),)))
+        rows_of(a_bench(pictures(2), (describe_method(hungry, **FACTS),)))
 
 
 def test_a_method_the_model_cannot_serve_fails_alone():
@@ -110,9 +117,9 @@ def test_a_method_the_model_cannot_serve_fails_alone():
 
     from judge.bench_parts import FACTS
 
-    from whyformer.method import describe
+    from whyformer.methods._registry import describe_method
 
-    rows = rows_of(a_bench(pictures(2), (describe(greedy, **FACTS), BRIGHTNESS)))
+    rows = rows_of(a_bench(pictures(2), (describe_method(greedy, **FACTS), BRIGHTNESS)))
     assert {(row.method, row.state) for row in rows} == {("greedy", "failed"), ("brightness", "measured")}
 
 
@@ -123,7 +130,7 @@ def test_labels_by_number_and_by_name():
     missing = {}
     model = tiny()
     for label, index in ((2, 2), ("TWO", 1), ("three_four", 2), (None, -1), (9, -1), ("six", -1)):
-        assert class_index(model, Example("x", None, label), missing) == index
+        assert find_class_index(model, Example("x", None, label), missing) == index
     assert "none of the model's classes" in missing["label"]
 
 
@@ -157,11 +164,11 @@ def test_the_class_that_is_explained(target, explained):
 def test_a_long_text_is_cut_to_what_the_model_takes():
     model = opened(tiny_text.bert(), tokenizer=tiny_text.wordpiece())
     long = "the film is not good " * 20
-    short = fitted(model, long)
-    assert len(model.encode([short]).words[0]) == model.longest and long.startswith(short)
-    assert fitted(model, "the film") == "the film"
+    short = cut_to_fit(model, long)
+    assert len(model.encode([short]).words[0]) == model.max_length and long.startswith(short)
+    assert cut_to_fit(model, "the film") == "the film"
     data = Data("texts", (Example("long", long, 0, rationale=((0, 3), (len(long) - 5, len(long) - 1))),))
-    one = case(model, data, 0)
+    one = prepare_example(model, data, 0)
     assert one.note == "cut to 16 tokens" and one.failure is None
     assert len(one.rationale.marks) == 100 and sum(one.rationale.marks) == 2
     assert rows_of(a_bench(data, ("rollout",), model=model))[0].note == "cut to 16 tokens"
@@ -170,10 +177,10 @@ def test_a_long_text_is_cut_to_what_the_model_takes():
 def test_words_are_marked_where_they_touch_the_evidence():
     missing = {}
     one = Example("x", "not  good at all", 0, rationale=((0, 3), (6, 8)))
-    assert rationale_of(one, missing).marks == (1, 1, 0, 0)
-    assert rationale_of(Example("x", "fine", 0, rationale=()), missing) is None
+    assert prepare_rationale(one, missing).marks == (1, 1, 0, 0)
+    assert prepare_rationale(Example("x", "fine", 0, rationale=()), missing) is None
     assert missing["rationale"] == "no word is marked as evidence"
-    assert rationale_of(Example("x", "fine", 0), missing) is None
+    assert prepare_rationale(Example("x", "fine", 0), missing) is None
 
 
 def test_a_picture_that_cannot_be_read(tmp_path):
@@ -191,13 +198,13 @@ def test_a_picture_that_cannot_be_read(tmp_path):
 
 def test_agreement_of_methods_leaves_chance_out():
     bench = a_bench(pictures(2), (BRIGHTNESS, "rollout", "chance"))
-    group = bench.grouped(
-        [case(bench.model, bench.data, i) for i in (0, 1)],
+    group = bench.explain_group(
+        [prepare_example(bench.model, bench.data, i) for i in (0, 1)],
         bench.model.encode([one.content for one in bench.data.examples]),
     )
     alone = {"brightness": group.explanations["brightness"], "chance": group.explanations["chance"]}
-    assert all(math.isnan(value) for value in agreements(alone, 2))
+    assert all(math.isnan(value) for value in measure_method_agreement(alone, 2))
     twice = {"a": group.explanations["brightness"], "b": group.explanations["brightness"]}
-    assert agreements(twice, 2) == pytest.approx([1.0, 1.0])
+    assert measure_method_agreement(twice, 2) == pytest.approx([1.0, 1.0])
     rows = rows_of(bench)
-    assert {row.agreement for row in rows} == set(agreements(group.explanations, 2)) and brightness
+    assert {row.agreement for row in rows} == set(measure_method_agreement(group.explanations, 2)) and brightness

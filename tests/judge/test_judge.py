@@ -18,14 +18,14 @@ from html5lib import HTMLParser
 from judge.bench_parts import BRIGHTNESS, FIRST_SCORE, PICKY, SHARE, pictures, tiny
 from typer.testing import CliRunner
 
+from whyformer._judge import judge
+from whyformer._judge.bench import Bench
+from whyformer._judge.judgement import choose_default_metrics
+from whyformer._model.loading import open as opened
 from whyformer.cli import app
 from whyformer.data import Data, Example
 from whyformer.errors import InputError, MethodError, MetricError, TargetError
-from whyformer.judge import judge
-from whyformer.judge.bench import Bench
-from whyformer.judge.judgement import usual_metrics
-from whyformer.loading import open as opened
-from whyformer.method import METHODS
+from whyformer.methods._registry import METHODS
 from whyformer.show.terminal import Screen
 
 METHODS_OF_IT = (BRIGHTNESS, PICKY, "rollout", "transformer_attribution")
@@ -87,7 +87,7 @@ def test_without_a_folder_nothing_is_left_behind(tmp_path, monkeypatch):
 
 def test_a_second_run_makes_no_row_again(finished, monkeypatch):
     before = contents(finished)
-    monkeypatch.setattr(Bench, "shard", lambda *_: pytest.fail("a row was made again"))
+    monkeypatch.setattr(Bench, "make_shard", lambda *_: pytest.fail("a row was made again"))
     judge_all(finished)
     assert contents(finished) == before
 
@@ -145,8 +145,8 @@ def test_empty_data():
 def test_the_usual_metrics_fit_what_is_known():
     model = opened(tiny_text.bert(), tokenizer=tiny_text.wordpiece())
     bare, marked = Data("x", (Example("a", "film"),)), Data("x", (Example("a", "film", 0, rationale=((0, 4),)),))
-    assert list(usual_metrics(model, bare)) == ["comprehensiveness", "sufficiency"]
-    assert list(usual_metrics(model, marked)) == ["comprehensiveness", "sufficiency", "token_f1", "auprc"]
+    assert list(choose_default_metrics(model, bare)) == ["comprehensiveness", "sufficiency"]
+    assert list(choose_default_metrics(model, marked)) == ["comprehensiveness", "sufficiency", "token_f1", "auprc"]
 
 
 def test_quick_takes_every_method_of_one_pass():
@@ -262,9 +262,9 @@ def test_the_report_shows_curves_disagreement_and_what_failed(tmp_path):
 
 
 def test_a_chart_of_the_report_holds_no_more_curves_than_can_be_followed(tmp_path, monkeypatch):
-    import whyformer.judge.report  # noqa: F401
+    import whyformer._judge.report  # noqa: F401
 
-    monkeypatch.setattr(sys.modules["whyformer.judge.report"], "MOST_CURVES", 1)
+    monkeypatch.setattr(sys.modules["whyformer._judge.report"], "MOST_CURVES", 1)
     judge(tiny(), pictures(5), [BRIGHTNESS, "rollout"], [positive()], out=tmp_path, batch=5)
     text = parsed((tmp_path / "report.html").read_text())
     assert "Mean curves of the best 1 and chance" in text

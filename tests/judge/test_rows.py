@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from judge.bench_parts import a_plan
 
+from whyformer._judge import rows
+from whyformer._judge.rows import Row, RowTable, Shard, Store, lock_folder
 from whyformer.errors import InputError
-from whyformer.judge import rows
-from whyformer.judge.rows import Row, Rows, Shard, Store, alone
 
 
 def a_shard(plan, number=0, value=1.0) -> Shard:
@@ -74,22 +74,26 @@ def test_rows_are_neither_lost_nor_doubled(store):
 def test_all_of_them_as_arrays(store):
     for number in range(store.plan.shards):
         store.write(number, a_shard(store.plan, number))
-    held = Rows(store)
+    held = RowTable(store)
     assert held.value.shape == (10, 1, 1) and held.value[:, 0, 0].tolist() == [float(e) for e in range(10)]
     assert held.parts(0, 0).tolist() == [[1.0, 2.0]] * 10
     assert [row.example for row in held.examples()] == list(range(10))
     store.path(1).unlink()
     with pytest.raises(InputError, match="Rows are missing"):
-        Rows(store)
+        RowTable(store)
 
 
 def test_only_one_writes_at_a_time(tmp_path):
-    with alone(tmp_path), pytest.raises(InputError, match=f"Process {os.getpid()} is judging"), alone(tmp_path):
+    with (
+        lock_folder(tmp_path),
+        pytest.raises(InputError, match=f"Process {os.getpid()} is judging"),
+        lock_folder(tmp_path),
+    ):
         pass
-    with alone(tmp_path / "new" / "folder"):
+    with lock_folder(tmp_path / "new" / "folder"):
         pass
     (tmp_path / "file").write_text("x")
-    with pytest.raises(InputError, match="Cannot write into the folder"), alone(tmp_path / "file"):
+    with pytest.raises(InputError, match="Cannot write into the folder"), lock_folder(tmp_path / "file"):
         pass
 
 
@@ -97,7 +101,7 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path):
     (tmp_path / "rows").mkdir()
     for rest in (tmp_path / ".ab.tmp", tmp_path / "rows" / ".cd.tmp", tmp_path / "mine.tmp"):
         rest.write_text("x")
-    with alone(tmp_path):
+    with lock_folder(tmp_path):
         assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {".lock", "mine.tmp"}
 
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from judge.bench_parts import FIRST_SCORE, SHARE, TOUCHY, a_plan
 
+from whyformer._judge.report import format_example_counts
+from whyformer._judge.rows import Row, RowTable, Shard, Store
+from whyformer._judge.table import Line, Table, format_passes, rank_methods, tabulate_rows
+from whyformer._judge.verdict import list_cautions, write_metric_sentence, write_verdict
 from whyformer.data import Problem
-from whyformer.judge.report import numbered
-from whyformer.judge.rows import Row, Rows, Shard, Store
-from whyformer.judge.table import Line, Table, passes, ranked, tabulate
-from whyformer.judge.verdict import cautions, sentence, verdict
-from whyformer.metric import choose
+from whyformer.metrics._registry import choose_metric
 
 
 def rows_from(tmp_path, values, metric=FIRST_SCORE, **changes):
@@ -38,11 +38,11 @@ def rows_from(tmp_path, values, metric=FIRST_SCORE, **changes):
             held.append(replace(row, example=e, method=m, metric=metric.name, label=e % 2, predicted=0, **changes))
     store = Store(tmp_path, plan)
     store.write(0, Shard(tuple(held)))
-    return Rows(store)
+    return RowTable(store)
 
 
 def table_of(tmp_path, values, metric=FIRST_SCORE):
-    return tabulate(rows_from(tmp_path, values, metric), {metric.name: choose(metric)})
+    return tabulate_rows(rows_from(tmp_path, values, metric), {metric.name: choose_metric(metric)})
 
 
 def test_means_ranks_and_tests_by_hand(tmp_path):
@@ -81,12 +81,12 @@ def test_a_method_is_held_against_chance_on_the_examples_it_has(tmp_path):
 
 
 def test_a_method_without_a_number_is_not_held_against_chance(tmp_path):
-    said = sentence(table_of(tmp_path, {"mute": [float("nan")] * 2, "chance": [1.0, 2.0]}), "first_score")
+    said = write_metric_sentence(table_of(tmp_path, {"mute": [float("nan")] * 2, "chance": [1.0, 2.0]}), "first_score")
     assert said.endswith("; no number for: mute.") and "not to be told from chance" not in said
 
 
 def test_one_example_has_no_interval_to_tell(tmp_path):
-    said = sentence(table_of(tmp_path, {"good": [2.0], "chance": [1.0]}), "first_score")
+    said = write_metric_sentence(table_of(tmp_path, {"good": [2.0], "chance": [1.0]}), "first_score")
     assert said.startswith("first_score: best is good (2); not to be told from it: chance")
 
 
@@ -108,7 +108,7 @@ def test_a_method_with_few_numbers_is_not_called_best(tmp_path):
     nan = float("nan")
     table = table_of(tmp_path, {"lucky": [9.0, nan, nan, nan], "steady": [2.0] * 4, "chance": [1.0] * 4})
     assert [line.method for line in table.of("first_score")] == ["steady", "chance", "lucky"]
-    assert ranked([math.nan, 1.0], [0, 4], "higher") == [1, 0]
+    assert rank_methods([math.nan, 1.0], [0, 4], "higher") == [1, 0]
 
 
 def test_a_figure_of_the_whole_data_set(tmp_path):
@@ -125,8 +125,8 @@ def test_a_figure_of_the_whole_data_set(tmp_path):
 def test_no_number_at_all(tmp_path):
     table = table_of(tmp_path, {"chance": [float("nan")] * 3, "other": [float("nan")] * 3})
     assert table.best("first_score") is None and math.isnan(table.lines[0].mean)
-    assert sentence(table, "first_score") == "first_score: no number for any method."
-    assert verdict(table) == "Nothing could be measured on this data: there is no number for any method."
+    assert write_metric_sentence(table, "first_score") == "first_score: no number for any method."
+    assert write_verdict(table) == "Nothing could be measured on this data: there is no number for any method."
 
 
 def test_files(tmp_path):
@@ -140,15 +140,17 @@ def test_files(tmp_path):
 
 def test_the_report_names_the_examples_that_have_a_number(tmp_path):
     nan = float("nan")
-    assert numbered(table_of(tmp_path, {"a": [1.0, 2.0, nan], "chance": [0.0, 1.0, nan]}).lines) == "2"
-    assert numbered(table_of(tmp_path, {"a": [1.0, nan, nan], "chance": [0.0, 1.0, nan]}).lines) == "1 to 2"
+    assert format_example_counts(table_of(tmp_path, {"a": [1.0, 2.0, nan], "chance": [0.0, 1.0, nan]}).lines) == "2"
+    assert (
+        format_example_counts(table_of(tmp_path, {"a": [1.0, nan, nan], "chance": [0.0, 1.0, nan]}).lines) == "1 to 2"
+    )
 
 
 def test_passes_in_words():
     facts = dict.fromkeys(Line.__dataclass_fields__, 0)
-    assert passes(Line(**facts | {"forward": 1.0, "backward": 1.0, "relevance": 1.0})) == "1 + 2 back"
-    assert passes(Line(**facts | {"forward": 500.0})) == "500"
-    assert passes(Line(**facts | {"forward": float("nan")})) == "-"
+    assert format_passes(Line(**facts | {"forward": 1.0, "backward": 1.0, "relevance": 1.0})) == "1 + 2 back"
+    assert format_passes(Line(**facts | {"forward": 500.0})) == "500"
+    assert format_passes(Line(**facts | {"forward": float("nan")})) == "-"
 
 
 # --- verdict ----------------------------------------------------------------------------------------------------------
@@ -156,7 +158,7 @@ def test_passes_in_words():
 
 def test_the_verdict_in_plain_words(tmp_path):
     values = {"good": many(2.0), "same": many(1.0, seed=1), "chance": many(1.0, seed=2), "bad": many(0.0, seed=3)}
-    said = verdict(table_of(tmp_path, values))
+    said = write_verdict(table_of(tmp_path, values))
     assert said == (
         "On this data use good: it is the best, or not to be told from the best, in first_score. "
         "same is not distinguishable from chance in first_score. bad does worse than chance in first_score."
@@ -171,12 +173,12 @@ def test_of_two_that_are_alike_the_cheaper_is_recommended(tmp_path):
     one = Table(table.lines, table.better, table.kinds)
     ranks = {line.method: 1 for line in one.lines}
     equal = Table(tuple(replace(line, rank=ranks[line.method]) for line in one.lines), one.better, one.kinds)
-    assert verdict(equal).startswith("On this data use cheap")
+    assert write_verdict(equal).startswith("On this data use cheap")
 
 
 def test_what_one_metric_says(tmp_path):
     values = {"good": many(2.0), "as good": many(2.001, seed=4), "chance": many(1.0, seed=2), "bad": many(0.0, seed=3)}
-    said = sentence(table_of(tmp_path, values), "first_score")
+    said = write_metric_sentence(table_of(tmp_path, values), "first_score")
     assert "best is" in said and "not to be told from it" in said and said.endswith("worse than chance: bad.")
 
 
@@ -184,7 +186,11 @@ def test_cautions(tmp_path):
     failed = Row(0, "", "", "", state="failed", reason="it broke.", note="cut to 16 tokens")
     rows = rows_from(tmp_path, {"chance": [1.0, 2.0, failed]})
     said = " ".join(
-        cautions(rows, tabulate(rows, {"first_score": choose(FIRST_SCORE)}), [Problem("row 7", "it is empty")] * 5)
+        list_cautions(
+            rows,
+            tabulate_rows(rows, {"first_score": choose_metric(FIRST_SCORE)}),
+            [Problem("row 7", "it is empty")] * 5,
+        )
     )
     assert (
         "5 remarks on the rows of the data: row 7: it is empty; row 7: it is empty; row 7: it is empty; and 2 more."
@@ -200,7 +206,10 @@ def test_one_class_is_said(tmp_path):
     rows = rows_from(tmp_path, {"chance": [1.0, 2.0]})
     for row in rows.all.reshape(-1):
         object.__setattr__(row, "label", 1)
-    assert any("one class" in one for one in cautions(rows, tabulate(rows, {"first_score": choose(FIRST_SCORE)}), ()))
+    assert any(
+        "one class" in one
+        for one in list_cautions(rows, tabulate_rows(rows, {"first_score": choose_metric(FIRST_SCORE)}), ())
+    )
 
 
 def test_a_reason_that_many_methods_share_is_told_once(tmp_path):
@@ -208,11 +217,11 @@ def test_a_reason_that_many_methods_share_is_told_once(tmp_path):
     few, many_ = {name: [failed] for name in "ab"}, {name: [failed] for name in "abcd"}
     for values, told in ((few, "2 rows of 2 failed: a, b, 2 x: it broke."), (many_, "4 of them, 4 x: it broke.")):
         rows = rows_from(tmp_path, values)
-        said = " ".join(cautions(rows, tabulate(rows, {"first_score": choose(FIRST_SCORE)}), ()))
+        said = " ".join(list_cautions(rows, tabulate_rows(rows, {"first_score": choose_metric(FIRST_SCORE)}), ()))
         assert told in said
 
 
 def test_several_notes_on_one_example_are_counted_each(tmp_path):
     rows = rows_from(tmp_path, {"chance": [1.0, 2.0]}, note="cut to 16 tokens; with a strange label")
-    said = cautions(rows, tabulate(rows, {"first_score": choose(FIRST_SCORE)}), ())
+    said = list_cautions(rows, tabulate_rows(rows, {"first_score": choose_metric(FIRST_SCORE)}), ())
     assert "2 examples cut to 16 tokens." in said and "2 examples with a strange label." in said

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from whyformer.method import METHODS, Scores
+from whyformer.methods._registry import METHODS, Scores
 
 
 @pytest.fixture(scope="session", autouse=True)

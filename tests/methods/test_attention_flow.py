@@ -78,8 +78,8 @@ def test_a_part_of_the_graph_grows_until_it_is_enough(monkeypatch, sharpness):
     """With one pipe a token at first, most of the graph is left out."""
     given = attention(4, 8, sharpness=sharpness, seed=3)
     whole = by_networkx(pipes(given), one_hot(8)[0].numpy())
-    monkeypatch.setattr(module, "THIN", 1)
-    flows = module.largest_flows(pipes(given), one_hot(8)[0].numpy())
+    monkeypatch.setattr(module, "INITIAL_PIPES", 1)
+    flows = module.find_max_flows(pipes(given), one_hot(8)[0].numpy())
     assert np.abs(flows - whole).max() < 1e-8
 
 
@@ -94,13 +94,13 @@ def test_the_flow_is_the_smallest_of_all_cuts():
         return total + sum(given[0][i, token] for i in lower)
 
     smallest = [min(cost(token, *pair) for pair in product(sides, sides)) for token in range(3)]
-    assert module.largest_flows(given, one_hot(3)[0].numpy()) == pytest.approx(smallest, abs=1e-12)
+    assert module.find_max_flows(given, one_hot(3)[0].numpy()) == pytest.approx(smallest, abs=1e-12)
 
 
 def test_what_crosses_a_cut_by_hand():
     cut = np.array([[True, False], [False, True]])
     pipes_there = np.ones((1, 2, 2), dtype=bool)
-    assert module.crossing(cut, pipes_there).tolist() == [[[True, False], [False, False]]]
+    assert module.find_crossing_pipes(cut, pipes_there).tolist() == [[[True, False], [False, False]]]
 
 
 @settings(max_examples=20, deadline=None)
@@ -108,7 +108,7 @@ def test_what_crosses_a_cut_by_hand():
 def test_is_a_distribution_and_never_below_what_rollout_sends(layers, tokens, seed):
     """Rollout is one way to send: no more can flow to a token by it than by the best way."""
     given = attention(layers, tokens, seed=seed)
-    flows = module.largest_flows(pipes(given), one_hot(tokens)[0].numpy())
+    flows = module.find_max_flows(pipes(given), one_hot(tokens)[0].numpy())
     product_of_all = np.linalg.multi_dot([*pipes(given)[::-1], np.eye(tokens)])[0] if layers > 1 else pipes(given)[0][0]
     assert (flows >= product_of_all - 1e-9).all()
     assert (flows <= 1 + 1e-9).all()

@@ -6,9 +6,9 @@ from conftest import animal
 from torch.testing import assert_close
 
 import whyformer as why
-from whyformer.capture import record
+from whyformer._engine.capture import record
 from whyformer.errors import MethodError
-from whyformer.methods.bi_attribution import bi_attribution, by_head, fed_back
+from whyformer.methods.bi_attribution import average_attention_grad, bi_attribution, weigh_heads
 
 
 class Line:
@@ -32,7 +32,7 @@ class Line:
 
 def test_the_feedback_is_taken_at_even_steps_with_both_ends():
     probe = Line(torch.zeros(1, 1, 2, 2), torch.ones(1, 1, 2, 2))
-    assert_close(fed_back(probe, 5), torch.full((1, 1, 2, 2), 0.5))
+    assert_close(average_attention_grad(probe, 5), torch.full((1, 1, 2, 2), 0.5))
     assert probe.asked == [0, 0.25, 0.5, 0.75, 1]
 
 
@@ -43,14 +43,14 @@ def test_heads_by_hand():
     grad = torch.stack([torch.ones(2, 2), 3 * torch.ones(2, 2)])[None]
     other = torch.tensor([[0.0, 1.0], [0.0, 1.0]])
     mask = torch.ones(1, 2, dtype=torch.bool)
-    assert_close(by_head(attention, grad, mask), attention[:, 0])
+    assert_close(weigh_heads(attention, grad, mask), attention[:, 0])
     mixed = torch.stack([attention[0, 0], other])[None]
-    assert_close(by_head(mixed, grad, mask), (0.25 * attention[:, 0] + 0.75 * other))
+    assert_close(weigh_heads(mixed, grad, mask), (0.25 * attention[:, 0] + 0.75 * other))
 
 
 def test_heads_without_any_gradient_weigh_the_same():
     attention = torch.rand(1, 3, 4, 4).softmax(-1)
-    found = by_head(attention, torch.zeros_like(attention), torch.ones(1, 4, dtype=torch.bool))
+    found = weigh_heads(attention, torch.zeros_like(attention), torch.ones(1, 4, dtype=torch.bool))
     assert_close(found, attention.mean(1))
 
 

@@ -4,15 +4,15 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from whyformer.methods.bimodal import (
+from whyformer.methods._bimodal import (
     Relevancies,
-    beginning,
+    apply_co_attention,
+    apply_cross_attention,
+    apply_encoder_decoder,
+    apply_self_attention,
     class_attention,
-    co_attention,
-    cross_attention,
-    encoder_decoder,
-    normalised,
-    self_attention,
+    init_relevancies,
+    normalise_relevancies,
 )
 
 
@@ -34,33 +34,33 @@ def test_rule_5_by_hand():
 def test_self_attention_by_hand():
     """R = I: one layer adds its own matrix; a second one multiplies: (I + A)(I + A)."""
     a = matrix([0.0, 1.0], [0.0, 0.0])
-    once = self_attention(beginning(1, 2, 1, a), a)
+    once = apply_self_attention(init_relevancies(1, 2, 1, a), a)
     assert_close(once.ss, matrix([1.0, 1.0], [0.0, 1.0]))
-    assert_close(self_attention(once, a).ss, matrix([1.0, 2.0], [0.0, 1.0]))
+    assert_close(apply_self_attention(once, a).ss, matrix([1.0, 2.0], [0.0, 1.0]))
 
 
 def test_self_attention_takes_along_what_was_gathered_from_the_other_sequence():
     a = matrix([0.0, 0.5], [0.0, 0.0])
-    before = beginning(1, 2, 1, a)._replace(sq=matrix([1.0], [4.0]))
-    after = self_attention(before, a)
+    before = init_relevancies(1, 2, 1, a)._replace(sq=matrix([1.0], [4.0]))
+    after = apply_self_attention(before, a)
     assert_close(after.sq, matrix([3.0], [4.0]))  # 1 + 0.5 * 4
     assert_close(after.qq, before.qq)
 
 
 def test_normalising_by_hand():
     """R - I = [[0, 3], [1, 1]]: rows become [0, 1] and [1/2, 1/2], plus I."""
-    assert_close(normalised(matrix([1.0, 3.0], [1.0, 2.0])), matrix([1.0, 1.0], [0.5, 1.5]))
+    assert_close(normalise_relevancies(matrix([1.0, 3.0], [1.0, 2.0])), matrix([1.0, 1.0], [0.5, 1.5]))
 
 
 def test_normalising_nothing_is_nothing():
     """The released code divides 0 by 0 here."""
-    assert_close(normalised(matrix([1.0, 0.0], [2.0, 1.0])), matrix([1.0, 0.0], [1.0, 1.0]))
+    assert_close(normalise_relevancies(matrix([1.0, 0.0], [2.0, 1.0])), matrix([1.0, 0.0], [1.0, 1.0]))
 
 
 def test_cross_attention_by_hand():
     """Before any self-attention both normalised matrices are I: R_sq is the attention itself."""
     across = matrix([0.2, 0.8], [0.6, 0.4])
-    after = cross_attention(beginning(1, 2, 2, across), across)
+    after = apply_cross_attention(init_relevancies(1, 2, 2, across), across)
     assert_close(after.sq, across)
     assert_close(after.ss, matrix([1.0, 0.0], [0.0, 1.0]))
 
@@ -68,18 +68,18 @@ def test_cross_attention_by_hand():
 def test_rule_11_by_hand():
     """What q already owes to s comes back to s: R_ss + A R_qs."""
     across = matrix([2.0])
-    before = beginning(1, 1, 1, across)._replace(qs=matrix([3.0]))
-    assert_close(cross_attention(before, across).ss, matrix([7.0]))
+    before = init_relevancies(1, 1, 1, across)._replace(qs=matrix([3.0]))
+    assert_close(apply_cross_attention(before, across).ss, matrix([7.0]))
 
 
 def test_co_attention_sees_both_sides_as_they_were():
     forth, back = noise(2, 3, 4), noise(2, 4, 3, seed=1)
-    before = beginning(2, 3, 4, forth)
-    before = self_attention(before, noise(2, 3, 3, seed=2))
-    before = self_attention(before.turned, noise(2, 4, 4, seed=3)).turned
+    before = init_relevancies(2, 3, 4, forth)
+    before = apply_self_attention(before, noise(2, 3, 3, seed=2))
+    before = apply_self_attention(before.swapped, noise(2, 4, 4, seed=3)).swapped
     before = before._replace(qs=noise(2, 4, 3, seed=4), sq=noise(2, 3, 4, seed=5))
-    after = co_attention(before, forth, back)
-    ss, qq = normalised(before.ss), normalised(before.qq)
+    after = apply_co_attention(before, forth, back)
+    ss, qq = normalise_relevancies(before.ss), normalise_relevancies(before.qq)
     assert_close(after.sq, before.sq + ss.mT @ forth @ qq)
     assert_close(after.qs, before.qs + qq.mT @ back @ ss)
     assert_close(after.ss, before.ss + forth @ before.qs)
@@ -88,8 +88,8 @@ def test_co_attention_sees_both_sides_as_they_were():
 
 def test_the_order_of_the_two_sides_does_not_matter():
     forth, back = noise(1, 3, 4), noise(1, 4, 3, seed=1)
-    before = self_attention(beginning(1, 3, 4, forth), noise(1, 3, 3, seed=2))
-    one, other = co_attention(before, forth, back), co_attention(before.turned, back, forth).turned
+    before = apply_self_attention(init_relevancies(1, 3, 4, forth), noise(1, 3, 3, seed=2))
+    one, other = apply_co_attention(before, forth, back), apply_co_attention(before.swapped, back, forth).swapped
     for a, b in zip(one, other, strict=True):
         assert_close(a, b)
 
@@ -118,7 +118,7 @@ def slowly(encoder, decoder):
 def test_encoder_and_decoder_as_released_written_slowly(layers):
     encoder = [noise(1, 5, 5, seed=seed) for seed in range(layers)]
     decoder = [(noise(1, 3, 3, seed=10 + seed), noise(1, 3, 5, seed=20 + seed)) for seed in range(2)]
-    found = encoder_decoder(encoder, decoder)
+    found = apply_encoder_decoder(encoder, decoder)
     ss, sq, qq = slowly(encoder, decoder)
     assert_close(found.ss[0], ss)
     assert_close(found.sq[0], sq)
@@ -130,23 +130,25 @@ def test_one_row_without_evidence_does_not_blank_the_others():
     """An object query that attends to nothing for its class: released code loses every row with it."""
     own = noise(1, 3, 3)
     own[0, 1] = 0
-    found = encoder_decoder([noise(1, 4, 4, seed=1)], [(own, noise(1, 3, 4, seed=2))])
+    found = apply_encoder_decoder([noise(1, 4, 4, seed=1)], [(own, noise(1, 3, 4, seed=2))])
     assert found.sq.isfinite().all()
     assert (found.sq[0].sum(-1) > 0).all()
 
 
 def test_without_normalising_it_is_another_rule():
     encoder, decoder = [noise(1, 4, 4)], [(noise(1, 3, 3, seed=1), noise(1, 3, 4, seed=2))]
-    plain = encoder_decoder(encoder, decoder, normalise=False)
+    plain = apply_encoder_decoder(encoder, decoder, normalise=False)
     ss, qq = torch.eye(3) + decoder[0][0], torch.eye(4) + encoder[0]
     assert_close(plain.sq, ss.mT @ decoder[0][1] @ qq)
-    assert not torch.allclose(plain.sq, encoder_decoder(encoder, decoder).sq)
+    assert not torch.allclose(plain.sq, apply_encoder_decoder(encoder, decoder).sq)
 
 
 def test_a_batch_is_its_examples():
     encoder, decoder = [noise(3, 4, 4)], [(noise(3, 2, 2, seed=1), noise(3, 2, 4, seed=2))]
-    together = encoder_decoder(encoder, decoder)
+    together = apply_encoder_decoder(encoder, decoder)
     for i in range(3):
-        alone = encoder_decoder([a[i : i + 1] for a in encoder], [(o[i : i + 1], c[i : i + 1]) for o, c in decoder])
+        alone = apply_encoder_decoder(
+            [a[i : i + 1] for a in encoder], [(o[i : i + 1], c[i : i + 1]) for o, c in decoder]
+        )
         for a, b in zip(Relevancies(*(part[i : i + 1] for part in together)), alone, strict=True):
             assert_close(a, b)

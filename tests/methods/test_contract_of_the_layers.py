@@ -4,7 +4,7 @@ import pytest
 from torch.testing import assert_close
 
 import whyformer.methods  # noqa: F401  fills METHODS
-from whyformer.method import METHODS
+from whyformer.methods._registry import METHODS
 
 PER_LAYER = ("attention", "attention_grad", "attention_relevance", "value", "hidden", "hidden_grad")
 PER_LAYER += ("projected", "residual", "middle", "update", "norms")

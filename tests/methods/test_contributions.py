@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from whyformer._engine.residual import LinearNorm
 from whyformer.errors import MethodError
-from whyformer.methods import alti, contributions, globenc, norm_analysis
-from whyformer.methods.contributions import shared_out
-from whyformer.stream import Norm
+from whyformer.methods import _contributions, alti, globenc, norm_analysis
+from whyformer.methods._contributions import normalise_rows
 
 A = torch.tensor([[0.25, 0.75], [1.0, 0.0]], dtype=torch.double)[None, None]
 U = torch.tensor([[3.0, 4.0], [0.0, 1.0]], dtype=torch.double)[None, None]  # what a head brings from each token
@@ -26,7 +26,7 @@ def first(tokens=2, batch=1):
 
 def block(batch=2, heads=3, tokens=4, channels=6, seed=0, norms=0):
     made = tuple(
-        Norm(noise(batch, tokens, seed=seed + 7 + n).abs(), noise(channels, seed=seed + 9 + n), is_centred=True)
+        LinearNorm(noise(batch, tokens, seed=seed + 7 + n).abs(), noise(channels, seed=seed + 9 + n), is_centred=True)
         for n in range(norms)
     )
     return (
@@ -89,7 +89,7 @@ def test_a_token_that_leads_away_counts_nothing_for_alti():
 def test_shares_by_hand():
     matrix = torch.tensor([[[1.0, 3.0, 9.0], [0.0, 0.0, 9.0], [1.0, 1.0, 1.0]]])
     mask = torch.tensor([[True, True, False]])
-    assert_close(shared_out(matrix, mask), torch.tensor([[[0.25, 0.75, 0.0], [0.0, 0.0, 0.0], [0.5, 0.5, 0.0]]]))
+    assert_close(normalise_rows(matrix, mask), torch.tensor([[[0.25, 0.75, 0.0], [0.0, 0.0, 0.0], [0.5, 0.5, 0.0]]]))
 
 
 # --- the definition written slowly ------------------------------------------------------------------------------------
@@ -99,10 +99,10 @@ def test_shares_by_hand():
 @pytest.mark.parametrize("at_once", [1, 2**24])
 def test_vectors_term_by_term(monkeypatch, norms, at_once):
     """In one go or query by query."""
-    monkeypatch.setattr(contributions, "AT_ONCE", at_once)
+    monkeypatch.setattr(_contributions, "MAX_VECTOR_ENTRIES", at_once)
     given = block(norms=norms)
     for channel in range(6):
-        found = contributions.contributions(*given, lambda t, _, channel=channel: t[..., channel])
+        found = _contributions.measure_contributions(*given, lambda t, _, channel=channel: t[..., channel])
         expected = [[slowly(*given, i, j)[channel] for j in range(4)] for i in range(4)]
         assert_close(found[0], torch.tensor(expected, dtype=torch.double))
 

@@ -8,10 +8,10 @@ from conftest import FAMILIES, HandmadeGPT, animal, handmade_gelu
 from torch.testing import assert_close
 
 import whyformer as why
-from whyformer import parts
-from whyformer.capture import record
+from whyformer._engine import decompose
+from whyformer._engine.capture import record
+from whyformer._engine.decompose import compute_secant_slope, share_bias
 from whyformer.errors import UnsupportedModel
-from whyformer.parts import shared_bias, slope
 
 IDS = torch.tensor([[5, 6, 7, 8], [9, 5, 8, 6]])
 
@@ -20,17 +20,20 @@ def test_a_bias_is_shared_out_by_hand():
     """Parts (1, 0) and (0, 2) of a sum that is (2, 4): the bias (1, 2) has the dot products 1 and 4 with them, so they
     get a fifth and four fifths of it."""
     given = torch.tensor([[1.0, 0.0], [0.0, 2.0]])[:, None]
-    found = shared_bias(given, torch.tensor([[2.0, 4.0]]))
+    found = share_bias(given, torch.tensor([[2.0, 4.0]]))
     assert_close(found[:, 0], torch.tensor([[1.2, 0.4], [0.8, 3.6]]))
 
 
 def test_a_token_with_no_part_gets_no_bias():
     given = torch.tensor([[1.0, 1.0], [0.0, 0.0]])[:, None]
-    assert_close(shared_bias(given, torch.tensor([[2.0, 3.0]]))[1, 0], torch.zeros(2))
+    assert_close(share_bias(given, torch.tensor([[2.0, 3.0]]))[1, 0], torch.zeros(2))
 
 
 def test_the_line_through_zero_by_hand():
-    assert_close(slope(torch.tensor([3.0, 0.0, 5.0]), torch.tensor([2.0, 0.0, -1.0])), torch.tensor([1.5, 0.0, -5.0]))
+    assert_close(
+        compute_secant_slope(torch.tensor([3.0, 0.0, 5.0]), torch.tensor([2.0, 0.0, -1.0])),
+        torch.tensor([1.5, 0.0, -5.0]),
+    )
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -155,7 +158,7 @@ def test_it_is_told_apart_from_its_cheap_form_by_biases():
 
 def test_long_sequences_are_refused(monkeypatch):
     """And only that method: others in the same run go on."""
-    monkeypatch.setattr(parts, "LONGEST", 8)
+    monkeypatch.setattr(decompose, "MOST_TOKENS", 8)
     it = animal("bert")
     with pytest.raises(
         UnsupportedModel, match="each of 9 tokens of every state is too much to keep; up to 8 tokens can"

@@ -7,8 +7,8 @@ from torch.testing import assert_close
 
 import whyformer as why
 from whyformer.errors import MethodError
-from whyformer.method import METHODS, describe
 from whyformer.methods import gradient_x_input
+from whyformer.methods._registry import METHODS, describe_method
 
 
 def test_by_hand():
@@ -103,7 +103,7 @@ def test_a_default_that_no_setting_asks_for_is_refused():
 
     facts = dict(paper="", class_specific=True, signed=True, recipe=None)
     with pytest.raises(MethodError, match=r"slope\(\) has a default for hidden; say in `also` when it is needed\."):
-        describe(slope, **facts)
+        describe_method(slope, **facts)
     with pytest.raises(MethodError, match=r"slope\(\) has hidden with a default; `also` must name these"):
-        describe(slope, **facts, also={"at": ("mask",)})
-    assert describe(slope, **facts, also={"at": ("hidden",)}).needs == ("input",)
+        describe_method(slope, **facts, also={"at": ("mask",)})
+    assert describe_method(slope, **facts, also={"at": ("hidden",)}).needs == ("input",)

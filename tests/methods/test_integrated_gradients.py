@@ -6,11 +6,11 @@ from conftest import animal
 from torch.testing import assert_close
 
 import whyformer as why
+from whyformer._engine.probe import Answers
 from whyformer.errors import MethodError
-from whyformer.method import METHODS
 from whyformer.methods import integrated_gradients
+from whyformer.methods._registry import METHODS
 from whyformer.methods.integrated_gradients import gauss_legendre
-from whyformer.probe import Answers
 
 
 class Formula:
@@ -23,7 +23,7 @@ class Formula:
     def baseline(self, kind, *, seed=0):
         return torch.full_like(self.leaf, {"zero": 0.0, "mean": 1.0}[kind])
 
-    def at_leaf(self, leaf, of, *, gradient=True):
+    def run_at_leaf(self, leaf, of, *, gradient=True):
         leaf = leaf.clone().requires_grad_()
         score = self.score(leaf)
         answers = Answers(score.detach(), score.detach(), score.detach()[:, None])

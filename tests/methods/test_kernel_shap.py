@@ -21,10 +21,10 @@ from games import (
 from torch.testing import assert_close
 
 import whyformer as why
-from whyformer.dice import dice
+from whyformer._plain.random_generator import make_generator
 from whyformer.errors import MethodError
 from whyformer.methods import kernel_shap
-from whyformer.methods.kernel_shap import coalitions, solve
+from whyformer.methods.kernel_shap import plan_coalitions, solve_shapley_values
 
 LOOSE = {"rtol": 1e-9, "atol": 1e-9}
 
@@ -91,7 +91,7 @@ def test_equals_get_the_same_and_dummies_get_nothing():
 
 def test_weights_of_all_coalitions_are_the_kernel():
     """Of four players the kernel is 3 / (4 * 1 * 3) = 1/4 for one or three, 3 / (6 * 2 * 2) = 1/8 for two."""
-    some, weights = coalitions(4, 14, dice(0, 0))
+    some, weights = plan_coalitions(4, 14, make_generator(0, 0))
     assert len({tuple(row) for row in some.tolist()}) == 14
     sizes = some.sum(1)
     assert_close(weights[sizes != 2], torch.full((8,), 1 / 4).double())
@@ -99,7 +99,7 @@ def test_weights_of_all_coalitions_are_the_kernel():
 
 
 def test_the_heaviest_sizes_come_first_and_the_rest_in_pairs():
-    some, weights = coalitions(10, 60, dice(0, 0))
+    some, weights = plan_coalitions(10, 60, make_generator(0, 0))
     sizes = some.sum(1)
     assert len(some) == 60
     assert (sizes[:20] % 8 == 1).all()  # one or nine, each of them once
@@ -142,7 +142,7 @@ def test_seeds():
 def test_of_several_minima_the_most_even_one():
     """One coalition of four players says nothing about who in it did it."""
     some = torch.tensor([[True, True, False, False]])
-    values = solve(some, torch.ones(1), torch.tensor([3.0]).double(), torch.tensor(4.0).double())
+    values = solve_shapley_values(some, torch.ones(1), torch.tensor([3.0]).double(), torch.tensor(4.0).double())
     assert_close(values, torch.tensor([1.5, 1.5, 0.5, 0.5]).double())
 
 

@@ -7,11 +7,11 @@ from games import PICTURES, TEXTS, WORTH, WORTH_OF_PICTURES, WORTH_OF_TEXTS, Add
 from torch.testing import assert_close
 
 import whyformer as why
-from whyformer.dice import dice
+from whyformer._plain.fingerprint import fingerprint_tensor
+from whyformer._plain.random_generator import make_generator
 from whyformer.errors import MethodError
-from whyformer.fingerprint import fingerprint
 from whyformer.methods import lime
-from whyformer.methods.lime import fit, halves, near, some_gone
+from whyformer.methods.lime import draw_image_samples, draw_text_samples, fit_ridge, weigh_samples
 
 FREE = {"regularisation": 0.0, "budget": 64}
 
@@ -20,19 +20,19 @@ def test_nearness_by_hand():
     """All there: 1. Half of four: the cosine is 2 / (2 sqrt 2), so D = 0.2929 and the weight exp(-0.0858 / 0.125)."""
     samples = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 0], [0, 0, 0, 0]]).bool()
     wanted = torch.tensor([1.0, 0.50345, 0.00033546], dtype=torch.float64)
-    assert_close(near(samples, 0.25), wanted, rtol=1e-4, atol=0)
+    assert_close(weigh_samples(samples, 0.25), wanted, rtol=1e-4, atol=0)
 
 
 def test_a_line_by_hand():
     """Answers 1 + 2 z at z = 0 and 1."""
-    weights, constant, r2 = fit(torch.tensor([[0.0], [1.0]]), torch.ones(2), torch.tensor([1.0, 3.0]), 0.0)
+    weights, constant, r2 = fit_ridge(torch.tensor([[0.0], [1.0]]), torch.ones(2), torch.tensor([1.0, 3.0]), 0.0)
     assert_close(weights, torch.tensor([2.0]).double())
     assert (round(constant, 12), round(r2, 12)) == (1, 1)
 
 
 def test_ridge_by_hand():
     """Centred, z is -1/2 and 1/2 and y is -1 and 1: w = (z.y) / (z.z + 1) = 1 / 1.5."""
-    weights, _, r2 = fit(torch.tensor([[0.0], [1.0]]), torch.ones(2), torch.tensor([1.0, 3.0]), 1.0)
+    weights, _, r2 = fit_ridge(torch.tensor([[0.0], [1.0]]), torch.ones(2), torch.tensor([1.0, 3.0]), 1.0)
     assert_close(weights, torch.tensor([2 / 3]).double())
     assert abs(r2 - (1 - 2 * (2 / 3) ** 2 / 2)) < 1e-12
 
@@ -58,7 +58,7 @@ def test_the_definition_written_slowly():
     """Weighted normal equations with a penalty on all but the constant, of answers asked for by hand."""
     bert, ids = animal("bert").module, animal("bert").inputs["input_ids"][1:2, :6]
     e = why.explain(bert, {"input_ids": ids}, "lime", target=1, budget=30, seed=3, of="probability", fill="pad")
-    samples = some_gone(6, 30, dice(3, fingerprint(ids[0])))
+    samples = draw_text_samples(6, 30, make_generator(3, fingerprint_tensor(ids[0])))
     design, y, w = [], [], []
     for row in samples:
         with torch.no_grad():
@@ -75,7 +75,7 @@ def test_the_definition_written_slowly():
 
 
 def test_samples_of_a_text_lack_one_to_all_words():
-    samples = some_gone(5, 500, dice(0, 1))
+    samples = draw_text_samples(5, 500, make_generator(0, 1))
     assert samples[0].all()
     assert {5 - int(row.sum()) for row in samples[1:]} == {1, 2, 3, 4, 5}
     assert abs(samples[1:].double().mean() - 0.4) < 0.05  # 3 of 5 gone on average
@@ -83,7 +83,7 @@ def test_samples_of_a_text_lack_one_to_all_words():
 
 
 def test_samples_of_a_picture_are_coins():
-    samples = halves(8, 500, dice(0, 1))
+    samples = draw_image_samples(8, 500, make_generator(0, 1))
     assert samples[0].all()
     assert (samples[1:].double().mean(0) - 0.5).abs().max() < 0.08
 

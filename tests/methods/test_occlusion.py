@@ -9,14 +9,14 @@ from torch.testing import assert_close
 import whyformer as why
 from whyformer.errors import MethodError
 from whyformer.methods import occlusion
-from whyformer.methods.occlusion import starts, windows
+from whyformer.methods.occlusion import find_window_starts, make_windows
 
 
 def test_windows_reach_the_far_edge():
-    assert starts(5, 2, 2) == [0, 2, 3]
-    assert starts(6, 2, 2) == [0, 2, 4]
-    assert starts(2, 3, 1) == [0]
-    cover = windows((3, 3), 2, 1).reshape(-1, 3, 3)
+    assert find_window_starts(5, 2, 2) == [0, 2, 3]
+    assert find_window_starts(6, 2, 2) == [0, 2, 4]
+    assert find_window_starts(2, 3, 1) == [0]
+    cover = make_windows((3, 3), 2, 1).reshape(-1, 3, 3)
     assert len(cover) == 4
     assert cover[0].int().tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 0]]
     assert cover.sum((1, 2)).tolist() == [4] * 4

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import whyformer.methods  # noqa: F401  fills METHODS
-from whyformer.method import METHODS
+from whyformer.methods._registry import METHODS
 
 over_tokens = pytest.mark.parametrize(
     "name", sorted(name for name in METHODS if "mask" in METHODS[name].needs and "probe" not in METHODS[name].needs)

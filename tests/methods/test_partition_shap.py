@@ -22,7 +22,7 @@ from torch.testing import assert_close
 import whyformer as why
 from whyformer.errors import MethodError
 from whyformer.methods import kernel_shap, partition_shap
-from whyformer.methods.partition_shap import halves
+from whyformer.methods.partition_shap import halve_box
 
 LOOSE = {"rtol": 1e-9, "atol": 1e-9}
 
@@ -52,8 +52,8 @@ def test_is_the_owen_value_by_definition(players):
 
 
 def test_of_a_picture_the_longer_side_is_halved():
-    assert halves((0, 2, 0, 4)) == ((0, 2, 0, 2), (0, 2, 2, 4))
-    assert halves((0, 3, 0, 2)) == ((0, 1, 0, 2), (1, 3, 0, 2))
+    assert halve_box((0, 2, 0, 4)) == ((0, 2, 0, 2), (0, 2, 2, 4))
+    assert halve_box((0, 3, 0, 2)) == ((0, 1, 0, 2), (1, 3, 0, 2))
     worth = random_game(4, seed=3)
     found = partition_shap(Game(worth, 4, grid=(2, 2))).values[0]
     assert_close(found, shapley(worth, 4, orders_of(((0, 2), (1, 3)))), **LOOSE)  # left and right, then up and down

@@ -8,9 +8,17 @@ from games import Game, additive_game
 from torch.testing import assert_close
 
 import whyformer as why
-from whyformer.capture import record
+from whyformer._engine.capture import record
 from whyformer.errors import MethodError
-from whyformer.methods.players import Players, asked, patches, players_of, read, superpixels, whole
+from whyformer.methods._players import (
+    Players,
+    ask_coalitions,
+    make_patch_players,
+    players_of,
+    read_answers,
+    read_clean_answers,
+    segment_superpixels,
+)
 
 
 def probe_of(model, inputs, **more):
@@ -50,13 +58,13 @@ def test_values_are_shared_and_keep_their_sum():
 def test_superpixels_are_areas_of_one_colour():
     picture = torch.zeros(3, 12, 12, dtype=torch.float64)
     picture[0, :, 5:] = 1  # not where the grid has its border
-    owner = superpixels(picture, 2)
+    owner = segment_superpixels(picture, 2)
     assert owner.max() == 1
     assert (owner == (torch.arange(12) >= 5).long()).all()
 
 
 def test_superpixels_of_a_flat_picture_are_a_grid():
-    owner = superpixels(torch.full((3, 8, 8), 0.5, dtype=torch.float64), 4)
+    owner = segment_superpixels(torch.full((3, 8, 8), 0.5, dtype=torch.float64), 4)
     assert [owner[0, 0], owner[0, 7], owner[7, 0], owner[7, 7]] == [0, 1, 2, 3]
     assert owner.flatten().bincount().tolist() == [16] * 4
 
@@ -66,7 +74,7 @@ def test_superpixels_are_taken_away_as_pixels():
     team = players_of(probe, "superpixel", superpixels=4)
     assert all(players.owner.shape == (16, 16) for players in team)
     gone = torch.zeros(1, team[0].count, dtype=torch.bool)
-    empty = asked(probe, team, [gone, gone[:0], gone[:0]], fill="zero")
+    empty = ask_coalitions(probe, team, [gone, gone[:0], gone[:0]], fill="zero")
     black = animal("vit").module(torch.zeros(1, 3, 16, 16, dtype=torch.float64)).logits[0, 0]
     assert_close(empty[0], black[None])
     assert len(empty[1]) == 0
@@ -75,25 +83,25 @@ def test_superpixels_are_taken_away_as_pixels():
 def test_the_probability_of_a_contrast_is_that_of_one_class_against_the_other():
     probe = probe_of(why.open(animal("bert").module), animal("bert").inputs, target=0, versus=2)
     p = probe.before.logits.softmax(-1)
-    assert_close(whole(probe, "probability"), p[:, 0] / (p[:, 0] + p[:, 2]))
+    assert_close(read_clean_answers(probe, "probability"), p[:, 0] / (p[:, 0] + p[:, 2]))
     plain = probe_of(why.open(animal("bert").module), animal("bert").inputs, target=0)
-    assert_close(whole(plain, "probability"), p[:, 0])
-    assert_close(whole(probe, "score"), probe.before.logits[:, 0] - probe.before.logits[:, 2])
+    assert_close(read_clean_answers(plain, "probability"), p[:, 0])
+    assert_close(read_clean_answers(probe, "score"), probe.before.logits[:, 0] - probe.before.logits[:, 2])
 
 
 def test_what_does_not_fit_is_refused():
-    text, picture = Game(additive_game([1.0]), 1), Game(additive_game([1.0]), 1, is_picture=True)
+    text, picture = Game(additive_game([1.0]), 1), Game(additive_game([1.0]), 1, is_image=True)
     with pytest.raises(MethodError, match=r"units='patch' is not a choice.*'word', 'token'"):
         players_of(text, "patch")
     with pytest.raises(MethodError, match=r"units='word' is not a choice.*'patch', 'superpixel'"):
         players_of(picture, "word")
     with pytest.raises(MethodError, match="patches of this picture are not known"):
-        patches(picture)
+        make_patch_players(picture)
     with pytest.raises(MethodError, match="of='logit' is not a choice"):
-        read(text, text.before, torch.zeros(1, dtype=torch.long), "logit")
+        read_answers(text, text.before, torch.zeros(1, dtype=torch.long), "logit")
 
 
 def test_nobody_to_ask_about_asks_nothing():
     game = Game(additive_game([]), 0)
-    assert [len(part) for part in asked(game, players_of(game, None), [torch.zeros(0, 0)], fill=None)] == [0]
+    assert [len(part) for part in ask_coalitions(game, players_of(game, None), [torch.zeros(0, 0)], fill=None)] == [0]
     assert game.rows_asked == 0

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 import whyformer as why
 from whyformer.errors import MethodError
 from whyformer.methods import redistribution
-from whyformer.methods.redistribution import shares
+from whyformer.methods.redistribution import compute_token_shares
 
 A = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.25, 0.25, 0.5]], dtype=torch.double)
 V = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]], dtype=torch.double)
@@ -167,7 +167,7 @@ def test_the_mean_distance_by_hand():
     """Distances 5, 1 and sqrt(18): their mean divides them; rule iii, row 0."""
     mean = (5 + 1 + 18**0.5) / 3
     row = torch.tensor([1.0, 0.3 * 5 / mean, 0.2 * 1 / mean], dtype=torch.double)
-    found = shares(A[None, None], V[None, None], torch.ones(1, 3, dtype=torch.bool), "iii", "mean")
+    found = compute_token_shares(A[None, None], V[None, None], torch.ones(1, 3, dtype=torch.bool), "iii", "mean")
     assert_close(found[0, 0, 0], row / row.sum())
 
 

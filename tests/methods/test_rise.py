@@ -7,11 +7,11 @@ from games import PICTURES, AddsPatches, Game, additive_game
 from torch.testing import assert_close
 
 import whyformer as why
-from whyformer.dice import dice
+from whyformer._plain.fingerprint import fingerprint_tensor
+from whyformer._plain.random_generator import make_generator
 from whyformer.errors import MethodError
-from whyformer.fingerprint import fingerprint
 from whyformer.methods import rise
-from whyformer.methods.rise import Masks
+from whyformer.methods.rise import RiseMasks
 
 
 def test_by_hand():
@@ -20,7 +20,8 @@ def test_by_hand():
     found = next(
         (seed, kept)
         for seed in range(50)
-        if (kept := torch.rand(1, 2, dtype=torch.float64, generator=dice(seed, 5)) < 0.5).tolist() == [[True, False]]
+        if (kept := torch.rand(1, 2, dtype=torch.float64, generator=make_generator(seed, 5)) < 0.5).tolist()
+        == [[True, False]]
     )
     assert rise(game, budget=1, seed=found[0]).tolist() == [[1.0, 0.0]]  # p is 1/2
 
@@ -44,11 +45,11 @@ def test_the_definition_written_slowly():
     """Of a picture, mask by mask, blended with its mean colour by hand."""
     vit, pixels = animal("vit").module, animal("vit").inputs["pixel_values"][:1]
     e = why.explain(vit, pixels, "rise", target=2, budget=6, cells=3, kept=0.4, fill="mean", seed=1)
-    masks = Masks.draw(6, 3, 0.4, (16, 16), dice(1, fingerprint(pixels[0])))
+    masks = RiseMasks.draw(6, 3, 0.4, (16, 16), make_generator(1, fingerprint_tensor(pixels[0])))
     empty = pixels.mean((2, 3), keepdim=True)
     wanted = torch.zeros(16, 16, dtype=torch.float64)
     for i in range(6):
-        mask = masks.large(i)
+        mask = masks.enlarge(i)
         with torch.no_grad():
             p = vit(pixels * mask + empty * (1 - mask)).logits.softmax(-1)[0, 2]
         wanted += p * mask / (6 * 0.4)
@@ -56,8 +57,8 @@ def test_the_definition_written_slowly():
 
 
 def test_masks_are_smooth_and_cover_as_much_as_they_should():
-    masks = Masks.draw(300, 4, 0.3, (20, 30), dice(0, 0))
-    large = torch.stack([masks.large(i) for i in range(300)])
+    masks = RiseMasks.draw(300, 4, 0.3, (20, 30), make_generator(0, 0))
+    large = torch.stack([masks.enlarge(i) for i in range(300)])
     assert large.shape == (300, 20, 30)
     assert large.min() >= 0 and large.max() <= 1 + 1e-12
     assert ((large > 0.01) & (large < 0.99)).double().mean() > 0.3
@@ -68,8 +69,8 @@ def test_masks_are_smooth_and_cover_as_much_as_they_should():
 
 
 def test_one_coin_is_all_or_nothing():
-    masks = Masks.draw(10, 1, 0.5, (8, 8), dice(0, 0))
-    assert all(masks.large(i).unique().tolist() in ([0.0], [1.0]) for i in range(10))
+    masks = RiseMasks.draw(10, 1, 0.5, (8, 8), make_generator(0, 0))
+    assert all(masks.enlarge(i).unique().tolist() in ([0.0], [1.0]) for i in range(10))
 
 
 def test_a_picture_gets_a_map_of_pixels():

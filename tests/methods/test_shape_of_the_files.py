@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import whyformer.methods
-from whyformer.method import METHODS
+from whyformer.methods._registry import METHODS
 
 FOLDER = Path(whyformer.methods.__file__).parent
 FILES = sorted(path for path in FOLDER.glob("*.py") if "\n@method(" in path.read_text())

@@ -6,7 +6,7 @@ from conftest import animal
 from torch.testing import assert_close
 
 import whyformer as why
-from whyformer.dice import dice
+from whyformer._plain.random_generator import make_generator
 from whyformer.errors import MethodError
 from whyformer.methods import smooth_grad
 
@@ -30,7 +30,7 @@ def test_written_slowly_on_a_picture():
     marks = why.open(it.module).encode(it.inputs).fingerprints()
     for example, mark in enumerate(marks):
         picture = it.inputs["pixel_values"][example].permute(1, 2, 0)
-        generator, total = dice(5, int(mark)), torch.zeros_like(picture)
+        generator, total = make_generator(5, int(mark)), torch.zeros_like(picture)
         for _ in range(3):
             noise = torch.randn(16 * 16, 3, dtype=torch.double, generator=generator).view(16, 16, 3)
             noisy = (picture + 0.2 * (picture.max() - picture.min()) * noise).requires_grad_()
@@ -48,7 +48,7 @@ def test_averages_before_it_takes_the_size():
         class encoded:  # noqa: N801
             token_mask = None
 
-        def at_leaf(self, leaf, of):
+        def run_at_leaf(self, leaf, of):
             return None, 2 * leaf * torch.tensor([[1.0], [0.0]])
 
     few, many = (smooth_grad(Square(), samples=n, noise=0.5) for n in (1, 1000))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from whyformer.methods.tokentm import effect
+from whyformer.methods.tokentm import measure_transformation
 
 
 def test_the_effect_of_a_transformation_by_hand():
@@ -15,20 +15,20 @@ def test_the_effect_of_a_transformation_by_hand():
     after = torch.tensor([[[2.0, 0.0], [0.0, 1.0]]], dtype=torch.double)
     mean = (math.e + 1) / 2
     expected = torch.tensor([[2 * math.e / mean, 1 / mean]], dtype=torch.double)
-    assert_close(effect(before, after, torch.ones(1, 2, dtype=torch.bool)), expected)
+    assert_close(measure_transformation(before, after, torch.ones(1, 2, dtype=torch.bool)), expected)
 
 
 def test_a_transformation_that_only_scales_scales():
     before = torch.randn(2, 5, 4, dtype=torch.double, generator=torch.Generator().manual_seed(0))
     mask = torch.ones(2, 5, dtype=torch.bool)
-    assert_close(effect(before, 3 * before, mask), torch.full((2, 5), 3.0, dtype=torch.double))
+    assert_close(measure_transformation(before, 3 * before, mask), torch.full((2, 5), 3.0, dtype=torch.double))
 
 
 def test_padding_does_not_count_in_the_mean():
     generator = torch.Generator().manual_seed(0)
     before, after = (torch.randn(1, 5, 4, dtype=torch.double, generator=generator) for _ in range(2))
-    short = effect(before[:, :3], after[:, :3], torch.ones(1, 3, dtype=torch.bool))
-    assert_close(effect(before, after, torch.tensor([[True] * 3 + [False] * 2]))[:, :3], short)
+    short = measure_transformation(before[:, :3], after[:, :3], torch.ones(1, 3, dtype=torch.bool))
+    assert_close(measure_transformation(before, after, torch.tensor([[True] * 3 + [False] * 2]))[:, :3], short)
 
 
 def slowly(capture):

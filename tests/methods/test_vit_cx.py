@@ -8,16 +8,16 @@ from games import Game, additive_game
 from torch.testing import assert_close
 
 import whyformer as why
-from whyformer.dice import dice
+from whyformer._plain.fingerprint import fingerprint_tensor
+from whyformer._plain.random_generator import make_generator
 from whyformer.errors import MethodError
-from whyformer.fingerprint import fingerprint
 from whyformer.methods import vit_cx
-from whyformer.methods.vit_cx import enlarged, feature_maps, merged, scaled
+from whyformer.methods.vit_cx import enlarge_masks, make_feature_maps, merge_feature_maps, scale_feature_maps
 
 
 def test_maps_go_from_0_to_1():
-    assert scaled(torch.tensor([[1.0, 3.0, 2.0], [5.0, 5.0, 5.0]])).tolist() == [[0, 1, 0.5], [1, 1, 1]]
-    maps = feature_maps(torch.randn(7, 4, generator=torch.Generator().manual_seed(0)).double())
+    assert scale_feature_maps(torch.tensor([[1.0, 3.0, 2.0], [5.0, 5.0, 5.0]])).tolist() == [[0, 1, 0.5], [1, 1, 1]]
+    maps = make_feature_maps(torch.randn(7, 4, generator=torch.Generator().manual_seed(0)).double())
     assert maps.shape == (4, 7)
     assert maps.amin(1).tolist() == [0] * 4 and maps.amax(1).tolist() == [1] * 4
 
@@ -25,9 +25,9 @@ def test_maps_go_from_0_to_1():
 def test_maps_that_are_alike_become_one():
     """The first two point the same way; their sum, from 0 to 1 again, is that way too."""
     maps = torch.tensor([[0, 0.5, 1.0], [0, 0.5, 1.0], [1.0, 0, 0]]).double()
-    found = merged(maps, 0.1, 100)
+    found = merge_feature_maps(maps, 0.1, 100)
     assert sorted(found.tolist()) == [[0, 0.5, 1], [1, 0, 0]]
-    assert len(merged(maps, 0.1, 1)) == 1
+    assert len(merge_feature_maps(maps, 0.1, 1)) == 1
 
 
 def test_complete_linkage_keeps_the_farthest_two_within_the_distance():
@@ -35,7 +35,7 @@ def test_complete_linkage_keeps_the_farthest_two_within_the_distance():
     angles = torch.tensor([0.0, 0.4, 0.8]).double()
     maps = torch.stack([angles.cos(), angles.sin()], 1)
     near, far = 1 - torch.cos(torch.tensor(0.4)), 1 - torch.cos(torch.tensor(0.8))
-    assert len(merged(maps, float(near + far) / 2, 100)) == 2
+    assert len(merge_feature_maps(maps, float(near + far) / 2, 100)) == 2
 
 
 def test_the_definition_written_slowly():
@@ -45,7 +45,7 @@ def test_the_definition_written_slowly():
     hidden = why.record(model, model.encode(pixels), target=1, keep={"hidden"})["hidden"]
     before_last = F.layer_norm(hidden[2][0, 1:], (24,))  # three blocks, so boundary 2 enters the last; no CLS
     maps = torch.stack([(c - c.min()) / (c.max() - c.min()) for c in before_last.T])
-    masks = enlarged(merged(maps, 0.1, 5), (4, 4), (16, 16))
+    masks = enlarge_masks(merge_feature_maps(maps, 0.1, 5), (4, 4), (16, 16))
     assert len(masks) == 5 == e.details["masks"].item()
     total, cover = torch.zeros(16, 16).double(), torch.zeros(16, 16).double()
 
@@ -54,7 +54,7 @@ def test_the_definition_written_slowly():
             return vit(picture).logits.softmax(-1)[0, 1]
 
     for i, mask in enumerate(masks):
-        generator = dice(2, fingerprint(pixels[0]) * 1_000_003 + i)
+        generator = make_generator(2, fingerprint_tensor(pixels[0]) * 1_000_003 + i)
         noise = 0.1 * pixels.std() * torch.randn(3, 16, 16, dtype=torch.float64, generator=generator)
         effect = p(pixels * mask + noise * (1 - mask)) - p(pixels + noise * (1 - mask)) + p(pixels)
         total += effect * mask
@@ -63,7 +63,7 @@ def test_the_definition_written_slowly():
 
 
 def test_masks_are_made_as_large_as_the_picture():
-    masks = enlarged(torch.eye(4).double(), (2, 2), (4, 4))
+    masks = enlarge_masks(torch.eye(4).double(), (2, 2), (4, 4))
     assert masks.shape == (4, 4, 4)
     assert masks[0, 0, 0] == 1 and masks[0, 3, 3] == 0
 
@@ -78,6 +78,6 @@ def test_refuses_a_text_and_a_picture_without_patches():
     with pytest.raises(MethodError, match="this is a text"):
         why.explain(animal("bert").module, animal("bert").inputs, "vit_cx")
     with pytest.raises(MethodError, match="patches of this picture are not known"):
-        vit_cx([torch.zeros(1, 1, 1)] * 2, Game(additive_game([1.0]), 1, is_picture=True))
+        vit_cx([torch.zeros(1, 1, 1)] * 2, Game(additive_game([1.0]), 1, is_image=True))
     with pytest.raises(MethodError, match="distance=2 is not a share"):
-        vit_cx([torch.zeros(1, 1, 1)] * 2, Game(additive_game([1.0]), 1, is_picture=True), distance=2)
+        vit_cx([torch.zeros(1, 1, 1)] * 2, Game(additive_game([1.0]), 1, is_image=True), distance=2)

@@ -7,8 +7,8 @@ from fake_probe import FakeProbe, picture, text
 from scipy.stats import kendalltau
 
 from whyformer.errors import MetricError
-from whyformer.metric import choose, measure
 from whyformer.metrics import class_discrimination
+from whyformer.metrics._registry import choose_metric, measure
 
 FIRST, SECOND = [[4.0, 3.0, 2.0, 1.0]], [[3.0, 4.0, 2.0, 1.0]]
 
@@ -18,7 +18,7 @@ def measured(first, second, **settings):
     other = torch.nn.functional.pad(torch.tensor(second, dtype=torch.float64), (1, 1))
     again = FakeAgain(e, torch.zeros(1, 6, dtype=torch.long), lambda **_: other)
     given = {"explanation": e, "probe": FakeProbe(first), "again": again}
-    return measure(choose("class_discrimination", settings), given).value.item(), again
+    return measure(choose_metric("class_discrimination", settings), given).value.item(), again
 
 
 def test_tau_by_hand():

@@ -9,7 +9,7 @@ from fake_probe import TARGET, picture, text
 
 from whyformer.errors import InputError, MetricError
 from whyformer.metrics import grid_pointing_game
-from whyformer.metrics.grid import inside, partners, tile_share
+from whyformer.metrics.grid import find_grid_partners, tile_coverage, tile_share
 
 
 def played(make, classes=(0, 1, 2, 3), side=4, tiles=2):
@@ -51,14 +51,14 @@ def test_undefined_where_other_classes_are_missing_or_there_is_no_mass():
 
 def test_partners_follow_in_the_order_of_the_batch():
     e = picture(torch.zeros(5, 4), 2, 2, targets=tuple(replace(TARGET, index=c) for c in (0, 1, 0, 2, 3)))
-    assert partners(e, 3, 3) == [4, 0, 1]
-    assert partners(e, 0, 3) == [1, 3, 4]
-    assert partners(e, 0, 4) is None
+    assert find_grid_partners(e, 3, 3) == [4, 0, 1]
+    assert find_grid_partners(e, 0, 3) == [1, 3, 4]
+    assert find_grid_partners(e, 0, 4) is None
 
 
 def test_a_patch_on_the_edge_counts_for_both_sides():
-    assert inside(3, 0, 2).tolist() == [1.0, 0.5, 0.0]
-    assert inside(3, 1, 2).tolist() == [0.0, 0.5, 1.0]
+    assert tile_coverage(3, 0, 2).tolist() == [1.0, 0.5, 0.0]
+    assert tile_coverage(3, 1, 2).tolist() == [0.0, 0.5, 1.0]
     e = picture([[1.0] * 9], 3, 3)
     assert tile_share(e, 0, 3, 2) == pytest.approx(2.25 / 9, abs=1e-12)
 

@@ -5,8 +5,8 @@ from fake_probe import FakeProbe, text
 
 from whyformer.errors import MetricError
 from whyformer.metrics import faithfulness_correlation, infidelity
-from whyformer.metrics.infidelity import random_sets, sums_and_changes
-from whyformer.metrics.removal import units
+from whyformer.metrics._removal import find_units
+from whyformer.metrics.infidelity import draw_random_sets, measure_sums_and_changes
 
 EFFECTS = [[3.0, 1.0, -2.0, 0.5, 0.0]]
 
@@ -22,7 +22,7 @@ def test_infidelity_by_hand():
     ones on sets of two is 2 everywhere."""
     probe = FakeProbe(EFFECTS)
     twice = text([[2 * x for x in EFFECTS[0]]])
-    _, happened = sums_and_changes(twice, probe, 64, 0.4, None, 0)
+    _, happened = measure_sums_and_changes(twice, probe, 64, 0.4, None, 0)
     assert infidelity(twice, probe, fraction=0.4, scaled=False).value.item() == pytest.approx(
         float((happened**2).mean()), abs=1e-12
     )
@@ -39,7 +39,7 @@ def test_a_map_of_zeros_gets_one_and_so_does_one_that_points_the_wrong_way():
 
 def test_random_sets_are_real_units_of_one_size_drawn_for_each_example():
     probe = FakeProbe(EFFECTS * 2, fingerprints=(5, 6))
-    gone = random_sets(units(text(EFFECTS * 2), probe), probe, 30, 0.4, seed=0)
+    gone = draw_random_sets(find_units(text(EFFECTS * 2), probe), probe, 30, 0.4, seed=0)
     assert (gone.sum(-1) == 2).all()
     assert not (gone & ~probe.real[:, None]).any()
     assert (gone[0] != gone[1]).any()

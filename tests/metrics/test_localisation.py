@@ -4,10 +4,10 @@ import pytest
 import torch
 from fake_probe import explanation, picture, text
 
+from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError
 from whyformer.metrics import mass_in_mask, pointing_game, rank_in_mask
-from whyformer.metrics.ordering import map_at
-from whyformer.tokens import Grid
+from whyformer.metrics._ordering import resize_map
 
 
 def near(found, wanted):
@@ -79,4 +79,4 @@ def test_a_map_is_enlarged_over_the_pixels_its_patches_cover():
     """Two patches of 2 x 2 pixels in a picture of 2 x 5: the fifth column is in none and has what is beside it."""
     scores = torch.tensor([[0.0, 4.0]]).double()
     covering = explanation(scores, (Grid(1, 2, (2, 4)),))
-    assert map_at(covering, 0, (2, 5)).tolist() == [[0, 1, 3, 4, 4]] * 2
+    assert resize_map(covering, 0, (2, 5)).tolist() == [[0, 1, 3, 4, 4]] * 2

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 import whyformer as why
 import whyformer.metrics
-from whyformer.capture import record
-from whyformer.metric import METRICS, Rationale, choose, figure, measure
-from whyformer.tokens import Pieces
+from whyformer._engine.capture import record
+from whyformer._plain.tokens import Pieces
+from whyformer.metrics._registry import METRICS, Rationale, choose_metric, combine_values, measure
 
 CASES = 50
 FAITHFUL = [name for name, one in METRICS.items() if one.kind == "faithfulness"]
@@ -31,13 +31,13 @@ def numbers(*shape, seed):
 
 def figures(name, given, one, **settings):
     """[case]: the metric's figure of each case, so that higher is better."""
-    chosen = choose(name, settings)
+    chosen = choose_metric(name, settings)
     found = measure(chosen, {**given, "explanation": one})
     assert not found.value.isnan().any()
     values = found.value.chunk(CASES)
     parts = found.parts.chunk(CASES) if found.parts is not None else [None] * CASES
     sign = 1 if chosen.metric.better == "higher" else -1
-    return torch.tensor([sign * figure(chosen.metric, v, p) for v, p in zip(values, parts, strict=True)])
+    return torch.tensor([sign * combine_values(chosen.metric, v, p) for v, p in zip(values, parts, strict=True)])
 
 
 def assert_in_order(name, given, perfect, chance, inverted, **settings):
@@ -110,7 +110,7 @@ def test_localisation_without_masks(case):
         return (inputs[:, 0].round() == colours[of][:, None, None]).double().flatten(1)
 
     makers = (own, lambda inputs, **_: numbers(len(inputs), 64, seed=case), lambda **given: 1 - own(**given))
-    chosen = choose("grid_pointing_game")
+    chosen = choose_metric("grid_pointing_game")
     given = ({"explanation": e, "again": FakeAgain(e, pictures, make)} for make in makers)
     best, middle, worst = (measure(chosen, one).value.mean() for one in given)
     assert best > middle > worst

@@ -5,11 +5,11 @@ import pytest
 import torch
 from fake_probe import explanation, picture
 
+from whyformer._plain.tokens import Pieces
 from whyformer.errors import InputError, MetricError
-from whyformer.metric import METRICS, Rationale, figure
 from whyformer.metrics import auprc, iou_f1, token_f1
-from whyformer.metrics.rationales import overlap, runs, word_scores
-from whyformer.tokens import Pieces
+from whyformer.metrics._registry import METRICS, Rationale, combine_values
+from whyformer.metrics.rationales import find_runs, run_iou, score_words
 
 TEXT = "a gorgeous §§ film indeed"
 TOKENS = Pieces(
@@ -32,13 +32,13 @@ def scored(scores=SCORES, tokens=TOKENS):
 
 
 def test_a_word_gets_the_highest_score_of_its_pieces_and_an_unknown_one_keeps_its_place():
-    near(word_scores(TOKENS, torch.tensor(SCORES, dtype=torch.float64)), [0.1, 0.5, 0.4, 0.3, -0.1])
+    near(score_words(TOKENS, torch.tensor(SCORES, dtype=torch.float64)), [0.1, 0.5, 0.4, 0.3, -0.1])
 
 
 def test_special_tokens_and_padding_give_a_word_nothing_even_where_they_cover_it():
     spans = ((0, 1), *TOKENS.spans[1:8], (14, 18), (19, 25))
     odd = Pieces(TOKENS.pieces, TOKENS.special, TOKENS.padding, spans, TEXT)
-    near(word_scores(odd, torch.tensor(SCORES, dtype=torch.float64)), [0.1, 0.5, 0.4, 0.3, -0.1])
+    near(score_words(odd, torch.tensor(SCORES, dtype=torch.float64)), [0.1, 0.5, 0.4, 0.3, -0.1])
 
 
 def test_token_f1_by_hand():
@@ -75,7 +75,7 @@ def test_words_beyond_what_the_model_saw_are_missed():
     long = Rationale([0, 1, 0, 1, 0, 1, 0])
     near(token_f1(scored(), [long], k=(3, 9)).curve, [[2 * 2 / (3 + 3), 2 * 2 / (5 + 3)]])
     cut = Pieces(TOKENS.pieces, TOKENS.special, TOKENS.padding, (*TOKENS.spans[:5], *[None] * 5), TEXT)
-    assert word_scores(cut, torch.tensor(SCORES))[3:].tolist() == [-torch.inf] * 2
+    assert score_words(cut, torch.tensor(SCORES))[3:].tolist() == [-torch.inf] * 2
     near(token_f1(scored(tokens=cut), [MARKED], k=9).value, [2 * 1 / (3 + 2)])
 
 
@@ -98,13 +98,15 @@ def test_the_figure_of_iou_f1_is_of_mean_precision_and_recall():
     e = explanation([SCORES, SCORES], (TOKENS, TOKENS))
     found = iou_f1(e, [Rationale([0, 1, 1, 0, 1]), Rationale([1, 0, 0, 0, 1])], k=3)
     near(found.parts, [[1.0, 0.5], [0.0, 0.0]])
-    assert figure(METRICS["iou_f1"], found.value, found.parts) == pytest.approx(2 * 0.5 * 0.25 / 0.75, abs=1e-12)
+    assert combine_values(METRICS["iou_f1"], found.value, found.parts) == pytest.approx(
+        2 * 0.5 * 0.25 / 0.75, abs=1e-12
+    )
 
 
 def test_runs_and_overlap_by_hand():
-    assert runs(torch.tensor([True, True, False, True])) == [(0, 2), (3, 4)]
-    assert runs(torch.tensor([False, False])) == []
-    assert overlap((0, 2), (1, 4)) == 1 / 4 and overlap((0, 1), (2, 3)) == 0 and overlap((1, 3), (1, 3)) == 1
+    assert find_runs(torch.tensor([True, True, False, True])) == [(0, 2), (3, 4)]
+    assert find_runs(torch.tensor([False, False])) == []
+    assert run_iou((0, 2), (1, 4)) == 1 / 4 and run_iou((0, 1), (2, 3)) == 0 and run_iou((1, 3), (1, 3)) == 1
 
 
 def test_auprc_by_hand():

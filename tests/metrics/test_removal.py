@@ -7,7 +7,6 @@ import torch
 from fake_probe import FakeProbe, picture, sigmoid, text
 
 from whyformer.errors import InputError, MetricError
-from whyformer.metric import choose, measure
 from whyformer.metrics import (
     aopc,
     comprehensiveness,
@@ -18,7 +17,8 @@ from whyformer.metrics import (
     positive_perturbation,
     sufficiency,
 )
-from whyformer.metrics.ordering import nearest_share, places, share
+from whyformer.metrics._ordering import rank_units, to_nearest_unit_count, to_unit_count
+from whyformer.metrics._registry import choose_metric, measure
 
 EFFECTS = [[3.0, 2.0, 1.0, -1.0]]  # logit 5
 LABEL = torch.tensor([0])
@@ -34,32 +34,32 @@ def near(found, wanted):
 def test_the_highest_score_goes_first_and_what_is_not_real_never():
     scores = torch.tensor([[0.5, 9.0, 0.7, 0.1]])
     real = torch.tensor([[True, False, True, True]])
-    assert places(scores, real, [7]).tolist() == [[1, 4, 0, 2]]
+    assert rank_units(scores, real, [7]).tolist() == [[1, 4, 0, 2]]
 
 
 def test_equal_scores_are_drawn_for_each_example_and_not_taken_as_they_stand():
     scores, real = torch.zeros(2, 50), torch.ones(2, 50, dtype=torch.bool)
-    first, second = places(scores, real, [1, 2])
+    first, second = rank_units(scores, real, [1, 2])
     assert first.sort().values.tolist() == list(range(50))
     assert first.tolist() != list(range(50)) and first.tolist() != second.tolist()
-    assert places(scores[1:], real[1:], [2])[0].tolist() == second.tolist()  # in another batch, the same
-    assert places(scores[1:], real[1:], [2], seed=1)[0].tolist() != second.tolist()
+    assert rank_units(scores[1:], real[1:], [2])[0].tolist() == second.tolist()  # in another batch, the same
+    assert rank_units(scores[1:], real[1:], [2], seed=1)[0].tolist() != second.tolist()
 
 
 def test_the_quick_order_is_the_order():
     """Without ties there is only one, and a single tie makes all of them drawn."""
     scores = torch.rand(3, 1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     scores[2, 5] = scores[2, 700]
-    found = places(scores, torch.ones(3, 1000, dtype=torch.bool), [1, 2, 3])
+    found = rank_units(scores, torch.ones(3, 1000, dtype=torch.bool), [1, 2, 3])
     for row, place in zip(scores, found, strict=True):
         assert (row[place.argsort()].diff() <= 0).all() and place.sort().values.tolist() == list(range(1000))
 
 
 def test_shares_are_not_lost_to_rounding():
-    assert [share(k / 100, 100) for k in range(101)] == list(range(101))  # 0.29 * 100 is 28.999...
-    assert share(0.1, 224 * 224) == 5017
-    assert [nearest_share(f, 9) for f in (0, 0.01, 0.1, 0.5, 1)] == [0, 1, 1, 5, 9]
-    assert nearest_share(0.5, 0) == 0
+    assert [to_unit_count(k / 100, 100) for k in range(101)] == list(range(101))  # 0.29 * 100 is 28.999...
+    assert to_unit_count(0.1, 224 * 224) == 5017
+    assert [to_nearest_unit_count(f, 9) for f in (0, 0.01, 0.1, 0.5, 1)] == [0, 1, 1, 5, 9]
+    assert to_nearest_unit_count(0.5, 0) == 0
 
 
 # --- comprehensiveness and sufficiency --------------------------------------------------------------------------------
@@ -81,8 +81,8 @@ def test_sufficiency_by_hand():
 
 def test_the_paper_divides_by_one_more():
     given = {"explanation": text(EFFECTS), "probe": FakeProbe(EFFECTS)}
-    by_code = measure(choose("comprehensiveness", {"fractions": (0.25, 0.5), "preset": "released"}), given).value
-    by_paper = measure(choose("comprehensiveness", {"fractions": (0.25, 0.5), "preset": "paper"}), given).value
+    by_code = measure(choose_metric("comprehensiveness", {"fractions": (0.25, 0.5), "preset": "released"}), given).value
+    by_paper = measure(choose_metric("comprehensiveness", {"fractions": (0.25, 0.5), "preset": "paper"}), given).value
     torch.testing.assert_close(by_paper, by_code * 2 / 3)
 
 
@@ -90,7 +90,7 @@ def test_tokens_are_deleted_and_patches_left_to_the_probe():
     for probe, e in ((FakeProbe(EFFECTS), text(EFFECTS)), (FakeProbe(EFFECTS, grid=(2, 2)), picture(EFFECTS, 2, 2))):
         comprehensiveness(e, probe)
         comprehensiveness(e, probe, fill="drop")
-        assert probe.asked == [(5, None if probe.is_picture else "delete"), (5, "drop")]
+        assert probe.asked == [(5, None if probe.is_image else "delete"), (5, "drop")]
 
 
 def test_all_variants_of_a_batch_go_in_one_call_and_come_back_to_their_examples():
@@ -133,14 +133,16 @@ def test_released_aopc_is_what_the_released_code_does():
     last of all is never removed. Effects are 2^i, so that every sum says which tokens are left."""
     effects = torch.tensor([[2.0**i for i in range(10)]])
     e, probe = text(effects * -1), FakeProbe(effects, bias=-500.0)  # token 0 goes first, token 9 is ranked last
-    found = measure(choose("aopc", {"preset": "released"}), {"explanation": e, "probe": probe})
+    found = measure(choose_metric("aopc", {"preset": "released"}), {"explanation": e, "probe": probe})
     left = [1023 - (2**n - 1) for n in (1, 3, 4, 5, 7, 8, 9, 9, 9)]
     near(found.curve, [[abs(1.0 - sigmoid(x - 500)) for x in left]])
 
 
 def test_released_aopc_leaves_out_short_texts():
     e, probe = text(torch.rand(1, 7)), FakeProbe(torch.rand(1, 7))  # 9 tokens with the special ones
-    assert measure(choose("aopc", {"preset": "released"}), {"explanation": e, "probe": probe}).value.isnan().all()
+    assert (
+        measure(choose_metric("aopc", {"preset": "released"}), {"explanation": e, "probe": probe}).value.isnan().all()
+    )
 
 
 # --- perturbation -----------------------------------------------------------------------------------------------------
@@ -185,8 +187,8 @@ def test_accuracy_is_against_what_is_asked_for():
     probe = FakeProbe(effects, grid=(2, 2), bias=-5.5)
     soft = positive_perturbation(e, probe, torch.tensor([-1, -1]), against="probability", **settings).curve
     near(soft, [[sigmoid(4.5), sigmoid(0.5), sigmoid(-2.5)]] * 2)
-    assert choose("positive_perturbation", {"against": "prediction"}).needs_truth is None
-    assert choose("positive_perturbation").needs_truth == "label"
+    assert choose_metric("positive_perturbation", {"against": "prediction"}).needs_truth is None
+    assert choose_metric("positive_perturbation").needs_truth == "label"
 
 
 def test_pixels_are_taken_from_the_enlarged_map():

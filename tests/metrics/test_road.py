@@ -7,7 +7,7 @@ from fake_probe import FakeProbe, picture, sigmoid, text
 
 from whyformer.errors import InputError
 from whyformer.metrics import road
-from whyformer.metrics.road import fill_in
+from whyformer.metrics.road import impute_pixels
 
 
 def test_one_pixel_is_the_weighted_mean_of_its_neighbours():
@@ -16,27 +16,27 @@ def test_one_pixel_is_the_weighted_mean_of_its_neighbours():
     one[1, 1] = 100
     kept = np.ones((3, 3), bool)
     kept[1, 1] = False
-    filled = fill_in(one, kept)
+    filled = impute_pixels(one, kept)
     assert filled[1, 1, 0] == pytest.approx((1 + 3 + 5 + 7) / 6 + (0 + 2 + 6 + 8) / 12, abs=1e-12)
     assert (filled[kept] == one[kept]).all()
 
 
 def test_a_corner_has_three_neighbours_and_their_weights_sum_to_one():
     one = np.array([[9.0, 1.0], [2.0, 4.0]])[..., None]
-    filled = fill_in(one, np.array([[False, True], [True, True]]))
+    filled = impute_pixels(one, np.array([[False, True], [True, True]]))
     assert filled[0, 0, 0] == pytest.approx((1 / 6 + 2 / 6 + 4 / 12) / (5 / 12), abs=1e-12)
 
 
 def test_two_missing_pixels_are_solved_together():
     """A row of four with the middle two missing: x = (a + y) / 2, y = (x + b) / 2, so thirds between the ends."""
-    filled = fill_in(np.array([[3.0, 0.0, 0.0, 6.0]])[..., None], np.array([[True, False, False, True]]))
+    filled = impute_pixels(np.array([[3.0, 0.0, 0.0, 6.0]])[..., None], np.array([[True, False, False, True]]))
     np.testing.assert_allclose(filled[0, :, 0], [3, 4, 5, 6], atol=1e-12)
 
 
 def test_nothing_kept_is_the_mean_and_everything_kept_the_picture():
     one = np.arange(12.0).reshape(2, 2, 3)
-    assert (fill_in(one, np.ones((2, 2), bool)) == one).all()
-    assert (fill_in(one, np.zeros((2, 2), bool)) == one.mean((0, 1))).all()
+    assert (impute_pixels(one, np.ones((2, 2), bool)) == one).all()
+    assert (impute_pixels(one, np.zeros((2, 2), bool)) == one.mean((0, 1))).all()
 
 
 def test_road_by_hand():

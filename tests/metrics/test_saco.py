@@ -6,13 +6,13 @@ from fake_probe import FakeProbe, picture, sigmoid, text
 
 from whyformer.errors import MetricError
 from whyformer.metrics import saco
-from whyformer.metrics.saco import coefficient
+from whyformer.metrics.saco import faithfulness_coefficient
 
 
 def test_coefficient_by_hand():
     """Salience 5, 3, 0; changes 2, 4, 1. Pairs: (5, 3) wrong -2, (5, 0) right +5, (3, 0) right +3: 6 of 10."""
     salience, change = torch.tensor([5.0, 3.0, 0.0]), torch.tensor([2.0, 4.0, 1.0])
-    assert coefficient(salience, change) == pytest.approx(0.6, abs=1e-12)
+    assert faithfulness_coefficient(salience, change) == pytest.approx(0.6, abs=1e-12)
 
 
 def test_saco_by_hand():

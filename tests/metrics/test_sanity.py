@@ -10,11 +10,11 @@ from fake_probe import FakeProbe, picture
 from torch import nn
 
 import whyformer as why
-from whyformer.again import Again
-from whyformer.capture import record
+from whyformer._engine.capture import record
 from whyformer.errors import MetricError
 from whyformer.metrics import class_swap, label_randomised_twin, parameter_randomisation
-from whyformer.metrics.sanity import parts_of, randomise
+from whyformer.metrics._rerun import Rerun
+from whyformer.metrics.sanity import list_weighted_modules, randomise_weights
 
 E = picture([[4.0, 3.0, 2.0, 1.0]], 2, 2)
 PIXELS = torch.zeros(1, 1, 2, 2)
@@ -58,21 +58,21 @@ def test_weights_are_drawn_with_their_own_mean_and_spread_and_always_the_same():
     with torch.no_grad():
         one.weight.normal_(3, 2)
     old = one.weight.clone()
-    randomise("a", one, seed=0)
+    randomise_weights("a", one, seed=0)
     assert one.weight.mean().item() == pytest.approx(3, abs=0.1)
     assert one.weight.std().item() == pytest.approx(2, abs=0.1)
     assert abs(torch.corrcoef(torch.stack([old.flatten(), one.weight.flatten()]))[0, 1]) < 0.05
     other.load_state_dict({"weight": old, "bias": one.bias})
-    randomise("a", other, seed=0)
+    randomise_weights("a", other, seed=0)
     assert torch.equal(one.weight, other.weight)
     other.load_state_dict({"weight": old, "bias": one.bias})
-    randomise("a", other, seed=1)
+    randomise_weights("a", other, seed=1)
     assert not torch.equal(one.weight, other.weight)
 
 
 def test_parts_are_modules_with_weights_of_their_own_from_the_output():
     module = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Sequential(nn.LayerNorm(2), nn.Linear(2, 1)))
-    assert [name for name, _ in parts_of(module)] == ["2.1", "2.0", "0"]
+    assert [name for name, _ in list_weighted_modules(module)] == ["2.1", "2.0", "0"]
 
 
 def test_the_model_is_its_own_twin_and_a_twin_must_be_given():
@@ -102,7 +102,7 @@ def test_on_a_real_model(name):
     values = {}
     for method in ("chance", "gradient_x_input", "rollout"):
         e = why.explain(model, encoded, method)
-        again = Again(model, encoded, e)
+        again = Rerun(model, encoded, e)
         values[method] = parameter_randomisation(e, again, stages=2)
         swapped = class_swap(e, probe, again)
         assert (swapped == 1).all() if method != "gradient_x_input" else (swapped < 0.999).all()

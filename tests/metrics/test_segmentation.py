@@ -6,9 +6,9 @@ import torch
 from fake_probe import picture
 
 from whyformer.errors import MetricError
-from whyformer.metric import METRICS, figure
 from whyformer.metrics import mean_average_precision, mean_iou, pixel_accuracy
-from whyformer.metrics.segmentation import above, otsu, unit_range
+from whyformer.metrics._registry import METRICS, combine_values
+from whyformer.metrics.segmentation import otsu_threshold, scale_to_unit_range, threshold_map
 
 # Above their means (2.5 and 0.75): the last two pixels, and the last one.
 E = picture([[1.0, 2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 3.0]], 2, 2)
@@ -24,7 +24,7 @@ def test_pixel_accuracy_by_hand():
     found = pixel_accuracy(E, MASKS)
     near(found.value, [0.75, 1.0])
     near(found.parts, [[3.0, 4.0], [2.0, 2.0]])
-    assert figure(METRICS["pixel_accuracy"], found.value, found.parts) == pytest.approx(5 / 6, abs=1e-12)
+    assert combine_values(METRICS["pixel_accuracy"], found.value, found.parts) == pytest.approx(5 / 6, abs=1e-12)
 
 
 def test_mean_iou_by_hand():
@@ -32,7 +32,9 @@ def test_mean_iou_by_hand():
     Together 2 of 3 and 3 of 4."""
     found = mean_iou(E, MASKS)
     near(found.value, [(1 / 2 + 2 / 3) / 2, 1.0])
-    assert figure(METRICS["mean_iou"], found.value, found.parts) == pytest.approx((2 / 3 + 3 / 4) / 2, abs=1e-12)
+    assert combine_values(METRICS["mean_iou"], found.value, found.parts) == pytest.approx(
+        (2 / 3 + 3 / 4) / 2, abs=1e-12
+    )
 
 
 def test_a_class_that_is_nowhere_does_not_count():
@@ -57,17 +59,19 @@ def test_mean_average_precision_is_one_for_the_mask_itself_and_undefined_without
 def test_undefined_pictures_take_no_part_in_the_figure():
     found = pixel_accuracy(E, [MASKS[0], [[-1, -1], [-1, -1]]])
     near(found.value, [0.75, float("nan")])
-    assert figure(METRICS["pixel_accuracy"], found.value, found.parts) == 0.75
+    assert combine_values(METRICS["pixel_accuracy"], found.value, found.parts) == 0.75
 
 
 def test_thresholds():
     """0.6 lies below the mean of 0.65, but nearer to the high ones: Otsu's threshold is under it."""
-    values = unit_range(torch.tensor([0.0, 0.0, 0.0, 6.0, 9.0, 10.0, 10.0, 10.0, 10.0, 10.0], dtype=torch.float64))
-    assert above(values, "mean").tolist() == [False] * 4 + [True] * 6
-    assert above(values, "otsu").tolist() == [False] * 3 + [True] * 7
-    assert above(values, 0.95).sum() == 5
+    values = scale_to_unit_range(
+        torch.tensor([0.0, 0.0, 0.0, 6.0, 9.0, 10.0, 10.0, 10.0, 10.0, 10.0], dtype=torch.float64)
+    )
+    assert threshold_map(values, "mean").tolist() == [False] * 4 + [True] * 6
+    assert threshold_map(values, "otsu").tolist() == [False] * 3 + [True] * 7
+    assert threshold_map(values, 0.95).sum() == 5
     with pytest.raises(MetricError, match="'mean', 'otsu'"):
-        above(values, "median")
+        threshold_map(values, "median")
 
 
 def test_otsu_is_the_definition_written_slowly():
@@ -84,7 +88,7 @@ def test_otsu_is_the_definition_written_slowly():
                 between = low.sum() * high.sum() * (means[0] - means[1]) ** 2
                 if between > best + 1e-9:
                     best, chosen = between, edges[k + 1]
-        assert otsu(torch.from_numpy(values)) == pytest.approx(chosen, abs=1e-12)
+        assert otsu_threshold(torch.from_numpy(values)) == pytest.approx(chosen, abs=1e-12)
 
 
 def test_a_flat_map_is_all_background():

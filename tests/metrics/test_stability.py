@@ -7,10 +7,10 @@ import torch
 from fake_again import FakeAgain
 from fake_probe import picture, text
 
-from whyformer.dice import dice
+from whyformer._plain.random_generator import make_generator
 from whyformer.errors import MetricError
 from whyformer.metrics import consistency, max_sensitivity, repeatability
-from whyformer.metrics.stability import noisy, swaps
+from whyformer.metrics.stability import add_input_noise, swap_neighbours
 
 E = picture([[4.0, 3.0, 2.0, 1.0]], 2, 2)
 PIXELS = torch.arange(4.0, dtype=torch.float64).reshape(1, 1, 2, 2)
@@ -18,7 +18,9 @@ PIXELS = torch.arange(4.0, dtype=torch.float64).reshape(1, 1, 2, 2)
 
 def drawn(inputs, seed=0, **_):
     """A map that is random, and another one for every input."""
-    return torch.stack([torch.rand(4, generator=dice(seed, hash(tuple(one.flatten().tolist())))) for one in inputs])
+    return torch.stack(
+        [torch.rand(4, generator=make_generator(seed, hash(tuple(one.flatten().tolist())))) for one in inputs]
+    )
 
 
 def test_repeatability_by_hand():
@@ -47,8 +49,8 @@ def test_special_tokens_take_no_part():
 
 
 def test_a_random_map_does_not_pass():
-    many = picture(torch.rand(60, 4, generator=dice(0, 0)), 2, 2, settings={"seed": 0})
-    pixels = torch.rand(60, 1, 2, 2, generator=dice(0, 1), dtype=torch.float64)
+    many = picture(torch.rand(60, 4, generator=make_generator(0, 0)), 2, 2, settings={"seed": 0})
+    pixels = torch.rand(60, 1, 2, 2, generator=make_generator(0, 1), dtype=torch.float64)
     assert abs(repeatability(many, FakeAgain(many, pixels, drawn)).value.mean()) < 0.2
     assert abs(consistency(many, FakeAgain(many, pixels, drawn)).value.mean()) < 0.2
     assert max_sensitivity(many, FakeAgain(many, pixels, drawn)).value.mean() > 0.7
@@ -72,10 +74,10 @@ def test_max_sensitivity_by_hand():
 
 def test_noise_is_in_parts_of_the_range_and_bounded():
     one = PIXELS[0]  # range 3
-    shaken = noisy(one, 0.1, 500, 0, 7, normal=False) - one
+    shaken = add_input_noise(one, 0.1, 500, 0, 7, normal=False) - one
     assert -0.3 <= shaken.min() < -0.29 and 0.29 < shaken.max() <= 0.3  # both ways
-    assert noisy(one, 0.1, 500, 0, 7, normal=True).sub(one).std().item() == pytest.approx(0.3, rel=0.1)
-    assert torch.equal(noisy(one, 0.1, 3, 0, 7, normal=True), noisy(one, 0.1, 3, 0, 7, normal=True))
+    assert add_input_noise(one, 0.1, 500, 0, 7, normal=True).sub(one).std().item() == pytest.approx(0.3, rel=0.1)
+    assert torch.equal(add_input_noise(one, 0.1, 3, 0, 7, normal=True), add_input_noise(one, 0.1, 3, 0, 7, normal=True))
 
 
 def test_texts_have_neighbours_swapped_and_their_scores_put_back():
@@ -93,7 +95,7 @@ def test_texts_have_neighbours_swapped_and_their_scores_put_back():
 
 
 def test_a_text_of_one_word_has_no_neighbours():
-    assert swaps(torch.tensor([False, True, False]), 2, 0, 0).tolist() == [[0, 1, 2]] * 2
+    assert swap_neighbours(torch.tensor([False, True, False]), 2, 0, 0).tolist() == [[0, 1, 2]] * 2
 
 
 def test_undefined_for_flat_maps():

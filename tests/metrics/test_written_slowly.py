@@ -10,8 +10,8 @@ from sklearn.metrics import average_precision_score
 from tiny_text import bert, wordpiece
 
 import whyformer as why
-from whyformer.capture import record
-from whyformer.metric import METRICS, choose, figure, measure
+from whyformer._engine.capture import record
+from whyformer.metrics._registry import METRICS, choose_metric, combine_values, measure
 
 TEXTS = ["the film is not good at all !", "a bad film", "the film is good , not bad"]
 
@@ -46,12 +46,14 @@ def test_perturbation(name, pictures):
                 answer = module(pixel_values=varied.reshape(1, 3, 16, 16)).logits.argmax(-1).item()
             right.append(float(answer == truth.item()))
         wanted.append(right)
-    found = measure(choose(name), {"explanation": e, "probe": probe, "label": label})
+    found = measure(choose_metric(name), {"explanation": e, "probe": probe, "label": label})
     assert found.curve.tolist() == wanted
     areas = [100 * np.trapezoid(row, np.arange(10) / 10) for row in wanted]
     torch.testing.assert_close(found.value, torch.tensor(areas, dtype=torch.float64), rtol=0, atol=1e-9)
     mean_curve = np.mean(wanted, 0)  # the paper's figure: the area under the accuracy of the data set
-    assert figure(METRICS[name], found.value) == pytest.approx(100 * np.trapezoid(mean_curve, np.arange(10) / 10))
+    assert combine_values(METRICS[name], found.value) == pytest.approx(
+        100 * np.trapezoid(mean_curve, np.arange(10) / 10)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +94,7 @@ def test_tokens_deleted_or_masked_one_text_at_a_time(name, texts):
                 gone = top if name != "sufficiency" else [n for n in order if n not in top]
                 row.append(before - answers(model, [t for n, t in enumerate(ids) if n not in gone], target))
         wanted.append(row)
-    found = measure(choose(name, {"fractions": fractions}), {"explanation": e, "probe": probe})
+    found = measure(choose_metric(name, {"fractions": fractions}), {"explanation": e, "probe": probe})
     torch.testing.assert_close(found.curve, torch.tensor(wanted, dtype=torch.float64), rtol=0, atol=1e-9)
     torch.testing.assert_close(found.value, torch.tensor(wanted, dtype=torch.float64).mean(1), rtol=0, atol=1e-9)
 
@@ -128,5 +130,5 @@ def test_segmentation_over_a_data_set():
         "mean_average_precision": np.mean(precisions),
     }
     for name, slowly in wanted.items():
-        found = measure(choose(name), given)
-        assert figure(METRICS[name], found.value, found.parts) == pytest.approx(slowly, abs=1e-9)
+        found = measure(choose_metric(name), given)
+        assert combine_values(METRICS[name], found.value, found.parts) == pytest.approx(slowly, abs=1e-9)

@@ -11,9 +11,9 @@ import torch
 from oracles import small_models
 
 import whyformer as why
-from whyformer.methods.kernel_shap import solve
-from whyformer.methods.lime import fit, near
-from whyformer.methods.players import asked, players_of, whole
+from whyformer.methods._players import ask_coalitions, players_of, read_clean_answers
+from whyformer.methods.kernel_shap import solve_shapley_values
+from whyformer.methods.lime import fit_ridge, weigh_samples
 
 SAID = json.loads(Path(__file__).with_name("captum_perturbations.json").read_text())["scores"]
 NAMES = ["leave_one_out", "occlusion", "shapley", "lime", "kernel_shap"]
@@ -63,13 +63,13 @@ def test_the_same_samples_give_the_same_weights(kind, name):
     team = players_of(probe, None)
     drawn = small_models.samples(team[0].count)
     with_none = torch.cat([torch.zeros_like(drawn[:1]), drawn])
-    answers = asked(probe, team, [with_none] * 2, fill=FILL[kind])
+    answers = ask_coalitions(probe, team, [with_none] * 2, fill=FILL[kind])
     if name == "lime":
-        found = [fit(drawn, near(drawn, 0.25), answer[1:], 1.0)[0] for answer in answers]
+        found = [fit_ridge(drawn, weigh_samples(drawn, 0.25), answer[1:], 1.0)[0] for answer in answers]
     else:
         found = [
-            solve(drawn, torch.ones(len(drawn)), answer[1:] - answer[0], full - answer[0])
-            for answer, full in zip(answers, whole(probe, "score"), strict=True)
+            solve_shapley_values(drawn, torch.ones(len(drawn)), answer[1:] - answer[0], full - answer[0])
+            for answer, full in zip(answers, read_clean_answers(probe, "score"), strict=True)
         ]
     assert_same(torch.stack(found), said(kind, name), 1e-6)
 

@@ -12,17 +12,17 @@ import torch
 from oracles import tiny_models
 
 import whyformer as why
-from whyformer import slopes
-from whyformer.capture import record
-from whyformer.forward import label
-from whyformer.intercept import Intercept
-from whyformer.labels import put
-from whyformer.node import Switch
-from whyformer.rules import ATTNLRP, CP_LRP, recipe
+from whyformer._engine.capture import record
+from whyformer._engine.forward import trace_input
+from whyformer._engine.intercept import Intercept
+from whyformer._engine.relevance import slopes
+from whyformer._engine.relevance.node import Switch
+from whyformer._engine.relevance.rules import ATTNLRP, CP_LRP, make_recipe
+from whyformer._engine.tracing.provenance import attach_trace
 
 LXT, ZENNIT = (json.loads(Path(__file__).with_name(name).read_text())["said"] for name in ("lxt.json", "zennit.json"))
 # LXT's CP variant makes activations straight where it does not hold them; the paper's does not.
-CP_OF_LXT = replace(CP_LRP, name="cp_lrp_of_lxt", rules={**CP_LRP.rules, "activation": slopes.secant})
+CP_OF_LXT = replace(CP_LRP, name="cp_lrp_of_lxt", rules={**CP_LRP.rules, "activation": slopes.pass_secant})
 
 
 @pytest.mark.parametrize("model", ["llama", "gpt2"])
@@ -49,7 +49,7 @@ def test_relevance_is_that_of_lxt(model, variant, rules):
 def test_relevance_is_that_of_zennit(name):
     """Down to the pixels of three pictures, each for its own output, to 1e-9 of the largest."""
     rule, _, amount = name.partition(" ")
-    rules = recipe(rule, **{rule: float(amount)})
+    rules = make_recipe(rule, **{rule: float(amount)})
     found, logits = through(tiny_models.stack(), tiny_models.picture(), rules, targets=[0, 1, 2])
     torch.testing.assert_close(logits, torch.tensor(ZENNIT["logits"], dtype=torch.float64))
     wanted = torch.tensor(ZENNIT[name], dtype=torch.float64)
@@ -64,7 +64,7 @@ def through(module, x, rules, targets):
     mode = Intercept(batch=len(x), originals={}, switch=switch, needs_gradient=True)
     leaf = x.clone().requires_grad_()
     named = type("Given", (), {"batch": len(x), "batch_axis": 0})
-    entered = put(leaf.clone(), label(leaf, named, is_main=True))
+    entered = attach_trace(leaf.clone(), trace_input(leaf, named, is_main=True))
     with mode:
         logits = module(entered)
     picked = logits[torch.arange(len(x)), targets]

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from transformers import CLIPImageProcessor, ViTImageProcessor
 
-from whyformer.explanation import Explanation
-from whyformer.loading import open as opened
-from whyformer.model import Model
+from whyformer._model.loading import open as opened
+from whyformer._model.model import Model
+from whyformer.results.explanation import Explanation
 
 sys.path.append(str(Path(__file__).parent))
 from drawn import an_explanation

@@ -3,10 +3,10 @@
 import torch
 from PIL import Image
 
-from whyformer.explanation import Explanation
-from whyformer.picture import Kept, View
-from whyformer.target import Target
-from whyformer.tokens import Grid, Pieces
+from whyformer._engine.target import Target
+from whyformer._model.image import ImageView, KeptImage
+from whyformer._plain.tokens import Grid, Pieces
+from whyformer.results.explanation import Explanation
 
 
 def an_explanation(text: str, cuts: list[tuple[int, int]], scores: list[float], **changes) -> Explanation:
@@ -33,7 +33,7 @@ def an_explanation(text: str, cuts: list[tuple[int, int]], scores: list[float], 
 
 def picture_of(**changes) -> Explanation:
     """2 x 3 patches over a picture of 60 x 40 pixels."""
-    kept = Kept(Image.radial_gradient("L").resize((60, 40)).convert("RGB"), View(0, 0, 60, 40, 4, 6))
+    kept = KeptImage(Image.radial_gradient("L").resize((60, 40)).convert("RGB"), ImageView(0, 0, 60, 40, 4, 6))
     facts = dict(
         targets=(Target(1, "tabby", 2.0, 0.9),),
         names=("cat.png",),

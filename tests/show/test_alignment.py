@@ -9,9 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from whyformer.explanation import explain, load
-from whyformer.picture import find_view
-from whyformer.show import image
+from whyformer._model.image import find_view
+from whyformer.results.explanation import explain, load
+from whyformer.show import overlay
 
 ORIENTATIONS = range(1, 9)
 TURN_BACK = {  # what a viewer does for each orientation; a camera did the opposite
@@ -49,7 +49,7 @@ def peak(e):
     """Where the map over the picture is strongest, in pixels of the picture as a person sees it."""
     kept = e.pictures[0]
     scores = e.map()
-    placed, _ = image.at_pixels(scores, kept.view.under(*scores.shape), kept.image.size, smooth=True)
+    placed, _ = overlay.sample_at_pixels(scores, kept.view.crop_to_patches(*scores.shape), kept.image.size, smooth=True)
     y, x = divmod(int(placed.argmax()), placed.shape[1])
     return x, y
 

@@ -10,10 +10,10 @@ from drawn import an_explanation, picture_of
 from payloads import PAYLOADS
 from PIL import Image
 
-from whyformer.classes import Sheet
-from whyformer.comparison import Comparison
-from whyformer.show import curve, report
-from whyformer.writing import Writing
+from whyformer.results.class_grid import ClassGrid
+from whyformer.results.comparison import Comparison
+from whyformer.results.generation import Generation
+from whyformer.show import charts, report
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")]
@@ -50,13 +50,13 @@ def pages(folder):
     picture_of().save(folder / "picture.html")
     text().save(folder / "text.html")
     made.save(folder / "comparison.html")
-    Sheet((made, made)).save(folder / "sheet.html")
-    Sheet((words, words)).save(folder / "words.html")
-    Writing("", 1, (text(), text())).save(folder / "writing.html")
+    ClassGrid((made, made)).save(folder / "sheet.html")
+    ClassGrid((words, words)).save(folder / "words.html")
+    Generation("", 1, (text(), text())).save(folder / "writing.html")
     text("".join(PAYLOADS[:30])).save(folder / "hostile.html")
-    chart = curve.curves({"a": ([0, 1], [1, 0], [0.9, 0], [1, 0.1])}, title="Deletion")
-    block = report.section("Charts", report.drawing(chart), report.table(["a", "b"], [["x", 1.5]]))
-    (folder / "report.html").write_text(report.page("Report", [block], about={"model": "tiny"}))
+    chart = charts.draw_curves({"a": ([0, 1], [1, 0], [0.9, 0], [1, 0.1])}, title="Deletion")
+    block = report.make_section("Charts", report.embed_drawing(chart), report.make_table(["a", "b"], [["x", 1.5]]))
+    (folder / "report.html").write_text(report.make_page("Report", [block], about={"model": "tiny"}))
     return sorted(folder.glob("*.html"))
 
 
@@ -109,7 +109,7 @@ def test_numbers_and_names_in_a_table_are_not_broken(tmp_path):
     """On a telephone a wide table is scrolled; 0.8461 in two lines could be read as two numbers."""
     head = ["method", "mean", "95 %", "n", "against the best", "against chance", "passes"]
     row = ["transformer_attribution", "0.8461", "0.7227 to 0.9271", "500", "p = 0.375", "p = 0.125", "1 + 1 back"]
-    markup = report.page("Report", [report.table(head, [row])])
+    markup = report.make_page("Report", [report.make_table(head, [row])])
     lines = (
         "<script>document.body.dataset.lines=[...document.querySelectorAll('tbody th,tbody td:nth-child(2)')].map("
         "cell=>{const range=document.createRange();range.selectNodeContents(cell);"

@@ -8,8 +8,8 @@ from drawn import an_explanation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whyformer.show.chips import chips, letters
-from whyformer.tokens import Pieces
+from whyformer._plain.tokens import Pieces
+from whyformer.show.chips import make_chips, split_letters
 
 FAMILY = "👨\u200d👩\u200d👧"
 FLAG = "🇯🇵"
@@ -19,7 +19,7 @@ KSHA = "क्षि"  # one letter to its readers, four code points
 def drawn(text, cuts, scores=None):
     scores = scores or [float(i + 1) for i in range(len(cuts))]
     pieces = Pieces(tuple(text[a:b] for a, b in cuts), (False,) * len(cuts), (False,) * len(cuts), tuple(cuts), text)
-    made, tail = chips(pieces, torch.tensor(scores))
+    made, tail = make_chips(pieces, torch.tensor(scores))
     return [(chip.before, chip.text, chip.score) for chip in made], tail
 
 
@@ -54,8 +54,8 @@ def test_no_chip_ends_inside_a_letter(text, borders):
     if not cuts:
         return
     pieces = Pieces(tuple("p" for _ in cuts), (False,) * len(cuts), (False,) * len(cuts), tuple(cuts), text)
-    made, _ = chips(pieces, torch.ones(len(cuts)))
-    whole = {0, *accumulate(map(len, letters(text)))}
+    made, _ = make_chips(pieces, torch.ones(len(cuts)))
+    whole = {0, *accumulate(map(len, split_letters(text)))}
     for chip in made:
         assert cuts[chip.places[0]][0] in whole
         assert cuts[chip.places[-1]][1] in whole
@@ -64,7 +64,7 @@ def test_no_chip_ends_inside_a_letter(text, borders):
 
 
 def test_special_tokens_stand_apart_and_padding_is_left_out(text_explanation):
-    made, _ = chips(text_explanation.tokens[0], text_explanation.scores[0])
+    made, _ = make_chips(text_explanation.tokens[0], text_explanation.scores[0])
     assert [chip.text for chip in made] == ["[CLS]", "not", "a", "go", "od", "film"]
     assert made[0].special and made[1].before == " "
     assert made[-1].before == "\n"
@@ -73,7 +73,7 @@ def test_special_tokens_stand_apart_and_padding_is_left_out(text_explanation):
 def test_a_pair_of_sentences_is_drawn_below_each_other():
     text = "it rains\nit is dry"
     e = an_explanation(text, [(0, 2), (3, 8), (9, 11), (12, 14), (15, 18)], [0.0] * 5)
-    made, _ = chips(e.tokens[0], e.scores[0])
+    made, _ = make_chips(e.tokens[0], e.scores[0])
     assert [chip.before for chip in made[1:]] == [" ", " ", "\n", " ", " "]
 
 

@@ -17,17 +17,17 @@ import pytest
 from drawn import an_explanation, picture_of
 from payloads import PAYLOADS
 
-from whyformer.classes import Sheet
-from whyformer.classes import html as sheet_html
-from whyformer.comparison import Comparison
-from whyformer.comparison import html as comparison_html
-from whyformer.explanation import FORMATS, Explanation
-from whyformer.show import curve, page, report
-from whyformer.show.latex import SPELLED, escaped
+from whyformer._engine.target import Target
+from whyformer.results.class_grid import ClassGrid
+from whyformer.results.class_grid import class_grid_to_html as sheet_html
+from whyformer.results.comparison import Comparison
+from whyformer.results.comparison import comparison_to_html as comparison_html
+from whyformer.results.explanation import FORMATS, Explanation
+from whyformer.results.generation import Generation
+from whyformer.results.generation import generation_to_html as writing_html
+from whyformer.show import charts, page, report
+from whyformer.show.latex import TEX_ESCAPES, escape_tex
 from whyformer.show.terminal import Screen
-from whyformer.target import Target
-from whyformer.writing import Writing
-from whyformer.writing import html as writing_html
 
 every_payload = pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
 HARMLESS = "plain"
@@ -62,28 +62,28 @@ def compared(word: str, make=text_of) -> Comparison:
     return Comparison({label: make(word), "other": make(word)}, {label: word})
 
 
-def charts(word: str):
+def all_charts(word: str):
     line = ([0, 1], [0.1, 0.2], None, None)
-    yield curve.curves({word: line}, title=word, xlabel=word, ylabel=word, note=word)
-    yield curve.ranking([(word, 1.0, 0.5, 1.5)], title=word, xlabel=word, note=word)
-    yield curve.matrix([word], [[1.0]], title=word, note=word)
+    yield charts.draw_curves({word: line}, title=word, xlabel=word, ylabel=word, note=word)
+    yield charts.draw_ranking([(word, 1.0, 0.5, 1.5)], title=word, xlabel=word, note=word)
+    yield charts.draw_matrix([word], [[1.0]], title=word, note=word)
 
 
 PAGES = {
     "explanation": lambda word: FORMATS[".html"](text_of(word)).decode(),
     "picture": lambda word: FORMATS[".html"](picture_called(word)).decode(),
-    "comparison": lambda word: page.comparison_page(compared(word).cases(), [], title=word, lead=word),
-    "sheet": lambda word: sheet_html(Sheet((compared(word),))).decode(),
-    "writing": lambda word: writing_html(Writing(word, 1, (text_of(word),))).decode(),
+    "comparison": lambda word: page.make_comparison_page(compared(word).cases(), [], title=word, lead=word),
+    "sheet": lambda word: sheet_html(ClassGrid((compared(word),))).decode(),
+    "writing": lambda word: writing_html(Generation(word, 1, (text_of(word),))).decode(),
     "notebook": lambda word: text_of(word)._repr_html_() + compared(word)._repr_html_(),
-    "blocks": lambda word: report.page(
+    "blocks": lambda word: report.make_page(
         word,
         [
-            report.section(word, report.table([word, word], [[word, word]], caption=word), remark=word),
-            report.facts({word: word}),
-            report.verdict(word, "good"),
-            report.folded(word, word),
-            report.choice([(word, report.element("p", word))], name=word, legend=word)[0],
+            report.make_section(word, report.make_table([word, word], [[word, word]], caption=word), remark=word),
+            report.make_fact_list({word: word}),
+            report.make_verdict_badge(word, "good"),
+            report.fold_content(word, word),
+            report.make_chooser([(word, report.make_element("p", word))], name=word, legend=word)[0],
         ],
         lead=word,
         about={word: word},
@@ -149,7 +149,7 @@ def check_vectors(words) -> None:
 def svgs(word: str):
     yield text_of(word).draw().svg()
     yield compared(word).draw().svg()
-    yield from (chart.svg() for chart in charts(word))
+    yield from (chart.svg() for chart in all_charts(word))
 
 
 def svg_shape(markup: str) -> set[tuple[str, str]]:
@@ -165,12 +165,12 @@ def svg_shape(markup: str) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("payload", PAYLOADS[::12])
 def test_charts_inside_a_page(payload):
-    for hostile, plain in zip(charts(payload), charts(HARMLESS), strict=True):
-        assert set(shape(report.drawing(hostile, payload))) <= set(shape(report.drawing(plain, HARMLESS)))
+    for hostile, plain in zip(all_charts(payload), all_charts(HARMLESS), strict=True):
+        assert set(shape(report.embed_drawing(hostile, payload))) <= set(shape(report.embed_drawing(plain, HARMLESS)))
 
 
 def test_a_formula_in_a_label_is_drawn_as_it_stands():
-    drawn = curve.ranking([("$x^2$", 1.0, 0.5, 1.5)], title=r"$\frac{1}{2}$").svg()
+    drawn = charts.draw_ranking([("$x^2$", 1.0, 0.5, 1.5)], title=r"$\frac{1}{2}$").svg()
     assert ">$x^2$<" in drawn
     assert r">$\frac{1}{2}$<" in drawn
 
@@ -180,10 +180,12 @@ def test_latex_shows_what_it_would_otherwise_carry_out(payload):
     made = FORMATS[".tex"](text_of(payload)).decode()
     assert not any(unicodedata.category(c) == "Cc" for c in made.replace("\n", ""))
     plain = FORMATS[".tex"](text_of(HARMLESS)).decode()
-    assert set(commands(made)) <= set(commands(plain)) | {command for s in SPELLED.values() for command in commands(s)}
+    assert set(commands(made)) <= set(commands(plain)) | {
+        command for s in TEX_ESCAPES.values() for command in commands(s)
+    }
     assert made.count(r"\colorbox") == plain.count(r"\colorbox")
     assert balanced(made)
-    body = re.sub(r"\\(textbackslash|textasciicircum|textasciitilde|symbol)\{\d*\}", "", escaped(payload))
+    body = re.sub(r"\\(textbackslash|textasciicircum|textasciitilde|symbol)\{\d*\}", "", escape_tex(payload))
     assert not re.search(r"(?<!\\)[$&#%_^~]", body)
 
 
@@ -229,7 +231,7 @@ def test_parquet_keeps_the_text_as_it_is():
 @pytest.mark.parametrize("colours", [None, "truecolor"])
 def test_nothing_reaches_the_terminal_raw(payload, colours):
     screen = Screen(60, colours)
-    for shown in (text_of(payload), picture_called(payload), compared(payload), Writing("", 1, (text_of(payload),))):
+    for shown in (text_of(payload), picture_called(payload), compared(payload), Generation("", 1, (text_of(payload),))):
         printed = re.sub(r"\x1b\[[0-9;]*m", "", shown.render(screen))  # our own colours
         assert not {c for c in printed if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")} - {"\n"}
         repr(shown).encode()

@@ -6,11 +6,11 @@ import html5lib
 import pytest
 from drawn import an_explanation, picture_of
 
-from whyformer.comparison import Comparison
-from whyformer.comparison import html as comparison_html
-from whyformer.explanation import FORMATS
+from whyformer.results.comparison import Comparison
+from whyformer.results.comparison import comparison_to_html as comparison_html
+from whyformer.results.explanation import FORMATS
 from whyformer.show import colours, report
-from whyformer.show.page import fragment
+from whyformer.show.page import make_explanation_fragment
 
 
 def parsed(markup: str):
@@ -18,9 +18,11 @@ def parsed(markup: str):
 
 
 def a_page() -> str:
-    parts = report.anchors(["One", "Two"])
-    sections = [report.section(title, report.table(["a", "b"], [["x", 1.5]]), anchor=a) for a, title in parts.items()]
-    return report.page("Title", sections, lead="Lead", about={"model": "tiny"}, contents=parts)
+    parts = report.make_anchors(["One", "Two"])
+    sections = [
+        report.make_section(title, report.make_table(["a", "b"], [["x", 1.5]]), anchor=a) for a, title in parts.items()
+    ]
+    return report.make_page("Title", sections, lead="Lead", about={"model": "tiny"}, contents=parts)
 
 
 def test_a_page_refuses_scripts_and_requests_by_itself():
@@ -43,15 +45,17 @@ def test_a_page_can_be_walked_without_eyes_or_mouse():
 
 
 def test_elements_escape_all_but_our_own_markup():
-    inner = report.element("b", "<i>")
+    inner = report.make_element("b", "<i>")
     assert inner == "<b>&lt;i&gt;</b>"
-    assert report.element("p", inner, "&", title='"', class_="a", hidden=True, lang=None) == (
+    assert report.make_element("p", inner, "&", title='"', class_="a", hidden=True, lang=None) == (
         '<p title="&quot;" class="a" hidden><b>&lt;i&gt;</b>&amp;</p>'
     )
 
 
 def test_numbers_stand_to_the_right_and_what_is_missing_is_a_dash():
-    tree = parsed(report.table(["name", "score", "n"], [["a", 0.123456, 3], ["b", None, 4], ["c", float("nan"), 5]]))
+    tree = parsed(
+        report.make_table(["name", "score", "n"], [["a", 0.123456, 3], ["b", None, 4], ["c", float("nan"), 5]])
+    )
     cells = [("".join(td.itertext()), td.get("class")) for td in tree.iter("td")]
     assert cells == [
         ("0.123", "number"),
@@ -64,13 +68,15 @@ def test_numbers_stand_to_the_right_and_what_is_missing_is_a_dash():
 
 
 def test_short_words_of_a_table_stay_on_one_line_and_long_ones_do_not():
-    made = report.table(["method", "test", "why"], [["a", "p = 0.002", "no word"], ["b", "-", "a long story " * 3]])
+    made = report.make_table(
+        ["method", "test", "why"], [["a", "p = 0.002", "no word"], ["b", "-", "a long story " * 3]]
+    )
     assert [cell.get("class") for cell in parsed(made).iter("td")] == ["short", "long"] * 2
 
 
 def test_one_of_several_panels_is_chosen_without_a_script():
-    block, style = report.choice(
-        [("one", report.element("p", "1")), ("two", report.element("p", "2"))], name="x", legend="l"
+    block, style = report.make_chooser(
+        [("one", report.make_element("p", "1")), ("two", report.make_element("p", "2"))], name="x", legend="l"
     )
     tree = parsed(block)
     buttons = list(tree.iter("input"))
@@ -83,22 +89,22 @@ def test_one_of_several_panels_is_chosen_without_a_script():
 @pytest.mark.parametrize("signed", [True, False])
 def test_levels_run_from_nothing_to_the_limit(signed):
     between = (-2.0, 2.0) if signed else (0.0, 2.0)
-    assert report.level(0.0, between, signed=signed) in ("f0", "u0")
-    assert report.level(2.0, between, signed=signed) == ("f20" if signed else "u20")
-    assert report.level(9.0, between, signed=signed) == ("f20" if signed else "u20")
-    assert report.level(1.0, (0.0, 0.0), signed=signed) in ("f0", "u0")
+    assert report.choose_colour_level(0.0, between, signed=signed) in ("f0", "u0")
+    assert report.choose_colour_level(2.0, between, signed=signed) == ("f20" if signed else "u20")
+    assert report.choose_colour_level(9.0, between, signed=signed) == ("f20" if signed else "u20")
+    assert report.choose_colour_level(1.0, (0.0, 0.0), signed=signed) in ("f0", "u0")
     if signed:
-        assert report.level(-2.0, between, signed=True) == "a20"
+        assert report.choose_colour_level(-2.0, between, signed=True) == "a20"
 
 
 def test_every_level_can_be_read_in_the_light_and_in_the_dark():
     """Ink on its ground, and on the ground of the page where a level has none."""
-    light, dark = report.mark_style().split("@media")
-    for rules, ground in ((light, (255, 255, 255)), (dark, report.DARK)):
+    light, dark = report.make_mark_css().split("@media")
+    for rules, ground in ((light, (255, 255, 255)), (dark, report.DARK_GROUND)):
         found = list(report_rules(rules))
-        assert len(found) == 3 * (report.LEVELS + 1)
+        assert len(found) == 3 * (report.COLOUR_LEVELS + 1)
         for background, ink in found:
-            assert colours.contrast(background or ground, ink) >= 4.5
+            assert colours.contrast_ratio(background or ground, ink) >= 4.5
 
 
 def report_rules(style: str):
@@ -125,11 +131,11 @@ def test_the_same_words_are_not_said_twice():
 
 
 def test_a_sheet_of_ten_methods_on_a_photograph_is_small():
+    from whyformer._model.image import ImageView, KeptImage, as_image
     from whyformer.demo.tour import CAT
-    from whyformer.picture import Kept, View, as_picture
 
-    photograph = as_picture(CAT).resize((1600, 1200))
-    kept = Kept(photograph, View(200, 0, 1400, 1200, 224, 224))
+    photograph = as_image(CAT).resize((1600, 1200))
+    kept = KeptImage(photograph, ImageView(200, 0, 1400, 1200, 224, 224))
     one = picture_of(pictures=(kept,))
     made = comparison_html(Comparison({f"method {i}": one for i in range(10)}))
     assert len(made) < 2_000_000
@@ -140,6 +146,6 @@ def test_a_notebook_needs_no_style_sheet(text_explanation):
         made = e._repr_html_()
         assert "<style" not in made and "class=" not in made
         assert "Why" in made
-    assert "... and 2 more" in fragment(picture_of().cases() * 5)
-    blocks = report.fragment(report.table(["a"], [["x"]]))
+    assert "... and 2 more" in make_explanation_fragment(picture_of().cases() * 5)
+    blocks = report.make_fragment(report.make_table(["a"], [["x"]]))
     assert blocks.startswith('<div class="whyformer"><style>@scope (.whyformer)')

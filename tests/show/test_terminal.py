@@ -5,11 +5,11 @@ import torch
 from rich.cells import cell_len
 from rich.text import Text
 
+from whyformer._engine.target import Target
+from whyformer._plain.tokens import Pieces
 from whyformer.show import terminal
-from whyformer.show.colours import AGAINST, FOR, UNSIGNED, WHITE
+from whyformer.show.colours import AGAINST_COLOUR, FOR_COLOUR, UNSIGNED_STOPS, WHITE
 from whyformer.show.terminal import Screen
-from whyformer.target import Target
-from whyformer.tokens import Pieces
 
 PLAIN = Screen(width=60, colours=None)
 COLOUR = Screen(width=60, colours="truecolor")
@@ -34,53 +34,53 @@ def grounds(text: Text) -> dict[str, tuple[int, int, int]]:
 
 
 def test_every_word_stands_on_the_colour_of_its_score():
-    shown = terminal.words(PIECES, SCORES, signed=True)
+    shown = terminal.render_words(PIECES, SCORES, signed=True)
     assert shown.plain == "[CLS] not a good\nfilm [SEP]"
     colours = grounds(shown)
-    assert colours["not"] == AGAINST
+    assert colours["not"] == AGAINST_COLOUR
     assert colours["a"] == WHITE
-    assert colours["od"] == FOR
-    assert colours["[CLS]"] == FOR  # beyond the limits, which are those of the words
+    assert colours["od"] == FOR_COLOUR
+    assert colours["[CLS]"] == FOR_COLOUR  # beyond the limits, which are those of the words
 
 
 def test_padding_is_not_shown():
-    assert "[PAD]" not in terminal.words(PIECES, SCORES, signed=True).plain
-    assert "[PAD]" not in terminal.plain_words(PIECES, SCORES, signed=True).plain
+    assert "[PAD]" not in terminal.render_words(PIECES, SCORES, signed=True).plain
+    assert "[PAD]" not in terminal.render_plain_words(PIECES, SCORES, signed=True).plain
 
 
 def test_scores_without_a_sign_begin_at_zero():
-    colours = grounds(terminal.words(PIECES, SCORES.abs() + 1, signed=False))
+    colours = grounds(terminal.render_words(PIECES, SCORES.abs() + 1, signed=False))
     assert WHITE not in colours.values()
-    assert colours["not"] == colours["od"] == UNSIGNED[-1]
+    assert colours["not"] == colours["od"] == UNSIGNED_STOPS[-1]
 
 
 def test_pieces_of_the_same_characters_are_drawn_once_with_their_sum():
     emoji = Pieces(("a", "b", "c"), (False,) * 3, (False,) * 3, ((0, 1), (0, 1), (1, 2)), "👍!")
-    shown = terminal.words(emoji, torch.tensor([0.5, 0.5, 1.0]), signed=True)
+    shown = terminal.render_words(emoji, torch.tensor([0.5, 0.5, 1.0]), signed=True)
     assert shown.plain == "👍!"
-    assert grounds(shown) == {"👍": FOR, "!": FOR}
+    assert grounds(shown) == {"👍": FOR_COLOUR, "!": FOR_COLOUR}
 
 
 def test_characters_no_piece_covers_are_shown_without_colour():
     pieces = Pieces(("b",), (False,), (False,), ((2, 3),), "\x1bab and a tail")
-    shown = terminal.words(pieces, torch.tensor([1.0]), signed=False)
+    shown = terminal.render_words(pieces, torch.tensor([1.0]), signed=False)
     assert shown.plain == r"\x1bab and a tail"
     assert list(grounds(shown)) == ["b"]
 
 
 def test_tokens_without_a_text_stand_apart():
     ids = Pieces(("204", "77"), (False,) * 2, (False,) * 2, (None,) * 2)
-    assert terminal.words(ids, torch.ones(2), signed=False).plain == "204 77"
+    assert terminal.render_words(ids, torch.ones(2), signed=False).plain == "204 77"
 
 
 def test_a_piece_that_covers_only_a_blank_shows_its_own_name():
     pieces = Pieces(("▁", "a"), (False,) * 2, (False,) * 2, ((0, 1), (1, 2)), " a")
-    assert terminal.shown(pieces, 0) == "▁"
-    assert terminal.shown(pieces, 1) == "a"
+    assert terminal.characters_of_piece(pieces, 0) == "▁"
+    assert terminal.characters_of_piece(pieces, 1) == "a"
 
 
 def test_without_colour_words_have_numbers_and_bars():
-    lines = terminal.plain_words(PIECES, SCORES, signed=True).plain.split("\n")
+    lines = terminal.render_plain_words(PIECES, SCORES, signed=True).plain.split("\n")
     assert lines[0] == "        +9 ++++++++++++ [CLS]  (special)"
     assert lines[1] == "        -1 ------------ not"
     assert lines[2] == "        +0              a"
@@ -88,7 +88,7 @@ def test_without_colour_words_have_numbers_and_bars():
 
 
 def test_without_colour_and_sign_bars_are_neutral():
-    assert terminal.plain_words(PIECES, SCORES.abs(), signed=False).plain.split("\n")[1].split() == [
+    assert terminal.render_plain_words(PIECES, SCORES.abs(), signed=False).plain.split("\n")[1].split() == [
         "1",
         "#" * 12,
         "not",
@@ -96,50 +96,53 @@ def test_without_colour_and_sign_bars_are_neutral():
 
 
 def test_all_zero_scores_have_no_bar():
-    assert "+" not in terminal.plain_words(PIECES, SCORES * 0, signed=True).plain.replace("+0", "")
+    assert "+" not in terminal.render_plain_words(PIECES, SCORES * 0, signed=True).plain.replace("+0", "")
 
 
 def test_a_map_in_half_blocks_is_the_right_way_round():
     """The upper half of a character is its text colour, the lower half its background."""
-    shown = terminal.heat_map(torch.tensor([[0.0, 1.0], [-1.0, 0.0], [0.0, 0.0]]), signed=True, size=2)
+    shown = terminal.render_heat_map(torch.tensor([[0.0, 1.0], [-1.0, 0.0], [0.0, 0.0]]), signed=True, size=2)
     assert shown.plain == "▀▀\n▀▀"
     first, second, third, _ = (span.style for span in shown.spans)
-    assert (tuple(first.color.triplet), tuple(first.bgcolor.triplet)) == (WHITE, AGAINST)
-    assert (tuple(second.color.triplet), tuple(second.bgcolor.triplet)) == (FOR, WHITE)
+    assert (tuple(first.color.triplet), tuple(first.bgcolor.triplet)) == (WHITE, AGAINST_COLOUR)
+    assert (tuple(second.color.triplet), tuple(second.bgcolor.triplet)) == (FOR_COLOUR, WHITE)
     assert third.bgcolor is None  # an odd number of rows: nothing below the last
 
 
 def test_a_small_map_is_enlarged_and_a_wide_one_averaged():
-    assert len(terminal.heat_map(torch.rand(4, 4), signed=False).plain.split("\n")) == 14
-    wide = terminal.heat_map(torch.rand(50, 100), signed=False, width=40).plain.split("\n")
+    assert len(terminal.render_heat_map(torch.rand(4, 4), signed=False).plain.split("\n")) == 14
+    wide = terminal.render_heat_map(torch.rand(50, 100), signed=False, width=40).plain.split("\n")
     assert {len(line) for line in wide} == {40}
     assert len(wide) == 10
 
 
 def test_a_map_without_colour():
-    assert terminal.plain_map(torch.tensor([[0.0, 0.5], [1.0, 0.0]]), signed=False).plain == "  ==\n@@  "
-    assert terminal.plain_map(torch.tensor([[0.0, 0.5], [-1.0, 1.0]]), signed=True).plain == " .+4\n-9+9"
-    assert terminal.plain_map(torch.zeros(1, 2), signed=True).plain == " . ."
+    assert terminal.render_plain_map(torch.tensor([[0.0, 0.5], [1.0, 0.0]]), signed=False).plain == "  ==\n@@  "
+    assert terminal.render_plain_map(torch.tensor([[0.0, 0.5], [-1.0, 1.0]]), signed=True).plain == " .+4\n-9+9"
+    assert terminal.render_plain_map(torch.zeros(1, 2), signed=True).plain == " . ."
 
 
 @pytest.mark.parametrize("signed", [True, False])
 def test_the_legend_says_the_limits_in_numbers(signed):
-    said = terminal.legend((-0.25, 0.25), signed=signed).plain
+    said = terminal.render_legend((-0.25, 0.25), signed=signed).plain
     assert "-0.25" in said
     assert said.rstrip().endswith("+0.25 for" if signed else "0.25")
-    assert "0.25" in terminal.plain_legend((-0.25, 0.25), signed=signed).plain
+    assert "0.25" in terminal.render_plain_legend((-0.25, 0.25), signed=signed).plain
 
 
 def test_the_title_says_class_certainty_and_method():
     target = Target(3, "tabby", 2.5, probability=0.931)
-    assert terminal.title(target, "lrp", name="cat.png", class_specific=True).plain == "cat.png: tabby (93.1%), by lrp"
-    said = terminal.title(target, "rollout", name=None, class_specific=False).plain
+    assert (
+        terminal.render_title(target, "lrp", name="cat.png", class_specific=True).plain
+        == "cat.png: tabby (93.1%), by lrp"
+    )
+    said = terminal.render_title(target, "rollout", name=None, class_specific=False).plain
     assert said == "tabby (93.1%), by rollout (the same for every class)"
 
 
 def test_the_title_of_other_targets():
     def title(**facts):
-        return terminal.title(Target(**facts), None, name=None, class_specific=True).plain
+        return terminal.render_title(Target(**facts), None, name=None, class_specific=True).plain
 
     assert title(index=3, label="3", score=1.0, probability=0.5) == "class 3 (50.0%)"
     assert title(index=0, label="", score=1.25) == "class 0 (output 1.25)"
@@ -153,38 +156,40 @@ def test_the_title_of_other_targets():
 
 def test_hostile_names_and_labels_are_spelled_out_and_cut():
     target = Target(0, "\x1b]0;owned\x07" + "x" * 200, 1.0, probability=0.5)
-    said = terminal.title(target, "lrp", name="evil\x1b[2J.png", class_specific=True)
+    said = terminal.render_title(target, "lrp", name="evil\x1b[2J.png", class_specific=True)
     assert "\x1b" not in said.plain
     assert r"evil\x1b[2J.png" in said.plain
     assert cell_len(said.plain) < 140
-    assert "\x1b" not in terminal.notes(["\x1b[2J"]).plain
+    assert "\x1b" not in terminal.render_notes(["\x1b[2J"]).plain
 
 
 def test_markup_in_a_token_is_text():
     """`[red]` is a word here, not an instruction to the library that prints it."""
     pieces = Pieces(("[red]x", ":smile:"), (False,) * 2, (False,) * 2, (None,) * 2)
-    said = terminal.printed(terminal.text_parts(pieces, torch.ones(2), signed=False, screen=PLAIN), PLAIN)
+    said = terminal.render_parts(terminal.render_text(pieces, torch.ones(2), signed=False, screen=PLAIN), PLAIN)
     assert "[red]x" in said
     assert ":smile:" in said
 
 
 def test_without_colour_not_one_escape_is_printed():
-    parts = [*terminal.text_parts(PIECES, SCORES, signed=True, screen=PLAIN), terminal.notes(["a note"])]
-    parts += terminal.map_parts(torch.rand(3, 3), signed=False, screen=PLAIN)
-    assert "\x1b" not in terminal.printed(parts, PLAIN)
+    parts = [*terminal.render_text(PIECES, SCORES, signed=True, screen=PLAIN), terminal.render_notes(["a note"])]
+    parts += terminal.render_map(torch.rand(3, 3), signed=False, screen=PLAIN)
+    assert "\x1b" not in terminal.render_parts(parts, PLAIN)
 
 
 def test_with_colour_there_are_colours():
-    said = terminal.printed(terminal.text_parts(PIECES, SCORES, signed=True, screen=COLOUR), COLOUR)
-    assert "48;2;{};{};{}".format(*AGAINST) in said
-    assert "48;2;{};{};{}".format(*FOR) in terminal.printed([terminal.legend((-1, 1), signed=True)], COLOUR)
+    said = terminal.render_parts(terminal.render_text(PIECES, SCORES, signed=True, screen=COLOUR), COLOUR)
+    assert "48;2;{};{};{}".format(*AGAINST_COLOUR) in said
+    assert "48;2;{};{};{}".format(*FOR_COLOUR) in terminal.render_parts(
+        [terminal.render_legend((-1, 1), signed=True)], COLOUR
+    )
 
 
 def test_long_text_wraps_at_the_width_of_the_screen():
     text = "wonderful " * 40
     spans = tuple((10 * i, 10 * i + 9) for i in range(40))
     pieces = Pieces(("wonderful",) * 40, (False,) * 40, (False,) * 40, spans, text)
-    said = terminal.printed([terminal.words(pieces, torch.rand(40), signed=False)], PLAIN)
+    said = terminal.render_parts([terminal.render_words(pieces, torch.rand(40), signed=False)], PLAIN)
     lines = said.split("\n")
     assert len(lines) > 5
     assert max(map(cell_len, lines)) <= PLAIN.width
@@ -194,11 +199,11 @@ def test_no_colour_is_respected(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert Screen.here().colours is not None
+    assert Screen.from_stdout().colours is not None
     monkeypatch.setenv("NO_COLOR", "1")
-    assert Screen.here().colours is None
+    assert Screen.from_stdout().colours is None
 
 
 def test_output_that_is_no_terminal_has_no_colour(monkeypatch):
     monkeypatch.delenv("FORCE_COLOR", raising=False)
-    assert Screen.here().colours is None  # pytest captures standard output
+    assert Screen.from_stdout().colours is None  # pytest captures standard output

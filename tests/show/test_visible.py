@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyformer.show.visible import visible
+from whyformer.show.visible import make_visible
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,12 @@ from whyformer.show.visible import visible
     ],
 )
 def test_what_has_no_shape_is_spelled_out(text, shown):
-    assert visible(text) == shown
+    assert make_visible(text) == shown
 
 
 @given(st.text(alphabet=st.characters()))
 def test_the_result_is_always_safe_and_twice_is_the_same(text):
-    shown = visible(text)
+    shown = make_visible(text)
     assert not any(unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") for c in shown)
-    assert visible(shown) == shown
+    assert make_visible(shown) == shown
     shown.encode()

@@ -21,7 +21,7 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 def word_tokenizer() -> Tokenizer:
     """One token a word of the world; everything else is [UNK]."""
-    ids = {word: i for i, word in enumerate((*SPECIAL, *agreement.vocabulary()))}
+    ids = {word: i for i, word in enumerate((*SPECIAL, *agreement.list_vocabulary()))}
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -11,17 +11,17 @@ is quick. An error is one line on stderr: `error: ...`; the exit code says whose
 5 numbers or memory, 130 interrupted).
 """
 
-from whyformer.cli import (  # noqa: F401 (each verb adds itself)
+from whyformer.cli import (  # noqa: F401 (each command registers itself)
     audit,
     compare,
     demo,
     explain,
-    inside,
+    generate,
+    inspect,
     judge,
     methods,
     metrics,
     reproduce,
-    write,
 )
 from whyformer.cli.shell import app
 

@@ -4,8 +4,18 @@ from typing import Annotated
 
 import typer
 
-from whyformer.cli import typed
-from whyformer.cli.options import DEFAULT, AsJson, Debug, Inputs, ModelName, Out, Target, Versus, method_names
+from whyformer.cli import parsing
+from whyformer.cli.options import (
+    DEFAULT_MODEL,
+    DebugOption,
+    InputsArgument,
+    JsonOption,
+    ModelOption,
+    OutOption,
+    TargetOption,
+    VersusOption,
+    complete_method_names,
+)
 from whyformer.cli.shell import app
 
 EXAMPLES = """Examples:
@@ -19,8 +29,8 @@ whyformer compare "a gorgeous film" -M demo/sentiment -m rollout -m attcat -m ch
 
 @app.command(epilog=EXAMPLES)
 def compare(
-    inputs: Inputs = None,
-    model: ModelName = DEFAULT,
+    inputs: InputsArgument = None,
+    model: ModelOption = DEFAULT_MODEL,
     method: Annotated[
         list[str] | None,
         typer.Option(
@@ -28,15 +38,15 @@ def compare(
             "--method",
             metavar="METHOD",
             help="Repeatable; quick ones if left out; all.",
-            autocompletion=method_names,
+            autocompletion=complete_method_names,
             show_default=False,
         ),
     ] = None,
-    target: Target = None,
-    versus: Versus = None,
-    out: Out = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
+    target: TargetOption = None,
+    versus: VersusOption = None,
+    out: OutOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
 ) -> None:
     """Several methods side by side, from one run of the model."""
-    typed.compare_and_show(inputs, model, method, target, versus, out, as_json, None)
+    parsing.compare_and_show(inputs, model, method, target, versus, out, as_json, None)

@@ -4,8 +4,18 @@ from typing import Annotated
 
 import typer
 
-from whyformer.cli import gather, typed
-from whyformer.cli.options import DEFAULT, AsJson, Debug, Inputs, ModelName, Out, Target, Versus, method_names
+from whyformer.cli import gathering, parsing
+from whyformer.cli.options import (
+    DEFAULT_MODEL,
+    DebugOption,
+    InputsArgument,
+    JsonOption,
+    ModelOption,
+    OutOption,
+    TargetOption,
+    VersusOption,
+    complete_method_names,
+)
 from whyformer.cli.shell import app
 
 EXAMPLES = """Examples:
@@ -27,8 +37,8 @@ cat reviews.txt | whyformer explain - -M demo/sentiment -o scores.csv"""
 
 @app.command(epilog=EXAMPLES)
 def explain(
-    inputs: Inputs = None,
-    model: ModelName = DEFAULT,
+    inputs: InputsArgument = None,
+    model: ModelOption = DEFAULT_MODEL,
     method: Annotated[
         list[str] | None,
         typer.Option(
@@ -36,12 +46,12 @@ def explain(
             "--method",
             metavar="METHOD",
             help="See: whyformer methods. Several are compared; left out, transformer_attribution.",
-            autocompletion=method_names,
+            autocompletion=complete_method_names,
             show_default=False,
         ),
     ] = None,
-    target: Target = None,
-    versus: Versus = None,
+    target: TargetOption = None,
+    versus: VersusOption = None,
     setting: Annotated[
         list[str] | None,
         typer.Option("-s", "--setting", metavar="NAME=VALUE", help="A setting of the method; repeatable."),
@@ -50,28 +60,30 @@ def explain(
         int | None, typer.Option("--classes", min=1, metavar="K", help="Explain the K likeliest classes on one sheet.")
     ] = None,
     words: Annotated[bool, typer.Option("--words", help="Scores of whole words instead of tokens.")] = False,
-    out: Out = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
+    out: OutOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
 ) -> None:
     """Which patches or words count for the answer."""
-    settings = typed.parsed_settings(setting or [])
+    settings = parsing.parse_settings(setting or [])
     if len(method or []) > 1 or classes is not None:
-        typed.refuse_together({"-s": settings, "--words": words}, "several methods or --classes")
-        typed.compare_and_show(inputs, model, method, target, versus, out, as_json, classes)
+        parsing.refuse_useless_options({"-s": settings, "--words": words}, "several methods or --classes")
+        parsing.compare_and_show(inputs, model, method, target, versus, out, as_json, classes)
         return
-    from whyformer import archive
-    from whyformer.explanation import FORMATS, choose, joined
-    from whyformer.explanation import explain as explained
+    from whyformer._plain import archive
+    from whyformer.results.explanation import FORMATS, choose_method, join_explanations
+    from whyformer.results.explanation import explain as explained
 
     name = method[0] if method else "transformer_attribution"
-    choose(name, settings)  # refuse what is misspelt before a large model is opened
-    typed.check_out(out, inputs or [], FORMATS)
-    opened = typed.quietly_opened(model)
-    items = typed.inputs_for(opened, gather.gathered(opened, inputs or []))
-    aims = typed.aims_for(opened, target, versus)
-    found = joined([explained(opened, part, name, **at, **settings) for part, at in typed.batches(items, aims)])
+    choose_method(name, settings)  # refuse what is misspelt before a large model is opened
+    parsing.check_out_file(out, inputs or [], FORMATS)
+    opened = parsing.open_quietly(model)
+    items = parsing.prepare_inputs(opened, gathering.gather_inputs(opened, inputs or []))
+    aims = parsing.parse_aims(opened, target, versus)
+    found = join_explanations(
+        [explained(opened, part, name, **at, **settings) for part, at in parsing.batch_inputs(items, aims)]
+    )
     found = found.words() if words else found
-    print(archive.text("explanation", vars(found)) if as_json else str(found))
+    print(archive.to_json_text("explanation", vars(found)) if as_json else str(found))
     if out is not None:
         found.save(out)

@@ -6,46 +6,48 @@ from typing import Annotated
 
 import typer
 
-from whyformer.cli import typed
-from whyformer.cli.options import DEFAULT, AsJson, Debug, ModelName
+from whyformer.cli import parsing
+from whyformer.cli.options import DEFAULT_MODEL, DebugOption, JsonOption, ModelOption
 from whyformer.cli.shell import app
 from whyformer.errors import InputError
 
-FAILED = 6  # exit code: finished, but some rows have no number because something failed
+FAILED_EXIT_CODE = 6  # exit code: finished, but some rows have no number because something failed
 
-DataPath = Annotated[
+DataArgument = Annotated[
     str, typer.Argument(metavar="DATA", help="A folder of pictures, a table (.csv .tsv .jsonl .parquet), ERASER, ...")
 ]
-Methods = Annotated[
+MethodsOption = Annotated[
     list[str] | None,
     typer.Option(
         "-m", "--method", metavar="METHOD", help="Repeatable, with settings: 'rollout(start=1)'. Also: quick, all."
     ),
 ]
-Device = Annotated[str | None, typer.Option("--device", help="Where the model runs: cpu, cuda, ...")]
-Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="So many examples, drawn at random.")]
-Batch = Annotated[int | None, typer.Option("--batch", metavar="N", help="Examples at once.")]
-Split = Annotated[str | None, typer.Option("--split", help="Which part of the data: test, val, ...")]
-Column = Annotated[
+DeviceOption = Annotated[str | None, typer.Option("--device", help="Where the model runs: cpu, cuda, ...")]
+LimitOption = Annotated[int | None, typer.Option("--limit", metavar="N", help="So many examples, drawn at random.")]
+BatchOption = Annotated[int | None, typer.Option("--batch", metavar="N", help="Examples at once.")]
+SplitOption = Annotated[str | None, typer.Option("--split", help="Which part of the data: test, val, ...")]
+ColumnOption = Annotated[
     list[str] | None,
     typer.Option("--column", metavar="ROLE=NAME", help="Which column holds the input, label, mask, rationale, name."),
 ]
-Classes = Annotated[
+ClassesOption = Annotated[
     list[str] | None,
     typer.Option("--class", metavar="LABEL=CLASS", help="What the model calls a label of the data; repeatable."),
 ]
-Masks = Annotated[Path | None, typer.Option("--masks", metavar="FOLDER", help="Masks, named as the pictures.")]
-MaskValues = Annotated[str, typer.Option("--mask-values", help="What numbers in a mask mean: binary, voc, trimap.")]
-OutFolder = Annotated[
+MasksOption = Annotated[Path | None, typer.Option("--masks", metavar="FOLDER", help="Masks, named as the pictures.")]
+MaskValuesOption = Annotated[
+    str, typer.Option("--mask-values", help="What numbers in a mask mean: binary, voc, trimap.")
+]
+OutFolderOption = Annotated[
     Path | None, typer.Option("-o", "--out", metavar="FOLDER", help="Rows, table and report; run again to go on there.")
 ]
 
 
 @app.command()
 def judge(
-    data: DataPath,
-    model: ModelName = DEFAULT,
-    method: Methods = None,
+    data: DataArgument,
+    model: ModelOption = DEFAULT_MODEL,
+    method: MethodsOption = None,
     metric: Annotated[
         list[str] | None,
         typer.Option("-k", "--metric", metavar="METRIC", help="Repeatable, with settings: 'aopc(fill=\"pad\")'."),
@@ -53,38 +55,38 @@ def judge(
     target: Annotated[
         str, typer.Option("-t", "--target", help="The class to explain: predicted, label, or one of the model's.")
     ] = "predicted",
-    limit: Limit = None,
-    batch: Batch = None,
-    split: Split = None,
-    column: Column = None,
-    classes: Classes = None,
-    masks: Masks = None,
-    mask_values: MaskValues = "binary",
-    device: Device = None,
-    out: OutFolder = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
+    limit: LimitOption = None,
+    batch: BatchOption = None,
+    split: SplitOption = None,
+    column: ColumnOption = None,
+    classes: ClassesOption = None,
+    masks: MasksOption = None,
+    mask_values: MaskValuesOption = "binary",
+    device: DeviceOption = None,
+    out: OutFolderOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
 ) -> None:
     """Score methods on your data next to chance, with intervals, and say which to use."""
+    from whyformer._judge import judge as judged
+    from whyformer._model.loading import open as opened
     from whyformer.data import read
-    from whyformer.judge import judge as judged
-    from whyformer.loading import open as opened
-    from whyformer.metric import METRICS
+    from whyformer.metrics._registry import METRICS
 
-    methods = typed.methods_called(method or ["quick"])
-    metrics = [typed.called(word, METRICS, "metric") for word in metric] if metric else None
+    methods = parsing.parse_methods(method or ["quick"])
+    metrics = [parsing.parse_call(word, METRICS, "metric") for word in metric] if metric else None
     examples = read(
         data,
         split=split,
-        columns=pairs(column, "--column"),
-        classes={label: typed.value_of(name) for label, name in pairs(classes, "--class").items()},
+        columns=parse_pairs(column, "--column"),
+        classes={label: parsing.parse_value(name) for label, name in parse_pairs(classes, "--class").items()},
         masks=masks,
         mask_values=mask_values,
         limit=limit,
     )
-    typed.quietly()
+    parsing.silence_libraries()
     explained = opened(model, device=device)
-    aim = target if target in ("predicted", "label") else typed.target_for(explained, [target])
+    aim = target if target in ("predicted", "label") else parsing.parse_target(explained, [target])
     judgement = judged(explained, examples, methods, metrics, out=out, target=aim, batch=batch)
     if as_json:
         told = {"verdict": judgement.verdict, "cautions": judgement.cautions, "lines": judgement.table.records()}
@@ -94,10 +96,10 @@ def judge(
         if out is not None:
             print(f"\nRows, table and report are in {out}; open {out / 'report.html'}.")
     if judgement.failed:
-        raise typer.Exit(FAILED)
+        raise typer.Exit(FAILED_EXIT_CODE)
 
 
-def pairs(words: list[str] | None, option: str) -> dict[str, str]:
+def parse_pairs(words: list[str] | None, option: str) -> dict[str, str]:
     """NAME=VALUE, each time the option is given."""
     found = {}
     for word in words or []:

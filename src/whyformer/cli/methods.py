@@ -3,15 +3,15 @@
 import json
 from typing import Any
 
-from whyformer.cli.options import AsJson, Debug
+from whyformer.cli.options import DebugOption, JsonOption
 from whyformer.cli.shell import app
 
 
 @app.command()
-def methods(as_json: AsJson = False, debug: Debug = False) -> None:
+def methods(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """All methods: what the scores mean, what they need and cost."""
     import whyformer.methods  # noqa: F401 (fills METHODS)
-    from whyformer.method import METHODS
+    from whyformer.methods._registry import METHODS
 
     rows = [
         {

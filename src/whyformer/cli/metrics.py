@@ -2,14 +2,14 @@
 
 import json
 
-from whyformer.cli.options import AsJson, Debug
+from whyformer.cli.options import DebugOption, JsonOption
 from whyformer.cli.shell import app
 
 
 @app.command()
-def metrics(as_json: AsJson = False, debug: Debug = False) -> None:
+def metrics(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """All metrics: what the numbers mean, what they need, which way is better."""
     import whyformer.metrics  # noqa: F401 (fills METRICS)
-    from whyformer.metric import listing, table
+    from whyformer.metrics._registry import format_metrics, list_metrics
 
-    print(json.dumps(table(), indent=2, default=repr) if as_json else listing())
+    print(json.dumps(list_metrics(), indent=2, default=repr) if as_json else format_metrics())

@@ -7,25 +7,27 @@ from typing import Annotated
 
 import typer
 
-DEFAULT = "demo/pets"
-HERE = Path(__file__).parents[1]
+DEFAULT_MODEL = "demo/pets"
+PACKAGE_FOLDER = Path(__file__).parents[1]
 
 
-def method_names(incomplete: str) -> Iterator[str]:
+def complete_method_names(incomplete: str) -> Iterator[str]:
     """For completion: the names of all methods, without waiting for torch."""
-    tree = ast.parse((HERE / "methods" / "__init__.py").read_text("utf-8"))
+    tree = ast.parse((PACKAGE_FOLDER / "methods" / "__init__.py").read_text("utf-8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             yield from (name for name in ast.literal_eval(node.value) if name.startswith(incomplete))
 
 
-def model_names(incomplete: str) -> Iterator[str]:
+def complete_model_names(incomplete: str) -> Iterator[str]:
     """For completion: the models that ship."""
-    shipped = (f"demo/{folder.name}" for folder in sorted((HERE / "demo" / "models").iterdir()) if folder.is_dir())
+    shipped = (
+        f"demo/{folder.name}" for folder in sorted((PACKAGE_FOLDER / "demo" / "models").iterdir()) if folder.is_dir()
+    )
     yield from (name for name in shipped if name.startswith(incomplete))
 
 
-Inputs = Annotated[
+InputsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="INPUT",
@@ -34,22 +36,26 @@ Inputs = Annotated[
         show_default=False,
     ),
 ]
-ModelName = Annotated[
+ModelOption = Annotated[
     str,
     typer.Option(
-        "-M", "--model", metavar="MODEL", help="A model folder, or a name on the hub.", autocompletion=model_names
+        "-M",
+        "--model",
+        metavar="MODEL",
+        help="A model folder, or a name on the hub.",
+        autocompletion=complete_model_names,
     ),
 ]
-Target = Annotated[
+TargetOption = Annotated[
     list[str] | None,
     typer.Option(
         "-t", "--target", metavar="TARGET", help="Class (label or index) or next token; once, or once for each input."
     ),
 ]
-Versus = Annotated[
+VersusOption = Annotated[
     str | None, typer.Option("--versus", metavar="TARGET", help="Explain the target rather than this one.")
 ]
-Out = Annotated[
+OutOption = Annotated[
     Path | None,
     typer.Option(
         "-o",
@@ -58,5 +64,5 @@ Out = Annotated[
         help="Save; the ending says the format: .html, .png, .svg, .pdf, .csv, ...",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]

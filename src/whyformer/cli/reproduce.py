@@ -4,22 +4,22 @@ from typing import Annotated
 
 import typer
 
-from whyformer.cli import typed
+from whyformer.cli import parsing
 from whyformer.cli.judge import (
-    FAILED,
-    Batch,
-    Classes,
-    Column,
-    DataPath,
-    Device,
-    Limit,
-    Masks,
-    MaskValues,
-    OutFolder,
-    Split,
-    pairs,
+    FAILED_EXIT_CODE,
+    BatchOption,
+    ClassesOption,
+    ColumnOption,
+    DataArgument,
+    DeviceOption,
+    LimitOption,
+    MasksOption,
+    MaskValuesOption,
+    OutFolderOption,
+    SplitOption,
+    parse_pairs,
 )
-from whyformer.cli.options import Debug
+from whyformer.cli.options import DebugOption
 from whyformer.cli.shell import app
 
 
@@ -32,38 +32,38 @@ def reproduce(
             help="chefer-perturbation, chefer-segmentation, chefer-ablation, eraser-movies or attcat.",
         ),
     ],
-    data: DataPath,
+    data: DataArgument,
     model: Annotated[
         str, typer.Option("-M", "--model", metavar="MODEL", help="The paper's model if you have it, or any other.")
     ],
-    limit: Limit = None,
-    batch: Batch = None,
-    split: Split = None,
-    column: Column = None,
-    classes: Classes = None,
-    masks: Masks = None,
-    mask_values: MaskValues = "binary",
-    device: Device = None,
-    out: OutFolder = None,
-    debug: Debug = False,
+    limit: LimitOption = None,
+    batch: BatchOption = None,
+    split: SplitOption = None,
+    column: ColumnOption = None,
+    classes: ClassesOption = None,
+    masks: MasksOption = None,
+    mask_values: MaskValuesOption = "binary",
+    device: DeviceOption = None,
+    out: OutFolderOption = None,
+    debug: DebugOption = False,
 ) -> None:
     """Print a published table next to what the same protocol gives on your model and data."""
+    from whyformer._judge.published import find_paper_table
+    from whyformer._judge.published import reproduce as reproduced
+    from whyformer._model.loading import open as opened
     from whyformer.data import read
-    from whyformer.loading import open as opened
-    from whyformer.reproduce import find_table
-    from whyformer.reproduce import reproduce as reproduced
 
-    find_table(name)
+    find_paper_table(name)
     examples = read(
         data,
         split=split,
-        columns=pairs(column, "--column"),
-        classes={label: typed.value_of(word) for label, word in pairs(classes, "--class").items()},
+        columns=parse_pairs(column, "--column"),
+        classes={label: parsing.parse_value(word) for label, word in parse_pairs(classes, "--class").items()},
         masks=masks,
         mask_values=mask_values,
     )
-    typed.quietly()
+    parsing.silence_libraries()
     made = reproduced(name, examples, opened(model, device=device), out=out, batch=batch, limit=limit)
     print(made)
     if made.failed:
-        raise typer.Exit(FAILED)
+        raise typer.Exit(FAILED_EXIT_CODE)

@@ -10,10 +10,10 @@ import typer
 from typer.core import TyperGroup
 
 from whyformer.errors import WhyformerError
-from whyformer.show.visible import visible
+from whyformer.show.visible import make_visible
 
 
-class Verbs(TyperGroup):
+class CommandGroup(TyperGroup):
     """The commands, with every error told in one line."""
 
     def main(self, args: Any = None, *, standalone_mode: bool = True, **more: Any) -> Any:  # type: ignore[override]
@@ -30,22 +30,22 @@ class Verbs(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit is quiet too
             code = 1
         except BaseException as error:
-            code = told(error, debug="--debug" in arguments)
+            code = print_error(error, debug="--debug" in arguments)
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def told(error: BaseException, *, debug: bool) -> int:
+def print_error(error: BaseException, *, debug: bool) -> int:
     """Say what went wrong in one line, and the exit code for it."""
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else 1
     if debug:
         traceback.print_exception(error)
-    message, code = described(error)
-    print(f"error: {visible(' '.join(message.split()))}", file=sys.stderr)
+    message, code = describe_error(error)
+    print(f"error: {make_visible(' '.join(message.split()))}", file=sys.stderr)
     return code
 
 
-def described(error: BaseException) -> tuple[str, int]:
+def describe_error(error: BaseException) -> tuple[str, int]:
     match error:
         case WhyformerError():
             return str(error), error.exit_code
@@ -62,7 +62,7 @@ def described(error: BaseException) -> tuple[str, int]:
 
 
 app = typer.Typer(
-    cls=Verbs,
+    cls=CommandGroup,
     help="Why did the transformer say that?",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

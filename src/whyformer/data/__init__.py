@@ -8,7 +8,7 @@
 A row that is wrong becomes a `Problem` with its place and reason; it is counted and reported and never stops a run.
 """
 
-from whyformer.data.example import Data, Example, Later, Problem
+from whyformer.data.example import Data, Example, LazyContent, Problem
 from whyformer.data.read import read
 
-__all__ = ["Data", "Example", "Later", "Problem", "read"]
+__all__ = ["Data", "Example", "LazyContent", "Problem", "read"]

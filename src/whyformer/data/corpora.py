@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from whyformer.data.example import Data, Example, Problem, collected, joined, word_spans
-from whyformer.data.records import blank_separated, lines_of_json, opened
+from whyformer.data.example import Data, Example, Problem, collect_examples, join_marked_spans, join_words_with_spans
+from whyformer.data.records import open_text, read_json_lines, split_word_spans
 from whyformer.errors import InputError
 
 SPLITS = ("test", "val", "train")
-NEUTRAL = 2
-LEAF = re.compile(r"\((\d) ([^()]+)\)")
+NEUTRAL_LABEL = 2
+LEAF_PATTERN = re.compile(r"\((\d) ([^()]+)\)")
 
 
 # --- ERASER -----------------------------------------------------------------------------------------------------------
@@ -34,11 +34,11 @@ def read_eraser(folder: Path, split: str | None) -> Data:
     if not file.is_file():
         there = [name for name in SPLITS if (folder / f"{name}.jsonl").is_file()]
         raise InputError(f"There is no {split}.jsonl in {str(folder)!r}. There are: {', '.join(there)}.")
-    rows = ((place, row) for place, row in lines_of_json(file))
-    return collected(folder.name, (eraser_example(folder, place, row) for place, row in rows))
+    rows = ((place, row) for place, row in read_json_lines(file))
+    return collect_examples(folder.name, (parse_eraser_row(folder, place, row) for place, row in rows))
 
 
-def eraser_example(folder: Path, place: str, row: Mapping[str, Any] | Problem) -> Example | Problem:
+def parse_eraser_row(folder: Path, place: str, row: Mapping[str, Any] | Problem) -> Example | Problem:
     if isinstance(row, Problem):
         return row
     try:
@@ -47,8 +47,8 @@ def eraser_example(folder: Path, place: str, row: Mapping[str, Any] | Problem) -
         documents = sorted({str(piece["docid"]) for piece in evidence} | set(row["docids"] or ())) or [name]
         if len(documents) != 1:
             return Problem(place, f"the evidence is in {len(documents)} documents; only one can be explained")
-        text = document(folder / "docs", documents[0])
-        spans = blank_separated(text)
+        text = read_document(folder / "docs", documents[0])
+        spans = split_word_spans(text)
         marks = [False] * len(spans)
         for piece in evidence:
             start, end = int(piece["start_token"]), int(piece["end_token"])
@@ -59,10 +59,10 @@ def eraser_example(folder: Path, place: str, row: Mapping[str, Any] | Problem) -
         return Problem(place, f"this is no ERASER row ({type(error).__name__}: {str(error)[:60]})")
     except OSError as error:
         return Problem(place, f"the document cannot be read ({error.strerror})")
-    return Example(name, text, label, rationale=joined(spans, marks))
+    return Example(name, text, label, rationale=join_marked_spans(spans, marks))
 
 
-def document(folder: Path, name: str) -> str:
+def read_document(folder: Path, name: str) -> str:
     """The text of a document; a name that leads out of the folder is none."""
     path = folder / name
     if path.parent != folder:
@@ -77,23 +77,23 @@ def is_hatexplain(path: Path) -> bool:
     """The original dataset.json: one object, posts by their id."""
     if path.suffix != ".json":
         return False
-    with opened(path) as file:
+    with open_text(path) as file:
         return '"post_tokens"' in file.read(20_000)
 
 
 def read_hatexplain(path: Path) -> Data:
     """The original file: the label most annotators gave, the words most of those who marked any have marked."""
-    with opened(path) as file:
+    with open_text(path) as file:
         try:
             posts = json.load(file)
         except ValueError:
             raise InputError(f"{path} is no JSON.") from None
     if not isinstance(posts, dict):
         raise InputError(f"{path} holds no posts by their id, as HateXplain's dataset.json does.")
-    return collected("hatexplain", (hatexplain_example(name, post) for name, post in posts.items()))
+    return collect_examples("hatexplain", (parse_hatexplain_post(name, post) for name, post in posts.items()))
 
 
-def hatexplain_example(name: str, post: Any) -> Example | Problem:
+def parse_hatexplain_post(name: str, post: Any) -> Example | Problem:
     try:
         words = [str(word) for word in post["post_tokens"]]
         labels = [annotator["label"] for annotator in post["annotators"]]
@@ -103,37 +103,37 @@ def hatexplain_example(name: str, post: Any) -> Example | Problem:
     label = max(sorted(set(labels)), key=labels.count, default=None)
     if label is None or labels.count(label) * 2 <= len(labels):
         return Problem(name, "the annotators do not agree on a label")
-    text, spans = word_spans(words)
+    text, spans = join_words_with_spans(words)
     votes = [sum(marks[i] for marks in marked) * 2 >= len(marked) for i in range(len(words))] if marked else []
-    return Example(name, text, label, rationale=joined(spans, votes) if marked else ())
+    return Example(name, text, label, rationale=join_marked_spans(spans, votes) if marked else ())
 
 
 # --- SST trees --------------------------------------------------------------------------------------------------------
 
 
 def is_trees(path: Path) -> bool:
-    with opened(path) as file:
+    with open_text(path) as file:
         return re.match(r"\(\d \(", file.readline()) is not None
 
 
 def read_trees(path: Path) -> Data:
     def found() -> Iterator[Example | Problem]:
-        with opened(path) as file:
+        with open_text(path) as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    yield tree(f"{path.name}:{number}", line.strip())
+                    yield parse_tree(f"{path.name}:{number}", line.strip())
 
-    return collected(path.name, found())
+    return collect_examples(path.name, found())
 
 
-def tree(place: str, line: str) -> Example | Problem:
-    leaves = LEAF.findall(line)
+def parse_tree(place: str, line: str) -> Example | Problem:
+    leaves = LEAF_PATTERN.findall(line)
     if not re.match(r"\([0-4] ", line) or not leaves or line.count("(") != line.count(")"):
         return Problem(place, "this is no tree")
     whole = int(line[1])
     words = [word.replace("-LRB-", "(").replace("-RRB-", ")") for _, word in leaves]
-    text, spans = word_spans(words)
-    if whole == NEUTRAL:
+    text, spans = join_words_with_spans(words)
+    if whole == NEUTRAL_LABEL:
         return Example(place, text)
-    same_side = [(int(label) - NEUTRAL) * (whole - NEUTRAL) > 0 for label, _ in leaves]
-    return Example(place, text, int(whole > NEUTRAL), rationale=joined(spans, same_side))
+    same_side = [(int(label) - NEUTRAL_LABEL) * (whole - NEUTRAL_LABEL) > 0 for label, _ in leaves]
+    return Example(place, text, int(whole > NEUTRAL_LABEL), rationale=join_marked_spans(spans, same_side))

@@ -12,16 +12,16 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
+from whyformer._plain.fingerprint import fingerprint_tensor
 from whyformer.errors import InputError
-from whyformer.fingerprint import fingerprint
 
-MOST_BYTES = 1 << 20  # of a file that go into the fingerprint, from its beginning; its length always does
+MAX_HASHED_BYTES = 1 << 20  # of a file that go into the fingerprint, from its beginning; its length always does
 
 Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Later:
+class LazyContent:
     """Something that is read when it is needed, and what it is known by until then."""
 
     load: Callable[[], Any]
@@ -44,10 +44,10 @@ class Example:
     rationale: tuple[Span, ...] | None = None
 
     def load(self) -> Any:
-        return self.content.load() if isinstance(self.content, Later) else self.content
+        return self.content.load() if isinstance(self.content, LazyContent) else self.content
 
     def load_mask(self) -> Any:
-        return self.mask.load() if isinstance(self.mask, Later) else self.mask
+        return self.mask.load() if isinstance(self.mask, LazyContent) else self.mask
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Data:
         places = sorted(Random(seed).sample(range(len(self)), count))
         return replace(self, examples=tuple(self.examples[i] for i in places))
 
-    def relabelled(self, classes: Mapping[str, str | int]) -> "Data":
+    def rename_classes(self, classes: Mapping[str, str | int]) -> "Data":
         """The same with other names for labels; a label that is not named stays."""
         renamed = [replace(one, label=classes.get(str(one.label), one.label)) for one in self.examples]
         return replace(self, examples=tuple(renamed))
@@ -89,34 +89,40 @@ class Data:
         """A hash that changes with any input, label or truth, and with their order."""
         digest = hashlib.sha256()
         for one in self.examples:
-            for part in (one.name, repr(one.label), mark(one.content), mark(one.mask), repr(one.rationale)):
+            for part in (
+                one.name,
+                repr(one.label),
+                fingerprint_content(one.content),
+                fingerprint_content(one.mask),
+                repr(one.rationale),
+            ):
                 digest.update(f"{len(part)}:{part};".encode(errors="surrogatepass"))
         return digest.hexdigest()
 
 
-def mark(content: Any) -> str:
+def fingerprint_content(content: Any) -> str:
     """What tells this content from another."""
     match content:
         case None:
             return "nothing"
-        case Later():
+        case LazyContent():
             return content.mark
-        case str() if not is_file(content):
+        case str() if not is_file_path(content):
             return content
         case str() | os.PathLike():
-            return file_mark(Path(content))
+            return fingerprint_file(Path(content))
         case Image.Image():
             return f"{content.mode}{content.size}{hashlib.sha256(content.tobytes()).hexdigest()}"
         case Tensor():
-            return f"{content.dtype}{fingerprint(content)}"
+            return f"{content.dtype}{fingerprint_tensor(content)}"
         case np.ndarray():
             return f"{content.dtype}{content.shape}{hashlib.sha256(content.tobytes()).hexdigest()}"
         case Mapping():
-            return ",".join(f"{name}={mark(value)}" for name, value in sorted(content.items()))
+            return ",".join(f"{name}={fingerprint_content(value)}" for name, value in sorted(content.items()))
     return repr(content)
 
 
-def is_file(text: str) -> bool:
+def is_file_path(text: str) -> bool:
     """Whether a text is the path of a file here; a review of 10,000 characters is not even asked."""
     try:
         return len(text) < 4096 and Path(text).is_file()
@@ -124,23 +130,23 @@ def is_file(text: str) -> bool:
         return False
 
 
-def file_mark(path: Path) -> str:
+def fingerprint_file(path: Path) -> str:
     try:
         with open(path, "rb") as file:
-            start = file.read(MOST_BYTES)
+            start = file.read(MAX_HASHED_BYTES)
             return f"{os.fstat(file.fileno()).st_size}:{hashlib.sha256(start).hexdigest()}"
     except OSError as error:
         return f"unreadable: {error.strerror}"
 
 
-def collected(name: str, found: Iterable[Example | Problem]) -> Data:
+def collect_examples(name: str, found: Iterable[Example | Problem]) -> Data:
     """The examples of a reader, what was wrong put aside."""
     every = list(found)
     examples = tuple(one for one in every if isinstance(one, Example))
     return Data(name, examples, tuple(one for one in every if isinstance(one, Problem)))
 
 
-def word_spans(words: Sequence[str]) -> tuple[str, list[Span]]:
+def join_words_with_spans(words: Sequence[str]) -> tuple[str, list[Span]]:
     """The words with a blank between them, and where each stands."""
     spans, start = [], 0
     for word in words:
@@ -149,7 +155,7 @@ def word_spans(words: Sequence[str]) -> tuple[str, list[Span]]:
     return " ".join(words), spans
 
 
-def joined(spans: Sequence[Span], marks: Sequence[Any], gap: int = 1) -> tuple[Span, ...]:
+def join_marked_spans(spans: Sequence[Span], marks: Sequence[Any], gap: int = 1) -> tuple[Span, ...]:
     """The spans that are marked; neighbours become one."""
     found: list[Span] = []
     for (start, end), marked in zip(spans, marks, strict=True):

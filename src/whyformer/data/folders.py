@@ -9,21 +9,21 @@ A mask belongs to the picture of the same name; endings may differ.
 from collections.abc import Iterator
 from pathlib import Path
 
-from whyformer.data.example import Data, Example, Problem, collected
+from whyformer.data.example import Data, Example, Problem, collect_examples
 from whyformer.errors import InputError
 
-ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 
 
-def has_pictures(folder: Path) -> bool:
-    return next(pictures(folder), None) is not None
+def has_images(folder: Path) -> bool:
+    return next(find_images(folder), None) is not None
 
 
-def pictures(folder: Path) -> Iterator[Path]:
+def find_images(folder: Path) -> Iterator[Path]:
     """All pictures below a folder, by name; hidden ones are left out."""
     for path in sorted(folder.rglob("*")):
         inner = path.relative_to(folder)
-        if path.suffix.lower() in ENDINGS and not any(part.startswith(".") for part in inner.parts):
+        if path.suffix.lower() in IMAGE_SUFFIXES and not any(part.startswith(".") for part in inner.parts):
             yield path
 
 
@@ -34,11 +34,13 @@ def read_folder(folder: Path, masks: Path | None = None) -> Data:
         inner = folder / "images"
     else:
         inner = folder
-    by_name = mask_paths(masks) if masks is not None else None
-    return collected(folder.name, (one for path in pictures(inner) for one in examples(inner, path, by_name)))
+    by_name = find_mask_paths(masks) if masks is not None else None
+    return collect_examples(
+        folder.name, (one for path in find_images(inner) for one in make_image_examples(inner, path, by_name))
+    )
 
 
-def examples(folder: Path, path: Path, masks: dict[str, Path] | None) -> Iterator[Example | Problem]:
+def make_image_examples(folder: Path, path: Path, masks: dict[str, Path] | None) -> Iterator[Example | Problem]:
     inner = path.relative_to(folder)
     label = inner.parts[0] if len(inner.parts) > 1 else None
     mask = None
@@ -49,10 +51,10 @@ def examples(folder: Path, path: Path, masks: dict[str, Path] | None) -> Iterato
     yield Example(str(inner), path, label, mask)
 
 
-def mask_paths(folder: Path) -> dict[str, Path]:
+def find_mask_paths(folder: Path) -> dict[str, Path]:
     """By their path without ending, and by the bare name where that is not ambiguous."""
     if not folder.is_dir():
         raise InputError(f"There is no folder of masks {str(folder)!r}.")
-    found = {str(path.relative_to(folder).with_suffix("")): path for path in pictures(folder)}
+    found = {str(path.relative_to(folder).with_suffix("")): path for path in find_images(folder)}
     stems = [path.stem for path in found.values()]
     return {path.stem: path for path in found.values() if stems.count(path.stem) == 1} | found

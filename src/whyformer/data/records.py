@@ -13,17 +13,38 @@ from typing import Any, TextIO
 
 from PIL import Image
 
-from whyformer.data.example import Data, Example, Later, Problem, Span, collected, joined, word_spans
+from whyformer.data.example import (
+    Data,
+    Example,
+    LazyContent,
+    Problem,
+    Span,
+    collect_examples,
+    join_marked_spans,
+    join_words_with_spans,
+)
 from whyformer.errors import InputError
 
-Row = tuple[str, Mapping[str, Any] | Problem]  # where it stands, and what it holds
+Record = tuple[str, Mapping[str, Any] | Problem]  # where it stands, and what it holds
 
 # Names that people use, the first that is there is taken.
-INPUT = ("text", "sentence", "review", "content", "tokens", "post_tokens", "image", "img", "picture", "file", "path")
-LABEL = ("label", "labels", "class", "classification", "target", "fine_label", "sentiment")
-MASK = ("mask", "segmentation", "trimap")
-RATIONALE = ("rationale", "rationales", "evidence")
-NAME = ("id", "name", "post_id", "annotation_id", "idx")
+INPUT_COLUMNS = (
+    "text",
+    "sentence",
+    "review",
+    "content",
+    "tokens",
+    "post_tokens",
+    "image",
+    "img",
+    "picture",
+    "file",
+    "path",
+)
+LABEL_COLUMNS = ("label", "labels", "class", "classification", "target", "fine_label", "sentiment")
+MASK_COLUMNS = ("mask", "segmentation", "trimap")
+RATIONALE_COLUMNS = ("rationale", "rationales", "evidence")
+NAME_COLUMNS = ("id", "name", "post_id", "annotation_id", "idx")
 
 
 @dataclass(frozen=True)
@@ -37,14 +58,20 @@ class Columns:
     name: str | None = None
 
 
-def columns_of(there: Sequence[str], wanted: Mapping[str, str], what: str) -> Columns:
+def choose_columns(there: Sequence[str], wanted: Mapping[str, str], what: str) -> Columns:
     """The fields asked for, else those with a usual name."""
     for role, name in wanted.items():
         if role not in Columns.__dataclass_fields__:
             raise InputError(f"columns: {role!r} is not a role. There are: {', '.join(Columns.__dataclass_fields__)}.")
         if name not in there:
             raise InputError(f"There is no column {name!r} in {what}. There are: {', '.join(map(str, there))}.")
-    usual = {"input": INPUT, "label": LABEL, "mask": MASK, "rationale": RATIONALE, "name": NAME}
+    usual = {
+        "input": INPUT_COLUMNS,
+        "label": LABEL_COLUMNS,
+        "mask": MASK_COLUMNS,
+        "rationale": RATIONALE_COLUMNS,
+        "name": NAME_COLUMNS,
+    }
     found = {role: next((n for n in names if n in there), None) for role, names in usual.items()} | dict(wanted)
     if found["input"] is None:
         raise InputError(
@@ -54,12 +81,12 @@ def columns_of(there: Sequence[str], wanted: Mapping[str, str], what: str) -> Co
     return Columns(**found)  # type: ignore[arg-type]
 
 
-def read_records(what: str, rows: Iterable[Row], wanted: Mapping[str, str], folder: Path | None = None) -> Data:
+def read_records(what: str, rows: Iterable[Record], wanted: Mapping[str, str], folder: Path | None = None) -> Data:
     """An example from every row that can be used; paths of pictures are looked up from `folder`."""
 
     held = list(rows)
     there = list(dict.fromkeys(name for _, row in held if not isinstance(row, Problem) for name in row))
-    columns = columns_of(there, wanted, what) if there else None  # of all rows: the first may lack a field
+    columns = choose_columns(there, wanted, what) if there else None  # of all rows: the first may lack a field
 
     def found() -> Iterator[Example | Problem]:
         for place, row in held:
@@ -67,60 +94,60 @@ def read_records(what: str, rows: Iterable[Row], wanted: Mapping[str, str], fold
                 yield row if isinstance(row, Problem) else Problem(place, "this row is empty")
                 continue
             try:
-                yield example(place, row, columns, folder)
+                yield make_example(place, row, columns, folder)
             except RowError as error:
                 yield Problem(place, str(error))
 
-    return collected(what, found())
+    return collect_examples(what, found())
 
 
 class RowError(Exception):
     """What is wrong with one row."""
 
 
-def example(place: str, row: Mapping[str, Any], columns: Columns, folder: Path | None) -> Example:
+def make_example(place: str, row: Mapping[str, Any], columns: Columns, folder: Path | None) -> Example:
     content = row.get(columns.input)
     if content is None or (isinstance(content, str) and not content.strip()):
         raise RowError(f"{columns.input} is empty")
     spans: list[Span] | None = None
     if isinstance(content, list) and all(isinstance(word, str) for word in content):
-        content, spans = word_spans(content)
+        content, spans = join_words_with_spans(content)
     name = row.get(columns.name) if columns.name else None
     return Example(
         name=str(name) if name not in (None, "") else place,
-        content=picture_in(content, folder),
-        label=label_in(row.get(columns.label) if columns.label else None),
-        mask=picture_in(row.get(columns.mask), folder) if columns.mask else None,
-        rationale=rationale_in(row.get(columns.rationale) if columns.rationale else None, content, spans),
+        content=resolve_image(content, folder),
+        label=parse_label(row.get(columns.label) if columns.label else None),
+        mask=resolve_image(row.get(columns.mask), folder) if columns.mask else None,
+        rationale=parse_rationale(row.get(columns.rationale) if columns.rationale else None, content, spans),
     )
 
 
-def picture_in(content: Any, folder: Path | None) -> Any:
+def resolve_image(content: Any, folder: Path | None) -> Any:
     """The bytes of a picture as Hugging Face keeps them, or a path beside the file it stands in."""
     if isinstance(content, Mapping) and content.get("bytes"):
         data = bytes(content["bytes"])
-        return Later(lambda: Image.open(io.BytesIO(data)), f"{len(data)}:{hash_of(data)}")
+        return LazyContent(lambda: Image.open(io.BytesIO(data)), f"{len(data)}:{hash_bytes(data)}")
     if isinstance(content, Mapping) and content.get("path"):
         content = content["path"]
-    if isinstance(content, str) and folder is not None and is_picture_name(content):
+    if isinstance(content, str) and folder is not None and is_image_name(content):
         return folder / content if (folder / content).is_file() else content
     return content
 
 
-def is_picture_name(text: str) -> bool:
-    return len(text) < 1000 and "\n" not in text and os.path.splitext(text)[1].lower() in PICTURES
+def is_image_name(text: str) -> bool:
+    return len(text) < 1000 and "\n" not in text and os.path.splitext(text)[1].lower() in IMAGE_SUFFIXES
 
 
-PICTURES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 
 
-def hash_of(data: bytes) -> str:
+def hash_bytes(data: bytes) -> str:
     import hashlib
 
     return hashlib.sha256(data).hexdigest()
 
 
-def label_in(value: Any) -> int | str | None:
+def parse_label(value: Any) -> int | str | None:
     """A class by number or name; None where there is none, or -1, which Hugging Face writes for unknown."""
     if value is None or isinstance(value, bool):
         return int(value) if isinstance(value, bool) else None
@@ -136,11 +163,11 @@ def label_in(value: Any) -> int | str | None:
         raise RowError(f"the label is a {type(value).__name__}, no class")
     text = value.strip()
     if re.fullmatch("-?[0-9]{1,18}", text):
-        return label_in(int(text))
+        return parse_label(int(text))
     return text or None
 
 
-def rationale_in(value: Any, text: Any, words: Sequence[Span] | None) -> tuple[Span, ...] | None:
+def parse_rationale(value: Any, text: Any, words: Sequence[Span] | None) -> tuple[Span, ...] | None:
     """Marked characters, from [start end] pairs or from one mark a word."""
     if value is None:
         return None
@@ -152,10 +179,10 @@ def rationale_in(value: Any, text: Any, words: Sequence[Span] | None) -> tuple[S
     if not isinstance(value, Sequence) or not isinstance(text, str):
         raise RowError("the rationale is no list, or there is no text it could belong to")
     if all(isinstance(one, int | float) for one in value):
-        words = words if words is not None else blank_separated(text)
+        words = words if words is not None else split_word_spans(text)
         if len(words) != len(value):
             raise RowError(f"{len(value)} marks do not fit {len(words)} words")
-        return joined(words, value)
+        return join_marked_spans(words, value)
     if all(isinstance(one, Sequence) and len(one) == 2 for one in value):
         try:
             spans = tuple((int(start), int(end)) for start, end in value)
@@ -167,7 +194,7 @@ def rationale_in(value: Any, text: Any, words: Sequence[Span] | None) -> tuple[S
     raise RowError("the rationale is neither a list of marks nor of spans")
 
 
-def blank_separated(text: str) -> list[Span]:
+def split_word_spans(text: str) -> list[Span]:
     spans, start = [], 0
     for word in text.split():
         start = text.index(word, start)
@@ -179,14 +206,14 @@ def blank_separated(text: str) -> list[Span]:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def opened(path: Path) -> TextIO:
+def open_text(path: Path) -> TextIO:
     """A text file, gzipped or not, a byte order mark left out; bytes that are no UTF-8 are kept apart by surrogates."""
     raw = gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # noqa: SIM115
     return io.TextIOWrapper(raw, encoding="utf-8-sig", errors="surrogateescape", newline="")  # type: ignore[arg-type]
 
 
-def lines_of_json(path: Path) -> Iterator[Row]:
-    with opened(path) as file:
+def read_json_lines(path: Path) -> Iterator[Record]:
+    with open_text(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
@@ -196,16 +223,16 @@ def lines_of_json(path: Path) -> Iterator[Row]:
             except (ValueError, RecursionError) as error:
                 yield place, Problem(place, f"this is no JSON ({str(error)[:80]})")
                 continue
-            if is_broken(line):
+            if has_invalid_utf8(line):
                 yield place, Problem(place, "this is not UTF-8")
             else:
                 yield place, row if isinstance(row, dict) else Problem(place, "this is no JSON object")
 
 
-def cells(path: Path, delimiter: str) -> Iterator[Row]:
+def read_delimited_rows(path: Path, delimiter: str) -> Iterator[Record]:
     """Comma- or tab-separated rows under a header; without one where the first row holds a label already."""
     quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
-    with opened(path) as file:
+    with open_text(path) as file:
         reader = csv.reader(file, delimiter=delimiter, quoting=quoting, strict=True)  # type: ignore[arg-type]
         header: list[str] | None = None
         while True:
@@ -218,19 +245,19 @@ def cells(path: Path, delimiter: str) -> Iterator[Row]:
             if row is None:
                 return
             if header is None:
-                header = ["text", "label"] if is_sst(row) else header_of(row, path)
-                if not is_sst(row):
+                header = ["text", "label"] if is_sst_row(row) else parse_header(row, path)
+                if not is_sst_row(row):
                     continue
             if row:
                 yield place, as_record(place, row, header)
 
 
-def is_sst(row: Sequence[str]) -> bool:
+def is_sst_row(row: Sequence[str]) -> bool:
     """A sentence and its class, with no header above: how SST-2 is passed around."""
     return len(row) == 2 and re.fullmatch("[0-9]{1,18}", row[1].strip()) is not None
 
 
-def header_of(row: list[str], path: Path) -> list[str]:
+def parse_header(row: list[str], path: Path) -> list[str]:
     names = [name.strip() for name in row]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(f"{path.name} has two columns {twice[0]!r}. Rename one.")
@@ -240,16 +267,16 @@ def header_of(row: list[str], path: Path) -> list[str]:
 def as_record(place: str, row: Sequence[str], header: Sequence[str]) -> Mapping[str, Any] | Problem:
     if len(row) != len(header):
         return Problem(place, f"{len(row)} cells under {len(header)} columns")
-    if any(is_broken(cell) for cell in row):
+    if any(has_invalid_utf8(cell) for cell in row):
         return Problem(place, "this is not UTF-8")
     return dict(zip(header, row, strict=True))
 
 
-def is_broken(text: str) -> bool:
+def has_invalid_utf8(text: str) -> bool:
     return any("\udc80" <= character <= "\udcff" for character in text)
 
 
-def rows_of_parquet(path: Path) -> Iterator[Row]:
+def read_parquet_rows(path: Path) -> Iterator[Record]:
     import pyarrow
     from pyarrow import parquet
 
@@ -275,7 +302,7 @@ def is_hugging_face(source: Any) -> bool:
 def read_hugging_face(source: Any, wanted: Mapping[str, str]) -> Data:
     """Inputs are read when they are needed, so that pictures are not all held in memory."""
     what = str(getattr(getattr(source, "info", None), "dataset_name", None) or "the data set")
-    columns = columns_of(list(source.column_names), wanted, what)
+    columns = choose_columns(list(source.column_names), wanted, what)
     known_by = getattr(source, "_fingerprint", None)
     names = getattr((source.features or {}).get(columns.label), "names", None) if columns.label else None
     labels = list(source[columns.label]) if columns.label else [None] * len(source)
@@ -283,23 +310,25 @@ def read_hugging_face(source: Any, wanted: Mapping[str, str]) -> Data:
     def found() -> Iterator[Example | Problem]:
         for number in range(len(source)):
             try:
-                label = label_in(labels[number])
+                label = parse_label(labels[number])
                 if names is not None and isinstance(label, int):
                     label = names[label]
-                yield later(source, number, columns, label, known_by)
+                yield make_lazy_example(source, number, columns, label, known_by)
             except (RowError, IndexError) as error:
                 yield Problem(f"row {number}", str(error))
 
-    return collected(what, found())
+    return collect_examples(what, found())
 
 
-def later(source: Any, number: int, columns: Columns, label: int | str | None, known_by: str | None) -> Example:
+def make_lazy_example(
+    source: Any, number: int, columns: Columns, label: int | str | None, known_by: str | None
+) -> Example:
     """A text is read now, a picture when its turn comes."""
     place = f"row {number}"
     is_text = type((source.features or {}).get(columns.input)).__name__ != "Image"
     if is_text:
-        made = example(place, source[number], columns, None)
+        made = make_example(place, source[number], columns, None)
         return Example(made.name, made.content, label, made.mask, made.rationale)
     mark = f"{known_by}:{number}" if known_by else f"{id(source)}:{number}"
-    mask = Later(lambda: source[number][columns.mask], f"{mark}:mask") if columns.mask else None
-    return Example(place, Later(lambda: source[number][columns.input], mark), label, mask)
+    mask = LazyContent(lambda: source[number][columns.mask], f"{mark}:mask") if columns.mask else None
+    return Example(place, LazyContent(lambda: source[number][columns.input], mark), label, mask)

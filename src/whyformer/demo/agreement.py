@@ -22,19 +22,19 @@ Part = Literal["held-out", "training"]
 T = TypeVar("T")
 
 
-def _pairs(text: str) -> tuple[tuple[str, str], ...]:
+def _split_pairs(text: str) -> tuple[tuple[str, str], ...]:
     """ "key/keys door/doors" as singulars with their plurals."""
     return tuple((one, many) for one, many in (pair.split("/") for pair in text.split()))
 
 
-THINGS = _pairs("""
+THINGS = _split_pairs("""
     key/keys door/doors cabinet/cabinets lamp/lamps chair/chairs table/tables window/windows picture/pictures
     letter/letters book/books bottle/bottles ladder/ladders bicycle/bicycles boat/boats bridge/bridges
     tower/towers garden/gardens tree/trees flower/flowers stone/stones wall/walls roof/roofs basket/baskets
     box/boxes watch/watches bench/benches shelf/shelves knife/knives leaf/leaves mouse/mice goose/geese
     horse/horses dog/dogs cat/cats bird/birds wagon/wagons
 """)
-PEOPLE = _pairs("""
+PEOPLE = _split_pairs("""
     teacher/teachers doctor/doctors farmer/farmers painter/painters sailor/sailors student/students
     singer/singers driver/drivers child/children woman/women man/men baker/bakers guard/guards
     neighbour/neighbours tailor/tailors king/kings
@@ -45,7 +45,9 @@ ADJECTIVES = """
     happy young
 """.split()
 PREPOSITIONS = "to of near behind beside under above with by from opposite around".split()
-SEEN = "saw liked found painted wanted forgot admired remembered followed chose".split()  # past: shows no number
+TRANSITIVE_VERBS = (
+    "saw liked found painted wanted forgot admired remembered followed chose".split()
+)  # past: shows no number
 OPENINGS = ("today", "sometimes", "in summer", "of course", "as always")
 ADVERBS = "still often always never clearly".split()
 VERBS = {
@@ -81,17 +83,17 @@ class Sentence:
     @property
     def text(self) -> str:
         """The whole sentence."""
-        return written(self.words)
+        return write_sentence(self.words)
 
     @property
     def masked(self) -> str:
         """The sentence with a gap for the verb: what the classifier reads. Word i is token i + 1, after [CLS]."""
-        return written((*self.words[: self.verb], GAP, *self.words[self.verb + 1 :]))
+        return write_sentence((*self.words[: self.verb], GAP, *self.words[self.verb + 1 :]))
 
     @property
     def prefix(self) -> str:
         """The words before the verb: what the language model reads. Word i is token i."""
-        return written(self.words[: self.verb])
+        return write_sentence(self.words[: self.verb])
 
 
 def generate(count: int, seed: int, *, attractors: int | None = None, part: Part = "held-out") -> tuple[Sentence, ...]:
@@ -102,7 +104,7 @@ def generate(count: int, seed: int, *, attractors: int | None = None, part: Part
     """
     if attractors is not None and not 0 <= attractors <= 3:
         raise ValueError(f"{attractors} attractors were asked for; a sentence has 0 to 3.")
-    return tuple(_sentence(random.Random(f"agreement {seed} {i}"), attractors, part) for i in range(count))
+    return tuple(_make_sentence(random.Random(f"agreement {seed} {i}"), attractors, part) for i in range(count))
 
 
 def part_of(prefix: str) -> Part:
@@ -110,11 +112,11 @@ def part_of(prefix: str) -> Part:
     return "held-out" if zlib.crc32(prefix.encode()) % 5 == 0 else "training"
 
 
-def written(words: Sequence[str]) -> str:
+def write_sentence(words: Sequence[str]) -> str:
     return " ".join(words).replace(" ,", ",").replace(" .", ".")
 
 
-def vocabulary() -> tuple[str, ...]:
+def list_vocabulary() -> tuple[str, ...]:
     """Every word a sentence can hold, and the gap."""
     nouns = (form for noun in NOUNS for form in noun)
     verbs = (form for forms in VERBS for form in forms)
@@ -131,7 +133,7 @@ def vocabulary() -> tuple[str, ...]:
                 *nouns,
                 *ADJECTIVES,
                 *PREPOSITIONS,
-                *SEEN,
+                *TRANSITIVE_VERBS,
                 *openings,
                 *ADVERBS,
                 *verbs,
@@ -144,21 +146,23 @@ def vocabulary() -> tuple[str, ...]:
 # --- how a sentence is put together ----------------------------------------------------------------------------------
 
 
-def _sentence(rng: random.Random, attractors: int | None, part: Part) -> Sentence:
+def _make_sentence(rng: random.Random, attractors: int | None, part: Part) -> Sentence:
     while True:
-        sentence = _draw(rng, attractors)
+        sentence = _draw_sentence(rng, attractors)
         has_other_noun = sentence.words[: sentence.verb].count("the") > 1
         if part_of(sentence.prefix) == part or not has_other_noun:
             return sentence
 
 
-def _draw(rng: random.Random, attractors: int | None) -> Sentence:
-    number = _index(rng, 2)
-    numbers = [_index(rng, 2) for _ in range(_index(rng, 4))] if attractors is None else [1 - number] * attractors
-    words, nouns = _opening(rng, attractors is None)
-    subject = len(words) + _noun_phrase(rng, words, number, NOUNS)
+def _draw_sentence(rng: random.Random, attractors: int | None) -> Sentence:
+    number = _draw_index(rng, 2)
+    numbers = (
+        [_draw_index(rng, 2) for _ in range(_draw_index(rng, 4))] if attractors is None else [1 - number] * attractors
+    )
+    words, nouns = _draw_opening(rng, attractors is None)
+    subject = len(words) + _append_noun_phrase(rng, words, number, NOUNS)
     for other in numbers:
-        nouns.append((_modifier(rng, words, other), other))
+        nouns.append((_append_modifier(rng, words, other), other))
     verb = len(words)
     forms = _pick(rng, tuple(VERBS))
     words.append(forms[number])
@@ -169,41 +173,41 @@ def _draw(rng: random.Random, attractors: int | None) -> Sentence:
     return Sentence(tuple(words), subject, misleading, verb, forms[1 - number])
 
 
-def _opening(rng: random.Random, may_have_noun: bool) -> tuple[list[str], list[tuple[int, int]]]:
+def _draw_opening(rng: random.Random, may_have_noun: bool) -> tuple[list[str], list[tuple[int, int]]]:
     """Nothing, an adverb, or a phrase with a noun of its own, and where that noun stands with its number."""
     chance = rng.random()
     if chance < 0.6:
         return [], []
     if chance < 0.8 or not may_have_noun:
         return [*_pick(rng, OPENINGS).split(), ","], []
-    number = _index(rng, 2)
+    number = _draw_index(rng, 2)
     words = [_pick(rng, PREPOSITIONS)]
-    place = 1 + _noun_phrase(rng, words, number, THINGS)
+    place = 1 + _append_noun_phrase(rng, words, number, THINGS)
     return [*words, ","], [(place, number)]
 
 
-def _modifier(rng: random.Random, words: list[str], number: int) -> int:
+def _append_modifier(rng: random.Random, words: list[str], number: int) -> int:
     """Append "near the doors" or "that the painters saw"; returns where its noun stands."""
     start = len(words)
     if rng.random() < 0.7:
         words.append(_pick(rng, PREPOSITIONS))
-        return start + 1 + _noun_phrase(rng, words, number, NOUNS)
+        return start + 1 + _append_noun_phrase(rng, words, number, NOUNS)
     words.append("that")
-    place = start + 1 + _noun_phrase(rng, words, number, PEOPLE)
-    words.append(_pick(rng, SEEN))
+    place = start + 1 + _append_noun_phrase(rng, words, number, PEOPLE)
+    words.append(_pick(rng, TRANSITIVE_VERBS))
     return place
 
 
-def _noun_phrase(rng: random.Random, words: list[str], number: int, nouns: Sequence[tuple[str, str]]) -> int:
+def _append_noun_phrase(rng: random.Random, words: list[str], number: int, nouns: Sequence[tuple[str, str]]) -> int:
     """Append "the (adjective) noun"; returns how many words stand before the noun in it."""
     adjective = [_pick(rng, ADJECTIVES)] if rng.random() < 0.4 else []
     words += ["the", *adjective, _pick(rng, nouns)[number]]
     return 1 + len(adjective)
 
 
-def _index(rng: random.Random, below: int) -> int:
+def _draw_index(rng: random.Random, below: int) -> int:
     return int(rng.random() * below)  # random() is promised to give the same numbers in every Python; choice() is not
 
 
 def _pick(rng: random.Random, options: Sequence[T]) -> T:
-    return options[_index(rng, len(options))]
+    return options[_draw_index(rng, len(options))]

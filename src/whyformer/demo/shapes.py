@@ -14,24 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 SIZE = 96  # pixels a side
-SMALLEST, LARGEST = 11.0, 20.0  # radius of an object in pixels
+SMALLEST_RADIUS, LARGEST_RADIUS = 11.0, 20.0  # radius of an object in pixels
 
-Numbers = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 
 
-def _circle(x: Numbers, y: Numbers) -> NDArray[np.bool_]:
+def _circle(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
     return x**2 + y**2 < 0.81
 
 
-def _square(x: Numbers, y: Numbers) -> NDArray[np.bool_]:
+def _square(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
     return np.maximum(abs(x), abs(y)) < 0.707
 
 
-def _triangle(x: Numbers, y: Numbers) -> NDArray[np.bool_]:
+def _triangle(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
     return (y > -0.5) & (y + 1.732 * abs(x) < 1)
 
 
-def _star(x: Numbers, y: Numbers) -> NDArray[np.bool_]:
+def _star(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
     """Five points: in each fifth of the circle, the side of a line from a tip to the notch beside it."""
     fifth = abs((np.arctan2(x, y) + np.pi / 5) % (2 * np.pi / 5) - np.pi / 5)
     along, across = np.hypot(x, y) * np.cos(fifth), np.hypot(x, y) * np.sin(fifth)
@@ -39,25 +39,25 @@ def _star(x: Numbers, y: Numbers) -> NDArray[np.bool_]:
     return (along - 1) * notch_across < across * (notch_along - 1)
 
 
-def _cross(x: Numbers, y: Numbers) -> NDArray[np.bool_]:
+def _cross(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
     return (np.minimum(abs(x), abs(y)) < 0.27) & (np.maximum(abs(x), abs(y)) < 0.95)
 
 
-def _ring(x: Numbers, y: Numbers) -> NDArray[np.bool_]:
+def _ring(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
     return abs(np.hypot(x, y) - 0.74) < 0.2
 
 
-def _crescent(x: Numbers, y: Numbers) -> NDArray[np.bool_]:
+def _crescent(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
     return (x**2 + y**2 < 0.94) & ((x - 0.45) ** 2 + y**2 > 0.55)
 
 
-def _heart(x: Numbers, y: Numbers) -> NDArray[np.bool_]:
+def _heart(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
     lobes = (abs(x) - 0.44) ** 2 + (y - 0.25) ** 2 < 0.23
     return lobes | ((y < 0.05) & (abs(x) < 0.9 * (y + 0.93)))
 
 
 # What lies inside each shape of radius 1 around 0.
-INSIDE: dict[str, Callable[[Numbers, Numbers], NDArray[np.bool_]]] = {
+SHAPE_TESTS: dict[str, Callable[[FloatArray, FloatArray], NDArray[np.bool_]]] = {
     "circle": _circle,
     "square": _square,
     "triangle": _triangle,
@@ -67,7 +67,7 @@ INSIDE: dict[str, Callable[[Numbers, Numbers], NDArray[np.bool_]]] = {
     "crescent": _crescent,
     "heart": _heart,
 }
-CLASSES = tuple(INSIDE)
+CLASSES = tuple(SHAPE_TESTS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ def generate(count: int, seed: int, *, objects: int = 1) -> Scenes:
     """`count` pictures with 1 to 3 objects of different classes; picture i depends on `seed`, i and `objects` alone."""
     if not 1 <= objects <= 3:
         raise ValueError(f"{objects} objects were asked for; a picture holds 1 to 3.")
-    scenes = [_scene(np.random.default_rng([seed, i, objects]), objects) for i in range(count)]
+    scenes = [_draw_scene(np.random.default_rng([seed, i, objects]), objects) for i in range(count)]
     images, labels, masks, backgrounds = zip(*scenes, strict=True) if scenes else ((), (), (), ())
     return Scenes(
         np.array(images, np.uint8).reshape(count, SIZE, SIZE, 3),
@@ -101,28 +101,28 @@ def generate(count: int, seed: int, *, objects: int = 1) -> Scenes:
     )
 
 
-def _scene(
+def _draw_scene(
     rng: np.random.Generator, objects: int
 ) -> tuple[NDArray[np.uint8], list[int], list[NDArray[np.bool_]], NDArray[np.uint8]]:
-    canvas = _background(rng)
+    canvas = _draw_background(rng)
     for _ in range(rng.integers(2, 6)):
-        _paint(canvas, *_blob(rng), rng.uniform(0, 255, 3))
+        _paint(canvas, *_draw_blob(rng), rng.uniform(0, 255, 3))
     for _ in range(rng.integers(2, 6)):
-        _paint(canvas, *_line(rng), rng.uniform(0, 255, 3))
+        _paint(canvas, *_draw_line(rng), rng.uniform(0, 255, 3))
     background = canvas.clip(0, 255).astype(np.uint8)
     labels = [int(label) for label in rng.permutation(len(CLASSES))[:objects]]
     masks = []
-    for label, (centre, radius) in zip(labels, _places(rng, objects), strict=True):
-        coverage, corner = _object(rng, CLASSES[label], centre, radius)
-        masks.append(_paint(canvas, coverage, corner, _visible_colour(rng, canvas, coverage, corner)))
+    for label, (centre, radius) in zip(labels, _draw_places(rng, objects), strict=True):
+        coverage, corner = _draw_object(rng, CLASSES[label], centre, radius)
+        masks.append(_paint(canvas, coverage, corner, _draw_visible_colour(rng, canvas, coverage, corner)))
     image = np.where(np.any(masks, axis=0)[:, :, None], canvas.clip(0, 255).astype(np.uint8), background)
     return image, labels, masks, background
 
 
-def _places(rng: np.random.Generator, objects: int) -> list[tuple[Numbers, float]]:
+def _draw_places(rng: np.random.Generator, objects: int) -> list[tuple[FloatArray, float]]:
     """Centre and radius of each object, apart from each other and inside the picture."""
     while True:
-        radii = rng.uniform(SMALLEST, LARGEST - 2.0 * (objects - 1), objects)
+        radii = rng.uniform(SMALLEST_RADIUS, LARGEST_RADIUS - 2.0 * (objects - 1), objects)
         centres = [rng.uniform(radius, SIZE - radius, 2) for radius in radii]
         if all(
             np.hypot(*(centres[i] - centres[j])) > radii[i] + radii[j] + 2 for i in range(objects) for j in range(i)
@@ -130,7 +130,9 @@ def _places(rng: np.random.Generator, objects: int) -> list[tuple[Numbers, float
             return list(zip(centres, radii.tolist(), strict=True))
 
 
-def _visible_colour(rng: np.random.Generator, canvas: Numbers, coverage: Numbers, corner: tuple[int, int]) -> Numbers:
+def _draw_visible_colour(
+    rng: np.random.Generator, canvas: FloatArray, coverage: FloatArray, corner: tuple[int, int]
+) -> FloatArray:
     """A colour that differs from what lies under the object, on average."""
     top, left = corner
     height, width = coverage.shape
@@ -144,7 +146,7 @@ def _visible_colour(rng: np.random.Generator, canvas: Numbers, coverage: Numbers
 # --- painting --------------------------------------------------------------------------------------------------------
 
 
-def _paint(canvas: Numbers, coverage: Numbers, corner: tuple[int, int], colour: Numbers) -> NDArray[np.bool_]:
+def _paint(canvas: FloatArray, coverage: FloatArray, corner: tuple[int, int], colour: FloatArray) -> NDArray[np.bool_]:
     """Blend `colour` into the canvas by `coverage` (0 to 1), and return the pixels touched."""
     top, left = corner
     height, width = coverage.shape
@@ -155,7 +157,7 @@ def _paint(canvas: Numbers, coverage: Numbers, corner: tuple[int, int], colour: 
     return touched
 
 
-def _window(centre: Numbers, reach: float, points: int = 1) -> tuple[Numbers, Numbers, tuple[int, int]]:
+def _make_window(centre: FloatArray, reach: float, points: int = 1) -> tuple[FloatArray, FloatArray, tuple[int, int]]:
     """x and y, from `centre`, of `points` x `points` points in each pixel within `reach`; and the corner pixel."""
     left, top = (max(0, int(np.floor(c - reach))) for c in centre)
     right, bottom = (min(SIZE, int(np.ceil(c + reach))) for c in centre)
@@ -164,38 +166,40 @@ def _window(centre: Numbers, reach: float, points: int = 1) -> tuple[Numbers, Nu
     return x[None, :], y[:, None], (top, left)
 
 
-def _object(rng: np.random.Generator, name: str, centre: Numbers, radius: float) -> tuple[Numbers, tuple[int, int]]:
+def _draw_object(
+    rng: np.random.Generator, name: str, centre: FloatArray, radius: float
+) -> tuple[FloatArray, tuple[int, int]]:
     """The share of each pixel that the object covers, from nine points in it."""
-    x, y, corner = _window(centre, radius, points=3)
+    x, y, corner = _make_window(centre, radius, points=3)
     angle = rng.uniform(0, 2 * np.pi)
     turned_x, turned_y = x * np.cos(angle) + y * np.sin(angle), y * np.cos(angle) - x * np.sin(angle)
-    inside = INSIDE[name](turned_x / radius, turned_y / radius)
+    inside = SHAPE_TESTS[name](turned_x / radius, turned_y / radius)
     height, width = inside.shape
     return inside.reshape(height // 3, 3, width // 3, 3).mean((1, 3)), corner
 
 
-def _blob(rng: np.random.Generator) -> tuple[Numbers, tuple[int, int]]:
+def _draw_blob(rng: np.random.Generator) -> tuple[FloatArray, tuple[int, int]]:
     """A wavy spot, smaller than any object."""
     radius, waves = rng.uniform(2.5, 5.5), rng.integers(2, 4)
-    x, y, corner = _window(rng.uniform(0, SIZE, 2), 1.5 * radius)
+    x, y, corner = _make_window(rng.uniform(0, SIZE, 2), 1.5 * radius)
     outline = radius * (1 + 0.4 * np.cos(waves * np.arctan2(y, x) + rng.uniform(0, 2 * np.pi)))
     return rng.uniform(0.4, 1) * (outline - np.hypot(x, y) + 0.5).clip(0, 1), corner
 
 
-def _line(rng: np.random.Generator) -> tuple[Numbers, tuple[int, int]]:
+def _draw_line(rng: np.random.Generator) -> tuple[FloatArray, tuple[int, int]]:
     """A thin line from one place to another."""
     start, end = rng.uniform(0, SIZE, (2, 2))
     length, width = np.hypot(*(end - start)), rng.uniform(0.5, 1.5)
-    x, y, corner = _window((start + end) / 2, length / 2 + 1)
+    x, y, corner = _make_window((start + end) / 2, length / 2 + 1)
     right, down = (end - start) / length
     beyond = np.maximum(abs(x * right + y * down) - length / 2, abs(y * right - x * down) - width)
     return rng.uniform(0.4, 1) * (0.5 - beyond).clip(0, 1), corner
 
 
-def _background(rng: np.random.Generator) -> Numbers:
+def _draw_background(rng: np.random.Generator) -> FloatArray:
     """Two colours mixed by smooth noise, with faint stripes and grain."""
     first, second = rng.uniform(0, 255, (2, 3))
-    coarse, fine = (_noise(rng, int(cells)) for cells in (rng.integers(2, 5), rng.integers(8, 17)))
+    coarse, fine = (_draw_noise(rng, int(cells)) for cells in (rng.integers(2, 5), rng.integers(8, 17)))
     mixture = 0.7 * coarse + 0.3 * fine
     x, y = np.arange(SIZE)[None, :], np.arange(SIZE)[:, None]
     angle, pitch = rng.uniform(0, np.pi), rng.uniform(4, 16)
@@ -204,14 +208,14 @@ def _background(rng: np.random.Generator) -> Numbers:
     return first + (second - first) * mixture[:, :, None] + stripes[:, :, None] + grain
 
 
-def _noise(rng: np.random.Generator, cells: int) -> Numbers:
+def _draw_noise(rng: np.random.Generator, cells: int) -> FloatArray:
     """Random numbers on a grid, blended linearly between."""
-    blend = _blend(cells)
+    blend = _make_blend_weights(cells)
     return blend @ rng.uniform(0, 1, (cells + 1, cells + 1)) @ blend.T
 
 
 @cache
-def _blend(cells: int) -> Numbers:
+def _make_blend_weights(cells: int) -> FloatArray:
     """[pixel grid point]: how much of each grid point a pixel takes."""
     places = (np.arange(SIZE) + 0.5) * cells / SIZE
     return (1 - abs(places[:, None] - np.arange(cells + 1))).clip(min=0)

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from whyformer.method import method
-from whyformer.methods.rows import finish, read
+from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._registry import method
 
 
 @method(paper="Leem & Seo, AAAI 2024", class_specific=True, signed=False)
@@ -37,12 +37,12 @@ def agcam(
     """
     scores = torch.zeros_like(readout)
     for layer in range(len(attention)):
-        weighted = attention_grad[layer].clamp(min=0) * softened(attention[layer])
-        scores = scores + read(readout, weighted.sum(dim=1))
-    return finish(scores, readout, mask, own)
+        weighted = attention_grad[layer].clamp(min=0) * soften_attention(attention[layer])
+        scores = scores + multiply_row(readout, weighted.sum(dim=1))
+    return finish_scores(scores, readout, mask, own)
 
 
-def softened(attention: Tensor) -> Tensor:
+def soften_attention(attention: Tensor) -> Tensor:
     """The sigmoid of the scores before the softmax, where equal attention has score 0."""
     above = attention * (attention > 0).sum(dim=-1, keepdim=True)
     return above / (above + 1)

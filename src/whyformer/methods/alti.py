@@ -18,10 +18,10 @@ from typing import Any
 
 from torch import Tensor
 
-from whyformer.method import method
-from whyformer.methods.choice import one_of
-from whyformer.methods.contributions import contributions, shared_out
-from whyformer.methods.rows import finish, read
+from whyformer.methods._contributions import measure_contributions, normalise_rows
+from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._registry import method
+from whyformer.methods._settings import check_choice
 
 
 @method(paper="Ferrando et al., EMNLP 2022", class_specific=False, signed=False)
@@ -40,7 +40,7 @@ def alti(
 
     norm: 1 or 2, how vectors are measured.
     """
-    one_of("norm", norm, (1, 2))
+    check_choice("norm", norm, (1, 2))
     row = readout
     for layer in reversed(range(len(attention))):
         total = middle[layer]
@@ -50,5 +50,5 @@ def alti(
             return (there.norm(norm, dim=-1) - (there - vectors).norm(norm, dim=-1)).clamp(min=0)
 
         parts = (attention[layer], projected[layer], residual[layer], norms[layer][:1])
-        row = read(row, shared_out(contributions(*parts, nearer), mask))
-    return finish(row, readout, mask)
+        row = multiply_row(row, normalise_rows(measure_contributions(*parts, nearer), mask))
+    return finish_scores(row, readout, mask)

@@ -18,15 +18,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from whyformer._engine.intervene import Intervention
+from whyformer._engine.probe import Probe, read_hidden_states
+from whyformer._engine.target import probabilities_of
 from whyformer.errors import MethodError, UnsupportedModel
-from whyformer.intervene import Intervention
-from whyformer.method import method
-from whyformer.methods.choice import share
-from whyformer.methods.players import read, whole
-from whyformer.probe import Probe, hidden_states
-from whyformer.target import probabilities_of
+from whyformer.methods._players import read_answers, read_clean_answers
+from whyformer.methods._registry import method
+from whyformer.methods._settings import check_share
 
-SHUT = -5e3  # scores below this are a mask's
+MASK_THRESHOLD = -5e3  # scores below this are a mask's
 
 
 @method(
@@ -41,13 +41,13 @@ def atman(probe: Probe, *, suppression: float = 0.9, similarity: float = 0.7) ->
     suppression: the factor f, by how much the scores before the softmax are made smaller; 1 makes them 0.
     similarity: the cosine from which tokens go down together; above 1, each alone.
     """
-    share("suppression", suppression)
-    if probe.is_picture and probe.grid is None:
+    check_share("suppression", suppression)
+    if probe.is_image and probe.grid is None:
         raise MethodError("The patches of this picture are not known, so attention to them cannot be turned down.")
-    factors = suppression * likeness(probe, similarity)
+    factors = suppression * embedding_similarities(probe, similarity)
     example, unit = probe.real.nonzero().T
-    answers, _ = probe.intervene(lambda rows: turned_down(probe, factors[example[rows], unit[rows]]), example)
-    before, after = whole(probe, "probability"), read(probe, answers, example, "probability")
+    answers, _ = probe.intervene(lambda rows: suppress_attention(probe, factors[example[rows], unit[rows]]), example)
+    before, after = read_clean_answers(probe, "probability"), read_answers(probe, answers, example, "probability")
     if probabilities_of(probe.model.module, probe.before.logits) is not None:
         before, after = (p.clamp(min=1e-300).log() for p in (before, after))
     scores = torch.zeros(probe.real.shape, dtype=torch.float64)
@@ -55,19 +55,19 @@ def atman(probe: Probe, *, suppression: float = 0.9, similarity: float = 0.7) ->
     return scores
 
 
-def likeness(probe: Probe, similarity: float) -> Tensor:
+def embedding_similarities(probe: Probe, similarity: float) -> Tensor:
     """[batch unit unit]: the cosine of two embeddings where it is large enough, else 0; 1 on the diagonal."""
     own = torch.eye(probe.units, dtype=torch.float64).expand(probe.batch, -1, -1)
     if similarity > 1:
         return own
-    _, seen = probe.intervene(lambda _: Intervention(), torch.arange(probe.batch), look=hidden_states)
+    _, seen = probe.intervene(lambda _: Intervention(), torch.arange(probe.batch), look=read_hidden_states)
     unit = F.normalize(torch.cat([states[0] for states in seen])[:, probe.places].double().cpu(), dim=-1)
     cosine = unit @ unit.mT
     both = probe.real[:, :, None] & probe.real[:, None, :] & (cosine >= similarity)
     return torch.where(own == 1, own, cosine * both)
 
 
-def turned_down(probe: Probe, factors: Tensor) -> Intervention:
+def suppress_attention(probe: Probe, factors: Tensor) -> Intervention:
     """Scores of each unit made smaller by its factor: factors [row unit]."""
     left = torch.ones(len(factors), probe.layout.length, dtype=torch.float64)
     left[:, probe.places] = 1 - factors
@@ -75,6 +75,6 @@ def turned_down(probe: Probe, factors: Tensor) -> Intervention:
     def smaller(_: int, scores: Tensor) -> Tensor:
         if scores.size(-1) != left.size(1):
             raise UnsupportedModel("atman needs the same tokens at every attention of the model.")
-        return torch.where(scores > SHUT, scores * left[:, None, None].to(scores), scores)
+        return torch.where(scores > MASK_THRESHOLD, scores * left[:, None, None].to(scores), scores)
 
     return Intervention(scores=smaller)

@@ -18,14 +18,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from whyformer.method import method
-from whyformer.methods.choice import one_of
-from whyformer.methods.rows import read
+from whyformer.methods._readout_row import multiply_row
+from whyformer.methods._registry import method
+from whyformer.methods._settings import check_choice
 
-AT = {"input": 0, "output": 1}  # where block l stands in `hidden`, counted from l
+STATE_OFFSETS = {"input": 0, "output": 1}  # where block l stands in `hidden`, counted from l
 ATTENTION_AS = {
-    "column_mean": lambda mixing, tokens, readout, mask: read(mask, mixing) / mask.sum(-1, keepdim=True) * tokens,
-    "cls_row": lambda mixing, tokens, readout, mask: read(readout, mixing) * tokens,
+    "column_mean": lambda mixing, tokens, readout, mask: (
+        multiply_row(mask, mixing) / mask.sum(-1, keepdim=True) * tokens
+    ),
+    "cls_row": lambda mixing, tokens, readout, mask: multiply_row(readout, mixing) * tokens,
     "matrix_vector": lambda mixing, tokens, readout, mask: torch.einsum("bqk,bk->bq", mixing, tokens),
 }
 
@@ -36,10 +38,10 @@ def cat(hidden: Sequence[Tensor], hidden_grad: Sequence[Tensor], mask: Tensor, *
 
     at: hidden states at the "input" or the "output" of each block.
     """
-    shift = AT[one_of("at", at, tuple(AT))]
+    shift = STATE_OFFSETS[check_choice("at", at, tuple(STATE_OFFSETS))]
     scores = torch.zeros_like(mask, dtype=torch.float32)
     for layer in range(len(hidden) - 1):
-        scores = scores + activation(hidden[layer + shift], hidden_grad[layer + shift])
+        scores = scores + class_activation(hidden[layer + shift], hidden_grad[layer + shift])
     return scores.masked_fill(~mask, 0)
 
 
@@ -60,16 +62,16 @@ def attcat(
     "matrix_vector" (each token gathers the activations of those it attends to).
     at: hidden states at the "input" or the "output" of each block.
     """
-    one_of("attention_as", attention_as, tuple(ATTENTION_AS))
-    shift = AT[one_of("at", at, tuple(AT))]
+    check_choice("attention_as", attention_as, tuple(ATTENTION_AS))
+    shift = STATE_OFFSETS[check_choice("at", at, tuple(STATE_OFFSETS))]
     scores = torch.zeros_like(mask, dtype=torch.float32)
     for layer in range(len(attention)):
         mixing = attention[layer].mean(dim=1)  # batch query key
-        tokens = activation(hidden[layer + shift], hidden_grad[layer + shift]).masked_fill(~mask, 0)
+        tokens = class_activation(hidden[layer + shift], hidden_grad[layer + shift]).masked_fill(~mask, 0)
         scores = scores + ATTENTION_AS[attention_as](mixing, tokens, readout, mask)
     return scores.masked_fill(~mask, 0)
 
 
-def activation(hidden: Tensor, hidden_grad: Tensor) -> Tensor:
+def class_activation(hidden: Tensor, hidden_grad: Tensor) -> Tensor:
     """The class activation of each token."""
     return (hidden * hidden_grad).sum(dim=-1)

@@ -22,12 +22,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.method import method
-from whyformer.methods.rollout import weight
-from whyformer.methods.rows import finish
+from whyformer.methods._readout_row import finish_scores
+from whyformer.methods._registry import method
+from whyformer.methods.rollout import check_residual_weight
 
-UNIT = 2**30  # of capacity: all that flows, 1, fits into 32 bits
-THIN = 16  # pipes out of and into each token with which the part begins
+CAPACITY_SCALE = 2**30  # of capacity: all that flows, 1, fits into 32 bits
+INITIAL_PIPES = 16  # pipes out of and into each token with which the part begins
 
 
 @method(paper="Abnar & Zuidema, ACL 2020", class_specific=False, signed=False)
@@ -36,15 +36,15 @@ def attention_flow(attention: Sequence[Tensor], readout: Tensor, mask: Tensor, *
 
     residual: weight of the skip connection where attention has weight 1; 0 is attention alone.
     """
-    pipes = widths(attention, weight(residual))  # batch layer query key
+    pipes = compute_capacities(attention, check_residual_weight(residual))  # batch layer query key
     scores = torch.zeros(mask.shape, dtype=torch.float64)
     for example, (real, read) in enumerate(zip(mask.cpu().numpy(), readout.double().cpu().numpy(), strict=True)):
-        flows = largest_flows(pipes[example][:, real][:, :, real], read[real])
+        flows = find_max_flows(pipes[example][:, real][:, :, real], read[real])
         scores[example, torch.from_numpy(real)] = torch.from_numpy(flows / max(flows.sum(), np.finfo(float).tiny))
-    return finish(scores.to(mask.device), readout, mask)
+    return finish_scores(scores.to(mask.device), readout, mask)
 
 
-def widths(attention: Sequence[Tensor], residual: float) -> Any:
+def compute_capacities(attention: Sequence[Tensor], residual: float) -> Any:
     """The capacities of all layers, [batch layer query key], as numpy."""
     found = []
     for layer in attention:
@@ -55,7 +55,7 @@ def widths(attention: Sequence[Tensor], residual: float) -> Any:
     return np.stack(found, axis=1)
 
 
-def largest_flows(pipes: Any, read: Any) -> Any:
+def find_max_flows(pipes: Any, read: Any) -> Any:
     """The largest flow to each token: pipes [layer query key], read [token] (sums to 1)."""
     source, layers = read, pipes[::-1]  # from the answer to the input
     if np.count_nonzero(read) == 1:  # the first step has one way to go: its pipes are what the source gives
@@ -63,32 +63,32 @@ def largest_flows(pipes: Any, read: Any) -> Any:
     if len(layers) == 0:
         return source
     between, last = layers[:-1], layers[-1]
-    kept, is_pipe = widest(between), in_units(between) > 0
+    kept, is_pipe = find_widest_pipes(between), to_capacity_units(between) > 0
     flows = np.zeros(len(source))
     for token in range(len(source)):
         leading_there = np.zeros_like(kept)
         leading_there[:, :, token] = is_pipe[:, :, token]
         while True:
             part = kept | leading_there
-            cut = smallest_cut(source, between, part, last[:, token])
-            if not (missing := crossing(cut, is_pipe & ~part)).any():
+            cut = find_min_cut(source, between, part, last[:, token])
+            if not (missing := find_crossing_pipes(cut, is_pipe & ~part)).any():
                 break
             kept |= missing
-        flows[token] = capacity(cut, source, between, last[:, token])
+        flows[token] = cut_capacity(cut, source, between, last[:, token])
     return flows
 
 
-def widest(layers: Any) -> Any:
+def find_widest_pipes(layers: Any) -> Any:
     """True at the widest pipes out of and into each token."""
     kept = np.zeros(layers.shape, dtype=bool)
-    count = min(THIN, layers.shape[-1])
+    count = min(INITIAL_PIPES, layers.shape[-1])
     for axis in (1, 2):
         order = np.argpartition(-layers, count - 1, axis=axis)
         np.put_along_axis(kept, np.take(order, range(count), axis=axis), True, axis=axis)
     return kept & (layers > 0)
 
 
-def capacity(cut: Any, source: Any, between: Any, sink: Any) -> float:
+def cut_capacity(cut: Any, source: Any, between: Any, sink: Any) -> float:
     """What all pipes together carry from the side of the source, [layer token] bool, to the other one."""
     total = source[~cut[0]].sum() + sink[cut[-1]].sum()
     for layer, above, below in zip(between, cut, cut[1:], strict=False):
@@ -96,12 +96,12 @@ def capacity(cut: Any, source: Any, between: Any, sink: Any) -> float:
     return float(total)
 
 
-def crossing(cut: Any, pipes: Any) -> Any:
+def find_crossing_pipes(cut: Any, pipes: Any) -> Any:
     """Of these pipes [layer query key] those that lead from the side of the source to the other one."""
     return pipes & cut[:-1, :, None] & ~cut[1:, None, :]
 
 
-def smallest_cut(source: Any, between: Any, kept: Any, sink: Any) -> Any:
+def find_min_cut(source: Any, between: Any, kept: Any, sink: Any) -> Any:
     """[layer token] bool: which tokens are on the side of the source when all flows that can through the pipes kept."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow
@@ -111,7 +111,9 @@ def smallest_cut(source: Any, between: Any, kept: Any, sink: Any) -> Any:
     layer, above, below = np.nonzero(kept)
     heads = np.concatenate([np.zeros(len(source), int), nodes[layer, above], nodes[-1]])
     tails = np.concatenate([nodes[0], nodes[layer + 1, below], np.full(len(source), end)])
-    given = np.concatenate([in_units(source), in_units(between[layer, above, below]), in_units(sink)])
+    given = np.concatenate(
+        [to_capacity_units(source), to_capacity_units(between[layer, above, below]), to_capacity_units(sink)]
+    )
     graph = coo_array((given, (heads, tails)), shape=(end + 1, end + 1)).tocsr()
     left = graph - maximum_flow(graph, 0, end).flow
     left.eliminate_zeros()
@@ -120,5 +122,5 @@ def smallest_cut(source: Any, between: Any, kept: Any, sink: Any) -> Any:
     return reached[1:-1].reshape(nodes.shape)
 
 
-def in_units(widths: Any) -> Any:
-    return (widths * UNIT).round().astype(np.int32)
+def to_capacity_units(widths: Any) -> Any:
+    return (widths * CAPACITY_SCALE).round().astype(np.int32)

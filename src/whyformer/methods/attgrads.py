@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer.method import method
-from whyformer.methods.choice import layer_index, settle
-from whyformer.methods.rows import finish, read
+from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._registry import method
+from whyformer.methods._settings import apply_preset, resolve_layer
 
 PRESETS: dict[str, dict[str, Any]] = {"paper": {"start": 0}, "released": {"start": -1}}
 
@@ -40,8 +40,8 @@ def attgrads(
     start: the layer nearest to the input that still counts; it goes before the preset.
     own: "keep", "zero" or "min", the score of the token the answer is read at.
     """
-    first = layer_index("start", settle(PRESETS, preset, start=start)["start"], len(attention))
+    first = resolve_layer("start", apply_preset(PRESETS, preset, start=start)["start"], len(attention))
     scores = torch.zeros_like(readout)
     for layer in range(first, len(attention)):
-        scores = scores + read(readout, (attention_grad[layer] * attention[layer]).mean(dim=1))
-    return finish(scores, readout, mask, own)
+        scores = scores + multiply_row(readout, (attention_grad[layer] * attention[layer]).mean(dim=1))
+    return finish_scores(scores, readout, mask, own)

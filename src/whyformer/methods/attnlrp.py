@@ -19,7 +19,7 @@ at the sum of its embeddings, as in `lrp`. For vision transformers the authors u
 
 from torch import Tensor
 
-from whyformer.method import method
+from whyformer.methods._registry import method
 
 
 @method(paper="Achtibat et al., ICML 2024", class_specific=True, signed=True, recipe="attnlrp")

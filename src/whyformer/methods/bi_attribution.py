@@ -22,11 +22,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from whyformer._engine.probe import Probe
 from whyformer.errors import MethodError
-from whyformer.method import method
-from whyformer.methods.choice import layer_index, one_of
-from whyformer.methods.rows import finish, read, step
-from whyformer.probe import Probe
+from whyformer.methods._readout_row import finish_scores, multiply_row, propagate_row
+from whyformer.methods._registry import method
+from whyformer.methods._settings import check_choice, resolve_layer
 
 
 @method(paper="Chen et al., TMLR 2023", class_specific=True, signed=False, cost="`steps` forwards and backwards")
@@ -50,24 +50,24 @@ def bi_attribution(
     steps: points between nothing and the input at which the last attention's gradient is taken.
     start: the layer nearest to the input that still counts.
     """
-    one_of("perception", perception, ("head", "token"))
+    check_choice("perception", perception, ("head", "token"))
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 2:
         raise MethodError(f"steps={steps!r} is no number of points. Give a whole number from 2 upwards.")
     depth = len(attention)
-    first = depth // 4 if start is None else layer_index("start", start, depth)
+    first = depth // 4 if start is None else resolve_layer("start", start, depth)
     row = readout
     for layer in reversed(range(first, depth)):
         if perception == "head":
-            mixing = by_head(attention[layer], attention_grad[layer], mask)
+            mixing = weigh_heads(attention[layer], attention_grad[layer], mask)
         else:
             stretch = projected[layer].sum(dim=1).norm(dim=-1) / residual[layer].norm(dim=-1).clamp(min=1e-12)
             mixing = attention[layer].mean(dim=1) * stretch[:, None]
-        row = step(row, mixing)
-    feedback = read(readout, fed_back(probe, steps).clamp(min=0).mean(dim=1))
-    return finish(row.abs() * feedback, readout, mask)
+        row = propagate_row(row, mixing)
+    feedback = multiply_row(readout, average_attention_grad(probe, steps).clamp(min=0).mean(dim=1))
+    return finish_scores(row.abs() * feedback, readout, mask)
 
 
-def by_head(attention: Tensor, attention_grad: Tensor, mask: Tensor) -> Tensor:
+def weigh_heads(attention: Tensor, attention_grad: Tensor, mask: Tensor) -> Tensor:
     """[batch query key]: the heads of a layer, those that matter to the class above the others."""
     real = (mask[:, :, None] & mask[:, None, :])[:, None]  # padded queries and keys do not count
     attention, grad = (t.masked_fill(~real, 0) for t in (attention, attention_grad))
@@ -77,7 +77,7 @@ def by_head(attention: Tensor, attention_grad: Tensor, mask: Tensor) -> Tensor:
     return torch.einsum("bh,bhqk->bqk", weight, attention)
 
 
-def fed_back(probe: Probe, steps: int) -> Tensor:
+def average_attention_grad(probe: Probe, steps: int) -> Tensor:
     """The gradient of the last attention [batch head query key], averaged on the way from nothing to the input."""
     nothing, everyone = probe.baseline("zero").to(probe.leaf), torch.arange(probe.batch)
     total = torch.zeros(())

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from whyformer.dice import dice
-from whyformer.method import method
+from whyformer._plain.random_generator import make_generator
+from whyformer.methods._registry import method
 
 
 @method(paper="Hooker et al., NeurIPS 2019", class_specific=False, signed=False)
@@ -27,5 +27,7 @@ def chance(mask: Tensor, fingerprint: Sequence[int] | Tensor, *, seed: int = 0) 
     real = mask.cpu()
     for example, mark in enumerate(fingerprint):
         tokens = int(real[example].sum())
-        scores[example, real[example]] = torch.rand(tokens, dtype=torch.float64, generator=dice(seed, int(mark)))
+        scores[example, real[example]] = torch.rand(
+            tokens, dtype=torch.float64, generator=make_generator(seed, int(mark))
+        )
     return scores.to(mask.device)

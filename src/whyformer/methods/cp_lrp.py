@@ -15,7 +15,7 @@ of gated layers (SwiGLU) are not in the paper; we hold them, as the code of Attn
 
 from torch import Tensor
 
-from whyformer.method import method
+from whyformer.methods._registry import method
 
 
 @method(paper="Ali et al., ICML 2022", class_specific=True, signed=True, recipe="cp_lrp")

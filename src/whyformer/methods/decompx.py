@@ -21,7 +21,7 @@ give each factor half.
 
 from torch import Tensor
 
-from whyformer.method import method
+from whyformer.methods._registry import method
 
 
 @method(paper="Modarressi et al., ACL 2023", class_specific=True, signed=True, cost="a forward for each token's parts")

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer.method import method
-from whyformer.methods.choice import layer_index
-from whyformer.methods.rows import finish, step
+from whyformer.methods._readout_row import finish_scores, propagate_row
+from whyformer.methods._registry import method
+from whyformer.methods._settings import resolve_layer
 
 
 @method(paper="Chefer et al., ICCV 2021", class_specific=True, signed=False)
@@ -37,6 +37,6 @@ def generic_attention(
     own: "keep", "zero" or "min", the score of the token the answer is read at.
     """
     row = readout
-    for layer in reversed(range(layer_index("start", start, len(attention)), len(attention))):
-        row = step(row, (attention_grad[layer] * attention[layer]).clamp(min=0).mean(dim=1))
-    return finish(row, readout, mask, own)
+    for layer in reversed(range(resolve_layer("start", start, len(attention)), len(attention))):
+        row = propagate_row(row, (attention_grad[layer] * attention[layer]).clamp(min=0).mean(dim=1))
+    return finish_scores(row, readout, mask, own)

@@ -18,9 +18,9 @@ from typing import Any
 
 from torch import Tensor
 
-from whyformer.method import method
-from whyformer.methods.contributions import contributions, shared_out
-from whyformer.methods.rows import finish, read
+from whyformer.methods._contributions import measure_contributions, normalise_rows
+from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._registry import method
 
 
 @method(paper="Modarressi et al., NAACL 2022", class_specific=False, signed=False)
@@ -36,5 +36,5 @@ def globenc(
     row = readout
     for layer in reversed(range(len(attention))):
         parts = (attention[layer], projected[layer], residual[layer], norms[layer])
-        row = read(row, shared_out(contributions(*parts, lambda t, _: t.norm(dim=-1)), mask))
-    return finish(row, readout, mask)
+        row = multiply_row(row, normalise_rows(measure_contributions(*parts, lambda t, _: t.norm(dim=-1)), mask))
+    return finish_scores(row, readout, mask)

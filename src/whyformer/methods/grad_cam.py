@@ -20,9 +20,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from whyformer.method import method
-from whyformer.methods.choice import layer_index, one_of
-from whyformer.methods.rows import finish, own_cell, read
+from whyformer.methods._readout_row import find_readout_token, finish_scores, multiply_row
+from whyformer.methods._registry import method
+from whyformer.methods._settings import check_choice, resolve_layer
 
 
 @method(paper="Selvaraju et al., ICCV 2017", class_specific=True, signed=False)
@@ -42,14 +42,14 @@ def grad_cam(
     form: "vit" or "bert", the two ways of the released code.
     normalise: scale to between 0 and 1, as released.
     """
-    one_of("form", form, tuple(FORMS))
-    one_of("normalise", normalise, (True, False))
-    chosen = layer_index("layer", layer, len(attention))
+    check_choice("form", form, tuple(FORMS))
+    check_choice("normalise", normalise, (True, False))
+    chosen = resolve_layer("layer", layer, len(attention))
     scores = FORMS[form](attention[chosen], attention_grad[chosen], readout, mask, special, normalise)
-    return finish(scores, readout, mask)
+    return finish_scores(scores, readout, mask)
 
 
-def vit_form(
+def score_vit_form(
     attention: Tensor, attention_grad: Tensor, readout: Tensor, mask: Tensor, special: Tensor, normalise: bool
 ) -> Tensor:
     patches = mask & ~special
@@ -58,21 +58,21 @@ def vit_form(
     row_grad = torch.einsum("bq,bhqk->bhk", readout, attention_grad)
     weight = mean_where(row_grad, patches[:, None])  # batch head 1
     scores = (weight * row).mean(dim=1).relu()
-    return min_max(scores, patches) if normalise else scores
+    return scale_min_max(scores, patches) if normalise else scores
 
 
-def bert_form(
+def score_bert_form(
     attention: Tensor, attention_grad: Tensor, readout: Tensor, mask: Tensor, special: Tensor, normalise: bool
 ) -> Tensor:
     real = (mask[:, :, None] & mask[:, None, :]).flatten(1)  # batch query*key
     weight = mean_where(attention_grad.flatten(2), real[:, None])  # batch head 1
     cam = (weight * attention.flatten(2)).mean(dim=1).relu()  # batch query*key
-    cam = min_max(cam, real) if normalise else cam
-    row = read(readout, cam.unflatten(1, attention.shape[-2:]))
-    return row.masked_fill(own_cell(readout), 0)
+    cam = scale_min_max(cam, real) if normalise else cam
+    row = multiply_row(readout, cam.unflatten(1, attention.shape[-2:]))
+    return row.masked_fill(find_readout_token(readout), 0)
 
 
-FORMS = {"vit": vit_form, "bert": bert_form}
+FORMS = {"vit": score_vit_form, "bert": score_bert_form}
 
 
 def mean_where(values: Tensor, counts: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ def mean_where(values: Tensor, counts: Tensor) -> Tensor:
     return values.masked_fill(~counts, 0).sum(-1, keepdim=True) / counts.sum(-1, keepdim=True).clamp(min=1)
 
 
-def min_max(values: Tensor, counts: Tensor) -> Tensor:
+def scale_min_max(values: Tensor, counts: Tensor) -> Tensor:
     """Values moved and scaled so that what counts lies between 0 and 1, the rest cut off there; all 0 if constant."""
     low = values.masked_fill(~counts, torch.inf).amin(dim=-1, keepdim=True)
     high = values.masked_fill(~counts, -torch.inf).amax(dim=-1, keepdim=True)

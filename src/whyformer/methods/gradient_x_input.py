@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer.method import method
-from whyformer.methods.boundary import states_at
+from whyformer.methods._boundary import states_at
+from whyformer.methods._registry import method
 
 
 @method(

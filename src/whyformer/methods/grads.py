@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer.method import method
-from whyformer.methods.choice import layer_index
-from whyformer.methods.rows import finish, read
+from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._registry import method
+from whyformer.methods._settings import resolve_layer
 
 
 @method(paper="Qiang et al., NeurIPS 2022", class_specific=True, signed=True)
@@ -25,6 +25,6 @@ def grads(
     attention: Sequence[Tensor], attention_grad: Sequence[Tensor], readout: Tensor, mask: Tensor, *, layer: int = -1
 ) -> Tensor:
     """How the explained output would move if more attention were paid to each token; negative speaks against it."""
-    chosen = layer_index("layer", layer, len(attention))
+    chosen = resolve_layer("layer", layer, len(attention))
     possible = attention_grad[chosen].masked_fill(attention[chosen] == 0, 0)
-    return finish(read(readout, possible.mean(dim=1)), readout, mask)
+    return finish_scores(multiply_row(readout, possible.mean(dim=1)), readout, mask)

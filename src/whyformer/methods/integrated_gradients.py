@@ -25,13 +25,13 @@ import numpy
 import torch
 from torch import Tensor
 
+from whyformer._engine.probe import Probe
+from whyformer._plain.progress import show_progress
 from whyformer.errors import MethodError
-from whyformer.method import Scores, method
-from whyformer.probe import Probe
-from whyformer.progress import bar
+from whyformer.methods._registry import Scores, method
 
-ROWS = 64  # points asked about at once
-FEWEST = 8
+POINTS_PER_PASS = 64  # points asked about at once
+FEWEST_STEPS = 8
 
 
 @method(
@@ -56,12 +56,16 @@ def integrated_gradients(
     tolerance: how far they may be from adding up, as a share of what is to be explained.
     seed: of the baseline "noise".
     """
-    plan = rounds(steps, most_steps)
+    plan = plan_step_counts(steps, most_steps)
     if not tolerance > 0:
         raise MethodError(f"tolerance={tolerance!r} cannot be met. Give a share above 0, such as 0.01.")
     start = probe.baseline(baseline, seed=seed)
-    way = Way(probe, start, probe.leaf - start)
-    ends = probe.at_leaf(torch.cat([start, probe.leaf]), twice(probe.batch), gradient=False)[0].score.double().cpu()
+    way = IntegrationPath(probe, start, probe.leaf - start)
+    ends = (
+        probe.run_at_leaf(torch.cat([start, probe.leaf]), repeat_rows_twice(probe.batch), gradient=False)[0]
+        .score.double()
+        .cpu()
+    )
     difference = ends[probe.batch :] - ends[: probe.batch]
     scores = torch.zeros(start.shape[:-1], dtype=torch.float64)
     error = torch.full((probe.batch,), torch.inf, dtype=torch.float64)
@@ -70,27 +74,27 @@ def integrated_gradients(
         left = (error > tolerance * difference.abs()).nonzero()[:, 0]
         if not len(left):
             break
-        scores[left] = way.integral(points, left)
+        scores[left] = way.integrate(points, left)
         error[left] = (scores[left].flatten(1).sum(1) - difference[left]).abs()
         taken[left] = points
     return Scores(scores, {"completeness_error": error, "difference": difference, "steps": taken.double()})
 
 
 @dataclass(frozen=True)
-class Way:
+class IntegrationPath:
     """The straight line from the baselines to the inputs."""
 
     probe: Probe
     start: Tensor
     difference: Tensor  # the input less the baseline
 
-    def integral(self, points: int, examples: Tensor) -> Tensor:
+    def integrate(self, points: int, examples: Tensor) -> Tensor:
         """The scores of these examples from so many points."""
-        place, weight = (spread(part, self.start) for part in gauss_legendre(points))
+        place, weight = (broadcast_to_leaf(part, self.start) for part in gauss_legendre(points))
         total = torch.zeros_like(self.start[: len(examples)])
         for row, point in self.rows(points, len(examples)):
             of = examples[row]
-            _, gradient = self.probe.at_leaf(self.start[of] + place[point] * self.difference[of], of)
+            _, gradient = self.probe.run_at_leaf(self.start[of] + place[point] * self.difference[of], of)
             assert gradient is not None
             weighted = gradient * weight[point]
             for one in row.unique().tolist():  # not index_add_, which on a GPU adds in any order
@@ -100,8 +104,8 @@ class Way:
     def rows(self, points: int, examples: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Every point of every example, some at a time."""
         every = torch.arange(points * examples)
-        with bar(len(every), "integrated gradients") as progress:
-            for some in every.split(ROWS):
+        with show_progress(len(every), "integrated gradients") as progress:
+            for some in every.split(POINTS_PER_PASS):
                 yield some // points, some % points
                 progress.advance(len(some))
 
@@ -113,23 +117,23 @@ def gauss_legendre(points: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy((place + 1) / 2), torch.from_numpy(weight / 2)
 
 
-def spread(values: Tensor, like: Tensor) -> Tensor:
+def broadcast_to_leaf(values: Tensor, like: Tensor) -> Tensor:
     """[point 1 1 ...], to be multiplied with leaves."""
     return values.to(like).view(-1, *(1,) * (like.dim() - 1))
 
 
-def rounds(steps: Any, most_steps: Any) -> list[int]:
+def plan_step_counts(steps: Any, most_steps: Any) -> list[int]:
     """How many points to try with, one after the other."""
     for name, value in (("steps", steps), ("most_steps", most_steps)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise MethodError(f"{name}={value!r} is not a number of points. Give a whole number from 1 upwards.")
     if steps is not None:
         return [steps]
-    found = [min(FEWEST, most_steps)]
+    found = [min(FEWEST_STEPS, most_steps)]
     while found[-1] < most_steps:
         found.append(min(2 * found[-1], most_steps))
     return found
 
 
-def twice(batch: int) -> Tensor:
+def repeat_rows_twice(batch: int) -> Tensor:
     return torch.arange(batch).repeat(2)

@@ -26,11 +26,11 @@ from math import comb
 import torch
 from torch import Tensor
 
-from whyformer.dice import dice
-from whyformer.method import Scores, method
-from whyformer.methods.choice import whole_number
-from whyformer.methods.players import asked, players_of, spread, whole
-from whyformer.probe import Probe
+from whyformer._engine.probe import Probe
+from whyformer._plain.random_generator import make_generator
+from whyformer.methods._players import ask_coalitions, players_of, read_clean_answers, spread_values
+from whyformer.methods._registry import Scores, method
+from whyformer.methods._settings import check_whole_number
 
 
 @method(paper="Lundberg & Lee, NeurIPS 2017", class_specific=True, signed=True, cost="up to `budget` forwards")
@@ -50,25 +50,25 @@ def kernel_shap(
     superpixels: about how many. of: "score" or "probability". fill: what takes the place of what is not there.
     A word's value is shared among its pieces, so that it is the sum over them.
     """
-    budget = whole_number("budget", budget, 2)
-    team = players_of(probe, units, text="word", superpixels=whole_number("superpixels", superpixels, 1))
+    budget = check_whole_number("budget", budget, 2)
+    team = players_of(probe, units, text="word", superpixels=check_whole_number("superpixels", superpixels, 1))
     plans = [
-        coalitions(players.count, budget, dice(seed, mark))
+        plan_coalitions(players.count, budget, make_generator(seed, mark))
         for players, mark in zip(team, probe.fingerprints, strict=True)
     ]
     with_none = [torch.cat([torch.zeros(1, some.size(1), dtype=torch.bool), some]) for some, _ in plans]
-    answers = asked(probe, team, with_none, fill=fill, seed=seed, of=of)
+    answers = ask_coalitions(probe, team, with_none, fill=fill, seed=seed, of=of)
     empty = torch.stack([found[0] for found in answers])
-    total = whole(probe, of) - empty
+    total = read_clean_answers(probe, of) - empty
     values = [
-        solve(some, weights, found[1:] - found[0], gained)
+        solve_shapley_values(some, weights, found[1:] - found[0], gained)
         for (some, weights), found, gained in zip(plans, answers, total, strict=True)
     ]
     error = torch.stack([value.sum() for value in values]) - total
-    return Scores(spread(team, values), {"efficiency_error": error.abs(), "empty": empty})
+    return Scores(spread_values(team, values), {"efficiency_error": error.abs(), "empty": empty})
 
 
-def coalitions(players: int, budget: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def plan_coalitions(players: int, budget: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """[coalition player] and [coalition], their weights. A size and its opposite always come together."""
     mass = {k: (players - 1) / (k * (players - k)) * (1 if 2 * k == players else 2) for k in range(1, players // 2 + 1)}
     chosen, weights, left = [torch.zeros(0, players, dtype=torch.bool)], [torch.zeros(0, dtype=torch.float64)], budget
@@ -77,23 +77,23 @@ def coalitions(players: int, budget: int, generator: torch.Generator) -> tuple[T
         number = comb(players, size) * (1 if 2 * size == players else 2)
         if left * mass[size] / sum(mass.values()) < number - 1e-9:
             break
-        chosen.append(all_of(players, size))
+        chosen.append(enumerate_coalitions(players, size))
         weights.append(torch.full((number,), mass.pop(size) / number, dtype=torch.float64))
         left -= number
     if mass and left > 1:
-        chosen.append(drawn(players, mass, left // 2, generator))
+        chosen.append(draw_coalitions(players, mass, left // 2, generator))
         weights.append(torch.full((2 * (left // 2),), sum(mass.values()) / (2 * (left // 2)), dtype=torch.float64))
     return torch.cat(chosen), torch.cat(weights)
 
 
-def all_of(players: int, size: int) -> Tensor:
+def enumerate_coalitions(players: int, size: int) -> Tensor:
     """Every coalition of this size, and those of the opposite one."""
     members = torch.tensor(list(combinations(range(players), size)))
     some = torch.zeros(len(members), players, dtype=torch.bool).scatter_(1, members, True)
     return some if 2 * size == players else torch.cat([some, ~some])
 
 
-def drawn(players: int, mass: dict[int, float], pairs: int, generator: torch.Generator) -> Tensor:
+def draw_coalitions(players: int, mass: dict[int, float], pairs: int, generator: torch.Generator) -> Tensor:
     """Coalitions of these sizes by their weight, and the complement of each."""
     sizes, weights = torch.tensor(list(mass)), torch.tensor(list(mass.values()), dtype=torch.float64)
     size = sizes[weights.multinomial(pairs, replacement=True, generator=generator)]
@@ -102,7 +102,7 @@ def drawn(players: int, mass: dict[int, float], pairs: int, generator: torch.Gen
     return torch.cat([some, ~some])
 
 
-def solve(coalitions: Tensor, weights: Tensor, gains: Tensor, total: Tensor) -> Tensor:
+def solve_shapley_values(coalitions: Tensor, weights: Tensor, gains: Tensor, total: Tensor) -> Tensor:
     """[player]: the weighted least squares among the values that add up to the total."""
     from sklearn.linear_model import LinearRegression
 

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer.method import method
-from whyformer.methods.choice import one_of, settle
-from whyformer.methods.players import asked, players_of, spread, whole
-from whyformer.probe import Probe
+from whyformer._engine.probe import Probe
+from whyformer.methods._players import ask_coalitions, players_of, read_clean_answers, spread_values
+from whyformer.methods._registry import method
+from whyformer.methods._settings import apply_preset, check_choice
 
 PRESETS: dict[str, dict[str, Any]] = {
     "plain": {"of": "score", "absolute": False, "fill": None},
@@ -47,10 +47,10 @@ def leave_one_out(
     fill: what takes its place: "mask", "pad", "unknown", "delete"; "zero", "black", "mean", "blur", "noise"; "drop".
     units: "token" or "word", "patch" or "superpixel". seed: of the fill "noise".
     """
-    chosen = settle(PRESETS, preset, of=of, absolute=absolute, fill=fill)
-    one_of("absolute", chosen["absolute"], (True, False))
+    chosen = apply_preset(PRESETS, preset, of=of, absolute=absolute, fill=fill)
+    check_choice("absolute", chosen["absolute"], (True, False))
     team = players_of(probe, units)
     without_one = [~torch.eye(players.count, dtype=torch.bool) for players in team]
-    left = asked(probe, team, without_one, fill=chosen["fill"], seed=seed, of=chosen["of"])
-    lost = [before - after for before, after in zip(whole(probe, chosen["of"]), left, strict=True)]
-    return spread(team, [change.abs() for change in lost] if chosen["absolute"] else lost)
+    left = ask_coalitions(probe, team, without_one, fill=chosen["fill"], seed=seed, of=chosen["of"])
+    lost = [before - after for before, after in zip(read_clean_answers(probe, chosen["of"]), left, strict=True)]
+    return spread_values(team, [change.abs() for change in lost] if chosen["absolute"] else lost)

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from whyformer.method import method
-from whyformer.methods.rows import finish, read
+from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._registry import method
 
 
 @method(paper="Bousselham et al., ICCV 2025", class_specific=True, signed=False)
@@ -32,5 +32,5 @@ def legrad(attention: Sequence[Tensor], attention_grad: Sequence[Tensor], readou
     for layer in range(len(attention)):
         shut = (attention[layer] == 0).all(dim=1, keepdim=True)  # in one head it may be too small for the number format
         raises = attention_grad[layer].masked_fill(shut, 0).clamp(min=0)
-        scores = scores + read(readout, raises.mean(dim=1))
-    return finish(scores, readout, mask)
+        scores = scores + multiply_row(readout, raises.mean(dim=1))
+    return finish_scores(scores, readout, mask)

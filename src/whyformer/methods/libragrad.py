@@ -19,8 +19,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer.method import method
-from whyformer.methods.choice import one_of
+from whyformer.methods._registry import method
+from whyformer.methods._settings import check_choice
 
 
 @method(paper="Mehri et al., CVPR 2025", class_specific=True, signed=True, recipe="libra")
@@ -29,7 +29,7 @@ def libragrad(hidden_relevance: Sequence[Tensor], mask: Tensor, *, at: str = "bl
 
     at: "blocks", the sum over what enters each block, or "input", what enters the first one alone.
     """
-    blocks = 1 if one_of("at", at, ("blocks", "input")) == "input" else len(hidden_relevance) - 1
+    blocks = 1 if check_choice("at", at, ("blocks", "input")) == "input" else len(hidden_relevance) - 1
     scores = hidden_relevance[0].sum(dim=-1)
     for block in range(1, blocks):
         scores = scores + hidden_relevance[block].sum(dim=-1)

@@ -19,12 +19,12 @@ import math
 import torch
 from torch import Tensor
 
-from whyformer.dice import dice
+from whyformer._engine.probe import Probe
+from whyformer._plain.random_generator import make_generator
 from whyformer.errors import MethodError
-from whyformer.method import Scores, method
-from whyformer.methods.choice import whole_number
-from whyformer.methods.players import asked, players_of, spread
-from whyformer.probe import Probe
+from whyformer.methods._players import ask_coalitions, players_of, spread_values
+from whyformer.methods._registry import Scores, method
+from whyformer.methods._settings import check_whole_number
 
 
 @method(paper="Ribeiro et al., KDD 2016", class_specific=True, signed=True, cost="`budget` forwards")
@@ -47,24 +47,25 @@ def lime(
     of: "score" or "probability". fill: what takes the place of what is taken away.
     A word's weight is shared among its pieces, so that it is the sum over them.
     """
-    budget = whole_number("budget", budget, 2)
+    budget = check_whole_number("budget", budget, 2)
     if not kernel_width > 0 or not 0 <= regularisation < math.inf:
         raise MethodError(
             f"kernel_width={kernel_width!r}, regularisation={regularisation!r}: give a width above 0, and 0 or more."
         )
-    team = players_of(probe, units, text="word", superpixels=whole_number("superpixels", superpixels, 1))
-    sample = halves if probe.is_picture else some_gone
+    team = players_of(probe, units, text="word", superpixels=check_whole_number("superpixels", superpixels, 1))
+    sample = draw_image_samples if probe.is_image else draw_text_samples
     samples = [
-        sample(players.count, budget, dice(seed, mark)) for players, mark in zip(team, probe.fingerprints, strict=True)
+        sample(players.count, budget, make_generator(seed, mark))
+        for players, mark in zip(team, probe.fingerprints, strict=True)
     ]
-    answers = asked(probe, team, samples, fill=fill, seed=seed, of=of)
+    answers = ask_coalitions(probe, team, samples, fill=fill, seed=seed, of=of)
     fits = [
-        fit(some, near(some, kernel_width), answer, regularisation)
+        fit_ridge(some, weigh_samples(some, kernel_width), answer, regularisation)
         for some, answer in zip(samples, answers, strict=True)
     ]
     weights, intercepts, r2 = zip(*fits, strict=True)
     return Scores(
-        spread(team, weights),
+        spread_values(team, weights),
         {
             "r2": torch.tensor(r2, dtype=torch.float64),
             "intercept": torch.tensor(intercepts, dtype=torch.float64),
@@ -72,7 +73,7 @@ def lime(
     )
 
 
-def some_gone(players: int, budget: int, generator: torch.Generator) -> Tensor:
+def draw_text_samples(players: int, budget: int, generator: torch.Generator) -> Tensor:
     """[budget player]: all there, then 1 to all of them gone."""
     gone = torch.randint(1, max(players, 1) + 1, (budget, 1), generator=generator)
     gone[0] = 0
@@ -80,20 +81,20 @@ def some_gone(players: int, budget: int, generator: torch.Generator) -> Tensor:
     return order >= gone
 
 
-def halves(players: int, budget: int, generator: torch.Generator) -> Tensor:
+def draw_image_samples(players: int, budget: int, generator: torch.Generator) -> Tensor:
     """[budget player]: all there, then each with probability 1/2."""
     stays = torch.rand(budget, players, dtype=torch.float64, generator=generator) < 0.5
     stays[0] = True
     return stays
 
 
-def near(samples: Tensor, width: float) -> Tensor:
+def weigh_samples(samples: Tensor, width: float) -> Tensor:
     """[sample]: the weight by the cosine distance from all there, which is 1 if nothing is."""
     share = samples.double().mean(1) if samples.size(1) else torch.ones(len(samples), dtype=torch.float64)
     return torch.exp(-((1 - share.sqrt()) ** 2) / (2 * width**2))
 
 
-def fit(samples: Tensor, weights: Tensor, answers: Tensor, regularisation: float) -> tuple[Tensor, float, float]:
+def fit_ridge(samples: Tensor, weights: Tensor, answers: Tensor, regularisation: float) -> tuple[Tensor, float, float]:
     """The weights of the linear model, its constant, and the share of the answers' variance that it explains."""
     from sklearn.linear_model import Ridge
 

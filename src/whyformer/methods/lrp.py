@@ -17,9 +17,9 @@ released BERT code sets CLS to 0: `own="zero"`.
 from torch import Tensor
 
 from whyformer.errors import MethodError
-from whyformer.method import method
-from whyformer.methods.choice import one_of
-from whyformer.methods.rows import one_own_cell
+from whyformer.methods._readout_row import require_readout_token
+from whyformer.methods._registry import method
+from whyformer.methods._settings import check_choice
 
 
 @method(paper="Bach et al., PLoS ONE 2015", class_specific=True, signed=True, recipe="chefer")
@@ -29,8 +29,8 @@ def lrp(input_relevance: Tensor, readout: Tensor, *, own: str = "keep") -> Tenso
     own: "keep", or "zero" at the token the answer is read at (tokens only; nothing is read at a pixel).
     """
     scores = input_relevance.sum(dim=-1)
-    if one_of("own", own, ("keep", "zero")) == "keep":
+    if check_choice("own", own, ("keep", "zero")) == "keep":
         return scores
     if scores.shape != readout.shape:
         raise MethodError(f"own={own!r} is about a token, but these scores belong to pixels. Use own='keep'.")
-    return scores.masked_fill(one_own_cell(readout, own), 0)
+    return scores.masked_fill(require_readout_token(readout, own), 0)

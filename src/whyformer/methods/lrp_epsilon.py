@@ -17,7 +17,7 @@ nearly cancel. Ours is 0.1.
 
 from torch import Tensor
 
-from whyformer.method import method
+from whyformer.methods._registry import method
 
 
 @method(paper="Bach et al., PLoS ONE 2015", class_specific=True, signed=True, recipe="epsilon")

@@ -16,7 +16,7 @@ is one number.
 
 from torch import Tensor
 
-from whyformer.method import method
+from whyformer.methods._registry import method
 
 
 @method(paper="Montavon et al., 2019", class_specific=True, signed=True, recipe="gamma")

@@ -18,10 +18,10 @@ from typing import Any
 
 from torch import Tensor
 
-from whyformer.method import method
-from whyformer.methods.choice import layer_index, one_of
-from whyformer.methods.contributions import contributions
-from whyformer.methods.rows import finish, read
+from whyformer.methods._contributions import measure_contributions
+from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._registry import method
+from whyformer.methods._settings import check_choice, resolve_layer
 
 
 @method(paper="Kobayashi et al., EMNLP 2020", class_specific=False, signed=False)
@@ -40,8 +40,8 @@ def norm_analysis(
 
     form: "attention", or "block" with the residual and the norm behind it.
     """
-    one_of("form", form, ("attention", "block"))
-    chosen = layer_index("layer", layer, len(attention))
+    check_choice("form", form, ("attention", "block"))
+    chosen = resolve_layer("layer", layer, len(attention))
     own, behind = (residual[chosen], norms[chosen][:1]) if form == "block" else (None, ())
-    lengths = contributions(attention[chosen], projected[chosen], own, behind, lambda t, _: t.norm(dim=-1))
-    return finish(read(readout, lengths), readout, mask)
+    lengths = measure_contributions(attention[chosen], projected[chosen], own, behind, lambda t, _: t.norm(dim=-1))
+    return finish_scores(multiply_row(readout, lengths), readout, mask)

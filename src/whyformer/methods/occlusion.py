@@ -16,11 +16,11 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from whyformer._engine.probe import Probe
 from whyformer.errors import MethodError
-from whyformer.method import method
-from whyformer.methods.choice import whole_number
-from whyformer.methods.players import asked, players_of, spread, whole
-from whyformer.probe import Probe
+from whyformer.methods._players import ask_coalitions, players_of, read_clean_answers, spread_values
+from whyformer.methods._registry import method
+from whyformer.methods._settings import check_whole_number
 
 
 @method(paper="Zeiler & Fergus, ECCV 2014", class_specific=True, signed=True, cost="one forward a window")
@@ -38,35 +38,35 @@ def occlusion(
     size: of the window, in patches each way (3) or in tokens (2). stride: how far it moves.
     of: "score" or "probability". fill: what it is covered with. seed: of the fill "noise".
     """
-    size = whole_number("size", (3 if probe.is_picture else 2) if size is None else size, 1)
-    stride = whole_number("stride", stride, 1)
+    size = check_whole_number("size", (3 if probe.is_image else 2) if size is None else size, 1)
+    stride = check_whole_number("stride", stride, 1)
     if stride > size:
         raise MethodError(f"stride={stride} leaves gaps between windows of size={size}. Give {size} or less.")
     team = players_of(probe, None)
-    covers = [windows(players.board, size, stride) for players in team]
-    left = asked(probe, team, [~cover for cover in covers], fill=fill, seed=seed, of=of)
-    lost = [before - after for before, after in zip(whole(probe, of), left, strict=True)]
-    return spread(team, [shared(change, cover) for change, cover in zip(lost, covers, strict=True)])
+    covers = [make_windows(players.grid_shape, size, stride) for players in team]
+    left = ask_coalitions(probe, team, [~cover for cover in covers], fill=fill, seed=seed, of=of)
+    lost = [before - after for before, after in zip(read_clean_answers(probe, of), left, strict=True)]
+    return spread_values(team, [share_losses(change, cover) for change, cover in zip(lost, covers, strict=True)])
 
 
-def windows(board: tuple[int, int], size: int, stride: int) -> Tensor:
+def make_windows(board: tuple[int, int], size: int, stride: int) -> Tensor:
     """[window player]: True where it covers."""
     rows, columns = board
     found = []
-    for top, left in product(starts(rows, size, stride), starts(columns, size, stride)):
+    for top, left in product(find_window_starts(rows, size, stride), find_window_starts(columns, size, stride)):
         window = torch.zeros(rows, columns, dtype=torch.bool)
         window[top : top + size, left : left + size] = True
         found.append(window.flatten())
     return torch.stack(found)
 
 
-def starts(length: int, size: int, stride: int) -> list[int]:
+def find_window_starts(length: int, size: int, stride: int) -> list[int]:
     """Where windows begin: every `stride`, and one at the far edge."""
     last = max(length - size, 0)
     return sorted({*range(0, last + 1, stride), last})
 
 
-def shared(lost: Tensor, covers: Tensor) -> Tensor:
+def share_losses(lost: Tensor, covers: Tensor) -> Tensor:
     """[player]: the mean over the windows that cover it, of an equal share of what each loses."""
     covers = covers.double()
     return covers.T @ (lost / covers.sum(1).clamp(min=1)) / covers.sum(0)

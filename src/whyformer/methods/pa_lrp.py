@@ -21,8 +21,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer.method import method
-from whyformer.methods.choice import one_of
+from whyformer.methods._registry import method
+from whyformer.methods._settings import check_choice
 
 
 @method(paper="Bakish et al., 2025", class_specific=True, signed=True, recipe="pa_lrp")
@@ -33,7 +33,7 @@ def pa_lrp(
 
     part: "both", "token" (content alone) or "position".
     """
-    one_of("part", part, ("both", "token", "position"))
+    check_choice("part", part, ("both", "token", "position"))
     scores = token_relevance if part != "position" else token_relevance.new_zeros(token_relevance.shape)
     for place in position_relevance if part != "token" else ():
         scores = scores + place.abs()

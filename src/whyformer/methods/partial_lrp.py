@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer.method import method
-from whyformer.methods.choice import layer_index
-from whyformer.methods.rows import finish, read
+from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._registry import method
+from whyformer.methods._settings import resolve_layer
 
 
 @method(paper="Voita et al., ACL 2019", class_specific=True, signed=False, recipe="chefer")
@@ -29,5 +29,5 @@ def partial_lrp(
 
     `own` is what becomes of the token the answer is read at: "keep", "zero", or "min" (the smallest score of the row).
     """
-    chosen = attention_relevance[layer_index("layer", layer, len(attention_relevance))]
-    return finish(read(readout, chosen.clamp(min=0).mean(dim=1)), readout, mask, own)
+    chosen = attention_relevance[resolve_layer("layer", layer, len(attention_relevance))]
+    return finish_scores(multiply_row(readout, chosen.clamp(min=0).mean(dim=1)), readout, mask, own)

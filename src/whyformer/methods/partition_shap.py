@@ -22,16 +22,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whyformer.method import Scores, method
-from whyformer.methods.choice import one_of, whole_number
-from whyformer.methods.players import Players, asked, players_of, spread, whole
-from whyformer.probe import Probe
+from whyformer._engine.probe import Probe
+from whyformer.methods._players import Players, ask_coalitions, players_of, read_clean_answers, spread_values
+from whyformer.methods._registry import Scores, method
+from whyformer.methods._settings import check_choice, check_whole_number
 
 Box = tuple[int, int, int, int]  # top, bottom, left, right; the second and fourth are outside
 
 
 @dataclass(frozen=True)
-class Group:
+class PlayerGroup:
     """Players that come together, before they are opened."""
 
     box: Box
@@ -65,45 +65,47 @@ def partition_shap(
     budget: coalitions asked about, beside none and all. units: "word" or "token" of a text, "patch" of a picture.
     of: "score" or "probability". fill: what takes the place of what is not there. seed: of the fill "noise".
     """
-    budget = whole_number("budget", budget, 2)
-    if probe.is_picture and units is not None:
-        one_of("units", units, ("patch",))  # the hierarchy needs rows and columns
+    budget = check_whole_number("budget", budget, 2)
+    if probe.is_image and units is not None:
+        check_choice("units", units, ("patch",))  # the hierarchy needs rows and columns
     team = players_of(probe, units, text="word")
     nobody = [torch.zeros(1, players.count, dtype=torch.bool) for players in team]
-    empty = torch.cat(asked(probe, team, nobody, fill=fill, seed=seed, of=of))
-    full = whole(probe, of)
-    closed = [[everybody(players, a, b)] for players, a, b in zip(team, empty.tolist(), full.tolist(), strict=True)]
+    empty = torch.cat(ask_coalitions(probe, team, nobody, fill=fill, seed=seed, of=of))
+    full = read_clean_answers(probe, of)
+    closed = [
+        [make_root_group(players, a, b)] for players, a, b in zip(team, empty.tolist(), full.tolist(), strict=True)
+    ]
     values = [torch.zeros(players.count, dtype=torch.float64) for players in team]
     left = [budget] * probe.batch
     while any(closed):
-        to_open = [chosen(groups, room) for groups, room in zip(closed, left, strict=True)]
+        to_open = [choose_groups(groups, room) for groups, room in zip(closed, left, strict=True)]
         for i, groups in enumerate(closed):
             for group in groups:
                 if not any(group is one for one in to_open[i]):
-                    settle_in(values[i], group, team[i])
-        pairs = [joined_by_half(groups, players) for groups, players in zip(to_open, team, strict=True)]
-        answers = asked(probe, team, pairs, fill=fill, seed=seed, of=of)
+                    credit_members(values[i], group, team[i])
+        pairs = [make_half_coalitions(groups, players) for groups, players in zip(to_open, team, strict=True)]
+        answers = ask_coalitions(probe, team, pairs, fill=fill, seed=seed, of=of)
         closed = [
-            [child for k, group in enumerate(groups) for child in opened(group, players, found[2 * k : 2 * k + 2])]
+            [child for k, group in enumerate(groups) for child in split_group(group, players, found[2 * k : 2 * k + 2])]
             for groups, players, found in zip(to_open, team, answers, strict=True)
         ]
         left = [room - len(some) for room, some in zip(left, pairs, strict=True)]
     error = torch.stack([value.sum() for value in values]) - (full - empty)
-    return Scores(spread(team, values), {"efficiency_error": error.abs(), "empty": empty})
+    return Scores(spread_values(team, values), {"efficiency_error": error.abs(), "empty": empty})
 
 
-def everybody(players: Players, empty: float, full: float) -> Group:
-    rows, columns = players.board
-    return Group((0, rows, 0, columns), torch.zeros(players.count, dtype=torch.bool), empty, full, 1.0)
+def make_root_group(players: Players, empty: float, full: float) -> PlayerGroup:
+    rows, columns = players.grid_shape
+    return PlayerGroup((0, rows, 0, columns), torch.zeros(players.count, dtype=torch.bool), empty, full, 1.0)
 
 
-def chosen(groups: list[Group], room: int) -> list[Group]:
+def choose_groups(groups: list[PlayerGroup], room: int) -> list[PlayerGroup]:
     """Those worth most that can be opened with two answers each."""
     able = sorted((group for group in groups if not group.is_one), key=lambda group: -abs(group.worth))
     return able[: room // 2]
 
 
-def halves(box: Box) -> tuple[Box, Box]:
+def halve_box(box: Box) -> tuple[Box, Box]:
     """The box cut across its longer side."""
     top, bottom, left, right = box
     if bottom - top > right - left:
@@ -113,29 +115,29 @@ def halves(box: Box) -> tuple[Box, Box]:
     return (top, bottom, left, middle), (top, bottom, middle, right)
 
 
-def members(box: Box, players: Players) -> Tensor:
+def find_members(box: Box, players: Players) -> Tensor:
     top, bottom, left, right = box
-    there = torch.zeros(players.board, dtype=torch.bool)
+    there = torch.zeros(players.grid_shape, dtype=torch.bool)
     there[top:bottom, left:right] = True
     return there.flatten()
 
 
-def joined_by_half(groups: list[Group], players: Players) -> Tensor:
+def make_half_coalitions(groups: list[PlayerGroup], players: Players) -> Tensor:
     """[2 x group, player]: the others with the one half, the others with the other half."""
-    rows = [group.others | members(half, players) for group in groups for half in halves(group.box)]
+    rows = [group.others | find_members(half, players) for group in groups for half in halve_box(group.box)]
     return torch.stack(rows) if rows else torch.zeros(0, players.count, dtype=torch.bool)
 
 
-def opened(group: Group, players: Players, answers: Tensor) -> Iterator[Group]:
+def split_group(group: PlayerGroup, players: Players, answers: Tensor) -> Iterator[PlayerGroup]:
     """Each half, alone with the others and after the other half has joined."""
-    boxes, found = halves(group.box), answers.tolist()
+    boxes, found = halve_box(group.box), answers.tolist()
     for own, other in ((0, 1), (1, 0)):
-        later = group.others | members(boxes[other], players)
-        yield Group(boxes[own], group.others, group.without, found[own], group.weight / 2)
-        yield Group(boxes[own], later, found[other], group.with_it, group.weight / 2)
+        later = group.others | find_members(boxes[other], players)
+        yield PlayerGroup(boxes[own], group.others, group.without, found[own], group.weight / 2)
+        yield PlayerGroup(boxes[own], later, found[other], group.with_it, group.weight / 2)
 
 
-def settle_in(values: Tensor, group: Group, players: Players) -> None:
+def credit_members(values: Tensor, group: PlayerGroup, players: Players) -> None:
     """Its worth in equal shares to its members."""
-    inside = members(group.box, players)
+    inside = find_members(group.box, players)
     values[inside] += group.worth / max(int(inside.sum()), 1)

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer.method import method
-from whyformer.methods.choice import layer_index
-from whyformer.methods.rows import finish, read
+from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._registry import method
+from whyformer.methods._settings import resolve_layer
 
 
 @method(paper="Bahdanau et al., ICLR 2015", class_specific=False, signed=False)
@@ -26,5 +26,5 @@ def raw_attention(
 
     `own` is what becomes of the token the answer is read at: "keep", "zero", or "min" (the smallest score of the row).
     """
-    chosen = attention[layer_index("layer", layer, len(attention))]
-    return finish(read(readout, chosen.mean(dim=1)), readout, mask, own)
+    chosen = attention[resolve_layer("layer", layer, len(attention))]
+    return finish_scores(multiply_row(readout, chosen.mean(dim=1)), readout, mask, own)

@@ -39,9 +39,9 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import MethodError
-from whyformer.method import Scores, method
-from whyformer.methods.choice import one_of
-from whyformer.methods.rows import finish, own_cell
+from whyformer.methods._readout_row import find_readout_token, finish_scores
+from whyformer.methods._registry import Scores, method
+from whyformer.methods._settings import check_choice
 
 RULES = ("i", "ii", "iii", "iv")
 HEAD_MODES = ("per_head", "mean_each_layer", "top_head")
@@ -66,12 +66,12 @@ def redistribution(
     head_mode: "per_head", "mean_each_layer" or "top_head", how heads follow each other through the layers.
     distance_scale: for iii and iv, what distances are divided by: None, "mean" or a number.
     """
-    one_of("rule", rule, RULES)
-    one_of("head_mode", head_mode, HEAD_MODES)
-    check_scale(distance_scale, rule)
+    check_choice("rule", rule, RULES)
+    check_choice("head_mode", head_mode, HEAD_MODES)
+    check_distance_scale(distance_scale, rule)
     maps: Tensor | None = None  # batch head token, or batch 1 token if heads are mixed
     for layer in reversed(range(len(attention))):
-        paths = shares(attention[layer], value[layer], mask, rule, distance_scale)
+        paths = compute_token_shares(attention[layer], value[layer], mask, rule, distance_scale)
         if head_mode == "mean_each_layer" or (head_mode == "top_head" and maps is not None):
             paths = paths.mean(dim=1, keepdim=True)
         if maps is None:
@@ -84,27 +84,27 @@ def redistribution(
         maps = torch.einsum("bhq,bhqk->bhk", maps, paths)
     assert maps is not None
     maps = maps.masked_fill(~mask[:, None], 0)
-    scores = finish(maps.mean(dim=1), readout, mask)
-    retained = scores.masked_fill(~(own_cell(readout) | (special & (readout > 0))), 0).sum(-1)
+    scores = finish_scores(maps.mean(dim=1), readout, mask)
+    retained = scores.masked_fill(~(find_readout_token(readout) | (special & (readout > 0))), 0).sum(-1)
     return Scores(scores, {"retained": retained} | ({} if head_mode == "mean_each_layer" else {"per_head": maps}))
 
 
-def shares(attention: Tensor, value: Tensor, mask: Tensor, rule: str, scale: Any = None) -> Tensor:
+def compute_token_shares(attention: Tensor, value: Tensor, mask: Tensor, rule: str, scale: Any = None) -> Tensor:
     """P, [batch head query key]: which share of its relevance each token hands on to each other one."""
     weight = attention
     if rule in ("iii", "iv"):
         distance = torch.cdist(value, value, compute_mode="donot_use_mm_for_euclid_dist")
-        weight = attention * (distance / unit(distance, mask, scale))
+        weight = attention * (distance / find_distance_unit(distance, mask, scale))
     weight = weight + torch.eye(weight.size(-1), dtype=weight.dtype, device=weight.device)
     weight = weight.masked_fill(~mask[:, None, None], 0)
-    weighed = weight * activation(value, mask)[:, :, None] if rule in ("ii", "iv") else weight
+    weighed = weight * value_deviation(value, mask)[:, :, None] if rule in ("ii", "iv") else weight
     total = weighed.sum(-1, keepdim=True)
     weighed = torch.where(total > 0, weighed, weight)
     total = weighed.sum(-1, keepdim=True)
     return weighed / total.masked_fill(total == 0, 1)  # 0 for padding, which has no relevance to hand on
 
 
-def activation(value: Tensor, mask: Tensor) -> Tensor:
+def value_deviation(value: Tensor, mask: Tensor) -> Tensor:
     """How far each token's value lies from the mean of all: [batch head key]; exactly 0 where that is mere rounding."""
     real = mask[:, None, :, None]
     kept = value.masked_fill(~real, 0)
@@ -114,7 +114,7 @@ def activation(value: Tensor, mask: Tensor) -> Tensor:
     return distance.masked_fill(distance <= rounding, 0)
 
 
-def unit(distance: Tensor, mask: Tensor, scale: Any) -> Tensor | float:
+def find_distance_unit(distance: Tensor, mask: Tensor, scale: Any) -> Tensor | float:
     """What distances are divided by: 1, a number, or their mean over pairs of different tokens."""
     if scale != "mean":
         return 1.0 if scale is None else float(scale)
@@ -124,7 +124,7 @@ def unit(distance: Tensor, mask: Tensor, scale: Any) -> Tensor | float:
     return mean.masked_fill(mean == 0, 1)
 
 
-def check_scale(scale: Any, rule: str) -> None:
+def check_distance_scale(scale: Any, rule: str) -> None:
     if scale is None:
         return
     is_number = isinstance(scale, (int, float)) and not isinstance(scale, bool) and isfinite(scale) and scale > 0

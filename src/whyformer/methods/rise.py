@@ -22,12 +22,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer.dice import dice
+from whyformer._engine.probe import Probe
+from whyformer._plain.random_generator import make_generator
 from whyformer.errors import MethodError
-from whyformer.method import method
-from whyformer.methods.choice import one_of, share, whole_number
-from whyformer.methods.players import asked, players_of, read, spread
-from whyformer.probe import Probe
+from whyformer.methods._players import ask_coalitions, players_of, read_answers, spread_values
+from whyformer.methods._registry import method
+from whyformer.methods._settings import check_choice, check_share, check_whole_number
 
 
 @method(paper="Petsiuk et al., BMVC 2018", class_specific=True, signed=False, cost="`budget` forwards")
@@ -46,30 +46,30 @@ def rise(
     budget: masks. cells: coins each way under a mask of a picture. kept: how likely each is to leave in.
     normalise: "expected" (the paper) or "coverage". fill: what stands where the mask takes away.
     """
-    budget, cells = whole_number("budget", budget, 1), whole_number("cells", cells, 1)
-    one_of("normalise", normalise, ("expected", "coverage"))
-    if not share("kept", kept):
+    budget, cells = check_whole_number("budget", budget, 1), check_whole_number("cells", cells, 1)
+    check_choice("normalise", normalise, ("expected", "coverage"))
+    if not check_share("kept", kept):
         raise MethodError("kept=0 takes everything away. Give a share above 0.")
-    weighed = weighed_pixels if probe.is_picture else weighed_tokens
+    weighed = sum_pixel_answers if probe.is_image else sum_token_answers
     total, covered = weighed(probe, budget, cells, kept, fill, seed)
     return total / (covered.clamp(min=1e-9) if normalise == "coverage" else budget * kept)
 
 
-def weighed_tokens(
+def sum_token_answers(
     probe: Probe, budget: int, cells: int, kept: float, fill: str | None, seed: int
 ) -> tuple[Tensor, Tensor]:
     """[batch token] twice: the answers added up where a token was left in, and how often it was."""
     team = players_of(probe, "token")
     masks = [
-        torch.rand(budget, players.count, dtype=torch.float64, generator=dice(seed, mark)) < kept
+        torch.rand(budget, players.count, dtype=torch.float64, generator=make_generator(seed, mark)) < kept
         for players, mark in zip(team, probe.fingerprints, strict=True)
     ]
-    answers = asked(probe, team, masks, fill=fill, seed=seed, of="probability")
+    answers = ask_coalitions(probe, team, masks, fill=fill, seed=seed, of="probability")
     total = [answer @ mask.double() for answer, mask in zip(answers, masks, strict=True)]
-    return spread(team, total), spread(team, [mask.double().sum(0) for mask in masks])
+    return spread_values(team, total), spread_values(team, [mask.double().sum(0) for mask in masks])
 
 
-def weighed_pixels(
+def sum_pixel_answers(
     probe: Probe, budget: int, cells: int, kept: float, fill: str | None, seed: int
 ) -> tuple[Tensor, Tensor]:
     """[batch height width] twice: the answers added up as far as a pixel was left in, and how far it was."""
@@ -77,46 +77,51 @@ def weighed_pixels(
         raise MethodError("fill='drop' takes whole patches away, but these masks go through them. Use another fill.")
     pixels = probe.encoded.inputs[probe.encoded.main]
     empty = probe.baseline(probe.fill if fill is None else fill, seed=seed).permute(0, 3, 1, 2)
-    masks = [Masks.draw(budget, cells, kept, pixels.shape[-2:], dice(seed, mark)) for mark in probe.fingerprints]
+    masks = [
+        RiseMasks.draw(budget, cells, kept, pixels.shape[-2:], make_generator(seed, mark))
+        for mark in probe.fingerprints
+    ]
     of = torch.arange(probe.batch).repeat_interleave(budget)
 
     def mixed(rows: Tensor) -> Tensor:
-        stays = torch.stack([masks[row // budget].large(row % budget) for row in rows.tolist()])[:, None].to(pixels)
+        stays = torch.stack([masks[row // budget].enlarge(row % budget) for row in rows.tolist()])[:, None].to(pixels)
         at = of[rows].to(pixels.device)
         return pixels[at] * stays + empty[at].to(pixels) * (1 - stays)
 
-    answers = read(probe, probe.inputs(mixed, of), of, "probability").split(budget)
-    total, covered = zip(*(drawn.added_up(answer) for drawn, answer in zip(masks, answers, strict=True)), strict=True)
+    answers = read_answers(probe, probe.inputs(mixed, of), of, "probability").split(budget)
+    total, covered = zip(
+        *(drawn.sum_answers(answer) for drawn, answer in zip(masks, answers, strict=True)), strict=True
+    )
     return torch.stack(total), torch.stack(covered)
 
 
 @dataclass(frozen=True)
-class Masks:
+class RiseMasks:
     """The masks of one picture, before they are made large."""
 
-    coins: Tensor  # [mask cell cell]
+    small_masks: Tensor  # [mask cell cell]
     corner: Tensor  # [mask 2]: where the picture is cut out
     size: tuple[int, int]
 
     @staticmethod
-    def draw(budget: int, cells: int, kept: float, size: Sequence[int], generator: torch.Generator) -> "Masks":
+    def draw(budget: int, cells: int, kept: float, size: Sequence[int], generator: torch.Generator) -> "RiseMasks":
         coins = torch.rand(budget, cells, cells, dtype=torch.float64, generator=generator) < kept
         corner = torch.rand(budget, 2, dtype=torch.float64, generator=generator)
         steps = torch.tensor([math.ceil(side / cells) for side in size])
-        return Masks(coins.double(), (corner * steps).long(), (int(size[0]), int(size[1])))
+        return RiseMasks(coins.double(), (corner * steps).long(), (int(size[0]), int(size[1])))
 
-    def large(self, mask: int) -> Tensor:
+    def enlarge(self, mask: int) -> Tensor:
         """[height width], from 0 to 1."""
-        (height, width), cells = self.size, self.coins.size(-1)
+        (height, width), cells = self.size, self.small_masks.size(-1)
         grown = [(cells + 1) * math.ceil(side / cells) for side in self.size]
-        wide = F.interpolate(self.coins[mask][None, None], size=grown, mode="bilinear", align_corners=False)[0, 0]
+        wide = F.interpolate(self.small_masks[mask][None, None], size=grown, mode="bilinear", align_corners=False)[0, 0]
         top, left = self.corner[mask].tolist()
         return wide[top : top + height, left : left + width]
 
-    def added_up(self, answers: Tensor) -> tuple[Tensor, Tensor]:
+    def sum_answers(self, answers: Tensor) -> tuple[Tensor, Tensor]:
         total, covered = torch.zeros(self.size, dtype=torch.float64), torch.zeros(self.size, dtype=torch.float64)
         for mask, answer in enumerate(answers.tolist()):
-            large = self.large(mask)
+            large = self.enlarge(mask)
             total += answer * large
             covered += large
         return total, covered

@@ -20,9 +20,9 @@ from typing import Any
 from torch import Tensor
 
 from whyformer.errors import MethodError
-from whyformer.method import method
-from whyformer.methods.choice import layer_index, one_of, settle
-from whyformer.methods.rows import finish, step
+from whyformer.methods._readout_row import finish_scores, propagate_row
+from whyformer.methods._registry import method
+from whyformer.methods._settings import apply_preset, check_choice, resolve_layer
 
 PRESETS: dict[str, dict[str, Any]] = {
     "abnar": {"start": 0, "residual": 1.0, "normalise": True, "own": "keep"},
@@ -51,16 +51,19 @@ def rollout(
     residual: weight of the skip connection where attention has weight 1; 0 is attention alone.
     own: "keep", "zero" or "min", the score of the token the answer is read at.
     """
-    chosen = settle(PRESETS, preset, start=start, residual=residual, normalise=normalise, own=own)
-    residual, normalise = weight(chosen["residual"]), one_of("normalise", chosen["normalise"], (True, False))
-    first = layer_index("start", chosen["start"], len(attention))
+    chosen = apply_preset(PRESETS, preset, start=start, residual=residual, normalise=normalise, own=own)
+    residual, normalise = (
+        check_residual_weight(chosen["residual"]),
+        check_choice("normalise", chosen["normalise"], (True, False)),
+    )
+    first = resolve_layer("start", chosen["start"], len(attention))
     row = readout
     for layer in reversed(range(first, len(attention))):
-        row = step(row, attention[layer].mean(dim=1), residual=residual, normalise=normalise)
-    return finish(row, readout, mask, chosen["own"])
+        row = propagate_row(row, attention[layer].mean(dim=1), residual=residual, normalise=normalise)
+    return finish_scores(row, readout, mask, chosen["own"])
 
 
-def weight(residual: Any) -> float:
+def check_residual_weight(residual: Any) -> float:
     """The weight of the skip connection, if it is one."""
     if not isinstance(residual, (int, float)) or not isfinite(residual) or residual < 0:
         raise MethodError(f"residual={residual!r} is not a weight. Give a number from 0 (no skip connection) upwards.")

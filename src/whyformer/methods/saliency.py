@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer.method import method
-from whyformer.methods.boundary import states_at
-from whyformer.methods.choice import one_of
+from whyformer.methods._boundary import states_at
+from whyformer.methods._registry import method
+from whyformer.methods._settings import check_choice
 
-REDUCE = {
+CHANNEL_REDUCTIONS = {
     "max": lambda grad: grad.abs().amax(dim=-1),
     "l1": lambda grad: grad.abs().sum(dim=-1),
     "l2": lambda grad: grad.norm(dim=-1),
@@ -44,7 +44,7 @@ def saliency(
     reduce: over channels, "max" (the paper), "l1" or "l2".
     at: "input", or the number of a block, for the hidden states that enter it; below 0 counts from the output.
     """
-    size = REDUCE[one_of("reduce", reduce, tuple(REDUCE))]
+    size = CHANNEL_REDUCTIONS[check_choice("reduce", reduce, tuple(CHANNEL_REDUCTIONS))]
     if hidden_grad is None or mask is None:
         return size(input_grad)
     return size(states_at(hidden_grad, at)).masked_fill(~mask, 0)

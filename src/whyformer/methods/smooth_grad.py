@@ -17,15 +17,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer.dice import dice
+from whyformer._engine.probe import Probe
+from whyformer._plain.progress import show_progress
+from whyformer._plain.random_generator import make_generator
 from whyformer.errors import MethodError
-from whyformer.method import method
-from whyformer.methods.choice import one_of
-from whyformer.methods.saliency import REDUCE
-from whyformer.probe import Probe
-from whyformer.progress import bar
+from whyformer.methods._registry import method
+from whyformer.methods._settings import check_choice
+from whyformer.methods.saliency import CHANNEL_REDUCTIONS
 
-ROWS = 64  # copies asked about at once
+COPIES_PER_PASS = 64  # copies asked about at once
 
 
 @method(
@@ -40,41 +40,41 @@ def smooth_grad(probe: Probe, *, samples: int = 25, noise: float = 0.15, reduce:
     samples: noisy copies. noise: the standard deviation as a share of the input's range.
     reduce: over channels, "max", "l1" or "l2".
     """
-    check(samples, noise)
-    one_of("reduce", reduce, tuple(REDUCE))
+    check_noise_settings(samples, noise)
+    check_choice("reduce", reduce, tuple(CHANNEL_REDUCTIONS))
     leaf = probe.leaf
     total = torch.zeros_like(leaf)
-    with bar(samples * probe.batch, "noisy copies") as progress:
-        for copies, of in noisy(probe, samples, noise, seed):
-            _, gradient = probe.at_leaf(copies, of)
+    with show_progress(samples * probe.batch, "noisy copies") as progress:
+        for copies, of in make_noisy_copies(probe, samples, noise, seed):
+            _, gradient = probe.run_at_leaf(copies, of)
             assert gradient is not None
             for example in of.unique().tolist():  # not index_add_, which on a GPU adds in any order
                 total[example] += gradient[of == example].sum(0)
             progress.advance(len(of))
-    return REDUCE[reduce](total / samples)
+    return CHANNEL_REDUCTIONS[reduce](total / samples)
 
 
-def noisy(probe: Probe, samples: int, noise: float, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+def make_noisy_copies(probe: Probe, samples: int, noise: float, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Copies of all examples, some at a time, and of which example each is."""
     copies, of = [], []
     for example in range(probe.batch):
-        leaf, real = probe.leaf[example], real_places(probe, example)
+        leaf, real = probe.leaf[example], find_real_places(probe, example)
         low, high = leaf[real].min(), leaf[real].max()
-        generator = dice(seed, int(probe.fingerprints[example]))
+        generator = make_generator(seed, int(probe.fingerprints[example]))
         for _ in range(samples):
             copy = leaf.clone()
             drawn = torch.randn(leaf[real].shape, dtype=torch.float64, generator=generator)
             copy[real] += noise * (high - low) * drawn.to(leaf)
             copies.append(copy)
             of.append(example)
-            if len(copies) == ROWS:
+            if len(copies) == COPIES_PER_PASS:
                 yield torch.stack(copies), torch.tensor(of)
                 copies, of = [], []
     if copies:
         yield torch.stack(copies), torch.tensor(of)
 
 
-def real_places(probe: Probe, example: int) -> Tensor:
+def find_real_places(probe: Probe, example: int) -> Tensor:
     """Which places of the leaf are no padding."""
     mask, leaf = probe.encoded.token_mask, probe.leaf
     if mask is None or leaf.dim() != 3 or mask.size(1) != leaf.size(1):
@@ -82,7 +82,7 @@ def real_places(probe: Probe, example: int) -> Tensor:
     return mask[example].to(leaf.device)
 
 
-def check(samples: Any, noise: Any) -> None:
+def check_noise_settings(samples: Any, noise: Any) -> None:
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
         raise MethodError(f"samples={samples!r} is not a number of copies. Give a whole number from 1 upwards.")
     if not isinstance(noise, int | float) or not 0 <= noise < float("inf"):

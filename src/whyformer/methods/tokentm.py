@@ -22,8 +22,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer.method import method
-from whyformer.methods.rows import finish, read
+from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._registry import method
 
 
 @method(paper="Wu et al., CVPR 2024", class_specific=True, signed=False)
@@ -41,13 +41,13 @@ def tokentm(
     row, entered = readout, readout
     for layer in reversed(range(len(attention))):
         entered = residual[layer]
-        row = row.to(entered.dtype) * (1 + effect(middle[layer], update[layer], mask))
+        row = row.to(entered.dtype) * (1 + measure_transformation(middle[layer], update[layer], mask))
         mixing = (attention_grad[layer] * attention[layer]).clamp(min=0).mean(dim=1)
-        row = row + read(row, mixing) * effect(entered, projected[layer].sum(dim=1), mask)
-    return finish(row * entered.norm(dim=-1), readout, mask)
+        row = row + multiply_row(row, mixing) * measure_transformation(entered, projected[layer].sum(dim=1), mask)
+    return finish_scores(row * entered.norm(dim=-1), readout, mask)
 
 
-def effect(before: Tensor, after: Tensor, mask: Tensor) -> Tensor:
+def measure_transformation(before: Tensor, after: Tensor, mask: Tensor) -> Tensor:
     """[batch token]: how a transformation changes a token's length, times how well it keeps its direction."""
     lengths = [t.norm(dim=-1) for t in (before, after)]
     tiny = before.new_tensor(1e-12)

@@ -24,17 +24,17 @@ from typing import Any
 from torch import Tensor
 
 from whyformer.errors import MethodError
-from whyformer.method import method
-from whyformer.methods.choice import layer_index, one_of, settle
-from whyformer.methods.rows import finish, read, step
+from whyformer.methods._readout_row import finish_scores, multiply_row, propagate_row
+from whyformer.methods._registry import method
+from whyformer.methods._settings import apply_preset, check_choice, resolve_layer
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"start": 0, "normalise": False, "own": "keep"},
     "released_vit": {"start": 1, "normalise": False, "own": "keep"},
     "released_bert": {"start": -1, "normalise": True, "own": "min"},
 }
-ONE_BLOCK: dict[str | None, int] = {"last_block": -1, "block_1": 1}
-ABLATIONS = (None, "no_gradient", *ONE_BLOCK)
+ONE_BLOCK_ABLATIONS: dict[str | None, int] = {"last_block": -1, "block_1": 1}
+ABLATIONS = (None, "no_gradient", *ONE_BLOCK_ABLATIONS)
 
 
 @method(paper="Chefer et al., CVPR 2021", class_specific=True, signed=False, recipe="chefer")
@@ -57,19 +57,19 @@ def transformer_attribution(
     own: "keep", "zero" or "min", the score of the token the answer is read at.
     ablation: "no_gradient", "last_block" or "block_1".
     """
-    chosen = settle(PRESETS, preset, start=start, normalise=normalise, own=own)
-    one_of("normalise", chosen["normalise"], (True, False))
+    chosen = apply_preset(PRESETS, preset, start=start, normalise=normalise, own=own)
+    check_choice("normalise", chosen["normalise"], (True, False))
     layers = len(attention_relevance)
-    if one_of("ablation", ablation, ABLATIONS) in ONE_BLOCK:
+    if check_choice("ablation", ablation, ABLATIONS) in ONE_BLOCK_ABLATIONS:
         check_one_block(ablation, layers, start=start, normalise=normalise)
-        block = ONE_BLOCK[ablation] % layers
-        row = read(readout, class_relevance(attention_grad[block], attention_relevance[block]))
-        return finish(row, readout, mask, chosen["own"])
+        block = ONE_BLOCK_ABLATIONS[ablation] % layers
+        row = multiply_row(readout, class_relevance(attention_grad[block], attention_relevance[block]))
+        return finish_scores(row, readout, mask, chosen["own"])
     row = readout
-    for layer in reversed(range(layer_index("start", chosen["start"], layers), layers)):
+    for layer in reversed(range(resolve_layer("start", chosen["start"], layers), layers)):
         grad = None if ablation == "no_gradient" else attention_grad[layer]
-        row = step(row, class_relevance(grad, attention_relevance[layer]), normalise=chosen["normalise"])
-    return finish(row, readout, mask, chosen["own"])
+        row = propagate_row(row, class_relevance(grad, attention_relevance[layer]), normalise=chosen["normalise"])
+    return finish_scores(row, readout, mask, chosen["own"])
 
 
 def class_relevance(grad: Tensor | None, relevance: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def class_relevance(grad: Tensor | None, relevance: Tensor) -> Tensor:
 
 
 def check_one_block(ablation: str | None, layers: int, **given: Any) -> None:
-    if ONE_BLOCK[ablation] >= layers:
+    if ONE_BLOCK_ABLATIONS[ablation] >= layers:
         raise MethodError(f"ablation={ablation!r} reads the second block from the input, but this model has {layers}.")
     for setting, value in given.items():
         if value is not None:

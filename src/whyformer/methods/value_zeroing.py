@@ -15,11 +15,11 @@ tokens in a sentence that way; that the row of the answer explains the answer is
 import torch
 from torch import Tensor
 
-from whyformer.intervene import Intervention
-from whyformer.method import method
-from whyformer.methods.contributions import shared_out
-from whyformer.methods.rows import finish, read
-from whyformer.probe import Probe, hidden_states
+from whyformer._engine.intervene import Intervention
+from whyformer._engine.probe import Probe, read_hidden_states
+from whyformer.methods._contributions import normalise_rows
+from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._registry import method
 
 
 @method(
@@ -27,21 +27,21 @@ from whyformer.probe import Probe, hidden_states
 )
 def value_zeroing(probe: Probe, readout: Tensor, mask: Tensor) -> Tensor:
     """How much of each token reaches the answer, by what changes in each layer when its value is taken away there."""
-    clean = as_they_are(probe)
+    clean = read_clean_states(probe)
     of, tokens = mask.cpu().nonzero(as_tuple=True)
     row = readout
     for layer in reversed(range(len(clean) - 1)):
-        row = read(row, shared_out(changes(probe, layer, of, tokens, clean[layer + 1]), mask))
-    return finish(row, readout, mask)
+        row = multiply_row(row, normalise_rows(measure_zeroing(probe, layer, of, tokens, clean[layer + 1]), mask))
+    return finish_scores(row, readout, mask)
 
 
-def as_they_are(probe: Probe) -> list[Tensor]:
+def read_clean_states(probe: Probe) -> list[Tensor]:
     """The hidden states at every boundary, [batch token channel]."""
-    _, seen = probe.intervene(lambda _: Intervention(), torch.arange(probe.batch), look=hidden_states)
+    _, seen = probe.intervene(lambda _: Intervention(), torch.arange(probe.batch), look=read_hidden_states)
     return [torch.cat(parts) for parts in zip(*seen, strict=True)]
 
 
-def changes(probe: Probe, layer: int, of: Tensor, tokens: Tensor, clean: Tensor) -> Tensor:
+def measure_zeroing(probe: Probe, layer: int, of: Tensor, tokens: Tensor, clean: Tensor) -> Tensor:
     """[batch query key]: how much each token changes when the value of another is taken away."""
 
     def without(rows: Tensor) -> Intervention:
@@ -54,7 +54,7 @@ def changes(probe: Probe, layer: int, of: Tensor, tokens: Tensor, clean: Tensor)
 
         return Intervention(value=zeroed)
 
-    _, seen = probe.intervene(without, of, look=lambda run: hidden_states(run)[layer + 1])
+    _, seen = probe.intervene(without, of, look=lambda run: read_hidden_states(run)[layer + 1])
     moved = torch.cat(seen)  # row query channel
     found = moved.new_zeros(probe.batch, clean.size(1), clean.size(1), dtype=torch.float64)
     found[of, :, tokens] = cosine_distance(moved.double(), clean.double()[of.to(clean.device)])

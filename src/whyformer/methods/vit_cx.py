@@ -21,12 +21,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer.dice import dice
+from whyformer._engine.probe import Probe
+from whyformer._plain.random_generator import make_generator
 from whyformer.errors import MethodError
-from whyformer.method import Scores, method
-from whyformer.methods.choice import share, whole_number
-from whyformer.methods.players import read, whole
-from whyformer.probe import Probe
+from whyformer.methods._players import read_answers, read_clean_answers
+from whyformer.methods._registry import Scores, method
+from whyformer.methods._settings import check_share, check_whole_number
 
 
 @method(
@@ -50,8 +50,8 @@ def vit_cx(
     noise: what stands where a mask takes away, as a share of the picture's standard deviation.
     For pictures whose patches are known.
     """
-    distance, budget = share("distance", distance), whole_number("budget", budget, 1)
-    if not probe.is_picture:
+    distance, budget = check_share("distance", distance), check_whole_number("budget", budget, 1)
+    if not probe.is_image:
         raise MethodError("vit_cx makes masks for the pixels of a picture; this is a text. Use lime, rise or atman.")
     if probe.grid is None:
         raise MethodError("The patches of this picture are not known, so vit_cx has no feature maps. Use rise.")
@@ -59,25 +59,28 @@ def vit_cx(
     board, size = (probe.grid.rows, probe.grid.columns), probe.grid.covers or tuple(pixels.shape[-2:])
     states = hidden[len(hidden) - 2][:, probe.places.to(hidden[len(hidden) - 2].device)].double().cpu()
     beyond = (0, pixels.size(-1) - size[1], 0, pixels.size(-2) - size[0])  # pixels that are in no patch
-    masks = [F.pad(enlarged(merged(feature_maps(state), distance, budget), board, size), beyond) for state in states]
-    effects = causal_effects(probe, masks, noise, seed)
+    masks = [
+        F.pad(enlarge_masks(merge_feature_maps(make_feature_maps(state), distance, budget), board, size), beyond)
+        for state in states
+    ]
+    effects = measure_causal_effects(probe, masks, noise, seed)
     maps = [torch.einsum("m,mhw->hw", c, m) / m.sum(0).clamp(min=1e-9) for c, m in zip(effects, masks, strict=True)]
     count = torch.tensor([float(len(some)) for some in masks], dtype=torch.float64)
     return Scores(torch.stack(maps), {"masks": count})
 
 
-def feature_maps(state: Tensor) -> Tensor:
+def make_feature_maps(state: Tensor) -> Tensor:
     """[channel patch] from [patch channel]: what the attention sees, from 0 to 1 in each channel."""
-    return scaled(F.layer_norm(state, state.shape[-1:]).T)
+    return scale_feature_maps(F.layer_norm(state, state.shape[-1:]).T)
 
 
-def scaled(maps: Tensor) -> Tensor:
+def scale_feature_maps(maps: Tensor) -> Tensor:
     """From 0 to 1; a map that is the same everywhere takes nothing away."""
     low, high = maps.amin(1, keepdim=True), maps.amax(1, keepdim=True)
     return torch.where(high > low, (maps - low) / (high - low).clamp(min=1e-300), 1.0)
 
 
-def merged(maps: Tensor, distance: float, budget: int) -> Tensor:
+def merge_feature_maps(maps: Tensor, distance: float, budget: int) -> Tensor:
     """[mask patch]: maps that are alike, added up."""
     from sklearn.cluster import AgglomerativeClustering
 
@@ -94,15 +97,15 @@ def merged(maps: Tensor, distance: float, budget: int) -> Tensor:
     if int(label.max()) >= budget:
         label = clusters(n_clusters=budget)
     total = torch.zeros(int(label.max()) + 1, maps.size(1), dtype=maps.dtype).index_add_(0, label, maps)
-    return scaled(total)
+    return scale_feature_maps(total)
 
 
-def enlarged(masks: Tensor, board: tuple[int, int], size: Sequence[int]) -> Tensor:
+def enlarge_masks(masks: Tensor, board: tuple[int, int], size: Sequence[int]) -> Tensor:
     """[mask height width] from [mask patch]."""
     return F.interpolate(masks.reshape(-1, 1, *board), size=tuple(size), mode="bilinear", align_corners=False)[:, 0]
 
 
-def causal_effects(probe: Probe, masks: Sequence[Tensor], noise: float, seed: int) -> list[Tensor]:
+def measure_causal_effects(probe: Probe, masks: Sequence[Tensor], noise: float, seed: int) -> list[Tensor]:
     """[mask] of each picture: how probable the class is on what the mask leaves in, less what the noise does."""
     pixels = probe.encoded.inputs[probe.encoded.main]
     spread = noise * pixels.double().flatten(1).std(1).cpu()
@@ -114,13 +117,13 @@ def causal_effects(probe: Probe, masks: Sequence[Tensor], noise: float, seed: in
         varied = []
         for example, number in zip(of[rows].tolist(), within[rows].tolist(), strict=True):
             stays = masks[example][number]
-            generator = dice(seed, probe.fingerprints[example] * 1_000_003 + number)
+            generator = make_generator(seed, probe.fingerprints[example] * 1_000_003 + number)
             grain = torch.randn(pixels.shape[1:], dtype=torch.float64, generator=generator) * spread[example]
             picture = pixels[example].double().cpu()
             varied.append((picture if whole_picture else picture * stays) + grain * (1 - stays))
         return torch.stack(varied)
 
-    masked = read(probe, probe.inputs(lambda rows: noisy(rows, False), of), of, "probability")
-    shaken = read(probe, probe.inputs(lambda rows: noisy(rows, True), of), of, "probability")
-    effect = masked - shaken + whole(probe, "probability")[of]
+    masked = read_answers(probe, probe.inputs(lambda rows: noisy(rows, False), of), of, "probability")
+    shaken = read_answers(probe, probe.inputs(lambda rows: noisy(rows, True), of), of, "probability")
+    effect = masked - shaken + read_clean_answers(probe, "probability")[of]
     return list(effect.clamp(min=0).split(sizes))

@@ -10,24 +10,24 @@ from collections.abc import Mapping
 
 import torch
 
-from whyformer.explanation import Explanation
-from whyformer.metric import Measured, metric
-from whyformer.metrics.ordering import counted
+from whyformer.metrics._ordering import find_content_units
+from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics.similarity import mean_defined, spearman
+from whyformer.results.explanation import Explanation
 
 
 @metric(paper="Krishna et al., TMLR 2024", better="higher", kind="agreement")
-def agreement(explanation: Explanation, others: Mapping[str, Explanation]) -> Measured:
+def agreement(explanation: Explanation, others: Mapping[str, Explanation]) -> Measurement:
     """How alike the scores are to those of the other methods: the mean rank correlation over patches or tokens.
 
     curve: with each of them. The random baseline `chance` is left out of the others. Control: random scores lie
     around 0, the same scores get exactly 1. Undefined without another method, or where a map is the same everywhere.
     """
     compared = {label: one for label, one in others.items() if one.method != "chance" and one is not explanation}
-    there = counted(explanation)
+    there = find_content_units(explanation)
     rows = [
         [spearman(explanation.scores[i][there[i]], other.scores[i][there[i]]) for other in compared.values()]
         for i in range(len(explanation))
     ]
     curve = torch.tensor(rows, dtype=torch.float64).reshape(len(explanation), len(compared))
-    return Measured(mean_defined(curve), curve)
+    return Measurement(mean_defined(curve), curve)

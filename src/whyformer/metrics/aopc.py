@@ -20,16 +20,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from whyformer._engine.probe import Probe
+from whyformer._plain.tokens import Pieces
 from whyformer.errors import MetricError
-from whyformer.explanation import Explanation
-from whyformer.metric import Measured, metric
-from whyformer.metrics.ordering import nearest_share
-from whyformer.metrics.removal import TENTHS, answers, check_fractions, dropped, in_steps, ranked, units
-from whyformer.probe import Probe
-from whyformer.tokens import Pieces
+from whyformer.metrics._ordering import to_nearest_unit_count
+from whyformer.metrics._registry import Measurement, metric
+from whyformer.metrics._removal import (
+    TENTHS,
+    as_step_answers,
+    ask_variants,
+    check_fractions,
+    find_units,
+    keep_all_but_first,
+    rank_for_removal,
+)
+from whyformer.results.explanation import Explanation
 
-Sizes = Literal["fractions", "ninths"]
-SMALLEST = torch.finfo(torch.float32).tiny  # what a probability that has become 0 counts as
+RemovalSizes = Literal["fractions", "ninths"]
+SMALLEST_PROBABILITY = torch.finfo(torch.float32).tiny  # what a probability that has become 0 counts as
 
 
 @metric(
@@ -45,19 +53,21 @@ def aopc(
     fractions: Sequence[float] = TENTHS,
     fill: str | None = None,
     absolute: bool = False,
-    sizes: Sizes = "fractions",
+    sizes: RemovalSizes = "fractions",
     seed: int = 0,
-) -> Measured:
+) -> Measurement:
     """How far the target's probability falls, on average, while the highest scored tokens (or patches) are removed.
 
     fill: tokens are deleted, patches set to 0; or any that the probe knows.
 
     Higher is better. Control: a random map.
     """
-    before, after, at = probabilities(explanation, probe, fractions, fill or deleted(probe), sizes, seed)
+    before, after, at = measure_removal_probabilities(
+        explanation, probe, fractions, fill or choose_removal_fill(probe), sizes, seed
+    )
     fall = before - after
     curve = fall.abs() if absolute else fall
-    return Measured(curve.mean(1), curve, at)
+    return Measurement(curve.mean(1), curve, at)
 
 
 @metric(
@@ -72,47 +82,47 @@ def log_odds(
     *,
     fractions: Sequence[float] = TENTHS,
     fill: str | None = None,
-    sizes: Sizes = "fractions",
+    sizes: RemovalSizes = "fractions",
     seed: int = 0,
-) -> Measured:
+) -> Measurement:
     """The log of what is left of the target's probability, on average, while the highest scored tokens are masked.
 
     fill: the mask token for texts, 0 for patches; or any that the probe knows.
 
     Lower is better. Control: a random map. Undefined where the answer is no probability, as in a regression.
     """
-    before, after, at = probabilities(explanation, probe, fractions, fill, sizes, seed)
+    before, after, at = measure_removal_probabilities(explanation, probe, fractions, fill, sizes, seed)
     no_probability = ((before < 0) | (before > 1)).any(1) | ((after < 0) | (after > 1)).any(1)
-    curve = after.clamp(min=SMALLEST).log() - before.clamp(min=SMALLEST).log()
+    curve = after.clamp(min=SMALLEST_PROBABILITY).log() - before.clamp(min=SMALLEST_PROBABILITY).log()
     curve[no_probability] = float("nan")
-    return Measured(curve.mean(1), curve, at)
+    return Measurement(curve.mean(1), curve, at)
 
 
-def deleted(probe: Probe) -> str | None:
-    return None if probe.is_picture else "delete"
+def choose_removal_fill(probe: Probe) -> str | None:
+    return None if probe.is_image else "delete"
 
 
-def probabilities(
-    explanation: Explanation, probe: Probe, fractions: Sequence[float], fill: str | None, sizes: Sizes, seed: int
+def measure_removal_probabilities(
+    explanation: Explanation, probe: Probe, fractions: Sequence[float], fill: str | None, sizes: RemovalSizes, seed: int
 ) -> tuple[Tensor, Tensor, tuple[float, ...]]:
     """The target's probability before [batch 1] and after [batch step], NaN where undefined, and the shares removed."""
-    found = units(explanation, probe)
-    place = ranked(found, probe, seed=seed)
+    found = find_units(explanation, probe)
+    place = rank_for_removal(found, probe, seed=seed)
     if sizes == "fractions":
         at = check_fractions(fractions)
-        counts = torch.tensor([[nearest_share(f, n) for f in at] for n in found.counts])
+        counts = torch.tensor([[to_nearest_unit_count(f, n) for f in at] for n in found.counts])
         undefined = ~found.real.any(1)
     elif sizes == "ninths":
         at = tuple(k / 9 for k in range(1, 10))
-        place, counts, undefined = attcat_steps(explanation, found.real, place)
+        place, counts, undefined = plan_attcat_steps(explanation, found.real, place)
     else:
         raise MetricError(f"sizes={sizes!r} is not there. There are: 'fractions', 'ninths'.")
-    after = answers(probe, dropped(place, counts), found.shape, fill=fill, seed=seed).probability
+    after = ask_variants(probe, keep_all_but_first(place, counts), found.shape, fill=fill, seed=seed).probability
     after[undefined] = float("nan")
-    return in_steps(probe.before, probe.batch).probability, after, at
+    return as_step_answers(probe.before, probe.batch).probability, after, at
 
 
-def attcat_steps(explanation: Explanation, real: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def plan_attcat_steps(explanation: Explanation, real: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Places, sizes [batch 9] and which examples are too short, as in the released code."""
     place = place.clone()
     counts = torch.zeros(len(real), 9, dtype=torch.long)

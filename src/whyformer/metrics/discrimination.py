@@ -13,13 +13,13 @@ correlation (pairs of scores with tau = 0.9 get about 0.4), over all tokens, spe
 import torch
 from torch import Tensor
 
-from whyformer.again import Again
+from whyformer._engine.probe import Probe
+from whyformer._plain.tokens import Pieces
 from whyformer.errors import MetricError
-from whyformer.explanation import Explanation
-from whyformer.metric import metric
-from whyformer.metrics.ordering import counted
-from whyformer.probe import Probe
-from whyformer.tokens import Pieces
+from whyformer.metrics._ordering import find_content_units
+from whyformer.metrics._registry import metric
+from whyformer.metrics._rerun import Rerun
+from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
 
@@ -31,7 +31,7 @@ NAN = float("nan")
     presets={"released": {"on": "positions"}},
 )
 def class_discrimination(
-    explanation: Explanation, probe: Probe, again: Again, *, other: int | None = None, on: str = "scores"
+    explanation: Explanation, probe: Probe, again: Rerun, *, other: int | None = None, on: str = "scores"
 ) -> Tensor:
     """How much the explanation for another class orders the tokens (or patches) like the one for the target.
 
@@ -43,14 +43,14 @@ def class_discrimination(
     """
     if on not in ("scores", "positions"):
         raise MetricError(f"on={on!r} is not there. There are: 'scores', 'positions'.")
-    rivals = other_classes(explanation, probe, other)
+    rivals = choose_other_classes(explanation, probe, other)
     compared = [i for i, rival in enumerate(rivals) if rival is not None]
     value = torch.full((len(explanation),), NAN, dtype=torch.float64)
     if not compared:
         return value
     found = again(target=[rivals[i] for i in compared], of=compared)
     for row, i in enumerate(compared):
-        there = unpadded(explanation)[i] if on == "positions" else counted(explanation)[i]
+        there = find_unpadded_units(explanation)[i] if on == "positions" else find_content_units(explanation)[i]
         first, second = explanation.scores[i][there], found.scores[row][there]
         if on == "positions":
             first, second = (-first).argsort(stable=True), (-second).argsort(stable=True)
@@ -58,7 +58,7 @@ def class_discrimination(
     return value
 
 
-def other_classes(explanation: Explanation, probe: Probe, other: int | None) -> list[int | None]:
+def choose_other_classes(explanation: Explanation, probe: Probe, other: int | None) -> list[int | None]:
     """The class each example is compared with; None where it would be its own."""
     logits = probe.before.logits.detach().cpu().double()
     if logits.shape[1] < 2:
@@ -69,7 +69,7 @@ def other_classes(explanation: Explanation, probe: Probe, other: int | None) -> 
     return [int(rival) for rival in logits.scatter(1, own[:, None], -torch.inf).argmax(1)]
 
 
-def unpadded(explanation: Explanation) -> Tensor:
+def find_unpadded_units(explanation: Explanation) -> Tensor:
     """[batch unit]: everything but padding."""
     rows = [
         [not p for p in one.padding] if isinstance(one, Pieces) else [True] * len(one) for one in explanation.tokens

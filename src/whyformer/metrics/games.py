@@ -13,11 +13,20 @@ from collections.abc import Sequence
 
 import torch
 
-from whyformer.explanation import Explanation
-from whyformer.metric import Measured, metric
-from whyformer.metrics.ordering import share
-from whyformer.metrics.removal import Per, answers, area, check_fractions, dropped, only_first, ranked, units
-from whyformer.probe import Probe
+from whyformer._engine.probe import Probe
+from whyformer.metrics._ordering import to_unit_count
+from whyformer.metrics._registry import Measurement, metric
+from whyformer.metrics._removal import (
+    RemovalUnit,
+    ask_variants,
+    check_fractions,
+    find_units,
+    keep_all_but_first,
+    keep_only_first,
+    rank_for_removal,
+    trapezoid_area,
+)
+from whyformer.results.explanation import Explanation
 
 TWENTIETHS = tuple(k / 20 for k in range(21))
 
@@ -28,16 +37,16 @@ def deletion(
     probe: Probe,
     *,
     fractions: Sequence[float] = TWENTIETHS,
-    per: Per = "pixel",
+    per: RemovalUnit = "pixel",
     fill: str | None = None,
     seed: int = 0,
-) -> Measured:
+) -> Measurement:
     """The target's mean probability while the highest scored pixels (or tokens) are taken out first.
 
     Lower is better. Control: a random order; it must lie above a good map and below the inverted one.
     """
-    return played(
-        explanation, probe, fractions, per, fill or ("zero" if probe.is_picture else None), seed, inserts=False
+    return play_game(
+        explanation, probe, fractions, per, fill or ("zero" if probe.is_image else None), seed, inserts=False
     )
 
 
@@ -47,34 +56,34 @@ def insertion(
     probe: Probe,
     *,
     fractions: Sequence[float] = TWENTIETHS,
-    per: Per = "pixel",
+    per: RemovalUnit = "pixel",
     fill: str | None = None,
     seed: int = 0,
-) -> Measured:
+) -> Measurement:
     """The target's mean probability while the highest scored pixels (or tokens) come into an empty input first.
 
     Higher is better. Control: a random order; it must lie below a good map and above the inverted one.
     """
-    return played(
-        explanation, probe, fractions, per, fill or ("blur" if probe.is_picture else None), seed, inserts=True
+    return play_game(
+        explanation, probe, fractions, per, fill or ("blur" if probe.is_image else None), seed, inserts=True
     )
 
 
-def played(
+def play_game(
     explanation: Explanation,
     probe: Probe,
     fractions: Sequence[float],
-    per: Per,
+    per: RemovalUnit,
     fill: str | None,
     seed: int,
     *,
     inserts: bool,
-) -> Measured:
+) -> Measurement:
     at = check_fractions(fractions)
-    found = units(explanation, probe, per=per)
-    place = ranked(found, probe, seed=seed)
-    counts = torch.tensor([[share(f, n) for f in at] for n in found.counts])
-    keep = only_first(place, counts) if inserts else dropped(place, counts)
-    curve = answers(probe, keep, found.shape, fill=fill, seed=seed).probability
+    found = find_units(explanation, probe, per=per)
+    place = rank_for_removal(found, probe, seed=seed)
+    counts = torch.tensor([[to_unit_count(f, n) for f in at] for n in found.counts])
+    keep = keep_only_first(place, counts) if inserts else keep_all_but_first(place, counts)
+    curve = ask_variants(probe, keep, found.shape, fill=fill, seed=seed).probability
     curve[~found.real.any(1)] = float("nan")
-    return Measured(area(curve, at) / (at[-1] - at[0]) if len(at) > 1 else curve[:, 0].clone(), curve, at)
+    return Measurement(trapezoid_area(curve, at) / (at[-1] - at[0]) if len(at) > 1 else curve[:, 0].clone(), curve, at)

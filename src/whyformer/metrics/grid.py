@@ -14,16 +14,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer.again import Again
-from whyformer.dice import dice
+from whyformer._plain.random_generator import make_generator
+from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError, MetricError
-from whyformer.explanation import Explanation
-from whyformer.metric import metric
-from whyformer.tokens import Grid
+from whyformer.metrics._registry import metric
+from whyformer.metrics._rerun import Rerun
+from whyformer.results.explanation import Explanation
 
 
 @metric(paper="Böhle et al., CVPR 2021", better="higher", kind="localisation", only="pictures", across=True)
-def grid_pointing_game(explanation: Explanation, again: Again, *, tiles: int = 2, seed: int = 0) -> Tensor:
+def grid_pointing_game(explanation: Explanation, again: Rerun, *, tiles: int = 2, seed: int = 0) -> Tensor:
     """How much of the positive mass lies on a picture's own tile when it is shown in a grid with other classes.
 
     tiles: along one side; 2 makes four pictures. Control: a random map, and any that does not look at the class, gets
@@ -34,21 +34,21 @@ def grid_pointing_game(explanation: Explanation, again: Again, *, tiles: int = 2
     pictures = again.inputs
     if pictures.dim() != 4 or not isinstance(explanation.tokens[0], Grid):
         raise InputError("The grid pointing game is played with pictures; these are none.")
-    others = [partners(explanation, i, tiles**2 - 1) for i in range(len(explanation))]
+    others = [find_grid_partners(explanation, i, tiles**2 - 1) for i in range(len(explanation))]
     marks = again.encoded.fingerprints()
-    own = [int(torch.randint(tiles**2, (1,), generator=dice(seed, mark))) for mark in marks]
+    own = [int(torch.randint(tiles**2, (1,), generator=make_generator(seed, mark))) for mark in marks]
     playing = [i for i, found in enumerate(others) if found is not None]
     value = torch.full((len(explanation),), float("nan"), dtype=torch.float64)
     if not playing:
         return value
-    grids = torch.stack([grid_of(pictures, i, others[i] or [], own[i], tiles) for i in playing])
+    grids = torch.stack([compose_grid(pictures, i, others[i] or [], own[i], tiles) for i in playing])
     found = again(grids, of=playing)
     for row, i in enumerate(playing):
         value[i] = tile_share(found, row, own[i], tiles)
     return value
 
 
-def partners(explanation: Explanation, example: int, wanted: int) -> list[int] | None:
+def find_grid_partners(explanation: Explanation, example: int, wanted: int) -> list[int] | None:
     """The next examples of the batch with other targets; None if there are too few."""
     batch = len(explanation)
     own = explanation.targets[example].index
@@ -57,7 +57,7 @@ def partners(explanation: Explanation, example: int, wanted: int) -> list[int] |
     return found if len(found) == wanted else None
 
 
-def grid_of(pictures: Tensor, example: int, others: list[int], own: int, tiles: int) -> Tensor:
+def compose_grid(pictures: Tensor, example: int, others: list[int], own: int, tiles: int) -> Tensor:
     """[channel height width]: the example at tile `own`, the others around it, all made smaller."""
     order = [*others[:own], example, *others[own:]]
     height, width = pictures.shape[-2:]
@@ -74,12 +74,14 @@ def grid_of(pictures: Tensor, example: int, others: list[int], own: int, tiles: 
 def tile_share(found: Explanation, row: int, own: int, tiles: int) -> float:
     """The share of the positive mass in the tile; patches on an edge between tiles count by their share in it."""
     values = (found.map(row) if found.pixels is None else found.pixels[row]).double().clamp(min=0)
-    down, across = (inside(size, place, tiles) for size, place in zip(values.shape, divmod(own, tiles), strict=True))
+    down, across = (
+        tile_coverage(size, place, tiles) for size, place in zip(values.shape, divmod(own, tiles), strict=True)
+    )
     total = float(values.sum())
     return float(down @ values @ across) / total if total > 0 else float("nan")
 
 
-def inside(size: int, place: int, tiles: int) -> Tensor:
+def tile_coverage(size: int, place: int, tiles: int) -> Tensor:
     """[size]: how much of each row (or column) of the map lies in a tile."""
     start, end = place * size / tiles, (place + 1) * size / tiles
     edges = torch.arange(size, dtype=torch.float64)

@@ -16,13 +16,13 @@ or above).
 import torch
 from torch import Tensor
 
-from whyformer.dice import dice
+from whyformer._engine.probe import Probe
+from whyformer._plain.random_generator import make_generator
 from whyformer.errors import MetricError
-from whyformer.explanation import Explanation
-from whyformer.metric import Measured, metric
-from whyformer.metrics.ordering import nearest_share
-from whyformer.metrics.removal import Units, answers, in_steps, units
-from whyformer.probe import Probe
+from whyformer.metrics._ordering import to_nearest_unit_count
+from whyformer.metrics._registry import Measurement, metric
+from whyformer.metrics._removal import RemovableUnits, as_step_answers, ask_variants, find_units
+from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
 
@@ -42,7 +42,7 @@ def infidelity(
     scaled: bool = True,
     fill: str | None = None,
     seed: int = 0,
-) -> Measured:
+) -> Measurement:
     """How far the sums of scores are from what removing random tokens (or patches) really does to the logit.
 
     samples: how many random sets, each the `fraction` of units.
@@ -50,13 +50,13 @@ def infidelity(
     Lower is better. Control: a random map; a map of zeros gets exactly 1 (scaled). Undefined where no removal
     changes anything.
     """
-    expected, happened = sums_and_changes(explanation, probe, samples, fraction, fill, seed)
+    expected, happened = measure_sums_and_changes(explanation, probe, samples, fraction, fill, seed)
     beta = torch.ones(len(expected), 1, dtype=torch.float64)
     if scaled:
         fitted = (expected * happened).sum(1, keepdim=True) / (expected**2).sum(1, keepdim=True)
         beta = fitted.nan_to_num(0.0, 0.0, 0.0).clamp(min=0)
     error = ((beta * expected - happened) ** 2).mean(1)
-    return Measured(error / (happened**2).mean(1) if scaled else error)
+    return Measurement(error / (happened**2).mean(1) if scaled else error)
 
 
 @metric(paper="Bhatt et al., IJCAI 2020", better="higher", kind="faithfulness")
@@ -68,41 +68,41 @@ def faithfulness_correlation(
     fraction: float = 0.2,
     fill: str | None = None,
     seed: int = 0,
-) -> Measured:
+) -> Measurement:
     """Whether random tokens (or patches) that score more together change the logit more together when removed.
 
     Higher is better, 1 at most. Control: a random map lies around 0. Undefined where scores or changes are all equal.
     """
-    expected, happened = sums_and_changes(explanation, probe, samples, fraction, fill, seed)
+    expected, happened = measure_sums_and_changes(explanation, probe, samples, fraction, fill, seed)
     a, b = (part - part.mean(1, keepdim=True) for part in (expected, happened))
     norms = a.norm(dim=1) * b.norm(dim=1)
-    flat = (spread(expected) == 0) | (spread(happened) == 0)
-    return Measured(((a * b).sum(1) / norms).masked_fill(flat, NAN).clamp(-1, 1))
+    flat = (value_range(expected) == 0) | (value_range(happened) == 0)
+    return Measurement(((a * b).sum(1) / norms).masked_fill(flat, NAN).clamp(-1, 1))
 
 
-def spread(values: Tensor) -> Tensor:
+def value_range(values: Tensor) -> Tensor:
     return values.amax(1) - values.amin(1)
 
 
-def sums_and_changes(
+def measure_sums_and_changes(
     explanation: Explanation, probe: Probe, samples: int, fraction: float, fill: str | None, seed: int
 ) -> tuple[Tensor, Tensor]:
     """[batch sample] twice: the summed scores of the units that are removed, and how much the logit falls."""
     if samples < 2 or not 0 < fraction <= 1:
         raise MetricError(f"samples={samples} and fraction={fraction}: give 2 samples or more, and a fraction up to 1.")
-    found = units(explanation, probe)
-    gone = random_sets(found, probe, samples, fraction, seed)
-    after = answers(probe, ~gone, found.shape, fill=fill, seed=seed).score
-    happened = in_steps(probe.before, probe.batch).score - after
+    found = find_units(explanation, probe)
+    gone = draw_random_sets(found, probe, samples, fraction, seed)
+    after = ask_variants(probe, ~gone, found.shape, fill=fill, seed=seed).score
+    happened = as_step_answers(probe.before, probe.batch).score - after
     happened[~found.real.any(1)] = NAN
     return (gone * found.scores[:, None, :]).sum(-1), happened
 
 
-def random_sets(found: Units, probe: Probe, samples: int, fraction: float, seed: int) -> Tensor:
+def draw_random_sets(found: RemovableUnits, probe: Probe, samples: int, fraction: float, seed: int) -> Tensor:
     """[batch sample unit] bool: random sets of one size, drawn for each example alone."""
     gone = torch.zeros(len(found.scores), samples, found.scores.shape[1], dtype=torch.bool)
     for i, (count, mark) in enumerate(zip(found.counts, probe.fingerprints, strict=True)):
-        draws = torch.rand(samples, count, generator=dice(seed, int(mark)))
-        first = draws.argsort(1)[:, : nearest_share(fraction, count)]
+        draws = torch.rand(samples, count, generator=make_generator(seed, int(mark)))
+        first = draws.argsort(1)[:, : to_nearest_unit_count(fraction, count)]
         gone[i].scatter_(1, found.real[i].nonzero()[:, 0][first], True)
     return gone

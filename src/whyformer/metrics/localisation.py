@@ -17,10 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer.explanation import Explanation
-from whyformer.metric import metric
-from whyformer.metrics.ordering import map_at
-from whyformer.metrics.segmentation import masks
+from whyformer.metrics._ordering import resize_map
+from whyformer.metrics._registry import metric
+from whyformer.metrics.segmentation import check_object_masks
+from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
 
@@ -37,7 +37,7 @@ def mass_in_mask(explanation: Explanation, mask: Sequence[Any]) -> Tensor:
 
     Control: a random map gets the object's share of the picture, not 0. Undefined without positive mass or object.
     """
-    return per_picture(explanation, mask, mass_inside)
+    return score_each_image(explanation, mask, mass_inside)
 
 
 def mass_inside(values: Tensor, truth: Tensor) -> float:
@@ -59,7 +59,7 @@ def rank_in_mask(explanation: Explanation, mask: Sequence[Any]) -> Tensor:
     Equal scores count by the share of them on the object. Control: a random map gets the object's share of the picture.
     Undefined without an object.
     """
-    return per_picture(explanation, mask, rank_inside)
+    return score_each_image(explanation, mask, rank_inside)
 
 
 def rank_inside(values: Tensor, truth: Tensor) -> float:
@@ -91,10 +91,13 @@ def pointing_game(explanation: Explanation, mask: Sequence[Any], *, tolerance: i
         highest = seen == seen.max()
         return float((highest & near).sum()) / float(highest.sum())
 
-    return per_picture(explanation, mask, hits)
+    return score_each_image(explanation, mask, hits)
 
 
-def per_picture(explanation: Explanation, mask: Sequence[Any], value: Callable[[Tensor, Tensor], float]) -> Tensor:
+def score_each_image(explanation: Explanation, mask: Sequence[Any], value: Callable[[Tensor, Tensor], float]) -> Tensor:
     """value(map, mask) of every picture, the map at the size of the mask."""
-    found = [value(map_at(explanation, i, truth.shape), truth) for i, truth in enumerate(masks(explanation, mask))]
+    found = [
+        value(resize_map(explanation, i, truth.shape), truth)
+        for i, truth in enumerate(check_object_masks(explanation, mask))
+    ]
     return torch.tensor(found, dtype=torch.float64)

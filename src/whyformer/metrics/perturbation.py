@@ -20,27 +20,27 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from whyformer._engine.probe import Probe
 from whyformer.errors import MetricError
-from whyformer.explanation import Explanation
-from whyformer.metric import Measured, metric
-from whyformer.metrics.ordering import share
-from whyformer.metrics.removal import (
+from whyformer.metrics._ordering import to_unit_count
+from whyformer.metrics._registry import Measurement, metric
+from whyformer.metrics._removal import (
     TENTHS,
-    Per,
-    Steps,
-    answers,
-    area,
+    RemovalUnit,
+    StepAnswers,
+    as_step_answers,
+    ask_variants,
     check_fractions,
-    dropped,
-    in_steps,
-    ranked,
-    units,
+    find_units,
+    keep_all_but_first,
+    rank_for_removal,
+    trapezoid_area,
 )
-from whyformer.probe import Probe
+from whyformer.results.explanation import Explanation
 
-Against = Literal["label", "prediction", "target", "probability"]
-AS_PUBLISHED = {"fractions": TENTHS, "per": "pixel", "fill": None, "against": "label", "renormalise": False}
-PRESETS = {"paper": AS_PUBLISHED, "released": AS_PUBLISHED}
+AnswerReference = Literal["label", "prediction", "target", "probability"]
+PUBLISHED_SETTINGS = {"fractions": TENTHS, "per": "pixel", "fill": None, "against": "label", "renormalise": False}
+PRESETS = {"paper": PUBLISHED_SETTINGS, "released": PUBLISHED_SETTINGS}
 
 
 @metric(paper="Chefer et al., CVPR 2021", better="lower", kind="faithfulness", needs_truth="label", presets=PRESETS)
@@ -50,12 +50,12 @@ def positive_perturbation(
     label: Tensor,
     *,
     fractions: Sequence[float] = TENTHS,
-    per: Per = "pixel",
+    per: RemovalUnit = "pixel",
     fill: str | None = None,
-    against: Against = "label",
+    against: AnswerReference = "label",
     renormalise: bool = False,
     seed: int = 0,
-) -> Measured:
+) -> Measurement:
     """How long the answer stays right while the highest scored pixels (or tokens) are taken out first.
 
     per: "pixel" or "patch" for pictures; texts lose tokens. fill: black for pictures, the probe's choice for texts;
@@ -65,7 +65,7 @@ def positive_perturbation(
 
     Lower is better. Control: a random order; it must lie above a good map and below the inverted one.
     """
-    return perturbed(explanation, probe, label, False, fractions, per, fill, against, renormalise, seed)
+    return measure_perturbation(explanation, probe, label, False, fractions, per, fill, against, renormalise, seed)
 
 
 @metric(paper="Chefer et al., CVPR 2021", better="higher", kind="faithfulness", needs_truth="label", presets=PRESETS)
@@ -75,50 +75,52 @@ def negative_perturbation(
     label: Tensor,
     *,
     fractions: Sequence[float] = TENTHS,
-    per: Per = "pixel",
+    per: RemovalUnit = "pixel",
     fill: str | None = None,
-    against: Against = "label",
+    against: AnswerReference = "label",
     renormalise: bool = False,
     seed: int = 0,
-) -> Measured:
+) -> Measurement:
     """How long the answer stays right while the lowest scored pixels (or tokens) are taken out first.
 
     Settings as in positive_perturbation.
 
     Higher is better. Control: a random order; it must lie below a good map and above the inverted one.
     """
-    return perturbed(explanation, probe, label, True, fractions, per, fill, against, renormalise, seed)
+    return measure_perturbation(explanation, probe, label, True, fractions, per, fill, against, renormalise, seed)
 
 
-def perturbed(
+def measure_perturbation(
     explanation: Explanation,
     probe: Probe,
     label: Tensor,
     lowest: bool,
     fractions: Sequence[float],
-    per: Per,
+    per: RemovalUnit,
     fill: str | None,
-    against: Against,
+    against: AnswerReference,
     renormalise: bool,
     seed: int,
-) -> Measured:
+) -> Measurement:
     fractions = tuple(f for f in check_fractions(fractions) if f > 0)
-    if fill == "drop" and per == "pixel" and probe.is_picture:
+    if fill == "drop" and per == "pixel" and probe.is_image:
         raise MetricError("fill='drop' takes whole patches out of the attention. Remove patches: per='patch'.")
-    found = units(explanation, probe, per=per)
-    place = ranked(found, probe, seed=seed, lowest=lowest)
-    counts = torch.tensor([[share(f, n) for f in fractions] for n in found.counts])
-    fill = fill or ("black" if probe.is_picture else None)
-    after = answers(probe, dropped(place, counts), found.shape, fill=fill, seed=seed)
-    before = in_steps(probe.before, probe.batch)
-    curve = torch.cat([right(steps, explanation, label, against, before) for steps in (before, after)], 1)
+    found = find_units(explanation, probe, per=per)
+    place = rank_for_removal(found, probe, seed=seed, lowest=lowest)
+    counts = torch.tensor([[to_unit_count(f, n) for f in fractions] for n in found.counts])
+    fill = fill or ("black" if probe.is_image else None)
+    after = ask_variants(probe, keep_all_but_first(place, counts), found.shape, fill=fill, seed=seed)
+    before = as_step_answers(probe.before, probe.batch)
+    curve = torch.cat([score_answers(steps, explanation, label, against, before) for steps in (before, after)], 1)
     curve[~found.real.any(1)] = float("nan")
     at = (0.0, *fractions)
     width = at[-1] if renormalise else 1.0
-    return Measured(100 * area(curve, at) / width, curve, at)
+    return Measurement(100 * trapezoid_area(curve, at) / width, curve, at)
 
 
-def right(steps: Steps, explanation: Explanation, label: Any, against: str, before: Steps) -> Tensor:
+def score_answers(
+    steps: StepAnswers, explanation: Explanation, label: Any, against: str, before: StepAnswers
+) -> Tensor:
     """[batch step]: 1 where the answer is the wanted one, 0 elsewhere; or the probability of the target."""
     if against == "probability":
         return steps.probability.clone()

@@ -15,13 +15,21 @@ from collections.abc import Sequence
 
 import torch
 
-from whyformer.explanation import Explanation
-from whyformer.metric import Measured, metric
-from whyformer.metrics.ordering import nearest_share
-from whyformer.metrics.removal import answers, check_fractions, dropped, in_steps, only_first, ranked, units
-from whyformer.probe import Probe
+from whyformer._engine.probe import Probe
+from whyformer.metrics._ordering import to_nearest_unit_count
+from whyformer.metrics._registry import Measurement, metric
+from whyformer.metrics._removal import (
+    as_step_answers,
+    ask_variants,
+    check_fractions,
+    find_units,
+    keep_all_but_first,
+    keep_only_first,
+    rank_for_removal,
+)
+from whyformer.results.explanation import Explanation
 
-SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
+ERASER_FRACTIONS = (0.01, 0.05, 0.1, 0.2, 0.5)
 PRESETS = {"paper": {"counts_nothing": True}, "released": {"counts_nothing": False}}
 
 
@@ -30,16 +38,16 @@ def comprehensiveness(
     explanation: Explanation,
     probe: Probe,
     *,
-    fractions: Sequence[float] = SHARES,
+    fractions: Sequence[float] = ERASER_FRACTIONS,
     fill: str | None = None,
     counts_nothing: bool = False,
     seed: int = 0,
-) -> Measured:
+) -> Measurement:
     """How much of the target's probability goes when the highest scored tokens (or patches) are taken out.
 
     Higher is better. Control: a random map, for which most models also fall a little.
     """
-    return fallen(explanation, probe, fractions, fill, counts_nothing, seed, keeps=False)
+    return measure_probability_drop(explanation, probe, fractions, fill, counts_nothing, seed, keeps=False)
 
 
 @metric(paper="DeYoung et al., ACL 2020", better="lower", kind="faithfulness", presets=PRESETS)
@@ -47,19 +55,19 @@ def sufficiency(
     explanation: Explanation,
     probe: Probe,
     *,
-    fractions: Sequence[float] = SHARES,
+    fractions: Sequence[float] = ERASER_FRACTIONS,
     fill: str | None = None,
     counts_nothing: bool = False,
     seed: int = 0,
-) -> Measured:
+) -> Measurement:
     """How much of the target's probability goes when only the highest scored tokens (or patches) stay.
 
     Lower is better; below 0 the marked part alone is more convincing than the whole. Control: a random map.
     """
-    return fallen(explanation, probe, fractions, fill, counts_nothing, seed, keeps=True)
+    return measure_probability_drop(explanation, probe, fractions, fill, counts_nothing, seed, keeps=True)
 
 
-def fallen(
+def measure_probability_drop(
     explanation: Explanation,
     probe: Probe,
     fractions: Sequence[float],
@@ -68,14 +76,14 @@ def fallen(
     seed: int,
     *,
     keeps: bool,
-) -> Measured:
+) -> Measurement:
     at = check_fractions(fractions)
-    found = units(explanation, probe)
-    place = ranked(found, probe, seed=seed)
-    counts = torch.tensor([[nearest_share(f, n) for f in at] for n in found.counts])
-    keep = only_first(place, counts) if keeps else dropped(place, counts)
-    fill = fill or (None if probe.is_picture else "delete")
-    after = answers(probe, keep, found.shape, fill=fill, seed=seed).probability
-    curve = in_steps(probe.before, probe.batch).probability - after
+    found = find_units(explanation, probe)
+    place = rank_for_removal(found, probe, seed=seed)
+    counts = torch.tensor([[to_nearest_unit_count(f, n) for f in at] for n in found.counts])
+    keep = keep_only_first(place, counts) if keeps else keep_all_but_first(place, counts)
+    fill = fill or (None if probe.is_image else "delete")
+    after = ask_variants(probe, keep, found.shape, fill=fill, seed=seed).probability
+    curve = as_step_answers(probe.before, probe.batch).probability - after
     curve[~found.real.any(1)] = float("nan")
-    return Measured(curve.sum(1) / (len(at) + counts_nothing), curve, at)
+    return Measurement(curve.sum(1) / (len(at) + counts_nothing), curve, at)

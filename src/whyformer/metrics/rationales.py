@@ -22,19 +22,19 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from whyformer._plain.tokens import Pieces, Tokens
 from whyformer.errors import InputError, MetricError
-from whyformer.explanation import Explanation
-from whyformer.metric import Measured, Rationale, metric
-from whyformer.metrics.ordering import nearest_share
-from whyformer.tokens import Pieces, Tokens
+from whyformer.metrics._ordering import to_nearest_unit_count
+from whyformer.metrics._registry import Measurement, Rationale, metric
+from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
-K = tuple(range(5, 81, 5))
-Choice = int | float | Literal["marked"]
+DEFAULT_K = tuple(range(5, 81, 5))
+WordCount = int | float | Literal["marked"]
 
 
 @dataclass(frozen=True)
-class Marked:
+class MarkedText:
     """One text: the score of every word or token, -inf for words the model did not see, and whether it is marked."""
 
     scores: Tensor  # [word] float64
@@ -44,17 +44,19 @@ class Marked:
     def seen(self) -> int:
         return int((self.scores > -torch.inf).sum())
 
-    def size(self, k: Choice) -> int:
+    def size(self, k: WordCount) -> int:
         """How many words are chosen: a number, a share of those seen, or as many as are marked."""
         if k == "marked":
             return min(int(self.truth.sum()), self.seen)
         if isinstance(k, float):
-            return nearest_share(k, self.seen)
+            return to_nearest_unit_count(k, self.seen)
         return min(int(k), self.seen)
 
 
 @metric(paper="DeYoung et al., ACL 2020", better="higher", kind="plausibility", needs_truth="rationale", only="texts")
-def token_f1(explanation: Explanation, rationale: Sequence[Any], *, k: Choice | Sequence[Choice] = K) -> Measured:
+def token_f1(
+    explanation: Explanation, rationale: Sequence[Any], *, k: WordCount | Sequence[WordCount] = DEFAULT_K
+) -> Measurement:
     """How well the k highest scored words are the ones that people marked: F1 of precision and recall.
 
     k: a number of words, a share of them (0.2), "marked" (as many as are marked), or several, which are averaged.
@@ -62,21 +64,21 @@ def token_f1(explanation: Explanation, rationale: Sequence[Any], *, k: Choice | 
     Higher is better. Control: random scores find k times the share of marked words. Undefined where nothing is
     marked.
     """
-    sizes = choices(k)
+    sizes = parse_word_counts(k)
     curve = torch.full((len(explanation), len(sizes)), NAN, dtype=torch.float64)
-    for i, text in enumerate(marked_texts(explanation, rationale)):
+    for i, text in enumerate(align_rationales(explanation, rationale)):
         if bool(text.truth.any()) and text.seen:
-            curve[i] = torch.tensor([f1_at(text, text.size(one)) for one in sizes], dtype=torch.float64)
+            curve[i] = torch.tensor([f1_at_k(text, text.size(one)) for one in sizes], dtype=torch.float64)
     at = tuple(float(one) if one != "marked" else NAN for one in sizes)
-    return Measured(curve.mean(1), curve, at)
+    return Measurement(curve.mean(1), curve, at)
 
 
-def f1_at(text: Marked, k: int) -> float:
+def f1_at_k(text: MarkedText, k: int) -> float:
     """2 hits / (k + marked): the same as 2 P R / (P + R)."""
     return 2 * expected_hits(text, k) / (k + float(text.truth.sum()))
 
 
-def expected_hits(text: Marked, k: int) -> float:
+def expected_hits(text: MarkedText, k: int) -> float:
     """Marked words among the k highest; of equal scores at the edge, what a random choice finds on average."""
     if not k:
         return 0.0
@@ -89,10 +91,10 @@ def expected_hits(text: Marked, k: int) -> float:
 def macro_f1(parts: Tensor) -> float:
     """F1 of the mean precision and the mean recall over documents, as ERASER reports IOU-F1."""
     precision, recall = parts.mean(0).tolist()
-    return f1(precision, recall)
+    return f1_score(precision, recall)
 
 
-def f1(precision: float, recall: float) -> float:
+def f1_score(precision: float, recall: float) -> float:
     return 2 * precision * recall / (precision + recall) if precision and recall else 0.0
 
 
@@ -105,8 +107,8 @@ def f1(precision: float, recall: float) -> float:
     combine=macro_f1,
 )
 def iou_f1(
-    explanation: Explanation, rationale: Sequence[Any], *, k: Choice = "marked", threshold: float = 0.5
-) -> Measured:
+    explanation: Explanation, rationale: Sequence[Any], *, k: WordCount = "marked", threshold: float = 0.5
+) -> Measurement:
     """How many runs of chosen words are runs that people marked, allowing for loose ends: F1.
 
     A run of chosen words is found if its intersection with a marked run is at least `threshold` of their union. The
@@ -115,25 +117,25 @@ def iou_f1(
     Higher is better. Control: random scores, near 0.
     """
     parts = torch.full((len(explanation), 2), NAN, dtype=torch.float64)
-    for i, text in enumerate(marked_texts(explanation, rationale)):
+    for i, text in enumerate(align_rationales(explanation, rationale)):
         if bool(text.truth.any()) and text.seen:
             chosen = torch.zeros_like(text.truth)
             chosen[text.scores.argsort(descending=True, stable=True)[: text.size(k)]] = True
-            ours, theirs = runs(chosen), runs(text.truth)
-            found = sum(max(overlap(one, other) for other in theirs) >= threshold for one in ours)
+            ours, theirs = find_runs(chosen), find_runs(text.truth)
+            found = sum(max(run_iou(one, other) for other in theirs) >= threshold for one in ours)
             parts[i] = torch.tensor([found / len(ours) if ours else 0.0, found / len(theirs)], dtype=torch.float64)
-    values = [f1(*row) if row[0] == row[0] else NAN for row in parts.tolist()]
-    return Measured(torch.tensor(values, dtype=torch.float64), parts=parts)
+    values = [f1_score(*row) if row[0] == row[0] else NAN for row in parts.tolist()]
+    return Measurement(torch.tensor(values, dtype=torch.float64), parts=parts)
 
 
-def runs(chosen: Tensor) -> list[tuple[int, int]]:
+def find_runs(chosen: Tensor) -> list[tuple[int, int]]:
     """Start and end of every run of True."""
     edges = torch.diff(chosen.int(), prepend=torch.zeros(1, dtype=torch.int), append=torch.zeros(1, dtype=torch.int))
     starts, ends = ((edges == step).nonzero()[:, 0].tolist() for step in (1, -1))
     return list(zip(starts, ends, strict=True))
 
 
-def overlap(one: tuple[int, int], other: tuple[int, int]) -> float:
+def run_iou(one: tuple[int, int], other: tuple[int, int]) -> float:
     """Intersection over union of two runs."""
     common = max(0, min(one[1], other[1]) - max(one[0], other[0]))
     return common / (one[1] - one[0] + other[1] - other[0] - common)
@@ -158,7 +160,7 @@ def auprc(
     if rule not in ("trapezoid", "step"):
         raise MetricError(f"rule={rule!r} is not there. There are: 'trapezoid', 'step'.")
     found = []
-    for text in marked_texts(explanation, rationale):
+    for text in align_rationales(explanation, rationale):
         truth = text.truth.numpy()
         if truth.all() or not truth.any() or not text.seen:
             found.append(NAN)
@@ -173,7 +175,7 @@ def auprc(
     return torch.tensor(found, dtype=torch.float64)
 
 
-def choices(k: Choice | Sequence[Choice]) -> tuple[Choice, ...]:
+def parse_word_counts(k: WordCount | Sequence[WordCount]) -> tuple[WordCount, ...]:
     sizes: tuple[Any, ...] = (k,) if isinstance(k, int | float | str) else tuple(k)
     for one in sizes:
         right = one == "marked" or (isinstance(one, float) and 0 < one <= 1) or (isinstance(one, int) and one > 0)
@@ -187,34 +189,34 @@ def choices(k: Choice | Sequence[Choice]) -> tuple[Choice, ...]:
 # --- words and marks --------------------------------------------------------------------------------------------------
 
 
-def marked_texts(explanation: Explanation, rationale: Sequence[Any]) -> list[Marked]:
+def align_rationales(explanation: Explanation, rationale: Sequence[Any]) -> list[MarkedText]:
     if len(rationale) != len(explanation):
         raise InputError(f"{len(rationale)} rationales for {len(explanation)} texts. Give one a text.")
     rows = zip(explanation.tokens, explanation.scores.double(), rationale, explanation.names, strict=True)
-    return [marked(tokens, scores, truth, name) for tokens, scores, truth, name in rows]
+    return [align_rationale(tokens, scores, truth, name) for tokens, scores, truth, name in rows]
 
 
-def marked(tokens: Tokens, scores: Tensor, truth: Any, name: str) -> Marked:
+def align_rationale(tokens: Tokens, scores: Tensor, truth: Any, name: str) -> MarkedText:
     """The scores of one text's words beside what is marked of them."""
     if not isinstance(tokens, Pieces):
         raise InputError("People mark words of texts; this is a picture. Hold its map against a mask.")
     if truth is None or not len(truth.marks if isinstance(truth, Rationale) else truth):
-        return Marked(scores[:0], torch.zeros(0, dtype=torch.bool))  # nobody was asked about this one
-    given = truth if isinstance(truth, Rationale) else guessed(tokens, truth, name)
+        return MarkedText(scores[:0], torch.zeros(0, dtype=torch.bool))  # nobody was asked about this one
+    given = truth if isinstance(truth, Rationale) else guess_rationale(tokens, truth, name)
     marks = torch.as_tensor(list(given.marks)).bool()
     if given.of == "token":
-        return marked_tokens(tokens, scores, marks, name)
-    values = word_scores(tokens, scores)
+        return align_token_marks(tokens, scores, marks, name)
+    values = score_words(tokens, scores)
     if given.of == "character":
         text = tokens.text or ""
         marks = torch.tensor([bool(marks[m.start() : m.end()].any()) for m in re.finditer(r"\S+", text)]).bool()
     if len(marks) < len(values):
         raise InputError(f"{len(marks)} words are marked or not, but the text has {len(values)}: {name[:60]!r}.")
     missed = torch.full((len(marks) - len(values),), -torch.inf, dtype=torch.float64)
-    return Marked(torch.cat([values, missed]), marks)
+    return MarkedText(torch.cat([values, missed]), marks)
 
 
-def guessed(tokens: Pieces, truth: Any, name: str) -> Rationale:
+def guess_rationale(tokens: Pieces, truth: Any, name: str) -> Rationale:
     """What a plain list of marks is about, by its length."""
     marks = [int(bool(mark)) for mark in truth]
     words = len(re.findall(r"\S+", tokens.text)) if tokens.text is not None else None
@@ -233,7 +235,7 @@ def guessed(tokens: Pieces, truth: Any, name: str) -> Rationale:
     )
 
 
-def marked_tokens(tokens: Pieces, scores: Tensor, marks: Tensor, name: str) -> Marked:
+def align_token_marks(tokens: Pieces, scores: Tensor, marks: Tensor, name: str) -> MarkedText:
     """Tokens that are neither special nor padding, with one mark for each, or for all of them."""
     padding, special = torch.tensor(tokens.padding), torch.tensor(tokens.special)
     own = ~padding & ~special
@@ -243,10 +245,10 @@ def marked_tokens(tokens: Pieces, scores: Tensor, marks: Tensor, name: str) -> M
         marks = marks[~special[~padding]]
     if len(marks) != int(own.sum()):
         raise InputError(f"{len(marks)} marks for {int(own.sum())} tokens of {name[:60]!r}.")
-    return Marked(scores[own], marks)
+    return MarkedText(scores[own], marks)
 
 
-def word_scores(tokens: Pieces, scores: Tensor) -> Tensor:
+def score_words(tokens: Pieces, scores: Tensor) -> Tensor:
     """[word]: the highest score of the pieces that cover a character of the word; -inf where none does."""
     if tokens.text is None:
         raise InputError("These tokens were given as numbers, so there are no words. Mark tokens, or give a text.")

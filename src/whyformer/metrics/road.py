@@ -18,16 +18,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.dice import dice
+from whyformer._engine.perturb import as_pixels
+from whyformer._engine.probe import Probe
+from whyformer._plain.random_generator import make_generator
 from whyformer.errors import InputError
-from whyformer.explanation import Explanation
-from whyformer.metric import Measured, metric
-from whyformer.metrics.ordering import share
-from whyformer.metrics.removal import Per, check_fractions, dropped, in_steps, pictures, ranked, units
-from whyformer.perturb import as_pixels
-from whyformer.probe import Probe
+from whyformer.metrics._ordering import to_unit_count
+from whyformer.metrics._registry import Measurement, metric
+from whyformer.metrics._removal import (
+    RemovalUnit,
+    as_step_answers,
+    check_fractions,
+    find_units,
+    keep_all_but_first,
+    rank_for_removal,
+    read_input_images,
+)
+from whyformer.results.explanation import Explanation
 
-NEIGHBOURS = {(0, 1): 1 / 6, (0, -1): 1 / 6, (1, 0): 1 / 6, (-1, 0): 1 / 6,
+NEIGHBOUR_WEIGHTS = {(0, 1): 1 / 6, (0, -1): 1 / 6, (1, 0): 1 / 6, (-1, 0): 1 / 6,
               (1, 1): 1 / 12, (1, -1): 1 / 12, (-1, 1): 1 / 12, (-1, -1): 1 / 12}  # fmt: skip
 
 
@@ -37,39 +45,41 @@ def road(
     probe: Probe,
     *,
     fractions: Sequence[float] = (0.1, 0.3, 0.5, 0.7, 0.9),
-    per: Per = "patch",
+    per: RemovalUnit = "patch",
     noise: float = 0.01,
     seed: int = 0,
-) -> Measured:
+) -> Measurement:
     """How much more the target loses when the highest scored patches are smoothed away than when the lowest are.
 
     noise: the standard deviation added to removed pixels, in those of the picture.
 
     Higher is better. Control: a random map lies around 0, the inverted map is minus the map itself.
     """
-    if not probe.is_picture:
+    if not probe.is_image:
         raise InputError("ROAD fills in pixels from their neighbours; a text has none. Use aopc or comprehensiveness.")
     at = tuple(f for f in check_fractions(fractions) if f > 0)
-    found = units(explanation, probe, per=per)
-    counts = torch.tensor([[share(f, n) for f in at] for n in found.counts])
-    keep = torch.cat([dropped(ranked(found, probe, seed=seed, lowest=low), counts) for low in (False, True)], 1)
-    variants, of = imputed(probe, keep, found.shape, noise, seed)
-    curve = in_steps(probe.inputs(variants, of), probe.batch).probability
+    found = find_units(explanation, probe, per=per)
+    counts = torch.tensor([[to_unit_count(f, n) for f in at] for n in found.counts])
+    keep = torch.cat(
+        [keep_all_but_first(rank_for_removal(found, probe, seed=seed, lowest=low), counts) for low in (False, True)], 1
+    )
+    variants, of = impute_images(probe, keep, found.shape, noise, seed)
+    curve = as_step_answers(probe.inputs(variants, of), probe.batch).probability
     highest, lowest = curve.chunk(2, 1)
-    return Measured((lowest - highest).mean(1), curve, (*at, *at))
+    return Measurement((lowest - highest).mean(1), curve, (*at, *at))
 
 
-def imputed(probe: Probe, keep: Tensor, shape: Sequence[int], noise: float, seed: int) -> tuple[Tensor, Tensor]:
+def impute_images(probe: Probe, keep: Tensor, shape: Sequence[int], noise: float, seed: int) -> tuple[Tensor, Tensor]:
     """[batch x step channel height width] pictures with what is not kept filled in, and which example each is of."""
-    given = pictures(probe)
+    given = read_input_images(probe)
     height, width = given.shape[-2:]
     rows: list[Tensor] = []
     for i, mark in enumerate(probe.fingerprints):
         picture = given[i].detach().cpu().double().permute(1, 2, 0).numpy()  # height width channel
-        drawn = torch.randn(picture.shape, generator=dice(seed, int(mark)), dtype=torch.float64).numpy()
+        drawn = torch.randn(picture.shape, generator=make_generator(seed, int(mark)), dtype=torch.float64).numpy()
         for kept in keep[i]:
             pixels = kept.reshape(shape) if len(shape) == 2 else patches_to_pixels(kept, probe.tokens[i], height, width)
-            filled = fill_in(picture, pixels.numpy()) + noise * picture.std() * drawn * ~pixels.numpy()[..., None]
+            filled = impute_pixels(picture, pixels.numpy()) + noise * picture.std() * drawn * ~pixels.numpy()[..., None]
             rows.append(torch.from_numpy(filled).permute(2, 0, 1))
     of = torch.arange(len(keep)).repeat_interleave(keep.shape[1])
     return torch.stack(rows).to(given), of
@@ -82,7 +92,7 @@ def patches_to_pixels(kept: Tensor, grid: Any, height: int, width: int) -> Tenso
     return as_pixels(kept[None], grid, (height, width))[0]
 
 
-def fill_in(picture: np.ndarray, kept: np.ndarray) -> np.ndarray:
+def impute_pixels(picture: np.ndarray, kept: np.ndarray) -> np.ndarray:
     """The picture [height width channel] with each removed pixel the weighted mean of its neighbours."""
     from scipy.sparse import csc_matrix
     from scipy.sparse.linalg import spsolve
@@ -98,7 +108,7 @@ def fill_in(picture: np.ndarray, kept: np.ndarray) -> np.ndarray:
     given = np.zeros((len(ys), picture.shape[2]))
     total = np.zeros(len(ys))
     entries: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    for (dy, dx), weight in NEIGHBOURS.items():
+    for (dy, dx), weight in NEIGHBOUR_WEIGHTS.items():
         y, x = ys + dy, xs + dx
         inside = np.nonzero((y >= 0) & (y < height) & (x >= 0) & (x < width))[0]
         total[inside] += weight

@@ -14,11 +14,18 @@ groups of one size it is the same, since F does not depend on the scale.
 import torch
 from torch import Tensor
 
+from whyformer._engine.probe import Probe
 from whyformer.errors import MetricError
-from whyformer.explanation import Explanation
-from whyformer.metric import Measured, metric
-from whyformer.metrics.removal import Per, Units, answers, in_steps, ranked, units
-from whyformer.probe import Probe
+from whyformer.metrics._registry import Measurement, metric
+from whyformer.metrics._removal import (
+    RemovableUnits,
+    RemovalUnit,
+    as_step_answers,
+    ask_variants,
+    find_units,
+    rank_for_removal,
+)
+from whyformer.results.explanation import Explanation
 
 
 @metric(paper="Wu et al., CVPR 2024", better="higher", kind="faithfulness")
@@ -27,10 +34,10 @@ def saco(
     probe: Probe,
     *,
     groups: int = 10,
-    per: Per = "pixel",
+    per: RemovalUnit = "pixel",
     fill: str | None = None,
     seed: int = 0,
-) -> Measured:
+) -> Measurement:
     """How well the salience of groups of pixels (or tokens) foretells how much each group changes the answer.
 
     curve: what the target's probability loses without each group, the most salient first.
@@ -40,18 +47,18 @@ def saco(
     """
     if groups < 2:
         raise MetricError(f"{groups} groups cannot be compared; give 2 or more.")
-    found = units(explanation, probe, per=per)
-    members = groups_of(found, ranked(found, probe, seed=seed), groups)
-    fill = fill or ("mean" if probe.is_picture else None)
-    after = answers(probe, ~members, found.shape, fill=fill, seed=seed).probability
-    change = in_steps(probe.before, probe.batch).probability - after
+    found = find_units(explanation, probe, per=per)
+    members = split_into_groups(found, rank_for_removal(found, probe, seed=seed), groups)
+    fill = fill or ("mean" if probe.is_image else None)
+    after = ask_variants(probe, ~members, found.shape, fill=fill, seed=seed).probability
+    change = as_step_answers(probe.before, probe.batch).probability - after
     size = members.sum(-1)
     salience = (members * found.scores[:, None]).sum(-1) / size
-    values = [coefficient(s[n > 0], c[n > 0]) for s, c, n in zip(salience, change, size, strict=True)]
-    return Measured(torch.tensor(values, dtype=torch.float64), change, tuple(float(k) for k in range(groups)))
+    values = [faithfulness_coefficient(s[n > 0], c[n > 0]) for s, c, n in zip(salience, change, size, strict=True)]
+    return Measurement(torch.tensor(values, dtype=torch.float64), change, tuple(float(k) for k in range(groups)))
 
 
-def groups_of(found: Units, place: Tensor, groups: int) -> Tensor:
+def split_into_groups(found: RemovableUnits, place: Tensor, groups: int) -> Tensor:
     """[batch group unit] bool: groups of one size (the first ones one larger), the most salient first."""
     counts = torch.tensor(found.counts)[:, None]
     number = torch.arange(groups + 1)
@@ -60,7 +67,7 @@ def groups_of(found: Units, place: Tensor, groups: int) -> Tensor:
     return (place[:, None] >= first) & (place[:, None] < last) & found.real[:, None]
 
 
-def coefficient(salience: Tensor, change: Tensor) -> float:
+def faithfulness_coefficient(salience: Tensor, change: Tensor) -> float:
     """F of groups in the order of falling salience."""
     first, second = torch.triu_indices(len(salience), len(salience), offset=1)
     weight = salience[first] - salience[second]

@@ -20,19 +20,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer.again import Again
-from whyformer.dice import dice
+from whyformer._engine.probe import Probe
+from whyformer._plain.random_generator import make_generator
 from whyformer.errors import MetricError
-from whyformer.explanation import Explanation
-from whyformer.metric import Measured, metric
-from whyformer.metrics.similarity import compared, spearman
-from whyformer.probe import Probe
+from whyformer.metrics._registry import Measurement, metric
+from whyformer.metrics._rerun import Rerun
+from whyformer.metrics.similarity import select_compared_scores, spearman
+from whyformer.results.explanation import Explanation
 
 
 @metric(paper="Adebayo et al., NeurIPS 2018", better="lower", kind="sanity")
 def parameter_randomisation(
-    explanation: Explanation, again: Again, *, stages: int = 4, magnitude: bool = False, seed: int = 0
-) -> Measured:
+    explanation: Explanation, again: Rerun, *, stages: int = 4, magnitude: bool = False, seed: int = 0
+) -> Measurement:
     """How much of the map is left, on average, while the model loses its weights from the output downwards.
 
     stages: in how many steps, the last one is everything.
@@ -45,7 +45,7 @@ def parameter_randomisation(
     if stages < 1:
         raise MetricError(f"stages={stages}: give 1 or more.")
     module = copy.deepcopy(again.model.module)
-    parts = parts_of(module)
+    parts = list_weighted_modules(module)
     if not parts:
         raise MetricError("This model has no weights to randomise.")
     curve = torch.full((len(explanation), stages), float("nan"), dtype=torch.float64)
@@ -53,15 +53,15 @@ def parameter_randomisation(
     for stage in range(stages):
         until = -(-len(parts) * (stage + 1) // stages)
         for name, part in parts[done:until]:
-            randomise(name, part, seed)
+            randomise_weights(name, part, seed)
         done = until
-        curve[:, stage] = likeness(explanation, again(model=module), magnitude)
-    return Measured(curve.mean(1), curve, tuple((stage + 1) / stages for stage in range(stages)))
+        curve[:, stage] = correlate_explanations(explanation, again(model=module), magnitude)
+    return Measurement(curve.mean(1), curve, tuple((stage + 1) / stages for stage in range(stages)))
 
 
 @metric(paper="Adebayo et al., NeurIPS 2018", better="lower", kind="sanity")
 def label_randomised_twin(
-    explanation: Explanation, again: Again, *, twin: Any = None, magnitude: bool = False
+    explanation: Explanation, again: Rerun, *, twin: Any = None, magnitude: bool = False
 ) -> Tensor:
     """How alike the map is to that of a twin which learned the same pictures (or texts) with labels drawn at random.
 
@@ -75,11 +75,11 @@ def label_randomised_twin(
             "label_randomised_twin compares with a twin of the model that was trained on random labels. "
             "Give it as twin=."
         )
-    return likeness(explanation, again(model=twin), magnitude)
+    return correlate_explanations(explanation, again(model=twin), magnitude)
 
 
 @metric(paper="Adebayo et al., NeurIPS 2018", better="lower", kind="sanity")
-def class_swap(explanation: Explanation, probe: Probe, again: Again, *, magnitude: bool = False) -> Tensor:
+def class_swap(explanation: Explanation, probe: Probe, again: Rerun, *, magnitude: bool = False) -> Tensor:
     """How alike the map is to that of the least likely class: rank correlation.
 
     Lower is better. Control: a method that does not look at the class gets exactly 1, which is a fact and no fault.
@@ -90,29 +90,29 @@ def class_swap(explanation: Explanation, probe: Probe, again: Again, *, magnitud
         return torch.full((len(explanation),), float("nan"), dtype=torch.float64)
     own = torch.tensor([target.index for target in explanation.targets])
     least = logits.scatter(1, own[:, None], torch.inf).argmin(1)
-    return likeness(explanation, again(target=least.tolist()), magnitude)
+    return correlate_explanations(explanation, again(target=least.tolist()), magnitude)
 
 
-def likeness(first: Explanation, second: Explanation, magnitude: bool) -> Tensor:
+def correlate_explanations(first: Explanation, second: Explanation, magnitude: bool) -> Tensor:
     """[batch]: rank correlation of two explanations of the same examples."""
-    pairs = [(compared(first, i), compared(second, i)) for i in range(len(first))]
+    pairs = [(select_compared_scores(first, i), select_compared_scores(second, i)) for i in range(len(first))]
     pairs = [(a.abs(), b.abs()) for a, b in pairs] if magnitude else pairs
     return torch.tensor([spearman(a, b) for a, b in pairs], dtype=torch.float64)
 
 
-def parts_of(module: nn.Module) -> list[tuple[str, nn.Module]]:
+def list_weighted_modules(module: nn.Module) -> list[tuple[str, nn.Module]]:
     """Modules with weights of their own, the last one first; a part that is used twice counts once."""
     named = [(name, part) for name, part in module.named_modules() if any(True for _ in part.parameters(recurse=False))]
     return named[::-1]
 
 
-def randomise(name: str, part: nn.Module, seed: int) -> None:
+def randomise_weights(name: str, part: nn.Module, seed: int) -> None:
     """Draw the own weights of a part again, each with its mean and spread."""
     with torch.no_grad():
         for key, weight in part.named_parameters(recurse=False):
             if not weight.is_floating_point():
                 continue
             mark = int.from_bytes(f"{name}.{key}".encode(), "big")
-            drawn = torch.randn(weight.shape, generator=dice(seed, mark), dtype=torch.float64)
+            drawn = torch.randn(weight.shape, generator=make_generator(seed, mark), dtype=torch.float64)
             mean, spread = weight.double().mean(), weight.double().std(correction=0)
             weight.copy_((mean.cpu() + spread.cpu() * drawn).to(weight))

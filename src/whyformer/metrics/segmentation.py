@@ -21,20 +21,20 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import InputError, MetricError
-from whyformer.explanation import Explanation
-from whyformer.metric import Measured, metric
-from whyformer.metrics.ordering import map_at
+from whyformer.metrics._ordering import resize_map
+from whyformer.metrics._registry import Measurement, metric
+from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
 Threshold = Literal["mean", "otsu"]
 
 
-def accuracy_of(parts: Tensor) -> float:
+def combine_accuracy(parts: Tensor) -> float:
     right, labelled = parts.sum(0).tolist()
     return right / labelled if labelled else NAN
 
 
-def iou_of(parts: Tensor) -> float:
+def combine_iou(parts: Tensor) -> float:
     """The mean over background and object of summed intersections over summed unions."""
     sums = parts.sum(0).reshape(2, 2)
     there = sums[:, 1] > 0
@@ -47,19 +47,21 @@ def iou_of(parts: Tensor) -> float:
     kind="localisation",
     needs_truth="mask",
     only="pictures",
-    combine=accuracy_of,
+    combine=combine_accuracy,
 )
-def pixel_accuracy(explanation: Explanation, mask: Sequence[Any], *, threshold: Threshold | float = "mean") -> Measured:
+def pixel_accuracy(
+    explanation: Explanation, mask: Sequence[Any], *, threshold: Threshold | float = "mean"
+) -> Measurement:
     """The share of pixels on the right side of the outline, taking the map above its threshold as the object.
 
     Control: a random map, about one half with the mean as threshold. Undefined without a labelled pixel.
     """
     parts = []
-    for values, truth in maps_and_masks(explanation, mask):
+    for values, truth in pair_maps_with_masks(explanation, mask):
         labelled = truth >= 0
-        right = (above(values, threshold) == (truth == 1)) & labelled
+        right = (threshold_map(values, threshold) == (truth == 1)) & labelled
         parts.append([float(right.sum()), float(labelled.sum())])
-    return from_parts(parts, accuracy_of)
+    return measure_parts(parts, combine_accuracy)
 
 
 @metric(
@@ -68,26 +70,26 @@ def pixel_accuracy(explanation: Explanation, mask: Sequence[Any], *, threshold: 
     kind="localisation",
     needs_truth="mask",
     only="pictures",
-    combine=iou_of,
+    combine=combine_iou,
 )
-def mean_iou(explanation: Explanation, mask: Sequence[Any], *, threshold: Threshold | float = "mean") -> Measured:
+def mean_iou(explanation: Explanation, mask: Sequence[Any], *, threshold: Threshold | float = "mean") -> Measurement:
     """How well the map above its threshold covers the object and nothing else: intersection over union.
 
     The mean over object and background. Control: a random map, about one third for an object of half the picture.
     """
     parts = []
-    for values, truth in maps_and_masks(explanation, mask):
-        found = above(values, threshold)
+    for values, truth in pair_maps_with_masks(explanation, mask):
+        found = threshold_map(values, threshold)
         row: list[float] = []
         for one in (0, 1):
             guess, real = (found == bool(one)) & (truth >= 0), truth == one
             row += [float((guess & real).sum()), float((guess | real).sum())]
         parts.append(row)
-    return from_parts(parts, iou_of)
+    return measure_parts(parts, combine_iou)
 
 
 @metric(paper="Chefer et al., CVPR 2021", better="higher", kind="localisation", needs_truth="mask", only="pictures")
-def mean_average_precision(explanation: Explanation, mask: Sequence[Any]) -> Measured:
+def mean_average_precision(explanation: Explanation, mask: Sequence[Any]) -> Measurement:
     """How well the map ranks object before background, without a threshold: average precision of both as one list.
 
     Control: a random map, about one half. Undefined without a labelled pixel.
@@ -95,29 +97,29 @@ def mean_average_precision(explanation: Explanation, mask: Sequence[Any]) -> Mea
     from sklearn.metrics import average_precision_score
 
     found = []
-    for values, truth in maps_and_masks(explanation, mask):
+    for values, truth in pair_maps_with_masks(explanation, mask):
         labelled = truth >= 0
         scores, real = values[labelled], truth[labelled] == 1
         both, wanted = torch.cat([1 - scores, scores]), torch.cat([~real, real])
         found.append(float(average_precision_score(wanted.numpy(), both.numpy())) if len(scores) else NAN)
-    return Measured(torch.tensor(found, dtype=torch.float64))
+    return Measurement(torch.tensor(found, dtype=torch.float64))
 
 
-def from_parts(parts: list[list[float]], combine: Any) -> Measured:
+def measure_parts(parts: list[list[float]], combine: Any) -> Measurement:
     held = torch.tensor(parts, dtype=torch.float64)
-    return Measured(torch.tensor([combine(row[None]) for row in held], dtype=torch.float64), parts=held)
+    return Measurement(torch.tensor([combine(row[None]) for row in held], dtype=torch.float64), parts=held)
 
 
 # --- maps and masks ---------------------------------------------------------------------------------------------------
 
 
-def maps_and_masks(explanation: Explanation, mask: Sequence[Any]) -> list[tuple[Tensor, Tensor]]:
+def pair_maps_with_masks(explanation: Explanation, mask: Sequence[Any]) -> list[tuple[Tensor, Tensor]]:
     """For every picture: the map scaled to 0..1 at the size of its mask, and the mask."""
-    found = masks(explanation, mask)
-    return [(unit_range(map_at(explanation, i, truth.shape)), truth) for i, truth in enumerate(found)]
+    found = check_object_masks(explanation, mask)
+    return [(scale_to_unit_range(resize_map(explanation, i, truth.shape)), truth) for i, truth in enumerate(found)]
 
 
-def masks(explanation: Explanation, mask: Sequence[Any]) -> list[Tensor]:
+def check_object_masks(explanation: Explanation, mask: Sequence[Any]) -> list[Tensor]:
     """[height width] of 1, 0 and -1 for every example."""
     if len(mask) != len(explanation):
         raise InputError(f"{len(mask)} masks for {len(explanation)} pictures. Give one a picture.")
@@ -131,24 +133,24 @@ def masks(explanation: Explanation, mask: Sequence[Any]) -> list[Tensor]:
     return found
 
 
-def unit_range(values: Tensor) -> Tensor:
+def scale_to_unit_range(values: Tensor) -> Tensor:
     """Scaled to 0..1; all 0 where nothing differs."""
     low, high = values.min(), values.max()
     return (values - low) / (high - low) if high > low else torch.zeros_like(values)
 
 
-def above(values: Tensor, threshold: Threshold | float) -> Tensor:
+def threshold_map(values: Tensor, threshold: Threshold | float) -> Tensor:
     """The pixels taken for the object."""
     if threshold == "mean":
         return values > values.mean()
     if threshold == "otsu":
-        return values > otsu(values)
+        return values > otsu_threshold(values)
     if isinstance(threshold, int | float):
         return values > threshold
     raise MetricError(f"threshold={threshold!r} is not there. There are: 'mean', 'otsu', or a number from 0 to 1.")
 
 
-def otsu(values: Tensor, bins: int = 256) -> float:
+def otsu_threshold(values: Tensor, bins: int = 256) -> float:
     """The threshold with the most variance between what lies below and above it."""
     counts = torch.histc(values.double(), bins=bins, min=0.0, max=1.0)
     centres = (torch.arange(bins, dtype=torch.float64) + 0.5) / bins

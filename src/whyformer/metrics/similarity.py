@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from whyformer.comparison import rank_correlation
-from whyformer.explanation import Explanation
-from whyformer.metrics.ordering import counted
+from whyformer.metrics._ordering import find_content_units
+from whyformer.results.comparison import rank_correlation
+from whyformer.results.explanation import Explanation
 
 
 def spearman(first: Tensor, second: Tensor) -> float:
@@ -17,11 +17,11 @@ def spearman(first: Tensor, second: Tensor) -> float:
     return float(rank_correlation(torch.stack([first.double(), second.double()]))[0, 1])
 
 
-def compared(explanation: Explanation, example: int) -> Tensor:
+def select_compared_scores(explanation: Explanation, example: int) -> Tensor:
     """The scores of one example that take part: pixels where there are any, else patches, or tokens that count."""
     if explanation.pixels is not None:
         return explanation.pixels[example].double().flatten()
-    return explanation.scores[example].double()[counted(explanation[example])[0]]
+    return explanation.scores[example].double()[find_content_units(explanation[example])[0]]
 
 
 def mean_defined(values: Tensor) -> Tensor:

@@ -15,18 +15,18 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from whyformer.errors import InputError
-from whyformer.show.visible import visible
+from whyformer.show.visible import make_visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK = "#1b1b1f"
-DIM = "#60606a"
-LINE = "#d9d9e0"
+DIM_INK = "#60606a"
+LINE_COLOUR = "#d9d9e0"
 # Okabe and Ito's colours without yellow, which is lost on white, and two more.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C4A2F", "#5B3A8C")
 FONTS = ("DejaVu Sans", "Noto Sans CJK JP", "Noto Sans Devanagari", "Noto Sans Arabic", "Noto Emoji")
-STYLE = {
+RC_PARAMS = {
     "text.parse_math": False,
     "axes.unicode_minus": True,
     "svg.fonttype": "none",  # words, not outlines
@@ -35,15 +35,15 @@ STYLE = {
     "font.size": 9,
     "text.color": INK,
     "axes.labelcolor": INK,
-    "axes.edgecolor": DIM,
+    "axes.edgecolor": DIM_INK,
     "axes.linewidth": 0.6,
     "axes.titlesize": 10,
     "axes.titlelocation": "left",
     "axes.titleweight": "bold",
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "xtick.color": DIM,
-    "ytick.color": DIM,
+    "xtick.color": DIM_INK,
+    "ytick.color": DIM_INK,
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
     "xtick.major.width": 0.6,
@@ -57,23 +57,23 @@ STYLE = {
     "savefig.facecolor": "white",
     "image.composite_image": False,
 }
-DRAWING = threading.RLock()  # matplotlib's settings and the filters of warnings belong to the whole process
+MATPLOTLIB_LOCK = threading.RLock()  # matplotlib's settings and the filters of warnings belong to the whole process
 
 
 @contextmanager
-def styled(**more: Any) -> Iterator[None]:
+def apply_style(**more: Any) -> Iterator[None]:
     """Our look, for what is made and drawn inside."""
     import matplotlib
 
-    rc: dict[Any, Any] = {**STYLE, **more}
-    with DRAWING, warnings.catch_warnings(), matplotlib.rc_context(rc):
+    rc: dict[Any, Any] = {**RC_PARAMS, **more}
+    with MATPLOTLIB_LOCK, warnings.catch_warnings(), matplotlib.rc_context(rc):
         warnings.filterwarnings("ignore", message=r".*[Gg]lyph .* missing")  # a box is drawn instead
-        matplotlib.rcParams["font.sans-serif"] = list(fonts())
+        matplotlib.rcParams["font.sans-serif"] = list(find_fonts())
         matplotlib.rcParams["font.family"] = ["sans-serif"]
         yield
 
 
-def fonts() -> tuple[str, ...]:
+def find_fonts() -> tuple[str, ...]:
     """The fonts that are installed, for the scripts that the first one has no letters of."""
     from matplotlib.font_manager import fontManager
 
@@ -86,7 +86,7 @@ class Drawing:
 
     def __init__(self, figure: "Figure", alt: str, *, salt: str = "") -> None:
         self.figure = figure
-        self.alt = visible(alt)
+        self.alt = make_visible(alt)
         self.salt = salt or self.alt
 
     def svg(self) -> str:
@@ -104,27 +104,27 @@ class Drawing:
         return re.sub(r"<metadata>.*?</metadata>\s*", "", body, count=1, flags=re.DOTALL)
 
     def png(self, dpi: int = 200) -> bytes:
-        return self._written("png", dpi=dpi, metadata={"Software": None})
+        return self._save_to_bytes("png", dpi=dpi, metadata={"Software": None})
 
     def pdf(self) -> bytes:
-        return self._written("pdf", metadata={"Creator": None, "Producer": None, "CreationDate": None})
+        return self._save_to_bytes("pdf", metadata={"Creator": None, "Producer": None, "CreationDate": None})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file: .svg, .pdf or .png."""
-        from whyformer import archive
+        from whyformer._plain import archive
 
-        archive.write(path, WRITERS[archive.suffix_of(path, WRITERS)](self))
+        archive.write_file(path, WRITERS[archive.suffix_of(path, WRITERS)](self))
 
     def _svg(self, **how: Any) -> str:
         nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
-        text = self._written("svg", metadata=nothing, **how).decode("utf-8")
+        text = self._save_to_bytes("svg", metadata=nothing, **how).decode("utf-8")
         return re.sub(r"<!DOCTYPE.*?>\s*", "", text, count=1, flags=re.DOTALL)
 
-    def _written(self, kind: str, **how: Any) -> bytes:
+    def _save_to_bytes(self, kind: str, **how: Any) -> bytes:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
         file = BytesIO()
-        with styled(**{"svg.hashsalt": self.salt}):
+        with apply_style(**{"svg.hashsalt": self.salt}):
             if self.figure.canvas is None or not hasattr(self.figure.canvas, "print_png"):
                 FigureCanvasAgg(self.figure)
             self.figure.savefig(file, format=kind, bbox_inches="tight", pad_inches=0.08, **how)
@@ -140,7 +140,7 @@ class Drawing:
 WRITERS = {".svg": lambda d: d.svg().encode("utf-8"), ".pdf": Drawing.pdf, ".png": Drawing.png}
 
 
-def figure(width: float, height: float) -> "Figure":
+def make_figure(width: float, height: float) -> "Figure":
     """An empty figure, in inches."""
     from matplotlib.figure import Figure
 

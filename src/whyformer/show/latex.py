@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import torch
 
 from whyformer.errors import InputError
-from whyformer.show.case import Case
-from whyformer.show.chips import chip_limits, chips
-from whyformer.show.colours import hexadecimal, ink, paint
-from whyformer.show.page import score_said
-from whyformer.show.said import headline
-from whyformer.show.visible import visible
+from whyformer.show.chips import find_chip_limits, make_chips
+from whyformer.show.colours import choose_ink, paint, to_hex
+from whyformer.show.page import format_score
+from whyformer.show.panel import Panel
+from whyformer.show.visible import make_visible
+from whyformer.show.wording import format_headline
 
-SPELLED = {
+TEX_ESCAPES = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
     "}": r"\}",
@@ -38,42 +38,43 @@ SPELLED = {
     "?": "{?}",
     "\n": " ",
 }
-HEAD = r"""% Made by whyformer. The document needs \usepackage{xcolor} and \usepackage[T1]{fontenc}.
+TEX_HEADER = r"""% Made by whyformer. The document needs \usepackage{xcolor} and \usepackage[T1]{fontenc}.
 """
 
 
-def latex(cases: Sequence[Case]) -> str:
+def to_latex(cases: Sequence[Panel]) -> str:
     """A snippet to be read in: each text with its words on their colours, and below them what the colours mean."""
-    if not cases or any(case.is_picture for case in cases):
+    if not cases or any(case.is_image for case in cases):
         raise InputError("A .tex shows the words of a text. Save a picture as .pdf and include that.")
-    return HEAD + "\n".join(snippet(case) for case in cases)
+    return TEX_HEADER + "\n".join(format_tex_snippet(case) for case in cases)
 
 
-def snippet(case: Case) -> str:
-    made, tail = chips(case.pieces, case.scores)
-    between = chip_limits(made, signed=case.signed)
+def format_tex_snippet(case: Panel) -> str:
+    made, tail = make_chips(case.pieces, case.scores)
+    between = find_chip_limits(made, signed=case.signed)
     words = []
     for chip in made:
         colour = tuple(paint(torch.tensor(chip.score), between, signed=case.signed).tolist())
-        ground, on = (hexadecimal(c)[1:].upper() for c in (colour, ink(colour)))  # type: ignore[arg-type]
-        text = rf"\textit{{{escaped(chip.text)}}}" if chip.special else escaped(chip.text)
+        ground, on = (to_hex(c)[1:].upper() for c in (colour, choose_ink(colour)))  # type: ignore[arg-type]
+        text = rf"\textit{{{escape_tex(chip.text)}}}" if chip.special else escape_tex(chip.text)
         gap = r"\par\noindent " if "\n" in chip.before else " " if chip.before[-1:].isspace() else ""
-        dropped = escaped(" ".join(chip.before.split()))
+        dropped = escape_tex(" ".join(chip.before.split()))
         words.append(
             rf"{gap}{dropped}\colorbox[HTML]{{{ground}}}{{\textcolor[HTML]{{{on}}}{{\strut {text}}}}}\allowbreak{{}}%"
         )
-    low, high = (escaped(score_said(limit, signed=case.signed)) for limit in between)
+    low, high = (escape_tex(format_score(limit, signed=case.signed)) for limit in between)
     meaning = f"{low} (blue, against) to {high} (orange, for)" if case.signed else f"{low} (white) to {high} (dark)"
     lines = [
         r"\begingroup\setlength{\fboxsep}{1pt}\raggedright\noindent",
         *words,
-        rf" {escaped(' '.join(tail.split()))}\par\noindent",
-        rf"{{\footnotesize {escaped(headline(case))}; by {escaped(case.label)}; colours from {meaning}.\par}}",
+        rf" {escape_tex(' '.join(tail.split()))}\par\noindent",
+        rf"{{\footnotesize {escape_tex(format_headline(case))}; by {escape_tex(case.label)}; "
+        rf"colours from {meaning}.\par}}",
         r"\endgroup",
     ]
     return "\n".join(lines) + "\n"
 
 
-def escaped(text: str) -> str:
+def escape_tex(text: str) -> str:
     """Harmless in running text."""
-    return "".join(SPELLED.get(letter, letter) for letter in visible(text))
+    return "".join(TEX_ESCAPES.get(letter, letter) for letter in make_visible(text))

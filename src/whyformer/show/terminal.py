@@ -15,17 +15,17 @@ from rich.text import Text
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from whyformer.show.chips import chip_limits, chips
-from whyformer.show.colours import Colour, ink, limits, paint
-from whyformer.show.said import asked, called, certainty, shortened
-from whyformer.show.visible import visible
-from whyformer.target import Target
-from whyformer.tokens import Pieces
+from whyformer._engine.target import Target
+from whyformer._plain.tokens import Pieces
+from whyformer.show.chips import find_chip_limits, make_chips
+from whyformer.show.colours import Colour, choose_ink, find_limits, paint
+from whyformer.show.visible import make_visible
+from whyformer.show.wording import describe_target, format_certainty, name_target, shorten_text
 
 SHADES = " .:-=+*#%@"
-BAR = 12  # characters of the longest bar
-MAP = 28  # about as many half blocks across a heat map
-QUIET = Style(dim=True)
+BAR_LENGTH = 12  # characters of the longest bar
+MAP_SIZE = 28  # about as many half blocks across a heat map
+DIM_STYLE = Style(dim=True)
 
 
 @dataclass(frozen=True)
@@ -36,33 +36,33 @@ class Screen:
     colours: str | None
 
     @staticmethod
-    def here() -> "Screen":
+    def from_stdout() -> "Screen":
         """Standard output as it is; colourless if it is no terminal or NO_COLOR is set."""
         console = Console()
         plain = not console.is_terminal or console.no_color
         return Screen(console.width, None if plain else console.color_system)
 
 
-def number(score: float, *, signed: bool) -> str:
+def render_score(score: float, *, signed: bool) -> str:
     return f"{score:+.3g}" if signed else f"{score:.3g}"
 
 
-def title(target: Target, method: str | None, *, name: str | None, class_specific: bool) -> Text:
+def render_title(target: Target, method: str | None, *, name: str | None, class_specific: bool) -> Text:
     """What is explained, how sure the model is of it, and by which method."""
     line = Text()
     if name:
-        line.append(f"{shortened(visible(name), 60)}: ")
-    line.append(called(target), style="bold")
-    line.append(asked(target).removeprefix(called(target)))
-    line.append(f" ({certainty(target)})")
+        line.append(f"{shorten_text(make_visible(name), 60)}: ")
+    line.append(name_target(target), style="bold")
+    line.append(describe_target(target).removeprefix(name_target(target)))
+    line.append(f" ({format_certainty(target)})")
     if method is not None:
-        line.append(f", by {visible(method)}")
+        line.append(f", by {make_visible(method)}")
     if not class_specific:
         line.append(" (the same for every class)")
     return line
 
 
-def printed(parts: Iterable[RenderableType], screen: Screen) -> str:
+def render_parts(parts: Iterable[RenderableType], screen: Screen) -> str:
     """The parts below one another, as a string for that screen."""
     console = Console(
         file=StringIO(),
@@ -82,76 +82,76 @@ def printed(parts: Iterable[RenderableType], screen: Screen) -> str:
     return "\n".join(line.rstrip() for line in lines).rstrip("\n")
 
 
-def legend(between: tuple[float, float], *, signed: bool) -> Text:
+def render_legend(between: tuple[float, float], *, signed: bool) -> Text:
     """The two limits, and the colours between them."""
     low, high = between
-    line = Text().append("against " if signed else "", style=QUIET)
-    line.append(f"{number(low, signed=signed)} ")
+    line = Text().append("against " if signed else "", style=DIM_STYLE)
+    line.append(f"{render_score(low, signed=signed)} ")
     steps = torch.linspace(low, high, 9, dtype=torch.double)
     for colour in paint(steps, between, signed=signed).tolist():
-        line.append(" ", style=ground(tuple(colour)))
-    line.append(f" {number(high, signed=signed)}")
-    return line.append(" for", style=QUIET) if signed else line
+        line.append(" ", style=choose_text_style(tuple(colour)))
+    line.append(f" {render_score(high, signed=signed)}")
+    return line.append(" for", style=DIM_STYLE) if signed else line
 
 
-def ground(colour: Colour) -> Style:
+def choose_text_style(colour: Colour) -> Style:
     """Readable text on that background."""
-    return Style(color=Color.from_rgb(*ink(colour)), bgcolor=Color.from_rgb(*colour))
+    return Style(color=Color.from_rgb(*choose_ink(colour)), bgcolor=Color.from_rgb(*colour))
 
 
 # --- a text ---------------------------------------------------------------------------------------------------------
 
 
-def words(pieces: Pieces, scores: Tensor, *, signed: bool) -> Text:
+def render_words(pieces: Pieces, scores: Tensor, *, signed: bool) -> Text:
     """The text with every chip on the colour of its score.
 
     What the tokenizer dropped from the text stands between the chips without colour.
     """
-    made, tail = chips(pieces, scores)
-    between = chip_limits(made, signed=signed)
+    made, tail = make_chips(pieces, scores)
+    between = find_chip_limits(made, signed=signed)
     line = Text()
     for chip in made:
-        style = ground(tuple(paint(torch.tensor(chip.score), between, signed=signed).tolist()))
+        style = choose_text_style(tuple(paint(torch.tensor(chip.score), between, signed=signed).tolist()))
         if chip.special:
             style += Style(italic=True)
-        line.append(chip.before, QUIET if chip.before.strip() else None).append(chip.text, style)
-    line.append(tail, style=QUIET)
+        line.append(chip.before, DIM_STYLE if chip.before.strip() else None).append(chip.text, style)
+    line.append(tail, style=DIM_STYLE)
     line.rstrip()
     return line
 
 
-def word_limits(pieces: Pieces, scores: Tensor, *, signed: bool) -> tuple[float, float]:
-    return chip_limits(chips(pieces, scores)[0], signed=signed)
+def find_word_limits(pieces: Pieces, scores: Tensor, *, signed: bool) -> tuple[float, float]:
+    return find_chip_limits(make_chips(pieces, scores)[0], signed=signed)
 
 
-def shown(pieces: Pieces, i: int) -> str:
+def characters_of_piece(pieces: Pieces, i: int) -> str:
     """The characters piece i covers, or its own name where it covers none."""
     span = pieces.spans[i]
     characters = pieces.text[span[0] : span[1]] if span is not None and pieces.text is not None else ""
     return characters if characters.strip() else pieces.pieces[i]
 
 
-def plain_words(pieces: Pieces, scores: Tensor, *, signed: bool) -> Text:
+def render_plain_words(pieces: Pieces, scores: Tensor, *, signed: bool) -> Text:
     """One line a chip: score, bar, characters."""
-    made, _ = chips(pieces, scores)
-    low, high = chip_limits(made, signed=signed)
+    made, _ = make_chips(pieces, scores)
+    low, high = find_chip_limits(made, signed=signed)
     most = max(abs(low), abs(high))
     lines = []
     for chip in made:
-        length = min(BAR, round(BAR * abs(chip.score) / most)) if most else 0
+        length = min(BAR_LENGTH, round(BAR_LENGTH * abs(chip.score) / most)) if most else 0
         bar = ("-" if chip.score < 0 else "+" if signed else "#") * length
         remark = "  (special)" if chip.special else ""
-        lines.append(f"{number(chip.score, signed=signed):>10} {bar:<{BAR}} {chip.text}{remark}")
+        lines.append(f"{render_score(chip.score, signed=signed):>10} {bar:<{BAR_LENGTH}} {chip.text}{remark}")
     return Text("\n".join(lines))
 
 
 # --- a picture ------------------------------------------------------------------------------------------------------
 
 
-def heat_map(scores: Tensor, *, signed: bool, width: int = 80, size: int = MAP) -> Text:
+def render_heat_map(scores: Tensor, *, signed: bool, width: int = 80, size: int = MAP_SIZE) -> Text:
     """A map [rows columns], two rows of colour to a line."""
-    between = limits(scores, signed=signed)
-    scores = enlarged(fitted(scores, width), min(size, width))
+    between = find_limits(scores, signed=signed)
+    scores = enlarge_map(shrink_map(scores, width), min(size, width))
     colours = paint(scores, between, signed=signed).tolist()
     colours += [None] * (len(colours) % 2)
     lines = []
@@ -164,10 +164,10 @@ def heat_map(scores: Tensor, *, signed: bool, width: int = 80, size: int = MAP) 
     return Text("\n").join(lines)
 
 
-def plain_map(scores: Tensor, *, signed: bool, width: int = 80) -> Text:
+def render_plain_map(scores: Tensor, *, signed: bool, width: int = 80) -> Text:
     """A map [rows columns] in two characters a patch: shades, or tenths of the largest magnitude with their sign."""
-    low, high = limits(scores, signed=signed)
-    scores = fitted(scores, width // 2)
+    low, high = find_limits(scores, signed=signed)
+    scores = shrink_map(scores, width // 2)
     if signed:
         tenths = (scores / high * 9).round().long() if high else torch.zeros_like(scores, dtype=torch.long)
         rows = [[f"{tenth:+d}" if tenth else " ." for tenth in row] for row in tenths.tolist()]
@@ -178,7 +178,7 @@ def plain_map(scores: Tensor, *, signed: bool, width: int = 80) -> Text:
     return Text("\n".join("".join(row) for row in rows))
 
 
-def fitted(scores: Tensor, width: int) -> Tensor:
+def shrink_map(scores: Tensor, width: int) -> Tensor:
     """The map, averaged over neighbours if it has more columns than fit."""
     rows, columns = scores.shape
     if columns <= width:
@@ -187,31 +187,37 @@ def fitted(scores: Tensor, width: int) -> Tensor:
     return adaptive_avg_pool2d(scores[None].double(), smaller)[0]
 
 
-def enlarged(scores: Tensor, size: int) -> Tensor:
+def enlarge_map(scores: Tensor, size: int) -> Tensor:
     factor = max(1, size // max(scores.shape))
     return scores.repeat_interleave(factor, 0).repeat_interleave(factor, 1)
 
 
-def plain_legend(between: tuple[float, float], *, signed: bool) -> Text:
-    low, high = (number(limit, signed=signed) for limit in between)
+def render_plain_legend(between: tuple[float, float], *, signed: bool) -> Text:
+    low, high = (render_score(limit, signed=signed) for limit in between)
     return Text(f"-9 is {low} (against), +9 is {high} (for)" if signed else f"'  ' is {low}, '@@' is {high}")
 
 
-def notes(lines: Iterable[str]) -> Text:
-    return Text("\n".join(f"note: {visible(line)}" for line in lines), style=QUIET)
+def render_notes(lines: Iterable[str]) -> Text:
+    return Text("\n".join(f"note: {make_visible(line)}" for line in lines), style=DIM_STYLE)
 
 
 # --- put together -----------------------------------------------------------------------------------------------------
 
 
-def text_parts(pieces: Pieces, scores: Tensor, *, signed: bool, screen: Screen) -> list[Text]:
+def render_text(pieces: Pieces, scores: Tensor, *, signed: bool, screen: Screen) -> list[Text]:
     if screen.colours is None:
-        return [plain_words(pieces, scores, signed=signed)]
-    return [words(pieces, scores, signed=signed), legend(word_limits(pieces, scores, signed=signed), signed=signed)]
+        return [render_plain_words(pieces, scores, signed=signed)]
+    return [
+        render_words(pieces, scores, signed=signed),
+        render_legend(find_word_limits(pieces, scores, signed=signed), signed=signed),
+    ]
 
 
-def map_parts(scores: Tensor, *, signed: bool, screen: Screen) -> list[Text]:
-    between = limits(scores, signed=signed)
+def render_map(scores: Tensor, *, signed: bool, screen: Screen) -> list[Text]:
+    between = find_limits(scores, signed=signed)
     if screen.colours is None:
-        return [plain_map(scores, signed=signed, width=screen.width), plain_legend(between, signed=signed)]
-    return [heat_map(scores, signed=signed, width=screen.width), legend(between, signed=signed)]
+        return [
+            render_plain_map(scores, signed=signed, width=screen.width),
+            render_plain_legend(between, signed=signed),
+        ]
+    return [render_heat_map(scores, signed=signed, width=screen.width), render_legend(between, signed=signed)]

@@ -2,15 +2,24 @@
 
 import unicodedata
 
-STRANGE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # control, invisible, no character at all, line separators
+UNPRINTABLE_CATEGORIES = (
+    "Cc",
+    "Cf",
+    "Cs",
+    "Co",
+    "Cn",
+    "Zl",
+    "Zp",
+)  # control, invisible, no character at all, line separators
 JOINERS = "\u200c\u200d"  # part of letters in Indic and Arabic scripts, and of emoji made of several
-LETTERS = ("Lo", "Mn", "Mc", "So", "Sk")
+LETTER_CATEGORIES = ("Lo", "Mn", "Mc", "So", "Sk")
 
 
-def visible(text: str) -> str:
+def make_visible(text: str) -> str:
     """The text with everything that has no shape of its own spelled out: `\\x1b` for an escape."""
     return "".join(
-        spelled(c) if unicodedata.category(c) in STRANGE and not is_joiner(text, i) else c for i, c in enumerate(text)
+        spell_out(c) if unicodedata.category(c) in UNPRINTABLE_CATEGORIES and not is_joiner(text, i) else c
+        for i, c in enumerate(text)
     )
 
 
@@ -18,8 +27,8 @@ def is_joiner(text: str, i: int) -> bool:
     """Between two letters that it joins; anywhere else it would only hide."""
     if text[i] not in JOINERS or not 0 < i < len(text) - 1:
         return False
-    return all(unicodedata.category(neighbour) in LETTERS for neighbour in (text[i - 1], text[i + 1]))
+    return all(unicodedata.category(neighbour) in LETTER_CATEGORIES for neighbour in (text[i - 1], text[i + 1]))
 
 
-def spelled(character: str) -> str:
+def spell_out(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")

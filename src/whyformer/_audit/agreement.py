@@ -1,0 +1,80 @@
+r"""Does attention rank the tokens as measures of importance do?
+
+$$ \tau_b = \frac{C - D}{\sqrt{(C + D + T_a)(C + D + T_b)}} $$
+
+over the words (or patches) of one example: C pairs in the same order, D in opposite order, T tied in one of the two.
+Jain & Wallace, Attention is not Explanation, NAACL 2019, section 4.1. arXiv:1902.10186
+
+They compare attention with two measures of a token's importance for the predicted probability p:
+
+$$ g_t = |e_t \cdot \partial p / \partial e_t|, \qquad \Delta_t = |p - p_{-t}| $$
+
+the gradient with the attention weights held fixed (we also give it with them), and what leaving the token out changes
+(deleted, as they do; we also put a mask in its place). Special tokens and padding take no part. Where one of the two
+is the same for all tokens, or there are fewer than two, there is no order: the figure is undefined and counted so,
+never part of a mean. Spearman, Pearson and the overlap of the highest tokens are ours.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+SIGNIFICANCE_LEVEL = 0.05
+AGREEMENT_MEASURES = ("tau", "spearman", "pearson", "overlap")
+
+
+def measure_correlations(a: Sequence[float], b: Sequence[float], *, top: float = 0.2) -> dict[str, float | None]:
+    """All measures of agreement of two rows of scores; None where there is no order to compare.
+
+    overlap: of the `top` share of the tokens (at least one), how many are the same; `by_chance` what it would be by
+    chance.
+    """
+    from scipy import stats
+
+    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if first.shape != second.shape or first.ndim != 1:
+        raise ValueError(f"{first.shape} and {second.shape} scores cannot be compared")
+    if len(first) < 2 or is_constant(first) or is_constant(second):
+        return dict.fromkeys((*AGREEMENT_MEASURES, "p", "by_chance"))
+    tau = stats.kendalltau(first, second)
+    highest = min(max(1, round(top * len(first))), len(first) - 1)
+    best = [set(np.argsort(-scores, kind="stable")[:highest].tolist()) for scores in (first, second)]
+    return {
+        "tau": as_finite_float(tau.statistic),
+        "p": as_finite_float(tau.pvalue),
+        "spearman": as_finite_float(stats.spearmanr(first, second).statistic),
+        "pearson": as_finite_float(np.corrcoef(first, second)[0, 1]),
+        "overlap": len(best[0] & best[1]) / highest,
+        "by_chance": highest / len(first),
+    }
+
+
+def is_constant(scores: np.ndarray) -> bool:
+    """All the same, but for rounding: a softmax over equal scores differs in the last bits."""
+    span = float(scores.max() - scores.min())
+    return not span > 1e-7 * max(abs(float(scores.max())), abs(float(scores.min())))
+
+
+def as_finite_float(value: Any) -> float | None:
+    found = float(value)
+    return found if math.isfinite(found) else None
+
+
+def correlate_attention(
+    attention: Sequence[float], measures: Mapping[str, Sequence[float]], *, top: float = 0.2
+) -> dict[str, dict[str, float | None]]:
+    """Attention against every measure, and the first two kinds of importance against each other as a yardstick."""
+    found = {
+        f"attention ~ {name}": measure_correlations(attention, scores, top=top) for name, scores in measures.items()
+    }
+    for a, b in YARDSTICKS:
+        if a in measures and b in measures:
+            found[f"{a} ~ {b}"] = measure_correlations(measures[a], measures[b], top=top)
+    return found
+
+
+GRADIENT, GRADIENT_THROUGH = "gradient, attention held", "gradient"
+DELETED, MASKED, REMOVED = "leave-one-out, deleted", "leave-one-out, masked", "leave-one-out, removed"
+YARDSTICKS = ((GRADIENT, DELETED), (GRADIENT, MASKED), (GRADIENT, REMOVED))

@@ -1,0 +1,165 @@
+r"""The models of the original question: one encoder, one attention, one linear layer.
+
+$$ h = \mathrm{Enc}(e_1 \dots e_n), \qquad \hat\alpha = \mathrm{softmax}(\phi(h)), \qquad
+\hat y = W \sum_t \hat\alpha_t h_t $$
+
+with $\phi(h_t) = v \cdot \tanh(U h_t)$ (additive) or $\phi(h_t) = h_t \cdot q / \sqrt d$ (dot). The encoder is a
+BiLSTM, a CNN with kernels 1, 3, 5 and 7, or "average": each token by itself through a linear layer and tanh.
+Jain & Wallace, Attention is not Explanation, NAACL 2019, section 3. arXiv:1902.10186
+
+Where we differ: the answer has two logits and a softmax where theirs has one and a sigmoid (the same function), word
+vectors are learned with the rest (theirs were pretrained), and sentences carry no start and end token (theirs did and
+were left out of attention). `attention="uniform"` is the frozen baseline of Wiegreffe & Pinter, EMNLP 2019.
+"""
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from whyformer._model.model import Model
+from whyformer.errors import IncompleteModel, InputError, ModelNotFound
+
+ENCODERS = ("bilstm", "cnn", "average")
+ATTENTIONS = ("additive", "dot", "uniform")
+PADDING, UNKNOWN = "[PAD]", "[UNK]"
+WORD_PATTERN = re.compile(r"\S+")
+
+
+class OriginalEncoder(nn.Module):
+    """Word vectors in, [batch token width] out; no token sees padding."""
+
+    def __init__(self, kind: str, given: int, width: int) -> None:
+        super().__init__()
+        self.kind = kind
+        if kind == "bilstm":
+            self.lstm = nn.LSTM(given, width // 2, batch_first=True, bidirectional=True)
+        elif kind == "cnn":
+            self.convolutions = nn.ModuleList(
+                nn.Conv1d(given, width // 4, size, padding=size // 2) for size in (1, 3, 5, 7)
+            )
+        else:
+            self.linear = nn.Linear(given, width)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        if self.kind == "bilstm":
+            packed = pack_padded_sequence(x, mask.sum(-1).cpu(), batch_first=True, enforce_sorted=False)
+            return pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=x.size(1))[0]
+        if self.kind == "cnn":
+            channels = (x * mask[..., None]).transpose(1, 2)
+            return torch.cat([convolution(channels) for convolution in self.convolutions], 1).transpose(1, 2).relu()
+        return self.linear(x).tanh()
+
+
+class OriginalAttention(nn.Module):
+    """One distribution over the tokens, [batch 1 token]."""
+
+    def __init__(self, kind: str, width: int) -> None:
+        super().__init__()
+        self.kind = kind
+        if kind == "additive":
+            self.inner, self.outer = nn.Linear(width, width // 2), nn.Linear(width // 2, 1, bias=False)
+        elif kind == "dot":
+            self.query = nn.Linear(width, 1, bias=False)
+
+    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        if self.kind == "additive":
+            scores = self.outer(self.inner(hidden).tanh())
+        elif self.kind == "dot":
+            scores = self.query(hidden) / hidden.size(-1) ** 0.5
+        else:
+            scores = hidden[..., :1] * 0
+        return scores.transpose(1, 2).masked_fill(~mask[:, None], float("-inf")).softmax(-1)
+
+
+class OriginalModel(nn.Module):
+    """Encoder, attention, answer."""
+
+    def __init__(
+        self, vocabulary: int, *, encoder: str = "bilstm", attention: str = "additive",
+        given: int = 300, width: int = 256, classes: int = 2,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        for name, value, known in (("encoder", encoder, ENCODERS), ("attention", attention, ATTENTIONS)):
+            if value not in known:
+                raise InputError(f"There is no {name} {value!r}. There are: {', '.join(known)}.")
+        self.settings: dict[str, Any] = {
+            "vocabulary": vocabulary, "encoder": encoder, "attention": attention,
+            "given": given, "width": width, "classes": classes,
+        }  # fmt: skip
+        self.embedding = nn.Embedding(vocabulary, given, padding_idx=0)
+        self.encoder = OriginalEncoder(encoder, given, width)
+        self.attention = OriginalAttention(attention, width)
+        self.answer = nn.Linear(width, classes)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        mask = torch.ones_like(input_ids).bool() if attention_mask is None else attention_mask.bool()
+        hidden = self.encoder(self.embedding(input_ids), mask)
+        return self.answer((self.attention(hidden, mask) @ hidden).squeeze(1))
+
+
+# --- words and files --------------------------------------------------------------------------------------------------
+
+
+def build_vocabulary(texts: Iterable[str], *, least: int = 1) -> list[str]:
+    """Padding, the unknown word, then every word that stands `least` times in the texts, the most frequent first."""
+    counts = Counter(word for text in texts for word in WORD_PATTERN.findall(text.lower()))
+    return [PADDING, UNKNOWN, *(word for word, count in counts.most_common() if count >= least)]
+
+
+def build_tokenizer(vocabulary: list[str]) -> Any:
+    """Words between blanks, in lower case; no special tokens around them."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token=UNKNOWN))
+    words.normalizer = normalizers.Lowercase()
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token=PADDING, unk_token=UNKNOWN)
+
+
+def wrap_original(
+    module: OriginalModel, vocabulary: list[str], labels: tuple[str, ...], name: str = "original"
+) -> Model:
+    """The module with its words, as everything else here takes it."""
+    return Model(module.eval(), name, "text", labels, build_tokenizer(vocabulary))
+
+
+def save_original(model: Model, folder: str | os.PathLike[str]) -> None:
+    """Weights (float16) and words, to be opened again by `load`."""
+    from safetensors.torch import save_file
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    module: Any = model.module
+    words = [word for word, _ in sorted(model.tokenizer.get_vocab().items(), key=lambda item: item[1])]
+    facts = {"settings": module.settings, "labels": model.labels, "words": words}
+    (folder / "original.json").write_text(json.dumps(facts, ensure_ascii=False) + "\n", "utf-8")
+    save_file(
+        {name: t.detach().half().contiguous() for name, t in module.state_dict().items()}, folder / "model.safetensors"
+    )
+
+
+def load_original(folder: str | os.PathLike[str]) -> Model:
+    """What `save` wrote."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    folder = Path(folder)
+    if not (folder / "original.json").is_file():
+        raise ModelNotFound(f"There is no original.json in {folder}. Train one: training/jain_wallace/train.py.")
+    try:
+        facts = json.loads((folder / "original.json").read_text("utf-8"))
+        module = OriginalModel(**facts["settings"])
+        weights = load_file(folder / "model.safetensors")
+        module.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        raise IncompleteModel(f"{folder} is no saved original model, or it is damaged: {error}.") from None
+    return wrap_original(module, facts["words"], tuple(facts["labels"]), folder.name)

@@ -1,0 +1,1 @@
+"""The engine: runs a shadow of the model under interception and captures what methods need."""

@@ -1,0 +1,54 @@
+"""Blocks: found in the record of module calls, without being told.
+
+A block is a repeated module call with one attention site and the same shape in and out: the largest such call around
+the site, since the attention module inside it often qualifies too. It is keyed by call, not by module: ALBERT calls
+one module many times. Boundaries are the tensors that enter each block and the one that leaves the last.
+"""
+
+from itertools import pairwise
+
+from torch import Tensor
+
+from whyformer._engine.intercept import Intercept, ModuleCall
+from whyformer.errors import UnsupportedModel
+
+
+def find_blocks(mode: Intercept) -> tuple[list[Tensor], list[int]]:
+    """The hidden states at the block boundaries, one more than there are blocks, and the step of the forward for
+    each."""
+    blocks = find_block_calls(mode)
+    for block, following in pairwise(blocks):
+        if getattr(following.entered, "_whyformer_leaf", following.entered) is not block.left:
+            raise UnsupportedModel(
+                f"{following.path or 'The model'} does not go on where {block.path or 'the model'} ended: the module "
+                "around the attention is not a whole block with its residual. Methods that need hidden states cannot "
+                "be used."
+            )
+    boundaries = [block.entered for block in blocks] + [blocks[-1].left]
+    steps = [block.entered_at for block in blocks] + [blocks[-1].left_at]
+    return [getattr(tensor, "_whyformer_leaf", tensor) for tensor in boundaries], steps  # type: ignore[misc]
+
+
+def find_block_calls(mode: Intercept) -> list[ModuleCall]:
+    blocks = []
+    for site in mode.sites:
+        around = [mode.calls[number] for number in site.enclosing]
+        candidates = [call for call in around if len(call.sites) == 1 and keeps_shape(call)]
+        repeated = [call for call in candidates if is_repeated(call, mode)]
+        if not candidates:
+            raise UnsupportedModel(
+                f"No block was found around the attention in {site.place}: no module call there takes in and gives out "
+                "the same shape. Methods that need hidden states cannot be used."
+            )
+        blocks.append((repeated or [call for call in candidates if call.path] or candidates)[0])
+    return blocks
+
+
+def keeps_shape(call: ModuleCall) -> bool:
+    return call.entered is not None and call.left is not None and call.entered.shape == call.left.shape
+
+
+def is_repeated(call: ModuleCall, mode: Intercept) -> bool:
+    """It is one of several of its kind: an element of a list of modules, or called more than once."""
+    in_a_list = call.path.rpartition(".")[2].isdigit()
+    return in_a_list or sum(other.path == call.path for other in mode.calls) > 1

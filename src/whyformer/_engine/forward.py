@@ -1,0 +1,185 @@
+"""One forward of a shadow of the model, under interception."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whyformer._engine.intercept import Intercept
+from whyformer._engine.intervene import Intervention
+from whyformer._engine.relevance.node import Switch
+from whyformer._engine.shadow import make_shadow, weights_of
+from whyformer._engine.tracing import provenance
+from whyformer._engine.tracing.provenance import Trace, attach_trace
+from whyformer._model.model import EncodedBatch, Model
+from whyformer._model.unwrap import unwrap
+from whyformer.errors import NoAttention, NonFinite, UnsupportedModel
+
+
+@dataclass
+class Run:
+    """A forward that has been made, with its graph."""
+
+    mode: Intercept
+    output: Tensor
+    notes: tuple[str, ...] = ()
+
+
+@contextmanager
+def run_forward(
+    model: Model,
+    encoded: EncodedBatch,
+    *,
+    switch: Switch | None = None,
+    asks_gradient: bool,
+    intervention: Intervention | None = None,
+    starting_at: Tensor | None = None,
+    keeps_tape: bool = False,
+    prepare: Callable[[nn.Module], None] | None = None,
+) -> Iterator[Run]:
+    """Run the shadow: `with run_forward(...) as run`. The graph is released when the block ends.
+
+    With a switch the shadow's weights are at least float32: 16 bits are too few for relevance.
+
+    `starting_at` takes the place of the sum of embeddings, in the model's own order of axes; `keeps_tape` remembers
+    every operation; `prepare` may put hooks on the twin, or replace what its modules do.
+    """
+    if switch is not None and intervention is not None:
+        raise UnsupportedModel("Relevance cannot be sent through attention that was put in from outside.")
+    dtype = choose_relevance_dtype(model) if switch is not None else None
+    twin = make_shadow(model.module, dtype)
+    mode = Intercept(
+        batch=encoded.batch,
+        originals=weights_of(unwrap(model.module)),
+        switch=switch,
+        needs_gradient=asks_gradient,
+        intervention=intervention,
+        starting_at=starting_at,
+        keeps_tape=keeps_tape,
+    )
+    try:
+        inputs = label_inputs(encoded, mode, dtype)
+        if prepare is not None:
+            prepare(twin)
+        watch_modules(twin, mode)
+        with torch.set_grad_enabled(mode.needs_gradient), mode:
+            answer = twin(**inputs)
+        output = mode.current(output_of(answer))
+        notes = note_taken_output(answer, output)
+        check_run(model, encoded, mode, output)
+        yield Run(mode, output, notes)
+    finally:
+        mode.forget()
+
+
+def check_run(model: Model, encoded: EncodedBatch, mode: Intercept, output: Tensor) -> None:
+    if not mode.sites:
+        raise NoAttention(
+            f"{type(unwrap(model.module)).__name__} ran without reaching attention: no softmax multiplied values and "
+            "no fused attention was called. whyformer explains transformers."
+        )
+    if not bool(output.isfinite().all()):
+        raise NonFinite(f"The model's answer is not finite. {find_first_non_finite(model, encoded)}")
+
+
+def choose_relevance_dtype(model: Model) -> torch.dtype | None:
+    """float32 if a weight has fewer bits than that; None leaves the weights alone."""
+    is_short = any(p.is_floating_point() and p.dtype.itemsize < 4 for p in model.module.parameters())
+    return torch.float32 if is_short else None
+
+
+def label_inputs(encoded: EncodedBatch, mode: Intercept, dtype: torch.dtype | None) -> dict[str, Tensor]:
+    """The inputs, labelled. A floating-point input that is to be explained becomes the leaf."""
+    entered: dict[str, Tensor] = {}
+    for name, tensor in encoded.inputs.items():
+        given = tensor.detach().to(dtype) if tensor.is_floating_point() and dtype is not None else tensor.detach()
+        trace = trace_input(given, encoded, is_main=name == encoded.main)
+        if name == encoded.main and given.is_floating_point() and mode.needs_gradient:
+            mode.leaf = attach_trace(given.clone().requires_grad_(), trace)
+            entered[name] = attach_trace(mode.leaf.clone(), trace)  # the model may write into this one
+        else:
+            entered[name] = attach_trace(given.view_as(given), trace)
+    return entered
+
+
+def trace_input(given: Tensor, encoded: EncodedBatch, *, is_main: bool) -> Trace:
+    """Which example, and which token of the given sequence."""
+    axis = encoded.batch_axis if given.dim() == 3 else 0
+    if given.dim() <= axis or given.size(axis) != encoded.batch:
+        return Trace(carries=is_main and given.is_floating_point())
+    samples = provenance.label_axis(axis, encoded.batch, given.dim(), given.device)
+    is_sequence = given.dim() in (2, 3)
+    tokens = provenance.label_axis(1 - axis, given.size(1 - axis), given.dim(), given.device) if is_sequence else None
+    carries = is_main and given.is_floating_point()
+    return Trace(samples=samples, tokens=tokens, is_pixels=given.dim() == 4, is_ids=is_main, carries=carries)
+
+
+def watch_modules(twin: nn.Module, mode: Intercept) -> None:
+    """Hooks on the twin tell the mode where it is, and what passes every module."""
+
+    def watch(path: str, module: nn.Module) -> None:
+        def before(_: nn.Module, args: Any, kwargs: Any) -> None:
+            given = (*args, *kwargs.values())
+            mode.enter(path, next((a for a in given if isinstance(a, Tensor) and a.is_floating_point()), None))
+
+        def after(_: nn.Module, __: Any, result: Any) -> None:
+            mode.leave(find_first_tensor(result))
+
+        module.register_forward_pre_hook(before, with_kwargs=True)
+        module.register_forward_hook(after)
+
+    for path, module in twin.named_modules():
+        watch(path, module)
+
+
+def find_first_tensor(result: Any) -> Tensor | None:
+    if isinstance(result, Tensor):
+        return result
+    if isinstance(result, Mapping):
+        result = list(result.values())
+    if isinstance(result, list | tuple):
+        return next((found for item in result if (found := find_first_tensor(item)) is not None), None)
+    return None
+
+
+def output_of(answer: Any) -> Tensor:
+    """The logits, however the model packs them."""
+    logits = getattr(answer, "logits", None)
+    if logits is None and isinstance(answer, Mapping):
+        logits = answer.get("logits")
+    found = logits if isinstance(logits, Tensor) else find_first_tensor(answer)
+    if found is None:
+        raise UnsupportedModel(f"The model returned {type(answer).__name__}, in which there is no tensor to explain.")
+    return found
+
+
+def note_taken_output(answer: Any, output: Tensor) -> tuple[str, ...]:
+    """Say which tensor was taken for the answer where a model returns several and calls none of them logits."""
+    others = [t for t in answer if isinstance(t, Tensor)] if isinstance(answer, list | tuple) else []
+    if hasattr(answer, "logits") or len(others) < 2:
+        return ()
+    taken = f"the first, of shape {list(output.shape)}, was taken for its answer."
+    return (f"The model returned {len(others)} tensors; {taken}",)
+
+
+def find_first_non_finite(model: Model, encoded: EncodedBatch) -> str:
+    """Run again and say which module first answered NaN or infinity."""
+    twin = make_shadow(model.module)
+    found: list[str] = []
+
+    def look(path: str) -> Callable[..., None]:
+        def after(module: nn.Module, _: Any, result: Any) -> None:
+            tensor = find_first_tensor(result)
+            if not found and tensor is not None and tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+                found.append(f"The first NaN or infinity comes from {path or 'the model'} ({type(module).__name__}).")
+
+        return after
+
+    for path, module in twin.named_modules():
+        module.register_forward_hook(look(path))
+    with torch.no_grad():
+        twin(**encoded.inputs)
+    return "".join(found)

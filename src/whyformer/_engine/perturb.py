@@ -1,0 +1,249 @@
+"""Perturbed inputs: the examples of a batch with some of their patches, pixels or tokens taken away.
+
+    without(model, encoded, grid, keep, of, "mean")          keep [n unit] or, of a picture, [n height width]
+
+`of` says which example each row of `keep` is a variant of. What is taken away from a picture is filled:
+
+    zero    0 where the model sees it, after normalisation
+    black   0 where the eye sees it, before normalisation
+    mean    the picture's own mean colour
+    blur    the picture, blurred (Gaussian, its width an eighth of the shorter side)
+    noise   normal numbers of the picture's own mean and spread, per channel
+
+What is taken away from a text is replaced or removed:
+
+    mask, unknown   by the tokenizer's token of that name
+    pad             taken out of the attention mask; by the padding token where the model takes no mask
+    delete          gone, and the rest moves together
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from whyformer._model.encoded import EncodedBatch
+from whyformer._model.model import Model
+from whyformer._plain.random_generator import make_generator
+from whyformer._plain.tokens import Grid
+from whyformer.errors import InputError
+
+IMAGE_FILLS = ("zero", "black", "mean", "blur", "noise")
+TEXT_FILLS = ("mask", "unknown", "pad", "delete")
+
+
+def pick_examples(encoded: EncodedBatch, of: Tensor) -> EncodedBatch:
+    """The examples at these places, each as often as it is named."""
+    rows = of.tolist()
+
+    def rows_of(tensor: Tensor) -> Tensor:
+        axis = encoded.batch_axis if tensor.dim() == 3 else 0
+        if tensor.dim() <= axis or tensor.size(axis) != encoded.batch:
+            return tensor
+        return tensor.index_select(axis, of.to(tensor.device))
+
+    pick = lambda held: tuple(held[i] for i in rows) if held else held  # noqa: E731
+    return replace(
+        encoded,
+        inputs={name: rows_of(tensor) for name, tensor in encoded.inputs.items()},
+        batch=len(rows),
+        names=pick(encoded.names),
+        token_mask=encoded.token_mask[of] if encoded.token_mask is not None else None,
+        special_mask=encoded.special_mask[of] if encoded.special_mask is not None else None,
+        texts=pick(encoded.texts),
+        words=pick(encoded.words) if encoded.words is not None else None,
+        spans=pick(encoded.spans) if encoded.spans is not None else None,
+    )
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def erase_pixels(
+    model: Model, encoded: EncodedBatch, grid: Grid | None, keep: Tensor, of: Tensor, fill: str, seed: int
+) -> EncodedBatch:
+    """Pictures with some patches or pixels filled."""
+    pixels = encoded.inputs[encoded.main]
+    filling = FILL_MAKERS[fill](model, encoded, seed)  # one a picture, or one number a channel
+    kept = as_pixels(keep, grid, pixels.shape[-2:]).to(pixels.device)[:, None]
+    at = of.to(pixels.device)
+    filling = filling[at] if len(filling) == len(pixels) else filling
+    variants = torch.where(kept, pixels[at], filling)
+    chosen = pick_examples(encoded, of)
+    return replace(chosen, inputs={**chosen.inputs, encoded.main: variants})
+
+
+def as_pixels(keep: Tensor, grid: Grid | None, size: Sequence[int]) -> Tensor:
+    """[n height width] from [n patch], each patch all kept or all gone."""
+    if keep.dim() == 3:
+        if tuple(keep.shape[1:]) != tuple(size):
+            raise InputError(f"A mask of {list(keep.shape[1:])} pixels does not fit a picture of {list(size)}.")
+        return keep
+    if grid is None or keep.size(1) != len(grid):
+        there = f"{grid.rows} x {grid.columns} patches" if grid is not None else "no known patches"
+        raise InputError(f"A mask of {keep.size(1)} patches does not fit a picture with {there}.")
+    patches = keep.reshape(-1, 1, grid.rows, grid.columns).to(torch.uint8)
+    covers = grid.covers or tuple(size)
+    pixels = F.interpolate(patches, size=covers, mode="nearest")[:, 0].bool()
+    return F.pad(pixels, (0, size[1] - covers[1], 0, size[0] - covers[0]), value=True)  # what is in no patch stays
+
+
+def normalise_black(model: Model) -> Tensor:
+    """[1 channel 1 1]: what black is after the model's own normalisation."""
+    mean, spread = (getattr(model.processor, name, None) for name in ("image_mean", "image_std"))
+    if mean is None or spread is None:
+        raise InputError(
+            f"What black is cannot be known: {model.name} was opened without a processor that says how it normalises. "
+            'Use fill="zero" or "mean".'
+        )
+    return (-torch.tensor(mean, dtype=torch.float64) / torch.tensor(spread, dtype=torch.float64)).view(1, -1, 1, 1)
+
+
+def make_zero_fill(model: Model, encoded: EncodedBatch, seed: int) -> Tensor:
+    return torch.zeros((), device=model.device, dtype=model.dtype).view(1, 1, 1, 1)
+
+
+def make_black_fill(model: Model, encoded: EncodedBatch, seed: int) -> Tensor:
+    return normalise_black(model).to(encoded.inputs[encoded.main])
+
+
+def make_mean_fill(model: Model, encoded: EncodedBatch, seed: int) -> Tensor:
+    return encoded.inputs[encoded.main].mean((-2, -1), keepdim=True)
+
+
+def make_blur_fill(model: Model, encoded: EncodedBatch, seed: int) -> Tensor:
+    return blur_pixels(encoded.inputs[encoded.main])
+
+
+def blur_pixels(pixels: Tensor, width: float | None = None) -> Tensor:
+    """Pictures under a Gaussian of this standard deviation, in pixels; borders are mirrored."""
+    shorter = min(pixels.shape[-2:])
+    width = shorter / 8 if width is None else width
+    reach = min(math.ceil(3 * width), shorter - 1)
+    places = torch.arange(-reach, reach + 1, device=pixels.device, dtype=pixels.dtype)
+    weights = torch.exp(-(places**2) / (2 * width**2))
+    weights = (weights / weights.sum()).expand(pixels.size(1), 1, 1, -1)
+    wide = F.pad(pixels, (reach, reach, reach, reach), mode="reflect")
+    return F.conv2d(F.conv2d(wide, weights, groups=pixels.size(1)), weights.transpose(-1, -2), groups=pixels.size(1))
+
+
+def make_noise_fill(model: Model, encoded: EncodedBatch, seed: int) -> Tensor:
+    pixels = encoded.inputs[encoded.main]
+    drawn = torch.stack(
+        [
+            torch.randn(pixels.shape[1:], dtype=torch.float64, generator=make_generator(seed, mark))
+            for mark in encoded.fingerprints()
+        ]
+    ).to(pixels)
+    return pixels.mean((-2, -1), keepdim=True) + drawn * pixels.std((-2, -1), keepdim=True)
+
+
+FILL_MAKERS: dict[str, Callable[[Model, EncodedBatch, int], Tensor]] = {
+    "zero": make_zero_fill,
+    "black": make_black_fill,
+    "mean": make_mean_fill,
+    "blur": make_blur_fill,
+    "noise": make_noise_fill,
+}
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+
+def replace_tokens(model: Model, encoded: EncodedBatch, keep: Tensor, of: Tensor, fill: str) -> EncodedBatch:
+    """Texts with some tokens replaced, masked or deleted; `keep` is True at padding and special tokens."""
+    chosen = pick_examples(encoded, of)
+    keep = keep.to(model.device)
+    if fill == "delete":
+        return delete_tokens(model, chosen, keep)
+    if fill == "pad" and ("attention_mask" in chosen.inputs or model.takes_attention_mask):
+        return mask_tokens(model, chosen, keep)
+    ids = chosen.inputs[chosen.main]
+    if ids.is_floating_point():
+        raise InputError(
+            f'This input holds no token ids to replace by fill={fill!r}. Use fill="pad" or "delete", or a method that '
+            "needs no perturbation."
+        )
+    return replace(chosen, inputs={**chosen.inputs, chosen.main: torch.where(keep, ids, find_fill_token(model, fill))})
+
+
+def mask_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBatch:
+    """Tokens out of the attention mask, and padding in their place. A text of which nothing is left is all padding that
+    is attended to: there is no answer to no input."""
+    main, like = chosen.inputs[chosen.main], chosen.inputs.get("attention_mask")
+    if like is None and chosen.batch_axis:
+        raise InputError('Tokens of a [token batch channel] input cannot be masked. Use fill="delete".')
+    there = torch.ones_like(keep) if like is None else like.bool()
+    left = there & keep
+    is_empty = ~left.any(-1, keepdim=True)
+    mask = torch.where(is_empty, there, left)
+    dtype = torch.long if like is None else like.dtype
+    if main.is_floating_point():
+        main = torch.where((keep | ~there)[..., None], main, 0)
+    elif not model.counts_positions or bool(is_empty.any()):  # such a model would count on behind a padding token
+        gone = ~keep & there & (is_empty if model.counts_positions else True)
+        main = torch.where(gone, model.padding, main)
+    inputs = {**chosen.inputs, chosen.main: main, "attention_mask": mask.to(dtype)}
+    return replace(chosen, inputs=inputs, token_mask=mask.cpu())
+
+
+def find_fill_token(model: Model, fill: str) -> int:
+    """The id that stands for nothing in particular."""
+    if fill == "pad":
+        return model.padding
+    name = {"mask": "mask_token_id", "unknown": "unk_token_id"}[fill]
+    found = getattr(model.tokenizer, name, None)
+    if found is None:
+        raise InputError(f'{model.name} has no token for fill={fill!r}. Use fill="pad" or "delete".')
+    return int(found)
+
+
+def choose_default_fill(model: Model, encoded: EncodedBatch) -> str:
+    """What takes the place of a token unless something else is asked for."""
+    if encoded.inputs[encoded.main].dim() == 4:
+        return "zero"
+    has_ids = not encoded.inputs[encoded.main].is_floating_point()
+    if has_ids and getattr(model.tokenizer, "mask_token_id", None) is not None:
+        return "mask"
+    return "pad" if "attention_mask" in encoded.inputs or model.takes_attention_mask or has_ids else "delete"
+
+
+def delete_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBatch:
+    """The kept tokens moved together, padded on the right to the longest."""
+    real = keep if chosen.token_mask is None else keep & chosen.token_mask.to(keep.device)
+    lengths = real.sum(-1)
+    length = int(lengths.max())
+    order = torch.argsort((~real).to(torch.int8), dim=-1, stable=True)[:, :length]
+    mask = torch.arange(length, device=keep.device) < lengths[:, None]
+    inputs = {name: compact_input(name, tensor, order, mask, model, chosen) for name, tensor in chosen.inputs.items()}
+    if not bool(mask.all()):
+        if "attention_mask" not in inputs and not model.takes_attention_mask:
+            raise InputError("Texts of different lengths need an attention mask, which this model does not take.")
+        inputs.setdefault("attention_mask", mask.long())
+    at = order.cpu()
+    special = chosen.special_mask.gather(1, at) & mask.cpu() if chosen.special_mask is not None else None
+    return replace(chosen, inputs=inputs, token_mask=mask.cpu(), special_mask=special, words=None, spans=None, texts=())
+
+
+def compact_input(name: str, tensor: Tensor, order: Tensor, mask: Tensor, model: Model, chosen: EncodedBatch) -> Tensor:
+    """One input of the model after its tokens have moved."""
+    axis = chosen.batch_axis if tensor.dim() == 3 else 0
+    if tensor.dim() not in (2, 3) or tensor.size(axis) != chosen.batch:
+        return tensor
+    if name == "position_ids":  # those of the first tokens, wherever the model begins to count
+        there = mask.new_ones(tensor.shape) if chosen.token_mask is None else chosen.token_mask.to(mask.device)
+        first = torch.argsort((~there).to(torch.int8), dim=-1, stable=True)[:, : mask.size(1)]
+        return torch.where(mask, tensor.gather(1, first), 0)
+    if name.endswith("padding_mask"):
+        return (~mask).to(tensor.dtype)
+    if name == "attention_mask":
+        return mask.to(tensor.dtype)
+    rows = tensor.transpose(0, axis)
+    at = order if tensor.dim() == 2 else order[..., None].expand(-1, -1, rows.size(-1))
+    moved = rows.gather(1, at)
+    fill = model.padding if name == chosen.main and not tensor.is_floating_point() else 0
+    keeps = mask if tensor.dim() == 2 else mask[..., None]
+    return torch.where(keeps, moved, fill).transpose(0, axis)

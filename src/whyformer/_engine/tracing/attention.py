@@ -1,0 +1,207 @@
+"""Attention sites: "a softmax whose result multiplies values", or a fused attention call."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, trace_of
+
+
+@dataclass
+class AttentionSite:
+    """One attention call. [batch head query key] and so on; `output` is the tensor of the graph itself."""
+
+    place: str
+    value: Tensor
+    output: Tensor
+    weights: Tensor | None = None  # as the model computed them; None for a fused call
+    query: Tensor | None = None
+    key: Tensor | None = None
+    mask: Tensor | None = None
+    scale: float = 1.0
+    origin: Tensor | None = None  # which patch or input token each key is: [batch or 1, key], -1 for none
+    keys: Trace = EMPTY_TRACE  # what was known of the values
+    odd: str = ""  # why its matrix does not belong in a stack of self-attention over one sequence
+    enclosing: tuple[int, ...] = ()  # numbers of the module calls around it, outermost first
+
+    def attention(self) -> Tensor:
+        """The matrix, rebuilt if the kernel was fused."""
+        if self.weights is not None:
+            return self.weights
+        assert self.query is not None and self.key is not None
+        return compute_attention_weights((self.query @ self.key.mT) * self.scale, self.mask)
+
+    def split_heads(self, tensor: Tensor) -> Tensor:
+        """[batch head query channel], also where the model folds heads into the batch."""
+        if tensor.dim() > 4:
+            return tensor.flatten(1, -3)
+        return tensor if tensor.dim() == 4 else tensor.unflatten(0, (-1, self.value.size(1)))
+
+    def unfold(self, heads: int) -> None:
+        """Three axes, [batch*head query key] or [batch query key], become four; more than four too."""
+        if self.value.dim() == 4:
+            return
+        if self.value.dim() > 4:
+            groups = self.output.shape[:-2]
+            for name in ("value", "weights", "query", "key"):
+                if (tensor := getattr(self, name)) is not None:
+                    setattr(self, name, tensor.expand(*groups, *tensor.shape[-2:]).flatten(1, -3))
+            return
+        for name in ("value", "weights", "query", "key"):
+            if (tensor := getattr(self, name)) is not None:
+                setattr(self, name, tensor.unflatten(0, (-1, heads or 1)))
+
+
+def read_live_fused_site(operation: Operation, output: Tensor, place: str) -> AttentionSite:
+    """A fused call as a site whose tensors are still on the graph."""
+    query, key, value, mask, scale, is_grouped = read_fused_arguments(operation)
+    origin, keys = origin_of(value), trace_of(value)
+    repeats = query.size(-3) // key.size(-3) if is_grouped else 1
+    key, value = (t.repeat_interleave(repeats, -3) if repeats > 1 else t for t in (key, value))
+    mask = mask.detach() if mask is not None else None
+    return AttentionSite(place, value, output, None, query, key, mask, scale, origin, keys)
+
+
+def find_live_plain_site(operation: Operation, output: Tensor, place: str) -> AttentionSite | None:
+    """The site, if this product is one, its tensors still on the graph."""
+    factors = parse_attention_einsum(operation.args) if operation.name == "einsum" else operation.args[:2]
+    if factors is None or len(factors) < 2 or not all(isinstance(factor, Tensor) for factor in factors):
+        return None
+    weights, value = factors
+    if not trace_of(weights).is_attention or weights.dim() < 3 or weights.dim() != value.dim():
+        return None
+    if has_constant_token(trace_of(value), value):
+        return None  # it mixes experts or channels, not tokens
+    return AttentionSite(place, value, output, weights, origin=origin_of(value), keys=trace_of(value))
+
+
+def read_fused_site(operation: Operation, output: Tensor, place: str) -> AttentionSite:
+    return detach_site(read_live_fused_site(operation, output, place))
+
+
+def find_plain_site(operation: Operation, output: Tensor, place: str) -> AttentionSite | None:
+    site = find_live_plain_site(operation, output, place)
+    return detach_site(site) if site is not None else None
+
+
+def detach_site(site: AttentionSite) -> AttentionSite:
+    """The site with all but its output detached."""
+    for name in ("value", "weights", "query", "key"):
+        if (tensor := getattr(site, name)) is not None:
+            setattr(site, name, tensor.detach())
+    return site
+
+
+def has_constant_token(trace: Trace, tensor: Tensor) -> bool:
+    """Along the rows of this tensor the token is known to stay the same."""
+    return trace.tokens is not None and trace.tokens.size(-2) == 1 < tensor.size(-2) and trace.tokens.numel() > 1
+
+
+def find_oddity(rows: Trace, keys: Trace, passed: int) -> str:
+    """Why a site is no self-attention over the sequence of the site before; empty if nothing speaks against it."""
+    known = all(trace.samples is not None and trace.read is None for trace in (rows, keys))
+    if known and (rows.tokens is None) != (keys.tokens is None):
+        return "its queries or its keys are not the tokens"
+    for trace in (rows, keys):
+        if trace.tokens is None:
+            continue
+        if any(size > 1 for axis, size in enumerate(trace.tokens.shape) if axis != trace.tokens.dim() - 2):
+            return "not all tokens attend to the same ones (windows, an order of each example's own, channels as keys)"
+        along = trace.tokens.flatten()
+        if trace.epoch and not torch.equal(along, torch.arange(len(along), device=along.device, dtype=along.dtype)):
+            return "the order of the tokens has changed since the last attention"
+        if trace.epoch < passed:
+            return "it is not in one line with the attention before it (a second tower, a decoder)"
+    if rows.tokens is not None and keys.tokens is not None and rows.epoch != keys.epoch:
+        return "queries and keys come from different sequences"
+    return ""
+
+
+def parse_attention_einsum(args: Any) -> tuple[Tensor, Tensor] | None:
+    """Only the plain form `...ij,...jd->...id`, whatever its letters."""
+    if not isinstance(args[0], str) or len(args) != 3:
+        return None
+    inputs, _, out = args[0].replace(" ", "").partition("->")
+    a, _, v = inputs.partition(",")
+    fits = len(a) == len(v) == len(out) and a[:-2] == v[:-2] == out[:-2] and a[-1] == v[-2]
+    return (args[1], args[2]) if fits and out[-2:] == a[-2] + v[-1] else None
+
+
+def read_fused_arguments(operation: Operation) -> tuple[Tensor, Tensor, Tensor, Tensor | None, float, bool]:
+    """query, key, value, additive mask, scale, whether several queries share a key."""
+    query, key, value = (operation.argument(i, name) for i, name in enumerate(("query", "key", "value")))
+    mask = operation.argument(3, "attn_mask")
+    if operation.argument(5, "is_causal", default=False):
+        allowed = torch.ones(query.size(-2), key.size(-2), dtype=torch.bool, device=query.device).tril()
+        mask = allowed if mask is None else mask
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, float("-inf"))
+    scale = operation.kwargs.get("scale")
+    return (
+        query,
+        key,
+        value,
+        mask,
+        query.size(-1) ** -0.5 if scale is None else scale,
+        bool(operation.kwargs.get("enable_gqa")),
+    )
+
+
+def origin_of(value: Tensor) -> Tensor | None:
+    """Which input token each key of a site is: [batch or 1, key]."""
+    trace = trace_of(value)
+    if trace.tokens is None or trace.epoch > 0 or trace.tokens.size(-2) != value.size(-2):
+        return None
+    return trace.tokens.select(-1, 0).flatten(0, -2)
+
+
+def reorder_attention_product(operation: Operation) -> Callable[[], Tensor] | None:
+    """The product of attention and values in the plain order `...qk,...kd->...qd`, where the model has another."""
+    if operation.name == "einsum":
+        return _reorder_einsum(operation.args)
+    if operation.name not in ("matmul", "rmatmul", "bmm") or len(operation.args) < 2:
+        return None
+    first, second = operation.args[:2]
+    if operation.name == "rmatmul" or not (isinstance(first, Tensor) and isinstance(second, Tensor)):
+        return None
+    if first.dim() != second.dim() or first.dim() < 3 or trace_of(first).is_attention:
+        return None
+    if not trace_of(second).is_attention:
+        return None
+    return lambda: torch.matmul(second.mT, first.mT).mT.contiguous()
+
+
+def _reorder_einsum(args: Any) -> Callable[[], Tensor] | None:
+    if not isinstance(args[0], str) or len(args) != 3 or "->" not in args[0] or "." in args[0]:
+        return None
+    if parse_attention_einsum(args) is not None:
+        return None
+    inputs, out = args[0].replace(" ", "").split("->")
+    pairs = list(zip(inputs.split(","), args[1:], strict=True))
+    if trace_of(pairs[1][1]).is_attention and not trace_of(pairs[0][1]).is_attention:
+        pairs.reverse()
+    (a, weights), (v, value) = pairs
+    if not trace_of(weights).is_attention:
+        return None
+    shared = [x for x in a if x in v and x in out]
+    query, key, channel = ([x for x in letters if x not in others] for letters, others in ((a, v), (a, out), (v, a)))
+    if [len(query), len(key), len(channel)] != [1, 1, 1] or len({*shared, *query, *key, *channel}) != len(shared) + 3:
+        return None
+    if key[0] not in v or sorted(out) != sorted([*shared, *query, *channel]):
+        return None
+    turn = lambda letters, tensor, wanted: tensor.permute([letters.index(x) for x in wanted])  # noqa: E731
+    made = [*shared, *query, *channel]
+    return lambda: turn(
+        made, turn(a, weights, [*shared, *query, *key]) @ turn(v, value, [*shared, *key, *channel]), out
+    ).contiguous()
+
+
+def compute_attention_weights(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Attention from scores; a row that may look nowhere attends to nothing."""
+    if mask is not None:
+        scores = scores + mask
+    return scores.softmax(-1).nan_to_num(0.0)

@@ -1,0 +1,382 @@
+"""Following: the trace of a result, from the traces of what went in.
+
+Three things are followed through a forward: which example an entry belongs to, which token, and, once tokens are
+pooled, how much of each token has been read (labels.py says how labels look). Besides, a few facts about a tensor
+that decide which rule applies: it is a softmax, a statistic, an elementwise function of another tensor.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from whyformer._engine.tracing import operations, provenance
+from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, is_embedding_sum, trace_of
+
+
+class Follower:
+    """What following needs to know of the run."""
+
+    def __init__(self, batch: int) -> None:
+        self.batch = batch
+        self.length = 0  # tokens at the last attention site
+        self.grid: tuple[int, int] | None = None  # patches, once a convolution has cut them
+        self.covers: tuple[int, int] | None = None  # the pixels they were cut from, where some were left over
+
+    def follow(self, operation: Operation, result: Any) -> list[Trace]:
+        """A trace for each tensor of the result."""
+        if isinstance(result, Tensor):
+            return [self.follow_one(operation, result)]
+        if operation.name in operations.EXTREMA and isinstance(result, tuple):
+            return [self.follow_winners(operation, result[0]), *[EMPTY_TRACE] * (len(result) - 1)]
+        is_views = operation.name in operations.VIEWS and isinstance(result, (list, tuple))
+        return follow_view(operation, len(result)) if is_views else []
+
+    def follow_winners(self, operation: Operation, values: Tensor) -> Trace:
+        """max(dim), sort and topk: labels stay, except those that change along the axis that was searched."""
+        tensor = operation.given[0]
+        trace = trace_of(tensor)
+        place, default = {"max": (1, None), "min": (1, None), "sort": (1, -1), "topk": (2, -1)}[operation.name]
+        axis = operation.argument(place, "dim", "axis", default=default) % tensor.dim()
+        samples, tokens = (contract_label(label, axis - tensor.dim()) for label in (trace.samples, trace.tokens))
+        if values.dim() < tensor.dim():
+            samples, tokens = (label.squeeze(axis) if label is not None else None for label in (samples, tokens))
+        is_statistic = values.dim() == tensor.dim() and values.size(-1) == 1 < tensor.size(-1)
+        return Trace(samples, tokens, trace.epoch, trace.read, is_statistic=is_statistic)
+
+    def follow_one(self, operation: Operation, result: Tensor) -> Trace:
+        name = operation.name
+        if name in operations.VIEWS:
+            return follow_view(operation, 1)[0]
+        if name in operations.CONCATENATIONS:
+            return self.follow_join(operation, result)
+        if name in operations.EMBEDDINGS:
+            return follow_embedding(operation, result)
+        if name in operations.CONVOLUTIONS:
+            return self.follow_convolution(operation, result)
+        if name in operations.REDUCTIONS and result.shape != operation.given[0].shape:
+            return self.follow_reduction(operation, result)
+        if name == "einsum":
+            return follow_einsum(operation.args)
+        if name in operations.PRODUCTS or name == operations.FUSED_ATTENTION:
+            return follow_product(operation, result)
+        return self.follow_entries(operation, result)
+
+    def follow_join(self, operation: Operation, result: Tensor) -> Trace:
+        parts, axis = operation.joined()
+        traces = [trace_of(part) for part in parts]
+        if operation.name == "stack":
+            axis %= result.dim()
+            traces = [_unsqueeze_trace(trace, part, axis) for trace, part in zip(traces, parts, strict=True)]
+            parts = [part.unsqueeze(axis) for part in parts]
+        samples = provenance.join_labels([t.samples for t in traces], parts, axis, None)
+        epoch = max(t.epoch for t in traces)
+        if any(t.read is not None for t in traces):
+            return Trace(samples=samples, epoch=epoch, read=self.mixed(parts, traces))
+        current = [t.tokens if t.epoch == epoch else None for t in traces]
+        return Trace(samples=samples, tokens=provenance.join_labels(current, parts, axis, -1), epoch=epoch)
+
+    def mixed(self, parts: list[Tensor], traces: list[Trace]) -> Tensor | None:
+        """What several tensors read together, each counting as much as it has entries."""
+        weighed = []
+        for part, trace in zip(parts, traces, strict=True):
+            read = provenance.compute_pooling_weights(trace, part.shape, self.batch, self.length)
+            if read is not None:
+                weighed.append((read, part.numel()))
+        total = sum(size for _, size in weighed)
+        return sum(read * (size / total) for read, size in weighed) if weighed else None  # type: ignore[return-value]
+
+    def follow_convolution(self, operation: Operation, result: Tensor) -> Trace:
+        x = operation.given[0]
+        trace = trace_of(x)
+        is_stem = trace.is_pixels or (self.grid is not None and not self.length and not trace.is_attention)
+        if is_stem and result.dim() == 4 and not self.length:
+            self.grid = (result.size(2), result.size(3))
+            self.covers = find_covered_pixels(operation, x, result) if trace.is_pixels else None
+            count = result.size(2) * result.size(3)
+            patches = torch.arange(count, device=result.device, dtype=torch.int32).view(1, 1, *self.grid)
+            return Trace(samples=trace.samples, tokens=patches)
+        samples, tokens = (provenance.broadcast_label(label, result.shape) for label in (trace.samples, trace.tokens))
+        is_attention = trace.is_attention and x.shape[-2:] == result.shape[-2:]  # heads mixed by a 1 x 1 convolution
+        return Trace(samples=samples, tokens=tokens, epoch=trace.epoch, is_attention=is_attention)
+
+    def follow_reduction(self, operation: Operation, result: Tensor) -> Trace:
+        tensor = operation.given[0]
+        trace = trace_of(tensor)
+        keeps_axes = result.dim() == tensor.dim()
+        is_statistic = operation.name in operations.STATISTICS and keeps_axes and result.size(-1) == 1 < tensor.size(-1)
+        try:
+            samples, tokens = (reduce_label(label, tensor, operation) for label in (trace.samples, trace.tokens))
+        except (RuntimeError, TypeError, IndexError):  # a form of the function that is not followed
+            return replace(EMPTY_TRACE, is_statistic=is_statistic)
+        if trace.tokens is None or tokens is not None:
+            return Trace(samples, tokens, trace.epoch, trace.read, is_statistic=is_statistic)
+        read = None
+        can_count = operation.name not in operations.EXTREMA  # which token wins differs from channel to channel
+        if self.length and can_count and not trace.is_weighted:
+            read = provenance.compute_pooling_weights(trace, tensor.shape, self.batch, self.length)
+        return Trace(samples, None, trace.epoch, read)
+
+    def follow_entries(self, operation: Operation, result: Tensor) -> Trace:
+        given, name = operation.given, operation.name
+        traces = [trace_of(t) for t in given]
+        best = provenance.pick_newest_trace(traces)
+        if name == "linear":
+            best = replace(best, samples=contract_label(best.samples, -1), tokens=contract_label(best.tokens, -1))
+        if name in operations.ADDITIONS:
+            best = self.merge_reads(best, given)
+        elif best.tokens is None:
+            best = replace(best, read=next((t.read for t in traces if t.read is not None), None))
+        samples, tokens = (provenance.broadcast_label(label, result.shape) for label in (best.samples, best.tokens))
+        if name in operations.MULTIPLICATIONS and best.epoch > 0 and tokens is not None:
+            tokens = drop_masked_tokens(tokens, given)
+        rest_is_constant = not any(trace_of(t).carries for t in given[1:])
+        rest_is_attention = all(t.is_attention or t.is_statistic or not t.carries for t in traces[1:])
+        is_softmax = name in operations.SOFTMAXES and result.dim() >= 3
+        root, is_straight = find_elementwise_root(operation, result)
+        return Trace(
+            samples,
+            tokens,
+            best.epoch,
+            best.read,
+            is_attention=is_softmax or (traces[0].is_attention and rest_is_attention),
+            is_statistic=traces[0].is_statistic and rest_is_constant and result.shape == given[0].shape,
+            is_weighted=any(t.is_weighted for t in traces) or weighs_tokens(operation),
+            is_pixels=traces[0].is_pixels and name in operations.IDENTITIES,
+            is_ids=traces[0].is_ids and name in operations.IDENTITIES,
+            words=token_part_of(operation),
+            root=root,
+            is_straight=is_straight,
+        )
+
+    def merge_reads(self, best: Trace, given: list[Tensor]) -> Trace:
+        """The sum of two answers reads what both read."""
+        latest = max(trace_of(t).epoch for t in given)
+        current = [
+            t
+            for t in given
+            if trace_of(t).epoch == latest > 0 and (trace_of(t).tokens is not None or trace_of(t).read is not None)
+        ]
+        if any(
+            _is_sequence(trace_of(t)) for t in current
+        ):  # nothing is pooled yet: scores by row plus scores by column
+            return best
+        if len(current) < 2 or all(_is_same_label(trace_of(t).tokens, best.tokens) for t in current):
+            return best if best.tokens is not None or not current else replace(best, read=trace_of(current[0]).read)
+        return replace(best, tokens=None, read=self.mixed(current, [trace_of(t) for t in current]))
+
+
+def follow_view(operation: Operation, count: int) -> list[Trace]:
+    """Do to the labels what was done to the tensor."""
+    tensor, rest = operation.args[0], operation.args[1:]
+    trace = trace_of(tensor)
+    if trace is EMPTY_TRACE:
+        return [EMPTY_TRACE] * count
+    view = lambda label: operation.function(label, *rest, **operation.kwargs)  # noqa: E731
+    is_padding = operation.name in ("pad", "constant_pad_nd")
+    seen = {}
+    for which in ("samples", "tokens"):
+        label = getattr(trace, which)
+        found: Any = [None] * count
+        if label is not None and is_padding:
+            found = pad_label(label, operation.argument(1, "pad"))
+        elif label is not None:
+            found = provenance.replay_view(label, tensor.shape, view)
+        seen[which] = [found] if isinstance(found, Tensor) else found
+    return [
+        Trace(
+            samples,
+            tokens,
+            trace.epoch,
+            trace.read,
+            is_attention=trace.is_attention,
+            is_statistic=trace.is_statistic,
+            is_weighted=trace.is_weighted,
+            is_pixels=trace.is_pixels,
+            is_ids=trace.is_ids,
+        )
+        for samples, tokens in zip(seen["samples"], seen["tokens"], strict=True)
+    ]
+
+
+def pad_label(label: Tensor, widths: Any) -> Tensor:
+    """Padding belongs where its neighbours do; along an axis on which the label changes, to nothing."""
+    changing = [w if label.size(-1 - i // 2) > 1 else 0 for i, w in enumerate(widths)]
+    return F.pad(label, changing, value=-1)
+
+
+def follow_embedding(operation: Operation, result: Tensor) -> Trace:
+    """An embedding of the given ids is where the input enters; one of positions is a constant."""
+    trace = next((trace_of(t) for t in operation.given if not t.is_floating_point()), EMPTY_TRACE)
+    if trace.samples is None:
+        return EMPTY_TRACE
+    tokens = trace.tokens.unsqueeze(-1) if trace.tokens is not None else None
+    words = result.detach() if trace.is_ids else None
+    return Trace(samples=trace.samples.unsqueeze(-1), tokens=tokens, words=words)
+
+
+def extends_embedding_sum(operation: Operation) -> bool:
+    """Adding constants to a sum of embeddings, or scaling it by a number, is still part of making the input."""
+    others = [t for t in operation.given if not is_embedding_sum(t)]
+    if operation.name in operations.ADDITIONS | {"dropout"}:
+        return not any(t.requires_grad for t in others)
+    return operation.name in operations.MULTIPLICATIONS and all(t.numel() == 1 for t in others)
+
+
+def token_part_of(operation: Operation) -> Tensor | None:
+    """The part of a sum of embeddings that comes from the explained ids: constants add nothing to it, numbers scale
+    it."""
+    sums = [t for t in operation.given if is_embedding_sum(t)]
+    if not sums or not extends_embedding_sum(operation):
+        return None
+    words = trace_of(sums[0]).words
+    if operation.name not in operations.MULTIPLICATIONS:
+        return words
+    return operation.map_arguments(lambda value: words if value is sums[0] else value).run()
+
+
+def follow_product(operation: Operation, result: Tensor) -> Trace:
+    """Rows are those of the first factor; if it has no label, columns are those of the second."""
+    factors = operation.given[:3:2] if operation.name == operations.FUSED_ATTENTION else operation.given[-2:]
+    for factor, contracted in zip(factors, (-1, -2), strict=False):
+        trace = trace_of(factor)
+        samples, tokens = (
+            provenance.broadcast_label(contract_label(label, contracted), result.shape)
+            for label in (trace.samples, trace.tokens)
+        )
+        if samples is not None:
+            return Trace(samples, tokens, trace.epoch, trace.read)
+    return EMPTY_TRACE
+
+
+def follow_einsum(args: Any) -> Trace:
+    """Each letter of the output keeps the label it has in the first factor with a label."""
+    if not isinstance(args[0], str) or "->" not in args[0]:
+        return EMPTY_TRACE
+    factors = args[1] if isinstance(args[1], list | tuple) else args[1:]
+    equation = operations.expand_equation(args[0], factors)
+    if "." in equation:
+        return EMPTY_TRACE
+    inputs, output = equation.split("->")
+    for letters, factor in zip(inputs.split(","), factors, strict=True):
+        trace = trace_of(factor)
+        samples, tokens = (map_label_axes(label, letters, output) for label in (trace.samples, trace.tokens))
+        if samples is not None:
+            return Trace(samples, tokens, trace.epoch)
+    return EMPTY_TRACE
+
+
+def map_label_axes(label: Tensor | None, letters: str, output: str) -> Tensor | None:
+    if label is None or label.dim() != len(letters):
+        return None
+    if any(label.size(i) > 1 and letter not in output for i, letter in enumerate(letters)):
+        return None
+    kept = [letter for letter in letters if letter in output]
+    label = label.squeeze([i for i, letter in enumerate(letters) if letter not in output])
+    label = label.permute([kept.index(letter) for letter in output if letter in kept])
+    for i, letter in enumerate(output):
+        if letter not in kept:
+            label = label.unsqueeze(i)
+    return label
+
+
+def reduce_label(label: Tensor | None, tensor: Tensor, operation: Operation) -> Tensor | None:
+    """The label after a reduction; None if it changed along what was reduced."""
+    if label is None:
+        return None
+    full = label.double().expand(tensor.shape)
+    low, high = (_reduce_as(pick, full, operation) for pick in (torch.amin, torch.amax))
+    return provenance.squeeze_constant(low.int()) if torch.equal(low, high) else None
+
+
+def _reduce_as(pick: Any, full: Tensor, operation: Operation) -> Tensor:
+    """Take the smallest or largest over the axes that the operation reduced."""
+    name = operation.name
+    if "pool" in name:
+        extreme = {"adaptive_avg_pool1d": F.adaptive_max_pool1d, "adaptive_avg_pool2d": F.adaptive_max_pool2d}.get(name)
+        if extreme is None:
+            raise RuntimeError(name)
+        size = operation.argument(1, "output_size")
+        return extreme(full, size) if pick is torch.amax else -extreme(-full, size)
+    place = 2 if name in ("norm", "vector_norm", "linalg_norm") else 1
+    dim = operation.argument(place, "dim", "axis")
+    keepdim = operation.argument(place + 1, "keepdim", default=False)
+    axes = tuple(range(full.dim())) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+    return pick(full, dim=axes, keepdim=keepdim is True)
+
+
+def find_elementwise_root(operation: Operation, result: Tensor) -> tuple[Tensor | None, bool]:
+    """Of which tensor this is an elementwise function, and whether a mere multiple: lets activations in primitives
+    count as one."""
+    carrying = operation.carrying
+    if operation.name not in operations.ELEMENTWISE or not carrying:
+        return None, False
+    roots = {id(get_root(t)): get_root(t) for t in carrying}
+    if len(roots) != 1 or result.shape != carrying[0].shape:
+        return None, False
+    is_scaling = operation.name in operations.MULTIPLICATIONS and len(carrying) == 1
+    return next(iter(roots.values())), is_scaling and is_straight(carrying[0])
+
+
+def get_root(tensor: Tensor) -> Tensor:
+    found = trace_of(tensor).root
+    return tensor if found is None else found
+
+
+def is_straight(tensor: Tensor) -> bool:
+    """It is its own root, or a multiple of it."""
+    return trace_of(tensor).root is None or trace_of(tensor).is_straight
+
+
+def weighs_tokens(operation: Operation) -> bool:
+    """A number per token, other than 0 and 1, multiplied in; norms do that too, but only to one scale for all."""
+    if operation.name not in operations.MULTIPLICATIONS:
+        return False
+    for factor in operation.given:
+        is_per_token = factor.dim() > 1 and factor.size(-1) == 1 < factor.size(-2)
+        if is_per_token and not trace_of(factor).is_statistic and bool(((factor != 0) & (factor != 1)).any()):
+            return True
+    return False
+
+
+def drop_masked_tokens(tokens: Tensor, given: list[Tensor]) -> Tensor:
+    """Tokens multiplied by zero are no longer there: how a mean leaves out some."""
+    for factor in given:
+        is_mask = not factor.requires_grad and trace_of(factor).epoch == 0 and factor.dim() and factor.size(-1) == 1
+        if is_mask and factor.numel() > 1 and bool((factor == 0).any()):
+            return provenance.squeeze_constant(torch.where(factor == 0, -1, tokens))
+    return tokens
+
+
+def contract_label(label: Tensor | None, axis: int) -> Tensor | None:
+    """The label for when an axis is summed over; None if it changes there."""
+    return label if label is not None and label.dim() >= -axis and label.size(axis) == 1 else None
+
+
+def _is_sequence(trace: Trace) -> bool:
+    """Tokens follow each other within an example."""
+    if trace.tokens is None:
+        return False
+    of = trace.samples
+    return any(n > 1 and (of is None or of.size(axis) == 1) for axis, n in enumerate(trace.tokens.shape))
+
+
+def _is_same_label(a: Tensor | None, b: Tensor | None) -> bool:
+    return a is b or (a is not None and b is not None and a.shape == b.shape and torch.equal(a, b))
+
+
+def _unsqueeze_trace(trace: Trace, part: Tensor, axis: int) -> Trace:
+    add = lambda label: label.unsqueeze(axis) if label is not None and label.dim() == part.dim() else None  # noqa: E731
+    return replace(trace, samples=add(trace.samples), tokens=add(trace.tokens))
+
+
+def find_covered_pixels(operation: Operation, pixels: Tensor, patches: Tensor) -> tuple[int, int] | None:
+    """The height and width that patches side by side cover, where that is not the whole picture."""
+    kernel, stride = operation.argument(1, "weight").shape[-2:], operation.argument(3, "stride", default=1)
+    steps = tuple(stride) if isinstance(stride, (tuple, list)) else (stride, stride)
+    size = (patches.size(-2) * kernel[0], patches.size(-1) * kernel[1])
+    is_cut = tuple(kernel) == steps and size[0] <= pixels.size(-2) and size[1] <= pixels.size(-1)
+    return size if is_cut and size != tuple(pixels.shape[-2:]) else None

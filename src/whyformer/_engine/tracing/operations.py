@@ -1,0 +1,137 @@
+"""Operations: a torch function as it was called, and which kind of operation each name is.
+
+A name is the function's own, without the double underscores of operators: `torch.add`, `Tensor.add`, `a + b` are all
+`add`. A property such as `x.T` is `T`. In-place ones keep their underscore: `add_`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+from torch import Tensor
+
+VIEWS = frozenset(
+    "view reshape view_as reshape_as transpose swapaxes swapdims permute movedim moveaxis flatten unflatten squeeze "
+    "unsqueeze expand expand_as broadcast_to getitem select narrow index_select chunk split tensor_split unbind T mT t "
+    "roll flip repeat repeat_interleave tile unfold take_along_dim gather pad diagonal hsplit vsplit split_with_sizes "
+    "constant_pad_nd".split()
+)  # the gradient of a view is the index rule
+CONCATENATIONS = frozenset("cat concat concatenate stack".split())
+IDENTITIES = frozenset(
+    "contiguous clone to float double half bfloat16 type type_as cuda cpu dropout dropout1d dropout2d alpha_dropout "
+    "feature_dropout masked_fill nan_to_num where triu tril alias".split()
+)  # entry by entry the same, or blocked
+EXTREMA = frozenset("amax max amin min topk sort".split())  # the gradient goes to the entry that won
+HARMLESS = frozenset("requires_grad_ retain_grad detach_ register_hook set_ data grad".split())
+
+ACTIVATIONS = frozenset(
+    "gelu relu silu sigmoid tanh elu celu leaky_relu selu softplus mish hardswish hardsigmoid hardtanh relu6 softsign "
+    "logsigmoid prelu erf exp expm1 log log1p pow rpow square sqrt rsqrt reciprocal abs clamp clip clamp_min clamp_max "
+    "sin cos tan atan threshold".split()
+)
+SOFTMAXES = frozenset("softmax _softmax softmin log_softmax".split())
+NORMS = frozenset("layer_norm rms_norm group_norm batch_norm instance_norm normalize native_layer_norm".split())
+POOLS = frozenset("mean sum avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d".split())
+STATISTICS = frozenset("mean sum var std norm vector_norm amax amin logsumexp linalg_norm linalg_vector_norm".split())
+RESIZES = frozenset("interpolate upsample".split())  # linear in the picture
+REDUCTIONS = POOLS | STATISTICS | EXTREMA
+CONVOLUTIONS = frozenset("conv1d conv2d conv3d".split())
+PRODUCTS = frozenset("matmul rmatmul bmm mm baddbmm addmm einsum".split())
+ADDITIONS = frozenset("add radd sub rsub subtract".split())
+DIVISIONS = frozenset("div rdiv truediv rtruediv divide true_divide".split())
+MULTIPLICATIONS = frozenset("mul rmul multiply neg".split()) | DIVISIONS
+ELEMENTWISE = ACTIVATIONS | MULTIPLICATIONS | ADDITIONS
+
+EMBEDDINGS = frozenset(("embedding",))
+FUSED_ATTENTION = "scaled_dot_product_attention"
+IN_PLACE = {"add_": "add", "sub_": "sub", "mul_": "mul", "div_": "div", "relu_": "relu"}  # `x += y` calls add_
+OPAQUE_KERNELS = (
+    "flash_attn",
+    "flex_attention",
+    "memory_efficient_attention",
+    "_transformer_encoder_layer_fwd",
+    "_native_multi_head_attention",
+)
+
+
+def name_of(function: Any) -> str:
+    name = getattr(function, "__name__", None) or str(function)
+    if name == "__get__":
+        name = getattr(function.__self__, "__name__", name)
+    return name[2:-2] if name.startswith("__") and name.endswith("__") else name
+
+
+@cache
+def hides_attention(name: str) -> bool:
+    return any(hidden in name for hidden in OPAQUE_KERNELS)
+
+
+def find_tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from find_tensors(value)
+
+
+def expand_equation(equation: str, factors: Sequence[Tensor]) -> str:
+    """An einsum equation without blanks, with letters instead of `...` where all factors mean the same axes by it."""
+    equation = equation.replace(" ", "")
+    letters = equation.partition("->")[0].split(",")
+    hidden = {f.dim() - len(x) + 3 for x, f in zip(letters, factors, strict=False) if "..." in x}
+    unused = [x for x in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if x not in equation]
+    return equation.replace("...", "".join(unused[: hidden.pop()])) if len(hidden) == 1 else equation
+
+
+def map_nested(values: Any, change: Callable[[Any], Any]) -> Any:
+    """The same arguments with every entry changed, also inside lists and tuples."""
+    if type(values) in (list, tuple):
+        return type(values)(map_nested(value, change) for value in values)
+    return change(values)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One call of a torch function."""
+
+    name: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @cached_property
+    def given(self) -> list[Tensor]:
+        return list(find_tensors((*self.args, *self.kwargs.values())))
+
+    @property
+    def carrying(self) -> list[Tensor]:
+        """The operands that depend on the explained input."""
+        return [tensor for tensor in self.given if tensor.requires_grad]
+
+    def run(self) -> Any:
+        return self.function(*self.args, **self.kwargs)
+
+    def map_arguments(self, change: Callable[[Any], Any]) -> "Operation":
+        args = tuple(map_nested(arg, change) for arg in self.args)
+        return Operation(
+            self.name, self.function, args, {key: map_nested(value, change) for key, value in self.kwargs.items()}
+        )
+
+    def argument(self, place: int, *names: str, default: Any = None) -> Any:
+        """An argument that may be given by place or under one of several names."""
+        for name in names:
+            if name in self.kwargs:
+                return self.kwargs[name]
+        return self.args[place] if len(self.args) > place else default
+
+    def linear_arguments(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        return self.argument(0, "input"), self.argument(1, "weight"), self.argument(2, "bias")
+
+    def joined(self) -> tuple[list[Tensor], int]:
+        """The parts of a concatenation, and its axis. Caches start from an empty tensor of one axis, which adds
+        nothing."""
+        parts = list(self.argument(0, "tensors"))
+        return [p for p in parts if p.dim() > 1 or p.numel() or len(parts) == 1], self.argument(
+            1, "dim", "axis", default=0
+        )

@@ -1,0 +1,180 @@
+"""Labels: which example and which token each entry of a tensor belongs to, followed through any view.
+
+A label is a small integer tensor that broadcasts to its tensor: size 1 along every axis that does not matter. For a
+hidden state [batch token channel] the sample label has shape [batch 1 1]. A view is followed by doing it to the
+label as well, so folded axes (heads or windows in the batch), [token batch channel] layouts, slices and concatenations
+need no case of their own. `-1` marks entries that come from no input token, such as a class token.
+
+Token labels are renumbered at every attention site: before the first they say which patch or input token an entry came
+from, afterwards the place in the sequence that site attended over.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What is known about a tensor of a run. Kept on the tensor, so that it lives exactly as long."""
+
+    samples: Tensor | None = None  # label: the example
+    tokens: Tensor | None = None  # label: the token
+    epoch: int = 0  # attention sites passed when the tokens were numbered
+    read: Tensor | None = None  # [batch token], once tokens have been pooled: how much of each was read
+    carries: bool = False  # it depends on the explained input
+    is_weighted: bool = False  # tokens were weighed against each other: a sum over them is no plain mean
+    is_attention: bool = False  # a softmax whose product with values makes a site
+    is_statistic: bool = False  # a mean, variance or norm: multiplying by it normalises
+    is_ids: bool = False  # the token ids to be explained
+    words: Tensor | None = None  # of a sum of embeddings that nothing has used yet: the part that comes from those ids
+    is_pixels: bool = False  # the picture itself
+    root: Tensor | None = None  # this is an elementwise function of that tensor ...
+    is_straight: bool = False  # ... and a mere multiple of it
+
+
+EMPTY_TRACE = Trace()
+
+
+def trace_of(tensor: Any) -> Trace:
+    return getattr(tensor, "_whyformer", EMPTY_TRACE) if isinstance(tensor, Tensor) else EMPTY_TRACE
+
+
+def mark_carrying(trace: Trace) -> Trace:
+    """The same of a tensor that depends on the explained input."""
+    made = object.__new__(Trace)  # ten times as fast as `replace`, and done for every operation
+    made.__dict__.update(trace.__dict__, carries=True)
+    return made
+
+
+def is_embedding_sum(tensor: Any) -> bool:
+    """A sum of embeddings, the explained ids among them, that no other operation has used yet."""
+    return trace_of(tensor).words is not None
+
+
+def attach_trace(tensor: Tensor, trace: Trace) -> Tensor:
+    tensor._whyformer = trace  # type: ignore[attr-defined]
+    return tensor
+
+
+def label_axis(axis: int, size: int, dims: int, device: torch.device) -> Tensor:
+    """The label 0, 1, 2, ... along one axis of a tensor with `dims` axes."""
+    shape = [1] * dims
+    shape[axis] = size
+    return torch.arange(size, device=device, dtype=torch.int32).view(shape)
+
+
+def squeeze_constant(label: Tensor) -> Tensor:
+    """Cut every axis along which the label does not change down to size 1."""
+    for axis in range(label.dim()):
+        if label.size(axis) > 1 and label.stride(axis) == 0:
+            label = label.narrow(axis, 0, 1)
+    for axis in range(label.dim()):  # only now look at numbers: there are few left
+        if label.size(axis) > 1 and bool((label == label.narrow(axis, 0, 1)).all()):
+            label = label.narrow(axis, 0, 1)
+    return label
+
+
+def replay_view(label: Tensor, shape: torch.Size, view: Callable[[Tensor], Any]) -> Any:
+    """Do to the label what was done to its tensor."""
+    full = label.expand(shape)
+    try:
+        seen = view(full)
+    except NotImplementedError:  # unfold is not for integers
+        seen = view(full.double()).int()
+    except RuntimeError:  # `view` on a label whose strides do not allow it
+        seen = view(full.contiguous())
+    if isinstance(seen, Tensor):
+        return squeeze_constant(seen)
+    return [squeeze_constant(part) for part in seen]
+
+
+def join_labels(
+    labels: Sequence[Tensor | None], tensors: Sequence[Tensor], axis: int, missing: int | None
+) -> Tensor | None:
+    """The label of a concatenation. Parts without one get `missing`; without that, what the others agree on."""
+    if all(label is None for label in labels):
+        return None
+    dims = tensors[0].dim()
+    axis %= dims
+    known = next(label for label in labels if label is not None)
+    if missing is None and any(label is None for label in labels):
+        agree = all(label is None or label.size(axis) == 1 for label in labels)
+        return known if agree else None
+    wide = [max(label.size(d) for label in labels if label is not None) for d in range(dims)]
+    parts = []
+    for label, tensor in zip(labels, tensors, strict=True):
+        shape = [tensor.size(axis) if d == axis else wide[d] for d in range(dims)]
+        filled = known.new_full((1,) * dims, missing or 0) if label is None else label
+        parts.append(filled.expand(shape))
+    return squeeze_constant(torch.cat(parts, axis))
+
+
+def broadcast_label(label: Tensor | None, shape: torch.Size) -> Tensor | None:
+    """The label for a result of this shape, aligned from the right as in elementwise operations; None if it does not
+    fit."""
+    if label is None or label.dim() > len(shape):
+        return None
+    label = label.view((1,) * (len(shape) - label.dim()) + tuple(label.shape))
+    fits = all(size in (1, wanted) for size, wanted in zip(label.shape, shape, strict=True))
+    return label if fits else None
+
+
+def axis_of(label: Tensor | None) -> int | None:
+    """The one axis along which a label changes; None if there is none."""
+    changing = [axis for axis in range(label.dim()) if label.size(axis) > 1] if label is not None else []
+    return changing[0] if len(changing) == 1 else None
+
+
+def pick_newest_trace(traces: Sequence[Trace]) -> Trace:
+    """The trace whose tokens were numbered last, with the first sample label found."""
+    best = EMPTY_TRACE
+    for trace in traces:
+        if trace.tokens is not None and (best.tokens is None or trace.epoch > best.epoch):
+            best = trace
+    samples = next((t.samples for t in traces if t.samples is not None), None)
+    return best if samples is None or samples is best.samples else replace(best, samples=samples)
+
+
+@dataclass(frozen=True)
+class SampleGroups:
+    """Sums per example, and back."""
+
+    label: Tensor
+    count: int
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum of each example's entries: [count]."""
+        if self.count == 1:
+            return tensor.sum().view(1)
+        constant = [axis for axis in range(tensor.dim()) if self.label.size(axis) == 1]
+        if constant:
+            tensor = tensor.sum(constant, keepdim=True)
+        return tensor.new_zeros(self.count).index_add_(0, self.label.flatten(), tensor.flatten())
+
+    def spread(self, values: Tensor) -> Tensor:
+        """One value per example, in a shape that broadcasts to the tensor."""
+        return values[self.label.long()] if self.count > 1 else values.view((1,) * self.label.dim())
+
+
+def compute_pooling_weights(trace: Trace, shape: torch.Size, samples: int, tokens: int) -> Tensor | None:
+    """How much of each token an output [batch ...] of this shape reads: [samples tokens], each row summing to 1."""
+    if trace.read is not None:
+        return trace.read
+    if trace.tokens is None or trace.samples is None:
+        return None
+    label = broadcast_label(trace.tokens, shape)
+    sample = broadcast_label(trace.samples, shape)
+    if label is None or sample is None:
+        return None
+    sample, label = torch.broadcast_tensors(sample, label)
+    kept = (label >= 0) & (sample >= 0)
+    if bool((label >= tokens).any()) or bool((sample >= samples).any()):
+        return None  # numbered at another site
+    flat = sample[kept].long() * tokens + label[kept].long()
+    counted = torch.bincount(flat, minlength=samples * tokens).view(samples, tokens).double()
+    total = counted.sum(-1, keepdim=True)
+    return counted / total if bool((total > 0).all()) else None

@@ -1,0 +1,208 @@
+"""open(): a folder, a hub name, a shipped demo model or a module in hand becomes a Model."""
+
+import copy
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from whyformer._model import checkpoint
+from whyformer._model.checkpoint import first_line_of
+from whyformer._model.model import InputKind, Model
+from whyformer._model.unwrap import unwrap
+from whyformer.errors import IncompleteModel, ModelError, ModelNotFound, UnsafeModel, UnsupportedModel
+
+DEMO_MODELS = Path(__file__).parents[1] / "demo" / "models"
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+MAX_HUB_NAME_LENGTH = 96
+
+
+def open(
+    source: str | os.PathLike[str] | nn.Module | Model,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    tokenizer: Any = None,
+    processor: Any = None,
+    labels: Sequence[str] | None = None,
+    readout: str | int | None = None,
+    batch_axis: int | None = None,
+) -> Model:
+    """Open a model to be explained.
+
+    `source` is a folder with a config.json and safetensors weights, a hub name, "demo/..." for a model that ships with
+    whyformer, or any nn.Module, which is used as it is. Without a tokenizer or image processor the model takes tensors.
+    `readout` ("first", "last", "mean" or an index) and `batch_axis` are only needed where they cannot be seen.
+    """
+    if isinstance(source, Model):
+        if any(given is not None for given in (dtype, device, tokenizer, processor, labels, readout, batch_axis)):
+            raise ModelError(f"{source.name} is open already. Say so when opening it, or open its module again.")
+        return source
+    _check_preprocessors(tokenizer, processor)
+    tokenizer = copy.deepcopy(tokenizer)  # asking it to keep special tokens as text would change the user's
+    notes: tuple[str, ...] = ()
+    if isinstance(source, nn.Module):
+        module, name = _check_module(source, dtype, device), type(unwrap(source)).__name__
+    else:
+        folder, name = _find_folder(source), os.fspath(source)
+        module, notes = checkpoint.load_checkpoint(folder, name, _check_dtype(dtype), _check_device(device))
+        if tokenizer is None and processor is None:
+            tokenizer, processor = _load_preprocessors(folder, module, name)
+    kind: InputKind = "image" if processor is not None else "text" if tokenizer is not None else "tensors"
+    axis = _find_batch_axis(unwrap(module)) if batch_axis is None else batch_axis
+    return Model(module, name, kind, _find_class_names(module, labels), tokenizer, processor, readout, axis, notes)
+
+
+# --- modules in hand --------------------------------------------------------------------------------------------------
+
+
+def _check_module(module: nn.Module, dtype: Any, device: Any) -> nn.Module:
+    if dtype is not None or device is not None:
+        raise UnsupportedModel(
+            "A module in hand is used as it is: move or cast it yourself (module.to(...)) before opening it."
+        )
+    inner = unwrap(module)
+    if any(weight.is_meta for weight in [*inner.parameters(), *inner.buffers()]):
+        raise IncompleteModel(
+            f"{type(inner).__name__} has parameters on the meta device, which hold no numbers. Load its weights."
+        )
+    return module
+
+
+def _find_batch_axis(module: nn.Module) -> int:
+    """torch's own encoder takes [token batch channel] unless told otherwise."""
+    if isinstance(module, nn.TransformerEncoder | nn.TransformerEncoderLayer):
+        attention = next(m for m in module.modules() if isinstance(m, nn.MultiheadAttention))
+        return 0 if attention.batch_first else 1
+    return 0
+
+
+def _check_preprocessors(tokenizer: Any, processor: Any) -> None:
+    if tokenizer is not None and not (callable(tokenizer) and hasattr(tokenizer, "convert_ids_to_tokens")):
+        raise ModelError(
+            f"The tokenizer is a {type(tokenizer).__name__}; give one of transformers, such as PreTrainedTokenizerFast."
+        )
+    if processor is not None and not callable(processor):
+        raise ModelError(f"The processor is a {type(processor).__name__}; give an image processor of transformers.")
+
+
+def _find_class_names(module: nn.Module, given: Sequence[str] | None) -> tuple[str, ...] | None:
+    names = getattr(getattr(unwrap(module), "config", None), "id2label", None)
+    if given is None:
+        return tuple(str(names[i]) for i in sorted(names)) if names else None
+    if isinstance(given, str):
+        raise ModelError("labels is a list with one name for each class, not a text.")
+    if names and len(given) != len(names):
+        raise ModelError(f"{len(given)} labels were given; the model has {len(names)} classes.")
+    return tuple(str(label) for label in given)
+
+
+# --- folders and names ------------------------------------------------------------------------------------------------
+
+
+def _find_folder(source: Any) -> Path | str:
+    """The folder meant, or the hub name if there is none."""
+    if not isinstance(source, str | os.PathLike) or not isinstance(text := os.fspath(source), str):
+        raise ModelNotFound(f"A model is a folder, a name or an nn.Module, not a {type(source).__name__}.")
+    if text.startswith("demo/"):
+        return _find_demo_folder(text)
+    path = Path(text).expanduser() if text else Path("\0")
+    if _ask(path.is_dir):
+        return _check_folder(path, text)
+    if _ask(path.exists):
+        raise ModelNotFound(f"{text!r} is a file. Give the folder that holds config.json and the weights.")
+    if not HUB_NAME.fullmatch(text) or len(text) > MAX_HUB_NAME_LENGTH or ".." in text:
+        raise ModelNotFound(f"{text[:100]!r} is neither a model folder here nor a valid model name.")
+    return text
+
+
+def _ask(question: Callable[[], bool]) -> bool:
+    """Whether a path is there; one that cannot be asked about (too long, no permission) is not."""
+    try:
+        return question()
+    except (OSError, ValueError):
+        return False
+
+
+def _find_demo_folder(text: str) -> Path:
+    folder = DEMO_MODELS / text.removeprefix("demo/")
+    if folder.parent == DEMO_MODELS and (folder / "config.json").is_file():
+        return folder
+    there = ", ".join(f"demo/{p.name}" for p in sorted(DEMO_MODELS.iterdir()) if (p / "config.json").is_file())
+    raise ModelNotFound(f"No demo model {text!r}. There are: {there or 'none'}.")
+
+
+def _check_folder(path: Path, text: str) -> Path:
+    if (path / "config.json").is_file():
+        return path
+    if (path / "adapter_config.json").is_file():
+        raise UnsupportedModel(f"{text!r} holds only an adapter. Merge it into its model and save that.")
+    raise ModelNotFound(f"There is no config.json in {text!r}, so it is not a model folder.")
+
+
+def _check_dtype(dtype: Any) -> torch.dtype | None:
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise ModelError(f"dtype={dtype!r} is no floating-point type. Give torch.float32, torch.float64 or the like.")
+    return dtype
+
+
+def _check_device(device: Any) -> torch.device:
+    try:
+        wanted = torch.device(device or "cpu")
+        torch.empty(0, device=wanted)
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        raise ModelError(f"The device {device!r} cannot be used here: {first_line_of(error)}") from None
+    return wanted
+
+
+# --- tokenizer and image processor ------------------------------------------------------------------------------------
+
+
+def _load_preprocessors(folder: Path | str, module: nn.Module, name: str) -> tuple[Any, Any]:
+    """The tokenizer or image processor that makes what the module takes, if there is one."""
+    import transformers
+
+    if getattr(module, "main_input_name", None) == "pixel_values":
+        return None, _load_preprocessor(
+            transformers.AutoImageProcessor, PROCESSOR_FILES, folder, name, "image processor"
+        )
+    return _load_preprocessor(transformers.AutoTokenizer, TOKENIZER_FILES, folder, name, "tokenizer"), None
+
+
+def _load_preprocessor(kind: Any, files: Sequence[str], folder: Path | str, name: str, what: str) -> Any:
+    """On the hub a model may lack it; in a folder that has the file it must open."""
+    there = [folder / file for file in files if (folder / file).is_file()] if isinstance(folder, Path) else []
+    if isinstance(folder, Path) and not there:
+        return None
+    try:
+        with checkpoint.silence_transformers():
+            return kind.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:
+        if any(_has_custom_code(file) for file in there):
+            raise UnsafeModel(
+                f"The {what} in {name} brings its own Python code (auto_map), which is not run."
+            ) from None
+        if there:
+            raise IncompleteModel(f"The {what} in {name} could not be opened: {first_line_of(error)}") from None
+        return None
+
+
+def _has_custom_code(file: Path) -> bool:
+    try:
+        return "auto_map" in json.loads(file.read_bytes())
+    except (ValueError, TypeError):
+        return False

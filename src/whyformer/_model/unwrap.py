@@ -1,0 +1,22 @@
+"""The module itself, under `torch.compile` and data-parallel wrappers."""
+
+import torch
+from torch import nn
+
+from whyformer.errors import UnsupportedModel
+
+
+def unwrap(module: nn.Module) -> nn.Module:
+    """The module under `torch.compile` and data-parallel wrappers; a scripted one is refused."""
+    while True:
+        if isinstance(module, torch.jit.ScriptModule):
+            raise UnsupportedModel(
+                f"{type(module).__name__} is a scripted model: its operations cannot be seen. "
+                "Give the nn.Module it was scripted from."
+            )
+        if hasattr(module, "_orig_mod"):  # torch.compile
+            module = module._orig_mod  # type: ignore[assignment]
+        elif isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            module = module.module
+        else:
+            return module

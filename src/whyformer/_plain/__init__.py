@@ -1,0 +1,1 @@
+"""Ground floor: files, tokens, statistics, progress. Nothing here knows a model."""

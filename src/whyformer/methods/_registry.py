@@ -1,0 +1,166 @@
+"""A method is a plain function: what stands before the star must be captured, what stands after are its settings.
+
+    @method(paper="Abnar & Zuidema, ACL 2020", class_specific=False, signed=False)
+    def rollout(attention, readout, *, start=0): ...
+
+    METHODS["rollout"].needs == ("attention", "readout")
+
+What has a default (None) is captured only if a setting asks for it: `@method(..., also={"at": ("hidden",)})` with
+`def slope(input_grad, hidden=None, *, at="input")` captures hidden states for every `at` but "input".
+
+The decorator hands the function back unchanged, so in a test it is just called with tensors.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from whyformer._engine.sites import SITES
+from whyformer.errors import MethodError, suggest_nearest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+METHODS: dict[str, "Method"] = {}
+COSTLY_SITES = {"probe", "answer_parts"}  # sites that take more than the passes of one run
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a method may return instead of bare scores: with details, floating tensors that begin with the batch."""
+
+    values: "Tensor"
+    details: Mapping[str, "Tensor"] = field(default_factory=dict)
+
+
+MethodFunction = Callable[..., "Tensor | Scores"]
+
+
+@dataclass(frozen=True)
+class Method:
+    name: str
+    compute: MethodFunction
+    needs: tuple[str, ...]
+    settings: Mapping[str, Any]  # name -> default
+    paper: str
+    class_specific: bool
+    signed: bool
+    recipe: str | None  # the relevance rules it uses unless told otherwise; None if it needs no relevance
+    asks: str | None = None  # how often it asks the model again, in words; None if it never does
+    also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # setting -> needs, unless it has its default
+
+    def needs_with(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
+        """What must be captured under these settings."""
+        more = [needs for name, needs in self.also.items() if settings.get(name) != self.settings[name]]
+        return tuple(dict.fromkeys((*self.needs, *(need for needs in more for need in needs))))
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring: what the number means."""
+        return (inspect.getdoc(self.compute) or "").split("\n")[0]
+
+    @property
+    def cost(self) -> str:
+        passes = ["forward"]
+        if self.needs_gradient:
+            passes.append("backward")
+        if self.recipe:
+            passes.append("relevance")
+        return " + ".join([*passes, *([self.asks] if self.asks else [])])
+
+    @property
+    def is_quick(self) -> bool:
+        """One forward and at most one pass back of each kind."""
+        return not COSTLY_SITES & set(self.needs)
+
+    @property
+    def needs_gradient(self) -> bool:
+        return any(need.endswith("_grad") for need in self.needs)
+
+
+def method(
+    *,
+    paper: str,
+    class_specific: bool,
+    signed: bool,
+    recipe: str | None = None,
+    cost: str | None = None,
+    also: Mapping[str, tuple[str, ...]] | None = None,
+) -> Callable[[MethodFunction], MethodFunction]:
+    """Register a function as a method under its own name.
+
+    cost: in words, how often a method that needs the probe asks the model again ("one forward a token").
+    also: what must be captured, beside its needs, if a setting is not the default.
+    """
+
+    def register(compute: MethodFunction) -> MethodFunction:
+        METHODS[compute.__name__] = describe_method(
+            compute,
+            paper=paper,
+            class_specific=class_specific,
+            signed=signed,
+            recipe=recipe,
+            asks=cost,
+            also=also or {},
+        )
+        return compute
+
+    return register
+
+
+def describe_method(compute: MethodFunction, **facts: Any) -> Method:
+    """Read needs and settings off a signature."""
+    parameters = inspect.signature(compute).parameters.values()
+    before = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    needs, more = (tuple(p.name for p in before if (p.default is p.empty) is always) for always in (True, False))
+    settings = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    if strange := [need for need in (*needs, *more) if need not in SITES]:
+        raise MethodError(
+            f"{compute.__name__}() asks for {', '.join(strange)}; a capture can hold {', '.join(SITES)}. "
+            "Settings go after a star in the signature."
+        )
+    also = facts.get("also") or {}
+    if any(name not in settings for name in also) or any(tuple(named) != more for named in also.values()):
+        raise MethodError(
+            f"{compute.__name__}() has {', '.join(more) or 'no need'} with a default; `also` must name these, in this "
+            "order, under a setting."
+        )
+    if more and not also:
+        raise MethodError(f"{compute.__name__}() has a default for {', '.join(more)}; say in `also` when it is needed.")
+    relevance = any(need.endswith("_relevance") for need in needs)
+    if relevance != bool(facts["recipe"]):
+        raise MethodError(f"{compute.__name__}() must name a recipe exactly if it asks for a relevance.")
+    if bool(COSTLY_SITES & set(needs)) != bool(facts.get("asks")):
+        raise MethodError(
+            f"{compute.__name__}() must say what it costs exactly if it asks for {' or '.join(sorted(COSTLY_SITES))}."
+        )
+    return Method(compute.__name__, compute, needs, settings, **facts)
+
+
+def find_method(wanted: "str | Method | MethodFunction | partial[Any]") -> tuple[Method, dict[str, Any]]:
+    """The method meant by a name, a registered function or a `partial` of one, and the settings it brings along."""
+    if isinstance(wanted, Method):
+        return wanted, {}
+    if isinstance(wanted, partial):
+        found, settings = find_method(wanted.func)
+        return found, settings | wanted.keywords
+    if isinstance(wanted, str):
+        if wanted not in METHODS:
+            known = ", ".join(sorted(METHODS))
+            raise MethodError(f"No method {wanted!r}.{suggest_nearest(wanted, METHODS)} There are: {known}.")
+        return METHODS[wanted], {}
+    for known_method in METHODS.values():
+        if known_method.compute is wanted:
+            return known_method, {}
+    raise MethodError(f"{wanted!r} is not a method. Give a name, or a function decorated with @whyformer.method.")
+
+
+def check_settings(chosen: Method, settings: Mapping[str, Any], offered: Iterable[str] = ()) -> None:
+    """Refuse a setting the method does not have; `offered` are those that any method of its kind has."""
+    known = [*chosen.settings, *(["recipe", "stabiliser"] if chosen.recipe else []), *offered]
+    for name in settings:
+        if name not in known:
+            there = f"Its settings: {', '.join(known)}." if known else "It has none."
+            raise MethodError(f"{chosen.name} has no setting {name!r}.{suggest_nearest(name, known)} {there}")

@@ -1,0 +1,1 @@
+"""What the verbs return: explanations, comparisons, class grids, attention views, generations."""

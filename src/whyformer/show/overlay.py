@@ -1,0 +1,175 @@
+"""Maps as pictures: over the picture they explain, at its own size and the right way round, or by themselves.
+
+Every pixel of the picture asks the map for the score at its own place in the model's view, so that what lies under a
+patch is what the patch was made of, whatever was cropped, padded or turned. Outside the view the map is 0: there the
+picture is shown without colour.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from PIL import Image, ImageDraw
+from torch import Tensor
+
+from whyformer._model.image import ImageView
+from whyformer.show.colours import find_limits, find_robust_limits, paint
+
+MAP_SIDE = 448  # a map by itself is enlarged until it is about this wide
+OVERLAY_STRENGTH = 0.85  # of the strongest colour over a picture
+PERCENTILE = 99.0
+CONTOUR_LEVELS = (0.5, 0.75, 0.9)  # of the way to the upper limit
+
+
+@dataclass(frozen=True)
+class ColourScale:
+    """Which scores get the first and the last colour, and how that was decided."""
+
+    between: tuple[float, float]
+    largest: float
+    percentile: float | None
+
+    def said(self, *, signed: bool) -> str:
+        """In words, for the figure."""
+        low, high = (f"{limit:+.2g}" if signed else f"{limit:.2g}" for limit in self.between)
+        return f"colours from {low} to {high}: {self.describe_limits(signed=signed)}"
+
+    def describe_limits(self, *, signed: bool) -> str:
+        """What the limits are."""
+        if self.percentile is None:
+            return "the smallest and the largest score"
+        what = "magnitudes" if signed else "scores"
+        return f"the {self.percentile:g}th percentile of the {what}; the largest is {self.largest:.2g}"
+
+
+def choose_colour_scale(scores: Tensor, *, signed: bool, percentile: float | None = PERCENTILE) -> ColourScale:
+    """Robust limits: a single patch of extreme score does not make all others pale. None: the extremes themselves."""
+    largest = (scores.abs() if signed else scores).max().item() if scores.numel() else 0.0
+    if percentile is None:
+        return ColourScale(find_limits(scores, signed=signed), largest, None)
+    return ColourScale(find_robust_limits(scores, signed=signed, percentile=percentile), largest, percentile)
+
+
+def overlay_map(
+    picture: Image.Image,
+    scores: Tensor,
+    view: ImageView,
+    between: tuple[float, float],
+    *,
+    signed: bool,
+    smooth: bool = True,
+    contours: bool = False,
+    outline: bool = True,
+) -> Image.Image:
+    """A map [rows columns] over its picture; smooth between the middles of patches, or every patch a flat square."""
+    placed, inside = sample_at_pixels(scores, view.crop_to_patches(*scores.shape), picture.size, smooth=smooth)
+    ground = torch.frombuffer(bytearray(picture.convert("L").tobytes()), dtype=torch.uint8)
+    ground = ground.reshape(picture.height, picture.width, 1).float()
+    ground = 255 - (255 - ground) * 0.82  # a little lighter, so that dark places can take colour
+    strength = measure_strength(placed, between, signed=signed)
+    alpha = (0.12 + (OVERLAY_STRENGTH - 0.12) * strength.sqrt())[..., None] * inside[..., None]
+    mixed = ground * (1 - alpha) + paint(placed, between, signed=signed).float() * alpha
+    drawn = Image.fromarray(mixed.round().clamp(0, 255).byte().contiguous().numpy())
+    if contours:
+        draw_contours(drawn, placed, inside, between, signed=signed)
+    if outline:
+        draw_outline(drawn, view)
+    return drawn
+
+
+def sample_at_pixels(scores: Tensor, view: ImageView, size: tuple[int, int], *, smooth: bool) -> tuple[Tensor, Tensor]:
+    """The score at the middle of every pixel, [height width], and whether the model sees that pixel."""
+    width, height = size
+    x = ((torch.arange(width, dtype=torch.double) + 0.5) - view.left) / (view.right - view.left)
+    y = ((torch.arange(height, dtype=torch.double) + 0.5) - view.top) / (view.bottom - view.top)
+    inside = ((y >= 0) & (y < 1))[:, None] & ((x >= 0) & (x < 1))[None]
+    values = scores.double()
+    if smooth:
+        placed = interpolate_axis(interpolate_axis(values, x, 1), y, 0)
+    else:
+        columns = (x * values.shape[1]).floor().long().clamp(0, values.shape[1] - 1)
+        rows = (y * values.shape[0]).floor().long().clamp(0, values.shape[0] - 1)
+        placed = values[rows][:, columns]
+    return placed * inside, inside.float()
+
+
+def interpolate_axis(values: Tensor, places: Tensor, axis: int) -> Tensor:
+    """Linear between the middles of cells along one axis; places run from 0 to 1."""
+    count = values.shape[axis]
+    at = (places * count - 0.5).clamp(0, count - 1)
+    left = at.floor().long().clamp(max=max(count - 2, 0))
+    right = (left + 1).clamp(max=count - 1)
+    part = (at - left).reshape([-1 if i == axis else 1 for i in range(values.dim())])
+    return values.index_select(axis, left) * (1 - part) + values.index_select(axis, right) * part
+
+
+def measure_strength(scores: Tensor, between: tuple[float, float], *, signed: bool) -> Tensor:
+    """How far on the way to the limit, 0 to 1."""
+    low, high = between
+    if high <= low:
+        return torch.zeros_like(scores)
+    return ((scores.abs() / high) if signed else (scores - low) / (high - low)).clamp(0, 1)
+
+
+def draw_contours(
+    drawn: Image.Image, placed: Tensor, inside: Tensor, between: tuple[float, float], *, signed: bool
+) -> None:
+    """Lines of equal score at CONTOURS of the way to each limit; black for, white against."""
+    from contourpy import contour_generator
+
+    low, high = between
+    if high <= low:
+        return
+    start = 0.0 if signed else low
+    levels = [(start + (high - start) * step, "black") for step in CONTOUR_LEVELS]
+    levels += [(low * step, "white") for step in CONTOUR_LEVELS] if signed else []
+    pen = ImageDraw.Draw(drawn)
+    width = max(1, round(max(drawn.size) / 400))
+    nothing = torch.tensor(float("nan"), dtype=placed.dtype)
+    lines = contour_generator(z=placed.where(inside > 0, nothing).numpy())
+    for level, colour in levels:
+        for line in lines.lines(level):
+            pen.line([(float(x), float(y)) for x, y in line], fill=colour, width=width)  # type: ignore[misc]
+
+
+def draw_outline(drawn: Image.Image, view: ImageView) -> None:
+    """What the model saw, framed, where that is not the whole picture."""
+    if not is_partial_view(view, drawn.size):
+        return
+    box = [round(view.left), round(view.top), round(view.right) - 1, round(view.bottom) - 1]
+    pen = ImageDraw.Draw(drawn)
+    width = max(1, round(max(drawn.size) / 300))
+    pen.rectangle(box, outline="white", width=width + 1)
+    pen.rectangle([box[0] + 1, box[1] + 1, box[2] - 1, box[3] - 1], outline="black", width=width)
+
+
+def is_partial_view(view: ImageView, size: tuple[int, int]) -> bool:
+    """The model does not see the whole picture."""
+    return view.left > 0.5 or view.top > 0.5 or view.right < size[0] - 0.5 or view.bottom < size[1] - 0.5
+
+
+def frame_view(picture: Image.Image, view: ImageView | None) -> Image.Image:
+    """The picture as it is, with what the model sees framed and the rest a little paler."""
+    if view is None:
+        return picture
+    box = (max(0, round(view.left)), max(0, round(view.top)), round(view.right), round(view.bottom))
+    pale = Image.blend(picture, Image.new("RGB", picture.size, "white"), 0.45)
+    pale.paste(picture.crop(box), box[:2])
+    draw_outline(pale, view)
+    return pale
+
+
+def paint_map(scores: Tensor, between: tuple[float, float], *, signed: bool) -> Image.Image:
+    """A map [rows columns] by itself, enlarged by a whole number: every patch a square of one colour."""
+    factor = max(1, MAP_SIDE // max(scores.shape))
+    painted = paint(scores, between, signed=signed)
+    large = painted.repeat_interleave(factor, 0).repeat_interleave(factor, 1)
+    return Image.fromarray(large.contiguous().numpy())
+
+
+def shrink_image(picture: Image.Image, most: int) -> Image.Image:
+    """No longer side above `most` pixels."""
+    if max(picture.size) <= most:
+        return picture
+    factor = most / max(picture.size)
+    size = (max(1, round(picture.width * factor)), max(1, round(picture.height * factor)))
+    return picture.resize(size, Image.Resampling.LANCZOS)

@@ -1,0 +1,278 @@
+"""Pictures in: as a person sees them, or a clear error."""
+
+import io
+import os
+import random
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from whyformer._model.image import as_image
+from whyformer.errors import InputError
+
+RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
+
+
+def corner_dot() -> Image.Image:
+    """Wider than high, red at the top left, blue at the top right: no turn or flip of it looks the same."""
+    picture = Image.new("RGB", (6, 4), "white")
+    picture.putpixel((0, 0), RED)
+    picture.putpixel((5, 0), BLUE)
+    return picture
+
+
+def saved(picture: Image.Image, path, **settings):
+    picture.save(path, **settings)
+    return path
+
+
+def png_claiming(width: int, height: int) -> bytes:
+    """A header that promises a picture, and almost nothing behind it."""
+    head = b"IHDR" + struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    start = struct.pack(">I", 13) + head + struct.pack(">I", zlib.crc32(head))
+    return b"\x89PNG\r\n\x1a\n" + start + struct.pack(">I", 1_000) + b"IDAT" + bytes(10)
+
+
+# --- as a person sees it ----------------------------------------------------------------------------------------------
+
+# How a camera that writes this orientation has stored an upright picture.
+STORED = {
+    1: None,
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_90,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_270,
+}
+
+
+@pytest.mark.parametrize("orientation", STORED)
+@pytest.mark.parametrize("suffix", [".png", ".tiff"])
+def test_is_upright_in_every_orientation(orientation, suffix, tmp_path):
+    stored = corner_dot() if STORED[orientation] is None else corner_dot().transpose(STORED[orientation])
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    seen = as_image(saved(stored, tmp_path / f"turned{suffix}", exif=exif))
+    assert seen.size == (6, 4)
+    assert np.array_equal(np.asarray(seen), np.asarray(corner_dot()))
+
+
+def test_sixteen_bit_grey_is_what_the_same_picture_in_eight_bits_is(tmp_path):
+    eight = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    sixteen = eight.astype(np.uint16) * 257
+    for suffix in (".png", ".tiff"):
+        seen = as_image(saved(Image.fromarray(sixteen), tmp_path / f"grey{suffix}"))
+        assert np.array_equal(np.asarray(seen)[..., 0], eight)
+    assert np.array_equal(np.asarray(as_image(Image.fromarray(sixteen.astype(np.int32))))[..., 1], eight)
+
+
+def test_a_dark_sixteen_bit_picture_stays_dark():
+    dark = Image.fromarray(np.full((4, 4), 2570, dtype=np.uint16))
+    assert as_image(dark).getpixel((0, 0)) == (10, 10, 10)
+
+
+@pytest.mark.parametrize("full", [1.0, 255.0])
+def test_floating_point_grey_goes_to_one_or_to_255(full):
+    ramp = np.linspace(0, full, 16, dtype=np.float32).reshape(4, 4)
+    seen = np.asarray(as_image(Image.fromarray(ramp)))[..., 0]
+    assert seen.flatten().tolist() == [17 * i for i in range(16)]
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_transparency_goes_over_white(mode, tmp_path):
+    picture = Image.new(mode, (4, 4), (0,) * len(mode))
+    picture.putpixel((1, 1), (0,) * (len(mode) - 1) + (255,))
+    picture.putpixel((2, 2), (0,) * (len(mode) - 1) + (51,))
+    seen = as_image(saved(picture, tmp_path / "clear.png"))
+    assert [seen.getpixel(at) for at in ((0, 0), (1, 1), (2, 2))] == [WHITE, (0, 0, 0), (204, 204, 204)]
+
+
+def test_a_palette_and_its_transparent_colour(tmp_path):
+    picture = corner_dot().quantize(4)
+    assert as_image(saved(picture, tmp_path / "palette.png")).getpixel((0, 0)) == RED
+    at = picture.getpixel((0, 0))
+    seen = as_image(saved(picture, tmp_path / "clear.png", transparency=at))
+    assert seen.getpixel((0, 0)) == WHITE
+    assert seen.getpixel((5, 0)) == BLUE
+
+
+def test_a_transparent_grey_value_of_sixteen_bits_does_not_break_it(tmp_path):
+    grey = Image.fromarray(np.full((4, 4), 25700, dtype=np.uint16))
+    assert as_image(saved(grey, tmp_path / "grey.png", transparency=25700)).getpixel((0, 0)) == (100, 100, 100)
+
+
+def test_print_colours(tmp_path):
+    picture = Image.new("CMYK", (8, 8), (0, 255, 255, 0))
+    seen = as_image(saved(picture, tmp_path / "print.tiff"))
+    assert (seen.mode, seen.getpixel((3, 3))) == ("RGB", RED)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBX", "YCbCr", "HSV", "PA", "RGBa"])
+def test_every_other_mode_becomes_rgb(mode):
+    seen = as_image(Image.new(mode, (5, 4)))
+    assert (seen.mode, seen.size) == ("RGB", (5, 4))
+
+
+def test_of_an_animation_the_first_frame(tmp_path):
+    frames = [Image.new("RGB", (8, 8), colour) for colour in (RED, BLUE)]
+    for suffix in (".gif", ".png", ".webp"):
+        path = tmp_path / f"moving{suffix}"
+        frames[0].save(path, save_all=True, append_images=frames[1:], lossless=True)
+        red, green, blue = as_image(path).getpixel((2, 2))
+        assert red > 250 and green < 5 and blue < 5
+
+
+def test_a_picture_in_hand_is_not_changed():
+    picture = corner_dot().convert("RGBA")
+    before = picture.copy()
+    as_image(picture)
+    assert (picture.mode, picture.tobytes()) == (before.mode, before.tobytes())
+
+
+def test_one_pixel_is_a_picture():
+    assert as_image(Image.new("L", (1, 1), 7)).getpixel((0, 0)) == (7, 7, 7)
+
+
+# --- clear errors -----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_there(tmp_path):
+    with pytest.raises(InputError, match=r"Cannot read '.*missing\.png': there is no such file"):
+        as_image(tmp_path / "missing.png")
+    with pytest.raises(InputError, match="file name too long"):
+        as_image("x" * 5000)
+    with pytest.raises(InputError, match="there is no such file"):
+        as_image("nul\0.png")
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    for path in (tmp_path, tmp_path / "pipe.png", "/dev/zero"):
+        with pytest.raises(InputError, match="not a regular file"):
+            as_image(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"just text", b"<html><img></html>", b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"%PDF-1.4", b"PK\3\4",
+     b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", bytes(100)],
+)  # fmt: skip
+def test_what_is_no_picture(content, tmp_path):
+    path = tmp_path / "renamed.png"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"'renamed\.png' is not a PNG, JPEG, WebP, BMP, GIF or TIFF image"):
+        as_image(path)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "TIFF", "BMP", "GIF", "WEBP"])
+def test_a_file_that_ends_early(kind, tmp_path):
+    held = io.BytesIO()
+    Image.effect_noise((64, 64), 50).convert("RGB").save(held, kind)
+    path = tmp_path / "half"
+    path.write_bytes(held.getvalue()[: len(held.getvalue()) // 2])
+    with pytest.raises(InputError, match=r"'half' is (damaged or ends early|not a PNG)"):
+        as_image(path)
+
+
+def test_any_damage_is_a_picture_or_a_clear_error(tmp_path):
+    """Bytes changed, cut out and cut off, in every format: 600 files."""
+    chance, seeds = random.Random(0), []
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for kind in ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF"):
+        for mode in ("RGB", "L", "1"):
+            held = io.BytesIO()
+            Image.linear_gradient("L").resize((24, 20)).convert("RGB" if kind == "WEBP" else mode).save(
+                held, kind, exif=exif
+            )
+            seeds.append(held.getvalue())
+    path, refused = tmp_path / "damaged", 0
+    for _ in range(600):
+        content = bytearray(chance.choice(seeds))
+        start, end = sorted(chance.choices(range(len(content)), k=2))
+        if chance.random() < 0.7:
+            for at in chance.choices(range(min(len(content), 150)), k=4):
+                content[at] = chance.randrange(256)
+        else:
+            del content[start : chance.choice((end, len(content)))]
+        path.write_bytes(content)
+        try:
+            assert as_image(path).mode == "RGB"
+        except InputError:
+            refused += 1
+    assert 100 < refused < 600
+
+
+def test_a_broken_stream(tmp_path):
+    held = io.BytesIO()
+    Image.effect_noise((64, 64), 50).save(held, "PNG")
+    content = bytearray(held.getvalue())
+    content[200:240] = bytes(40)
+    path = tmp_path / "broken.png"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="damaged or ends early"):
+        as_image(path)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "said"), [(6000, 5000, "30 megapixels"), (12_000, 12_000, "144 megapixels")]
+)
+def test_too_large_is_refused_before_decoding(width, height, said, tmp_path):
+    """There is nothing behind the header: decoding would say that the file ends early."""
+    path = tmp_path / "large.png"
+    path.write_bytes(png_claiming(width, height))
+    with pytest.raises(InputError, match=f"{said}; at most 25 are read"):
+        as_image(path)
+
+
+def test_a_bomb(tmp_path):
+    path = tmp_path / "bomb.png"
+    path.write_bytes(png_claiming(2**31 - 1, 2**31 - 1))
+    with pytest.raises(InputError, match="too large; at most 25 megapixels"):
+        as_image(path)
+
+
+def test_too_long_and_thin():
+    with pytest.raises(InputError, match="1 x 5000: too long and thin"):
+        as_image(Image.new("L", (1, 5000)))
+
+
+def test_a_picture_without_pixels():
+    with pytest.raises(InputError, match="0 x 4: there is nothing in it"):
+        as_image(Image.new("L", (0, 4)))
+
+
+def test_numbers_that_are_no_grey():
+    with pytest.raises(InputError, match="holds NaN or infinity"):
+        as_image(Image.fromarray(np.array([[0.0, np.nan], [1.0, 1.0]], dtype=np.float32)))
+    with pytest.raises(InputError, match="holds NaN or infinity"):
+        as_image(Image.fromarray(np.array([[0.0, np.inf], [1.0, 1.0]], dtype=np.float32)))
+    with pytest.raises(InputError, match="holds numbers from -2 to 5; a grey picture goes from 0 to 255"):
+        as_image(Image.fromarray(np.array([[-2.0, 5.0]], dtype=np.float32)))
+    with pytest.raises(InputError, match="from 0 to 70000; a grey picture goes from 0 to 65535"):
+        as_image(Image.fromarray(np.array([[0, 70_000]], dtype=np.int32)))
+
+
+def test_a_mode_without_a_way_to_rgb():
+    with pytest.raises(InputError, match="has the mode La, which cannot be turned into RGB"):
+        as_image(Image.new("La", (4, 4)))
+
+
+def test_what_is_neither_path_nor_picture():
+    with pytest.raises(InputError, match="A picture is a path or a Pillow image, not ndarray"):
+        as_image(np.zeros((4, 4, 3)))
+
+
+def test_no_permission(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError("no")
+
+    path = saved(corner_dot(), tmp_path / "secret.png")
+    monkeypatch.setattr(Image, "open", refuse)
+    with pytest.raises(InputError, match="no permission"):
+        as_image(path)

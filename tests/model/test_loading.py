@@ -1,0 +1,544 @@
+"""open(): a folder, a name or a module becomes a model, or an error says why not."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import transformers as hf
+from huggingface_hub.errors import RepositoryNotFoundError
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from tiny_text import bert, byte_pairs, gpt2, wordpiece
+from torch import nn
+
+import whyformer
+from whyformer.errors import IncompleteModel, ModelError, ModelNotFound, UnsafeModel, UnsupportedModel, WhyformerError
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    """A text classifier with its tokenizer, as save_pretrained leaves it."""
+    folder = tmp_path_factory.mktemp("saved") / "bert"
+    save(bert().float(), folder)
+    wordpiece().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(saved, tmp_path) -> Path:
+    """A copy of it to break."""
+    shutil.copytree(saved, tmp_path / "bert")
+    return tmp_path / "bert"
+
+
+@pytest.fixture(autouse=True)
+def nothing_outside(monkeypatch, capfd):
+    """No network, no question on standard input; and nothing is printed, neither a report nor a progress bar."""
+
+    def refuse(*_, **__):
+        raise AssertionError("reached for the network or asked a question")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr("builtins.input", refuse)
+    yield
+    assert capfd.readouterr() == ("", "")
+
+
+def save(module: hf.PreTrainedModel, folder: Path, **settings: object) -> None:
+    hf.utils.logging.disable_progress_bar()
+    module.save_pretrained(folder, **settings)
+    hf.utils.logging.enable_progress_bar()
+
+
+def configured(folder: Path, **changes: object) -> Path:
+    """The folder with other entries in its config; None takes one out."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+    return folder
+
+
+def reweighted(folder: Path, change) -> Path:
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+# --- folders ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder(saved):
+    for source in (saved, str(saved)):
+        model = whyformer.open(source)
+        assert (model.kind, model.labels, model.name) == ("text", ("negative", "neutral", "positive"), str(saved))
+        assert not model.module.training
+        e = whyformer.explain(model, "the film is good", target="positive")
+        assert e.scores.shape == (1, 6)
+    assert whyformer.explain(saved, "the film is good", target="positive").scores.equal(e.scores)
+
+
+def test_a_folder_is_found_from_home(saved, monkeypatch):
+    monkeypatch.setenv("HOME", str(saved.parent))
+    assert whyformer.open("~/bert").kind == "text"
+
+
+def test_a_folder_without_a_tokenizer_takes_tensors(folder):
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").unlink()
+    model = whyformer.open(folder)
+    assert (model.kind, model.tokenizer) == ("tensors", None)
+    assert whyformer.explain(model, torch.tensor([[2, 5, 6, 3]]), "rollout").scores.shape == (1, 4)
+    with pytest.raises(
+        WhyformerError, match="was opened without a processor or tokenizer, so it takes tensors, not str"
+    ):
+        whyformer.explain(model, "the film")
+
+
+def test_a_folder_of_a_picture_model(zoo, tmp_path):
+    save(zoo("vit").module, tmp_path)
+    bare = whyformer.open(tmp_path)
+    assert (bare.kind, bare.dtype) == ("tensors", torch.float64)
+    hf.ViTImageProcessorPil(size={"height": 16, "width": 16}).save_pretrained(tmp_path)
+    wordpiece().save_pretrained(tmp_path)  # of no use to it
+    model = whyformer.open(tmp_path)
+    assert (model.kind, model.tokenizer) == ("image", None)
+    assert whyformer.explain(model, Image.new("RGB", (30, 20)), "rollout").scores.shape == (1, 16)
+
+
+def test_weights_in_several_files(tmp_path):
+    save(bert(), tmp_path, max_shard_size="20KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    assert torch.equal(whyformer.open(tmp_path).module.classifier.weight, bert().classifier.weight)
+
+
+def test_tied_weights_are_not_missing(tmp_path):
+    save(gpt2(), tmp_path)
+    byte_pairs().save_pretrained(tmp_path)
+    model = whyformer.open(tmp_path)
+    assert whyformer.explain(model, "the city of", "gradient_x_input").scores.shape[0] == 1
+
+
+def test_a_given_tokenizer_comes_before_the_folders(folder):
+    (folder / "tokenizer.json").write_text("{")
+    model = whyformer.open(folder, tokenizer=byte_pairs())
+    assert len(model.tokenizer) == len(byte_pairs())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dtype(saved, dtype):
+    model = whyformer.open(saved, dtype=dtype, device="cpu")
+    assert model.dtype == dtype
+    assert model.notes == ()
+
+
+def test_short_weights_are_used_as_float32_on_a_processor(tmp_path):
+    """Half precision is slow there, and kills the process on some."""
+    save(bert().half(), tmp_path)
+    model = whyformer.open(tmp_path)
+    assert model.dtype == torch.float32
+    assert model.notes == ("The weights are float16; on this processor they are used as float32.",)
+    assert whyformer.open(tmp_path, dtype=torch.float16).dtype == torch.float16
+
+
+def test_dtypes_and_devices_that_are_none(saved):
+    for wrong in (torch.int64, "float64", 64):
+        with pytest.raises(ModelError, match="is no floating-point type"):
+            whyformer.open(saved, dtype=wrong)
+    for wrong in ("gpu", "cuda:99", 3.5):
+        with pytest.raises(ModelError, match=r"The device .* cannot be used here"):
+            whyformer.open(saved, device=wrong)
+
+
+def test_labels(saved):
+    assert whyformer.open(saved, labels=["a", "b", "c"]).labels == ("a", "b", "c")
+    with pytest.raises(ModelError, match="2 labels were given; the model has 3 classes"):
+        whyformer.open(saved, labels=["a", "b"])
+    with pytest.raises(ModelError, match="one name for each class, not a text"):
+        whyformer.open(saved, labels="abc")
+
+
+# --- folders that are not whole ---------------------------------------------------------------------------------------
+
+
+def test_a_head_that_is_missing(folder):
+    reweighted(folder, lambda weights: weights.pop("classifier.weight"))
+    with pytest.raises(
+        IncompleteModel, match=r"classifier.weight is not in the weights of .*prediction would be random"
+    ):
+        whyformer.open(folder)
+
+
+def test_layers_that_are_missing(folder):
+    configured(folder, num_hidden_layers=3)
+    with pytest.raises(IncompleteModel, match=r"bert\.encoder\.layer\.2.* and 13 more are not in the weights"):
+        whyformer.open(folder)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_that_are_not_finite(folder, value):
+    reweighted(folder, lambda weights: weights["classifier.bias"].fill_(value))
+    with pytest.raises(IncompleteModel, match=r"The weight classifier.bias of .* holds NaN or infinity"):
+        whyformer.open(folder)
+
+
+def test_weights_of_another_shape(folder):
+    reweighted(folder, lambda weights: weights.update({"classifier.weight": torch.zeros(7, 24)}))
+    with pytest.raises(IncompleteModel, match=r"The shape of classifier\.weight .* is \[7, 24\]; .*wants \[3, 24\]"):
+        whyformer.open(folder)
+
+
+def test_a_config_far_larger_than_the_weights_takes_no_memory(folder):
+    configured(folder, vocab_size=10**12)
+    with pytest.raises(
+        IncompleteModel, match=r"wants 24,.* numbers, the weights hold .*word_embeddings.weight.*\[20, 24\] in the file"
+    ):
+        whyformer.open(folder)
+    configured(folder, vocab_size=20, num_hidden_layers=10**9)
+    with pytest.raises(IncompleteModel, match=r"config.json wants 1000000000 layers; at most 1,000 are built"):
+        whyformer.open(folder)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:200], lambda b: b[:-100], lambda b: b"", lambda b: b"\xff" * 8 + b[8:]]
+)
+def test_damaged_weights(folder, damage):
+    path = folder / "model.safetensors"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(IncompleteModel, match=r"model\.safetensors in .* is damaged \(.*\). Copy or download it again"):
+        whyformer.open(folder)
+
+
+def test_a_damaged_list_of_files(tmp_path):
+    save(bert(), tmp_path, max_shard_size="20KB")
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {')
+    with pytest.raises(IncompleteModel, match=r"The weights of .* could not be read"):
+        whyformer.open(tmp_path)
+
+
+def test_no_weights(folder):
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(IncompleteModel, match=r"There are no weights in .*: no \.safetensors file"):
+        whyformer.open(folder)
+
+
+class Canary:
+    """Unpickling this would leave a file behind."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_pickle_is_not_read(folder, tmp_path):
+    (folder / "model.safetensors").unlink()
+    torch.save(Canary(tmp_path / "sang"), folder / "pytorch_model.bin")
+    with pytest.raises(UnsafeModel, match=r"only pickle weights \(pytorch_model\.bin\).* Convert them to safetensors"):
+        whyformer.open(folder)
+    assert not (tmp_path / "sang").exists()
+
+
+def test_pickle_beside_safetensors_is_not_read(folder, tmp_path):
+    torch.save(Canary(tmp_path / "sang"), folder / "pytorch_model.bin")
+    assert whyformer.open(folder).kind == "text"
+    assert not (tmp_path / "sang").exists()
+
+
+# --- configs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", ['{"architectures": ["Bert', "", "\x00\x01", "[" * 100_000])
+def test_a_config_that_is_no_json(folder, content):
+    (folder / "config.json").write_text(content)
+    with pytest.raises(IncompleteModel, match=r"config\.json is not valid JSON"):
+        whyformer.open(folder)
+
+
+def test_a_config_that_cannot_be_read(folder, monkeypatch):
+    def refuse(_):
+        raise PermissionError("no")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(IncompleteModel, match=r"config\.json cannot be read \(no\)"):
+        whyformer.open(folder)
+
+
+def test_a_pipe_for_weights_is_not_waited_for(folder):
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.safetensors")
+    with pytest.raises(IncompleteModel, match="There are no weights in"):
+        whyformer.open(folder)
+
+
+def test_a_config_that_is_something_else(folder):
+    (folder / "config.json").write_text("[1, 2]")
+    with pytest.raises(IncompleteModel, match=r"config\.json holds a list, not a config"):
+        whyformer.open(folder)
+    (folder / "config.json").write_bytes(b" " * 10_000_001)
+    with pytest.raises(IncompleteModel, match=r"config\.json has 10,000,001 bytes, which is no config"):
+        whyformer.open(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"architectures": None}, IncompleteModel, "names no architectures, so it is not known what to build"),
+        ({"architectures": []}, IncompleteModel, "names no architectures"),
+        ({"model_type": None}, IncompleteModel, "names no model_type, so it is not known of which type it is"),
+        (
+            {"model_type": "nonsense"},
+            UnsupportedModel,
+            "is of the type 'nonsense', which transformers .* does not have",
+        ),
+        ({"architectures": ["Nonsense"]}, UnsupportedModel, "is a Nonsense, which transformers .* does not have"),
+        ({"architectures": ["AutoModel"]}, UnsupportedModel, "is a AutoModel, which"),
+        ({"architectures": ["GPT2LMHeadModel"]}, IncompleteModel, "is for bert, but names GPT2LMHeadModel"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, UnsupportedModel, "is quantised"),
+        ({"hidden_size": "many"}, IncompleteModel, "does not describe a bert model|no BertFor.* can be built"),
+        ({"hidden_size": 25}, IncompleteModel, "no BertForSequenceClassification can be built from config.json"),
+    ],
+)
+def test_configs_that_cannot_be_built(folder, changes, error, message):
+    with pytest.raises(error, match=message):
+        whyformer.open(configured(folder, **changes))
+
+
+def test_code_in_the_folder_is_not_run(folder, tmp_path):
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'sang')!r}, 'w')")
+    configured(folder, auto_map={"AutoConfig": "evil.Config", "AutoModelForSequenceClassification": "evil.Model"})
+    with pytest.raises(UnsafeModel, match=r"brings its own Python code \(auto_map in config\.json\), which is not run"):
+        whyformer.open(folder)
+    assert not (tmp_path / "sang").exists()
+
+
+def test_code_of_a_tokenizer_is_not_run(folder, tmp_path):
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'sang')!r}, 'w')")
+    (folder / "tokenizer.json").unlink()
+    settings = {"auto_map": {"AutoTokenizer": ["evil.Tokenizer", None]}, "tokenizer_class": "EvilTokenizer"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(UnsafeModel, match=r"The tokenizer in .* brings its own Python code \(auto_map\)"):
+        whyformer.open(folder)
+    assert not (tmp_path / "sang").exists()
+
+
+@pytest.mark.parametrize("key", ["_attn_implementation", "attn_implementation", "_attn_implementation_internal"])
+def test_an_attention_kernel_named_by_the_config_is_ignored(folder, key):
+    model = whyformer.open(configured(folder, **{key: "evil/kernel"}, experts_implementation="evil/experts"))
+    assert model.module.config._attn_implementation == "sdpa"
+    assert "evil" not in json.dumps(model.module.config.to_dict())
+
+
+def test_the_attention_that_was_built_is_looked_at(saved, monkeypatch):
+    monkeypatch.setattr("whyformer._model.checkpoint.ATTENTION_IMPLEMENTATIONS", ("eager",))
+    with pytest.raises(UnsafeModel, match="was built with the attention 'sdpa' instead of ours"):
+        whyformer.open(saved)
+
+
+def test_a_damaged_tokenizer(folder):
+    (folder / "tokenizer.json").write_text('{"version": ')
+    with pytest.raises(IncompleteModel, match=r"The tokenizer in .* could not be opened"):
+        whyformer.open(folder)
+
+
+def test_a_damaged_image_processor(zoo, tmp_path):
+    save(zoo("vit").module, tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text('{"size": ')
+    with pytest.raises(IncompleteModel, match=r"The image processor in .* could not be opened"):
+        whyformer.open(tmp_path)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "../x", "./x", "/no/such/folder", "a/b/c", "https://huggingface.co/gpt2", "nul\0", "x" * 300, "x" * 5000,
+     "~/no-such-folder", "gpt2 ", "a b", "größe", "-x", "org/", "/x"],
+)  # fmt: skip
+def test_what_is_neither_folder_nor_name(name):
+    with pytest.raises(ModelNotFound, match=r"is neither a model folder here nor a valid model name"):
+        whyformer.open(name)
+
+
+def test_what_is_no_folder_of_a_model(tmp_path):
+    with pytest.raises(ModelNotFound, match=r"There is no config\.json in .*, so it is not a model folder"):
+        whyformer.open(tmp_path)
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(UnsupportedModel, match="holds only an adapter"):
+        whyformer.open(tmp_path)
+    with pytest.raises(ModelNotFound, match=r"config\.json' is a file. Give the folder"):
+        whyformer.open(tmp_path / "adapter_config.json")
+
+
+def test_what_cannot_be_a_model():
+    for wrong, name in ((None, "NoneType"), (5, "int"), (b"gpt2", "bytes"), ({}, "dict")):
+        with pytest.raises(ModelNotFound, match=f"A model is a folder, a name or an nn.Module, not a {name}"):
+            whyformer.open(wrong)
+
+
+def test_demo_models():
+    assert whyformer.open("demo/untrained-vit").kind == "image"
+    for name in ("demo/nonsense", "demo/", "demo/../models/untrained-vit"):
+        with pytest.raises(ModelNotFound, match=r"No demo model .* There are: .*demo/untrained-vit"):
+            whyformer.open(name)
+
+
+@pytest.fixture
+def cache(saved, tmp_path) -> Path:
+    """A hub cache that holds one model, someone/tiny."""
+    cached = tmp_path / "hub" / "models--someone--tiny"
+    shutil.copytree(saved, cached / "snapshots" / "0")
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("0")
+    return tmp_path / "hub"
+
+
+NOT_HERE = (
+    r"'nobody/has-this' is no folder here and is not in the cache of this machine, and downloading is switched off "
+    r"\(HF_HUB_OFFLINE\)\. Download it first, or give a folder"
+)
+
+
+def test_names_offline(cache, monkeypatch):
+    """A model in the cache opens by its name, another one is a clear error."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    model = whyformer.open("someone/tiny")
+    assert (model.name, model.kind, model.labels) == ("someone/tiny", "text", ("negative", "neutral", "positive"))
+    with pytest.raises(ModelNotFound, match=NOT_HERE) as raised:
+        whyformer.open("nobody/has-this")
+    assert raised.value.__context__ is None
+
+
+@pytest.mark.parametrize("broken", ["auto_map", "quantization_config"])
+def test_the_config_of_a_cached_model_is_looked_at_too(cache, monkeypatch, broken):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    configured(cache / "models--someone--tiny" / "snapshots" / "0", **{broken: {"AutoConfig": "evil.Config"}})
+    with pytest.raises(ModelError, match=f"{broken} in config.json"):
+        whyformer.open("someone/tiny")
+
+
+@pytest.mark.slow
+def test_a_name_offline_from_the_command_line(cache):
+    """Within seconds, without a question, in one line."""
+    places = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(cache), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "whyformer.cli", "explain", "the film", "-M", "nobody/has-this"]
+    begun = time.monotonic()
+    done = subprocess.run(
+        command,
+        env=os.environ | places,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+    )
+    assert time.monotonic() - begun < 30  # almost all of it imports
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "Traceback" not in done.stderr
+    assert re.search(NOT_HERE, done.stderr.replace("\n", " "))
+
+
+def hub(monkeypatch, cache, answer) -> None:
+    """A hub that gives this answer, or raises it."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # the tests themselves run offline
+
+    def info(_, name, **__):
+        if isinstance(answer, Exception):
+            raise answer
+        return SimpleNamespace(siblings=[SimpleNamespace(rfilename=file) for file in answer])
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", info)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        (ConnectionError("no route\nmore"), ModelNotFound, "and the hub could not be reached: no route$"),
+        (
+            RepositoryNotFoundError.__new__(RepositoryNotFoundError),
+            ModelNotFound,
+            "there is no such model on the hub, or",
+        ),
+        (
+            ["config.json", "pytorch_model.bin"],
+            UnsafeModel,
+            "nobody/x has no safetensors weights on the hub, and others",
+        ),
+    ],
+)
+def test_names_that_cannot_be_downloaded(cache, monkeypatch, answer, error, message):
+    hub(monkeypatch, cache, answer)
+    with pytest.raises(error, match=message) as raised:
+        whyformer.open("nobody/x")
+    assert raised.value.__suppress_context__ or raised.value.__context__ is None
+
+
+def test_a_download_that_fails(cache, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError("it broke off\nmore advice")
+
+    hub(monkeypatch, cache, ["config.json", "model.safetensors"])
+    monkeypatch.setattr("transformers.utils.hub.cached_file", refuse)
+    with pytest.raises(ModelNotFound, match=r"config\.json of 'nobody/x' could not be downloaded: it broke off$"):
+        whyformer.open("nobody/x")
+
+
+# --- modules in hand --------------------------------------------------------------------------------------------------
+
+
+def test_a_module_is_used_as_it_is(zoo):
+    module = zoo("bert").module
+    model = whyformer.open(module)
+    assert (model.module, model.kind, model.name) == (module, "tensors", "BertForSequenceClassification")
+    assert whyformer.open(model) is model
+
+
+def test_a_module_is_not_moved(zoo):
+    with pytest.raises(UnsupportedModel, match="A module in hand is used as it is: move or cast it yourself"):
+        whyformer.open(zoo("bert").module, dtype=torch.float64)
+    with pytest.raises(UnsupportedModel, match="A module in hand is used as it is"):
+        whyformer.open(zoo("bert").module, device="cpu")
+
+
+def test_an_open_model_is_not_opened_otherwise(zoo):
+    with pytest.raises(ModelError, match="BertForSequenceClassification is open already"):
+        whyformer.open(whyformer.open(zoo("bert").module), readout="mean")
+
+
+def test_a_module_without_numbers():
+    with torch.device("meta"):
+        module = nn.Linear(3, 3)
+    with pytest.raises(IncompleteModel, match="Linear has parameters on the meta device, which hold no numbers"):
+        whyformer.open(module)
+
+
+def test_tokenizers_that_are_none(zoo):
+    with pytest.raises(ModelError, match="The tokenizer is a str; give one of transformers"):
+        whyformer.open(zoo("bert").module, tokenizer="bert-base-uncased")
+    with pytest.raises(ModelError, match="The tokenizer is a Tokenizer; give one of transformers"):
+        whyformer.open(zoo("bert").module, tokenizer=wordpiece().backend_tokenizer)
+    with pytest.raises(ModelError, match="The processor is a dict; give an image processor"):
+        whyformer.open(zoo("vit").module, processor={})
+
+
+def test_torchs_own_encoder_says_where_its_batch_is():
+    layer = nn.TransformerEncoderLayer(8, 2, 16)
+    assert whyformer.open(layer).batch_axis == 1
+    assert whyformer.open(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)).batch_axis == 0
+    assert whyformer.open(layer, batch_axis=0).batch_axis == 0

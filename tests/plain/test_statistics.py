@@ -1,0 +1,118 @@
+"""Intervals and tests: by hand, against scipy, and how often they are right on numbers whose truth is known."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from whyformer._plain.statistics import adjust_p_values, bootstrap, paired_test
+
+
+def test_the_mean_and_an_interval_around_it():
+    mean, low, high = bootstrap([1.0, 2.0, 3.0, 4.0])
+    assert mean == 2.5
+    assert 1.0 <= low < 2.5 < high <= 4.0
+
+
+def test_the_interval_by_hand():
+    """Two examples, 0 and 1: the mean of a draw is 0, 1/2 or 1, each end with a quarter of the draws."""
+    assert bootstrap([0.0, 1.0]) == (0.5, 0.0, 1.0)
+
+
+def test_undefined_examples_take_no_part():
+    assert bootstrap([1.0, float("nan"), 3.0]) == bootstrap([1.0, 3.0])
+    assert all(math.isnan(number) for number in bootstrap([float("nan")]))
+    assert all(math.isnan(number) for number in bootstrap([]))
+
+
+def test_of_one_example_there_is_no_interval():
+    mean, low, high = bootstrap([3.0])
+    assert mean == 3.0 and math.isnan(low) and math.isnan(high)
+
+
+def test_the_same_numbers_give_the_same_interval():
+    values = np.random.default_rng(1).normal(size=50)
+    assert bootstrap(values, 7) == bootstrap(values, 7)
+    assert bootstrap(values, 7) != bootstrap(values, 8)
+
+
+def test_the_interval_agrees_with_the_one_of_scipy():
+    values = np.random.default_rng(2).exponential(size=80)
+    theirs = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=20_000, rng=3).confidence_interval
+    _, low, high = bootstrap(values)
+    assert low == pytest.approx(theirs.low, abs=0.03)
+    assert high == pytest.approx(theirs.high, abs=0.03)
+
+
+def test_the_interval_holds_the_truth_about_95_times_in_100():
+    generator = np.random.default_rng(4)
+    held = 0
+    for _ in range(200):
+        _, low, high = bootstrap(generator.normal(5.0, 2.0, size=40))
+        held += low <= 5.0 <= high
+    assert 178 <= held <= 199
+
+
+def test_a_figure_of_the_whole_data_set_is_made_from_parts():
+    """Right and labelled pixels of three pictures: 3 of 4, 1 of 2, 4 of 4; together 8 of 10."""
+    parts = [[3.0, 4.0], [1.0, 2.0], [4.0, 4.0]]
+    value, low, high = bootstrap(parts, combine=lambda held: held[:, 0].sum() / held[:, 1].sum())
+    assert value == 0.8
+    assert low == pytest.approx(0.5) and high == 1.0
+
+
+def test_a_paired_test_by_hand():
+    """Three pairs, always the first larger: of 8 exchanges only all and none have so large a mean."""
+    assert paired_test([2.0, 3.0, 4.0], [1.0, 2.0, 3.0]) == 0.25
+
+
+def test_what_is_alike_is_not_told_apart():
+    assert paired_test([1.0, 2.0], [1.0, 2.0]) == 1.0
+    assert paired_test([1.0] * 30, [1.0] * 30) == 1.0
+
+
+def test_a_paired_test_agrees_with_scipy():
+    generator = np.random.default_rng(5)
+    a, b = generator.normal(0.25, 1, size=60), generator.normal(0, 1, size=60)
+    theirs = stats.permutation_test(
+        (a, b), lambda x, y, axis: (x - y).mean(axis), permutation_type="samples", n_resamples=20_000, rng=6
+    ).pvalue
+    assert paired_test(a, b) == pytest.approx(theirs, abs=0.015)
+
+
+def test_the_paired_test_has_as_many_false_alarms_as_it_says():
+    generator = np.random.default_rng(8)
+    alarms = sum(paired_test(generator.normal(size=12), generator.normal(size=12)) < 0.05 for _ in range(300))
+    assert 4 <= alarms <= 29
+
+
+def test_a_clear_difference_is_found_and_pairs_with_a_hole_are_left_out():
+    a, b = np.arange(40.0), np.arange(40.0) + 1
+    a[3] = float("nan")
+    assert paired_test(a, b) < 0.001
+    assert math.isnan(paired_test([float("nan")], [1.0]))
+
+
+def test_lists_of_different_length_are_not_paired():
+    with pytest.raises(ValueError, match="not paired"):
+        paired_test([1.0], [1.0, 2.0])
+
+
+def test_a_paired_test_of_figures_of_the_whole_data_set():
+    """With parts that are just one number the figure is the mean, and so is the test."""
+    a, b = [[2.0], [3.0], [4.0]], [[1.0], [2.0], [3.0]]
+    assert paired_test(a, b, combine=lambda held: held.mean()) == 0.25
+
+
+def test_holm_by_hand():
+    """0.01 * 3, then the larger of that and 0.02 * 2, then 0.5 * 1."""
+    assert adjust_p_values([0.5, 0.01, 0.02]) == pytest.approx([0.5, 0.03, 0.04])
+    assert adjust_p_values([0.02, 0.02]) == pytest.approx([0.04, 0.04])
+    assert adjust_p_values([0.9, 0.8]) == pytest.approx([1.0, 1.0])
+    assert adjust_p_values([]) == []
+
+
+def test_holm_leaves_out_tests_that_could_not_be_made():
+    adjusted = adjust_p_values([0.01, float("nan"), 0.02])
+    assert adjusted[0] == 0.02 and math.isnan(adjusted[1]) and adjusted[2] == 0.02

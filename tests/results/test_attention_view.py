@@ -1,0 +1,56 @@
+"""Inside a model: what is shown of a head is what the model itself computed."""
+
+import pytest
+import torch
+
+from whyformer.errors import InputError
+from whyformer.results.attention_view import inspect_attention
+from whyformer.results.explanation import explain
+
+
+@pytest.mark.parametrize("name", ["vit", "bert", "gpt2"])
+def test_attention_is_the_models_own(zoo, name):
+    one = zoo(name).alone(0)
+    found = inspect_attention(zoo(name).module, one)
+    reported = zoo(name, "eager").module(**one, output_attentions=True).attentions
+    torch.testing.assert_close(found.parts["attention"], torch.stack(reported)[:, 0].float())
+    assert found.parts["gradient"].shape == found.parts["attention"].shape == found.parts["relevance"].shape
+
+
+def test_the_row_where_the_answer_is_read(zoo):
+    """BERT reads at its first token; raw attention of one head is that row."""
+    one = zoo("bert").alone(0)
+    found = inspect_attention(zoo("bert").module, one)
+    torch.testing.assert_close(found.rows()[2, 1], found.parts["attention"][2, 1, 0])
+    alone = explain(zoo("bert").module, one, "raw_attention", heads=1)
+    torch.testing.assert_close(found.rows()[2, 1], alone.scores[0].float())
+
+
+def test_heads_of_a_picture_are_grids_of_patches(zoo):
+    found = inspect_attention(zoo("vit").module, zoo("vit").alone(0))
+    assert found.maps().shape == (3, 3, 4, 4)
+    torch.testing.assert_close(found.maps()[0, 0].flatten(), found.rows()[0, 0, 1:])
+    assert found.pieces[:3] == ("special", "0,0", "0,1")
+
+
+def test_files_and_drawings(zoo, tmp_path):
+    found = inspect_attention(zoo("bert").module, zoo("bert").alone(2), target=1)
+    for suffix in (".html", ".svg", ".png", ".pdf"):
+        found.save(tmp_path / f"i{suffix}")
+    page = (tmp_path / "i.html").read_text()
+    assert page.count('class="crisp tile"') == 3 * 3 * 3  # layers, heads, kinds
+    assert "Who looks at whom" in page
+    for drawing in (found.draw("gradient"), found.tokens(0, 1), found.matrix()):
+        assert drawing.svg().startswith("<?xml")
+    assert "<img" in found._repr_html_()
+    assert "3 layers x 3 heads, attention, gradient, relevance" in repr(found)
+
+
+def test_what_cannot_be_looked_into(zoo):
+    with pytest.raises(InputError, match="One at a time"):
+        inspect_attention(zoo("bert").module, zoo("bert").inputs)
+    found = inspect_attention(zoo("bert").module, zoo("bert").alone(0))
+    with pytest.raises(InputError, match="There are: attention, gradient, relevance"):
+        found.draw("value")
+    long = inspect_attention(zoo("vit").module, zoo("vit").alone(0))
+    long.tokens(0)

@@ -1,0 +1,88 @@
+"""Writing: every token that was said is explained as if it alone had been asked about."""
+
+import pytest
+import torch
+
+from whyformer._model.loading import open as opened
+from whyformer.errors import InputError, TargetError
+from whyformer.results.explanation import explain
+from whyformer.results.generation import decode_with_spans, explain_generation
+
+PROMPT = "the keys to the cabinet near the doors"
+
+
+@pytest.fixture(scope="module")
+def gpt():
+    return opened("demo/decoder")
+
+
+@pytest.fixture(scope="module")
+def said(gpt):
+    return explain_generation(gpt, PROMPT, tokens=5)
+
+
+def test_the_model_goes_on_with_its_likeliest_tokens(gpt, said):
+    text = PROMPT
+    for step in said:
+        target = explain(gpt, text, "rollout").targets[0]
+        assert step.targets[0].index == target.index
+        assert step.targets[0].predicted
+        text += target.label
+    assert said.text == text
+    assert said.words == [step.targets[0].label for step in said]
+
+
+def test_a_token_is_explained_as_if_alone(gpt, said):
+    """In a batch with padding, or by itself."""
+    for place, step in enumerate(said):
+        before = PROMPT + "".join(said.words[:place])
+        alone = explain(gpt, before, "attcat", target=step.targets[0].index)
+        torch.testing.assert_close(step.scores, alone.scores, rtol=1e-4, atol=1e-6)
+        assert step.tokens[0].pieces == alone.tokens[0].pieces
+        assert step.tokens[0].text == before
+
+
+def test_the_scores_as_a_matrix(said):
+    scores = said.matrix()
+    assert scores.shape == (len(said), said.prompt_length + len(said) - 1)
+    assert scores[0].isnan().sum() == len(said) - 1
+    assert not scores[-1].isnan().any()
+
+
+def test_a_continuation_that_is_given(gpt):
+    found = explain_generation(gpt, PROMPT, continuation=" is lost")
+    assert found.words == [" is", " lost"]
+    assert not found[0].targets[0].predicted
+    with pytest.raises(TargetError, match="does not continue the prompt token by token"):
+        explain_generation(gpt, "the ke", continuation="ys")
+
+
+def test_letters_of_tokens_that_are_parts_of_letters():
+    class Bytes:
+        """One token a byte."""
+
+        def decode(self, ids, **_):
+            return bytes(ids).decode("utf-8", "replace")
+
+    text, spans = decode_with_spans(Bytes(), list("né👍!".encode()))
+    assert text == "né👍!"
+    assert spans == [(0, 1), (1, 2), (1, 2), (2, 3), (2, 3), (2, 3), (2, 3), (3, 4)]
+
+
+def test_what_cannot_be_written(gpt):
+    with pytest.raises(InputError, match="0 tokens cannot be explained"):
+        explain_generation(gpt, PROMPT, tokens=0)
+    with pytest.raises(InputError, match="does not write text"):
+        explain_generation("demo/pets", "a")
+    with pytest.raises(InputError, match="answers with classes"):
+        explain_generation("demo/sentiment", "a film")
+
+
+def test_files(said, tmp_path):
+    for suffix in (".html", ".svg", ".txt", ".csv", ".parquet", ".pdf", ".png"):
+        said.save(tmp_path / f"w{suffix}")
+    page = (tmp_path / "w.html").read_text()
+    assert page.count('type="radio"') == len(said)
+    assert "<script" not in page
+    assert "<mark" in said._repr_html_()
+    assert "Generation of" in repr(said)

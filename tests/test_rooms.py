@@ -1,0 +1,148 @@
+"""The shape of the code: imports point one way, files are named by nouns of the domain, public names are a list."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import whyformer
+
+SOURCE = Path(whyformer.__file__).parent
+
+# Which rooms a room may look into, beside itself. A room is a folder, or a file that lies on the ground of the package.
+# `_engine` has two rooms below it; "_engine" alone is the files directly in that folder.
+GROUND = {"errors", "_plain"}
+ENGINE = {"_engine", "_engine.relevance", "_engine.tracing"}
+ROOMS = {
+    "errors": set(),
+    "_plain": {"errors"},
+    "_model": GROUND,
+    "_engine.tracing": GROUND,
+    "_engine.relevance": {*GROUND, "_engine.tracing"},
+    "_engine": {*GROUND, *ENGINE, "_model"},
+    "methods": {*GROUND, *ENGINE, "_model"},
+    "show": {*GROUND, "_model", "_engine"},
+    "results": {*GROUND, *ENGINE, "_model", "methods", "show"},
+    "metrics": {*GROUND, *ENGINE, "_model", "methods", "results"},
+    "data": {*GROUND, "_model"},
+    "_judge": {*GROUND, *ENGINE, "_model", "methods", "show", "results", "metrics", "data"},
+    "_audit": {*GROUND, *ENGINE, "_model", "methods", "show", "results", "data", "_judge"},
+    "demo": {*GROUND, "_model", "show", "results"},
+    "whyformer": set(),  # __init__.py; filled in below: the public names come from everywhere
+    "cli": set(),  # the shell over everything
+}
+ROOMS["whyformer"] = ROOMS["cli"] = set(ROOMS)
+WITHOUT_AN_IDEA = {"utils", "util", "helpers", "helper", "base", "core", "common", "misc"}
+
+files = sorted(SOURCE.rglob("*.py"))
+every_file = pytest.mark.parametrize("file", files, ids=lambda file: str(file.relative_to(SOURCE)))
+
+
+@every_file
+def test_imports_only_from_rooms_below(file):
+    own = room_of(module_of(file))
+    assert imported_rooms(ast.parse(file.read_text())) <= {*ROOMS[own], own}
+
+
+def test_no_room_looks_back_up():
+    """The table itself has no cycle, apart from the package's front door and the shell over it."""
+    below = {room: set(into) - {room} for room, into in ROOMS.items() if room not in ("whyformer", "cli")}
+    while below:
+        bottom = {room for room, into in below.items() if not into & below.keys()}
+        assert bottom, f"these look into each other: {', '.join(below)}"
+        below = {room: into for room, into in below.items() if room not in bottom}
+
+
+@every_file
+def test_begins_by_saying_what_it_is(file):
+    assert ast.get_docstring(ast.parse(file.read_text()))
+
+
+@every_file
+def test_is_named_by_an_idea(file):
+    assert not WITHOUT_AN_IDEA & {*file.relative_to(SOURCE).parts[:-1], file.stem}
+
+
+def test_every_file_is_in_a_room():
+    assert {room_of(module_of(file)) for file in files} == set(ROOMS)
+
+
+def test_imports_are_read_in_every_form():
+    """`import a.b`, `from a import b`, `from a.b import c`, and the same inside a function."""
+    code = """
+import whyformer.errors
+from whyformer import data
+from whyformer._engine import sites
+from whyformer._engine.tracing.follow import Follower
+from whyformer.methods.rollout import rollout
+def later():
+    import whyformer as why
+    from torch import nn
+"""
+    found = imported_rooms(ast.parse(code))
+    assert found == {"errors", "data", "_engine", "_engine.tracing", "methods", "whyformer"}
+
+
+def test_public_names_are_a_sorted_list_of_what_is_there():
+    assert whyformer.__all__ == sorted(whyformer.__all__, key=constants_classes_functions)
+    assert not [name for name in whyformer.__all__ if not hasattr(whyformer, name)]
+
+
+def test_the_package_is_a_plain_module_and_its_verbs_are_functions():
+    """Whatever was imported before: no module is called like a verb."""
+    code = (
+        "import sys, types, whyformer as why; assert 'torch' not in sys.modules;"
+        "import whyformer._audit, whyformer._judge, whyformer.methods, whyformer.metrics;"
+        "print(type(why) is types.ModuleType, len(why.METHODS) > 9);"
+        "print([type(f).__name__ for f in (why.explain, why.audit, why.judge, why.method, why.metric)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"True True\n{['function'] * 5}\n"
+
+
+@pytest.mark.parametrize("old", whyformer.RENAMED)
+def test_old_names_work_for_one_version_and_say_what_they_are_called_now(old):
+    with pytest.warns(DeprecationWarning, match=rf"whyformer\.{old} is now whyformer\.{whyformer.RENAMED[old]}\."):
+        assert getattr(whyformer, old) is getattr(whyformer, whyformer.RENAMED[old])
+
+
+def test_the_package_says_that_it_is_typed():
+    assert (SOURCE / "py.typed").is_file()
+
+
+def constants_classes_functions(name: str) -> tuple[bool, bool, str]:
+    return not name.isupper(), not name[0].isupper(), name
+
+
+def module_of(file: Path) -> str:
+    """'_engine.tracing.follow', below the package; a folder's __init__.py is the folder, and the package itself ''."""
+    return ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix("__init__").removesuffix(".")
+
+
+def room_of(module: str) -> str:
+    """The longest name of a room that the module begins with; 'whyformer' for the package itself."""
+    parts = module.split(".")
+    names = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((name for name in names if name in ROOMS), "whyformer")
+
+
+def imported_rooms(tree: ast.AST) -> set[str]:
+    """The rooms of ours that a file imports from, wherever the import is."""
+    return {
+        room_of(name.partition(".")[2]) for node in ast.walk(tree) for name in imported_names(node) if is_ours(name)
+    }
+
+
+def imported_names(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    if isinstance(node, ast.ImportFrom):
+        assert node.level == 0, "relative import: name the module in full"
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def is_ours(name: str) -> bool:
+    return name.split(".")[0] == "whyformer"
