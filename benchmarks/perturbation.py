@@ -76,8 +76,8 @@ def main() -> None:
     processor = transformers.ViTImageProcessorPil(image_mean=[0.5] * 3, image_std=[0.5] * 3)
     model = why.open(module, processor=processor)
     generator = torch.Generator().manual_seed(1)
-    pixels = torch.randn(arguments.pictures, 3, SIDE, SIDE, generator=generator).to(arguments.device)
-    maps = torch.rand(arguments.pictures, SIDE, SIDE, generator=generator, dtype=torch.float64)
+    pixels = torch.randn(arguments.images, 3, SIDE, SIDE, generator=generator).to(arguments.device)
+    maps = torch.rand(arguments.images, SIDE, SIDE, generator=generator, dtype=torch.float64)
     with torch.no_grad():
         labels = torch.cat([module(one[None]).logits.argmax(-1) for one in pixels]).cpu()
     explanation = a_map(model, pixels, maps)
@@ -96,7 +96,7 @@ def main() -> None:
     slow, fast = (min(times[way]) for way in ways)
     same = (found["whyformer"] - found["one call a picture and step"]).abs() < 1e-4
     threads = f", {torch.get_num_threads()} threads" if arguments.device == "cpu" else ""
-    print(f"{arguments.pictures} pictures on {arguments.device}{threads}, fastest of {arguments.repeats} runs each")
+    print(f"{arguments.images} pictures on {arguments.device}{threads}, fastest of {arguments.repeats} runs each")
     for way in ways:
         print(f"  {way}: {min(times[way]):.2f} s")
     print(f"  whyformer takes {fast / slow:.2f} of the time: {slow / fast:.1f} times as fast")

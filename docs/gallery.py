@@ -38,11 +38,11 @@ class Entry:
     title: str
     remark: str
     code: str
-    pictures: tuple[str, ...]
+    images: tuple[str, ...]
     alt: str
 
     def text(self) -> str:
-        shown = "\n\n".join(f"![{self.alt}](images/gallery/{on_the_page(name)})" for name in self.pictures)
+        shown = "\n\n".join(f"![{self.alt}](images/gallery/{on_the_page(name)})" for name in self.images)
         return f"## {self.title}\n\n{self.remark}\n\n```python\n{self.code.strip()}\n```\n\n{shown}"
 
 
@@ -281,7 +281,7 @@ def main() -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         draw(Path(folder))
-        for name in (name for entry in ENTRIES for name in entry.pictures):
+        for name in (name for entry in ENTRIES for name in entry.images):
             shrunk(Path(folder) / name)
     (DOCS / "gallery.md").write_text(page())
     hero()

@@ -86,11 +86,11 @@ class FakeProbe:
         logits = torch.stack([score, torch.zeros_like(score)], -1)
         return Answers(score, logits.softmax(-1)[:, 0], logits)
 
-    def without(self, keep, of, fill=None, *, seed=0):
+    def keep_only(self, keep, of, fill=None, *, seed=0):
         self.asked.append((len(of), fill))
         effects = self.per_pixel if keep.dim() == 3 else self.effects
         return self.answers(self.bias[of] + (keep * effects[of]).flatten(1).sum(1))
 
-    def inputs(self, tensors, of):
+    def replace_inputs(self, tensors, of):
         self.asked.append((len(of), None))
         return self.answers(self.bias[of] + (tensors[:, 0] * self.per_pixel[of]).flatten(1).sum(1))

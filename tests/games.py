@@ -33,7 +33,7 @@ class Game:
     def before(self) -> Answers:
         return self.answers([self.worth(frozenset(range(self.units)))])
 
-    def without(self, keep: Tensor, of: Tensor, fill: str | None = None, *, seed: int = 0) -> Answers:
+    def keep_only(self, keep: Tensor, of: Tensor, fill: str | None = None, *, seed: int = 0) -> Answers:
         assert not of.any()
         self.rows_asked += len(keep)
         self.fills.add(fill)

@@ -28,12 +28,7 @@ from whyformer.results.explanation import explain
 every_metric = pytest.mark.parametrize("name", sorted(METRICS))
 every_metric_that_runs = pytest.mark.parametrize(
     ("name", "kind"),
-    [
-        (name, kind)
-        for name, one in sorted(METRICS.items())
-        for kind in ("pictures", "texts")
-        if one.only in (None, kind)
-    ],
+    [(name, kind) for name, one in sorted(METRICS.items()) for kind in ("images", "texts") if one.only in (None, kind)],
 )
 QUICK = {
     "road": {"fractions": (0.5,)},
@@ -83,7 +78,7 @@ def given(kind, start=0, end=3):
         "label": torch.tensor([0, 1, -1])[rows],
         "mask": [mask] * len(e),
         "rationale": [Rationale(marks) for marks in MARKS[rows]],
-        "again": Rerun(model, encoded, e),
+        "rerun": Rerun(model, encoded, e),
         "others": {m: explain(model, encoded, m, target=targets) for m in ("rollout", "chance")},
     }
 
@@ -134,7 +129,7 @@ def test_gives_one_number_an_example(name, kind):
 
 @every_metric_that_runs
 def test_measures_each_example_as_if_it_were_alone(name, kind):
-    if METRICS[name].across:
+    if METRICS[name].across_examples:
         pytest.skip("looks at the other examples of its batch, and says so")
     for i in range(3):
         same(measured(name, kind, i, i + 1).value[0], once(name, kind).value[i], 1e-9)
@@ -154,19 +149,19 @@ def test_leaves_the_model_and_what_it_was_given_alone(name, kind):
     before = {key: value.clone() for key, value in model.module.state_dict().items()}
     things = given(kind)
     scores = things["explanation"].scores.clone()
-    inputs = {key: value.clone() for key, value in things["again"].encoded.inputs.items()}
+    inputs = {key: value.clone() for key, value in things["rerun"].encoded.inputs.items()}
     measure(choose_metric(name, settings_of(name, kind)), things)
     assert all(torch.equal(model.module.state_dict()[key], value) for key, value in before.items())
     assert all(parameter.grad is None for parameter in model.module.parameters())
     assert torch.equal(things["explanation"].scores, scores)
-    assert all(torch.equal(things["again"].encoded.inputs[key], value) for key, value in inputs.items())
+    assert all(torch.equal(things["rerun"].encoded.inputs[key], value) for key, value in inputs.items())
 
 
 @pytest.mark.parametrize("name", [name for name, one in sorted(METRICS.items()) if one.only])
 def test_refuses_what_it_is_not_for(name):
     one = METRICS[name]
     with pytest.raises(InputError):
-        measured(name, "texts" if one.only == "pictures" else "pictures")
+        measured(name, "texts" if one.only == "images" else "images")
 
 
 @every_metric_that_runs
@@ -182,8 +177,8 @@ def test_the_worst_map_is_still_a_number_or_undefined(name, kind):
         def fake(*args, flat=flat, of=None, **more):
             return flat if of is None else join_batches([flat[int(i)] for i in of])
 
-        fake.inputs, fake.encoded, fake.model = things["again"].inputs, things["again"].encoded, things["again"].model
-        found = measure(choose_metric(name, settings_of(name, kind)), {**things, "explanation": flat, "again": fake})
+        fake.inputs, fake.encoded, fake.model = things["rerun"].inputs, things["rerun"].encoded, things["rerun"].model
+        found = measure(choose_metric(name, settings_of(name, kind)), {**things, "explanation": flat, "rerun": fake})
         assert not found.value.isinf().any()
 
 

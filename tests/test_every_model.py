@@ -152,7 +152,7 @@ def gradients_by_autograd(name):
     "recipe", [CHEFER, why.make_recipe("chefer", "released"), BASELINE], ids=lambda r: f"{r.name}-{r.stabiliser.name}"
 )
 def test_relevance_at_every_boundary_and_what_was_absorbed_sum_to_the_seed(name, recipe):
-    capture = recorded(name, {"hidden_relevance", "input_relevance"}, recipes=[recipe], books=True)
+    capture = recorded(name, {"hidden_relevance", "input_relevance"}, recipes=[recipe], track_absorbed=True)
     absorbed = capture.absorbed[recipe]
     ends = [*zip(capture.boundaries, capture.get("hidden_relevance", recipe), strict=True)]
     ends.append((-1, capture.get("input_relevance", recipe)))

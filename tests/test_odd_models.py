@@ -143,7 +143,9 @@ class LooseWeight(Chain):
 def test_a_weight_in_a_list_takes_no_relevance():
     recipe = why.make_recipe("chefer")
     model = why.open(LooseWeight().double().eval())
-    capture = why.record(model, model.encode(INPUT), keep={"input_relevance"}, recipes=[recipe], books=True, target=0)
+    capture = why.record(
+        model, model.encode(INPUT), keep={"input_relevance"}, recipes=[recipe], track_absorbed=True, target=0
+    )
     total = capture.get("input_relevance", recipe).flatten(1).sum(1) + sum(a.amount for a in capture.absorbed[recipe])
     assert total.tolist() == pytest.approx([1, 1], abs=1e-9)
 

@@ -73,7 +73,7 @@ def test_quick_methods_share_every_pass_on_a_vit_b(passes):
 
 def test_methods_that_ask_again_say_so():
     for name, method in METHODS.items():
-        assert method.is_quick is (method.asks is None), name
+        assert method.is_quick is (method.extra_cost is None), name
 
 
 def test_methods_with_the_same_needs_share_a_run_where_not_all_can(monkeypatch):

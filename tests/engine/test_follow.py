@@ -161,7 +161,7 @@ def test_relevance_passes_a_maximum_over_tokens_and_a_residual_after_it():
         p = x.max(1).values
         return m.one(p + F.linear(p, m.both.weight[:, :WIDTH].repeat(3, 1)[:WIDTH]))
 
-    found = pooled(way, {"input_relevance"}, recipes=[CHEFER], books=True)
+    found = pooled(way, {"input_relevance"}, recipes=[CHEFER], track_absorbed=True)
     lost = sum(entry.amount for entry in found.absorbed[CHEFER])
     total = found.get("input_relevance", CHEFER).sum((1, 2)) + lost
     torch.testing.assert_close(total, torch.ones(2, dtype=torch.float64))

@@ -791,7 +791,7 @@ def test_rotary_positions_run_and_relevance_adds_up(attend):
 
 def assert_adds_up(module: nn.Module, recipe=CHEFER) -> None:
     """What reaches the input and what was absorbed is the 1 that was sent, for each example."""
-    capture = look(module, {"input_relevance"}, recipe=recipe, books=True)
+    capture = look(module, {"input_relevance"}, recipe=recipe, track_absorbed=True)
     arrived = capture.get("input_relevance", recipe).sum((1, 2))
     lost = sum(entry.amount for entry in capture.absorbed[recipe])
     torch.testing.assert_close(arrived + lost, torch.ones(BATCH, dtype=torch.float64), rtol=0, atol=1e-9)

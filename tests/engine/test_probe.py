@@ -47,7 +47,7 @@ def test_keeping_everything_changes_nothing(name):
     of = torch.tensor([2, 0, 1, 1])
     fills = ("zero", "mean", "blur", "noise", "drop") if probe.is_image else ("pad", "delete", "drop")
     for fill in fills:
-        answers = probe.without(torch.ones(4, probe.units), of, fill)
+        answers = probe.keep_only(torch.ones(4, probe.units), of, fill)
         torch.testing.assert_close(answers.logits, probe.before.logits[of], rtol=1e-9, atol=1e-9)
 
 
@@ -60,7 +60,7 @@ def test_a_patch_taken_away_is_filled():
         varied = pixels[2:].clone()
         varied[0, :, 4:8, 4:8] = value
         wanted = by_hand("vit", {"pixel_values": varied})
-        torch.testing.assert_close(probe.without(keep, torch.tensor([2]), fill).logits, wanted)
+        torch.testing.assert_close(probe.keep_only(keep, torch.tensor([2]), fill).logits, wanted)
 
 
 def test_pixels_can_be_taken_away_one_by_one():
@@ -70,7 +70,7 @@ def test_pixels_can_be_taken_away_one_by_one():
     varied = animal("vit").inputs["pixel_values"][:1].clone()
     varied[0, :, 3, 7] = 0
     wanted = by_hand("vit", {"pixel_values": varied})
-    torch.testing.assert_close(probe.without(keep, torch.tensor([0]), "zero").logits, wanted)
+    torch.testing.assert_close(probe.keep_only(keep, torch.tensor([0]), "zero").logits, wanted)
 
 
 def test_other_pixels_may_be_made_when_they_are_needed():
@@ -83,10 +83,10 @@ def test_other_pixels_may_be_made_when_they_are_needed():
         made.append(len(rows))
         return pixels[of[rows]] * (rows / 45)[:, None, None, None]
 
-    found = probe.inputs(darker, of).logits
+    found = probe.replace_inputs(darker, of).logits
     assert made == [32, 13]
     everything = darker(torch.arange(45))
-    torch.testing.assert_close(found, probe.inputs(everything, of).logits)
+    torch.testing.assert_close(found, probe.replace_inputs(everything, of).logits)
     torch.testing.assert_close(found, by_hand("vit", {"pixel_values": everything}))
 
 
@@ -122,7 +122,7 @@ def test_a_deleted_token_is_gone(name):
     rest = [t for t in range(LENGTHS[example]) if t != place]
     wanted = by_hand(name, {key: value[:, rest] for key, value in inputs.items()})
     wanted = wanted[:, -1] if wanted.dim() == 3 else wanted
-    found = probe.without(keep, torch.tensor([example]), "delete").logits
+    found = probe.keep_only(keep, torch.tensor([example]), "delete").logits
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
 
 
@@ -136,7 +136,7 @@ def test_a_padded_token_is_out_of_the_mask(name):
     mask = it.inputs["attention_mask"][:1].clone()
     mask[0, 3] = 0
     wanted = by_hand(name, {**{k: v[:1] for k, v in it.inputs.items()}, "attention_mask": mask})
-    torch.testing.assert_close(probe.without(keep, torch.tensor([0]), "pad").logits, wanted)
+    torch.testing.assert_close(probe.keep_only(keep, torch.tensor([0]), "pad").logits, wanted)
 
 
 def test_padding_and_special_tokens_stay():
@@ -146,7 +146,7 @@ def test_padding_and_special_tokens_stay():
     tokenizer = model.tokenizer
     with torch.no_grad():
         wanted = model.module(torch.tensor([[tokenizer.cls_token_id, tokenizer.sep_token_id]])).logits
-    found = probe.without(torch.zeros(2, probe.units), torch.arange(2), "delete").logits
+    found = probe.keep_only(torch.zeros(2, probe.units), torch.arange(2), "delete").logits
     torch.testing.assert_close(found, wanted.expand(2, -1), rtol=1e-5, atol=1e-5)
 
 
@@ -163,7 +163,7 @@ def test_dropping_patches_is_running_the_model_on_the_others():
             tokens = block(tokens)
             tokens = tokens[0] if isinstance(tokens, tuple) else tokens
         wanted = module.classifier(module.vit.layernorm(tokens)[:, 0])
-    found = probe.without(keep, torch.tensor([0]), "drop").logits
+    found = probe.keep_only(keep, torch.tensor([0]), "drop").logits
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
 
 
@@ -239,22 +239,22 @@ def test_rows_go_in_chunks_and_come_back_in_order(monkeypatch):
     keep = torch.rand(40, 9, generator=generator) > 0.4
     of = torch.randint(3, (40,), generator=generator)
     for fill in ("pad", "delete", "drop"):
-        once = probe.without(keep, of, fill).score
+        once = probe.keep_only(keep, of, fill).score
         monkeypatch.setitem(whyformer._engine.probe.CHUNK_ROWS, "cpu", 7)
-        torch.testing.assert_close(probe.without(keep, of, fill).score, once, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(probe.keep_only(keep, of, fill).score, once, rtol=1e-10, atol=1e-12)
         monkeypatch.undo()
 
 
 def test_what_does_not_fit_is_refused():
     probe = probe_of("bert")
     with pytest.raises(MethodError, match="fill='black' is not a choice for a text"):
-        probe.without(torch.ones(1, 9), torch.tensor([0]), "black")
+        probe.keep_only(torch.ones(1, 9), torch.tensor([0]), "black")
     with pytest.raises(MethodError, match="does not fit"):
-        probe.without(torch.ones(1, 8), torch.tensor([0]))
+        probe.keep_only(torch.ones(1, 8), torch.tensor([0]))
     with pytest.raises(InputError, match="What black is"):
-        probe_of("vit").without(torch.ones(1, 16), torch.tensor([0]), "black")
+        probe_of("vit").keep_only(torch.ones(1, 16), torch.tensor([0]), "black")
     with pytest.raises(InputError, match="Nothing is left"):
-        probe_of("gpt").without(torch.zeros(1, 9), torch.tensor([0]), "delete")
+        probe_of("gpt").keep_only(torch.zeros(1, 9), torch.tensor([0]), "delete")
 
 
 def test_a_contrast_is_asked_about_as_a_contrast():
@@ -278,12 +278,12 @@ def test_when_all_tokens_are_dropped_nothing_is_attended_to():
     nothing = Intervention(attention=lambda site, a: torch.zeros_like(a))
     of = torch.tensor([0])
     wanted, _ = probe.intervene(lambda rows: nothing, of)
-    torch.testing.assert_close(probe.without(keep, of, "drop").logits, wanted.logits)
+    torch.testing.assert_close(probe.keep_only(keep, of, "drop").logits, wanted.logits)
 
 
 def test_pixels_cannot_be_dropped():
     with pytest.raises(MethodError, match="'drop' takes whole patches"):
-        probe_of("vit").without(torch.ones(1, 16, 16, dtype=torch.bool), torch.tensor([0]), "drop")
+        probe_of("vit").keep_only(torch.ones(1, 16, 16, dtype=torch.bool), torch.tensor([0]), "drop")
 
 
 class Remainder(torch.nn.Module):

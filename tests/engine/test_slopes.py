@@ -395,7 +395,7 @@ def test_positions_are_found_and_tokens_and_positions_make_up_the_whole(name, pl
     it = animal(name)
     model = why.open(it.module)
     keep = {"token_relevance", "position_relevance", "hidden_relevance", "input_relevance"}
-    capture = record(model, model.encode(it.inputs), target=[0, 1, 2], keep=keep, recipes=[PA_LRP], books=True)
+    capture = record(model, model.encode(it.inputs), target=[0, 1, 2], keep=keep, recipes=[PA_LRP], track_absorbed=True)
     tokens, positions = capture.get("token_relevance", PA_LRP), capture.get("position_relevance", PA_LRP)
     assert len(positions) == places
     if name in ("vit", "deit", "dinov2"):
@@ -428,7 +428,7 @@ def test_the_logit_is_accounted_for_at_every_boundary(name):
     model = why.open(it.module)
     recipes = [*SLOPES, EPSILON]
     keep = {"hidden_relevance", "input_relevance"}
-    capture = record(model, model.encode(it.inputs), target=[0, 1, 2], keep=keep, recipes=recipes, books=True)
+    capture = record(model, model.encode(it.inputs), target=[0, 1, 2], keep=keep, recipes=recipes, track_absorbed=True)
     near = 1e-9 if name != "llama" else 1e-4  # its norms are computed in float32
     logits = torch.tensor([target.score for target in capture.targets], dtype=torch.float64)
     for one in recipes:

@@ -133,7 +133,7 @@ def test_labels_that_the_model_does_not_know_are_told():
 
 def test_a_metric_for_another_kind_of_input():
     model = opened(tiny_text.bert(), tokenizer=tiny_text.wordpiece())
-    with pytest.raises(InputError, match="mean_iou is for pictures"):
+    with pytest.raises(InputError, match="mean_iou is for images"):
         judge(model, ["the film"], "rollout", "mean_iou")
 
 

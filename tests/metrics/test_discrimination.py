@@ -17,7 +17,7 @@ def measured(first, second, **settings):
     e = text(first)
     other = torch.nn.functional.pad(torch.tensor(second, dtype=torch.float64), (1, 1))
     again = FakeAgain(e, torch.zeros(1, 6, dtype=torch.long), lambda **_: other)
-    given = {"explanation": e, "probe": FakeProbe(first), "again": again}
+    given = {"explanation": e, "probe": FakeProbe(first), "rerun": again}
     return measure(choose_metric("class_discrimination", settings), given).value.item(), again
 
 

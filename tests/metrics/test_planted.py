@@ -19,7 +19,7 @@ from whyformer.metrics._registry import METRICS, Rationale, choose_metric, combi
 
 CASES = 50
 FAITHFUL = [name for name, one in METRICS.items() if one.kind == "faithfulness"]
-TEXTUAL = [name for name in FAITHFUL if METRICS[name].only != "pictures"]
+TEXTUAL = [name for name in FAITHFUL if METRICS[name].only != "images"]
 LOCAL = [name for name, one in METRICS.items() if one.kind == "localisation" and one.needs_truth == "mask"]
 PLAUSIBLE = [name for name, one in METRICS.items() if one.kind == "plausibility"]
 FEW = {"samples": 24, "fractions": (0.1, 0.3, 0.5, 0.7, 0.9)}  # quick enough to be asked of a model
@@ -111,7 +111,7 @@ def test_localisation_without_masks(case):
 
     makers = (own, lambda inputs, **_: numbers(len(inputs), 64, seed=case), lambda **given: 1 - own(**given))
     chosen = choose_metric("grid_pointing_game")
-    given = ({"explanation": e, "again": FakeAgain(e, pictures, make)} for make in makers)
+    given = ({"explanation": e, "rerun": FakeAgain(e, pictures, make)} for make in makers)
     best, middle, worst = (measure(chosen, one).value.mean() for one in given)
     assert best > middle > worst
 
@@ -183,5 +183,5 @@ def test_the_model_adds_up_as_it_says(bag):
     keep = torch.ones(1, 12, dtype=torch.bool)
     keep[0, 3] = False
     for fill in ("delete", "pad"):
-        gone = probe.without(keep, torch.tensor([0]), fill).score
+        gone = probe.keep_only(keep, torch.tensor([0]), fill).score
         torch.testing.assert_close(gone, truth[:1].sum(1) - 1.5 - truth[:1, 3])

@@ -57,8 +57,8 @@ def test_noise_is_on_removed_pixels_alone_and_always_the_same():
     probe = FakeProbe([[1.0, 1.0, 1.0]], grid=(1, 3))
     probe.encoded.inputs["pixel_values"][0, 0, 0] = torch.tensor([1.0, 1.0, 4.0])
     seen = []
-    plain = probe.inputs
-    probe.inputs = lambda tensors, of: (seen.append(tensors), plain(tensors, of))[1]
+    plain = probe.replace_inputs
+    probe.replace_inputs = lambda tensors, of: (seen.append(tensors), plain(tensors, of))[1]
     for _ in range(2):
         road(picture([[0.0, 1.0, 2.0]], 1, 3), probe, fractions=(0.34,), noise=0.5)
     assert torch.equal(seen[0], seen[1])

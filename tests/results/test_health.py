@@ -75,7 +75,12 @@ def test_every_recipe_accounts_for_its_relevance(name, recipe):
     it = animal(name)
     model = why.open(it.module)
     capture = record(
-        model, model.encode(it.inputs), target=[0, 1, 2], keep=set(REQUIRED_SITES), recipes=[recipe], books=True
+        model,
+        model.encode(it.inputs),
+        target=[0, 1, 2],
+        keep=set(REQUIRED_SITES),
+        recipes=[recipe],
+        track_absorbed=True,
     )
     health = check_health(capture, recipe)
     assert health.is_conserved
@@ -93,7 +98,7 @@ def test_a_rule_that_loses_relevance_is_found():
     recipe = type(LIBRA)("broken", broken, sends="slope", attention_part=0)
     it = animal("vit")
     model = why.open(it.module)
-    capture = record(model, model.encode(it.inputs), keep=set(REQUIRED_SITES), recipes=[recipe], books=True)
+    capture = record(model, model.encode(it.inputs), keep=set(REQUIRED_SITES), recipes=[recipe], track_absorbed=True)
     health = check_health(capture, recipe)
     assert not health.is_conserved
     assert "missing in block" in health.verdict
@@ -135,7 +140,7 @@ def test_without_books_there_is_no_report():
     it = animal("bert")
     model = why.open(it.module)
     capture = record(model, model.encode(it.inputs), keep=set(REQUIRED_SITES), recipes=[LIBRA])
-    with pytest.raises(NotCaptured, match="No books were kept for the recipe libra; record with books=True"):
+    with pytest.raises(NotCaptured, match="No books were kept for the recipe libra; record with track_absorbed=True"):
         check_health(capture, LIBRA)
 
 

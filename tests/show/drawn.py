@@ -43,6 +43,6 @@ def picture_of(**changes) -> Explanation:
         versions={},
         class_specific=False,
         signed=False,
-        pictures=(kept,),
+        images=(kept,),
     )
     return Explanation(torch.arange(6.0).double()[None], (Grid(2, 3),), **facts | changes)

@@ -47,7 +47,7 @@ def saved(picture, path, orientation):
 
 def peak(e):
     """Where the map over the picture is strongest, in pixels of the picture as a person sees it."""
-    kept = e.pictures[0]
+    kept = e.images[0]
     scores = e.map()
     placed, _ = overlay.sample_at_pixels(scores, kept.view.crop_to_patches(*scores.shape), kept.image.size, smooth=True)
     y, x = divmod(int(placed.argmax()), placed.shape[1])
@@ -62,7 +62,7 @@ def test_the_dot_lies_under_the_peak(tmp_path, model_by_hand, kind, shape, orien
     dot = (round(size[0] * 0.62), round(size[1] * 0.40))
     path = saved(with_a_dot(size, dot), tmp_path / "dot.png", orientation)
     e = explain(model_by_hand(kind), str(path), "raw_attention")
-    kept = e.pictures[0]
+    kept = e.images[0]
     assert kept.image.size == size  # as a person sees it, not as it was stored
     x, y = peak(e)
     patch = (kept.view.right - kept.view.left) / 8, (kept.view.bottom - kept.view.top) / 8
@@ -84,7 +84,7 @@ def test_the_colour_lies_over_the_dot(tmp_path, model_by_hand, orientation):
 def test_a_dot_outside_the_crop_is_not_seen(tmp_path, model_by_hand):
     path = saved(with_a_dot((400, 200), (12, 100)), tmp_path / "dot.png", 1)
     e = explain(model_by_hand("cropped"), str(path), "raw_attention")
-    view = e.pictures[0].view
+    view = e.images[0].view
     assert view.left > 100
     assert e.map().max() < 2 * e.map().min()
 
@@ -95,8 +95,8 @@ def test_a_picture_comes_back_from_its_file_and_lies_where_it_lay(tmp_path, mode
     for suffix in (".safetensors", ".json"):
         e.save(tmp_path / f"e{suffix}")
         again = load(tmp_path / f"e{suffix}")
-        assert again.pictures == e.pictures
-        assert again.pictures[0].image.size == (360, 240)
+        assert again.images == e.images
+        assert again.images[0].image.size == (360, 240)
         assert peak(again) == peak(e)
 
 
@@ -105,14 +105,14 @@ def test_a_kept_picture_says_nothing_a_camera_wrote(tmp_path, model_by_hand):
     exif[0x010E] = "taken at home, 52.5 N 13.4 E"
     with_a_dot((360, 240), (230, 80)).save(tmp_path / "dot.jpg", exif=exif, comment=b"secret")
     e = explain(model_by_hand("squeezed"), str(tmp_path / "dot.jpg"), "raw_attention")
-    assert b"taken at home" not in e.pictures[0].data
-    assert b"secret" not in e.pictures[0].data
+    assert b"taken at home" not in e.images[0].data
+    assert b"secret" not in e.images[0].data
 
 
 def test_a_large_picture_is_kept_smaller_and_the_view_with_it(model_by_hand):
     big = with_a_dot((2400, 1800), (1488, 720), radius=110)
     e = explain(model_by_hand("cropped"), big, "raw_attention")
-    kept = e.pictures[0]
+    kept = e.images[0]
     assert kept.image.size == (1200, 900)
     x, y = peak(e)
     assert abs(x - 744) < 90 and abs(y - 360) < 90

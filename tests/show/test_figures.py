@@ -63,7 +63,7 @@ def test_a_picture_stands_beside_its_map_and_the_scaling_is_written():
 
 
 def test_a_picture_that_nobody_kept_shows_the_map_alone():
-    words = texts_of(picture_of(pictures=()).draw().svg())
+    words = texts_of(picture_of(images=()).draw().svg())
     assert "patch by patch" in words
     assert "smooth" not in words
 
@@ -76,7 +76,7 @@ def test_a_word_longer_than_a_line_is_cut_between_letters():
 
 def test_words_stay_inside_the_figure():
     board = figures.Board(figures.PAGE_WIDTH)
-    figures.draw_words(board, 0, forty_words().cases()[0])
+    figures.draw_words(board, 0, forty_words().panels()[0])
     right = max(at["x"] + at["width"] for kind, at in board.things if kind == "box")
     assert right <= figures.PAGE_WIDTH + 1
 
@@ -113,13 +113,13 @@ def test_a_drawing_says_what_it_shows():
 
 
 def test_the_build_up_goes_from_the_last_layer_to_all():
-    case = picture_of().cases()[0]
+    case = picture_of().panels()[0]
     layers = torch.rand(3, 6)
     words = texts_of(head_figures.draw_build_up(case, layers).svg())
     assert [word for word in words if word.startswith("layer")] == ["layer 2 alone", "layers 1 to 2", "layers 0 to 2"]
     with Image.open(BytesIO(head_figures.animate_build_up(case, layers))) as moving:
         assert (moving.format, moving.n_frames) == ("GIF", 3)
-    text = forty_words().cases()[0]
+    text = forty_words().panels()[0]
     assert "layer 1 alone" in texts_of(head_figures.draw_build_up(text, torch.rand(2, len(text.scores))).svg())
     with pytest.raises(InputError, match="Only maps of pictures"):
         head_figures.animate_build_up(text, torch.rand(2, len(text.scores)))

@@ -72,7 +72,7 @@ def all_charts(word: str):
 PAGES = {
     "explanation": lambda word: FORMATS[".html"](text_of(word)).decode(),
     "picture": lambda word: FORMATS[".html"](picture_called(word)).decode(),
-    "comparison": lambda word: page.make_comparison_page(compared(word).cases(), [], title=word, lead=word),
+    "comparison": lambda word: page.make_comparison_page(compared(word).panels(), [], title=word, lead=word),
     "sheet": lambda word: sheet_html(ClassGrid((compared(word),))).decode(),
     "writing": lambda word: writing_html(Generation(word, 1, (text_of(word),))).decode(),
     "notebook": lambda word: text_of(word)._repr_html_() + compared(word)._repr_html_(),

@@ -128,6 +128,6 @@ def test_a_text_has_no_picture(text_explanation):
 def test_tensors_have_no_picture(zoo):
     animal = zoo("vit")
     e = explain(animal.module, animal.inputs, "rollout")
-    assert e.pictures == ()
+    assert e.images == ()
     with pytest.raises(InputError, match="The picture is not known"):
         e.overlay()

@@ -136,7 +136,7 @@ def test_a_sheet_of_ten_methods_on_a_photograph_is_small():
 
     photograph = as_image(CAT).resize((1600, 1200))
     kept = KeptImage(photograph, ImageView(200, 0, 1400, 1200, 224, 224))
-    one = picture_of(pictures=(kept,))
+    one = picture_of(images=(kept,))
     made = comparison_html(Comparison({f"method {i}": one for i in range(10)}))
     assert len(made) < 2_000_000
 
@@ -146,6 +146,6 @@ def test_a_notebook_needs_no_style_sheet(text_explanation):
         made = e._repr_html_()
         assert "<style" not in made and "class=" not in made
         assert "Why" in made
-    assert "... and 2 more" in make_explanation_fragment(picture_of().cases() * 5)
+    assert "... and 2 more" in make_explanation_fragment(picture_of().panels() * 5)
     blocks = report.make_fragment(report.make_table(["a"], [["x"]]))
     assert blocks.startswith('<div class="whyformer"><style>@scope (.whyformer)')

@@ -93,7 +93,7 @@ def measure_leave_one_out(replay: AttentionReplay, fill: str) -> Tensor:
     if len(of):
         keep = torch.ones(len(of), probe.units, dtype=torch.bool)
         keep[torch.arange(len(of)), unit] = False
-        moved = probe.without(keep, of, fill).probability - probe.before.probability[of.to(replay.logits.device)]
+        moved = probe.keep_only(keep, of, fill).probability - probe.before.probability[of.to(replay.logits.device)]
         scores[of, unit] = moved.abs().double().cpu()
     return scores
 

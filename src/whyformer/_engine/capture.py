@@ -42,6 +42,7 @@ from whyformer._engine.tracing.attention import AttentionSite
 from whyformer._engine.tracing.provenance import Trace, attach_trace, trace_of
 from whyformer._model.model import EncodedBatch, Model
 from whyformer._model.unwrap import unwrap
+from whyformer._plain.deprecation import rename_keywords
 from whyformer._plain.tokens import Tokens
 from whyformer.errors import MethodError, NotCaptured, UnknownOperation, UnsupportedModel
 
@@ -111,6 +112,7 @@ class Capture:
         return self.get(site)
 
 
+@rename_keywords(books="track_absorbed")
 def record(
     model: Model,
     encoded: EncodedBatch,
@@ -119,12 +121,12 @@ def record(
     versus: Any = None,
     keep: Collection[str],
     recipes: Sequence[Recipe] = (),
-    books: bool = False,
+    track_absorbed: bool = False,
     intervention: Intervention | None = None,
 ) -> Capture:
     """Run the model once and keep what is asked for.
 
-    books: also keep, per recipe, where relevance went that reached no input (`Capture.absorbed`).
+    track_absorbed: also keep, per recipe, where relevance went that reached no input (`Capture.absorbed`).
     intervention: attention to be put in place of the model's own.
     """
     if strange := sorted(set(keep) - set(SITES)):
@@ -141,7 +143,7 @@ def record(
         intervention=intervention,
         keeps_tape=bool((STREAM_SITES | {"answer_parts"}) & set(keep)),
     ) as run:
-        return CaptureBuilder(model, encoded, run, set(keep)).capture(target, versus, switch, recipes, books)
+        return CaptureBuilder(model, encoded, run, set(keep)).capture(target, versus, switch, recipes, track_absorbed)
 
 
 class CaptureBuilder:
@@ -155,7 +157,7 @@ class CaptureBuilder:
         self.held: HeldSites = {}
 
     def capture(
-        self, target: Any, versus: Any, switch: Switch | None, recipes: Sequence[Recipe], books: bool
+        self, target: Any, versus: Any, switch: Switch | None, recipes: Sequence[Recipe], track_absorbed: bool
     ) -> Capture:
         answer, targets, notes = self.answered(target, versus)
         self.keep_values(answer)
@@ -170,8 +172,8 @@ class CaptureBuilder:
             assert switch is not None
             refuse_unknown_nodes(answer.score, self.mode.leaf)
             switch.placed = {} if self.keep & POSITIONAL_SITES else None
-            found, taken, placed = run_relevance_pass(answer, self.tracked, switch, recipe, books)
-            absorbed.update({recipe: taken} if books else {})
+            found, taken, placed = run_relevance_pass(answer, self.tracked, switch, recipe, track_absorbed)
+            absorbed.update({recipe: taken} if track_absorbed else {})
             self.keep_backward(found, recipe)
             self.keep_places(found, placed, recipe)
         return Capture(
@@ -369,19 +371,19 @@ def run_backward(score: Tensor, tracked: Mapping[str, list[Tensor]]) -> dict[str
 
 
 def run_relevance_pass(
-    answer: ExplainedAnswer, tracked: Mapping[str, list[Tensor]], switch: Switch, recipe: Recipe, books: bool
+    answer: ExplainedAnswer, tracked: Mapping[str, list[Tensor]], switch: Switch, recipe: Recipe, track_absorbed: bool
 ) -> tuple[dict[str, list[Tensor]], tuple[AbsorbedRelevance, ...], PlacedRelevance]:
     """A backward pass under a recipe, what was absorbed on the way, and what tokens and positions got where they meet.
 
     Of a contrast the two sides are sent back one after the other and subtracted: rules share out in proportion to a
     total, and that of a difference would be zero.
     """
-    switch.recipe, switch.absorbed = recipe, {} if books else None
+    switch.recipe, switch.absorbed = recipe, {} if track_absorbed else None
     try:
         found = run_checked_backward(answer.target, tracked, switch)
         noted, placed = switch.absorbed or {}, switch.placed or {}
         if answer.versus is not None:
-            switch.absorbed, switch.placed = {} if books else None, None if switch.placed is None else {}
+            switch.absorbed, switch.placed = {} if track_absorbed else None, None if switch.placed is None else {}
             against = run_checked_backward(answer.versus, tracked, switch)
             # Not in place: where relevance passes unchanged, two tracked tensors are given the same one.
             found = {

@@ -97,7 +97,7 @@ class Probe:
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
-    def without(self, keep: Tensor, of: Tensor, fill: str | None = None, *, seed: int = 0) -> Answers:
+    def keep_only(self, keep: Tensor, of: Tensor, fill: str | None = None, *, seed: int = 0) -> Answers:
         """The answers when only some units are kept: keep [n unit], or [n height width] of a picture's pixels.
 
         of: [n], the example each row is a variant of. Special tokens and padding always stay.
@@ -119,7 +119,7 @@ class Probe:
             )
         return self.run_shortened(keep, of)
 
-    def inputs(self, tensors: Tensor | Callable[[Tensor], Tensor], of: Tensor) -> Answers:
+    def replace_inputs(self, tensors: Tensor | Callable[[Tensor], Tensor], of: Tensor) -> Answers:
         """The answers to other pixels [n channel height width] or ids [n token] in place of the explained input.
 
         Where all of them at once would be too much: a function from the numbers of some rows to these.
@@ -347,14 +347,14 @@ class Probe:
         stays[:, self.places] = keep | ~self.real[of]
         stays = stays.to(self.model.device)[:, None, None, :]
 
-        def without(_: int, attention: Tensor) -> Tensor:
+        def keep_left(_: int, attention: Tensor) -> Tensor:
             if attention.size(-1) != stays.size(-1):
                 raise UnsupportedModel('fill="drop" needs the same tokens at every attention.')
             left = attention * stays
             total = left.sum(-1, keepdim=True)
             return torch.where(stays.all(-1, keepdim=True), attention, left / total.masked_fill(total == 0, 1))
 
-        return Intervention(attention=without)
+        return Intervention(attention=keep_left)
 
 
 def read_hidden_states(run: Run) -> list[Tensor]:

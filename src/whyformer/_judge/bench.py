@@ -214,7 +214,7 @@ class Bench:
             "label": torch.tensor([one.label for one in group.cases]),
             "mask": [unknown if one.mask is None else one.mask for one in group.cases],
             "rationale": [one.rationale or make_empty_rationale(one) for one in group.cases],
-            "again": Rerun(self.model, group.encoded, explanation),
+            "rerun": Rerun(self.model, group.encoded, explanation),
             "others": {label: other for label, other in group.explanations.items() if label != method},
         }
 

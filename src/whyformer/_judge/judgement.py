@@ -233,10 +233,10 @@ def choose_judged_metrics(metrics: Any, model: Model, data: Data) -> dict[str, M
         label = f"{found.name}({settings})" if settings else found.name
         if label in chosen:
             raise MetricError(f"{label} is named twice. Measure it once, or with different settings.")
-        other = {"image": "texts", "text": "pictures"}.get(model.kind)
+        other = {"image": "texts", "text": "images"}.get(model.kind)
         if found.only is not None and found.only == other:
             raise InputError(
-                f"{label} is for {found.only}; {model.name} takes {'texts' if other == 'pictures' else 'pictures'}."
+                f"{label} is for {found.only}; {model.name} takes {'texts' if other == 'images' else 'images'}."
             )
         chosen[label] = choose_metric(wanted)
     return chosen

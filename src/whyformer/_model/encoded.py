@@ -26,7 +26,7 @@ class EncodedBatch:
     words: tuple[tuple[str, ...], ...] | None = None  # the pieces of each example
     spans: tuple[tuple[OptionalSpan, ...], ...] | None = None
     notes: tuple[str, ...] = ()
-    pictures: tuple[KeptImage, ...] = ()  # what a person sees of each example, to draw on
+    images: tuple[KeptImage, ...] = ()  # what a person sees of each example, to draw on
 
     def pieces(self, length: int) -> tuple[Pieces, ...]:
         """The tokens of each example, when they are not patches; by number where they are not the tokens given."""

@@ -113,7 +113,7 @@ class Model:
         names = tuple(Path(i).name if isinstance(i, str | os.PathLike) else f"picture {n}" for n, i in enumerate(items))
         kept = tuple(KeptImage(picture, partial(self._find_view, picture.size)) for picture in pictures)
         return EncodedBatch(
-            {"pixel_values": pixels}, "pixel_values", len(pictures), names, notes=self.notes, pictures=kept
+            {"pixel_values": pixels}, "pixel_values", len(pictures), names, notes=self.notes, images=kept
         )
 
     def _process_images(self, pictures: list[Any]) -> Any:

@@ -1,9 +1,30 @@
 """Old spellings, which keep working for one version."""
 
 import warnings
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def warn_renamed(old: str, new: str, *, stacklevel: int = 3) -> None:
     """Say once per place that `old` is called `new` now."""
     message = f"{old} is now {new}. The old spelling will be removed in the next version."
     warnings.warn(message, DeprecationWarning, stacklevel=stacklevel)
+
+
+def rename_keywords(**names: str) -> Callable[[Function], Function]:
+    """Let a function take keyword arguments by their old names: @rename_keywords(old="new")."""
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def call(*args: Any, **given: Any) -> Any:
+            for old in names.keys() & given.keys():
+                warn_renamed(f"{old}= of {function.__name__}()", f"{names[old]}=")
+                given.setdefault(names[old], given.pop(old))
+            return function(*args, **given)
+
+        return cast(Function, call)
+
+    return decorate

@@ -77,7 +77,7 @@ def explain_two_shapes() -> TourStop:
     found = {f"why {label}?": explain(model, picture, target=label) for label in labels}
     title = f"demo/shapes: one picture, two classes: {' and '.join(labels)}"
     remark = "A class-specific method looks elsewhere when it is asked about another class."
-    cases = {question: e.cases()[0] for question, e in found.items()}
+    cases = {question: e.panels()[0] for question, e in found.items()}
     return title, remark, "\n".join(map(str, found.values())), page.make_panel_row(cases)
 
 
@@ -85,9 +85,9 @@ def explain_agreement() -> TourStop:
     e = explain(opened("demo/decoder"), AGREEMENT_PROMPT, "attcat", target=" are", versus=" is")
     title = "demo/decoder: why are, rather than is?"
     remark = "A small language model must carry the number of its subject past nouns of another number."
-    return title, remark, str(e), page.make_panel_row({e.method: e.cases()[0]})
+    return title, remark, str(e), page.make_panel_row({e.method: e.panels()[0]})
 
 
 def take_first_panels(found: Comparison) -> dict[str, Panel]:
     """The first example under every method."""
-    return {label: e.cases(label)[0] for label, e in found.explanations.items()}
+    return {label: e.panels(label)[0] for label, e in found.explanations.items()}

@@ -134,7 +134,7 @@ def ask_coalitions(
         return [torch.zeros(0, dtype=torch.float64) for _ in sizes]
     keep = torch.cat([players.keep(some) for players, some in zip(team, coalitions, strict=True)])
     rows = torch.arange(probe.batch).repeat_interleave(torch.tensor(sizes))
-    return list(read_answers(probe, probe.without(keep, rows, fill, seed=seed), rows, of).split(sizes))
+    return list(read_answers(probe, probe.keep_only(keep, rows, fill, seed=seed), rows, of).split(sizes))
 
 
 def read_answers(probe: Probe, answers: Answers, rows: Tensor, of: str) -> Tensor:

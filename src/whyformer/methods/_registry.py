@@ -5,7 +5,7 @@
 
     METHODS["rollout"].needs == ("attention", "readout")
 
-What has a default (None) is captured only if a setting asks for it: `@method(..., also={"at": ("hidden",)})` with
+A need with a default (None) is captured only if a setting asks for it: `@method(extra_needs={"at": ("hidden",)})` with
 `def slope(input_grad, hidden=None, *, at="input")` captures hidden states for every `at` but "input".
 
 The decorator hands the function back unchanged, so in a test it is just called with tensors.
@@ -48,12 +48,14 @@ class Method:
     class_specific: bool
     signed: bool
     recipe: str | None  # the relevance rules it uses unless told otherwise; None if it needs no relevance
-    asks: str | None = None  # how often it asks the model again, in words; None if it never does
-    also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # setting -> needs, unless it has its default
+    extra_cost: str | None = None  # how often it asks the model again, in words; None if it never does
+    extra_needs: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # setting -> needs, unless it has its default
 
     def needs_with(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
         """What must be captured under these settings."""
-        more = [needs for name, needs in self.also.items() if settings.get(name) != self.settings[name]]
+        more = [needs for name, needs in self.extra_needs.items() if settings.get(name) != self.settings[name]]
         return tuple(dict.fromkeys((*self.needs, *(need for needs in more for need in needs))))
 
     @property
@@ -68,7 +70,7 @@ class Method:
             passes.append("backward")
         if self.recipe:
             passes.append("relevance")
-        return " + ".join([*passes, *([self.asks] if self.asks else [])])
+        return " + ".join([*passes, *([self.extra_cost] if self.extra_cost else [])])
 
     @property
     def is_quick(self) -> bool:
@@ -87,12 +89,12 @@ def method(
     signed: bool,
     recipe: str | None = None,
     cost: str | None = None,
-    also: Mapping[str, tuple[str, ...]] | None = None,
+    extra_needs: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Callable[[MethodFunction], MethodFunction]:
     """Register a function as a method under its own name.
 
     cost: in words, how often a method that needs the probe asks the model again ("one forward a token").
-    also: what must be captured, beside its needs, if a setting is not the default.
+    extra_needs: what must be captured, beside its needs, if a setting is not the default.
     """
 
     def register(compute: MethodFunction) -> MethodFunction:
@@ -102,8 +104,8 @@ def method(
             class_specific=class_specific,
             signed=signed,
             recipe=recipe,
-            asks=cost,
-            also=also or {},
+            extra_cost=cost,
+            extra_needs=extra_needs or {},
         )
         return compute
 
@@ -121,18 +123,20 @@ def describe_method(compute: MethodFunction, **facts: Any) -> Method:
             f"{compute.__name__}() asks for {', '.join(strange)}; a capture can hold {', '.join(SITES)}. "
             "Settings go after a star in the signature."
         )
-    also = facts.get("also") or {}
-    if any(name not in settings for name in also) or any(tuple(named) != more for named in also.values()):
+    extra_needs = facts.get("extra_needs") or {}
+    if any(name not in settings for name in extra_needs) or any(tuple(named) != more for named in extra_needs.values()):
         raise MethodError(
-            f"{compute.__name__}() has {', '.join(more) or 'no need'} with a default; `also` must name these, in this "
-            "order, under a setting."
+            f"{compute.__name__}() has {', '.join(more) or 'no need'} with a default; `extra_needs` must name these, "
+            "in this order, under a setting."
         )
-    if more and not also:
-        raise MethodError(f"{compute.__name__}() has a default for {', '.join(more)}; say in `also` when it is needed.")
+    if more and not extra_needs:
+        raise MethodError(
+            f"{compute.__name__}() has a default for {', '.join(more)}; say in `extra_needs` when it is needed."
+        )
     relevance = any(need.endswith("_relevance") for need in needs)
     if relevance != bool(facts["recipe"]):
         raise MethodError(f"{compute.__name__}() must name a recipe exactly if it asks for a relevance.")
-    if bool(COSTLY_SITES & set(needs)) != bool(facts.get("asks")):
+    if bool(COSTLY_SITES & set(needs)) != bool(facts.get("extra_cost")):
         raise MethodError(
             f"{compute.__name__}() must say what it costs exactly if it asks for {' or '.join(sorted(COSTLY_SITES))}."
         )

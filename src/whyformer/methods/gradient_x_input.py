@@ -23,7 +23,7 @@ from whyformer.methods._registry import method
     paper="Shrikumar et al., 2016",
     class_specific=True,
     signed=True,
-    also={"at": ("hidden", "hidden_grad", "mask")},
+    extra_needs={"at": ("hidden", "hidden_grad", "mask")},
 )
 def gradient_x_input(
     input: Tensor,

@@ -88,7 +88,7 @@ def sum_pixel_answers(
         at = of[rows].to(pixels.device)
         return pixels[at] * stays + empty[at].to(pixels) * (1 - stays)
 
-    answers = read_answers(probe, probe.inputs(mixed, of), of, "probability").split(budget)
+    answers = read_answers(probe, probe.replace_inputs(mixed, of), of, "probability").split(budget)
     total, covered = zip(
         *(drawn.sum_answers(answer) for drawn, answer in zip(masks, answers, strict=True)), strict=True
     )

@@ -29,7 +29,7 @@ CHANNEL_REDUCTIONS = {
     paper="Simonyan et al., ICLR workshop 2014",
     class_specific=True,
     signed=False,
-    also={"at": ("hidden_grad", "mask")},
+    extra_needs={"at": ("hidden_grad", "mask")},
 )
 def saliency(
     input_grad: Tensor,

@@ -123,7 +123,7 @@ def measure_causal_effects(probe: Probe, masks: Sequence[Tensor], noise: float, 
             varied.append((picture if whole_picture else picture * stays) + grain * (1 - stays))
         return torch.stack(varied)
 
-    masked = read_answers(probe, probe.inputs(lambda rows: noisy(rows, False), of), of, "probability")
-    shaken = read_answers(probe, probe.inputs(lambda rows: noisy(rows, True), of), of, "probability")
+    masked = read_answers(probe, probe.replace_inputs(lambda rows: noisy(rows, False), of), of, "probability")
+    shaken = read_answers(probe, probe.replace_inputs(lambda rows: noisy(rows, True), of), of, "probability")
     effect = masked - shaken + read_clean_answers(probe, "probability")[of]
     return list(effect.clamp(min=0).split(sizes))

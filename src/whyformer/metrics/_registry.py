@@ -33,7 +33,7 @@ METRIC_INPUTS = {
     "label": "[batch] long: the true class, -1 where it is not known",
     "mask": "one [height width] array an example: 1 object, 0 background, -1 ignored; aligned to the model's input",
     "rationale": "one Rationale (or a list of 0 and 1) an example: which words people marked",
-    "again": "Again: the same method and settings on other inputs, targets or weights",
+    "rerun": "Rerun: the same method and settings on other inputs, targets or weights",
     "others": "mapping from the label of another method to its Explanation of the same batch",
 }
 GROUND_TRUTHS = ("label", "mask", "rationale")
@@ -80,8 +80,8 @@ class Metric:
         None  # [example part] -> the figure of the whole data set; None: the mean of the values
     )
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    only: Literal["pictures", "texts"] | None = None
-    across: bool = False  # it looks at other examples of the batch, so a batch of one is undefined
+    only: Literal["images", "texts"] | None = None
+    across_examples: bool = False  # it looks at other examples of the batch, so a batch of one is undefined
 
     @property
     def summary(self) -> str:
@@ -97,8 +97,8 @@ def metric(
     needs_truth: Literal["label", "mask", "rationale"] | None = None,
     combine: PartsCombiner | None = None,
     presets: Mapping[str, Mapping[str, Any]] | None = None,
-    only: Literal["pictures", "texts"] | None = None,
-    across: bool = False,
+    only: Literal["images", "texts"] | None = None,
+    across_examples: bool = False,
 ) -> Callable[[Callable[..., Tensor | Measurement]], Callable[..., Tensor | Measurement]]:
     """Register a function as a metric under its own name."""
 
@@ -112,7 +112,7 @@ def metric(
             combine=combine,
             presets=presets or {},
             only=only,
-            across=across,
+            across_examples=across_examples,
         )
         return compute
 

@@ -86,7 +86,7 @@ def ask_variants(probe: Probe, keep: Tensor, shape: Sequence[int], *, fill: str 
     )
     of = torch.arange(batch).repeat_interleave(steps)
     rows = (keep | empty[..., None]).reshape(batch * steps, *shape)
-    found = as_step_answers(probe.without(rows, of, fill, seed=seed), batch)
+    found = as_step_answers(probe.keep_only(rows, of, fill, seed=seed), batch)
     for part in (found.score, found.probability, found.logits):
         part[empty] = float("nan")
     return found

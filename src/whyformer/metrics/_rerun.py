@@ -1,11 +1,11 @@
 """Again: the same method with the same settings, on other inputs, targets or weights. Stability and sanity ask for it.
 
-    again = Again(model, encoded, explanation)
-    again()                                 once more as it was
-    again(target=[1, 0])                    for other classes
-    again(inputs=noisy, of=[0, 0, 1, 1])    two variants of each example; the targets stay those of the first run
-    again(model=randomised)                 by another module of the same shape
-    again(seed=1)                           with another setting
+    rerun = Rerun(model, encoded, explanation)
+    rerun()                                 once more as it was
+    rerun(target=[1, 0])                    for other classes
+    rerun(inputs=noisy, of=[0, 0, 1, 1])    two variants of each example; the targets stay those of the first run
+    rerun(model=randomised)                 by another module of the same shape
+    rerun(seed=1)                           with another setting
 
 The model and the encoded batch are never changed: variants are made on copies, run in chunks of the batch's own size.
 """

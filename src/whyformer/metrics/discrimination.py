@@ -31,7 +31,7 @@ NAN = float("nan")
     presets={"released": {"on": "positions"}},
 )
 def class_discrimination(
-    explanation: Explanation, probe: Probe, again: Rerun, *, other: int | None = None, on: str = "scores"
+    explanation: Explanation, probe: Probe, rerun: Rerun, *, other: int | None = None, on: str = "scores"
 ) -> Tensor:
     """How much the explanation for another class orders the tokens (or patches) like the one for the target.
 
@@ -48,7 +48,7 @@ def class_discrimination(
     value = torch.full((len(explanation),), NAN, dtype=torch.float64)
     if not compared:
         return value
-    found = again(target=[rivals[i] for i in compared], of=compared)
+    found = rerun(target=[rivals[i] for i in compared], of=compared)
     for row, i in enumerate(compared):
         there = find_unpadded_units(explanation)[i] if on == "positions" else find_content_units(explanation)[i]
         first, second = explanation.scores[i][there], found.scores[row][there]

@@ -22,8 +22,8 @@ from whyformer.metrics._rerun import Rerun
 from whyformer.results.explanation import Explanation
 
 
-@metric(paper="Böhle et al., CVPR 2021", better="higher", kind="localisation", only="pictures", across=True)
-def grid_pointing_game(explanation: Explanation, again: Rerun, *, tiles: int = 2, seed: int = 0) -> Tensor:
+@metric(paper="Böhle et al., CVPR 2021", better="higher", kind="localisation", only="images", across_examples=True)
+def grid_pointing_game(explanation: Explanation, rerun: Rerun, *, tiles: int = 2, seed: int = 0) -> Tensor:
     """How much of the positive mass lies on a picture's own tile when it is shown in a grid with other classes.
 
     tiles: along one side; 2 makes four pictures. Control: a random map, and any that does not look at the class, gets
@@ -31,18 +31,18 @@ def grid_pointing_game(explanation: Explanation, again: Rerun, *, tiles: int = 2
     """
     if tiles < 2:
         raise MetricError(f"A grid of {tiles} x {tiles} tiles has no other class in it; give 2 or more.")
-    pictures = again.inputs
+    pictures = rerun.inputs
     if pictures.dim() != 4 or not isinstance(explanation.tokens[0], Grid):
         raise InputError("The grid pointing game is played with pictures; these are none.")
     others = [find_grid_partners(explanation, i, tiles**2 - 1) for i in range(len(explanation))]
-    marks = again.encoded.fingerprints()
+    marks = rerun.encoded.fingerprints()
     own = [int(torch.randint(tiles**2, (1,), generator=make_generator(seed, mark))) for mark in marks]
     playing = [i for i, found in enumerate(others) if found is not None]
     value = torch.full((len(explanation),), float("nan"), dtype=torch.float64)
     if not playing:
         return value
     grids = torch.stack([compose_grid(pictures, i, others[i] or [], own[i], tiles) for i in playing])
-    found = again(grids, of=playing)
+    found = rerun(grids, of=playing)
     for row, i in enumerate(playing):
         value[i] = tile_share(found, row, own[i], tiles)
     return value

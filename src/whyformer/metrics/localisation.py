@@ -30,7 +30,7 @@ NAN = float("nan")
     better="higher",
     kind="localisation",
     needs_truth="mask",
-    only="pictures",
+    only="images",
 )
 def mass_in_mask(explanation: Explanation, mask: Sequence[Any]) -> Tensor:
     """How much of the map's positive mass lies on the object.
@@ -51,7 +51,7 @@ def mass_inside(values: Tensor, truth: Tensor) -> float:
     better="higher",
     kind="localisation",
     needs_truth="mask",
-    only="pictures",
+    only="images",
 )
 def rank_in_mask(explanation: Explanation, mask: Sequence[Any]) -> Tensor:
     """How many of the highest pixels, as many as the object has, lie on the object.
@@ -74,7 +74,7 @@ def rank_inside(values: Tensor, truth: Tensor) -> float:
     return hits / count
 
 
-@metric(paper="Zhang et al., ECCV 2016", better="higher", kind="localisation", needs_truth="mask", only="pictures")
+@metric(paper="Zhang et al., ECCV 2016", better="higher", kind="localisation", needs_truth="mask", only="images")
 def pointing_game(explanation: Explanation, mask: Sequence[Any], *, tolerance: int = 0) -> Tensor:
     """Whether the highest pixel of the map lies on the object: 1 or 0.
 

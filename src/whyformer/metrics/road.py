@@ -39,7 +39,7 @@ NEIGHBOUR_WEIGHTS = {(0, 1): 1 / 6, (0, -1): 1 / 6, (1, 0): 1 / 6, (-1, 0): 1 / 
               (1, 1): 1 / 12, (1, -1): 1 / 12, (-1, 1): 1 / 12, (-1, -1): 1 / 12}  # fmt: skip
 
 
-@metric(paper="Rong et al., ICML 2022", better="higher", kind="faithfulness", only="pictures")
+@metric(paper="Rong et al., ICML 2022", better="higher", kind="faithfulness", only="images")
 def road(
     explanation: Explanation,
     probe: Probe,
@@ -64,7 +64,7 @@ def road(
         [keep_all_but_first(rank_for_removal(found, probe, seed=seed, lowest=low), counts) for low in (False, True)], 1
     )
     variants, of = impute_images(probe, keep, found.shape, noise, seed)
-    curve = as_step_answers(probe.inputs(variants, of), probe.batch).probability
+    curve = as_step_answers(probe.replace_inputs(variants, of), probe.batch).probability
     highest, lowest = curve.chunk(2, 1)
     return Measurement((lowest - highest).mean(1), curve, (*at, *at))
 

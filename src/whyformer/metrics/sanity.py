@@ -31,7 +31,7 @@ from whyformer.results.explanation import Explanation
 
 @metric(paper="Adebayo et al., NeurIPS 2018", better="lower", kind="sanity")
 def parameter_randomisation(
-    explanation: Explanation, again: Rerun, *, stages: int = 4, magnitude: bool = False, seed: int = 0
+    explanation: Explanation, rerun: Rerun, *, stages: int = 4, magnitude: bool = False, seed: int = 0
 ) -> Measurement:
     """How much of the map is left, on average, while the model loses its weights from the output downwards.
 
@@ -44,7 +44,7 @@ def parameter_randomisation(
     """
     if stages < 1:
         raise MetricError(f"stages={stages}: give 1 or more.")
-    module = copy.deepcopy(again.model.module)
+    module = copy.deepcopy(rerun.model.module)
     parts = list_weighted_modules(module)
     if not parts:
         raise MetricError("This model has no weights to randomise.")
@@ -55,13 +55,13 @@ def parameter_randomisation(
         for name, part in parts[done:until]:
             randomise_weights(name, part, seed)
         done = until
-        curve[:, stage] = correlate_explanations(explanation, again(model=module), magnitude)
+        curve[:, stage] = correlate_explanations(explanation, rerun(model=module), magnitude)
     return Measurement(curve.mean(1), curve, tuple((stage + 1) / stages for stage in range(stages)))
 
 
 @metric(paper="Adebayo et al., NeurIPS 2018", better="lower", kind="sanity")
 def label_randomised_twin(
-    explanation: Explanation, again: Rerun, *, twin: Any = None, magnitude: bool = False
+    explanation: Explanation, rerun: Rerun, *, twin: Any = None, magnitude: bool = False
 ) -> Tensor:
     """How alike the map is to that of a twin which learned the same pictures (or texts) with labels drawn at random.
 
@@ -75,11 +75,11 @@ def label_randomised_twin(
             "label_randomised_twin compares with a twin of the model that was trained on random labels. "
             "Give it as twin=."
         )
-    return correlate_explanations(explanation, again(model=twin), magnitude)
+    return correlate_explanations(explanation, rerun(model=twin), magnitude)
 
 
 @metric(paper="Adebayo et al., NeurIPS 2018", better="lower", kind="sanity")
-def class_swap(explanation: Explanation, probe: Probe, again: Rerun, *, magnitude: bool = False) -> Tensor:
+def class_swap(explanation: Explanation, probe: Probe, rerun: Rerun, *, magnitude: bool = False) -> Tensor:
     """How alike the map is to that of the least likely class: rank correlation.
 
     Lower is better. Control: a method that does not look at the class gets exactly 1, which is a fact and no fault.
@@ -90,7 +90,7 @@ def class_swap(explanation: Explanation, probe: Probe, again: Rerun, *, magnitud
         return torch.full((len(explanation),), float("nan"), dtype=torch.float64)
     own = torch.tensor([target.index for target in explanation.targets])
     least = logits.scatter(1, own[:, None], torch.inf).argmin(1)
-    return correlate_explanations(explanation, again(target=least.tolist()), magnitude)
+    return correlate_explanations(explanation, rerun(target=least.tolist()), magnitude)
 
 
 def correlate_explanations(first: Explanation, second: Explanation, magnitude: bool) -> Tensor:

@@ -46,7 +46,7 @@ def combine_iou(parts: Tensor) -> float:
     better="higher",
     kind="localisation",
     needs_truth="mask",
-    only="pictures",
+    only="images",
     combine=combine_accuracy,
 )
 def pixel_accuracy(
@@ -69,7 +69,7 @@ def pixel_accuracy(
     better="higher",
     kind="localisation",
     needs_truth="mask",
-    only="pictures",
+    only="images",
     combine=combine_iou,
 )
 def mean_iou(explanation: Explanation, mask: Sequence[Any], *, threshold: Threshold | float = "mean") -> Measurement:
@@ -88,7 +88,7 @@ def mean_iou(explanation: Explanation, mask: Sequence[Any], *, threshold: Thresh
     return measure_parts(parts, combine_iou)
 
 
-@metric(paper="Chefer et al., CVPR 2021", better="higher", kind="localisation", needs_truth="mask", only="pictures")
+@metric(paper="Chefer et al., CVPR 2021", better="higher", kind="localisation", needs_truth="mask", only="images")
 def mean_average_precision(explanation: Explanation, mask: Sequence[Any]) -> Measurement:
     """How well the map ranks object before background, without a threshold: average precision of both as one list.
 

@@ -26,7 +26,7 @@ NAN = float("nan")
 
 
 @metric(paper="Alvarez-Melis & Jaakkola, 2018", better="higher", kind="stability")
-def repeatability(explanation: Explanation, again: Rerun, *, runs: int = 2) -> Measurement:
+def repeatability(explanation: Explanation, rerun: Rerun, *, runs: int = 2) -> Measurement:
     """How alike the explanation is when it is made again with other random numbers: rank correlation.
 
     Higher is better, 1 is the same. Control: random scores lie around 0, a method without random numbers gets
@@ -35,7 +35,7 @@ def repeatability(explanation: Explanation, again: Rerun, *, runs: int = 2) -> M
     if runs < 1:
         raise MetricError(f"runs={runs}: the explanation must be made again at least once.")
     seeds = [int(explanation.settings.get("seed") or 0) + run for run in range(1, runs + 1)]
-    others = [again(seed=seed) if "seed" in explanation.settings else again() for seed in seeds]
+    others = [rerun(seed=seed) if "seed" in explanation.settings else rerun() for seed in seeds]
     rows = [
         [spearman(select_compared_scores(explanation, i), select_compared_scores(one, i)) for one in others]
         for i in range(len(explanation))
@@ -46,7 +46,7 @@ def repeatability(explanation: Explanation, again: Rerun, *, runs: int = 2) -> M
 
 @metric(paper="Alvarez-Melis & Jaakkola, 2018", better="higher", kind="stability")
 def consistency(
-    explanation: Explanation, again: Rerun, *, noise: float = 0.02, samples: int = 4, seed: int = 0
+    explanation: Explanation, rerun: Rerun, *, noise: float = 0.02, samples: int = 4, seed: int = 0
 ) -> Measurement:
     """How alike the explanations of slightly changed inputs are: rank correlation with that of the input itself.
 
@@ -55,7 +55,7 @@ def consistency(
     Higher is better. Control: random scores, drawn for each input, lie around 0. Undefined where the map is the
     same everywhere.
     """
-    first, others = explain_noisy_variants(explanation, again, noise, samples, seed, normal=True)
+    first, others = explain_noisy_variants(explanation, rerun, noise, samples, seed, normal=True)
     rows = [[spearman(a, b) for b in row] for a, row in zip(first, others, strict=True)]
     curve = torch.tensor(rows, dtype=torch.float64)
     return Measurement(mean_defined(curve), curve)
@@ -63,7 +63,7 @@ def consistency(
 
 @metric(paper="Yeh et al., NeurIPS 2019", better="lower", kind="stability")
 def max_sensitivity(
-    explanation: Explanation, again: Rerun, *, radius: float = 0.02, samples: int = 8, seed: int = 0
+    explanation: Explanation, rerun: Rerun, *, radius: float = 0.02, samples: int = 8, seed: int = 0
 ) -> Measurement:
     """How far the map moves at most, in parts of its own length, when the input moves a little.
 
@@ -72,7 +72,7 @@ def max_sensitivity(
     Lower is better. Control: random scores, drawn for each input, get about 0.7 or more. Undefined where the map is
     all zero.
     """
-    first, others = explain_noisy_variants(explanation, again, radius, samples, seed, normal=False)
+    first, others = explain_noisy_variants(explanation, rerun, radius, samples, seed, normal=False)
     rows = [
         [float((b - a).norm() / a.norm()) if bool(a.any()) else NAN for b in row]
         for a, row in zip(first, others, strict=True)
@@ -82,29 +82,29 @@ def max_sensitivity(
 
 
 def explain_noisy_variants(
-    explanation: Explanation, again: Rerun, size: float, samples: int, seed: int, *, normal: bool
+    explanation: Explanation, rerun: Rerun, size: float, samples: int, seed: int, *, normal: bool
 ) -> tuple[list[Tensor], list[list[Tensor]]]:
     """The compared scores of every example, and those of its shaken variants."""
     if samples < 1 or size < 0:
         raise MetricError(f"samples={samples}, noise {size}: give one sample or more, and noise of 0 or more.")
-    batch, given = len(explanation), again.inputs
+    batch, given = len(explanation), rerun.inputs
     of = torch.arange(batch).repeat_interleave(samples)
     first = [select_compared_scores(explanation, i) for i in range(batch)]
-    marks = again.encoded.fingerprints()
+    marks = rerun.encoded.fingerprints()
     if given.is_floating_point():
-        along = again.encoded.batch_axis
+        along = rerun.encoded.batch_axis
         rows = [
             add_input_noise(one, size, samples, seed, mark, normal)
             for one, mark in zip(given.movedim(along, 0), marks, strict=True)
         ]
-        found = again(torch.cat(rows).movedim(0, along), of=of)
+        found = rerun(torch.cat(rows).movedim(0, along), of=of)
         return first, [[select_compared_scores(found, i * samples + n) for n in range(samples)] for i in range(batch)]
     orders = [
         swap_neighbours(tokens, samples, seed, mark)
         for tokens, mark in zip(find_content_units(explanation), marks, strict=True)
     ]
     order = torch.cat(orders)  # [batch x sample, token]
-    found = again(given[of].gather(1, order.to(given.device)), of=of)
+    found = rerun(given[of].gather(1, order.to(given.device)), of=of)
     back = found.scores.double().gather(1, order.argsort(1))
     there = find_content_units(explanation)
     return first, [[back[i * samples + n][there[i]] for n in range(samples)] for i in range(batch)]

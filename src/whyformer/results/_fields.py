@@ -15,25 +15,26 @@ from whyformer._plain.tokens import Grid, Pieces, Tokens
 
 def to_safetensors(kind: str, fields: Fields) -> bytes:
     details = {f"details.{name}": value for name, value in fields.get("details", {}).items()}
-    kept = fields.get("pictures", ())
+    kept = fields.get("images", ())
     pictures = {f"picture.{i}": torch.frombuffer(bytearray(one.data), dtype=torch.uint8) for i, one in enumerate(kept)}
     held = {**fields, **details, **pictures}
     tensors = {name: v.contiguous() for name, v in held.items() if isinstance(v, Tensor)}
     facts = {name: value for name, value in fields.items() if not isinstance(value, Tensor) and name != "details"}
-    if "pictures" in facts:
-        facts["pictures"] = [{"view": one.view} for one in kept]
+    if "images" in facts:
+        facts["images"] = [{"view": one.view} for one in kept]
     return safetensors_bytes(tensors, {"whyformer": to_json_text(kind, facts)})
 
 
 def restore_explanation_fields(held: Fields) -> dict[str, Any]:
     """The fields of an explanation, lists made into what they were."""
     apart = {name.removeprefix("details."): held[name] for name in held if name.startswith("details.")}
-    pictures = tuple(restore_image(one, held.get(f"picture.{i}")) for i, one in enumerate(held.get("pictures", ())))
+    kept = held.get("images", held.get("pictures", ()))  # before version 0.2 the field was called pictures
+    images = tuple(restore_image(one, held.get(f"picture.{i}")) for i, one in enumerate(kept))
     held = {name: value for name, value in held.items() if not name.startswith(("details.", "picture."))}
     return {
         **held,
         "details": {**held.get("details", {}), **apart},
-        "pictures": pictures,
+        "images": images,
         "tokens": tuple(map(restore_tokens, held["tokens"])),
         "targets": tuple(Target(**target) for target in held["targets"]),
         "names": as_strings(held["names"]),

@@ -48,7 +48,7 @@ class AttentionView:
     target: Target
     name: str
     model: str
-    picture: Any = None
+    image: Any = None
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -154,7 +154,7 @@ def inspect_attention(model: ModelLike, inputs: Any, *, target: Any = None, vers
         target=capture.targets[0],
         name=encoded.names[0],
         model=model.name,
-        picture=encoded.pictures[0] if encoded.pictures else None,
+        image=encoded.images[0] if encoded.images else None,
         notes=(*capture.notes, *notes),
     )
 
@@ -172,8 +172,8 @@ def attention_to_html(found: AttentionView) -> bytes:
         )
     chooser, style = report.make_chooser(options, name="kind", legend="What to show of every head")
     parts = [report.make_section("Every head", chooser)]
-    if found.picture is not None:
-        seen = overlay.shrink_image(overlay.frame_view(found.picture.image, found.picture.view), 320)
+    if found.image is not None:
+        seen = overlay.shrink_image(overlay.frame_view(found.image.image, found.image.view), 320)
         drawn = report.embed_image(seen, found.name, found.name)
         parts.insert(0, report.make_section(found.name, report.arrange_figures([drawn])))
     if found.patches is None and len(found.pieces) <= 64:

@@ -53,7 +53,7 @@ class ClassGrid:
 
     def examples(self) -> list[list[tuple[str, list[Panel]]]]:
         """For each example its classes, and for each class what every method says."""
-        found = [comparison.cases() for comparison in self]
+        found = [comparison.panels() for comparison in self]
         return [
             [(format_class_title(cases[example]), list(cases[example].values())) for cases in found]
             for example in range(len(found[0]))
@@ -140,7 +140,7 @@ def class_grid_to_html(made: ClassGrid) -> bytes:
     titles = report.make_anchors(case.name for case in firsts)
     parts = []
     for anchor, classes, first in zip(titles, examples, firsts, strict=True):
-        figure = report.arrange_figures([page.make_original_figure(first)]) if first.picture is not None else None
+        figure = report.arrange_figures([page.make_original_figure(first)]) if first.image is not None else None
         parts.append(
             report.make_section(first.name, figure, page.make_panel_table(classes, made.labels), anchor=anchor)
         )
@@ -155,7 +155,7 @@ READING_HINT = "A method that explains a class looks elsewhere when it is asked 
 def list_class_rows(made: ClassGrid) -> Iterator[dict[str, Any]]:
     for comparison in made:
         for label, e in comparison.explanations.items():
-            yield from score_rows.list_score_rows(e.cases(label))
+            yield from score_rows.list_score_rows(e.panels(label))
 
 
 FORMATS: dict[str, Callable[[ClassGrid], bytes]] = {

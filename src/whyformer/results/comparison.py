@@ -137,14 +137,14 @@ class Comparison:
         if notes := next(iter(self)).notes:
             yield terminal.render_notes(notes)
 
-    def cases(self) -> list[dict[str, Panel]]:
+    def panels(self) -> list[dict[str, Panel]]:
         """For each example, what every method says, as it is drawn."""
-        drawn = {label: e.cases(label) for label, e in self.explanations.items()}
+        drawn = {label: e.panels(label) for label, e in self.explanations.items()}
         return [{label: cases[i] for label, cases in drawn.items()} for i in range(len(next(iter(self))))]
 
     def draw(self) -> Drawing:
         """A sheet: every example a row, every method a map or a line of words."""
-        examples = self.cases()
+        examples = self.panels()
         lines = [(format_example_title(cases), list(cases.values())) for cases in examples]
         alt = f"{', '.join(self.labels)}: {'; '.join(title for title, _ in lines)}"
         return figures.draw_panel_table(lines, self.labels, title="", alt=alt)
@@ -162,7 +162,7 @@ class Comparison:
         archive.write_file(path, FORMATS[archive.suffix_of(path, FORMATS)](self))
 
     def _repr_html_(self) -> str:
-        return page.make_comparison_fragment(self.cases())
+        return page.make_comparison_fragment(self.panels())
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Comparison":
@@ -298,7 +298,7 @@ def mean_ranks(scores: Tensor) -> Tensor:
 
 
 def comparison_from_fields(held: archive.Fields) -> Comparison:
-    shared = {name: held[name] for name in ("pictures",) if name in held}
+    shared = {name: held[name] for name in ("images", "pictures") if name in held}
     explanations = {
         label: Explanation(**restore_explanation_fields({**fields, **shared}))
         for label, fields in held["explanations"].items()
@@ -311,11 +311,11 @@ def comparison_from_fields(held: archive.Fields) -> Comparison:
 def comparison_to_json(comparison: Comparison) -> bytes:
     """The pictures, which all methods share, stand there once."""
     explanations = {
-        label: {name: value for name, value in vars(e).items() if name != "pictures"}
+        label: {name: value for name, value in vars(e).items() if name != "images"}
         for label, e in comparison.explanations.items()
     }
-    pictures = next((e.pictures for e in comparison), ())
-    fields = {"explanations": explanations, "failures": comparison.failures, "pictures": pictures}
+    images = next((e.images for e in comparison), ())
+    fields = {"explanations": explanations, "failures": comparison.failures, "images": images}
     return archive.to_json_text("comparison", fields).encode("ascii")
 
 
@@ -343,14 +343,14 @@ def comparison_to_html(comparison: Comparison) -> bytes:
     if first.notes:
         extra.append(report.make_notes(first.notes))
     lead = f"{first.model}, the same run for all. Orange speaks for the answer, blue against it; purple has no sign."
-    several = f"{len(first)} examples" if len(first) > 1 else format_headline(first.cases()[0])
+    several = f"{len(first)} examples" if len(first) > 1 else format_headline(first.panels()[0])
     title = f"{several}: {len(comparison)} methods"
-    return page.make_comparison_page(comparison.cases(), extra, title=title, lead=lead).encode("utf-8")
+    return page.make_comparison_page(comparison.panels(), extra, title=title, lead=lead).encode("utf-8")
 
 
 def list_comparison_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
     for label, e in comparison.explanations.items():
-        yield from score_rows.list_score_rows(e.cases(label))
+        yield from score_rows.list_score_rows(e.panels(label))
 
 
 FORMATS: dict[str, Callable[[Comparison], bytes]] = {

@@ -70,7 +70,7 @@ class Explanation:
     notes: tuple[str, ...] = ()
     details: Mapping[str, Tensor] = field(default_factory=dict)  # what else the method found; the batch comes first
     spent: Mapping[str, float] = field(default_factory=dict)  # passes through the model for each example, by kind
-    pictures: tuple[KeptImage, ...] = ()  # what a person sees of each example, to draw on; none for texts and tensors
+    images: tuple[KeptImage, ...] = ()  # what a person sees of each example, to draw on; none for texts and tensors
 
     def __post_init__(self) -> None:
         belong = (len(self.tokens), len(self.targets), len(self.names))
@@ -82,8 +82,8 @@ class Explanation:
         for tokens in self.tokens:
             if len(tokens) != self.scores.shape[1]:
                 raise InputError(f"{self.scores.shape[1]} scores do not fit {len(tokens)} tokens.")
-        if self.pictures and len(self.pictures) != len(self.scores):
-            raise InputError(f"{len(self.pictures)} pictures do not fit {len(self.scores)} examples.")
+        if self.images and len(self.images) != len(self.scores):
+            raise InputError(f"{len(self.images)} pictures do not fit {len(self.scores)} examples.")
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -102,7 +102,7 @@ class Explanation:
             pixels=None if self.pixels is None else self.pixels[wanted],
             special=None if self.special is None else self.special[wanted],
             details={name: found[wanted] for name, found in self.details.items()},
-            pictures=self.pictures[wanted],
+            images=self.images[wanted],
         )
 
     def __iter__(self) -> Iterator["Explanation"]:
@@ -201,7 +201,7 @@ class Explanation:
             return terminal.render_text(tokens, self.scores[example], signed=self.signed, screen=screen)
         return terminal.render_map(self.map(example), signed=self.signed, screen=screen)
 
-    def cases(self, label: str | None = None) -> list[Panel]:
+    def panels(self, label: str | None = None) -> list[Panel]:
         """The examples one by one, as they are drawn; `label` is what to call the method."""
         return [self._panel(i, label or self.method) for i in range(len(self))]
 
@@ -215,7 +215,7 @@ class Explanation:
             signed=self.signed,
             class_specific=self.class_specific,
             pixels=None if self.pixels is None else self.pixels[i].double(),
-            picture=self.pictures[i] if self.pictures else None,
+            image=self.images[i] if self.images else None,
             model=self.model,
             settings=self.settings,
             versions=self.versions,
@@ -224,7 +224,7 @@ class Explanation:
 
     def draw(self, *, contours: bool = False) -> Drawing:
         """A figure of all examples, to be saved as .svg, .pdf or .png or shown in a notebook."""
-        return figures.draw_panels(self.cases(), contours=contours)
+        return figures.draw_panels(self.panels(), contours=contours)
 
     def draw_build_up(self, example: int = 0) -> Drawing:
         """How the explanation comes about, layer by layer; needs `explain(..., per_layer=True)`."""
@@ -249,7 +249,7 @@ class Explanation:
         case = self._panel(range(len(self))[example], self.method)
         if not case.is_image:
             raise InputError("A text has no picture to lay a map over. .draw() shows its words in colour.")
-        if case.picture is None or case.picture.view is None:
+        if case.image is None or case.image.view is None:
             raise InputError(
                 "The picture is not known: the model was given tensors, or its processor shows no straight part of the "
                 "picture. .draw() shows the map by itself."
@@ -266,7 +266,7 @@ class Explanation:
         archive.write_file(path, FORMATS[archive.suffix_of(path, FORMATS)](self))
 
     def _repr_html_(self) -> str:
-        return page.make_explanation_fragment(self.cases()) if len(self) else escape_html(repr(self))
+        return page.make_explanation_fragment(self.panels()) if len(self) else escape_html(repr(self))
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Explanation":
@@ -303,7 +303,7 @@ def join_explanations(parts: Sequence[Explanation]) -> Explanation:
         spent={
             kind: sum(p.spent.get(kind, 0.0) * len(p) for p in parts) / sum(map(len, parts)) for kind in first.spent
         },
-        pictures=tuple(kept for part in parts for kept in part.pictures),
+        images=tuple(kept for part in parts for kept in part.images),
     )
 
 
@@ -396,7 +396,7 @@ def record_for_methods(
     if not any(one.wants_health for one in chosen):
         return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes)
     keep |= set(health.REQUIRED_SITES)
-    return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes, books=True)
+    return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes, track_absorbed=True)
 
 
 def make_explanation(chosen: MethodCall, model: Model, encoded: EncodedBatch, capture: Capture) -> Explanation:
@@ -433,7 +433,7 @@ def make_explanation(chosen: MethodCall, model: Model, encoded: EncodedBatch, ca
         notes=capture.notes,
         details=details,
         spent=count_model_passes(chosen, capture, captured, asked),
-        pictures=encoded.pictures,
+        images=encoded.images,
     )
 
 
@@ -533,12 +533,12 @@ def draw_explanation(e: Explanation) -> Drawing:
 FORMATS: dict[str, Callable[[Explanation], bytes]] = {
     ".safetensors": lambda e: to_safetensors("explanation", vars(e)),
     ".json": lambda e: archive.to_json_text("explanation", vars(e)).encode("ascii"),
-    ".html": lambda e: page.make_explanation_page(e.cases()).encode("utf-8"),
+    ".html": lambda e: page.make_explanation_page(e.panels()).encode("utf-8"),
     ".png": lambda e: draw_explanation(e).png(),
     ".svg": lambda e: draw_explanation(e).svg().encode("utf-8"),
     ".pdf": lambda e: draw_explanation(e).pdf(),
-    ".tex": lambda e: latex.to_latex(e.cases()).encode("utf-8"),
-    ".csv": lambda e: score_rows.as_csv(score_rows.list_score_rows(e.cases())),
-    ".parquet": lambda e: score_rows.as_parquet(score_rows.list_score_rows(e.cases())),
+    ".tex": lambda e: latex.to_latex(e.panels()).encode("utf-8"),
+    ".csv": lambda e: score_rows.as_csv(score_rows.list_score_rows(e.panels())),
+    ".parquet": lambda e: score_rows.as_parquet(score_rows.list_score_rows(e.panels())),
     ".txt": lambda e: (e.render(Screen(width=100, colours=None)) + "\n").encode("utf-8", "backslashreplace"),
 }

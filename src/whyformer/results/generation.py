@@ -89,12 +89,12 @@ class Generation:
             parts += [*terminal.render_text(tokens, step.scores[0], signed=step.signed, screen=screen), ""]
         return terminal.render_parts(parts, screen)
 
-    def cases(self) -> list[Panel]:
-        return [step.cases()[0] for step in self.steps]
+    def panels(self) -> list[Panel]:
+        return [step.panels()[0] for step in self.steps]
 
     def draw(self) -> Drawing:
         """Every said token a line: the text before it in colour."""
-        lines = [(name_target(case.target), case) for case in self.cases()]
+        lines = [(name_target(case.target), case) for case in self.panels()]
         names = [name for name, _ in lines]
         alt = f"Why {', '.join(names)}, by {self.steps[0].method}"
         return figures.draw_panel_table([("", [case for _, case in lines])], names, title="", alt=alt)
@@ -104,7 +104,7 @@ class Generation:
         archive.write_file(path, FORMATS[archive.suffix_of(path, FORMATS)](self))
 
     def _repr_html_(self) -> str:
-        return page.make_comparison_fragment([{name_target(case.target): case for case in self.cases()}])
+        return page.make_comparison_fragment([{name_target(case.target): case for case in self.panels()}])
 
 
 def explain_generation(
@@ -220,9 +220,9 @@ def decode_with_spans(tokenizer: Any, ids: Sequence[int]) -> tuple[str, list[tup
 
 def generation_to_html(made: Generation) -> bytes:
     """The continuation to click on; under it the text before the chosen token, in colour."""
-    first = made.cases()[0]
+    first = made.panels()[0]
     options: list[tuple[Any, Html]] = []
-    for case in made.cases():
+    for case in made.panels():
         heading = make_element("h3", f"Why {name_target(case.target)}? {format_certainty(case.target)}")
         options.append((case.target.label, report.join_html([heading, *page.make_text_blocks(case)])))
     chooser, style = report.make_chooser(options, name="said", legend="Which token to explain", prose=True)
@@ -243,6 +243,6 @@ FORMATS: dict[str, Callable[[Generation], bytes]] = {
     ".svg": lambda w: w.draw().svg().encode("utf-8"),
     ".pdf": lambda w: w.draw().pdf(),
     ".txt": lambda w: (w.render(Screen(width=100, colours=None)) + "\n").encode("utf-8", "backslashreplace"),
-    ".csv": lambda w: score_rows.as_csv(score_rows.list_score_rows(w.cases())),
-    ".parquet": lambda w: score_rows.as_parquet(score_rows.list_score_rows(w.cases())),
+    ".csv": lambda w: score_rows.as_csv(score_rows.list_score_rows(w.panels())),
+    ".parquet": lambda w: score_rows.as_parquet(score_rows.list_score_rows(w.panels())),
 }

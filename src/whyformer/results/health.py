@@ -7,7 +7,7 @@ $$ R_{\text{above}} = R_{\text{below}} + \text{absorbed} $$
 where biases, positions, a class token and the stabiliser absorb; what a recipe makes from nothing is absorbed with a
 minus sign. The difference of the two sides is the error. It is rounding, or a rule is wrong.
 
-    health_of(capture, recipe)     a capture with `hidden_relevance` and books (`record(..., books=True)`)
+    health_of(capture, recipe)     a capture with `hidden_relevance` and books (`record(..., track_absorbed=True)`)
     print(health)                  a table, from the answer down to the input, and one line of verdict
 """
 
@@ -148,7 +148,7 @@ REQUIRED_SITES = ("hidden_relevance", "input_relevance")  # what must be recorde
 def check_health(capture: Capture, recipe: Recipe) -> Health:
     """The report, from a capture that kept the books."""
     if recipe not in capture.absorbed:
-        raise NotCaptured(f"No books were kept for the recipe {recipe.name}; record with books=True.")
+        raise NotCaptured(f"No books were kept for the recipe {recipe.name}; record with track_absorbed=True.")
     hidden = [state.flatten(1) for state in capture.get("hidden_relevance", recipe)]
     arrived = capture.get("input_relevance", recipe).flatten(1).sum(1)
     absorbed_by: dict[str, Tensor] = {}

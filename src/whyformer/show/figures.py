@@ -45,7 +45,7 @@ class Board:
     def box(self, x: float, y: float, width: float, height: float, colour: str, radius: float = 0.0) -> None:
         self.add("box", y + height, x=x, y=y, width=width, height=height, colour=colour, radius=radius)
 
-    def picture(self, x: float, y: float, width: float, shown: Image.Image, *, crisp: bool = False) -> float:
+    def place_image(self, x: float, y: float, width: float, shown: Image.Image, *, crisp: bool = False) -> float:
         """The height it takes."""
         height = width * shown.height / shown.width
         self.add("picture", y + height, x=x, y=y, width=width, height=height, shown=shown, crisp=crisp)
@@ -134,7 +134,7 @@ def draw_image_row(board: Board, y: float, case: Panel, *, contours: bool = Fals
     bottoms = []
     for place, (caption, drawn, crisp) in enumerate(shown):
         x = place * (side + IMAGE_GAP)
-        bottom = y + board.picture(x, y, side, drawn, crisp=crisp)
+        bottom = y + board.place_image(x, y, side, drawn, crisp=crisp)
         board.text(x, bottom + 10, caption, 7.5, color=DIM_INK)
         bottoms.append(bottom + 12)
     y = max(bottoms) + 12
@@ -161,15 +161,15 @@ def make_panel_images(
     maps = [("smooth", case.grid, True), ("patch by patch", case.grid, False)]
     if case.pixels is not None:
         maps[0] = ("pixel by pixel", case.pixels, True)
-    if case.picture is None or case.picture.view is None:
-        if case.picture is not None:
-            yield "the picture", overlay.shrink_image(case.picture.image, most), False
+    if case.image is None or case.image.view is None:
+        if case.image is not None:
+            yield "the picture", overlay.shrink_image(case.image.image, most), False
         for caption, scores, smooth in maps:
             if not smooth or case.pixels is not None:
                 between = overlay.choose_colour_scale(scores, signed=case.signed).between
                 yield caption, overlay.paint_map(scores, between, signed=case.signed), True
         return
-    kept = case.picture
+    kept = case.image
     part = kept.view is not None and overlay.is_partial_view(kept.view, kept.image.size)
     caption = "what the model sees, framed" if part else "the picture"
     yield caption, overlay.shrink_image(overlay.frame_view(kept.image, kept.view), most), False
@@ -187,12 +187,12 @@ def overlay_panel(
     percentile: float | None = overlay.PERCENTILE,
 ) -> Image.Image:
     """A map of this case over its picture, at the picture's own size."""
-    assert case.picture is not None
-    view = case.picture.view
+    assert case.image is not None
+    view = case.image.view
     assert view is not None
     between = overlay.choose_colour_scale(scores, signed=case.signed, percentile=percentile).between
     return overlay.overlay_map(
-        case.picture.image, scores, view, between, signed=case.signed, smooth=smooth, contours=contours
+        case.image.image, scores, view, between, signed=case.signed, smooth=smooth, contours=contours
     )
 
 
@@ -313,7 +313,7 @@ def draw_panel_table(
 def draw_map_table(
     rows: Sequence[tuple[str, Sequence[Panel]]], columns: Sequence[str], title: str, alt: str
 ) -> Drawing:
-    has_picture = rows[0][1][0].picture is not None
+    has_picture = rows[0][1][0].image is not None
     across = min(len(columns) + has_picture, 6)
     side = 112.0
     board = Board(across * (side + 10) - 10)
@@ -326,7 +326,7 @@ def draw_map_table(
             board.text(0, y, shorten_to_width(name, 9.5, board.width), 9.5, fontweight="bold")
             y += 8
         cells: list[tuple[str, str, Image.Image, bool]] = []
-        kept = cases[0].picture
+        kept = cases[0].image
         if kept is not None:
             cells.append(
                 ("the picture", "", overlay.shrink_image(overlay.frame_view(kept.image, kept.view), 420), False)
@@ -337,7 +337,7 @@ def draw_map_table(
             lowest = y
             for place, (caption, under, drawn, crisp) in enumerate(cells[start : start + across]):
                 x = place * (side + 10)
-                bottom = y + board.picture(x, y, side, drawn, crisp=crisp)
+                bottom = y + board.place_image(x, y, side, drawn, crisp=crisp)
                 board.text(x, bottom + 9.5, shorten_to_width(caption, 7.5, side), 7.5)
                 if under:
                     board.text(x, bottom + 18.5, shorten_to_width(under, 6.5, side), 6.5, color=DIM_INK)
@@ -350,7 +350,7 @@ def draw_map_table(
 
 
 def make_cell_image(case: Panel, *, most: int, smooth: bool = True) -> tuple[Image.Image, bool]:
-    if case.picture is None or case.picture.view is None:
+    if case.image is None or case.image.view is None:
         between = overlay.choose_colour_scale(case.grid, signed=case.signed).between
         return overlay.paint_map(case.grid, between, signed=case.signed), True
     return overlay.shrink_image(overlay_panel(case, case.grid, smooth=smooth), most), False

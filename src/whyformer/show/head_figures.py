@@ -54,7 +54,7 @@ def draw_head_grid(maps: Tensor, *, title: str, note: str, signed: bool) -> Draw
         for head in range(count):
             x = margin + head * (side + 4)
             board.box(x - 0.6, y - 0.6, side + 1.2, height + 1.2, LINE_COLOUR)
-            board.picture(x, y, side, paint_tile(maps[layer, head], signed=signed), crisp=True)
+            board.place_image(x, y, side, paint_tile(maps[layer, head], signed=signed), crisp=True)
     y = board.height + 12
     for line in wrap_text(f"{note} Layers go down, heads across.", 7, board.width):
         board.text(0, y, line, 7, color=DIM_INK)
@@ -184,7 +184,7 @@ def draw_build_up(case: Panel, layers: Tensor) -> Drawing:
         lowest = y
         for place, (label, step) in enumerate(steps[start : start + across]):
             drawn, crisp = figures.make_cell_image(step, most=360)
-            bottom = y + board.picture(place * (side + 8), y, side, drawn, crisp=crisp)
+            bottom = y + board.place_image(place * (side + 8), y, side, drawn, crisp=crisp)
             board.text(place * (side + 8), bottom + 9, shorten_to_width(label, 7.5, side), 7.5)
             board.text(
                 place * (side + 8),

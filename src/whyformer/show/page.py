@@ -213,15 +213,15 @@ def make_panel_row(cases: Mapping[str, Panel]) -> Html:
     first = next(iter(cases.values()))
     if not first.is_image:
         return make_word_rows(cases)
-    figures = [make_original_figure(first)] if first.picture is not None else []
+    figures = [make_original_figure(first)] if first.image is not None else []
     figures += [make_map_figure(case, make_method_name(label)) for label, case in cases.items()]
     return arrange_figures(figures)
 
 
 def make_original_figure(case: Panel) -> Html:
-    assert case.picture is not None
-    drawn = overlay.shrink_image(overlay.frame_view(case.picture.image, case.picture.view), IMAGE_SIDE)
-    kept = case.picture
+    assert case.image is not None
+    drawn = overlay.shrink_image(overlay.frame_view(case.image.image, case.image.view), IMAGE_SIDE)
+    kept = case.image
     view = (
         ", what the model sees framed"
         if kept.view is not None and overlay.is_partial_view(kept.view, kept.image.size)

@@ -21,7 +21,7 @@ class Panel:
     signed: bool
     class_specific: bool
     pixels: Tensor | None = None  # [height width]
-    picture: KeptImage | None = None
+    image: KeptImage | None = None
     model: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
