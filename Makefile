@@ -1,6 +1,6 @@
 # make demo    set up, then explain what ships
 # make test    set up, then run the tests
-# The other targets: lint, types, docs, gallery, check (all but the gallery), slow, test-oracles, benchmark, format, dev, clean.
+# The other targets: lint, types, docs, pages, gallery, check (all but the gallery), slow, test-oracles, benchmark, format, dev, clean.
 
 PYTHON ?= python3
 VENV := .venv
@@ -16,7 +16,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --e
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev demo test slow test-oracles lint format types docs gallery check benchmark clean
+.PHONY: help venv dev demo test slow test-oracles lint format types docs pages gallery check benchmark clean
 
 help:
 	@sed -n 's/^# //; /make\|targets/p; 3q' Makefile
@@ -75,6 +75,10 @@ docs: $(WORK)
 	$(BIN)/sphinx-build --fail-on-warning --quiet --builder html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
+# The pages that come from the code; a test fails when one is stale.
+pages: $(WORK)
+	$(BIN)/python docs/generate_pages.py
+
 gallery: $(WORK)
 	HF_HUB_OFFLINE=1 $(BIN)/python docs/gallery.py
 	@echo "docs/gallery.md, docs/images/gallery"
@@ -85,4 +89,4 @@ benchmark: $(USE)
 	@for program in benchmarks/*.py; do $(BIN)/python $$program || exit 1; done
 
 clean:
-	rm -rf $(VENV) $(VENV)-oracles docs/_build docs/methods.md docs/metrics.md docs/recipes.md .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oracles docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,7 +1,8 @@
-"""The pages that are read off the code: methods.md and metrics.md from what is registered, recipes.md from the rules.
+"""Write the pages that come from the code: methods.md, metrics.md, recipes.md, and the methods in README.md.
 
-Sphinx calls this before it reads the pages. By hand, `python docs/extensions/generated_pages.py` also brings the
-methods in README.md up to date: some to begin with, and the names of all by what they take.
+    make pages
+
+The pages are committed, so that links work on a code host; a test fails when one is stale.
 """
 
 import inspect
@@ -10,7 +11,6 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from whyformer import methods, metrics
 from whyformer._engine.relevance import rules
@@ -18,10 +18,7 @@ from whyformer._engine.sites import SITES
 from whyformer.methods._registry import METHODS, Method
 from whyformer.metrics._registry import METRIC_INPUTS, METRIC_KINDS, METRICS, Metric
 
-if TYPE_CHECKING:
-    from sphinx.application import Sphinx
-
-DOCS = Path(__file__).parents[1]
+DOCS = Path(__file__).parent
 README = DOCS.parent / "README.md"
 METHODS_IN_README = re.compile(r"(?<=<!-- methods -->\n).*?(?=<!-- end of methods -->)", re.DOTALL)
 
@@ -40,36 +37,37 @@ TO_BEGIN_WITH = (  # in the README; the others only by name
     "chance",
 )
 FAMILIES = {  # what a method takes, and so what it costs -> whether this one does; the first that fits
-    "nothing at all: the baseline": lambda method: {*method.needs} <= {"mask", "fingerprint"},
-    "the model again, on variants of the input": lambda method: "probe" in method.needs,
-    "each token's part, carried through all layers": lambda method: "answer_parts" in method.needs,
-    "a pass of relevance": lambda method: method.recipe is not None,
+    "nothing: the random baseline": lambda method: {*method.needs} <= {"mask", "fingerprint"},
+    "further forward passes, on variants of the input": lambda method: "probe" in method.needs,
+    "each token's contribution, decomposed through all layers": lambda method: "answer_parts" in method.needs,
+    "a relevance pass (LRP backward)": lambda method: method.recipe is not None,
     "a backward pass": lambda method: method.needs_gradient,
-    "the forward pass alone": lambda method: True,
+    "the forward pass only": lambda method: True,
 }
 
 
-def methods_page() -> str:
+def make_methods_page() -> str:
     chapters = [chapter(file, its_methods) for file, its_methods in by_file().items()]
     return "\n\n".join(
         [
             "# Methods",
-            "What every number means, where it comes from and what it costs. A method has one file, named after it or "
-            "after its paper, in `src/whyformer/methods/`; this page is made from those files. Signed scores speak for "
-            "(positive) and against (negative) the target; a method that is not class-specific gives the same scores "
-            "whatever the target.",
+            "What each score means, where it comes from and what it costs. Every method has one file in "
+            "`src/whyformer/methods/`, and this page is generated from those files. Signed scores count for (positive) "
+            "or against (negative) the target. A method that is not class-specific gives the same scores for every "
+            "target.",
             families_table(link=True),
             methods_table(shipped(), link=True),
             *chapters,
-            "## What a method can ask for",
-            "The sites, with their axes. Those with a `layer` or `boundary` come as a sequence with one tensor each; a "
-            "boundary is the entrance of a block or, the last, its exit.",
+            "## What a method can need",
+            "Sites are the named points at which a running model can be captured, listed here with their axes. A site "
+            "whose first axis is `layer` or `boundary` is a sequence of tensors, one for each. Boundary 0 is the input "
+            "of the first block, the last boundary the output of the last block.",
             table([["site", "axes"], *([f"`{site}`", axes.replace("*", "\\*")] for site, axes in SITES.items())]),
         ]
     )
 
 
-def metrics_page() -> str:
+def make_metrics_page() -> str:
     ordered = sorted(metrics.__all__, key=lambda name: (METRIC_KINDS.index(METRICS[name].kind), name))
     files: dict[ModuleType, list[Metric]] = {}
     for name in ordered:
@@ -81,14 +79,14 @@ def metrics_page() -> str:
     return "\n\n".join(
         [
             "# Metrics",
-            "Is an explanation any good? Each metric gives one number for each example, none where it is undefined. "
-            "No single one is to be trusted: read faithfulness beside stability and sanity, and everything beside "
-            "`chance`. A control says what a map without any merit gets. A preset is a set of settings with a name: "
-            "`paper` is what the authors wrote down, `released` what their code computes where that differs. This "
-            "page is made from the files in `src/whyformer/metrics/`.",
+            "Is an explanation any good? A metric gives one number per example, or none where it is undefined. Do not "
+            "trust a single metric: read faithfulness beside stability and sanity, and compare everything with "
+            "`chance`. Each docstring says what a map without merit gets. A preset is a named set of settings: "
+            "`paper` follows the text of the paper, `released` the authors' code where the two differ. This page is "
+            "generated from the files in `src/whyformer/metrics/`.",
             table(rows),
             *(metrics_chapter(file, its_metrics) for file, its_metrics in files.items()),
-            "## What a metric can be measured on",
+            "## What a metric can need",
             table([["name", "what it is"], *([f"`{name}`", said] for name, said in METRIC_INPUTS.items())]),
         ]
     )
@@ -162,7 +160,7 @@ def families_table(*, link: bool) -> str:
     families: dict[str, list[Method]] = {said: [] for said in reversed(FAMILIES)}
     for method in shipped():
         families[family(method)].append(method)
-    rows = [["takes", "methods"]]
+    rows = [["needs", "methods"]]
     rows += [[said, ", ".join(named(method, link=link) for method in its)] for said, its in families.items() if its]
     return table(rows)
 
@@ -175,7 +173,7 @@ def named(method: Method, *, link: bool) -> str:
     return f"[`{method.name}`](#{method.name})" if link else f"`{method.name}`"
 
 
-def recipes_page() -> str:
+def make_recipes_page() -> str:
     recipes = rules.RECIPES.values()
     used = {rule.__name__: rule for recipe in recipes for rule in recipe.rules.values()}
     kinds = dict.fromkeys(kind for recipe in recipes for kind in recipe.rules)
@@ -189,16 +187,17 @@ def recipes_page() -> str:
             "# Recipes",
             "A relevance rule takes the relevance $R$ of an operation's result and says how much of it each operand "
             "gets. A recipe is a table from the kind of an operation to its rule; a method that needs relevance takes "
-            "one as `recipe=`. This page is made from `src/whyformer/rules.py`.",
+            "one as `recipe=`. This page is generated from `src/whyformer/_engine/relevance/`.",
             *(f"`{recipe.name}`\n: {recipe.describe}{parameters(recipe)}" for recipe in recipes),
             table(which),
-            "An operation that a recipe has no rule for is an error that names it, never a silent plain gradient.",
+            "An operation without a rule in the recipe raises an error that names it. It never falls back to the plain "
+            "gradient.",
             "## Notes",
             prose(inspect.getdoc(rules)),
             "## Rules",
             *(f"### `{name}`\n\n{linked(inspect.getdoc(rule))}" for name, rule in used.items()),
             "## Stabilisers",
-            "How a division by (nearly) nothing is kept finite; `stabiliser=` beside `recipe=`.",
+            "How a division by a number close to zero is kept finite. Pass `stabiliser=` beside `recipe=`.",
             table([["name", "divides by"], *([f"`{s.name}`", s.describe] for s in rules.STABILISERS.values())]),
         ]
     )
@@ -235,19 +234,14 @@ def yes_or_no(is_so: bool) -> str:
     return "yes" if is_so else "no"
 
 
-def write_pages(app: "Sphinx | None" = None) -> None:
-    for name, text in {
-        "methods.md": methods_page(),
-        "metrics.md": metrics_page(),
-        "recipes.md": recipes_page(),
-    }.items():
-        page = DOCS / name
-        if not page.exists() or page.read_text() != text:
-            page.write_text(text)
-
-
-def write_methods_in_readme() -> None:
-    README.write_text(readme_with_methods(README.read_text()))
+def make_pages() -> dict[Path, str]:
+    """Every generated file and what it should hold."""
+    return {
+        DOCS / "methods.md": make_methods_page(),
+        DOCS / "metrics.md": make_metrics_page(),
+        DOCS / "recipes.md": make_recipes_page(),
+        README: readme_with_methods(README.read_text()),
+    }
 
 
 def readme_with_methods(readme: str) -> str:
@@ -258,17 +252,12 @@ def methods_for_readme() -> str:
     first = methods_table((METHODS[name] for name in TO_BEGIN_WITH), link=False)
     quick = sum(method.is_quick for method in shipped())
     every = (
-        f"All {len(shipped())}, by what they take. {quick} of them share one forward and one backward pass; a recipe "
-        "of relevance is one pass more."
+        f"All {len(shipped())} methods, by what they need. {quick} of them share one forward and one backward pass; "
+        "each recipe of relevance rules adds one relevance pass."
     )
     return "\n\n".join([first, every, families_table(link=False)])
 
 
-def setup(app: "Sphinx") -> dict[str, bool]:
-    app.connect("config-inited", lambda app, config: write_pages())
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
-
-
 if __name__ == "__main__":
-    write_pages()
-    write_methods_in_readme()
+    for path, text in make_pages().items():
+        path.write_text(text)
