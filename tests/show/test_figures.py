@@ -76,7 +76,7 @@ def test_a_word_longer_than_a_line_is_broken_between_letters():
     assert all(len(part) % 4 == 0 for part in parts)
 
 
-def test_text_width_is_measured_once_a_letter_and_scales_with_the_size():
+def test_text_width_is_measured_once_per_letter_and_scales_with_the_size():
     measure_letter.cache_clear()
     width = measure_text("abba", 10)
     assert measure_text("abba", 20) == pytest.approx(2 * width)

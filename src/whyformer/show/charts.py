@@ -67,7 +67,7 @@ def draw_curves(
     note: str = "",
     percent: bool = False,
 ) -> Drawing:
-    """One line a series, with a band between low and high; percent: label an x axis of shares in percent."""
+    """One line per series, with a band between low and high; percent: label an x axis of shares in percent."""
     refuse_empty(series, "curve")
     with apply_style():
         figure = make_figure(4.6 + estimate_label_width(series), 3.6)
@@ -222,7 +222,7 @@ def draw_histogram(
     reference: float | None = None,
     note: str = "",
 ) -> Drawing:
-    """One histogram a group, all with the same bins; a plain array is one unnamed group."""
+    """One histogram per group, all with the same bins; a plain array is one unnamed group."""
     named: Mapping[str, Any] = groups if isinstance(groups, Mapping) else {"": groups}
     refuse_empty(named, "group")
     finite = {label: keep_finite(values) for label, values in named.items()}
@@ -255,7 +255,7 @@ def draw_densities(
     reference: float | None = None,
     note: str = "",
 ) -> Drawing:
-    """One kernel density estimate a group (normal kernel, Silverman's bandwidth); between: the range of the x axis."""
+    """A kernel density estimate per group (normal kernel, Silverman's bandwidth); between: the range of the x axis."""
     refuse_empty(groups, "group")
     finite = {label: keep_finite(values) for label, values in groups.items()}
     pooled = np.concatenate(list(finite.values()))
@@ -288,7 +288,7 @@ def draw_scatter(
     diagonal: bool = False,
     note: str = "",
 ) -> Drawing:
-    """One dot a pair of values; diagonal: also draw the line x = y."""
+    """One dot per pair of values; diagonal: also draw the line x = y."""
     refuse_empty(groups, "group")
     with apply_style():
         figure = make_figure(4.2 + estimate_label_width(groups), 3.8)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from whyformer._plain import archive
 from whyformer.errors import InputError
 from whyformer.show.html import escape_html
 from whyformer.show.visible import make_visible
@@ -84,10 +85,9 @@ def find_fonts() -> tuple[str, ...]:
 class Drawing:
     """A figure, and a description of it in words."""
 
-    def __init__(self, figure: "Figure", alt: str, *, salt: str = "") -> None:
+    def __init__(self, figure: "Figure", alt: str) -> None:
         self.figure = figure
         self.alt = make_visible(alt)
-        self.salt = salt or self.alt
 
     def svg(self) -> str:
         """A complete SVG file; its text can be selected and searched."""
@@ -102,7 +102,7 @@ class Drawing:
         opening = f'<svg class="drawing" role="img" aria-label="{escape_html(self.alt)}"'
         body = re.sub(
             r'^<svg[^>]*?(viewBox="[^"]*")[^>]*>',
-            lambda match: f'{opening} {match[1]} width="{width}">',  # a function: the text may hold backslashes
+            lambda match: f'{opening} {match[1]} width="{width}">',  # a function, as the text may contain backslashes
             body,
             count=1,
         )
@@ -116,8 +116,6 @@ class Drawing:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a .svg, .pdf or .png file."""
-        from whyformer._plain import archive
-
         archive.write_file(path, WRITERS[archive.suffix_of(path, WRITERS)](self))
 
     def _svg(self, **options: Any) -> str:
@@ -129,7 +127,7 @@ class Drawing:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
         file = BytesIO()
-        with apply_style(**{"svg.hashsalt": self.salt}):
+        with apply_style(**{"svg.hashsalt": self.alt}):
             if self.figure.canvas is None or not hasattr(self.figure.canvas, "print_png"):
                 FigureCanvasAgg(self.figure)
             self.figure.savefig(file, format=kind, bbox_inches="tight", pad_inches=0.08, **options)

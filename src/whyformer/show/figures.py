@@ -37,7 +37,7 @@ CELL_GAP = 10.0
 CELL_IMAGE_SIDE = 420  # pixels
 MAX_COLUMNS = 6
 
-PanelRow = tuple[str, Sequence[Panel]]  # the name of a row and its panels, one a column
+PanelRow = tuple[str, Sequence[Panel]]  # the name of a row and its panels, one per column
 
 
 # --- one example below the other --------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def draw_chip_part(
 
 
 def draw_panel_table(rows: Sequence[PanelRow], columns: Sequence[str], *, title: str, alt: str) -> Drawing:
-    """One row below the other: the original image, then one map a column; or one text a column, line by line."""
+    """Each row: the original image, then one map per column; or the texts of all columns below each other."""
     if not rows or not columns:
         raise InputError("There is nothing to draw: the table has no rows or no columns.")
     first = rows[0][1][0]

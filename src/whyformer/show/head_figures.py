@@ -35,7 +35,7 @@ def name_tokens(tokens: Tokens, patches: Sequence[int] | None, length: int) -> t
 
 
 def paint_tile(scores: Tensor, *, signed: bool) -> Image.Image:
-    """The map of one head, one pixel a cell, on its own colour scale."""
+    """The map of one head, one pixel per cell, on its own colour scale."""
     between = find_limits(scores, signed=signed, floor=0.0)
     return Image.fromarray(paint(scores, between, signed=signed).contiguous().numpy())
 
@@ -174,7 +174,7 @@ def list_build_up_steps(panel: Panel, layers: Tensor) -> list[tuple[str, Panel]]
 
 
 def animate_build_up(panel: Panel, layers: Tensor, *, seconds: float = 0.7, max_side: int = 360) -> bytes:
-    """The build-up of an image explanation as a GIF, `seconds` a step; the last step stays three times as long."""
+    """The build-up of an image explanation as a GIF, `seconds` per step; the last step lasts three times as long."""
     if not isinstance(panel.tokens, Grid):
         raise InputError("Only image explanations can be animated. Save the build-up of a text as .svg or .html.")
     frames = [draw_frame(label, step, max_side) for label, step in list_build_up_steps(panel, layers)]

@@ -148,7 +148,7 @@ def make_text_block(text: ScoredText) -> Html:
 
 
 def make_word_rows(panels: Mapping[str, Panel]) -> Html:
-    """The same text explained by several methods, one a row."""
+    """The same text explained by several methods, one per row."""
     cells = []
     for label, panel in panels.items():
         text = panel.scored_text
@@ -184,7 +184,7 @@ def make_comparison_page(
 
 
 def make_panel_row(panels: Mapping[str, Panel]) -> Html:
-    """One example by several methods: the image and its maps side by side, or the text once a method."""
+    """One example by several methods: the image and its maps side by side, or the text once per method."""
     first = next(iter(panels.values()))
     if not first.is_image:
         return make_word_rows(panels)

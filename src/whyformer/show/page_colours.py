@@ -41,7 +41,7 @@ def make_mark_css() -> str:
 
 
 def make_level_css(signed: Sequence[Sequence[int]], unsigned: Sequence[Sequence[int]], page_ink: Colour) -> str:
-    """One rule a colour level, and the gradients of the two colour bars, from tables of colours."""
+    """One rule per colour level, and the gradients of the two colour bars, from tables of colours."""
     middle = len(signed) // 2
     tables = {"f": list(signed[middle:]), "a": list(signed[middle::-1]), "u": list(unsigned)}
     rules = []

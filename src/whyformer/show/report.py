@@ -84,7 +84,7 @@ def make_page(
 ) -> str:
     """The whole file.
 
-    about: facts for the footer (model, versions). contents: section titles by anchor. style: extra CSS.
+    about: facts for the footer (model, versions). contents: section titles by anchor. style: extra CSS, not escaped.
     """
     head = join_html(
         [
@@ -233,7 +233,7 @@ def arrange_figures(figures: Iterable[Html], *, small: bool = False, large: bool
 
 
 def make_fact_list(pairs: Mapping[str, Any]) -> Html:
-    """Names and values, one pair a line."""
+    """Names and values, one pair per line."""
     return make_element(
         "dl", *(part for name, value in pairs.items() for part in (make_element("dt", name), make_element("dd", value)))
     )

@@ -1,4 +1,4 @@
-"""Scores as a table, one row a patch or token: CSV for spreadsheets, Parquet for programs.
+"""Scores as a table, one row per patch or token: CSV for spreadsheets, Parquet for programs.
 
 In CSV, text that starts like a formula gets an apostrophe in front, the convention of spreadsheets: untrusted text must
 not run as a formula when the file is opened. Parquet keeps text unchanged.

@@ -113,7 +113,7 @@ def render_words(pieces: Pieces, scores: Tensor, *, signed: bool) -> Text:
 
 
 def render_plain_words(pieces: Pieces, scores: Tensor, *, signed: bool) -> Text:
-    """One line a chip: score, bar, text."""
+    """One line per chip: score, bar, text."""
     text = make_scored_text(pieces, scores, signed=signed)
     largest = max(abs(limit) for limit in text.between)
     lines = []
@@ -145,7 +145,7 @@ def render_heat_map(scores: Tensor, *, signed: bool, width: int = 80, size: int 
 
 
 def render_plain_map(scores: Tensor, *, signed: bool, width: int = 80) -> Text:
-    """A map [rows columns] in two characters a patch: shades, or digits from -9 to +9 for signed scores."""
+    """A map [rows columns] in two characters per patch: shades, or digits from -9 to +9 for signed scores."""
     low, high = find_limits(scores, signed=signed)
     scores = shrink_map(scores, width // 2)
     if signed:
