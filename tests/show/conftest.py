@@ -1,4 +1,4 @@
-"""Explanations to draw, and a model of which it is known where it looks."""
+"""Explanations to draw, and a model whose attention is known."""
 
 import sys
 from functools import cache
@@ -9,18 +9,18 @@ import torch
 from torch import Tensor, nn
 from transformers import CLIPImageProcessor, ViTImageProcessor
 
-from whyformer._model.loading import open as opened
+from whyformer._model.loading import open as open_model
 from whyformer._model.model import Model
 from whyformer.results.explanation import Explanation
 
 sys.path.append(str(Path(__file__).parent))
-from drawn import an_explanation
+from sample_explanations import explain_text
 
-SIDE, PATCH = 96, 12  # of the input of the model by hand: 8 x 8 patches
+SIDE, PATCH = 96, 12  # of the input of the hand-made model: 8 x 8 patches
 
 
 class Reddest(nn.Module):
-    """The answer is read by attention that looks at the reddest patch alone: one patch decides."""
+    """Attention goes to the reddest patch alone, so one patch decides the prediction."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,11 +53,11 @@ def processor(kind: str) -> object:
 def model_by_hand():
     @cache
     def make(kind: str) -> Model:
-        return opened(Reddest().eval(), processor=processor(kind), labels=["red", "other"])
+        return open_model(Reddest().eval(), processor=processor(kind), labels=["red", "other"])
 
     return make
 
 
 @pytest.fixture
 def text_explanation() -> Explanation:
-    return an_explanation("not a good\nfilm", [(0, 3), (4, 5), (6, 8), (8, 10), (11, 15)], [-1.0, 0.0, 0.5, 1.0, 0.25])
+    return explain_text("not a good\nfilm", [(0, 3), (4, 5), (6, 8), (8, 10), (11, 15)], [-1.0, 0.0, 0.5, 1.0, 0.25])

@@ -1,4 +1,4 @@
-"""Sixty texts that somebody might hide in a token, a label, a file name or the name of a model."""
+"""Sixty attacks that may be hidden in a token, a label, a file name or a model name."""
 
 PAYLOADS = [
     "<script>alert(1)</script>",

@@ -1,4 +1,4 @@
-"""Charts show the numbers they were given, and say them to those who cannot see."""
+"""Charts show their numbers, also in words for a screen reader."""
 
 from xml.etree import ElementTree
 
@@ -8,19 +8,19 @@ import torch
 
 from whyformer.errors import InputError
 from whyformer.show import charts
-from whyformer.show.charts import choose_line_style, estimate_density
+from whyformer.show.chart_style import choose_line_style, estimate_density
 
 X = [0.0, 0.5, 1.0]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def texts_of(drawing):
+def list_texts(drawing):
     root = ElementTree.fromstring(drawing.svg())
     return ["".join(node.itertext()).strip() for node in root.iter(f"{SVG}text")]
 
 
-def test_curves_say_their_names_and_where_they_end():
-    made = charts.draw_curves(
+def test_curves_show_their_labels_and_final_values():
+    drawing = charts.draw_curves(
         {"rollout": (X, [1, 0.5, 0.25], [0.9, 0.4, 0.2], [1, 0.6, 0.3]), "chance": (X, [1, 1, 1], None, None)},
         title="Deletion",
         xlabel="removed",
@@ -28,47 +28,40 @@ def test_curves_say_their_names_and_where_they_end():
         note="95 %",
         percent=True,
     )
-    assert {"Deletion", "removed", "probability", "95 %", "rollout", "chance", "100%"} <= set(texts_of(made))
-    assert made.alt == "Deletion: rollout ends at 0.25, chance ends at 1."
+    assert {"Deletion", "removed", "probability", "95 %", "rollout", "chance", "100%"} <= set(list_texts(drawing))
+    assert drawing.alt == "Deletion: rollout ends at 0.25, chance ends at 1."
 
 
-def test_chance_is_grey_and_dashed_wherever_it_stands():
+def test_chance_has_the_same_style_everywhere():
     assert choose_line_style("chance", 3) == choose_line_style("chance(seed=2)", 0)
     looks = [str(choose_line_style(str(i), i)) for i in range(32)]
     assert len(set(looks)) == 32
 
 
-def test_a_ranking_goes_from_the_best_to_the_worst():
+def test_a_ranking_is_sorted_best_first():
     rows = [("b", 0.5, 0.4, 0.6), ("a", 0.9, 0.8, 1.0), ("nothing", float("nan"), float("nan"), float("nan"))]
-    assert [t for t in texts_of(charts.draw_ranking(rows)) if t in ("a", "b", "nothing")] == ["a", "b", "nothing"]
-    lower = texts_of(charts.draw_ranking(rows, better="lower", xlabel="AUC"))
+    assert [t for t in list_texts(charts.draw_ranking(rows)) if t in ("a", "b", "nothing")] == ["a", "b", "nothing"]
+    lower = list_texts(charts.draw_ranking(rows, better="lower", xlabel="AUC"))
     assert [t for t in lower if t in ("a", "b", "nothing")] == ["b", "a", "nothing"]
     assert "undefined" in lower
     assert "AUC (lower is better)" in lower
 
 
-def test_a_matrix_writes_every_number_and_a_dash_for_none():
-    texts = texts_of(charts.draw_matrix(["a", "b"], torch.tensor([[1.0, -0.5], [float("nan"), 1.0]])))
+def test_a_matrix_shows_every_number_and_a_dash_for_nan():
+    texts = list_texts(charts.draw_matrix(["a", "b"], torch.tensor([[1.0, -0.5], [float("nan"), 1.0]])))
     assert [t for t in texts if t not in ("a", "b")] == ["1.00", "-0.50", "–", "1.00"]
     with pytest.raises(InputError, match=r"does not fit 2 rows and 1 columns"):
         charts.draw_matrix(["a", "b"], np.zeros((2, 2)), columns=["c"])
 
 
-def test_conservation_by_block():
-    made = charts.draw_conservation([1, 0.9], {"bias": [0, 0.1]}, labels=["11", "input"])
-    assert {"on its way", "bias", "11", "input"} <= set(texts_of(made))
-    with pytest.raises(InputError, match="2 boundaries"):
-        charts.draw_conservation([1, 0.9], {"bias": [0.1]})
-
-
 @pytest.mark.parametrize("chart", [charts.draw_violins, charts.draw_histogram, charts.draw_densities])
-def test_distributions_leave_out_what_is_no_number(chart):
-    made = chart({"a": [1.0, 2.0, 3.0, 4.0, 5.0, float("nan")], "b": [2.0] * 6, "none": []}, title="T", reference=0)
-    assert made.alt == "T: a: median 3 of 5, b: median 2 of 6, none: no values."
-    assert made.png().startswith(b"\x89PNG")
+def test_distributions_leave_out_nan(chart):
+    drawing = chart({"a": [1.0, 2.0, 3.0, 4.0, 5.0, float("nan")], "b": [2.0] * 6, "none": []}, title="T", reference=0)
+    assert drawing.alt == "T: a: median 3 of 5, b: median 2 of 6, none: no values."
+    assert drawing.png().startswith(b"\x89PNG")
 
 
-def test_a_density_holds_all_of_the_values():
+def test_a_density_integrates_to_one():
     values = np.random.default_rng(0).normal(size=400)
     x = np.linspace(-8, 8, 2000)
     assert np.trapezoid(estimate_density(values, x), x) == pytest.approx(1, abs=1e-3)
@@ -78,24 +71,24 @@ def test_a_scatter():
     assert charts.draw_scatter({"a": ([1, 2], [3, 4])}, diagonal=True, title="S").alt == "S: a: 2."
 
 
-def test_charts_of_nothing_are_refused():
+def test_charts_without_data_are_errors():
     for chart in (charts.draw_curves, charts.draw_violins, charts.draw_densities, charts.draw_scatter):
         with pytest.raises(InputError, match="There is no"):
             chart({})
-    with pytest.raises(InputError, match="3 places and 2 values"):
+    with pytest.raises(InputError, match="3 x values and 2 y values"):
         charts.draw_curves({"a": (X, [1, 2], None, None)})
 
 
-def test_labels_that_matplotlib_would_hide_or_stumble_over():
+def test_labels_that_matplotlib_would_hide_or_misread():
     long = "x" * 200
-    made = charts.draw_curves({"_hidden": (X, X, None, None), long: (X, X, None, None), "日本": (X, X, None, None)})
-    texts = texts_of(made)
+    drawing = charts.draw_curves({"_hidden": (X, X, None, None), long: (X, X, None, None), "日本": (X, X, None, None)})
+    texts = list_texts(drawing)
     assert any("_hidden" in t for t in texts)
     assert any(t.endswith("…") for t in texts)
     assert "日本" in texts
 
 
-def test_the_settings_of_matplotlib_are_as_they_were():
+def test_the_settings_of_matplotlib_are_restored():
     import matplotlib
 
     before = dict(matplotlib.rcParams)

@@ -1,4 +1,4 @@
-"""Figures hold text as text, are small, and say what their colours mean."""
+"""Figures keep text as text, are small, and show what their colours mean."""
 
 import re
 from io import BytesIO
@@ -6,14 +6,16 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
-from drawn import an_explanation, picture_of
 from PIL import Image
+from sample_explanations import explain_image, explain_text
 
 from whyformer.errors import InputError
 from whyformer.results.comparison import Comparison
 from whyformer.results.explanation import FORMATS
 from whyformer.show import figures, head_figures
+from whyformer.show.canvas import BoxItem, Canvas
 from whyformer.show.drawing import Drawing
+from whyformer.show.text_width import break_word, measure_letter, measure_text
 
 SENTENCE = (
     "a film that takes its time and then some more of yours , with a cast so charming that you forgive the plot its "
@@ -21,82 +23,89 @@ SENTENCE = (
 )
 
 
-def forty_words():
+def explain_forty_words():
     words = [(m.start(), m.end()) for m in re.finditer(r"\S+", SENTENCE)]
     assert len(words) >= 40
-    return an_explanation(SENTENCE, words, torch.linspace(-1, 1, len(words)).tolist())
+    return explain_text(SENTENCE, words, torch.linspace(-1, 1, len(words)).tolist())
 
 
-def texts_of(svg: str) -> list[str]:
+def list_texts(svg: str) -> list[str]:
     root = ElementTree.fromstring(svg)
     return ["".join(node.itertext()).strip() for node in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
-def test_every_word_can_be_selected_in_a_vector_file():
-    words = texts_of(forty_words().draw().svg())
+def test_words_are_text_in_a_vector_file():
+    words = list_texts(explain_forty_words().draw().svg())
     assert [word for word in words if word in set(SENTENCE.split())] == SENTENCE.split()
     assert "Why positive? 90.0%" in words
     assert {"-1 against", "+1 for"} <= set(words)
 
 
-def test_forty_words_are_small():
+def test_files_of_forty_words_are_small():
     for suffix in (".svg", ".pdf", ".html", ".tex"):
-        assert len(FORMATS[suffix](forty_words())) < 60_000, suffix
+        assert len(FORMATS[suffix](explain_forty_words())) < 60_000, suffix
 
 
 def test_text_in_a_pdf_is_text():
-    """Fonts with the letters' names in them, no outlines."""
-    made = FORMATS[".pdf"](forty_words())
+    """Embedded fonts with Unicode names, no outlines."""
+    made = FORMATS[".pdf"](explain_forty_words())
     assert made.startswith(b"%PDF")
     assert b"/ToUnicode" in made
     assert b"/Type3" not in made
 
 
-def test_the_same_again_is_the_same_file():
-    assert FORMATS[".svg"](forty_words()) == FORMATS[".svg"](forty_words())
+def test_files_are_reproducible():
+    assert FORMATS[".svg"](explain_forty_words()) == FORMATS[".svg"](explain_forty_words())
 
 
-def test_a_picture_stands_beside_its_map_and_the_scaling_is_written():
-    words = texts_of(picture_of().draw().svg())
-    assert {"the picture", "smooth", "patch by patch"} <= set(words)
+def test_an_image_is_drawn_beside_its_maps_with_their_colour_limits():
+    words = list_texts(explain_image().draw().svg())
+    assert {"image", "smooth", "patch by patch"} <= set(words)
     assert any("99th percentile of the scores" in word for word in words)
 
 
-def test_a_picture_that_nobody_kept_shows_the_map_alone():
-    words = texts_of(picture_of(images=()).draw().svg())
+def test_without_an_image_the_map_is_drawn_alone():
+    words = list_texts(explain_image(images=()).draw().svg())
     assert "patch by patch" in words
     assert "smooth" not in words
 
 
-def test_a_word_longer_than_a_line_is_cut_between_letters():
-    parts = list(figures.break_word("क्षि" * 60, figures.FONT_SIZE, 200))
+def test_a_word_longer_than_a_line_is_broken_between_letters():
+    parts = list(break_word("क्षि" * 60, figures.FONT_SIZE, 200))
     assert "".join(parts) == "क्षि" * 60
     assert all(len(part) % 4 == 0 for part in parts)
 
 
+def test_text_width_is_measured_once_per_letter_and_scales_with_the_size():
+    measure_letter.cache_clear()
+    width = measure_text("abba", 10)
+    assert measure_text("abba", 20) == pytest.approx(2 * width)
+    assert measure_letter.cache_info().misses == 2
+
+
 def test_words_stay_inside_the_figure():
-    board = figures.Board(figures.PAGE_WIDTH)
-    figures.draw_words(board, 0, forty_words().panels()[0])
-    right = max(at["x"] + at["width"] for kind, at in board.things if kind == "box")
+    canvas = Canvas(figures.PAGE_WIDTH)
+    figures.draw_words(canvas, 0, explain_forty_words().panels()[0])
+    right = max(item.x + item.width for item in canvas.items if isinstance(item, BoxItem))
     assert right <= figures.PAGE_WIDTH + 1
 
 
-def test_a_sheet_of_texts_and_of_maps():
-    texts = Comparison({"one": forty_words(), "two": forty_words()})
-    assert texts_of(texts.draw().svg()).count("charming") == 2
-    maps = Comparison({"one": picture_of(), "two": picture_of()})
-    assert {"one", "two", "the picture"} <= set(texts_of(maps.draw().svg()))
-    with pytest.raises(InputError, match="nothing to put on a sheet"):
+def test_tables_of_texts_and_of_maps():
+    texts = Comparison({"one": explain_forty_words(), "two": explain_forty_words()})
+    assert list_texts(texts.draw().svg()).count("charming") == 2
+    maps = Comparison({"one": explain_image(), "two": explain_image()})
+    assert {"one", "two", "image"} <= set(list_texts(maps.draw().svg()))
+    with pytest.raises(InputError, match="the table has no rows"):
         figures.draw_panel_table([], [], title="", alt="")
 
 
-def test_nothing_is_drawn_of_nothing():
+def test_drawing_no_panel_is_an_error():
     with pytest.raises(InputError, match="no example to draw"):
         figures.draw_panels([])
 
 
-def test_files_of_a_drawing(tmp_path):
-    drawing = picture_of().draw()
+def test_a_drawing_saves_as_svg_pdf_and_png(tmp_path):
+    drawing = explain_image().draw()
     for suffix, start in ((".svg", b"<?xml"), (".pdf", b"%PDF"), (".png", b"\x89PNG")):
         drawing.save(tmp_path / f"d{suffix}")
         assert (tmp_path / f"d{suffix}").read_bytes().startswith(start)
@@ -104,27 +113,34 @@ def test_files_of_a_drawing(tmp_path):
         drawing.save(tmp_path / "d.gif")
 
 
-def test_a_drawing_says_what_it_shows():
-    drawing = picture_of().draw()
+def test_a_drawing_describes_itself():
+    drawing = explain_image().draw()
     assert isinstance(drawing, Drawing)
     assert repr(drawing) == "<Drawing: Why tabby? 90.0%>"
     assert 'aria-label="Why tabby? 90.0%"' in drawing.html()
     assert "image/svg+xml" in drawing._repr_mimebundle_()
 
 
-def test_the_build_up_goes_from_the_last_layer_to_all():
-    case = picture_of().panels()[0]
+def test_a_description_with_backslashes_can_be_embedded():
+    """In a replacement string of re.sub, `\\1` and `\\f` would be escapes."""
+    drawing = explain_image().draw()
+    drawing.alt = r"\1 \frac \g<0>"
+    assert r'aria-label="\1 \frac \g&lt;0&gt;"' in drawing.html()
+
+
+def test_the_build_up_starts_at_the_last_layer():
+    panel = explain_image().panels()[0]
     layers = torch.rand(3, 6)
-    words = texts_of(head_figures.draw_build_up(case, layers).svg())
+    words = list_texts(head_figures.draw_build_up(panel, layers).svg())
     assert [word for word in words if word.startswith("layer")] == ["layer 2 alone", "layers 1 to 2", "layers 0 to 2"]
-    with Image.open(BytesIO(head_figures.animate_build_up(case, layers))) as moving:
-        assert (moving.format, moving.n_frames) == ("GIF", 3)
-    text = forty_words().panels()[0]
-    assert "layer 1 alone" in texts_of(head_figures.draw_build_up(text, torch.rand(2, len(text.scores))).svg())
-    with pytest.raises(InputError, match="Only maps of pictures"):
+    with Image.open(BytesIO(head_figures.animate_build_up(panel, layers))) as animation:
+        assert (animation.format, animation.n_frames) == ("GIF", 3)
+    text = explain_forty_words().panels()[0]
+    assert "layer 1 alone" in list_texts(head_figures.draw_build_up(text, torch.rand(2, len(text.scores))).svg())
+    with pytest.raises(InputError, match="Only image explanations"):
         head_figures.animate_build_up(text, torch.rand(2, len(text.scores)))
 
 
-def test_explanations_without_their_layers_say_how_to_get_them():
+def test_a_build_up_needs_the_scores_of_every_layer():
     with pytest.raises(InputError, match="per_layer=True"):
-        picture_of().draw_build_up()
+        explain_image().draw_build_up()

@@ -1,7 +1,7 @@
-"""What anybody wrote is shown and never carried out: sixty payloads in every place, through every way out.
+"""Untrusted text is shown and never executed: sixty payloads in every field, through every output format.
 
-Pages are parsed by a real HTML parser. What was made of a payload must have the elements and attributes that the same
-page has without one: the same number of each, in the same order.
+Pages are parsed by a real HTML parser. A page with a payload must have the elements and attributes that it has with a
+harmless word: the same number of each, in the same order.
 """
 
 import csv
@@ -14,17 +14,14 @@ from xml.etree import ElementTree
 
 import html5lib
 import pytest
-from drawn import an_explanation, picture_of
 from payloads import PAYLOADS
+from sample_explanations import explain_image, explain_text
 
 from whyformer._engine.target import Target
-from whyformer.results.class_grid import ClassGrid
-from whyformer.results.class_grid import class_grid_to_html as sheet_html
-from whyformer.results.comparison import Comparison
-from whyformer.results.comparison import comparison_to_html as comparison_html
+from whyformer.results.class_grid import ClassGrid, class_grid_to_html
+from whyformer.results.comparison import Comparison, comparison_to_html
 from whyformer.results.explanation import FORMATS, Explanation
-from whyformer.results.generation import Generation
-from whyformer.results.generation import generation_to_html as writing_html
+from whyformer.results.generation import Generation, generation_to_html
 from whyformer.show import charts, page, report
 from whyformer.show.latex import TEX_ESCAPES, escape_tex
 from whyformer.show.terminal import Screen
@@ -34,11 +31,11 @@ HARMLESS = "plain"
 HREF = "{http://www.w3.org/1999/xlink}href"
 
 
-def text_of(word: str) -> Explanation:
+def make_text(word: str) -> Explanation:
     """The word as a token, a label, a text, a model, a method, a setting and a note."""
     text = f"a {word} b"
     cuts = [(0, 1), (2, 2 + len(word)), (len(text) - 1, len(text))]
-    return an_explanation(
+    return explain_text(
         text,
         cuts,
         [0.5, -1.0, 1.0],
@@ -52,12 +49,12 @@ def text_of(word: str) -> Explanation:
     )
 
 
-def picture_called(word: str) -> Explanation:
-    facts = dict(targets=(Target(1, word, 2.0, 0.9),), names=(word,), model=word, notes=(word,))
-    return picture_of(method=word.replace("_", "-"), **facts)
+def make_image(word: str) -> Explanation:
+    fields = dict(targets=(Target(1, word, 2.0, 0.9),), names=(word,), model=word, notes=(word,))
+    return explain_image(method=word.replace("_", "-"), **fields)
 
 
-def compared(word: str, make=text_of) -> Comparison:
+def compared(word: str, make=make_text) -> Comparison:
     label = word.replace("_", "-")
     return Comparison({label: make(word), "other": make(word)}, {label: word})
 
@@ -70,12 +67,12 @@ def all_charts(word: str):
 
 
 PAGES = {
-    "explanation": lambda word: FORMATS[".html"](text_of(word)).decode(),
-    "picture": lambda word: FORMATS[".html"](picture_called(word)).decode(),
+    "explanation": lambda word: FORMATS[".html"](make_text(word)).decode(),
+    "image": lambda word: FORMATS[".html"](make_image(word)).decode(),
     "comparison": lambda word: page.make_comparison_page(compared(word).panels(), [], title=word, lead=word),
-    "sheet": lambda word: sheet_html(ClassGrid((compared(word),))).decode(),
-    "writing": lambda word: writing_html(Generation(word, 1, (text_of(word),))).decode(),
-    "notebook": lambda word: text_of(word)._repr_html_() + compared(word)._repr_html_(),
+    "class grid": lambda word: class_grid_to_html(ClassGrid((compared(word),))).decode(),
+    "generation": lambda word: generation_to_html(Generation(word, 1, (make_text(word),))).decode(),
+    "notebook": lambda word: make_text(word)._repr_html_() + compared(word)._repr_html_(),
     "blocks": lambda word: report.make_page(
         word,
         [
@@ -110,7 +107,7 @@ def shape(markup: str) -> list[tuple[str, tuple[str, ...]]]:
 
 @every_payload
 @pytest.mark.parametrize("place", PAGES)
-def test_no_element_or_attribute_that_we_did_not_write(place, payload):
+def test_a_payload_adds_no_element_or_attribute(place, payload):
     made = PAGES[place](payload)
     assert shape(made) == harmless_shape(place)
     assert not {c for c in made if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")} - {"\n"}
@@ -124,13 +121,13 @@ def harmless_shape(place: str) -> list[tuple[str, tuple[str, ...]]]:
     return found
 
 
-def test_vector_files_hold_no_element_or_attribute_that_we_did_not_write():
-    """All payloads as tokens of one text; then some of them in every other place, as drawing takes its time."""
+def test_a_payload_adds_no_element_or_attribute_to_vector_files():
+    """All payloads as tokens of one text, then some of them in every other place, because drawing is slow."""
     text = " ".join(PAYLOADS)
     starts = [sum(len(p) + 1 for p in PAYLOADS[:i]) for i in range(len(PAYLOADS))]
     cuts = [(start, start + len(p)) for start, p in zip(starts, PAYLOADS, strict=True)]
-    everything = an_explanation(text, cuts, [i / 60 for i in range(60)]).draw()
-    assert svg_shape(everything.svg()) <= svg_shape(text_of(HARMLESS).draw().svg())
+    everything = explain_text(text, cuts, [i / 60 for i in range(60)]).draw()
+    assert svg_shape(everything.svg()) <= svg_shape(make_text(HARMLESS).draw().svg())
     check_vectors(PAYLOADS[2::24])
 
 
@@ -147,13 +144,13 @@ def check_vectors(words) -> None:
 
 
 def svgs(word: str):
-    yield text_of(word).draw().svg()
+    yield make_text(word).draw().svg()
     yield compared(word).draw().svg()
     yield from (chart.svg() for chart in all_charts(word))
 
 
 def svg_shape(markup: str) -> set[tuple[str, str]]:
-    """Elements with the names of their attributes; a file that is no XML is refused by the parser."""
+    """Elements with the names of their attributes; the parser rejects a file that is not XML."""
     found = set()
     for node in ElementTree.fromstring(markup.encode()).iter():
         found |= {(str(node.tag), name) for name in ("", *node.attrib)}
@@ -169,17 +166,17 @@ def test_charts_inside_a_page(payload):
         assert set(shape(report.embed_drawing(hostile, payload))) <= set(shape(report.embed_drawing(plain, HARMLESS)))
 
 
-def test_a_formula_in_a_label_is_drawn_as_it_stands():
+def test_a_formula_in_a_label_is_drawn_literally():
     drawn = charts.draw_ranking([("$x^2$", 1.0, 0.5, 1.5)], title=r"$\frac{1}{2}$").svg()
     assert ">$x^2$<" in drawn
     assert r">$\frac{1}{2}$<" in drawn
 
 
 @every_payload
-def test_latex_shows_what_it_would_otherwise_carry_out(payload):
-    made = FORMATS[".tex"](text_of(payload)).decode()
+def test_latex_escapes_commands(payload):
+    made = FORMATS[".tex"](make_text(payload)).decode()
     assert not any(unicodedata.category(c) == "Cc" for c in made.replace("\n", ""))
-    plain = FORMATS[".tex"](text_of(HARMLESS)).decode()
+    plain = FORMATS[".tex"](make_text(HARMLESS)).decode()
     assert set(commands(made)) <= set(commands(plain)) | {
         command for s in TEX_ESCAPES.values() for command in commands(s)
     }
@@ -202,8 +199,8 @@ def balanced(text: str) -> bool:
 
 
 @every_payload
-def test_a_spreadsheet_has_nothing_to_carry_out(payload):
-    for e in (text_of(payload), picture_called(payload)):
+def test_csv_has_no_formulas(payload):
+    for e in (make_text(payload), make_image(payload)):
         made = FORMATS[".csv"](e).decode()
         cells = [cell for row in csv.reader(StringIO(made, newline="")) for cell in row]
         for cell in cells:
@@ -219,19 +216,19 @@ def is_number(cell: str) -> bool:
     return True
 
 
-def test_parquet_keeps_the_text_as_it_is():
+def test_parquet_keeps_text_unchanged():
     import pyarrow.parquet
 
-    found = pyarrow.parquet.read_table(BytesIO(FORMATS[".parquet"](text_of("=1+1")))).to_pylist()
+    found = pyarrow.parquet.read_table(BytesIO(FORMATS[".parquet"](make_text("=1+1")))).to_pylist()
     assert found[2]["token"] == "=1+1"
     assert found[2]["score"] == -1.0
 
 
 @every_payload
 @pytest.mark.parametrize("colours", [None, "truecolor"])
-def test_nothing_reaches_the_terminal_raw(payload, colours):
+def test_no_control_character_reaches_the_terminal(payload, colours):
     screen = Screen(60, colours)
-    for shown in (text_of(payload), picture_called(payload), compared(payload), Generation("", 1, (text_of(payload),))):
+    for shown in (make_text(payload), make_image(payload), compared(payload), Generation("", 1, (make_text(payload),))):
         printed = re.sub(r"\x1b\[[0-9;]*m", "", shown.render(screen))  # our own colours
         assert not {c for c in printed if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")} - {"\n"}
         repr(shown).encode()
@@ -240,14 +237,16 @@ def test_nothing_reaches_the_terminal_raw(payload, colours):
 
 @every_payload
 def test_the_page_of_a_comparison_with_charts(payload):
-    """The slowest page, once for each payload of a few."""
+    """The slowest page, with every twelfth payload."""
     if PAYLOADS.index(payload) % 12:
         return
-    assert shape(comparison_html(compared(payload)).decode()) == shape(comparison_html(compared(HARMLESS)).decode())
+    assert shape(comparison_to_html(compared(payload)).decode()) == shape(
+        comparison_to_html(compared(HARMLESS)).decode()
+    )
 
 
-def test_the_words_are_still_there():
-    """Made harmless, not thrown away."""
+def test_escaped_words_are_still_shown():
+    """Escaped, not removed."""
     tree = html5lib.parse(PAGES["explanation"]("<script>alert(1)</script>"), namespaceHTMLElements=False)
     marks = ["".join(mark.itertext()) for mark in tree.iter("mark")]
     assert marks == ["[CLS]", "a", "<script>alert(1)</script>", "b"]

@@ -1,4 +1,4 @@
-"""Scores as they look in a terminal, with and without colour."""
+"""Scores in a terminal, with and without colour."""
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from rich.text import Text
 from whyformer._engine.target import Target
 from whyformer._plain.tokens import Pieces
 from whyformer.show import terminal
+from whyformer.show.chips import get_piece_text
 from whyformer.show.colours import AGAINST_COLOUR, FOR_COLOUR, UNSIGNED_STOPS, WHITE
 from whyformer.show.terminal import Screen
 
@@ -33,14 +34,14 @@ def grounds(text: Text) -> dict[str, tuple[int, int, int]]:
     return found
 
 
-def test_every_word_stands_on_the_colour_of_its_score():
+def test_words_have_the_background_colour_of_their_score():
     shown = terminal.render_words(PIECES, SCORES, signed=True)
     assert shown.plain == "[CLS] not a good\nfilm [SEP]"
     colours = grounds(shown)
     assert colours["not"] == AGAINST_COLOUR
     assert colours["a"] == WHITE
     assert colours["od"] == FOR_COLOUR
-    assert colours["[CLS]"] == FOR_COLOUR  # beyond the limits, which are those of the words
+    assert colours["[CLS]"] == FOR_COLOUR  # clipped: the limits come from the words alone
 
 
 def test_padding_is_not_shown():
@@ -48,7 +49,7 @@ def test_padding_is_not_shown():
     assert "[PAD]" not in terminal.render_plain_words(PIECES, SCORES, signed=True).plain
 
 
-def test_scores_without_a_sign_begin_at_zero():
+def test_unsigned_scores_start_at_zero():
     colours = grounds(terminal.render_words(PIECES, SCORES.abs() + 1, signed=False))
     assert WHITE not in colours.values()
     assert colours["not"] == colours["od"] == UNSIGNED_STOPS[-1]
@@ -68,15 +69,15 @@ def test_characters_no_piece_covers_are_shown_without_colour():
     assert list(grounds(shown)) == ["b"]
 
 
-def test_tokens_without_a_text_stand_apart():
+def test_tokens_without_a_text_are_separated_by_spaces():
     ids = Pieces(("204", "77"), (False,) * 2, (False,) * 2, (None,) * 2)
     assert terminal.render_words(ids, torch.ones(2), signed=False).plain == "204 77"
 
 
-def test_a_piece_that_covers_only_a_blank_shows_its_own_name():
+def test_a_piece_that_covers_only_a_space_shows_its_own_name():
     pieces = Pieces(("▁", "a"), (False,) * 2, (False,) * 2, ((0, 1), (1, 2)), " a")
-    assert terminal.characters_of_piece(pieces, 0) == "▁"
-    assert terminal.characters_of_piece(pieces, 1) == "a"
+    assert get_piece_text(pieces, 0) == "▁"
+    assert get_piece_text(pieces, 1) == "a"
 
 
 def test_without_colour_words_have_numbers_and_bars():
@@ -87,7 +88,7 @@ def test_without_colour_words_have_numbers_and_bars():
     assert lines[3] == "      +0.5 ++++++       go"
 
 
-def test_without_colour_and_sign_bars_are_neutral():
+def test_unsigned_bars_without_colour_are_neutral():
     assert terminal.render_plain_words(PIECES, SCORES.abs(), signed=False).plain.split("\n")[1].split() == [
         "1",
         "#" * 12,
@@ -99,7 +100,7 @@ def test_all_zero_scores_have_no_bar():
     assert "+" not in terminal.render_plain_words(PIECES, SCORES * 0, signed=True).plain.replace("+0", "")
 
 
-def test_a_map_in_half_blocks_is_the_right_way_round():
+def test_a_map_in_half_blocks_has_the_right_orientation():
     """The upper half of a character is its text colour, the lower half its background."""
     shown = terminal.render_heat_map(torch.tensor([[0.0, 1.0], [-1.0, 0.0], [0.0, 0.0]]), signed=True, size=2)
     assert shown.plain == "▀▀\n▀▀"
@@ -123,63 +124,61 @@ def test_a_map_without_colour():
 
 
 @pytest.mark.parametrize("signed", [True, False])
-def test_the_legend_says_the_limits_in_numbers(signed):
-    said = terminal.render_legend((-0.25, 0.25), signed=signed).plain
-    assert "-0.25" in said
-    assert said.rstrip().endswith("+0.25 for" if signed else "0.25")
+def test_the_legend_shows_the_limits(signed):
+    printed = terminal.render_legend((-0.25, 0.25), signed=signed).plain
+    assert "-0.25" in printed
+    assert printed.rstrip().endswith("+0.25 for" if signed else "0.25")
     assert "0.25" in terminal.render_plain_legend((-0.25, 0.25), signed=signed).plain
 
 
-def test_the_title_says_class_certainty_and_method():
+def test_the_title_shows_class_probability_and_method():
     target = Target(3, "tabby", 2.5, probability=0.931)
     assert (
         terminal.render_title(target, "lrp", name="cat.png", class_specific=True).plain
         == "cat.png: tabby (93.1%), by lrp"
     )
-    said = terminal.render_title(target, "rollout", name=None, class_specific=False).plain
-    assert said == "tabby (93.1%), by rollout (the same for every class)"
+    printed = terminal.render_title(target, "rollout", name=None, class_specific=False).plain
+    assert printed == "tabby (93.1%), by rollout (the same for every class)"
 
 
 def test_the_title_of_other_targets():
-    def title(**facts):
-        return terminal.render_title(Target(**facts), None, name=None, class_specific=True).plain
+    def title(**fields):
+        return terminal.render_title(Target(**fields), None, name=None, class_specific=True).plain
 
     assert title(index=3, label="3", score=1.0, probability=0.5) == "class 3 (50.0%)"
     assert title(index=0, label="", score=1.25) == "class 0 (output 1.25)"
-    assert title(index=0, label="cat", score=1, probability=0.01, predicted=False) == (
-        "cat (1.0%, not what the model answers)"
-    )
+    assert title(index=0, label="cat", score=1, probability=0.01, predicted=False) == ("cat (1.0%, not the prediction)")
     assert title(index=7, label=" Paris", score=3.1, versus=8, versus_label=" London", position=4) == (
         "' Paris' rather than ' London' (difference +3.1)"
     )
 
 
-def test_hostile_names_and_labels_are_spelled_out_and_cut():
+def test_hostile_names_and_labels_are_escaped_and_cut():
     target = Target(0, "\x1b]0;owned\x07" + "x" * 200, 1.0, probability=0.5)
-    said = terminal.render_title(target, "lrp", name="evil\x1b[2J.png", class_specific=True)
-    assert "\x1b" not in said.plain
-    assert r"evil\x1b[2J.png" in said.plain
-    assert cell_len(said.plain) < 140
+    printed = terminal.render_title(target, "lrp", name="evil\x1b[2J.png", class_specific=True)
+    assert "\x1b" not in printed.plain
+    assert r"evil\x1b[2J.png" in printed.plain
+    assert cell_len(printed.plain) < 140
     assert "\x1b" not in terminal.render_notes(["\x1b[2J"]).plain
 
 
 def test_markup_in_a_token_is_text():
-    """`[red]` is a word here, not an instruction to the library that prints it."""
+    """`[red]` is a word here, not markup of the library that prints it."""
     pieces = Pieces(("[red]x", ":smile:"), (False,) * 2, (False,) * 2, (None,) * 2)
-    said = terminal.render_parts(terminal.render_text(pieces, torch.ones(2), signed=False, screen=PLAIN), PLAIN)
-    assert "[red]x" in said
-    assert ":smile:" in said
+    printed = terminal.render_parts(terminal.render_text(pieces, torch.ones(2), signed=False, screen=PLAIN), PLAIN)
+    assert "[red]x" in printed
+    assert ":smile:" in printed
 
 
-def test_without_colour_not_one_escape_is_printed():
+def test_without_colour_no_escape_sequence_is_printed():
     parts = [*terminal.render_text(PIECES, SCORES, signed=True, screen=PLAIN), terminal.render_notes(["a note"])]
     parts += terminal.render_map(torch.rand(3, 3), signed=False, screen=PLAIN)
     assert "\x1b" not in terminal.render_parts(parts, PLAIN)
 
 
-def test_with_colour_there_are_colours():
-    said = terminal.render_parts(terminal.render_text(PIECES, SCORES, signed=True, screen=COLOUR), COLOUR)
-    assert "48;2;{};{};{}".format(*AGAINST_COLOUR) in said
+def test_colours_are_printed_as_truecolor_sequences():
+    printed = terminal.render_parts(terminal.render_text(PIECES, SCORES, signed=True, screen=COLOUR), COLOUR)
+    assert "48;2;{};{};{}".format(*AGAINST_COLOUR) in printed
     assert "48;2;{};{};{}".format(*FOR_COLOUR) in terminal.render_parts(
         [terminal.render_legend((-1, 1), signed=True)], COLOUR
     )
@@ -189,8 +188,8 @@ def test_long_text_wraps_at_the_width_of_the_screen():
     text = "wonderful " * 40
     spans = tuple((10 * i, 10 * i + 9) for i in range(40))
     pieces = Pieces(("wonderful",) * 40, (False,) * 40, (False,) * 40, spans, text)
-    said = terminal.render_parts([terminal.render_words(pieces, torch.rand(40), signed=False)], PLAIN)
-    lines = said.split("\n")
+    printed = terminal.render_parts([terminal.render_words(pieces, torch.rand(40), signed=False)], PLAIN)
+    lines = printed.split("\n")
     assert len(lines) > 5
     assert max(map(cell_len, lines)) <= PLAIN.width
 

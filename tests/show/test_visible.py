@@ -1,4 +1,4 @@
-"""Nothing that a stranger wrote can steer the terminal."""
+"""Untrusted text cannot control the terminal."""
 
 import unicodedata
 
@@ -22,12 +22,12 @@ from whyformer.show.visible import make_visible
         ("naïve 素晴らしい मूवी 👍", "naïve 素晴らしい मूवी 👍"),
     ],
 )
-def test_what_has_no_shape_is_spelled_out(text, shown):
+def test_unprintable_characters_are_escaped(text, shown):
     assert make_visible(text) == shown
 
 
 @given(st.text(alphabet=st.characters()))
-def test_the_result_is_always_safe_and_twice_is_the_same(text):
+def test_the_result_is_always_safe_and_idempotent(text):
     shown = make_visible(text)
     assert not any(unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") for c in shown)
     assert make_visible(shown) == shown

@@ -13,9 +13,9 @@ from whyformer._judge.table import Line, format_line
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.results.explanation import Explanation
 from whyformer.show import charts, report
+from whyformer.show.chips import get_piece_text
 from whyformer.show.colours import find_limits, paint
 from whyformer.show.report import Html, make_element
-from whyformer.show.terminal import characters_of_piece
 
 MOST_EXAMPLES = 6
 MOST_CURVES = 7  # in one chart: beyond that nobody can follow a line
@@ -172,7 +172,7 @@ def make_text_row(label: str, e: Explanation) -> list[Html]:
     for i in ordinary[:MOST_WORDS]:
         level = report.choose_colour_level(float(scores[i]), between, signed=e.signed)
         marks += [
-            make_element("mark", characters_of_piece(pieces, i), class_=level, title=f"{float(scores[i]):+.3g}"),
+            make_element("mark", get_piece_text(pieces, i), class_=level, title=f"{float(scores[i]):+.3g}"),
             Html(" "),
         ]
     rest = len(ordinary) - MOST_WORDS

@@ -21,7 +21,7 @@ from whyformer.show import figures, page, report, score_rows
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import describe_target, format_certainty
+from whyformer.show.wording import describe_target, format_probability
 
 DEFAULT_METHODS = ("transformer_attribution", "grad_cam", "attcat", "lrp", "rollout")
 
@@ -80,7 +80,7 @@ class ClassGrid:
 
 def format_class_title(cases: dict[str, Panel]) -> str:
     target = next(iter(cases.values())).target
-    return f"{describe_target(target)}, {format_certainty(target).removesuffix(', not what the model answers')}"
+    return f"{describe_target(target)}, {format_probability(target)}"
 
 
 def explain_classes(

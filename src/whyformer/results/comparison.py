@@ -34,7 +34,7 @@ from whyformer.results.explanation import (
     record_for_methods,
 )
 from whyformer.results.explanation import join_explanations as joined_explanations
-from whyformer.show import charts, figures, page, report, score_rows, terminal
+from whyformer.show import charts, figures, notebook, page, report, score_rows, terminal
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
 from whyformer.show.terminal import Screen
@@ -162,7 +162,7 @@ class Comparison:
         archive.write_file(path, FORMATS[archive.suffix_of(path, FORMATS)](self))
 
     def _repr_html_(self) -> str:
-        return page.make_comparison_fragment(self.panels())
+        return notebook.make_comparison_fragment(self.panels())
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Comparison":

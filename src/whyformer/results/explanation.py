@@ -35,9 +35,11 @@ from whyformer.methods._registry import METHODS as METHODS
 from whyformer.methods._registry import Method, MethodFunction, Scores, check_settings, find_method
 from whyformer.results import health
 from whyformer.results._fields import restore_explanation_fields, to_safetensors
-from whyformer.show import figures, head_figures, latex, page, score_rows, terminal
+from whyformer.show import figures, head_figures, latex, notebook, page, score_rows, terminal
+from whyformer.show.chips import get_piece_text
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
+from whyformer.show.panel_images import overlay_panel
 from whyformer.show.report import escape_html
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
@@ -144,7 +146,7 @@ class Explanation:
         tokens, scores = self.tokens[example], self.scores[example].tolist()
         if isinstance(tokens, Pieces):
             return [
-                (terminal.characters_of_piece(tokens, i), score)
+                (get_piece_text(tokens, i), score)
                 for i, score in enumerate(scores)
                 if not tokens.padding[i] and (special or not tokens.special[i])
             ]
@@ -255,7 +257,7 @@ class Explanation:
                 "picture. .draw() shows the map by itself."
             )
         scores = case.finest if smooth else case.grid
-        return figures.overlay_panel(case, scores, smooth=smooth, contours=contours, percentile=percentile)
+        return overlay_panel(case, scores, smooth=smooth, contours=contours, percentile=percentile)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file; its ending says what.
@@ -266,7 +268,7 @@ class Explanation:
         archive.write_file(path, FORMATS[archive.suffix_of(path, FORMATS)](self))
 
     def _repr_html_(self) -> str:
-        return page.make_explanation_fragment(self.panels()) if len(self) else escape_html(repr(self))
+        return notebook.make_explanation_fragment(self.panels()) if len(self) else escape_html(repr(self))
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Explanation":

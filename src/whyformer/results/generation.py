@@ -30,7 +30,7 @@ from whyformer.results.explanation import (
     make_explanation,
     record_for_methods,
 )
-from whyformer.show import figures, page, report, score_rows, terminal
+from whyformer.show import figures, notebook, page, report, score_rows, terminal
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
 from whyformer.show.report import Html, make_element
@@ -104,7 +104,7 @@ class Generation:
         archive.write_file(path, FORMATS[archive.suffix_of(path, FORMATS)](self))
 
     def _repr_html_(self) -> str:
-        return page.make_comparison_fragment([{name_target(case.target): case for case in self.panels()}])
+        return notebook.make_comparison_fragment([{name_target(case.target): case for case in self.panels()}])
 
 
 def explain_generation(

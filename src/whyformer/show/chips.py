@@ -1,7 +1,7 @@
-"""Chips: a text as it is drawn, piece by piece, each with its score. No letter is ever cut in two.
+"""Chips: a text cut into pieces that are drawn on a colour, each with its score. No letter is ever cut in two.
 
-Pieces of the same characters (the bytes of one emoji), and pieces whose border lies inside what a person sees as one
-letter (a vowel sign, an accent, a flag, a family), are drawn as one chip with the sum of their scores.
+Pieces that cover the same characters (the bytes of one emoji), and pieces whose border lies inside what a reader sees
+as one letter (a vowel sign, an accent, a flag, a family emoji), become one chip with the sum of their scores.
 """
 
 import unicodedata
@@ -18,54 +18,72 @@ from whyformer.show.colours import find_limits
 from whyformer.show.visible import JOINERS, make_visible
 
 GRAPHEME = regex.compile(r"\X")
-VIRAMA = 9  # the combining class of the sign that joins two Indic consonants into one letter
+VIRAMA = 9  # combining class of the sign that joins two Indic consonants into one letter
 
 
 @dataclass(frozen=True)
 class Chip:
-    """What is drawn as one. `before` is what stands between it and the chip before; both are safe to print."""
+    """One stretch of text on one colour. `text` and `before` are safe to print."""
 
     text: str
     score: float
     special: bool
-    before: str
-    places: tuple[int, ...]  # of its pieces
+    before: str  # the text between the previous chip and this one
+    places: tuple[int, ...]  # indices of its pieces
+
+
+@dataclass(frozen=True)
+class ScoredText:
+    """A text with its scores, ready to draw."""
+
+    chips: tuple[Chip, ...]
+    tail: str  # the text after the last chip
+    between: tuple[float, float]  # the scores that get the first and the last colour
+    signed: bool
+
+
+def make_scored_text(pieces: Pieces, scores: Tensor, *, signed: bool) -> ScoredText:
+    chips, tail = make_chips(pieces, scores)
+    return ScoredText(tuple(chips), tail, find_chip_limits(chips, signed=signed), signed)
+
+
+def find_chip_limits(chips: Sequence[Chip], *, signed: bool) -> tuple[float, float]:
+    """Colour limits from the words alone: special tokens often score highest and would make all words pale."""
+    ordinary = [chip.score for chip in chips if not chip.special] or [chip.score for chip in chips]
+    return find_limits(torch.tensor(ordinary, dtype=torch.double), signed=signed, floor=0.0)
 
 
 def make_chips(pieces: Pieces, scores: Tensor) -> tuple[list[Chip], str]:
-    """The chips of a text without its padding, and what stands after the last of them."""
-    made: list[Chip] = []
+    """The chips of a text without its padding, and the text after the last chip."""
+    chips: list[Chip] = []
     at = 0  # how far into the text we are
     values = scores.tolist()
     for group in group_by_letter(pieces):
-        first, total = group[0], float(sum(values[i] for i in group))
-        span = span_of_pieces(pieces, group)
+        name, special = make_visible(pieces.pieces[group[0]]), pieces.special[group[0]]
+        total = float(sum(values[i] for i in group))
+        span = join_spans(pieces, group)
         if span is None or pieces.text is None:
-            gap = " " if made and not made[-1].text.endswith(" ") else ""
-            made.append(Chip(make_visible(pieces.pieces[first]), total, pieces.special[first], gap, tuple(group)))
+            before = " " if chips and not chips[-1].text.endswith(" ") else ""
+            chips.append(Chip(name, total, special, before, tuple(group)))
             continue
         start, end = max(span[0], min(at, span[1])), span[1]
         before = make_gap_visible(pieces.text[at:start])
-        if made and not before and pieces.spans[made[-1].places[0]] is None:
+        if chips and not before and pieces.spans[chips[-1].places[0]] is None:
             before = " "
-        letters = pieces.text[start:end]
-        inner = letters.strip()
-        if inner:
-            lead = letters[: len(letters) - len(letters.lstrip())]
-            chip = Chip(
-                make_visible(inner), total, pieces.special[first], before + make_gap_visible(lead), tuple(group)
-            )
-            end -= len(letters) - len(letters.rstrip())
-        else:  # it covers only a blank, or what was drawn already: its own name
-            chip = Chip(make_visible(pieces.pieces[first]), total, pieces.special[first], before, tuple(group))
-        made.append(chip)
+        text = pieces.text[start:end]
+        if text.strip():
+            before += make_gap_visible(text[: len(text) - len(text.lstrip())])
+            name = make_visible(text.strip())
+            end -= len(text) - len(text.rstrip())
+        # otherwise it covers only spaces, or characters already drawn: show the name of the piece
+        chips.append(Chip(name, total, special, before, tuple(group)))
         at = max(at, end)
     tail = make_gap_visible(pieces.text[at:]).rstrip() if pieces.text is not None else ""
-    return made, tail
+    return chips, tail
 
 
 def group_by_letter(pieces: Pieces) -> Iterator[list[int]]:
-    """The pieces that are drawn as one."""
+    """Indices of the pieces of each chip; padding is left out."""
     borders = find_letter_borders(pieces.text)
     group: list[int] = []
     for i in range(len(pieces)):
@@ -80,43 +98,45 @@ def group_by_letter(pieces: Pieces) -> Iterator[list[int]]:
 
 
 def is_same_letter(pieces: Pieces, group: Sequence[int], i: int, borders: set[int]) -> bool:
-    """Piece i shares a letter with the group before it."""
-    before, here = span_of_pieces(pieces, group), pieces.spans[i]
+    """Whether piece i shares a letter with the group before it."""
+    before, here = join_spans(pieces, group), pieces.spans[i]
     if before is None or here is None or pieces.special[i] or pieces.special[group[0]] or here[0] == here[1]:
         return False
     return here[0] < before[1] or (here[0] == before[1] and here[0] not in borders)
 
 
-def span_of_pieces(pieces: Pieces, group: Sequence[int]) -> tuple[int, int] | None:
+def join_spans(pieces: Pieces, group: Sequence[int]) -> tuple[int, int] | None:
+    """The smallest span that covers all pieces of the group; None if they cover no characters."""
     spans = [span for i in group if (span := pieces.spans[i]) is not None and span[0] < span[1]]
     return (min(s for s, _ in spans), max(e for _, e in spans)) if spans else None
 
 
 def split_letters(text: str) -> Iterator[str]:
-    """What a person sees as one letter each: clusters of Unicode, Indic conjuncts joined (its rule GB9c)."""
-    held = ""
+    """The text by what a reader sees as letters: Unicode grapheme clusters, with Indic conjuncts joined (rule GB9c)."""
+    letter = ""
     for match in GRAPHEME.finditer(text):
         cluster = match.group()
-        joins = held and unicodedata.combining(held.rstrip(JOINERS)[-1:] or " ") == VIRAMA
-        if held and not (joins and unicodedata.category(cluster[0]) == "Lo"):
-            yield held
-            held = ""
-        held += cluster
-    if held:
-        yield held
+        joins = letter and unicodedata.combining(letter.rstrip(JOINERS)[-1:] or " ") == VIRAMA
+        if letter and not (joins and unicodedata.category(cluster[0]) == "Lo"):
+            yield letter
+            letter = ""
+        letter += cluster
+    if letter:
+        yield letter
 
 
 def find_letter_borders(text: str | None) -> set[int]:
-    """Where one letter ends and the next begins."""
+    """The offsets between letters, start and end of the text included."""
     return set() if text is None else {0, *accumulate(len(letter) for letter in split_letters(text))}
 
 
 def make_gap_visible(text: str) -> str:
-    """Spaces and line ends as they are, the rest made visible."""
+    """Spaces and line breaks unchanged, everything else made visible."""
     return "\n".join(make_visible(part.replace("\t", " ").removesuffix("\r")) for part in text.split("\n"))
 
 
-def find_chip_limits(made: Sequence[Chip], *, signed: bool) -> tuple[float, float]:
-    """The limits of the words: a special token, which often gets most, does not make all others pale."""
-    ordinary = [chip.score for chip in made if not chip.special] or [chip.score for chip in made]
-    return find_limits(torch.tensor(ordinary, dtype=torch.double), signed=signed, floor=0.0)
+def get_piece_text(pieces: Pieces, i: int) -> str:
+    """The characters that piece i covers, or its own name if it covers none."""
+    span = pieces.spans[i]
+    characters = pieces.text[span[0] : span[1]] if span is not None and pieces.text is not None else ""
+    return characters if characters.strip() else pieces.pieces[i]

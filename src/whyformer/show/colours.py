@@ -1,11 +1,12 @@
-"""Colours of scores: nothing is white, more is darker, and a sign has a hue of its own.
+"""Scores to colours: zero is white, larger is darker, and each sign has its own hue.
 
-Signed scores run from blue (against) over white (nothing) to orange (for), with equal limits on both sides of zero, so
-that white is always zero. Scores without a sign run from white over purple to nearly black. Equal steps of a score are
-equal steps to the eye: colours are mixed in Oklab (Ottosson 2020), where distance is about what a person sees. Both
-maps can be told apart with any of the usual kinds of colour blindness; neither is red against green.
+Signed scores run from blue (against) through white (zero) to orange (for), with limits symmetric about zero. Unsigned
+scores run from white through purple to nearly black. Colours are mixed in Oklab (Ottosson 2020), a perceptually uniform
+colour space, so equal steps of the score look like equal steps of colour. Both maps are distinguishable with the common
+forms of colour blindness; neither sets red against green.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -18,14 +19,14 @@ WHITE: Colour = (255, 255, 255)
 BLACK: Colour = (0, 0, 0)
 AGAINST_COLOUR: Colour = (0x00, 0x72, 0xB2)
 FOR_COLOUR: Colour = (0xBF, 0x4D, 0x00)
-MISSING_COLOUR: Colour = (0xE8, 0xE8, 0xEC)  # there is no number
+MISSING_COLOUR: Colour = (0xE8, 0xE8, 0xEC)  # NaN
 SIGNED_STOPS = (AGAINST_COLOUR, WHITE, FOR_COLOUR)
 UNSIGNED_STOPS = (WHITE, (0xAC, 0x74, 0xC9), (0x3B, 0x0F, 0x5C))
-TABLE_STEPS = 512  # of the tables that colours are looked up in
+TABLE_STEPS = 512  # steps of the lookup tables
 
 
 def find_limits(scores: Tensor, *, signed: bool, floor: float | None = None) -> tuple[float, float]:
-    """The scores that get the first and the last colour; `floor` is where scores without a sign begin at the latest."""
+    """The scores that get the first and the last colour; unsigned scores start at `floor` or below."""
     if not scores.numel():
         return (0.0, 0.0)
     low, high = scores.min().item(), scores.max().item()
@@ -35,7 +36,7 @@ def find_limits(scores: Tensor, *, signed: bool, floor: float | None = None) -> 
 
 
 def find_robust_limits(scores: Tensor, *, signed: bool, percentile: float = 99.0) -> tuple[float, float]:
-    """Limits that a few extreme scores do not move: a percentile of the magnitudes, or of both tails."""
+    """Limits that ignore a few extreme scores: a percentile of the magnitudes (signed) or of both tails (unsigned)."""
     if not scores.numel():
         return (0.0, 0.0)
     flat = scores.flatten().double()
@@ -47,7 +48,7 @@ def find_robust_limits(scores: Tensor, *, signed: bool, percentile: float = 99.0
 
 
 def paint(scores: Tensor, between: tuple[float, float], *, signed: bool) -> Tensor:
-    """The colour of every score, [*scores 3] in 0 to 255; beyond the limits, the colour at the limit."""
+    """The colour of every score, [*scores 3] in 0 to 255; scores beyond the limits are clipped."""
     low, high = between
     middle = 0.5 if signed else 0.0
     place = (scores.double() - low) / (high - low) if high > low else torch.full_like(scores, middle).double()
@@ -56,18 +57,22 @@ def paint(scores: Tensor, between: tuple[float, float], *, signed: bool) -> Tens
 
 @cache
 def make_colour_table(signed: bool) -> Tensor:
-    """[STEPS + 1, 3] bytes, from the first colour to the last."""
-    stops = torch.tensor(SIGNED_STOPS if signed else UNSIGNED_STOPS, dtype=torch.double) / 255
+    """The colours of all scores between the limits, [TABLE_STEPS + 1, 3] bytes."""
+    return mix_stops(SIGNED_STOPS if signed else UNSIGNED_STOPS)
+
+
+def mix_stops(stops: Sequence[Colour]) -> Tensor:
+    """A gradient from the first stop to the last, in even perceptual steps: [TABLE_STEPS + 1, 3] bytes."""
     along = torch.linspace(0, len(stops) - 1, TABLE_STEPS + 1, dtype=torch.double)
     left = along.floor().clamp(max=len(stops) - 2)
     share = (along - left)[:, None]
-    seen = to_oklab(stops)
-    mixed = seen[left.long()] * (1 - share) + seen[left.long() + 1] * share
+    oklab = to_oklab(torch.tensor(stops, dtype=torch.double) / 255)
+    mixed = oklab[left.long()] * (1 - share) + oklab[left.long() + 1] * share
     return (from_oklab(mixed).clamp(0, 1) * 255).round().to(torch.uint8)
 
 
 def paint_array(values: Any, between: tuple[float, float], *, signed: bool) -> Any:
-    """The same for an array: [*values 3] of bytes; NaN is light grey."""
+    """`paint` for an array: [*values 3] bytes; NaN is light grey."""
     given = torch.as_tensor(values)
     painted = paint(given.nan_to_num(), between, signed=signed)
     painted[given.isnan()] = torch.tensor(MISSING_COLOUR, dtype=torch.uint8)
@@ -78,7 +83,7 @@ def to_hex(colour: Colour) -> str:
     return "#{:02x}{:02x}{:02x}".format(*colour)
 
 
-# --- what the eye sees ------------------------------------------------------------------------------------------------
+# --- colour spaces and contrast ---------------------------------------------------------------------------------------
 
 RGB_TO_LMS = torch.tensor(
     [
@@ -99,33 +104,35 @@ LMS_TO_OKLAB = torch.tensor(
 
 
 def to_oklab(colours: Tensor) -> Tensor:
-    """Lightness and two axes of hue, from colours in 0 to 1."""
+    """Lightness and two hue axes, from sRGB colours in 0 to 1."""
     return (to_linear_rgb(colours) @ RGB_TO_LMS.T).pow(1 / 3) @ LMS_TO_OKLAB.T
 
 
-def from_oklab(seen: Tensor) -> Tensor:
-    light = (seen @ torch.linalg.inv(LMS_TO_OKLAB).T) ** 3 @ torch.linalg.inv(RGB_TO_LMS).T
+def from_oklab(oklab: Tensor) -> Tensor:
+    """sRGB colours in 0 to 1 (not clipped above)."""
+    light = (oklab @ torch.linalg.inv(LMS_TO_OKLAB).T) ** 3 @ torch.linalg.inv(RGB_TO_LMS).T
     light = light.clamp(min=0)
     return torch.where(light <= 0.0031308, light * 12.92, 1.055 * light.clamp(min=1e-9) ** (1 / 2.4) - 0.055)
 
 
 def to_linear_rgb(colours: Tensor) -> Tensor:
-    """The light a screen gives for colours in 0 to 1."""
+    """sRGB colours in 0 to 1 without their gamma."""
     return torch.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
 
 
 def choose_ink(background: Colour) -> Colour:
-    """Black or white, whichever reads better there; the contrast is never below 4.5."""
-    return max(BLACK, WHITE, key=lambda colour: contrast_ratio(colour, background))
+    """Black or white, whichever has the higher contrast (always at least 4.5)."""
+    return max(BLACK, WHITE, key=lambda colour: compute_contrast(colour, background))
 
 
-def contrast_ratio(one: Colour, other: Colour) -> float:
+def compute_contrast(colour: Colour, other: Colour) -> float:
     """The contrast ratio of WCAG 2, from 1 to 21."""
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    light, dark = sorted((compute_luminance(colour), compute_luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
-def luminance(colour: Colour) -> float:
+def compute_luminance(colour: Colour) -> float:
+    """The relative luminance of WCAG 2, from 0 to 1."""
     red, green, blue = (
         (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4) for c in (v / 255 for v in colour)
     )

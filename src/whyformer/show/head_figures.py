@@ -1,37 +1,41 @@
-"""Layers and heads: small maps in a grid, lines from token to token, the build-up of an explanation layer by layer."""
+"""Layers and heads: a grid of attention maps, links between tokens, an explanation layer by layer."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from io import BytesIO
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from whyformer._plain.tokens import Grid, Pieces, Tokens
 from whyformer.errors import InputError
-from whyformer.show import figures
+from whyformer.show.canvas import Canvas
+from whyformer.show.chips import get_piece_text
 from whyformer.show.colours import AGAINST_COLOUR, FOR_COLOUR, UNSIGNED_STOPS, find_limits, paint, to_hex
 from whyformer.show.drawing import DIM_INK, LINE_COLOUR, Drawing, apply_style, make_figure
-from whyformer.show.figures import Board, shorten_to_width
+from whyformer.show.figures import draw_image_grid, draw_panel_table
+from whyformer.show.html import Html, make_element
 from whyformer.show.panel import Panel
-from whyformer.show.report import Html, make_element, to_data_uri
-from whyformer.show.terminal import characters_of_piece
+from whyformer.show.panel_images import format_limits, make_cell_image
+from whyformer.show.report import make_scrollable, to_data_uri
+from whyformer.show.text_width import shorten_to_width, wrap_text
 from whyformer.show.wording import format_headline
 
-MOST_MAPS = 2_000  # maps in one figure
-MOST_LINKED_TOKENS = 96  # tokens on one side
+MAX_MAPS = 2_000  # in one figure
+MAX_LINKED_TOKENS = 96  # on each side
 
 
 def name_tokens(tokens: Tokens, patches: Sequence[int] | None, length: int) -> tuple[str, ...]:
-    """What to call every token of the attention."""
+    """A name for every position that attention sees: the piece of a text, or row,column of a patch."""
     if isinstance(tokens, Pieces):
-        return tuple(characters_of_piece(tokens, i).strip() or tokens.pieces[i] for i in range(len(tokens)))
-    found = {place: f"{i // tokens.columns},{i % tokens.columns}" for i, place in enumerate(patches or ())}
-    return tuple(found.get(place, "special") for place in range(length))
+        return tuple(get_piece_text(tokens, i).strip() or tokens.pieces[i] for i in range(len(tokens)))
+    names = {place: f"{i // tokens.columns},{i % tokens.columns}" for i, place in enumerate(patches or ())}
+    return tuple(names.get(place, "special") for place in range(length))
 
 
 def paint_tile(scores: Tensor, *, signed: bool) -> Image.Image:
-    """One head's map, a pixel a cell, on its own scale."""
+    """The map of one head, one pixel per cell, on its own colour scale."""
     between = find_limits(scores, signed=signed, floor=0.0)
     return Image.fromarray(paint(scores, between, signed=signed).contiguous().numpy())
 
@@ -39,42 +43,31 @@ def paint_tile(scores: Tensor, *, signed: bool) -> Image.Image:
 def draw_head_grid(maps: Tensor, *, title: str, note: str, signed: bool) -> Drawing:
     """[layer head row column]: layers from top to bottom, heads from left to right."""
     layers, count = maps.shape[:2]
-    if layers * count > MOST_MAPS:
-        raise InputError(f"{layers} x {count} maps are too many for one figure. Choose some layers.")
+    if layers * count > MAX_MAPS:
+        raise InputError(f"{layers} x {count} maps are too many for one figure (at most {MAX_MAPS}). Select layers.")
     side = max(22.0, min(64.0, 440.0 / count))
     margin = 22.0
-    board = Board(margin + count * (side + 4))
-    board.text(0, 11, shorten_to_width(title, 10, board.width), 10, fontweight="bold")
+    canvas = Canvas(margin + count * (side + 4))
+    canvas.add_title(11, title, 10)
     for head in range(count):
-        board.text(margin + head * (side + 4) + side / 2, 26, str(head), 6.5, color=DIM_INK, ha="center")
+        canvas.add_text(margin + head * (side + 4) + side / 2, 26, str(head), 6.5, color=DIM_INK, ha="center")
     height = side * maps.shape[2] / maps.shape[3]
     for layer in range(layers):
         y = 30 + layer * (height + 4)
-        board.text(margin - 6, y + height / 2 + 2, str(layer), 6.5, color=DIM_INK, ha="right")
+        canvas.add_text(margin - 6, y + height / 2 + 2, str(layer), 6.5, color=DIM_INK, ha="right")
         for head in range(count):
             x = margin + head * (side + 4)
-            board.box(x - 0.6, y - 0.6, side + 1.2, height + 1.2, LINE_COLOUR)
-            board.place_image(x, y, side, paint_tile(maps[layer, head], signed=signed), crisp=True)
-    y = board.height + 12
-    for line in wrap_text(f"{note} Layers go down, heads across.", 7, board.width):
-        board.text(0, y, line, 7, color=DIM_INK)
+            canvas.add_box(x - 0.6, y - 0.6, side + 1.2, height + 1.2, LINE_COLOUR)
+            canvas.add_image(x, y, side, paint_tile(maps[layer, head], signed=signed), crisp=True)
+    y = canvas.height + 12
+    for line in wrap_text(f"{note} Rows are layers, columns are heads.", 7, canvas.width):
+        canvas.add_text(0, y, line, 7, color=DIM_INK)
         y += 9
-    return board.drawing(f"{title}. {layers} layers, {count} heads.")
-
-
-def wrap_text(text: str, size: float, width: float) -> list[str]:
-    lines = [""]
-    for word in text.split():
-        longer = f"{lines[-1]} {word}".strip()
-        if figures.measure_text(longer, size) > width and lines[-1]:
-            lines.append(word)
-        else:
-            lines[-1] = longer
-    return lines
+    return canvas.to_drawing(f"{title}. {layers} layers, {count} heads.")
 
 
 def make_head_table(maps: Tensor, *, signed: bool) -> Html:
-    """The same for a page: tiny pictures, enlarged by the browser."""
+    """[layer head row column] as an HTML table: tiny images, enlarged by the browser."""
     layers, count = maps.shape[:2]
     width = f"width:{max(2.2, min(5.5, 40 / count)):.1f}rem"
     head = make_element(
@@ -86,32 +79,26 @@ def make_head_table(maps: Tensor, *, signed: bool) -> Html:
         for place in range(count):
             scores = maps[layer, place]
             alt = f"layer {layer}, head {place}, largest {scores.abs().max().item():.2g}"
-            shown = make_element(
-                "img",
-                alt=alt,
-                title=alt,
-                src=to_data_uri(paint_tile(scores, signed=signed)),
-                class_="crisp tile",
-                style=width,
-            )
-            cells.append(make_element("td", shown))
+            source = to_data_uri(paint_tile(scores, signed=signed))
+            image = make_element("img", alt=alt, title=alt, src=source, class_="crisp tile", style=width)
+            cells.append(make_element("td", image))
         lines.append(make_element("tr", make_element("th", layer, scope="row"), *cells))
     table = make_element("table", make_element("thead", head), make_element("tbody", *lines), class_="heads")
-    return make_element("div", table, class_="wide", tabindex="0", role="region", aria_label="Layers and heads")
+    return make_scrollable(table, "Layers and heads")
 
 
 def draw_attention_links(weights: Tensor, pieces: Sequence[str], *, title: str, signed: bool) -> Drawing:
-    """[query key]: every token at the left joined to what it looks at, at the right; the darker the more."""
-    if len(pieces) > MOST_LINKED_TOKENS:
+    """[query key]: every token on the left linked to the tokens it attends to, on the right; darker is more."""
+    if len(pieces) > MAX_LINKED_TOKENS:
         raise InputError(
-            f"{len(pieces)} tokens are too many to be joined by lines; at most {MOST_LINKED_TOKENS} are. See .matrix()."
+            f"{len(pieces)} tokens are too many to draw links for (at most {MAX_LINKED_TOKENS}). Use .matrix()."
         )
     largest = weights.abs().max().item() or 1.0
     height = 0.9 + 0.2 * len(pieces)
     with apply_style():
-        made = make_figure(5.2, height)
-        made.set_layout_engine("none")
-        axes = made.add_axes((0.0, 0.0, 1.0, 1 - 0.45 / height))
+        figure = make_figure(5.2, height)
+        figure.set_layout_engine("none")
+        axes = figure.add_axes((0.0, 0.0, 1.0, 1 - 0.45 / height))
         axes.set(xlim=(0, 1), ylim=(len(pieces) - 0.2, -0.9))
         axes.set_axis_off()
         for query, key in np.ndindex(*weights.shape):
@@ -131,106 +118,78 @@ def draw_attention_links(weights: Tensor, pieces: Sequence[str], *, title: str, 
             text = shorten_to_width(piece, 8.5, 118)
             axes.text(0.325, place, text, ha="right", va="center", fontsize=8.5)
             axes.text(0.675, place, text, ha="left", va="center", fontsize=8.5)
-        axes.text(0.325, -0.75, "looks from", ha="right", fontsize=7, color=DIM_INK)
-        axes.text(0.675, -0.75, "at", ha="left", fontsize=7, color=DIM_INK)
-        made.text(0.01, 1 - 0.2 / height, shorten_to_width(title, 10, 360), fontsize=10, fontweight="bold")
-        return Drawing(made, f"{title}. The strongest is {largest:.2g}.")
+        axes.text(0.325, -0.75, "from (query)", ha="right", fontsize=7, color=DIM_INK)
+        axes.text(0.675, -0.75, "to (key)", ha="left", fontsize=7, color=DIM_INK)
+        figure.text(0.01, 1 - 0.2 / height, shorten_to_width(title, 10, 360), fontsize=10, fontweight="bold")
+        return Drawing(figure, f"{title}. The largest weight is {largest:.2g}.")
 
 
 def draw_attention_matrix(weights: Tensor, pieces: Sequence[str], *, title: str, signed: bool) -> Drawing:
-    """[query key] as a table of colours with the tokens at its edges, as far as they can be read."""
+    """[query key] as a heat map; up to 48 tokens are named on both axes."""
     count = len(pieces)
     with apply_style():
-        made = make_figure(1.6 + max(2.2, min(0.2 * count, 7)), 1.4 + max(2.2, min(0.2 * count, 7)))
-        axes = made.subplots()
+        figure = make_figure(1.6 + max(2.2, min(0.2 * count, 7)), 1.4 + max(2.2, min(0.2 * count, 7)))
+        axes = figure.subplots()
         between = find_limits(weights, signed=signed, floor=0.0)
         axes.imshow(paint(weights, between, signed=signed).numpy(), interpolation="nearest")
         if count <= 48:
             names = [shorten_to_width(piece, 7, 80) for piece in pieces]
             axes.set_xticks(range(count), names, rotation=90, fontsize=7)
             axes.set_yticks(range(count), names, fontsize=7)
-        axes.set_xlabel("at (key)")
-        axes.set_ylabel("looks from (query)")
+        axes.set_xlabel("to (key)")
+        axes.set_ylabel("from (query)")
         axes.tick_params(length=0)
         axes.set_title(shorten_to_width(title, 10, 400))
-        return Drawing(made, f"{title}, {count} x {count} tokens.")
+        return Drawing(figure, f"{title}, {count} x {count} tokens.")
 
 
 # --- layer by layer ---------------------------------------------------------------------------------------------------
 
 
-def draw_build_up(case: Panel, layers: Tensor) -> Drawing:
-    """[layer unit]: the explanation from each layer to the last, from the last layer alone to all of them."""
-    steps = [(label, step) for label, step in list_build_up_steps(case, layers)]
+def draw_build_up(panel: Panel, layers: Tensor) -> Drawing:
+    """[layer token]: the explanation by the last layer alone, then with one earlier layer more at a time."""
+    steps = list_build_up_steps(panel, layers)
+    title = f"{format_headline(panel)}, by {panel.label}, layer by layer"
+    alt = f"{format_headline(panel)}, by {panel.label}: from the last layer alone to all layers"
+    if not panel.is_image:
+        rows = [("", [step for _, step in steps])]
+        return draw_panel_table(rows, [label for label, _ in steps], title=title, alt=alt)
     across = min(len(steps), 6)
-    if not case.is_image:
-        return figures.draw_panel_table(
-            [("", [step for _, step in steps])],
-            [label for label, _ in steps],
-            title=f"{format_headline(case)}, by {case.label}, layer by layer",
-            alt=describe_build_up(case),
-        )
-    side = 108.0
-    board = Board(across * (side + 8) - 8)
-    board.text(
-        0,
-        11,
-        shorten_to_width(f"{format_headline(case)}, by {case.label}, layer by layer", 10.5, board.width),
-        10.5,
-        fontweight="bold",
-    )
-    y = 24.0
-    for start in range(0, len(steps), across):
-        lowest = y
-        for place, (label, step) in enumerate(steps[start : start + across]):
-            drawn, crisp = figures.make_cell_image(step, most=360)
-            bottom = y + board.place_image(place * (side + 8), y, side, drawn, crisp=crisp)
-            board.text(place * (side + 8), bottom + 9, shorten_to_width(label, 7.5, side), 7.5)
-            board.text(
-                place * (side + 8),
-                bottom + 17.5,
-                shorten_to_width(figures.format_limits(step), 6.5, side),
-                6.5,
-                color=DIM_INK,
-            )
-            lowest = max(lowest, bottom + 22)
-        y = lowest + 8
-    return board.drawing(describe_build_up(case))
+    side, gap = 108.0, 8.0
+    canvas = Canvas(across * (side + gap) - gap)
+    canvas.add_title(11, title, 10.5)
+    cells = [(label, format_limits(step), *make_cell_image(step, max_side=360)) for label, step in steps]
+    draw_image_grid(canvas, 24.0, cells, across, side=side, gap=gap)
+    return canvas.to_drawing(alt)
 
 
-def describe_build_up(case: Panel) -> str:
-    return f"{format_headline(case)}, by {case.label}: from the last layer alone to all layers"
-
-
-def list_build_up_steps(case: Panel, layers: Tensor) -> list[tuple[str, Panel]]:
-    from dataclasses import replace
-
-    count = len(layers)
+def list_build_up_steps(panel: Panel, layers: Tensor) -> list[tuple[str, Panel]]:
+    """(label, panel) of every step of the build-up."""
+    last = len(layers) - 1
     steps = []
-    for first in reversed(range(count)):
-        label = f"layers {first} to {count - 1}" if first < count - 1 else f"layer {first} alone"
-        steps.append((label, replace(case, scores=layers[first].double(), pixels=None)))
+    for first in reversed(range(len(layers))):
+        label = f"layers {first} to {last}" if first < last else f"layer {first} alone"
+        steps.append((label, replace(panel, scores=layers[first].double(), pixels=None)))
     return steps
 
 
-def animate_build_up(case: Panel, layers: Tensor, *, seconds: float = 0.7, most: int = 360) -> bytes:
-    """The same as a GIF that adds one layer after the other; a picture only."""
-    if not isinstance(case.tokens, Grid):
-        raise InputError("Only maps of pictures can be animated. Save the build-up of a text as .svg or .html.")
-    frames = [draw_frame(label, step, most) for label, step in list_build_up_steps(case, layers)]
+def animate_build_up(panel: Panel, layers: Tensor, *, seconds: float = 0.7, max_side: int = 360) -> bytes:
+    """The build-up of an image explanation as a GIF, `seconds` per step; the last step lasts three times as long."""
+    if not isinstance(panel.tokens, Grid):
+        raise InputError("Only image explanations can be animated. Save the build-up of a text as .svg or .html.")
+    frames = [draw_frame(label, step, max_side) for label, step in list_build_up_steps(panel, layers)]
     file = BytesIO()
     times = [int(seconds * 1000)] * (len(frames) - 1) + [int(seconds * 3000)]
     frames[0].save(file, "GIF", save_all=True, append_images=frames[1:], duration=times, loop=0)
     return file.getvalue()
 
 
-def draw_frame(label: str, step: Panel, most: int) -> Image.Image:
-    from PIL import ImageDraw
-
-    drawn, crisp = figures.make_cell_image(step, most=most)
+def draw_frame(label: str, step: Panel, max_side: int) -> Image.Image:
+    """One frame of the GIF, its label on top."""
+    image, crisp = make_cell_image(step, max_side=max_side)
     if crisp:
-        drawn = drawn.resize((most, most * drawn.height // drawn.width), Image.Resampling.NEAREST)
-    canvas = Image.new("RGB", (drawn.width, drawn.height + 22), "white")
-    canvas.paste(drawn, (0, 22))
-    ImageDraw.Draw(canvas).text((4, 5), label, fill="black")
-    return canvas.quantize(96)
+        image = image.resize((max_side, max_side * image.height // image.width), Image.Resampling.NEAREST)
+    frame = Image.new("RGB", (image.width, image.height + 22), "white")
+    frame.paste(image, (0, 22))
+    ImageDraw.Draw(frame).text((4, 5), label, fill="black")
+    return frame.quantize(96)

@@ -1,6 +1,6 @@
 r"""Words in colour for a LaTeX document: \input{film.tex} in a document with \usepackage{xcolor}.
 
-Every letter that means something to TeX is spelled out, so that a token is shown and never carried out.
+Every character that is special to TeX is escaped, so that a token is printed and never executed.
 """
 
 from collections.abc import Sequence
@@ -8,12 +8,10 @@ from collections.abc import Sequence
 import torch
 
 from whyformer.errors import InputError
-from whyformer.show.chips import find_chip_limits, make_chips
 from whyformer.show.colours import choose_ink, paint, to_hex
-from whyformer.show.page import format_score
 from whyformer.show.panel import Panel
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import format_headline
+from whyformer.show.wording import format_headline, format_score
 
 TEX_ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -42,33 +40,32 @@ TEX_HEADER = r"""% Made by whyformer. The document needs \usepackage{xcolor} and
 """
 
 
-def to_latex(cases: Sequence[Panel]) -> str:
-    """A snippet to be read in: each text with its words on their colours, and below them what the colours mean."""
-    if not cases or any(case.is_image for case in cases):
-        raise InputError("A .tex shows the words of a text. Save a picture as .pdf and include that.")
-    return TEX_HEADER + "\n".join(format_tex_snippet(case) for case in cases)
+def to_latex(panels: Sequence[Panel]) -> str:
+    """A snippet to \\input: the words of each text on their colours, and below them what the colours mean."""
+    if not panels or any(panel.is_image for panel in panels):
+        raise InputError(".tex files are for texts. Save an image explanation as .pdf and include that.")
+    return TEX_HEADER + "\n".join(format_tex_snippet(panel) for panel in panels)
 
 
-def format_tex_snippet(case: Panel) -> str:
-    made, tail = make_chips(case.pieces, case.scores)
-    between = find_chip_limits(made, signed=case.signed)
+def format_tex_snippet(panel: Panel) -> str:
+    scored = panel.scored_text
     words = []
-    for chip in made:
-        colour = tuple(paint(torch.tensor(chip.score), between, signed=case.signed).tolist())
-        ground, on = (to_hex(c)[1:].upper() for c in (colour, choose_ink(colour)))  # type: ignore[arg-type]
+    for chip in scored.chips:
+        colour = tuple(paint(torch.tensor(chip.score), scored.between, signed=scored.signed).tolist())
+        ground, ink = (to_hex(c)[1:].upper() for c in (colour, choose_ink(colour)))  # type: ignore[arg-type]
         text = rf"\textit{{{escape_tex(chip.text)}}}" if chip.special else escape_tex(chip.text)
         gap = r"\par\noindent " if "\n" in chip.before else " " if chip.before[-1:].isspace() else ""
         dropped = escape_tex(" ".join(chip.before.split()))
         words.append(
-            rf"{gap}{dropped}\colorbox[HTML]{{{ground}}}{{\textcolor[HTML]{{{on}}}{{\strut {text}}}}}\allowbreak{{}}%"
+            rf"{gap}{dropped}\colorbox[HTML]{{{ground}}}{{\textcolor[HTML]{{{ink}}}{{\strut {text}}}}}\allowbreak{{}}%"
         )
-    low, high = (escape_tex(format_score(limit, signed=case.signed)) for limit in between)
-    meaning = f"{low} (blue, against) to {high} (orange, for)" if case.signed else f"{low} (white) to {high} (dark)"
+    low, high = (escape_tex(format_score(limit, signed=scored.signed)) for limit in scored.between)
+    meaning = f"{low} (blue, against) to {high} (orange, for)" if scored.signed else f"{low} (white) to {high} (dark)"
     lines = [
         r"\begingroup\setlength{\fboxsep}{1pt}\raggedright\noindent",
         *words,
-        rf" {escape_tex(' '.join(tail.split()))}\par\noindent",
-        rf"{{\footnotesize {escape_tex(format_headline(case))}; by {escape_tex(case.label)}; "
+        rf" {escape_tex(' '.join(scored.tail.split()))}\par\noindent",
+        rf"{{\footnotesize {escape_tex(format_headline(panel))}; by {escape_tex(panel.label)}; "
         rf"colours from {meaning}.\par}}",
         r"\endgroup",
     ]
@@ -76,5 +73,5 @@ def format_tex_snippet(case: Panel) -> str:
 
 
 def escape_tex(text: str) -> str:
-    """Harmless in running text."""
+    """Untrusted text, safe in running text."""
     return "".join(TEX_ESCAPES.get(letter, letter) for letter in make_visible(text))

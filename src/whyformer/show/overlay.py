@@ -1,8 +1,8 @@
-"""Maps as pictures: over the picture they explain, at its own size and the right way round, or by themselves.
+"""Maps of scores as images: over the image they explain, at its size and orientation, or alone.
 
-Every pixel of the picture asks the map for the score at its own place in the model's view, so that what lies under a
-patch is what the patch was made of, whatever was cropped, padded or turned. Outside the view the map is 0: there the
-picture is shown without colour.
+The score of every pixel of the image is looked up at its position in the model's view, so a patch is drawn exactly over
+the pixels it was computed from, however the image was cropped, padded or rotated. Outside the view the map is 0 and the
+image is shown without colour.
 """
 
 from dataclasses import dataclass
@@ -13,36 +13,40 @@ from torch import Tensor
 
 from whyformer._model.image import ImageView
 from whyformer.show.colours import find_limits, find_robust_limits, paint
+from whyformer.show.wording import format_score
 
-MAP_SIDE = 448  # a map by itself is enlarged until it is about this wide
-OVERLAY_STRENGTH = 0.85  # of the strongest colour over a picture
-PERCENTILE = 99.0
-CONTOUR_LEVELS = (0.5, 0.75, 0.9)  # of the way to the upper limit
+MAP_SIDE = 448  # pixels; a map alone is enlarged to about this size
+OVERLAY_STRENGTH = 0.85  # opacity of the strongest colour over an image
+PERCENTILE = 99.0  # where colours are clipped
+CONTOUR_LEVELS = (0.5, 0.75, 0.9)  # shares of the way to each colour limit
 
 
 @dataclass(frozen=True)
 class ColourScale:
-    """Which scores get the first and the last colour, and how that was decided."""
+    """The scores that get the first and the last colour, and how they were chosen."""
 
     between: tuple[float, float]
     largest: float
     percentile: float | None
 
-    def said(self, *, signed: bool) -> str:
-        """In words, for the figure."""
-        low, high = (f"{limit:+.2g}" if signed else f"{limit:.2g}" for limit in self.between)
-        return f"colours from {low} to {high}: {self.describe_limits(signed=signed)}"
+    def describe(self, *, signed: bool) -> str:
+        """The limits and how they were chosen, for a caption."""
+        return f"colours from {self.format_limits(signed=signed)}: {self.describe_limits(signed=signed)}"
+
+    def format_limits(self, *, signed: bool) -> str:
+        """'-0.3 to +0.3'"""
+        return " to ".join(format_score(limit, signed=signed, digits=2) for limit in self.between)
 
     def describe_limits(self, *, signed: bool) -> str:
-        """What the limits are."""
+        """How the limits were chosen."""
         if self.percentile is None:
             return "the smallest and the largest score"
         what = "magnitudes" if signed else "scores"
-        return f"the {self.percentile:g}th percentile of the {what}; the largest is {self.largest:.2g}"
+        return f"clipped at the {self.percentile:g}th percentile of the {what}; the largest is {self.largest:.2g}"
 
 
 def choose_colour_scale(scores: Tensor, *, signed: bool, percentile: float | None = PERCENTILE) -> ColourScale:
-    """Robust limits: a single patch of extreme score does not make all others pale. None: the extremes themselves."""
+    """Clip at a percentile, so that a few extreme patches do not make all others pale; None: no clipping."""
     largest = (scores.abs() if signed else scores).max().item() if scores.numel() else 0.0
     if percentile is None:
         return ColourScale(find_limits(scores, signed=signed), largest, None)
@@ -50,7 +54,7 @@ def choose_colour_scale(scores: Tensor, *, signed: bool, percentile: float | Non
 
 
 def overlay_map(
-    picture: Image.Image,
+    image: Image.Image,
     scores: Tensor,
     view: ImageView,
     between: tuple[float, float],
@@ -60,11 +64,11 @@ def overlay_map(
     contours: bool = False,
     outline: bool = True,
 ) -> Image.Image:
-    """A map [rows columns] over its picture; smooth between the middles of patches, or every patch a flat square."""
-    placed, inside = sample_at_pixels(scores, view.crop_to_patches(*scores.shape), picture.size, smooth=smooth)
-    ground = torch.frombuffer(bytearray(picture.convert("L").tobytes()), dtype=torch.uint8)
-    ground = ground.reshape(picture.height, picture.width, 1).float()
-    ground = 255 - (255 - ground) * 0.82  # a little lighter, so that dark places can take colour
+    """A map [rows columns] over its image; smooth: interpolate between patch centres, else every patch is flat."""
+    placed, inside = sample_at_pixels(scores, view.crop_to_patches(*scores.shape), image.size, smooth=smooth)
+    ground = torch.frombuffer(bytearray(image.convert("L").tobytes()), dtype=torch.uint8)
+    ground = ground.reshape(image.height, image.width, 1).float()
+    ground = 255 - (255 - ground) * 0.82  # a little lighter, so that colour shows on dark parts
     strength = measure_strength(placed, between, signed=signed)
     alpha = (0.12 + (OVERLAY_STRENGTH - 0.12) * strength.sqrt())[..., None] * inside[..., None]
     mixed = ground * (1 - alpha) + paint(placed, between, signed=signed).float() * alpha
@@ -77,7 +81,7 @@ def overlay_map(
 
 
 def sample_at_pixels(scores: Tensor, view: ImageView, size: tuple[int, int], *, smooth: bool) -> tuple[Tensor, Tensor]:
-    """The score at the middle of every pixel, [height width], and whether the model sees that pixel."""
+    """The score at the centre of every pixel, [height width], and whether the model sees that pixel (0 or 1)."""
     width, height = size
     x = ((torch.arange(width, dtype=torch.double) + 0.5) - view.left) / (view.right - view.left)
     y = ((torch.arange(height, dtype=torch.double) + 0.5) - view.top) / (view.bottom - view.top)
@@ -93,7 +97,7 @@ def sample_at_pixels(scores: Tensor, view: ImageView, size: tuple[int, int], *, 
 
 
 def interpolate_axis(values: Tensor, places: Tensor, axis: int) -> Tensor:
-    """Linear between the middles of cells along one axis; places run from 0 to 1."""
+    """Linear interpolation between cell centres along one axis; `places` run from 0 to 1."""
     count = values.shape[axis]
     at = (places * count - 0.5).clamp(0, count - 1)
     left = at.floor().long().clamp(max=max(count - 2, 0))
@@ -103,7 +107,7 @@ def interpolate_axis(values: Tensor, places: Tensor, axis: int) -> Tensor:
 
 
 def measure_strength(scores: Tensor, between: tuple[float, float], *, signed: bool) -> Tensor:
-    """How far on the way to the limit, 0 to 1."""
+    """Every score as a share of its colour limit, 0 to 1."""
     low, high = between
     if high <= low:
         return torch.zeros_like(scores)
@@ -113,7 +117,7 @@ def measure_strength(scores: Tensor, between: tuple[float, float], *, signed: bo
 def draw_contours(
     drawn: Image.Image, placed: Tensor, inside: Tensor, between: tuple[float, float], *, signed: bool
 ) -> None:
-    """Lines of equal score at CONTOURS of the way to each limit; black for, white against."""
+    """Lines of equal score at CONTOUR_LEVELS of each limit: black for, white against."""
     from contourpy import contour_generator
 
     low, high = between
@@ -132,7 +136,7 @@ def draw_contours(
 
 
 def draw_outline(drawn: Image.Image, view: ImageView) -> None:
-    """What the model saw, framed, where that is not the whole picture."""
+    """Frame the model's view, unless it is the whole image."""
     if not is_partial_view(view, drawn.size):
         return
     box = [round(view.left), round(view.top), round(view.right) - 1, round(view.bottom) - 1]
@@ -143,33 +147,33 @@ def draw_outline(drawn: Image.Image, view: ImageView) -> None:
 
 
 def is_partial_view(view: ImageView, size: tuple[int, int]) -> bool:
-    """The model does not see the whole picture."""
+    """Whether the model sees only a part of the image."""
     return view.left > 0.5 or view.top > 0.5 or view.right < size[0] - 0.5 or view.bottom < size[1] - 0.5
 
 
-def frame_view(picture: Image.Image, view: ImageView | None) -> Image.Image:
-    """The picture as it is, with what the model sees framed and the rest a little paler."""
+def frame_view(image: Image.Image, view: ImageView | None) -> Image.Image:
+    """The image with the model's view framed and the rest a little paler."""
     if view is None:
-        return picture
+        return image
     box = (max(0, round(view.left)), max(0, round(view.top)), round(view.right), round(view.bottom))
-    pale = Image.blend(picture, Image.new("RGB", picture.size, "white"), 0.45)
-    pale.paste(picture.crop(box), box[:2])
+    pale = Image.blend(image, Image.new("RGB", image.size, "white"), 0.45)
+    pale.paste(image.crop(box), box[:2])
     draw_outline(pale, view)
     return pale
 
 
 def paint_map(scores: Tensor, between: tuple[float, float], *, signed: bool) -> Image.Image:
-    """A map [rows columns] by itself, enlarged by a whole number: every patch a square of one colour."""
+    """A map [rows columns] alone, enlarged by an integer factor: every patch a square of one colour."""
     factor = max(1, MAP_SIDE // max(scores.shape))
     painted = paint(scores, between, signed=signed)
     large = painted.repeat_interleave(factor, 0).repeat_interleave(factor, 1)
     return Image.fromarray(large.contiguous().numpy())
 
 
-def shrink_image(picture: Image.Image, most: int) -> Image.Image:
-    """No longer side above `most` pixels."""
-    if max(picture.size) <= most:
-        return picture
-    factor = most / max(picture.size)
-    size = (max(1, round(picture.width * factor)), max(1, round(picture.height * factor)))
-    return picture.resize(size, Image.Resampling.LANCZOS)
+def shrink_image(image: Image.Image, max_side: int) -> Image.Image:
+    """The image scaled down until its longer side has at most `max_side` pixels."""
+    if max(image.size) <= max_side:
+        return image
+    factor = max_side / max(image.size)
+    size = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
+    return image.resize(size, Image.Resampling.LANCZOS)

@@ -1,4 +1,4 @@
-"""Case: one example as one method explains it; all that drawing needs, and nothing of how it came about."""
+"""Panel: one example explained by one method, with all that drawing needs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,11 +9,14 @@ from torch import Tensor
 from whyformer._engine.target import Target
 from whyformer._model.image import KeptImage
 from whyformer._plain.tokens import Grid, Pieces, Tokens
+from whyformer.show.chips import ScoredText, make_scored_text
 
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    label: str  # the method, as it is called beside others
+    """One example explained by one method; text or image."""
+
+    label: str  # name of the method in this figure
     name: str  # of the example
     tokens: Tokens
     scores: Tensor  # [token]
@@ -33,13 +36,13 @@ class Panel:
 
     @property
     def grid(self) -> Tensor:
-        """The scores of a picture, [rows columns]."""
+        """The patch scores of an image, [rows columns]."""
         assert isinstance(self.tokens, Grid)
         return self.scores.reshape(self.tokens.rows, self.tokens.columns)
 
     @property
     def finest(self) -> Tensor:
-        """The map with the most detail: pixels where there are some, else patches."""
+        """The most detailed map: pixel scores if there are any, else patch scores."""
         return self.grid if self.pixels is None else self.pixels
 
     @property
@@ -48,6 +51,11 @@ class Panel:
         return self.tokens
 
     @property
+    def scored_text(self) -> ScoredText:
+        """The text and its scores, ready to draw."""
+        return make_scored_text(self.pieces, self.scores, signed=self.signed)
+
+    @property
     def title(self) -> str:
-        """What to call the example: the name of a file, the beginning of a text."""
+        """The name of an image, or the text itself."""
         return self.name if self.is_image or self.pieces.text is None else self.pieces.text

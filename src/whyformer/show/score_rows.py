@@ -1,7 +1,7 @@
-"""The numbers as a table, one row a patch or token: CSV for spreadsheets, Parquet for programs.
+"""Scores as a table, one row per patch or token: CSV for spreadsheets, Parquet for programs.
 
-A cell of a CSV that begins like a formula gets an apostrophe in front, as spreadsheets ask for: text from anybody must
-not become a command when the file is opened. Parquet keeps text as it is.
+In CSV, text that starts like a formula gets an apostrophe in front, the convention of spreadsheets: untrusted text must
+not run as a formula when the file is opened. Parquet keeps text unchanged.
 """
 
 import csv
@@ -10,8 +10,8 @@ from io import BytesIO, StringIO
 from typing import Any
 
 from whyformer._plain.tokens import Grid
+from whyformer.show.chips import get_piece_text
 from whyformer.show.panel import Panel
-from whyformer.show.terminal import characters_of_piece
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%")
 FIELDS: dict[str, type] = {
@@ -34,34 +34,35 @@ FIELDS: dict[str, type] = {
 }
 
 
-def list_score_rows(cases: Sequence[Panel], examples: Sequence[int] | None = None) -> Iterator[dict[str, Any]]:
-    """One row for every patch, or token that is no padding; None where a field means nothing."""
-    for example, case in zip(examples or range(len(cases)), cases, strict=True):
+def list_score_rows(panels: Sequence[Panel], examples: Sequence[int] | None = None) -> Iterator[dict[str, Any]]:
+    """One row for every patch or token, without padding; None where a field does not apply."""
+    for example, panel in zip(examples or range(len(panels)), panels, strict=True):
         common = {
             "example": example,
-            "name": case.name,
-            "model": case.model,
-            "method": case.label,
-            "target": case.target.label,
-            "target_index": case.target.index,
-            "versus": case.target.versus_label,
-            "probability": case.target.probability,
+            "name": panel.name,
+            "model": panel.model,
+            "method": panel.label,
+            "target": panel.target.label,
+            "target_index": panel.target.index,
+            "versus": panel.target.versus_label,
+            "probability": panel.target.probability,
         }
-        for place, score in enumerate(case.scores.tolist()):
-            found = locate_score(case, place)
-            if found is not None:
-                yield dict.fromkeys(FIELDS) | common | found | {"place": place, "score": score}
+        for place, score in enumerate(panel.scores.tolist()):
+            location = locate_score(panel, place)
+            if location is not None:
+                yield dict.fromkeys(FIELDS) | common | location | {"place": place, "score": score}
 
 
-def locate_score(case: Panel, place: int) -> dict[str, Any] | None:
-    if isinstance(case.tokens, Grid):
-        row, column = divmod(place, case.tokens.columns)
+def locate_score(panel: Panel, place: int) -> dict[str, Any] | None:
+    """The fields that say which patch or token a score belongs to; None for padding."""
+    if isinstance(panel.tokens, Grid):
+        row, column = divmod(place, panel.tokens.columns)
         return {"row": row, "column": column}
-    if case.tokens.padding[place]:
+    if panel.tokens.padding[place]:
         return None
-    start, end = case.tokens.spans[place] or (None, None)
-    token = characters_of_piece(case.tokens, place)
-    return {"token": token, "start": start, "end": end, "special": case.tokens.special[place]}
+    start, end = panel.tokens.spans[place] or (None, None)
+    token = get_piece_text(panel.tokens, place)
+    return {"token": token, "start": start, "end": end, "special": panel.tokens.special[place]}
 
 
 def as_csv(table: Iterator[Mapping[str, Any]]) -> bytes:
@@ -74,7 +75,7 @@ def as_csv(table: Iterator[Mapping[str, Any]]) -> bytes:
 
 
 def as_csv_cell(value: Any) -> Any:
-    """Numbers as they are, exactly; text that a spreadsheet would carry out with an apostrophe in front."""
+    """Numbers at full precision; text that a spreadsheet would run as a formula gets an apostrophe in front."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
@@ -90,13 +91,13 @@ def as_parquet(table: Iterator[Mapping[str, Any]]) -> bytes:
     import pyarrow.parquet
 
     kinds = {int: pyarrow.int64(), str: pyarrow.string(), float: pyarrow.float64(), bool: pyarrow.bool_()}
-    listed = [{field: as_utf8(value) for field, value in row.items()} for row in table]
+    rows = [{field: as_utf8(value) for field, value in row.items()} for row in table]
     schema = pyarrow.schema([(field, kinds[kind]) for field, kind in FIELDS.items()])
     file = BytesIO()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(listed, schema=schema), file, compression="zstd")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), file, compression="zstd")
     return file.getvalue()
 
 
 def as_utf8(value: Any) -> Any:
-    """File names that are not UTF-8 would be refused."""
+    """Escape what UTF-8 cannot encode, such as file names in another encoding; Parquet would reject it."""
     return value.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(value, str) else value

@@ -1,6 +1,6 @@
-"""Scores in a terminal: words on a coloured ground, patches as half blocks; bars, digits and shades without colour.
+"""Scores in a terminal: words on coloured backgrounds, maps as half blocks; bars, digits and shades without colour.
 
-Tokens, labels and file names may come from anybody: none is printed without `visible`.
+Tokens, labels and file names are untrusted: all go through `make_visible` before they are printed.
 """
 
 from collections.abc import Iterable
@@ -17,38 +17,34 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from whyformer._engine.target import Target
 from whyformer._plain.tokens import Pieces
-from whyformer.show.chips import find_chip_limits, make_chips
+from whyformer.show.chips import make_scored_text
 from whyformer.show.colours import Colour, choose_ink, find_limits, paint
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import describe_target, format_certainty, name_target, shorten_text
+from whyformer.show.wording import describe_target, format_certainty, format_score, name_target, shorten_text
 
 SHADES = " .:-=+*#%@"
-BAR_LENGTH = 12  # characters of the longest bar
-MAP_SIZE = 28  # about as many half blocks across a heat map
+BAR_LENGTH = 12  # characters
+MAP_SIZE = 28  # half blocks across a heat map, roughly
 DIM_STYLE = Style(dim=True)
 
 
 @dataclass(frozen=True)
 class Screen:
-    """Where text goes: how wide it is, and which colours it has (None: none)."""
+    """The terminal: its width in cells and its colour system (None: no colour)."""
 
     width: int
     colours: str | None
 
     @staticmethod
     def from_stdout() -> "Screen":
-        """Standard output as it is; colourless if it is no terminal or NO_COLOR is set."""
+        """Standard output; no colour if it is not a terminal or NO_COLOR is set."""
         console = Console()
         plain = not console.is_terminal or console.no_color
         return Screen(console.width, None if plain else console.color_system)
 
 
-def render_score(score: float, *, signed: bool) -> str:
-    return f"{score:+.3g}" if signed else f"{score:.3g}"
-
-
 def render_title(target: Target, method: str | None, *, name: str | None, class_specific: bool) -> Text:
-    """What is explained, how sure the model is of it, and by which method."""
+    """The target, its probability, and the method."""
     line = Text()
     if name:
         line.append(f"{shorten_text(make_visible(name), 60)}: ")
@@ -63,7 +59,7 @@ def render_title(target: Target, method: str | None, *, name: str | None, class_
 
 
 def render_parts(parts: Iterable[RenderableType], screen: Screen) -> str:
-    """The parts below one another, as a string for that screen."""
+    """The parts below each other, as a string for that screen."""
     console = Console(
         file=StringIO(),
         width=screen.width,
@@ -83,73 +79,57 @@ def render_parts(parts: Iterable[RenderableType], screen: Screen) -> str:
 
 
 def render_legend(between: tuple[float, float], *, signed: bool) -> Text:
-    """The two limits, and the colours between them."""
+    """A colour bar between its two limits."""
     low, high = between
     line = Text().append("against " if signed else "", style=DIM_STYLE)
-    line.append(f"{render_score(low, signed=signed)} ")
+    line.append(f"{format_score(low, signed=signed)} ")
     steps = torch.linspace(low, high, 9, dtype=torch.double)
     for colour in paint(steps, between, signed=signed).tolist():
         line.append(" ", style=choose_text_style(tuple(colour)))
-    line.append(f" {render_score(high, signed=signed)}")
+    line.append(f" {format_score(high, signed=signed)}")
     return line.append(" for", style=DIM_STYLE) if signed else line
 
 
 def choose_text_style(colour: Colour) -> Style:
-    """Readable text on that background."""
+    """Black or white text on this background, whichever is readable."""
     return Style(color=Color.from_rgb(*choose_ink(colour)), bgcolor=Color.from_rgb(*colour))
 
 
-# --- a text ---------------------------------------------------------------------------------------------------------
+# --- text -----------------------------------------------------------------------------------------------------------
 
 
 def render_words(pieces: Pieces, scores: Tensor, *, signed: bool) -> Text:
-    """The text with every chip on the colour of its score.
-
-    What the tokenizer dropped from the text stands between the chips without colour.
-    """
-    made, tail = make_chips(pieces, scores)
-    between = find_chip_limits(made, signed=signed)
+    """The text with every chip on the colour of its score; text that belongs to no token has no colour."""
+    text = make_scored_text(pieces, scores, signed=signed)
     line = Text()
-    for chip in made:
-        style = choose_text_style(tuple(paint(torch.tensor(chip.score), between, signed=signed).tolist()))
+    for chip in text.chips:
+        style = choose_text_style(tuple(paint(torch.tensor(chip.score), text.between, signed=signed).tolist()))
         if chip.special:
             style += Style(italic=True)
         line.append(chip.before, DIM_STYLE if chip.before.strip() else None).append(chip.text, style)
-    line.append(tail, style=DIM_STYLE)
+    line.append(text.tail, style=DIM_STYLE)
     line.rstrip()
     return line
 
 
-def find_word_limits(pieces: Pieces, scores: Tensor, *, signed: bool) -> tuple[float, float]:
-    return find_chip_limits(make_chips(pieces, scores)[0], signed=signed)
-
-
-def characters_of_piece(pieces: Pieces, i: int) -> str:
-    """The characters piece i covers, or its own name where it covers none."""
-    span = pieces.spans[i]
-    characters = pieces.text[span[0] : span[1]] if span is not None and pieces.text is not None else ""
-    return characters if characters.strip() else pieces.pieces[i]
-
-
 def render_plain_words(pieces: Pieces, scores: Tensor, *, signed: bool) -> Text:
-    """One line a chip: score, bar, characters."""
-    made, _ = make_chips(pieces, scores)
-    low, high = find_chip_limits(made, signed=signed)
-    most = max(abs(low), abs(high))
+    """One line per chip: score, bar, text."""
+    text = make_scored_text(pieces, scores, signed=signed)
+    largest = max(abs(limit) for limit in text.between)
     lines = []
-    for chip in made:
-        length = min(BAR_LENGTH, round(BAR_LENGTH * abs(chip.score) / most)) if most else 0
+    for chip in text.chips:
+        length = min(BAR_LENGTH, round(BAR_LENGTH * abs(chip.score) / largest)) if largest else 0
         bar = ("-" if chip.score < 0 else "+" if signed else "#") * length
         remark = "  (special)" if chip.special else ""
-        lines.append(f"{render_score(chip.score, signed=signed):>10} {bar:<{BAR_LENGTH}} {chip.text}{remark}")
+        lines.append(f"{format_score(chip.score, signed=signed):>10} {bar:<{BAR_LENGTH}} {chip.text}{remark}")
     return Text("\n".join(lines))
 
 
-# --- a picture ------------------------------------------------------------------------------------------------------
+# --- images ---------------------------------------------------------------------------------------------------------
 
 
 def render_heat_map(scores: Tensor, *, signed: bool, width: int = 80, size: int = MAP_SIZE) -> Text:
-    """A map [rows columns], two rows of colour to a line."""
+    """A map [rows columns], two rows of colours in each line."""
     between = find_limits(scores, signed=signed)
     scores = enlarge_map(shrink_map(scores, width), min(size, width))
     colours = paint(scores, between, signed=signed).tolist()
@@ -165,12 +145,12 @@ def render_heat_map(scores: Tensor, *, signed: bool, width: int = 80, size: int 
 
 
 def render_plain_map(scores: Tensor, *, signed: bool, width: int = 80) -> Text:
-    """A map [rows columns] in two characters a patch: shades, or tenths of the largest magnitude with their sign."""
+    """A map [rows columns] in two characters per patch: shades, or digits from -9 to +9 for signed scores."""
     low, high = find_limits(scores, signed=signed)
     scores = shrink_map(scores, width // 2)
     if signed:
-        tenths = (scores / high * 9).round().long() if high else torch.zeros_like(scores, dtype=torch.long)
-        rows = [[f"{tenth:+d}" if tenth else " ." for tenth in row] for row in tenths.tolist()]
+        digits = (scores / high * 9).round().long() if high else torch.zeros_like(scores, dtype=torch.long)
+        rows = [[f"{digit:+d}" if digit else " ." for digit in row] for row in digits.tolist()]
     else:
         place = (scores - low) / (high - low) if high > low else torch.zeros_like(scores)
         shades = (place * (len(SHADES) - 1)).round().long()
@@ -179,7 +159,7 @@ def render_plain_map(scores: Tensor, *, signed: bool, width: int = 80) -> Text:
 
 
 def shrink_map(scores: Tensor, width: int) -> Tensor:
-    """The map, averaged over neighbours if it has more columns than fit."""
+    """The map, averaged over neighbours until its columns fit the width."""
     rows, columns = scores.shape
     if columns <= width:
         return scores
@@ -188,12 +168,13 @@ def shrink_map(scores: Tensor, width: int) -> Tensor:
 
 
 def enlarge_map(scores: Tensor, size: int) -> Tensor:
+    """The map enlarged by an integer factor until its longer side is about `size`."""
     factor = max(1, size // max(scores.shape))
     return scores.repeat_interleave(factor, 0).repeat_interleave(factor, 1)
 
 
 def render_plain_legend(between: tuple[float, float], *, signed: bool) -> Text:
-    low, high = (render_score(limit, signed=signed) for limit in between)
+    low, high = (format_score(limit, signed=signed) for limit in between)
     return Text(f"-9 is {low} (against), +9 is {high} (for)" if signed else f"'  ' is {low}, '@@' is {high}")
 
 
@@ -201,7 +182,7 @@ def render_notes(lines: Iterable[str]) -> Text:
     return Text("\n".join(f"note: {make_visible(line)}" for line in lines), style=DIM_STYLE)
 
 
-# --- put together -----------------------------------------------------------------------------------------------------
+# --- one example ------------------------------------------------------------------------------------------------------
 
 
 def render_text(pieces: Pieces, scores: Tensor, *, signed: bool, screen: Screen) -> list[Text]:
@@ -209,7 +190,7 @@ def render_text(pieces: Pieces, scores: Tensor, *, signed: bool, screen: Screen)
         return [render_plain_words(pieces, scores, signed=signed)]
     return [
         render_words(pieces, scores, signed=signed),
-        render_legend(find_word_limits(pieces, scores, signed=signed), signed=signed),
+        render_legend(make_scored_text(pieces, scores, signed=signed).between, signed=signed),
     ]
 
 

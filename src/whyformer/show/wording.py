@@ -1,6 +1,4 @@
-"""What is said about a target and an example, in the same words everywhere."""
-
-from collections.abc import Iterator
+"""Targets, certainty and scores in words, the same everywhere."""
 
 from rich.cells import cell_len, set_cell_size
 
@@ -14,41 +12,42 @@ def name_target(target: Target) -> str:
 
 
 def name_answer(index: int, label: str, is_token: bool) -> str:
-    """A class by its label, a token in quotes since blanks count, either by its number if it has no name."""
+    """A token in quotes, as spaces matter; a class by its label, or by its index if it has none."""
     if is_token:
         return f"'{make_visible(label)}'"
     return f"class {index}" if label in ("", str(index)) else shorten_text(make_visible(label), 60)
 
 
 def describe_target(target: Target) -> str:
-    """What is explained: the target, and what it is set against."""
-    against = (
-        ""
-        if target.versus is None
-        else (f" rather than {name_answer(target.versus, target.versus_label or '', target.position is not None)}")
-    )
-    return name_target(target) + against
-
-
-def list_target_remarks(target: Target) -> Iterator[str]:
-    if target.versus is not None:
-        yield f"difference {target.score:+.3g}"
-    elif target.probability is not None:
-        yield f"{target.probability:.1%}"
-    else:
-        yield f"output {target.score:.3g}"
-    if not target.predicted:
-        yield "not what the model answers"
+    """The target, and what it is compared with: 'cat rather than dog'."""
+    if target.versus is None:
+        return name_target(target)
+    versus = name_answer(target.versus, target.versus_label or "", target.position is not None)
+    return f"{name_target(target)} rather than {versus}"
 
 
 def format_certainty(target: Target) -> str:
-    return ", ".join(list_target_remarks(target))
+    """'80.6%', and whether the target is not what the model predicts."""
+    return format_probability(target) + ("" if target.predicted else ", not the prediction")
 
 
-def format_headline(case: Panel) -> str:
-    """Why Bengal? 80.6%"""
-    return f"Why {describe_target(case.target)}? {format_certainty(case.target)}"
+def format_probability(target: Target) -> str:
+    """The probability of the target, its output if there is no probability, or its difference to what it is against."""
+    if target.versus is not None:
+        return f"difference {target.score:+.3g}"
+    return f"output {target.score:.3g}" if target.probability is None else f"{target.probability:.1%}"
+
+
+def format_headline(panel: Panel) -> str:
+    """'Why Bengal? 80.6%'"""
+    return f"Why {describe_target(panel.target)}? {format_certainty(panel.target)}"
+
+
+def format_score(score: float, *, signed: bool, digits: int = 3) -> str:
+    """A score with that many significant digits; signed scores with their sign."""
+    return f"{score:{'+' if signed else ''}.{digits}g}"
 
 
 def shorten_text(text: str, width: int) -> str:
+    """The text cut to `width` terminal cells, '...' included."""
     return text if cell_len(text) <= width else set_cell_size(text, width - 3).rstrip() + "..."

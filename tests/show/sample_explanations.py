@@ -1,4 +1,4 @@
-"""Explanations made by hand, to be drawn."""
+"""Explanations made by hand, for tests of drawing."""
 
 import torch
 from PIL import Image
@@ -9,8 +9,8 @@ from whyformer._plain.tokens import Grid, Pieces
 from whyformer.results.explanation import Explanation
 
 
-def an_explanation(text: str, cuts: list[tuple[int, int]], scores: list[float], **changes) -> Explanation:
-    """A text cut at these places, [CLS] before it."""
+def explain_text(text: str, cuts: list[tuple[int, int]], scores: list[float], **changes) -> Explanation:
+    """A text cut at these spans, after a [CLS] token."""
     pieces = Pieces(
         pieces=("[CLS]", *(text[a:b] for a, b in cuts)),
         special=(True, *(False for _ in cuts)),
@@ -18,7 +18,7 @@ def an_explanation(text: str, cuts: list[tuple[int, int]], scores: list[float], 
         spans=(None, *cuts),
         text=text,
     )
-    facts = dict(
+    fields = dict(
         targets=(Target(1, "positive", 2.0, 0.9),),
         names=(text,),
         method="attcat",
@@ -28,13 +28,13 @@ def an_explanation(text: str, cuts: list[tuple[int, int]], scores: list[float], 
         class_specific=True,
         signed=True,
     )
-    return Explanation(torch.tensor([[0.0, *scores]], dtype=torch.double), (pieces,), **facts | changes)
+    return Explanation(torch.tensor([[0.0, *scores]], dtype=torch.double), (pieces,), **fields | changes)
 
 
-def picture_of(**changes) -> Explanation:
-    """2 x 3 patches over a picture of 60 x 40 pixels."""
+def explain_image(**changes) -> Explanation:
+    """2 x 3 patches over an image of 60 x 40 pixels."""
     kept = KeptImage(Image.radial_gradient("L").resize((60, 40)).convert("RGB"), ImageView(0, 0, 60, 40, 4, 6))
-    facts = dict(
+    fields = dict(
         targets=(Target(1, "tabby", 2.0, 0.9),),
         names=("cat.png",),
         method="rollout",
@@ -45,4 +45,4 @@ def picture_of(**changes) -> Explanation:
         signed=False,
         images=(kept,),
     )
-    return Explanation(torch.arange(6.0).double()[None], (Grid(2, 3),), **facts | changes)
+    return Explanation(torch.arange(6.0).double()[None], (Grid(2, 3),), **fields | changes)

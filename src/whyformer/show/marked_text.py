@@ -1,0 +1,53 @@
+"""A scored text as HTML: every chip a <mark> on its colour, with its score as a tooltip."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+from whyformer.show.chips import Chip, ScoredText
+from whyformer.show.colours import AGAINST_COLOUR, FOR_COLOUR, UNSIGNED_STOPS, Colour, choose_ink, paint, to_hex
+from whyformer.show.html import Html, escape_lines, join_html, make_element
+from whyformer.show.overlay import measure_strength
+from whyformer.show.page_colours import choose_colour_level
+from whyformer.show.wording import format_score
+
+
+def mark_words(text: ScoredText) -> Html:
+    """The text with CSS classes from the page's style sheet."""
+
+    def look_up(chip: Chip) -> dict[str, str]:
+        level = choose_colour_level(chip.score, text.between, signed=text.signed)
+        return {"class_": level + (" special" if chip.special else "")}
+
+    return mark_chips(text, look_up)
+
+
+def mark_words_inline(text: ScoredText) -> Html:
+    """The text with inline styles, for a notebook without our style sheet."""
+
+    def style(chip: Chip) -> dict[str, str]:
+        colour = make_inline_style(chip.score, text.between, signed=text.signed)
+        italic = ";font-style:italic" if chip.special else ""
+        return {"style": f"padding:.1em .15em;border-radius:3px;{colour}{italic}"}
+
+    return mark_chips(text, style)
+
+
+def mark_chips(text: ScoredText, get_attributes: Callable[[Chip], Mapping[str, str]]) -> Html:
+    """Every chip as a <mark> with these attributes; the text between chips stays plain."""
+    parts: list[Html] = []
+    for chip in text.chips:
+        score = format_score(chip.score, signed=text.signed)
+        parts += [escape_lines(chip.before), make_element("mark", chip.text, **get_attributes(chip), title=score)]
+    return join_html([*parts, escape_lines(text.tail)])
+
+
+def make_inline_style(score: float, between: tuple[float, float], *, signed: bool) -> str:
+    """A weak score is a transparent tint, readable in light and dark mode; a strong one sets both colours."""
+    value = torch.tensor(score, dtype=torch.double)
+    strength = measure_strength(value, between, signed=signed).item()
+    if strength < 0.3:
+        red, green, blue = (AGAINST_COLOUR if score < 0 else FOR_COLOUR) if signed else UNSIGNED_STOPS[1]
+        return f"background:rgba({red},{green},{blue},{strength:.2f});color:inherit"
+    colour: Colour = tuple(paint(value, between, signed=signed).tolist())  # type: ignore[assignment]
+    return f"background:{to_hex(colour)};color:{to_hex(choose_ink(colour))}"

@@ -1,0 +1,58 @@
+"""The colours of a page as CSS, for light and dark mode: words by their score, and the palette of charts."""
+
+from collections.abc import Sequence
+from functools import cache
+
+from whyformer.show.colours import Colour, choose_ink, compute_contrast, make_colour_table, mix_stops, to_hex
+from whyformer.show.drawing import PALETTE
+
+COLOUR_LEVELS = 20  # on each side of zero
+LIGHT_PAGE_INK: Colour = (0x1B, 0x1B, 0x1F)
+DARK_PAGE_INK: Colour = (0xEC, 0xEC, 0xF1)
+DARK_GROUND: Colour = (0x17, 0x17, 0x1B)
+SIGNED_DARK_STOPS: tuple[Colour, ...] = ((0x6C, 0xC2, 0xF5), DARK_GROUND, (0xFF, 0xA1, 0x5C))
+UNSIGNED_DARK_STOPS: tuple[Colour, ...] = (DARK_GROUND, (0x86, 0x55, 0xA8), (0xE6, 0xCC, 0xF7))
+DARK_PALETTE = ("#5AB0EA", "#FF8A3D", "#3CC79F", "#E3A2C4", "#F2BE4A", "#8ED0F5", "#C98F6F", "#A98BD6")
+
+
+def make_palette_css() -> str:
+    """The colours of charts as CSS variables --c0, --c1, ...; lighter in dark mode."""
+    light, dark = (";".join(f"--c{i}:{colour}" for i, colour in enumerate(p)) for p in (PALETTE, DARK_PALETTE))
+    return f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
+
+
+def choose_colour_level(score: float, between: tuple[float, float], *, signed: bool) -> str:
+    """The CSS class of a word with this score: f0 to f20 (for), a0 to a20 (against), u0 to u20 (unsigned)."""
+    low, high = between
+    if signed:
+        share = score / high if high > 0 else 0.0
+        return f"{'a' if share < 0 else 'f'}{round(min(abs(share), 1) * COLOUR_LEVELS)}"
+    share = (score - low) / (high - low) if high > low else 0.0
+    return f"u{round(min(max(share, 0), 1) * COLOUR_LEVELS)}"
+
+
+@cache
+def make_mark_css() -> str:
+    """The CSS rules of all colour levels, in light and dark mode, each with a readable text colour."""
+    light = make_level_css(make_colour_table(True).tolist(), make_colour_table(False).tolist(), LIGHT_PAGE_INK)
+    signed, unsigned = mix_stops(SIGNED_DARK_STOPS).tolist(), mix_stops(UNSIGNED_DARK_STOPS).tolist()
+    dark = make_level_css(signed, unsigned, DARK_PAGE_INK)
+    return f"{light}@media screen and (prefers-color-scheme:dark){{{dark}}}\n"
+
+
+def make_level_css(signed: Sequence[Sequence[int]], unsigned: Sequence[Sequence[int]], page_ink: Colour) -> str:
+    """One rule per colour level, and the gradients of the two colour bars, from tables of colours."""
+    middle = len(signed) // 2
+    tables = {"f": list(signed[middle:]), "a": list(signed[middle::-1]), "u": list(unsigned)}
+    rules = []
+    for letter, table in tables.items():
+        for level in range(COLOUR_LEVELS + 1):
+            red, green, blue = table[level * (len(table) - 1) // COLOUR_LEVELS]
+            colour = (red, green, blue)
+            ink = page_ink if compute_contrast(page_ink, colour) >= 4.5 else choose_ink(colour)
+            ground = "none" if level == 0 else to_hex(colour)
+            rules.append(f".{letter}{level}{{background:{ground};color:{to_hex(ink)}}}")
+    for letter, table in (("s", list(signed)), ("u", list(unsigned))):
+        stops = ",".join("#{:02x}{:02x}{:02x}".format(*table[i * (len(table) - 1) // 8]) for i in range(9))
+        rules.append(f".bar-{letter}{{background:linear-gradient(90deg,{stops})}}")
+    return "\n".join(rules) + "\n"
