@@ -8,7 +8,7 @@ import pytest
 from judge.bench_parts import FIRST_SCORE, SHARE, TOUCHY, a_plan
 
 from whyformer._judge.report import format_example_counts
-from whyformer._judge.rows import Row, RowTable, Shard, Store
+from whyformer._judge.rows import JudgeStore, Row, RowTable, Shard
 from whyformer._judge.table import Line, Table, format_passes, rank_methods, tabulate_rows
 from whyformer._judge.verdict import list_cautions, write_metric_sentence, write_verdict
 from whyformer.data import Problem
@@ -36,7 +36,7 @@ def rows_from(tmp_path, values, metric=FIRST_SCORE, **changes):
             if math.isnan(row.value) and row.state == "measured":
                 row = replace(row, state="undefined", reason="none")
             held.append(replace(row, example=e, method=m, metric=metric.name, label=e % 2, predicted=0, **changes))
-    store = Store(tmp_path, plan)
+    store = JudgeStore(tmp_path, plan)
     store.write(0, Shard(tuple(held)))
     return RowTable(store)
 

@@ -15,13 +15,15 @@ from rich.text import Text
 import whyformer.metrics  # noqa: F401 (fills METRICS)
 from whyformer._engine.target import TargetNames
 from whyformer._judge.bench import Bench, is_chance
-from whyformer._judge.plan import JudgePlan, make_judge_plan, write_or_check_plan
-from whyformer._judge.rows import RowTable, Store, lock_folder
+from whyformer._judge.plan import JudgePlan, make_judge_plan
+from whyformer._judge.rows import JudgeStore, RowTable
 from whyformer._judge.table import Table, format_line, tabulate_rows
 from whyformer._judge.verdict import format_count, list_cautions, write_metric_sentence, write_verdict
 from whyformer._model.model import Model
 from whyformer._plain import archive
 from whyformer._plain.progress import format_duration, is_interactive, show_progress
+from whyformer._runs.lock import lock_folder
+from whyformer._runs.plan import write_or_check_plan
 from whyformer.data import Data, Problem, read
 from whyformer.errors import InputError, MethodError, MetricError, TargetError
 from whyformer.methods._registry import METHODS
@@ -170,7 +172,7 @@ def write_judgement_report(judgement: Judgement, bench: Bench, path: Path) -> No
 
 def run_judgement(bench: Bench, plan: JudgePlan, folder: Path) -> Judgement:
     """Make the rows that are missing, then the table of all."""
-    store = Store(folder, plan)
+    store = JudgeStore(folder, plan)
     missing = [shard for shard in range(plan.shards) if not store.has(shard)]
     due = sum(len(plan.places(shard)) for shard in missing)
     began = told = time.monotonic()
