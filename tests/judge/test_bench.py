@@ -18,7 +18,7 @@ from whyformer._judge.bench import (
     prepare_example,
     prepare_rationale,
 )
-from whyformer._judge.judgement import choose_judged_metrics
+from whyformer._judge.choice import choose_judged_metrics
 from whyformer._model.loading import open as opened
 from whyformer.data import Data, Example
 from whyformer.results.comparison import label_methods

@@ -26,10 +26,10 @@ def store(request, tmp_path):
     return JudgeStore(tmp_path, a_plan(batch=4), request.param)
 
 
-def test_what_is_written_is_read(store):
+def test_reads_what_it_wrote(store):
     store.write(1, a_shard(store.plan, 1))
     found = store.read(1)
-    assert repr(found.rows) == repr(a_shard(store.plan, 1).rows)  # NaN equals itself in writing
+    assert repr(found.rows) == repr(a_shard(store.plan, 1).rows)  # as text, NaN equals NaN
     assert found.at == {"first_score": [0.1, 0.2]}
     assert store.has(1) and not store.has(0)
 
@@ -41,19 +41,19 @@ def test_the_same_rows_are_the_same_bytes(store):
     assert store.path(0).read_bytes() == before
 
 
-def test_a_damaged_shard_is_not_there(store):
+def test_a_damaged_shard_reads_as_missing(store):
     store.write(0, a_shard(store.plan))
     whole = store.path(0).read_bytes()
     for damaged in (b"", whole[:-7], whole[: len(whole) // 2], b"something else"):
         store.path(0).write_bytes(damaged)
         assert store.read(0) is None
-    for place in range(0, len(whole), 97):  # a bit flips: it is found out, or nothing that counts has changed
+    for place in range(0, len(whole), 97):  # one flipped bit is noticed, or it changes no row
         store.path(0).write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         found = store.read(0)
         assert found is None or repr(found.rows) == repr(a_shard(store.plan).rows)
 
 
-def test_a_shard_of_another_plan_or_place_is_not_there(store):
+def test_a_shard_of_another_plan_or_number_reads_as_missing(store):
     store.write(0, a_shard(store.plan))
     other = JudgeStore(store.folder.parent, a_plan(batch=4, target="label"), store.format.suffix)
     assert other.read(0) is None
@@ -68,7 +68,7 @@ def test_rows_are_neither_lost_nor_doubled(store):
             store.write(0, replace(good, rows=wrong))
 
 
-def test_all_of_them_as_arrays(store):
+def test_all_rows_as_arrays(store):
     for number in range(store.plan.shards):
         store.write(number, a_shard(store.plan, number))
     held = RowTable(store)
