@@ -353,7 +353,7 @@ def test_the_command_prints_json(reviews):
         (["-k", "aopc(fill"], 2, "is no metric with settings"),
         (["--class", "pos"], 3, "is not NAME=VALUE"),
         (["--column", "input=nothing"], 3, "no column 'nothing'"),
-        (["--limit", "0"], 3, "nothing to judge on"),
+        (["--limit", "0"], 3, "number of examples must be >= 1"),
     ],
 )
 def test_what_is_typed_wrong(reviews, words, code, message):
