@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from whyformer.data.example import Data, Example, Problem, collect_examples, join_marked_spans, join_words_with_spans
-from whyformer.data.records import open_text, read_json_lines, split_word_spans
+from whyformer.data.records import split_word_spans
+from whyformer.data.tables import open_text, read_json_lines
 from whyformer.errors import InputError
 
 SPLITS = ("test", "val", "train")

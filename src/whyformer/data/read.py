@@ -9,7 +9,7 @@ from typing import Any
 from PIL import Image
 from torch import Tensor
 
-from whyformer.data import corpora, folders, records
+from whyformer.data import corpora, folders, hugging_face, records, tables
 from whyformer.data.example import Data, Example, LazyContent, Problem, collect_examples
 from whyformer.errors import InputError
 
@@ -51,8 +51,8 @@ def _read_source(source: Any, split: str | None, columns: dict[str, str], masks:
         return _read_path(Path(source), split, columns, masks)
     if isinstance(source, Mapping) and not isinstance(next(iter(source.values()), None), Tensor):
         return _read_split(source, split, columns)
-    if records.is_hugging_face(source):
-        return records.read_hugging_face(source, columns)
+    if hugging_face.is_hugging_face(source):
+        return hugging_face.read_hugging_face(source, columns)
     if isinstance(source, Sequence) or hasattr(source, "__iter__"):
         return collect_examples("the list", (_make_listed_example(i, item, columns) for i, item in enumerate(source)))
     raise InputError(f"Cannot read examples from {type(source).__name__}. Pass a folder, a file, a data set or a list.")
@@ -91,12 +91,12 @@ def _read_path(path: Path, split: str | None, columns: dict[str, str], masks: Pa
 def _read_file(path: Path, columns: dict[str, str]) -> Data:
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if suffix in (".csv", ".tsv"):
-        rows = records.read_delimited_rows(path, "\t" if suffix == ".tsv" else ",")
+        rows = tables.read_delimited_rows(path, "\t" if suffix == ".tsv" else ",")
         return records.read_records(path.name, rows, columns, path.parent)
     if suffix == ".jsonl":
-        return records.read_records(path.name, records.read_json_lines(path), columns, path.parent)
+        return records.read_records(path.name, tables.read_json_lines(path), columns, path.parent)
     if suffix == ".parquet":
-        return records.read_records(path.name, records.read_parquet_rows(path), columns, path.parent)
+        return records.read_records(path.name, tables.read_parquet_rows(path), columns, path.parent)
     if suffix == ".json" and corpora.is_hatexplain(path):
         return corpora.read_hatexplain(path)
     if suffix == ".txt" and corpora.is_trees(path):

@@ -1,16 +1,14 @@
-"""Examples from rows with named fields: CSV, JSON lines, Parquet and Hugging Face data sets."""
+"""Examples from rows with named fields, such as the rows of a table."""
 
-import csv
-import gzip
 import hashlib
 import io
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from PIL import Image
 
@@ -30,19 +28,8 @@ from whyformer.errors import InputError
 Record = tuple[str, Mapping[str, Any] | Problem]  # its place, and its fields
 
 # Usual names of columns; the first one that exists is used.
-INPUT_COLUMNS = (
-    "text",
-    "sentence",
-    "review",
-    "content",
-    "tokens",
-    "post_tokens",
-    "image",
-    "img",
-    "picture",
-    "file",
-    "path",
-)
+TEXT_COLUMNS = ("text", "sentence", "review", "content", "tokens", "post_tokens")
+IMAGE_COLUMNS = ("image", "img", "picture", "file", "path")
 LABEL_COLUMNS = ("label", "labels", "class", "classification", "target", "fine_label", "sentiment")
 MASK_COLUMNS = ("mask", "segmentation", "trimap")
 RATIONALE_COLUMNS = ("rationale", "rationales", "evidence")
@@ -69,7 +56,7 @@ def choose_columns(existing: Sequence[str], wanted: Mapping[str, str], source: s
         if name not in existing:
             raise InputError(f"There is no column {name!r} in {source}. There are: {listed}.")
     usual = {
-        "input": INPUT_COLUMNS,
+        "input": TEXT_COLUMNS + IMAGE_COLUMNS,
         "label": LABEL_COLUMNS,
         "mask": MASK_COLUMNS,
         "rationale": RATIONALE_COLUMNS,
@@ -197,134 +184,3 @@ def split_word_spans(text: str) -> list[Span]:
         spans.append((start, start + len(word)))
         start += len(word)
     return spans
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-def open_text(path: Path) -> TextIO:
-    """A text file, gzipped or not, without a byte order mark. Bytes that are not UTF-8 become surrogates."""
-    raw = gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # noqa: SIM115
-    return io.TextIOWrapper(raw, encoding="utf-8-sig", errors="surrogateescape", newline="")  # type: ignore[arg-type]
-
-
-def read_json_lines(path: Path) -> Iterator[Record]:
-    """One JSON object per line."""
-    with open_text(path) as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            place = f"{path.name}:{number}"
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                yield place, Problem(place, f"not valid JSON ({str(error)[:80]})")
-                continue
-            if has_invalid_utf8(line):
-                yield place, Problem(place, "not valid UTF-8")
-            else:
-                yield place, row if isinstance(row, dict) else Problem(place, "not a JSON object")
-
-
-def read_delimited_rows(path: Path, delimiter: str) -> Iterator[Record]:
-    """Comma- or tab-separated rows, with a header unless the first row is a sentence and its class."""
-    quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
-    with open_text(path) as file:
-        reader = csv.reader(file, delimiter=delimiter, quoting=quoting, strict=True)  # type: ignore[arg-type]
-        header: list[str] | None = None
-        while True:
-            place = f"{path.name}:{reader.line_num + 1}"
-            try:
-                row = next(reader, None)
-            except csv.Error as error:
-                yield place, Problem(place, f"the row cannot be read ({error})")
-                continue
-            if row is None:
-                return
-            if header is None:
-                header = ["text", "label"] if is_sst_row(row) else parse_header(row, path)
-                if not is_sst_row(row):
-                    continue
-            if row:
-                yield place, as_record(place, row, header)
-
-
-def is_sst_row(row: Sequence[str]) -> bool:
-    """A sentence and its class: SST-2 files come without a header."""
-    return len(row) == 2 and re.fullmatch("[0-9]{1,18}", row[1].strip()) is not None
-
-
-def parse_header(row: list[str], path: Path) -> list[str]:
-    names = [name.strip() for name in row]
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"{path.name} has two columns named {repeated[0]!r}. Rename one.")
-    return names
-
-
-def as_record(place: str, row: Sequence[str], header: Sequence[str]) -> Mapping[str, Any] | Problem:
-    if len(row) != len(header):
-        return Problem(place, f"{len(row)} cells under {len(header)} columns")
-    if any(has_invalid_utf8(cell) for cell in row):
-        return Problem(place, "not valid UTF-8")
-    return dict(zip(header, row, strict=True))
-
-
-def has_invalid_utf8(text: str) -> bool:
-    return any("\udc80" <= character <= "\udcff" for character in text)
-
-
-def read_parquet_rows(path: Path) -> Iterator[Record]:
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            number = 0
-            for batch in file.iter_batches(256):
-                for row in batch.to_pylist():
-                    yield f"{path.name}:{number}", row
-                    number += 1
-    except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(f"{path} is not a Parquet file, or it is damaged ({str(error)[:80]}).") from None
-
-
-# --- Hugging Face -----------------------------------------------------------------------------------------------------
-
-
-def is_hugging_face(source: Any) -> bool:
-    """Whether this is a `datasets` object, by its attributes: the library need not be installed."""
-    return hasattr(source, "features") and hasattr(source, "column_names") and hasattr(source, "__getitem__")
-
-
-def read_hugging_face(source: Any, wanted: Mapping[str, str]) -> Data:
-    """Labels and texts are read now, images when they are needed: together they may not fit into memory."""
-    name = str(getattr(getattr(source, "info", None), "dataset_name", None) or "the data set")
-    columns = choose_columns(list(source.column_names), wanted, name)
-    fingerprint = getattr(source, "_fingerprint", None)
-    names = getattr((source.features or {}).get(columns.label), "names", None) if columns.label else None
-    labels = list(source[columns.label]) if columns.label else [None] * len(source)
-
-    def items() -> Iterator[Example | Problem]:
-        for number in range(len(source)):
-            try:
-                label = parse_label(labels[number])
-                if names is not None and isinstance(label, int):
-                    label = names[label]
-                yield make_lazy_example(source, number, columns, label, fingerprint)
-            except (RowError, IndexError) as error:
-                yield Problem(f"row {number}", str(error))
-
-    return collect_examples(name, items())
-
-
-def make_lazy_example(
-    source: Any, number: int, columns: Columns, label: int | str | None, fingerprint: str | None
-) -> Example:
-    """A text is read now, an image when it is needed."""
-    place = f"row {number}"
-    is_text = type((source.features or {}).get(columns.input)).__name__ != "Image"
-    if is_text:
-        return replace(make_example(place, source[number], columns, None), label=label)
-    mark = f"{fingerprint or id(source)}:{number}"
-    mask = LazyContent(lambda: source[number][columns.mask], f"{mark}:mask") if columns.mask else None
-    return Example(place, LazyContent(lambda: source[number][columns.input], mark), label, mask)
