@@ -1,10 +1,12 @@
 """Shards: complete, of this plan, or missing."""
 
 import os
+import signal
 
 import pytest
 
 from whyformer._plain import archive
+from whyformer._runs.lock import lock_folder
 from whyformer._runs.plan import RunPlan
 from whyformer._runs.store import JSON_LINES, ShardFormat, ShardStore
 from whyformer.errors import InputError
@@ -92,3 +94,43 @@ def test_any_format_will_do(tmp_path):
     store = ShardStore(tmp_path, PLAN, words)
     store.write_rows(0, ["one", "two"])
     assert store.path(0).name == "000000.txt" and store.read_rows(0) == (("one", "two"), {})
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.parametrize("step", range(1, 7))
+def test_killed_at_any_step_a_shard_is_complete_or_missing(tmp_path, step):
+    """Before and after each of fsync, rename and fsync of the folder."""
+    child = os.fork()
+    if child == 0:
+        kill_at(step)
+        write_one_shard(tmp_path)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    with lock_folder(tmp_path):
+        store = ShardStore(tmp_path / "rows", PLAN, JSON_LINES)
+        assert {path.suffix for path in store.folder.iterdir()} <= {".jsonl"}
+        assert store.read_rows(0) == (None if step <= 3 else (ROWS, {}))
+    write_one_shard(tmp_path)
+    assert store.read_rows(0) == (ROWS, {})
+
+
+def write_one_shard(folder):
+    with lock_folder(folder):
+        ShardStore(folder / "rows", PLAN, JSON_LINES).write_rows(0, ROWS)
+
+
+def kill_at(step):
+    """Kill this process before (odd steps) or after (even steps) a call that puts a file on disk."""
+    steps = iter(range(1, 100))
+
+    def watch(real):
+        def call(*given):
+            for work in (lambda: None, lambda: real(*given)):
+                work()
+                if next(steps) == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        return call
+
+    for name in ("fsync", "replace"):
+        setattr(os, name, watch(getattr(os, name)))

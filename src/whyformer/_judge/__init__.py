@@ -1,10 +1,10 @@
 """Judge: which method to trust on this model and this data.
 
-    judged = judge(model, "photos/", methods="quick", metrics=["perturbation"], out="runs/pets")
+    judged = judge(model, "photos/", methods="quick", metrics=["deletion"], out="runs/pets")
     print(judged)                                  a table per metric
     judged.verdict                                 "On this data use ..."
 
-Every row (one example, method and metric) goes to disk when it is computed; the same call resumes an interrupted run.
+Rows (one per example, method and metric) go to disk batch by batch; the same call resumes an interrupted run.
 """
 
 from whyformer._judge.judgement import Judgement
