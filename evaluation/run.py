@@ -1,14 +1,14 @@
-"""The real evaluations behind docs/judge.md: python evaluation/run.py NAME [--device cuda] [--limit N] [--out FOLDER]
+"""The evaluations that docs/judge.md reports: python evaluation/run.py NAME [--device cuda] [--limit N] [--out FOLDER]
 
     pets        the shipped pets ViT on its held-out photos: perturbation, and segmentation against trimaps
-    pixels      the same photos: perturbation by maps that score single pixels, beside random pixels
-    middle      the same photos: segmentation by a blob in the middle, whatever the photo
+    pixels      the same photos: perturbation by maps that score single pixels, next to random pixels
+    middle      the same photos: segmentation by a blob in the middle of every photo
     movies      minilm-l6-sst2 on ERASER movies: token-F1 and AUPRC against human rationales
     hatexplain  bert-tiny-toxicity on HateXplain: the same
     sst2        minilm-l6-sst2 on the development sentences of SST-2: AOPC and log-odds
 
-Data and models are those that evaluation/stage.py laid out. Results go to evaluation/runs/NAME (or --out), which git
-ignores; a run that was stopped goes on there. table.md is what the docs show.
+evaluation/stage.py prepares data and models. Results go to evaluation/runs/NAME (or --out), which git ignores; the same
+command resumes an interrupted run. The docs show table.md.
 """
 
 import argparse
@@ -40,15 +40,15 @@ QUICK = (
 
 @method(paper="Hooker et al., NeurIPS 2019", class_specific=False, signed=False)
 def random_pixels(input: Tensor, fingerprint: Sequence[int]) -> Tensor:
-    """Chance for maps of single pixels: `chance` draws one number for each patch, and its maps are smooth blobs."""
+    """Chance for maps of single pixels. `chance` draws one score per patch, so its maps are smooth blobs."""
     size = input.shape[1:3]
     drawn = [torch.rand(size, dtype=torch.float64, generator=make_generator(0, int(mark))) for mark in fingerprint]
     return torch.stack(drawn).to(input.device)
 
 
-@method(paper="a control of these evaluations", class_specific=False, signed=False)
+@method(paper="a control for these evaluations", class_specific=False, signed=False)
 def middle(input: Tensor) -> Tensor:
-    """No model at all: the nearer to the middle, the higher. Photographers put their animals there."""
+    """Highest in the middle, whatever the model computes: photographers put animals there."""
     height, width = (torch.linspace(-1, 1, size, dtype=torch.float64) for size in input.shape[1:3])
     blob = torch.exp(-2 * (height[:, None] ** 2 + width**2))
     return blob.expand(len(input), -1, -1).to(input.device)
@@ -56,6 +56,8 @@ def middle(input: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Evaluation:
+    """One evaluation: what is measured, and on which model and data."""
+
     model: str
     data: str
     metrics: tuple[Any, ...]
@@ -63,7 +65,7 @@ class Evaluation:
     target: Any = "predicted"
     methods: tuple[Any, ...] = QUICK
     batch: int = 16
-    marked_only: bool = False  # leave out texts in which nobody marked a word
+    marked_only: bool = False  # only texts with a marked word
     dtype: torch.dtype | None = None
 
 
@@ -131,7 +133,7 @@ def main() -> None:
     model = why.open(source, device=arguments.device, dtype=chosen.dtype)
     data = read(DATA / chosen.data, **chosen.reading)
     if chosen.marked_only:
-        data = replace(data, examples=tuple(one for one in data.examples if one.rationale))
+        data = replace(data, examples=tuple(example for example in data.examples if example.rationale))
     data = data.sample(arguments.limit)
     out = arguments.out or HERE / "runs" / arguments.name
     started = time.monotonic()
@@ -140,7 +142,7 @@ def main() -> None:
     )
     judgement.save(out / "table.md")
     print(judgement)
-    print(f"{len(data)} examples in {time.monotonic() - started:.0f} s; everything is in {out}")
+    print(f"{len(data)} examples in {time.monotonic() - started:.0f} s; rows, table and report are in {out}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Lay out the data of the real evaluations: python evaluation/stage.py --data DATA [pets] [movies] [hatexplain] [sst2]
+"""Prepare the data of the evaluations: python evaluation/stage.py --data DATA [pets] [movies] [hatexplain] [sst2]
 
-DATA holds oxford_pets, eraser_movies, hatexplain, sst2, minilm-l6-sst2 and bert-tiny-toxicity. What an evaluation
-needs, and no more, goes to evaluation/data, which git ignores: the held-out photos of training/pets/fold.txt with their
-trimaps, the test documents of ERASER movies, the posts of HateXplain, the development sentences of SST-2, and the
-models that are not shipped. Then: python evaluation/run.py NAME
+DATA has the folders oxford_pets, eraser_movies, hatexplain, sst2, minilm-l6-sst2 and bert-tiny-toxicity. What the
+evaluations need is copied to evaluation/data, which git ignores: the held-out photos of training/pets/fold.txt with
+their trimaps, the test documents of ERASER movies, the test posts of HateXplain, the development sentences of SST-2,
+and the models that are not bundled. Then: python evaluation/run.py NAME
 """
 
 import argparse
@@ -19,12 +19,12 @@ FOLD = HERE.parent / "training" / "pets" / "fold.txt"
 
 def stage_pets(data: Path, out: Path) -> None:
     held_out = [line.split()[0] for line in FOLD.read_text().splitlines() if line.endswith(" held-out")]
-    for folder, archive, ending in (("images", "images.zip", "jpg"), ("masks", "trimaps.zip", "png")):
+    for folder, archive, suffix in (("images", "images.zip", "jpg"), ("masks", "trimaps.zip", "png")):
         with zipfile.ZipFile(data / "oxford_pets" / archive) as packed:
             for name in held_out:
-                place = out / folder / name.rsplit("_", 1)[0]
-                place.mkdir(parents=True, exist_ok=True)
-                (place / f"{name}.{ending}").write_bytes(packed.read(f"{name}.{ending}"))
+                class_folder = out / folder / name.rsplit("_", 1)[0]
+                class_folder.mkdir(parents=True, exist_ok=True)
+                (class_folder / f"{name}.{suffix}").write_bytes(packed.read(f"{name}.{suffix}"))
 
 
 def stage_movies(data: Path, out: Path) -> None:

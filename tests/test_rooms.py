@@ -28,8 +28,9 @@ ROOMS = {
     "results": {*GROUND, *ENGINE, "_model", "methods", "show"},
     "metrics": {*GROUND, *ENGINE, "_model", "methods", "results"},
     "data": {*GROUND, "_model"},
-    "_judge": {*GROUND, *ENGINE, "_model", "methods", "show", "results", "metrics", "data"},
-    "_audit": {*GROUND, *ENGINE, "_model", "methods", "show", "results", "data", "_judge"},
+    "_runs": GROUND,
+    "_judge": {*GROUND, *ENGINE, "_model", "methods", "show", "results", "metrics", "data", "_runs"},
+    "_audit": {*GROUND, *ENGINE, "_model", "methods", "show", "results", "data", "_runs", "_judge"},
     "demo": {*GROUND, "_model", "show", "results"},
     "whyformer": set(),  # __init__.py; filled in below: the public names come from everywhere
     "cli": set(),  # the shell over everything

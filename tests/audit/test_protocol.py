@@ -156,7 +156,8 @@ def test_an_audit_that_was_stopped_goes_on(model, tmp_path, monkeypatch):
     monkeypatch.setattr(Auditor, "_replacement", stopping)
     with pytest.raises(KeyboardInterrupt):
         audit(model, TEXTS, 1, out=tmp_path, **settings)
-    assert (tmp_path / "rows.jsonl").read_text().count('"replacement"') == calls[0]
+    written = "".join(file.read_text() for file in (tmp_path / "rows").iterdir())
+    assert written.count('"replacement"') == calls[0]
     again = audit(model, TEXTS, 1, out=tmp_path, **settings)
     assert len(calls) == 1 + len(whole_batches)  # the first batch was not made again, the second begun twice
     key = lambda row: (row["test"], row["example"])  # noqa: E731

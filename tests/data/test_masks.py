@@ -1,4 +1,4 @@
-"""Masks: what their numbers mean, and that they meet the picture as the model sees it."""
+"""Masks: what their values mean, and that they are aligned with the image that the model sees."""
 
 import numpy as np
 import pytest
@@ -26,8 +26,8 @@ def test_meanings_by_hand(tmp_path):
 @pytest.mark.parametrize(
     ("source", "meaning", "message"),
     [
-        (np.array([[4]]), "trimap", "holds 4, which has no meaning"),
-        (np.array([[4]]), "quadmap", "mask_values='quadmap' is not known"),
+        (np.array([[4]]), "trimap", "has the value 4; mask_values has only"),
+        (np.array([[4]]), "quadmap", "There is no mask_values='quadmap'"),
         (np.zeros(3), "binary", r"shape \[height width\]"),
         ("nothing.png", "binary", "cannot be read"),
     ],
@@ -43,12 +43,12 @@ def pets():
 
 
 @pytest.mark.parametrize("size", [(144, 144), (200, 144), (150, 311)])
-def test_a_mask_goes_the_way_of_its_picture(pets, size):
-    """A white square on black: where the model sees white, its mask is 1; the seam may be off by a pixel."""
+def test_a_mask_is_resized_and_cropped_like_its_image(pets, size):
+    """A white square on black: where the model sees white, the mask is 1; edges may be off by a pixel."""
     white = np.zeros((size[1], size[0]), dtype=np.uint8)
     white[size[1] // 3 : size[1] // 2, size[0] // 4 : size[0] // 2] = 1
-    picture = Image.fromarray(np.repeat(white[..., None] * 255, 3, axis=2))
-    pixels = pets.encode([picture]).inputs["pixel_values"][0, 0].numpy()
+    image = Image.fromarray(np.repeat(white[..., None] * 255, 3, axis=2))
+    pixels = pets.encode([image]).inputs["pixel_values"][0, 0].numpy()
     mask = align_mask(white.astype(np.int8), size, pets)
     assert mask.shape == pixels.shape
     seen = pixels > (pixels.min() + pixels.max()) / 2
@@ -56,7 +56,7 @@ def test_a_mask_goes_the_way_of_its_picture(pets, size):
     assert set(np.unique(mask)) == {0, 1}
 
 
-def test_pixels_not_to_be_counted_stay_so(pets):
+def test_ignored_pixels_stay_ignored(pets):
     mask = np.full((144, 144), -1, dtype=np.int8)
     mask[:, 72:] = 1
     found = align_mask(mask, (144, 144), pets)
@@ -64,5 +64,5 @@ def test_pixels_not_to_be_counted_stay_so(pets):
 
 
 def test_a_mask_of_another_size(pets):
-    with pytest.raises(InputError, match="The mask is 10 x 20 pixels, its picture 30 x 20"):
+    with pytest.raises(InputError, match="The mask is 10 x 20 pixels, its image 30 x 20"):
         align_mask(np.zeros((20, 10), dtype=np.int8), (30, 20), pets)

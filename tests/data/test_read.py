@@ -1,4 +1,4 @@
-"""Readers: every layout, and what is wrong with a row said where it stands."""
+"""Readers: every layout, and problems with the place of the row."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ from whyformer.data import Data, Example, LazyContent, Problem, read
 from whyformer.errors import InputError
 
 
-def save_picture(path, size=(8, 6), colour=(200, 30, 30)):
+def save_image(path, size=(8, 6), colour=(200, 30, 30)):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, colour).save(path)
     return path
@@ -31,44 +31,44 @@ def words_marked(example: Example) -> list[str]:
 
 
 def test_a_folder_for_each_class(tmp_path):
-    save_picture(tmp_path / "dog" / "b.png")
-    save_picture(tmp_path / "cat" / "a.jpg")
-    (tmp_path / "cat" / "notes.txt").write_text("not a picture")
+    save_image(tmp_path / "dog" / "b.png")
+    save_image(tmp_path / "cat" / "a.jpg")
+    (tmp_path / "cat" / "notes.txt").write_text("not an image")
     data = read(tmp_path)
     assert [(one.name, one.label) for one in data.examples] == [("cat/a.jpg", "cat"), ("dog/b.png", "dog")]
 
 
-def test_pictures_without_classes(tmp_path):
-    save_picture(tmp_path / "a.jpg")
-    save_picture(tmp_path / ".hidden" / "b.jpg")
+def test_images_without_classes(tmp_path):
+    save_image(tmp_path / "a.jpg")
+    save_image(tmp_path / ".hidden" / "b.jpg")
     assert [(one.name, one.label) for one in read(tmp_path).examples] == [("a.jpg", None)]
 
 
-def test_masks_beside_the_pictures(tmp_path):
-    save_picture(tmp_path / "images" / "cat" / "a.jpg")
-    save_picture(tmp_path / "images" / "cat" / "b.jpg")
-    mask = save_picture(tmp_path / "masks" / "cat" / "a.png")
+def test_masks_beside_the_images(tmp_path):
+    save_image(tmp_path / "images" / "cat" / "a.jpg")
+    save_image(tmp_path / "images" / "cat" / "b.jpg")
+    mask = save_image(tmp_path / "masks" / "cat" / "a.png")
     data = read(tmp_path)
     assert [one.mask for one in data.examples] == [mask, None]
-    assert problems(data) == ["cat/b.jpg: there is no mask of this name; the picture is used without one"]
+    assert problems(data) == ["cat/b.jpg: there is no mask with this name; the image is used without a mask"]
 
 
 def test_masks_in_a_folder_of_their_own_are_found_by_bare_name(tmp_path):
-    save_picture(tmp_path / "photos" / "cat" / "a.jpg")
-    mask = save_picture(tmp_path / "outlines" / "a.png")
+    save_image(tmp_path / "photos" / "cat" / "a.jpg")
+    mask = save_image(tmp_path / "outlines" / "a.png")
     assert read(tmp_path / "photos", masks=tmp_path / "outlines").examples[0].mask == mask
-    with pytest.raises(InputError, match="no folder of masks"):
+    with pytest.raises(InputError, match="no mask folder"):
         read(tmp_path / "photos", masks=tmp_path / "nothing")
 
 
 def test_a_split_is_a_folder(tmp_path):
-    save_picture(tmp_path / "test" / "cat" / "a.jpg")
-    save_picture(tmp_path / "train" / "cat" / "b.jpg")
+    save_image(tmp_path / "test" / "cat" / "a.jpg")
+    save_image(tmp_path / "train" / "cat" / "b.jpg")
     assert [one.name for one in read(tmp_path, split="test").examples] == ["cat/a.jpg"]
 
 
-def test_a_folder_without_pictures(tmp_path):
-    with pytest.raises(InputError, match="no pictures"):
+def test_a_folder_without_images(tmp_path):
+    with pytest.raises(InputError, match="has no images"):
         read(tmp_path)
 
 
@@ -97,7 +97,7 @@ def test_csv_with_wrong_rows(tmp_path):
     assert problems(data) == [
         "reviews.csv:3: 2 cells under 3 columns",
         "reviews.csv:5: text is empty",
-        "reviews.csv:6: this is not UTF-8",
+        "reviews.csv:6: not valid UTF-8",
     ]
 
 
@@ -112,7 +112,7 @@ def test_an_unclosed_quote_does_not_stop_the_run(tmp_path):
 def test_columns_are_found_or_named(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text("what,truth\ngood,1\n")
-    with pytest.raises(InputError, match=r"Which column of a.csv holds the inputs\? There are: what, truth"):
+    with pytest.raises(InputError, match=r"No column of a\.csv has a usual name for inputs\..* There are: what, truth"):
         read(file)
     data = read(file, columns={"input": "what", "label": "truth"})
     assert [(one.content, one.label) for one in data.examples] == [("good", 1)]
@@ -124,7 +124,7 @@ def test_columns_are_found_or_named(tmp_path):
 
 def test_two_columns_of_one_name(tmp_path):
     (tmp_path / "a.csv").write_text("text,text\na,b\n")
-    with pytest.raises(InputError, match="two columns 'text'"):
+    with pytest.raises(InputError, match="two columns named 'text'"):
         read(tmp_path / "a.csv")
 
 
@@ -157,9 +157,9 @@ def test_a_label_that_only_looks_like_a_number_is_a_name(label):
 
 
 @pytest.mark.parametrize("wrong", [[["a", "b"]], ["ab"], [[0, None]], [[0, float("nan")]]])
-def test_evidence_that_is_no_numbers_is_a_problem(wrong):
+def test_a_rationale_without_numbers_is_a_problem(wrong):
     data = read([{"text": "so fine", "rationale": wrong}, "fine"])
-    assert problems(data) == ["example 0: the rationale is neither a list of marks nor of spans"]
+    assert problems(data) == ["example 0: the rationale is neither a list of marks nor a list of spans"]
 
 
 def test_marks_of_words_become_spans(tmp_path):
@@ -175,26 +175,26 @@ def test_marks_of_words_become_spans(tmp_path):
     assert words_marked(data.examples[0]) == ["not good", "all"]
     assert [one.rationale for one in data.examples[1:]] == [(), ((1, 3),)]
     assert [one.label for one in data.examples] == ["negative", "pos", "pos"]
-    assert "2 marks do not fit 1 words" in problems(data)[0]
-    assert "points outside the text of 4 characters" in problems(data)[1]
+    assert "2 marks for 1 words" in problems(data)[0]
+    assert "outside the text of 4 characters" in problems(data)[1]
 
 
-def test_parquet_with_pictures_inside(tmp_path):
+def test_parquet_with_images(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
-    raw = save_picture(tmp_path / "a.png").read_bytes()
+    raw = save_image(tmp_path / "a.png").read_bytes()
     table = pyarrow.table({"image": [{"bytes": raw, "path": "a.png"}], "label": [3]})
     parquet.write_table(table, tmp_path / "a.parquet")
     (one,) = read(tmp_path / "a.parquet").examples
     assert one.label == 3 and one.load().size == (8, 6)
     (tmp_path / "b.parquet").write_bytes(b"PAR1 nothing")
-    with pytest.raises(InputError, match="no Parquet file, or it is damaged"):
+    with pytest.raises(InputError, match="not a Parquet file, or it is damaged"):
         read(tmp_path / "b.parquet")
 
 
-def test_pictures_named_in_a_table_stand_beside_it(tmp_path):
-    path = save_picture(tmp_path / "photos" / "a.png")
+def test_paths_of_images_are_relative_to_the_table(tmp_path):
+    path = save_image(tmp_path / "photos" / "a.png")
     (tmp_path / "a.csv").write_text("file,label\nphotos/a.png,cat\n")
     assert read(tmp_path / "a.csv").examples[0].content == path
 
@@ -231,18 +231,20 @@ def test_a_data_set_object_of_texts_with_named_classes():
     assert problems(data) == ["row 1: text is empty"]
 
 
-def test_pictures_of_a_data_set_object_are_read_later():
-    class Image:  # the feature is told by the name of its class
+def test_images_of_a_data_set_object_are_loaded_lazily():
+    class Image:  # recognised by its class name
         pass
 
     rows = Rows({"image": Image(), "label": None}, [{"image": "pixels", "label": 2}])
     (one,) = read({"train": None, "test": rows}).examples
     assert isinstance(one.content, LazyContent) and one.load() == "pixels" and one.label == 2
-    with pytest.raises(InputError, match="Which split"):
+    with pytest.raises(InputError, match=r"Pass split=\. There are: train, other"):
         read({"train": rows, "other": rows})
+    with pytest.raises(InputError, match=r"There is no split 'val'\. There are: train"):
+        read({"train": rows}, split="val")
 
 
-# --- collections with evidence ----------------------------------------------------------------------------------------
+# --- data sets with rationales ----------------------------------------------------------------------------------------
 
 
 def eraser(folder, rows):
@@ -269,11 +271,11 @@ def test_eraser(tmp_path):
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        (eraser_row(evidence(4, 9)), "evidence 4 to 9 in a text of 6 words"),
+        (eraser_row(evidence(4, 9)), "evidence 4 to 9 is outside the text of 6 words"),
         (eraser_row(evidence(0, 1), evidence(0, 1, "b.txt")), "the evidence is in 2 documents"),
         (eraser_row(evidence(0, 1, "b.txt")), "the document cannot be read"),
-        (eraser_row(evidence(0, 1, "../test.jsonl")), "no ERASER row"),
-        ({"annotation_id": "a.txt"}, "no ERASER row"),
+        (eraser_row(evidence(0, 1, "../test.jsonl")), "not an ERASER row"),
+        ({"annotation_id": "a.txt"}, "not an ERASER row"),
     ],
 )
 def test_wrong_rows_of_eraser(tmp_path, row, reason):
@@ -298,45 +300,48 @@ def test_hatexplain_as_published(tmp_path):
     data = read(tmp_path / "dataset.json")
     (one,) = data.examples
     assert (one.content, one.label, words_marked(one)) == ("you dull brick", "offensive", ["dull brick"])
-    assert "do not agree" in problems(data)[0] and "no HateXplain post" in problems(data)[1]
+    assert "no majority" in problems(data)[0] and "not a HateXplain post" in problems(data)[1]
 
 
 def test_sst_trees(tmp_path):
-    """Of a positive sentence the positive words are the evidence; a neutral one has no label."""
+    """The rationale of a positive sentence is its positive words; a neutral sentence has no label."""
     lines = ["(4 (3 (2 a) (4 fine)) (2 (1 sad) (2 film)))", "(2 (2 a) (2 film))", "(3 broken"]
     (tmp_path / "dev.txt").write_text("\n".join(lines))
     data = read(tmp_path / "dev.txt")
     assert [(one.content, one.label) for one in data.examples] == [("a fine sad film", 1), ("a film", None)]
     assert words_marked(data.examples[0]) == ["fine"]
-    assert problems(data) == ["dev.txt:3: this is no tree"]
+    assert problems(data) == ["dev.txt:3: not a tree"]
 
 
-# --- lists, and what is no data ---------------------------------------------------------------------------------------
+# --- lists, and what is not data --------------------------------------------------------------------------------------
 
 
 def test_lists():
-    picture = Image.new("RGB", (4, 4))
-    data = read([("good", 1), "bare", picture, {"text": "named", "label": "pos"}, torch.zeros(3, 4, 4), 7, ("x", [1])])
+    image = Image.new("RGB", (4, 4))
+    data = read([("good", 1), "bare", image, {"text": "named", "label": "pos"}, torch.zeros(3, 4, 4), 7, ("x", [1])])
     assert [(one.content, one.label) for one in data.examples[:2]] == [("good", 1), ("bare", None)]
-    assert data.examples[2].content is picture and data.examples[3].label == "pos"
-    assert problems(data) == ["example 5: a int is no input", "example 6: the label is a list, no class"]
+    assert data.examples[2].content is image and data.examples[3].label == "pos"
+    assert problems(data) == [
+        "example 5: int is not a supported input",
+        "example 6: the label is of type list, not a class",
+    ]
 
 
 @pytest.mark.parametrize("source", [[], {}, iter(())])
 def test_empty_data(source):
-    with pytest.raises(InputError, match=r"no example in|Which split"):
+    with pytest.raises(InputError, match=r"no example in|Pass split="):
         read(source)
 
 
 def test_data_in_which_every_row_is_wrong(tmp_path):
     (tmp_path / "a.jsonl").write_text("nothing\nnothing\n")
-    with pytest.raises(InputError, match=r"no example in a.jsonl. 2 rows could not be used: a.jsonl:1: this"):
+    with pytest.raises(InputError, match=r"no example in a.jsonl. 2 rows could not be used: a.jsonl:1: not valid JSON"):
         read(tmp_path / "a.jsonl")
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("nothing.csv", "no such file"), ("a.docx", "Cannot tell what"), ("short.csv.gz", "Cannot read")],
+    [("nothing.csv", "no such file"), ("a.docx", "Cannot tell the format"), ("short.csv.gz", "Cannot read")],
 )
 def test_files_that_cannot_be_read(tmp_path, name, message):
     (tmp_path / "a.docx").write_text("x")
@@ -345,8 +350,8 @@ def test_files_that_cannot_be_read(tmp_path, name, message):
         read(tmp_path / name)
 
 
-def test_a_number_is_no_data():
-    with pytest.raises(InputError, match="A int holds no examples"):
+def test_a_number_is_not_data():
+    with pytest.raises(InputError, match="Cannot read examples from int"):
         read(7)
 
 
@@ -360,12 +365,12 @@ def test_a_sample_is_drawn_and_keeps_its_order():
     assert names == [one.name for one in again.examples] != [one.name for one in other.examples]
     assert names == sorted(names, key=lambda name: int(name.split()[1])) and len(names) == 10
     assert data.sample(1000) is data
-    with pytest.raises(InputError, match="nothing to judge on"):
+    with pytest.raises(InputError, match="number of examples must be >= 1, got 0"):
         data.sample(0)
 
 
-def test_the_fingerprint_changes_with_what_is_in_it(tmp_path):
-    path = save_picture(tmp_path / "a.png")
+def test_the_fingerprint_changes_with_every_part(tmp_path):
+    path = save_image(tmp_path / "a.png")
     one = Example("a", path, 1, np.zeros((2, 2)), ((0, 1),))
     marks = {Data("x", (one,)).fingerprint()}
     for other in (
@@ -382,8 +387,19 @@ def test_the_fingerprint_changes_with_what_is_in_it(tmp_path):
         marks.add(Data("x", (other,)).fingerprint())
     assert len(marks) == 10
     before = Data("x", (one,)).fingerprint()
-    save_picture(path, colour=(0, 0, 0))
+    save_image(path, colour=(0, 0, 0))
     assert Data("x", (one,)).fingerprint() != before
+
+
+def test_old_names_work_for_one_version():
+    import whyformer.data
+
+    with pytest.warns(DeprecationWarning, match=r"whyformer\.data\.Later is now whyformer\.data\.LazyContent"):
+        assert whyformer.data.Later is LazyContent
+    with pytest.warns(DeprecationWarning, match=r"Data\.relabelled\(\) is now Data\.rename_classes\(\)"):
+        assert read([("fine", "POS")]).relabelled({"POS": "positive"}).examples[0].label == "positive"
+    with pytest.raises(AttributeError, match="no attribute 'Sooner'"):
+        _ = whyformer.data.Sooner
 
 
 def test_a_problem_reads_as_place_and_reason():

@@ -1,4 +1,4 @@
-"""The published sets themselves, where they lie beside the checkout: how many examples, labels and marked texts."""
+"""The published data sets, where they are next to the checkout: numbers of examples, labels and rationales."""
 
 import tarfile
 from collections import Counter
@@ -9,7 +9,7 @@ import pytest
 from whyformer.data import read
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
-pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason="the real sets are not beside the checkout")
+pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason="the real data sets are not next to the checkout")
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_every_row_is_read(file, labels, marked):
 
 
 def test_eraser_movies(tmp_path):
-    """Evidence is given as words too: what is marked is what was quoted."""
+    """The file also quotes the evidence: the marked words are the quoted ones."""
     with tarfile.open(SHARED / "eraser_movies" / "movies.tar.gz") as packed:
         packed.extractall(tmp_path, filter="data")
     data = read(tmp_path / "movies")

@@ -3,7 +3,7 @@
 import torch
 from conftest import animal
 
-from whyformer._judge.judgement import choose_judged_metrics
+from whyformer._judge.choice import choose_judged_metrics
 from whyformer._judge.plan import make_judge_plan
 from whyformer._model.loading import open as opened
 from whyformer._model.model import Model

@@ -18,7 +18,7 @@ from whyformer._judge.bench import (
     prepare_example,
     prepare_rationale,
 )
-from whyformer._judge.judgement import choose_judged_metrics
+from whyformer._judge.choice import choose_judged_metrics
 from whyformer._model.loading import open as opened
 from whyformer.data import Data, Example
 from whyformer.results.comparison import label_methods
@@ -145,7 +145,7 @@ def test_missing_labels_and_masks_are_counted_as_missing():
     assert [row.state for row in masks] == ["measured", "missing", "missing", "missing"]
     assert [row.reason for row in masks[1:]] == [
         "there is no mask",
-        "The mask is 16 x 8 pixels, its picture 16 x 16.",
+        "The mask is 16 x 8 pixels, its image 16 x 16.",
         "the mask has no background",
     ]
     assert masks[0].value == 0.25 and masks[0].parts == (64.0, 256.0) and masks[0].curve == (64.0,) * 3

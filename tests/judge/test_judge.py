@@ -1,4 +1,4 @@
-"""judge() from end to end: resumed after any kill to the byte, reported in full, and typed on the command line."""
+"""judge() from end to end: files are identical after any kill and resume; report and command line."""
 
 import json
 import os
@@ -20,12 +20,13 @@ from typer.testing import CliRunner
 
 from whyformer._judge import judge
 from whyformer._judge.bench import Bench
-from whyformer._judge.judgement import choose_default_metrics
+from whyformer._judge.choice import choose_default_metrics
 from whyformer._model.loading import open as opened
 from whyformer.cli import app
 from whyformer.data import Data, Example
 from whyformer.errors import InputError, MethodError, MetricError, TargetError
 from whyformer.methods._registry import METHODS
+from whyformer.results.result import Result
 from whyformer.show.terminal import Screen
 
 METHODS_OF_IT = (BRIGHTNESS, PICKY, "rollout", "transformer_attribution")
@@ -50,7 +51,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """A run that nobody stopped."""
+    """A run that was never interrupted."""
     folder = tmp_path_factory.mktemp("undisturbed")
     judge_all(folder)
     return folder
@@ -85,6 +86,20 @@ def test_without_a_folder_nothing_is_left_behind(tmp_path, monkeypatch):
     assert "| chance |" in (tmp_path / "table.md").read_text()
 
 
+def test_a_judgement_is_a_result(tmp_path):
+    judgement = judge(tiny(), pictures(3), [PICKY, "rollout"], [FIRST_SCORE, positive()])
+    assert isinstance(judgement, Result)
+    text = parsed(f"<!doctype html><title>x</title>{judgement.to_html()}")
+    assert all(part in text for part in (judgement.verdict, "first_score (higher is better)", "rollout", "95 %"))
+    assert judgement._repr_html_() == judgement.to_html()
+    for suffix in judgement.formats:
+        judgement.save(tmp_path / f"table{suffix}")
+    assert (tmp_path / "table.csv").read_text() == judgement.table.to_csv()
+    assert judgement.verdict in " ".join((tmp_path / "table.txt").read_text().split())
+    with pytest.raises(InputError, match=r"Names that end in \.csv, \.md, \.txt work"):
+        judgement.save(tmp_path / "table.docx")
+
+
 def test_a_second_run_makes_no_row_again(finished, monkeypatch):
     before = contents(finished)
     monkeypatch.setattr(Bench, "make_shard", lambda *_: pytest.fail("a row was made again"))
@@ -108,9 +123,9 @@ def test_another_plan_is_refused(finished):
 @pytest.mark.parametrize(
     ("more", "error", "message"),
     [
-        (dict(methods=[]), MethodError, "No methods to judge"),
+        (dict(methods=[]), MethodError, "There are no methods to judge"),
         (dict(methods=["rolout"]), MethodError, "Did you mean 'rollout'"),
-        (dict(metrics=[]), MetricError, "No metrics"),
+        (dict(metrics=[]), MetricError, "There are no metrics"),
         (dict(metrics=["aopcc"]), MetricError, "No metric 'aopcc'"),
         (dict(metrics=[FIRST_SCORE, FIRST_SCORE]), MetricError, "first_score is named twice"),
         (dict(target="banana"), TargetError, "There is no class 'banana'"),
@@ -123,11 +138,11 @@ def test_what_cannot_be_judged(tmp_path, more, error, message):
         judge_all(tmp_path, **more)
 
 
-def test_labels_that_the_model_does_not_know_are_told():
+def test_warns_about_labels_that_the_model_does_not_know():
     data = [*pictures(2).examples, Example("odd", pictures(3).examples[2].content, label="banana")]
-    held = judge(tiny(), Data("three", tuple(data)), "rollout", FIRST_SCORE, target="label")
-    assert "1 example with a label that is none of the model's classes." in held.cautions
-    assert "1 example without a known label: what is predicted was explained." in held.cautions
+    judgement = judge(tiny(), Data("three", tuple(data)), "rollout", FIRST_SCORE, target="label")
+    assert "1 example with a label that is none of the model's classes." in judgement.cautions
+    assert "1 example without a known label: the predicted class was explained." in judgement.cautions
     assert not any("label that is none" in one for one in judge(tiny(), pictures(2), "rollout", FIRST_SCORE).cautions)
 
 
@@ -195,7 +210,7 @@ def die_at(point: int) -> None:
 
 
 def killed_until_done(folder: Path, points: list[int]) -> int:
-    """Judge again and again, dying at the next of these points each time; how often it died."""
+    """Judge repeatedly, killed at the next of these points each time; how often it was killed."""
     kills = 0
     for point in points:
         died = in_a_child(lambda point=point: (die_at(point), judge_all(folder)))
@@ -220,7 +235,7 @@ def test_killed_twenty_times_and_resumed_gives_the_same_bytes(tmp_path, undistur
 
 @pytest.mark.slow
 def test_killed_at_any_moment_and_resumed_gives_the_same_bytes(tmp_path, undisturbed):
-    """By the clock, not by the step: in the middle of a forward, of a file, of the table."""
+    """Killed by the clock, not at a step: during a forward pass, a file or the table."""
     draw, kills = random.Random(7), 0
     for _ in range(60):
         sys.stdout.flush()
@@ -261,7 +276,7 @@ def test_the_report_shows_curves_disagreement_and_what_failed(tmp_path):
     assert "http://" not in html.replace("http://www.w3.org", "") and "<script" not in html
 
 
-def test_a_chart_of_the_report_holds_no_more_curves_than_can_be_followed(tmp_path, monkeypatch):
+def test_a_chart_of_the_report_shows_the_best_curves_only(tmp_path, monkeypatch):
     import whyformer._judge.report  # noqa: F401
 
     monkeypatch.setattr(sys.modules["whyformer._judge.report"], "MOST_CURVES", 1)
@@ -276,7 +291,7 @@ def test_without_matplotlib_there_is_a_table_and_no_report(finished, monkeypatch
         monkeypatch.setitem(sys.modules, name, None)
     assert judge_all(finished, report=True).table.lines
     assert not (finished / "report.html").exists()
-    assert "no report: matplotlib" in capsys.readouterr().err
+    assert "No report was written: matplotlib" in capsys.readouterr().err
 
 
 def test_the_report_of_texts(tmp_path):
@@ -316,7 +331,7 @@ def test_the_command(reviews, tmp_path):
     )  # fmt: skip
     assert code == 0, said
     assert "rollout(start=1)" in "".join(said.split()) or "rollout(start=1)" in said
-    assert "report.html" in said and "1 remark on the rows of the data" in " ".join(said.split())
+    assert "report.html" in said and "1 problem in the data" in " ".join(said.split())
     assert (tmp_path / "run" / "problems.txt").read_text() == "reviews.csv:4: 1 cells under 2 columns\n"
 
 
@@ -338,7 +353,7 @@ def test_the_command_prints_json(reviews):
         (["-k", "aopc(fill"], 2, "is no metric with settings"),
         (["--class", "pos"], 3, "is not NAME=VALUE"),
         (["--column", "input=nothing"], 3, "no column 'nothing'"),
-        (["--limit", "0"], 3, "nothing to judge on"),
+        (["--limit", "0"], 3, "number of examples must be >= 1"),
     ],
 )
 def test_what_is_typed_wrong(reviews, words, code, message):

@@ -1,4 +1,4 @@
-"""Published tables beside ours: the numbers of the papers, the whole way on tiny models, and what is typed."""
+"""Published tables next to ours: the papers' numbers, reproduce() on tiny models, and the command line."""
 
 import pytest
 import tiny_text
@@ -20,6 +20,8 @@ from whyformer.data import Data, Example
 from whyformer.errors import InputError
 from whyformer.methods._registry import METHODS
 from whyformer.metrics._registry import METRICS, choose_metric
+from whyformer.results.explanation import choose_method
+from whyformer.results.result import Result
 
 
 def test_published_numbers_that_a_reader_can_look_up():
@@ -33,8 +35,6 @@ def test_published_numbers_that_a_reader_can_look_up():
 @pytest.mark.parametrize("table", PAPER_TABLES.values(), ids=list(PAPER_TABLES))
 def test_every_table_names_methods_and_metrics_that_are_there(table):
     for name, settings in table.methods.values():
-        from whyformer.results.explanation import choose_method as choose_method
-
         choose_method(METHODS[name], settings)
     for column in table.columns:
         choose_metric(METRICS[column.metric[0]], column.metric[1])
@@ -55,7 +55,10 @@ def test_rationales_on_a_tiny_model(tmp_path):
     head, first, *_ = (tmp_path / "eraser-movies.csv").read_text().splitlines()
     assert head == "method,column,published,measured,low,high" and first.startswith("rollout,k = 5,0.0033,")
     assert (tmp_path / "label" / "rows").is_dir()
-    assert made.markdown().startswith("| published / measured | rollout |")
+    assert made.to_markdown().startswith("| published / measured | rollout |")
+    assert isinstance(made, Result) and "k = 80" in made.to_html()
+    made.save(tmp_path / "table.md")
+    assert (tmp_path / "table.md").read_text() == made.to_markdown()
 
 
 def test_perturbation_for_the_predicted_and_the_labelled_class():
@@ -69,7 +72,7 @@ def test_perturbation_for_the_predicted_and_the_labelled_class():
 
 
 def test_one_column_by_hand():
-    """The order is turned round in the paper: rank correlation -1, and another best."""
+    """Our order is the reverse of the paper's: rank correlation -1, and another best method."""
     table = PAPER_TABLES["chefer-segmentation"]
     cells = {
         (row, column.name): PaperCell(published, -published, 0.0, 0.0)
@@ -95,7 +98,10 @@ def test_folders_of_imagenet_are_classes_in_the_order_of_their_names():
 
 @pytest.mark.parametrize(
     ("name", "model", "message"),
-    [("chefer-segmentaton", None, "Did you mean 'chefer-segmentation'"), ("attcat", None, "Which model")],
+    [
+        ("chefer-segmentaton", None, "Did you mean 'chefer-segmentation'"),
+        ("attcat", None, "Pass model= to name a model"),
+    ],
 )
 def test_what_cannot_be_reproduced(name, model, message):
     with pytest.raises(InputError, match=message):
@@ -106,7 +112,7 @@ def test_the_command(tmp_path):
     (tmp_path / "a.tsv").write_text("a gorgeous , witty and seductive film about nothing at all\t1\nan awful film\t0\n")
     result = CliRunner().invoke(app, ["reproduce", "attcat", str(tmp_path / "a.tsv"), "-M", "demo/sentiment"])
     assert result.exit_code == 0, result.output
-    assert "AttCAT" in result.output and "no numbers at hand" in " ".join(result.output.split())
+    assert "AttCAT" in result.output and "no numbers available" in " ".join(result.output.split())
     wrong = CliRunner().invoke(app, ["reproduce", "attcatt", str(tmp_path / "a.tsv"), "-M", "demo/sentiment"])
     assert wrong.exit_code == 3 and "Did you mean 'attcat'" in wrong.output
 

@@ -1,4 +1,4 @@
-"""Rows on disk: whole, in order, of this plan, or made again."""
+"""The rows of a judgement on disk: complete, in order and of this plan, or missing."""
 
 import os
 from dataclasses import replace
@@ -7,7 +7,7 @@ import pytest
 from judge.bench_parts import a_plan
 
 from whyformer._judge import rows
-from whyformer._judge.rows import Row, RowTable, Shard, Store, lock_folder
+from whyformer._judge.rows import JudgeStore, Row, RowTable, Shard
 from whyformer.errors import InputError
 
 
@@ -23,15 +23,13 @@ def a_shard(plan, number=0, value=1.0) -> Shard:
 
 @pytest.fixture(params=[".parquet", ".jsonl"])
 def store(request, tmp_path):
-    made = Store(tmp_path, a_plan(batch=4))
-    made.suffix = request.param
-    return made
+    return JudgeStore(tmp_path, a_plan(batch=4), request.param)
 
 
-def test_what_is_written_is_read(store):
+def test_reads_what_it_wrote(store):
     store.write(1, a_shard(store.plan, 1))
     found = store.read(1)
-    assert repr(found.rows) == repr(a_shard(store.plan, 1).rows)  # NaN equals itself in writing
+    assert repr(found.rows) == repr(a_shard(store.plan, 1).rows)  # as text, NaN equals NaN
     assert found.at == {"first_score": [0.1, 0.2]}
     assert store.has(1) and not store.has(0)
 
@@ -43,22 +41,21 @@ def test_the_same_rows_are_the_same_bytes(store):
     assert store.path(0).read_bytes() == before
 
 
-def test_a_damaged_shard_is_not_there(store):
+def test_a_damaged_shard_reads_as_missing(store):
     store.write(0, a_shard(store.plan))
     whole = store.path(0).read_bytes()
     for damaged in (b"", whole[:-7], whole[: len(whole) // 2], b"something else"):
         store.path(0).write_bytes(damaged)
         assert store.read(0) is None
-    for place in range(0, len(whole), 97):  # a bit flips: it is found out, or nothing that counts has changed
+    for place in range(0, len(whole), 97):  # one flipped bit is noticed, or it changes no row
         store.path(0).write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         found = store.read(0)
         assert found is None or repr(found.rows) == repr(a_shard(store.plan).rows)
 
 
-def test_a_shard_of_another_plan_or_place_is_not_there(store):
+def test_a_shard_of_another_plan_or_number_reads_as_missing(store):
     store.write(0, a_shard(store.plan))
-    other = Store(store.folder.parent, a_plan(batch=4, target="label"))
-    other.suffix = store.suffix
+    other = JudgeStore(store.folder.parent, a_plan(batch=4, target="label"), store.format.suffix)
     assert other.read(0) is None
     os.rename(store.path(0), store.path(1))
     assert store.read(1) is None
@@ -67,11 +64,11 @@ def test_a_shard_of_another_plan_or_place_is_not_there(store):
 def test_rows_are_neither_lost_nor_doubled(store):
     good = a_shard(store.plan)
     for wrong in (good.rows[:-1], (*good.rows, good.rows[0]), good.rows[::-1]):
-        with pytest.raises(ValueError, match="does not hold the rows that are due"):
+        with pytest.raises(ValueError, match="does not hold exactly the rows of its plan"):
             store.write(0, replace(good, rows=wrong))
 
 
-def test_all_of_them_as_arrays(store):
+def test_all_rows_as_arrays(store):
     for number in range(store.plan.shards):
         store.write(number, a_shard(store.plan, number))
     held = RowTable(store)
@@ -83,38 +80,6 @@ def test_all_of_them_as_arrays(store):
         RowTable(store)
 
 
-def test_only_one_writes_at_a_time(tmp_path):
-    with (
-        lock_folder(tmp_path),
-        pytest.raises(InputError, match=f"Process {os.getpid()} is judging"),
-        lock_folder(tmp_path),
-    ):
-        pass
-    with lock_folder(tmp_path / "new" / "folder"):
-        pass
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(InputError, match="Cannot write into the folder"), lock_folder(tmp_path / "file"):
-        pass
-
-
-def test_what_a_killed_process_left_is_cleared_away(tmp_path):
-    (tmp_path / "rows").mkdir()
-    for rest in (tmp_path / ".ab.tmp", tmp_path / "rows" / ".cd.tmp", tmp_path / "mine.tmp"):
-        rest.write_text("x")
-    with lock_folder(tmp_path):
-        assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {".lock", "mine.tmp"}
-
-
-def test_a_shard_is_on_disk_before_it_has_its_name(store, monkeypatch):
-    """fsync of the file, then the name, then fsync of the folder: no power cut leaves half a shard."""
-    done = []
-    for name in ("fsync", "replace"):
-        real = getattr(os, name)
-        monkeypatch.setattr(os, name, lambda *a, real=real, name=name: (done.append(name), real(*a))[1])
-    store.write(0, a_shard(store.plan))
-    assert done == ["fsync", "replace", "fsync"]
-
-
 def test_without_pyarrow_rows_are_json_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(rows, "find_spec", lambda name: None)
-    assert Store(tmp_path, a_plan()).suffix == ".jsonl"
+    assert JudgeStore(tmp_path, a_plan()).format.suffix == ".jsonl"

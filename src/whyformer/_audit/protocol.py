@@ -1,6 +1,5 @@
 """audit(): is attention an explanation here? All tests on one data set, row by row, resumable."""
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -29,6 +28,7 @@ from whyformer._model.model import Model
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Grid
 from whyformer._plain.versions import collect_versions
+from whyformer._runs.weights import hash_weights
 from whyformer.data import Data, read
 from whyformer.errors import InputError, MethodError, UnsupportedModel, suggest_nearest
 from whyformer.results.comparison import label_methods
@@ -143,7 +143,12 @@ class Auditor:
         self.lengths = self._lengths(self.inputs)
 
     def audit(self, checkpoints: Sequence[Model], baseline: Model | None, training: Data | None, out: Any) -> Audit:
-        rows = AuditRows(out, self._describe_plan(checkpoints, baseline, training))
+        with AuditRows(out, self._describe_plan(checkpoints, baseline, training)) as rows:
+            return self._audit(rows, checkpoints, baseline, training, out)
+
+    def _audit(
+        self, rows: AuditRows, checkpoints: Sequence[Model], baseline: Model | None, training: Data | None, out: Any
+    ) -> Audit:
         self._run_batches(rows)
         if "adversarial" in self.plan.tests:
             self._search(rows)
@@ -414,10 +419,10 @@ class Auditor:
     ) -> dict[str, Any]:
         return {
             **self._settings(),
-            "model": fingerprint_weights(self.model),
+            "model": hash_weights(self.model.module),
             "data": self.data.fingerprint(),
-            "checkpoints": [fingerprint_weights(one) for one in checkpoints],
-            "baseline": None if baseline is None else fingerprint_weights(baseline),
+            "checkpoints": [hash_weights(one.module) for one in checkpoints],
+            "baseline": None if baseline is None else hash_weights(baseline.module),
             "training": None if training is None else training.fingerprint(),
             "device": self.model.device.type,
         }
@@ -449,11 +454,3 @@ def take_diagnostic_tokens(replay: AttentionReplay, example: int) -> Tensor:
     if given.dim() == 3:
         return given.select(replay.encoded.batch_axis, example).float().cpu()
     raise UnsupportedModel("What the tokens are cannot be seen, so no small model can be trained on them.")
-
-
-def fingerprint_weights(model: Model) -> str:
-    """A hash that changes with the weights: the sums and shapes of all of them."""
-    digest = hashlib.sha256(model.name.encode())
-    for name, weight in model.module.named_parameters():
-        digest.update(f"{name} {tuple(weight.shape)} {float(weight.detach().double().sum()):.12e}".encode())
-    return digest.hexdigest()

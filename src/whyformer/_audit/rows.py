@@ -1,91 +1,80 @@
-"""Rows: what was found about each example, written as it is found, so that an audit that is stopped goes on where it
-was.
+"""The rows of an audit, written as they are computed, so that an audit that was interrupted can be resumed.
 
-A folder holds `plan.json`, what is asked and of what, and `rows.jsonl`, one line a row. A line that was cut off in the
-middle is forgotten; another plan in the same folder is refused.
+The folder holds `plan.json` and `rows/`, see whyformer._runs. Rows of version 0.1 (one file, rows.jsonl) are not read:
+their plan has another hash of the weights, so the folder is refused.
 """
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from whyformer._plain import archive
-from whyformer.errors import InputError
+from whyformer._runs.lock import lock_folder
+from whyformer._runs.plan import RunPlan, write_or_check_plan
+from whyformer._runs.store import JSON_LINES, ShardStore
 
 RowKey = tuple[str, str, int]  # test, attention, example
+AuditRow = dict[str, Any]
 
 
 class AuditRows:
-    """Rows by test, attention and example; kept in memory alone where there is no folder."""
+    """Rows by test, attention and example. Without a folder they are in memory only.
+
+    The folder is locked until `close()`, the end of a `with` block, or until nothing refers to this object.
+    """
 
     def __init__(self, folder: str | os.PathLike[str] | None, plan: Mapping[str, Any]) -> None:
-        self.held: dict[RowKey, dict[str, Any]] = {}
-        self.file: Path | None = None
+        self.held: dict[RowKey, AuditRow] = {}
+        self._store: ShardStore[AuditRow] | None = None
+        self._lock = ExitStack()
         if folder is not None:
-            self.file = Path(folder) / "rows.jsonl"
-            self._open(Path(folder), json.loads(json.dumps(plan)))
-
-    def _open(self, folder: Path, plan: Mapping[str, Any]) -> None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            known = folder / "plan.json"
-            if known.exists():
-                self._compare(folder, json.loads(known.read_text("utf-8")), plan)
-                self._read()
-            else:
-                archive.write_file(known, json.dumps(plan, indent=1).encode())
-                assert self.file is not None
-                self.file.write_bytes(b"")
-        except OSError as error:
-            raise InputError(f"Cannot write to {folder}: {error.strerror or error}.") from None
-        except ValueError:
-            raise InputError(
-                f"{folder / 'plan.json'} is no plan of an audit, or it is damaged. Give another folder."
-            ) from None
-
-    @staticmethod
-    def _compare(folder: Path, held: Any, plan: Mapping[str, Any]) -> None:
-        if held == plan:
-            return
-        names = sorted(set(plan) | set(held if isinstance(held, dict) else ()))
-        other = [name for name in names if not isinstance(held, dict) or held.get(name) != plan.get(name)]
-        raise InputError(
-            f"{folder} holds another audit: {', '.join(other)} differ. Give another folder, or remove that one."
-        )
-
-    def _read(self) -> None:
-        assert self.file is not None
-        lines = self.file.read_bytes().split(b"\n") if self.file.exists() else []
-        whole = []
-        for line in lines:
+            self._lock.enter_context(lock_folder(Path(folder)))
             try:
-                row = json.loads(line)
-                self.held[row["test"], row["attention"], row["example"]] = row
-            except (ValueError, KeyError, TypeError):
-                continue
-            whole.append(line)
-        archive.write_file(self.file, b"".join(line + b"\n" for line in whole))
+                self._open(Path(folder), RunPlan(archive.as_json_value(plan), "audit"))
+            except BaseException:
+                self.close()
+                raise
+
+    def _open(self, folder: Path, plan: RunPlan) -> None:
+        write_or_check_plan(plan, folder)
+        self._store = ShardStore(folder / "rows", plan, JSON_LINES)
+        stored = {number: self._store.read_rows(number) for number in self._store.numbers()}
+        for shard in stored.values():
+            self._hold(shard[0] if shard is not None else ())
+        self._free_numbers: Iterator[int] = (number for number in count() if stored.get(number) is None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Unlock the folder."""
+        self._lock.close()
 
     def missing(self, test: str, attention: str, examples: Iterable[int]) -> bool:
+        """Whether a row of these examples has yet to be computed."""
         return any((test, attention, example) not in self.held for example in examples)
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Keep these; on disk before anything else happens."""
+        """Keep these rows. When this returns they are on disk."""
+        if self._store is None or not rows:
+            self._hold(rows)
+            return
+        written = [json.loads(json.dumps(row, allow_nan=False)) for row in rows]  # as they will read back
+        self._store.write_rows(next(self._free_numbers), written)
+        self._hold(written)
+
+    def _hold(self, rows: Iterable[Mapping[str, Any]]) -> None:
         for row in rows:
             self.held[row["test"], row["attention"], row["example"]] = dict(row)
-        if self.file is None or not rows:
-            return
-        try:
-            with self.file.open("ab") as file:
-                file.write(b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows))
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise InputError(f"Cannot write {self.file}: {error.strerror or error}.") from None
 
-    def of(self, test: str, attention: str) -> list[dict[str, Any]]:
+    def of(self, test: str, attention: str) -> list[AuditRow]:
         """The rows of one test, by example."""
-        found = [row for key, row in self.held.items() if key[:2] == (test, attention)]
-        return sorted(found, key=lambda row: row["example"])
+        rows = [row for key, row in self.held.items() if key[:2] == (test, attention)]
+        return sorted(rows, key=lambda row: row["example"])

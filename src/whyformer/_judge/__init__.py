@@ -1,13 +1,14 @@
 """Judge: which method to trust on this model and this data.
 
-    judged = judge(model, "photos/", methods="quick", metrics=["perturbation"], out="runs/pets")
-    print(judged)                                  the table and what it says
+    judged = judge(model, "photos/", methods="quick", metrics=["deletion"], out="runs/pets")
+    print(judged)                                  a table per metric
     judged.verdict                                 "On this data use ..."
 
-One row for each example, method and metric goes to disk as it is made; the same call again goes on where it stopped.
+Rows (one per example, method and metric) go to disk batch by batch; the same call resumes an interrupted run.
 """
 
-from whyformer._judge.judgement import Judgement, judge
+from whyformer._judge.judgement import Judgement
+from whyformer._judge.run import judge
 from whyformer._judge.table import Line, Table
 
 __all__ = ["Judgement", "Line", "Table", "judge"]

@@ -1,30 +1,30 @@
-"""reproduce(): a published table beside the same table measured here.
+"""reproduce(): a published table next to the same table measured here.
 
     reproduce("chefer-segmentation", "ImageNet-Segmentation/", "google/vit-base-patch16-224")
 
-With the paper's model and data the numbers should agree; with others only the order of the methods can be compared, and
-that is what is said below the table. Published numbers were read from the authors' tables; where there is only a figure
-(ERASER movies), from a third party's run of the authors' code, which is said; where none could be had (AttCAT), none is
-shown.
+With the paper's model and data the numbers should agree. With another model or other data only the order of the methods
+can be compared; the lines below the table do that. The published numbers come from the authors' tables. Where the paper
+has only a figure (ERASER movies), they come from a third party's rerun of the authors' code, and the output says so.
+Where none were available (AttCAT), none are shown.
 """
 
-import csv
-import io
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import torch
 from rich.table import Table as Grid
 from rich.text import Text
 
-from whyformer._judge import Judgement, judge
-from whyformer._judge.table import format_mean
+from whyformer._judge.choice import format_metric_label
+from whyformer._judge.judgement import Judgement, encode_utf8
+from whyformer._judge.run import judge
+from whyformer._judge.table import format_csv, format_markdown, format_mean
 from whyformer._model.model import Model
-from whyformer._plain import archive
 from whyformer._plain.statistics import bootstrap
 from whyformer.data import Data, read
 from whyformer.errors import InputError, suggest_nearest
@@ -32,35 +32,39 @@ from whyformer.methods._registry import METHODS
 from whyformer.metrics._registry import METRICS
 from whyformer.results.comparison import label_methods, rank_correlation
 from whyformer.results.explanation import ModelLike, as_model
-from whyformer.show import terminal
+from whyformer.results.result import Result
+from whyformer.show import report, terminal
+from whyformer.show.report import make_element
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 
-NamedSettings = tuple[str, Mapping[str, Any]]  # a method or metric by name, and its settings
+NamedSettings = tuple[str, Mapping[str, Any]]  # the name of a method or metric, and its settings
 BASELINE_RECIPE = {"recipe": "chefer_baseline"}
 
 
 @dataclass(frozen=True)
 class PaperColumn:
-    """One column of a published table, and how it is measured."""
+    """One column of a published table, and how to measure it."""
 
     name: str
     metric: NamedSettings
     target: str = "predicted"
     scale: float = 1.0
-    at: int | None = None  # the step of the metric's curve, where the column is one of several
+    step: int | None = None  # which step of the metric's curve, if the column is not the metric's mean
 
 
 @dataclass(frozen=True)
 class PaperTable:
+    """A published table: its methods, its columns and its numbers."""
+
     name: str
     title: str
-    source: str  # where the published numbers are from
-    model: str  # the paper's
-    data: str
-    methods: Mapping[str, NamedSettings]  # by the paper's name for it
+    source: str  # where the published numbers come from
+    model: str  # the paper's model
+    data: str  # the paper's data
+    methods: Mapping[str, NamedSettings]  # by the paper's name for the method
     columns: Sequence[PaperColumn]
-    published: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # by the same name
+    published: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # by the same names
     remark: str = ""
 
 
@@ -81,16 +85,18 @@ SEGMENTATION_COLUMNS = (
     PaperColumn("mIoU", ("mean_iou", {}), scale=100),
 )
 WORD_COUNTS = tuple(range(5, 81, 5))
+MOST_COLUMNS = 6  # a table with more columns is turned round
+MIN_METHODS = 3  # with both numbers, to compare the order
 
 PAPER_TABLES = {
-    one.name: one
-    for one in (
+    table.name: table
+    for table in (
         PaperTable(
             "chefer-perturbation",
             "Chefer, Gur & Wolf, CVPR 2021, Table 1: perturbation AUC",
             "the paper's table",
             VIT,
-            "the ImageNet validation set: 50,000 pictures in folders named by class",
+            "the ImageNet validation set: 50,000 images in folders named by class",
             CHEFER_METHODS,
             (
                 PaperColumn("negative, predicted", NEGATIVE_PERTURBATION),
@@ -113,7 +119,7 @@ PAPER_TABLES = {
             "Chefer, Gur & Wolf, CVPR 2021, Table 2: ImageNet-Segmentation",
             "the paper's table",
             VIT,
-            "ImageNet-Segmentation: 4,276 pictures in images/, masks of the same names in masks/",
+            "ImageNet-Segmentation: 4,276 images in images/, masks of the same names in masks/",
             CHEFER_METHODS,
             SEGMENTATION_COLUMNS,
             {
@@ -163,7 +169,7 @@ PAPER_TABLES = {
                 "partial LRP": ("partial_lrp", {**BASELINE_RECIPE, "own": "zero"}),
                 "ours": ("transformer_attribution", {"preset": "released_bert"}),
             },
-            tuple(PaperColumn(f"k = {k}", ("token_f1", {}), "label", at=i) for i, k in enumerate(WORD_COUNTS)),
+            tuple(PaperColumn(f"k = {k}", ("token_f1", {}), "label", step=i) for i, k in enumerate(WORD_COUNTS)),
             {
                 "ours": (.0358, .0646, .0904, .1123, .1309, .1484, .1631, .1759, .1887, .1988, .2089, .2180, .2276,
                          .2352, .2426, .2501),
@@ -178,8 +184,8 @@ PAPER_TABLES = {
                 "rollout": (.0033, .0087, .0150, .0230, .0300, .0384, .0473, .0557, .0628, .0697, .0767, .0826, .0890,
                             .0960, .1026, .1088),
             },
-            "The labelled class is explained. The authors cut scores below 0 off before they rank words; here they are "
-            "kept, which matters for LRP alone.",
+            "The labelled class is explained. The authors set negative scores to 0 before they rank words; here they "
+            "are kept, which changes only LRP.",
         ),
         PaperTable(
             "attcat",
@@ -205,7 +211,7 @@ PAPER_TABLES = {
                 PaperColumn("confidence", ("class_discrimination", {}), "label"),
             ),
             {},
-            "The paper's numbers could not be had offline, so none are shown. `released` is what its code computes.",
+            "The paper's numbers were not available, so none are shown. `released` is what the paper's code computes.",
         ),
     )
 }  # fmt: skip
@@ -213,6 +219,8 @@ PAPER_TABLES = {
 
 @dataclass(frozen=True)
 class PaperCell:
+    """One published number, and the same number measured here with its 95 % interval."""
+
     published: float | None
     measured: float
     low: float
@@ -220,95 +228,107 @@ class PaperCell:
 
 
 @dataclass(frozen=True, eq=False)
-class Reproduction:
-    """A published table beside ours."""
+class Reproduction(Result):
+    """A published table next to the same table measured here."""
 
     table: PaperTable
     model: str
     data: str
     examples: int
-    cells: Mapping[tuple[str, str], PaperCell]  # by the paper's name of the method, and the column
-    judgements: Mapping[str, Judgement] = field(repr=False)  # by the class that was explained
+    cells: Mapping[tuple[str, str], PaperCell]  # by the paper's name of the method, and by column
+    judgements: Mapping[str, Judgement] = field(repr=False)  # by the explained class: "predicted", "label"
 
-    def __str__(self) -> str:
-        return self.render()
+    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
+        ".csv": lambda reproduction: encode_utf8(reproduction.to_csv()),
+        ".md": lambda reproduction: encode_utf8(reproduction.to_markdown()),
+        ".txt": lambda reproduction: encode_utf8(reproduction.render(Screen(width=140, colours=None)) + "\n"),
+    }
 
     def render(self, screen: Screen | None = None) -> str:
-        """Published / measured, and how alike the two orders are."""
+        """As text for a terminal: published / measured, and how far the two orders of the methods agree."""
         parts: list[Any] = [Text(make_visible(self.table.title), "bold"), Text(make_visible(self._about), "dim")]
         parts += [self._grid(), ""]
         parts += [Text(make_visible(line)) for line in self.sentences]
         parts += [Text(make_visible(line), "dim") for line in self.remarks]
         return terminal.render_parts(parts, screen or Screen.from_stdout())
 
+    def to_html(self) -> str:
+        """A fragment of HTML for notebooks."""
+        header, *body = self._text_rows()
+        return report.make_fragment(
+            make_element("h3", self.table.title),
+            make_element("p", self._about, class_="dim"),
+            report.make_table(header, body),
+            report.make_notes([*self.sentences, *self.remarks]),
+        )
+
+    def to_csv(self) -> str:
+        rows: list[list[Any]] = [["method", "column", "published", "measured", "low", "high"]]
+        for (method, column), cell in self.cells.items():
+            numbers = [f"{n:.6g}" if n == n else "" for n in (cell.measured, cell.low, cell.high)]
+            rows.append([method, column, "" if cell.published is None else cell.published, *numbers])
+        return format_csv(rows)
+
+    def to_markdown(self) -> str:
+        return format_markdown(self._text_rows())
+
     @property
     def failed(self) -> int:
-        """Rows that have no number because something failed."""
+        """The number of rows without a value because something failed."""
         return sum(judgement.failed for judgement in self.judgements.values())
 
     @property
     def _about(self) -> str:
-        source = f"Published: {self.table.source}." if self.table.source else "Published: no numbers at hand."
+        source = f"Published: {self.table.source}." if self.table.source else "Published: no numbers available."
         return f"{source} Measured: {self.model} on {self.examples} examples of {self.data}."
 
-    def _grid(self) -> Grid:
-        """Methods beside each other where there are many columns, below each other else."""
+    def _text_rows(self) -> list[list[str]]:
+        """The table as text: one row per method, or one row per column if there are many columns."""
         names, columns = list(self.table.methods), [column.name for column in self.table.columns]
+        if len(columns) > MOST_COLUMNS:
+            rows = [[column, *(format_paper_cell(self.cells[name, column]) for name in names)] for column in columns]
+            return [["published / measured", *names], *rows]
+        rows = [[name, *(format_paper_cell(self.cells[name, column]) for column in columns)] for name in names]
+        return [["published / measured", *columns], *rows]
+
+    def _grid(self) -> Grid:
+        header, *rows = self._text_rows()
         grid = Grid(box=None, pad_edge=False, header_style="dim")
-        is_turned = len(columns) > 6
-        grid.add_column("published / measured")
-        for heading in names if is_turned else columns:
-            grid.add_column(heading, justify="right")
-        for first in columns if is_turned else names:
-            keys = [(name, first) for name in names] if is_turned else [(first, column) for column in columns]
-            grid.add_row(Text(make_visible(first)), *(format_paper_cell(self.cells[key]) for key in keys))
+        for heading in header:
+            grid.add_column(heading, justify="left" if heading == header[0] else "right")
+        for first, *cells in rows:
+            grid.add_row(Text(make_visible(first)), *cells)
         return grid
 
     @property
     def sentences(self) -> list[str]:
-        """For each column, whether the order of the methods is that of the paper."""
-        said = []
+        """For each column, whether the methods are in the paper's order."""
+        lines = []
         for column in self.table.columns:
-            held = {n: self.cells[n, column.name] for n in self.table.methods}
-            both = {n: c for n, c in held.items() if c.published is not None and c.measured == c.measured}
-            if len(both) < 3:
+            cells = {name: self.cells[name, column.name] for name in self.table.methods}
+            both = {
+                name: (cell.published, cell.measured)
+                for name, cell in cells.items()
+                if cell.published is not None and cell.measured == cell.measured
+            }
+            if len(both) < MIN_METHODS:
                 continue
             better = METRICS[column.metric[0]].better
             pick = max if better == "higher" else min
-            theirs = pick(both, key=lambda n: float(both[n].published or 0))
-            ours = pick(both, key=lambda n: both[n].measured)
-            rho = rank_agreement([float(c.published or 0) for c in both.values()], [c.measured for c in both.values()])
+            theirs = pick(both, key=lambda name: both[name][0])
+            ours = pick(both, key=lambda name: both[name][1])
+            rho = rank_agreement(*zip(*both.values(), strict=True))
             best = f"best is {ours} in both" if ours == theirs else f"best is {theirs} there, {ours} here"
-            said.append(f"{column.name} ({better} is better): {best}; rank correlation of the orders {rho:+.2f}.")
-        return said
+            lines.append(f"{column.name} ({better} is better): {best}; rank correlation of the orders {rho:+.2f}.")
+        return lines
 
     @property
     def remarks(self) -> list[str]:
+        """What to know about the table, the paper's model and data, and the data used here."""
         own = [self.table.remark] if self.table.remark else []
-        model = f"The paper's model: {self.table.model}. The paper's data: {self.table.data}."
+        paper = f"The paper's model: {self.table.model}. The paper's data: {self.table.data}."
         cautions = [line for judgement in self.judgements.values() for line in judgement.cautions]
-        return [*own, model, *dict.fromkeys(cautions)]
-
-    def csv(self) -> str:
-        sink = io.StringIO()
-        writer = csv.writer(sink, lineterminator="\n")
-        writer.writerow(["method", "column", "published", "measured", "low", "high"])
-        for (method, column), cell in self.cells.items():
-            numbers = [cell.measured, cell.low, cell.high]
-            written = [f"{n:.6g}" if n == n else "" for n in numbers]
-            writer.writerow([method, column, "" if cell.published is None else cell.published, *written])
-        return sink.getvalue()
-
-    def markdown(self) -> str:
-        """For a page: one row a method, or one a column where there are many."""
-        names, columns = list(self.table.methods), [column.name for column in self.table.columns]
-        if len(columns) > 6:
-            rows = [[column, *(format_paper_cell(self.cells[name, column]) for name in names)] for column in columns]
-            head = ["published / measured", *names]
-        else:
-            rows = [[name, *(format_paper_cell(self.cells[name, column]) for column in columns)] for name in names]
-            head = ["published / measured", *columns]
-        return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *rows])
+        return [*own, paper, *dict.fromkeys(cautions)]
 
 
 def format_paper_cell(cell: PaperCell) -> str:
@@ -316,10 +336,9 @@ def format_paper_cell(cell: PaperCell) -> str:
     return f"{published} / {format_mean(cell.measured)}"
 
 
-def rank_agreement(one: Sequence[float], other: Sequence[float]) -> float:
-    import torch
-
-    return float(rank_correlation(torch.tensor([one, other], dtype=torch.float64))[0, 1])
+def rank_agreement(published: Sequence[float], measured: Sequence[float]) -> float:
+    """Spearman's rank correlation."""
+    return float(rank_correlation(torch.tensor([published, measured], dtype=torch.float64))[0, 1])
 
 
 def reproduce(
@@ -331,58 +350,52 @@ def reproduce(
     batch: int | None = None,
     limit: int | None = None,
 ) -> Reproduction:
-    """Measure a published table on this data and model: one of TABLES, e.g. "chefer-segmentation".
+    """Measure a published table on this data and model.
 
-    data: what `whyformer.data.read` takes. model: the paper's, if it is here, or any. out: resumes there.
+    name: one of PAPER_TABLES, such as "chefer-segmentation". data: anything that `whyformer.data.read` accepts.
+    model: the paper's model, or another one. out: a folder for the rows; the same call resumes an interrupted run.
     """
     table = find_paper_table(name)
     if model is None:
-        raise InputError(f"Which model? The paper's is {table.model}; any other can be given and is said to be one.")
+        raise InputError(f"Pass model= to name a model. The paper used {table.model}.")
     explained = as_model(model)
     examples = number_synset_labels(read(data), explained).sample(limit)
-    methods = {row: label_methods([fill_settings(METHODS, one)]) for row, one in table.methods.items()}
-    wanted = [fill_settings(METHODS, one) for one in table.methods.values()]
+    methods = {row: fill_settings(METHODS, wanted) for row, wanted in table.methods.items()}
     judgements = {}
     for target in dict.fromkeys(column.target for column in table.columns):
         metrics = {repr(c.metric): fill_settings(METRICS, c.metric) for c in table.columns if c.target == target}
-        folder = None if out is None else Path(out) / target
         judgements[target] = judge(
-            explained, examples, wanted, list(metrics.values()), out=folder, target=target, batch=batch, report=False
-        )
+            explained, examples, list(methods.values()), list(metrics.values()), target=target, batch=batch,
+            out=None if out is None else Path(out) / target, report=False,
+        )  # fmt: skip
     cells = {}
-    for row in table.methods:
-        label = next(iter(methods[row]))
-        for number, column in enumerate(table.columns):
-            published = table.published.get(row)
-            found = read_paper_cell(judgements[column.target], label, column)
-            cells[row, column.name] = PaperCell(published[number] if published else None, *found)
-    made = Reproduction(table, explained.name, examples.name, len(examples), cells, judgements)
+    for row, method in methods.items():
+        label = next(iter(label_methods([method])))
+        for column, published in zip(table.columns, table.published.get(row, [None] * len(table.columns)), strict=True):
+            measured = read_paper_cell(judgements[column.target], label, column)
+            cells[row, column.name] = PaperCell(published, *measured)
+    reproduction = Reproduction(table, explained.name, examples.name, len(examples), cells, judgements)
     if out is not None:
-        archive.write_file(Path(out) / f"{name}.csv", made.csv().encode())
-    return made
+        reproduction.save(Path(out) / f"{name}.csv")
+    return reproduction
 
 
 def read_paper_cell(judgement: Judgement, method: str, column: PaperColumn) -> tuple[float, float, float]:
-    """The figure and its interval, in the paper's unit."""
-    label = format_metric_label(column.metric)
-    if column.at is None:
-        line = next(one for one in judgement.table.lines if (one.metric, one.method) == (label, method))
-        found = (line.mean, line.low, line.high)
+    """The measured number and its interval, in the paper's unit."""
+    label = format_metric_label(*column.metric)
+    if column.step is None:
+        line = next(line for line in judgement.table.of(label) if line.method == method)
+        measured = (line.mean, line.low, line.high)
     else:
         rows = judgement.rows
         curves = rows.curves(rows.methods.index(method), rows.metrics.index(label))
-        found = bootstrap(curves[:, column.at] if curves is not None else [])
-    return found[0] * column.scale, found[1] * column.scale, found[2] * column.scale
-
-
-def format_metric_label(metric: NamedSettings) -> str:
-    name, settings = metric
-    written = ", ".join(f"{key}={value!r}" for key, value in settings.items())
-    return f"{name}({written})" if written else name
+        measured = bootstrap(curves[:, column.step] if curves is not None else [])
+    mean, low, high = (number * column.scale for number in measured)
+    return mean, low, high
 
 
 def fill_settings(registry: Mapping[str, Any], wanted: NamedSettings) -> Any:
-    """A registered function with its settings."""
+    """A registered method or metric with its settings."""
     name, settings = wanted
     return partial(registry[name].compute, **settings) if settings else name
 
@@ -390,16 +403,18 @@ def fill_settings(registry: Mapping[str, Any], wanted: NamedSettings) -> Any:
 def find_paper_table(name: str) -> PaperTable:
     if name not in PAPER_TABLES:
         raise InputError(
-            f"No table {name!r}.{suggest_nearest(name, PAPER_TABLES)} There are: {', '.join(PAPER_TABLES)}."
+            f"There is no table {name!r}.{suggest_nearest(name, PAPER_TABLES)} There are: {', '.join(PAPER_TABLES)}."
         )
     return PAPER_TABLES[name]
 
 
 def number_synset_labels(data: Data, model: Model) -> Data:
-    """Folders of ImageNet are called n01440764 and so on: in the order of their names they are the classes."""
-    labels = sorted({str(one.label) for one in data.examples if one.label is not None})
+    """Replace ImageNet's folder names (n01440764, ...) by class numbers: sorted by name, they are the classes."""
+    labels = sorted({str(example.label) for example in data.examples if example.label is not None})
     are_synsets = bool(labels) and all(re.fullmatch(r"n\d{8}", label) for label in labels)
     if not are_synsets or len(labels) != len(model.labels or ()):
         return data
-    numbers = {label: place for place, label in enumerate(labels)}
-    return replace(data, examples=tuple(replace(one, label=numbers[str(one.label)]) for one in data.examples))
+    numbers = {label: number for number, label in enumerate(labels)}
+    return replace(
+        data, examples=tuple(replace(example, label=numbers[str(example.label)]) for example in data.examples)
+    )

@@ -1,25 +1,21 @@
-"""Rows on disk: one for each example, method and metric, in shards that are there whole or not at all.
+"""The rows of a judgement: one for each example, method and metric.
 
-A shard holds all rows of one batch, ordered by example, method and metric, and carries the plan's fingerprint. It is
-written under a temporary name, forced to disk, read again and renamed; one that is damaged or of another plan is made
-again. pandas.read_parquet("runs/pets/rows") reads them all.
+A shard holds the rows of one batch, ordered by example, method and metric. pandas.read_parquet("runs/pets/rows") reads
+all of them.
 """
 
-import hashlib
-import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from importlib.util import find_spec
 from pathlib import Path
 from sys import intern
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from whyformer._judge.plan import JudgePlan
 from whyformer._plain import archive
+from whyformer._runs.store import ShardFormat, ShardStore, decode_json_lines, encode_json_lines
 from whyformer.errors import InputError
 
 RowState = Literal["measured", "undefined", "missing", "failed"]
@@ -28,16 +24,16 @@ NAN = float("nan")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one metric says about what one method says about one example."""
+    """The value of one metric for the explanation of one example by one method."""
 
     example: int
     name: str
     method: str
     metric: str
     value: float = NAN
-    state: RowState = "measured"  # undefined: the metric has no number here; missing: no truth; failed: see reason
+    state: RowState = "measured"  # undefined: the metric has no value here; missing: no ground truth
     reason: str = ""
-    note: str = ""  # on the example: that its text was cut, its label unknown to the model
+    note: str = ""  # about the example: its text was cut, or its label is not a class of the model
     label: int = -1  # the true class, -1 if it is not known
     target: int = -1  # the class that was explained
     predicted: int = -1
@@ -45,183 +41,112 @@ class Row:
     forward: float = NAN  # passes through the model that the explanation took
     backward: float = NAN
     relevance: float = NAN
-    agreement: float = NAN  # of the methods on this example: their mean rank correlation
+    agreement: float = NAN  # mean rank correlation between the methods on this example
     curve: tuple[float, ...] = ()
     parts: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Shard:
-    """The rows of a batch, and where the steps of each metric's curve are."""
+    """The rows of a batch, and the x values of each metric's curve."""
 
     rows: tuple[Row, ...]
     at: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
-class Store:
-    """The shards of a plan in a folder."""
+class JudgeStore(ShardStore[Row]):
+    """The shards of a judgement: as Parquet, or as JSON lines where pyarrow is not installed."""
 
-    def __init__(self, folder: Path, plan: JudgePlan) -> None:
-        self.folder, self.plan = folder / "rows", plan
-        self.suffix = ".parquet" if find_spec("pyarrow") is not None else ".jsonl"
-        self.folder.mkdir(exist_ok=True)
+    def __init__(self, folder: Path, plan: JudgePlan, suffix: str | None = None) -> None:
+        self.plan = plan
+        suffix = suffix or (".parquet" if find_spec("pyarrow") is not None else ".jsonl")
+        super().__init__(folder / "rows", plan, FORMATS[suffix])
 
-    def path(self, shard: int) -> Path:
-        return self.folder / f"{shard:06}{self.suffix}"
-
-    def has(self, shard: int) -> bool:
-        return self.read(shard) is not None
+    def has(self, number: int) -> bool:
+        return self.read(number) is not None
 
     def write(self, number: int, shard: Shard) -> None:
-        self.check(number, shard)
-        facts = {
-            "fingerprint": self.plan.fingerprint,
-            "shard": number,
-            "at": dict(shard.at),
-            "rows": hash_rows(shard.rows),
-        }
-        contents = FORMATS[self.suffix][0](shard.rows, json.dumps(facts, sort_keys=True))
-        archive.write_file(self.path(number), contents)
-        sync_folder(self.folder)
+        if not self.is_complete(number, shard.rows):
+            raise ValueError(f"shard {number} does not hold exactly the rows of its plan, in order")
+        self.write_rows(number, shard.rows, at=dict(shard.at))
 
     def read(self, number: int) -> Shard | None:
-        """The shard, if it is there, whole and of this plan."""
-        try:
-            rows, facts = FORMATS[self.suffix][1](self.path(number))
-            held = json.loads(facts)
-            if (held["fingerprint"], held["shard"], held["rows"]) != (self.plan.fingerprint, number, hash_rows(rows)):
-                return None
-            shard = Shard(rows, held["at"])
-            self.check(number, shard)
-        except (OSError, ValueError, KeyError, TypeError, NotImplementedError):  # pyarrow's own are some of these
+        """The shard; None if it is missing, damaged or of another plan."""
+        stored = self.read_rows(number)
+        if stored is None or "at" not in stored[1] or not self.is_complete(number, stored[0]):
             return None
-        return shard
+        return Shard(stored[0], stored[1]["at"])
 
-    def check(self, number: int, shard: Shard) -> None:
-        """Every example, method and metric exactly once and in order."""
+    def is_complete(self, number: int, rows: Sequence[Row]) -> bool:
+        """Whether these are all rows of the shard, each exactly once and in order."""
         plan = self.plan
-        due = [(e, m, k) for e in plan.places(number) for m in plan.methods for k in plan.metrics]
-        if [(row.example, row.method, row.metric) for row in shard.rows] != due:
-            raise ValueError(f"shard {number} does not hold the rows that are due")
+        keys = [(e, m, k) for e in plan.places(number) for m in plan.methods for k in plan.metrics]
+        return [(row.example, row.method, row.metric) for row in rows] == keys
 
     def __iter__(self) -> Iterator[Shard]:
         for number in range(self.plan.shards):
             shard = self.read(number)
             if shard is None:
-                raise InputError(f"Rows are missing in {self.path(number)}. Judge the same again to make them.")
+                raise InputError(f"Rows are missing in {self.path(number)}. Run the same judgement again to make them.")
             yield shard
-
-
-def hash_rows(rows: Sequence[Row]) -> str:
-    """Of every number and word, so that a damaged file is found out."""
-    return hashlib.sha256("\n".join(map(repr, rows)).encode("utf-8", "backslashreplace")).hexdigest()
-
-
-def lock_file(file: IO[str]) -> None:
-    """Where the system has such locks; Windows has not."""
-    try:
-        import fcntl
-    except ModuleNotFoundError:
-        return
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-@contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Nobody else writes here meanwhile; the system lets go of the lock however this process ends."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / ".lock", "a+")  # noqa: SIM115
-    except OSError as error:
-        raise InputError(f"Cannot write into the folder {folder}: {(error.strerror or str(error)).lower()}.") from None
-    with file:
-        try:
-            lock_file(file)
-        except OSError:
-            file.seek(0)
-            raise InputError(
-                f"Process {file.read().strip() or 'of another machine'} is judging in {folder}. Wait, or give another "
-                "folder."
-            ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        for rest in (*folder.glob(".*.tmp"), *folder.glob("rows/.*.tmp")):  # of a process that was killed
-            rest.unlink()
-        yield
-
-
-def sync_folder(folder: Path) -> None:
-    """Force the name of a new file to disk, not only its contents; Windows does so by itself."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # --- formats ----------------------------------------------------------------------------------------------------------
 
 
-def shard_to_parquet(rows: Sequence[Row], facts: str) -> bytes:
+def shard_to_parquet(rows: Sequence[Row], header: str) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
-    columns = {one.name: [getattr(row, one.name) for row in rows] for one in fields(Row)}
+    columns = {column.name: [getattr(row, column.name) for row in rows] for column in fields(Row)}
     numbers = pa.list_(pa.float64())
     kinds = {int: pa.int64(), str: pa.string(), float: pa.float64(), RowState: pa.string()}
-    types = [(one.name, kinds.get(one.type, numbers)) for one in fields(Row)]  # type: ignore[call-overload]
-    table = pa.table(columns, schema=pa.schema(types, metadata={"whyformer": facts}))
+    types = [(column.name, kinds.get(column.type, numbers)) for column in fields(Row)]  # type: ignore[call-overload]
+    table = pa.table(columns, schema=pa.schema(types, metadata={"whyformer": header}))
     sink = pa.BufferOutputStream()
     parquet.write_table(table, sink, compression="zstd")
     return sink.getvalue().to_pybytes()
 
 
-def shard_from_parquet(path: Path) -> tuple[tuple[Row, ...], str]:
+def shard_from_parquet(path: Path) -> tuple[list[Row], str]:
     from pyarrow import parquet
 
     table = parquet.read_table(path, partitioning=None)
-    facts = (table.schema.metadata or {})[b"whyformer"].decode()
+    header = (table.schema.metadata or {})[b"whyformer"].decode()
     columns = {name: table.column(name).to_pylist() for name in table.column_names}
-    for name in ("name", "method", "metric", "state", "reason"):  # one copy of each word for all rows
+    for name in ("name", "method", "metric", "state", "reason"):  # share one string between all rows
         columns[name] = [intern(word) for word in columns[name]]
-    return tuple(rows_from_columns(columns)), facts
+    names = [column.name for column in fields(Row)]
+    cells = zip(*(columns[name] for name in names), strict=True)
+    return [make_row(dict(zip(names, row, strict=True))) for row in cells], header
 
 
-def shard_to_jsonl(rows: Sequence[Row], facts: str) -> bytes:
-    """JSON lines, where pyarrow is not installed: the facts, then a row a line."""
-    lines = [facts, *(json.dumps(archive.as_json_value(asdict(row)), sort_keys=True) for row in rows)]
-    return "".join(f"{line}\n" for line in lines).encode("ascii")
+def shard_to_jsonl(rows: Sequence[Row], header: str) -> bytes:
+    return encode_json_lines((archive.as_json_value(asdict(row)) for row in rows), header)
 
 
-def shard_from_jsonl(path: Path) -> tuple[tuple[Row, ...], str]:
-    facts, *lines = path.read_text("ascii").splitlines()
-    held = [archive.parse_json(line) for line in lines]
-    return tuple(Row(**{**one, "curve": tuple(one["curve"]), "parts": tuple(one["parts"])}) for one in held), facts
+def shard_from_jsonl(path: Path) -> tuple[list[Row], str]:
+    values, header = decode_json_lines(path)
+    return [make_row(value) for value in values], header
 
 
-def rows_from_columns(columns: Mapping[str, list[Any]]) -> Iterator[Row]:
-    names = [one.name for one in fields(Row)]
-    for values in zip(*(columns[name] for name in names), strict=True):
-        held = dict(zip(names, values, strict=True))
-        yield Row(**{**held, "curve": tuple(held["curve"]), "parts": tuple(held["parts"])})
+def make_row(values: Mapping[str, Any]) -> Row:
+    return Row(**{**values, "curve": tuple(values["curve"]), "parts": tuple(values["parts"])})
 
 
-FORMATS: dict[str, tuple[Any, Any]] = {
-    ".parquet": (shard_to_parquet, shard_from_parquet),
-    ".jsonl": (shard_to_jsonl, shard_from_jsonl),
+FORMATS = {
+    ".parquet": ShardFormat(".parquet", shard_to_parquet, shard_from_parquet),
+    ".jsonl": ShardFormat(".jsonl", shard_to_jsonl, shard_from_jsonl),
 }
 
 
-# --- all of them ------------------------------------------------------------------------------------------------------
+# --- all rows ---------------------------------------------------------------------------------------------------------
 
 
 class RowTable:
     """All rows of a plan as arrays, [example method metric]."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: JudgeStore) -> None:
         shards = list(store)
         rows = [row for shard in shards for row in shard.rows]
         plan = store.plan
@@ -236,20 +161,21 @@ class RowTable:
         return list(self.all[:, method, metric])
 
     def parts(self, method: int, metric: int) -> np.ndarray | None:
-        """[example part], NaN where an example has none; None where the metric has none at all."""
+        """[example part], NaN for examples without parts; None if the metric has no parts."""
         return stack_with_nan([row.parts for row in self.of(method, metric)])
 
     def curves(self, method: int, metric: int) -> np.ndarray | None:
+        """[example step], NaN for examples without a curve; None if the metric has no curves."""
         return stack_with_nan([row.curve for row in self.of(method, metric)])
 
     def examples(self) -> list[Row]:
-        """One row for each example, for what is the same in all of them; one that did not fail, if there is one."""
-        return [next((row for row in one.flat if row.state != "failed"), one.flat[0]) for one in self.all]
+        """One row per example, for the fields that all its rows share; one that did not fail, if there is one."""
+        return [next((row for row in rows.flat if row.state != "failed"), rows.flat[0]) for rows in self.all]
 
 
-def stack_with_nan(held: Sequence[Sequence[float]]) -> np.ndarray | None:
-    """[example step] with NaN rows for the examples that have nothing."""
-    longest = max((len(one) for one in held), default=0)
+def stack_with_nan(lists: Sequence[Sequence[float]]) -> np.ndarray | None:
+    """[example step], with rows of NaN for examples that have no numbers."""
+    longest = max((len(numbers) for numbers in lists), default=0)
     if not longest:
         return None
-    return np.array([[*one] if len(one) == longest else [NAN] * longest for one in held], dtype=np.float64)
+    return np.array([[*numbers] if len(numbers) == longest else [NAN] * longest for numbers in lists], dtype=np.float64)

@@ -1,9 +1,9 @@
 """The table: for each metric, the methods from best to worst, with intervals and tests.
 
-A mean is taken over the examples for which the metric has a number; figures of a whole data set (mean IoU) are made
+A mean is taken over the examples for which the metric has a value; metrics of a whole data set (mean IoU) are computed
 from the parts of all examples. Intervals are bootstrap intervals over examples. Each method is tested against the best
-one and against chance on the examples both have, with Holm's correction over the methods of a metric. "Best" is chosen
-on the same examples, so a test against it is a little too hard on the others.
+one and against chance, on the examples that both have, with Holm's correction over the methods of a metric. The best
+method is chosen on the same examples, so the tests against it favour it slightly.
 """
 
 import csv
@@ -19,90 +19,103 @@ import torch
 from whyformer._judge.bench import is_chance
 from whyformer._judge.rows import RowTable
 from whyformer._plain.statistics import Combiner, adjust_p_values, bootstrap, paired_test
-from whyformer.metrics._registry import MetricCall as Measure
+from whyformer.metrics._registry import MetricCall
 
-DIGITS = 6  # significant, in files: what a different processor changes stands behind them
-MIN_COVERAGE = 0.9  # a method must have a number for so many of the examples that others have, to be called best
+DIGITS = 6  # significant digits in files; further digits depend on the processor
+MIN_COVERAGE = 0.9  # to be the best, a method needs values for this fraction of the examples that others have
 SIGNIFICANCE_LEVEL = 0.05
 FEW_EXAMPLES = 30
+HEADINGS = ("method", "mean", "95 %", "n", "against the best", "against chance", "passes")
 
 
 @dataclass(frozen=True)
 class Line:
-    """One method under one metric."""
+    """One method in one metric."""
 
     metric: str
     method: str
     mean: float
     low: float  # of the 95 % interval
     high: float
-    count: int  # examples with a number
+    count: int  # examples with a value
     undefined: int
     missing: int
     failed: int
-    p_best: float  # corrected; NaN for the best one itself
+    p_best: float  # p-value against the best method, corrected; NaN for the best method itself
     p_chance: float
-    forward: float  # passes through the model for one explanation, on average
+    forward: float  # passes through the model per explanation, on average
     backward: float
     relevance: float
     rank: int
     is_best: bool
-    beats_chance: bool | None  # None: cannot be told
+    beats_chance: bool | None  # None: not significantly different from chance
 
 
 @dataclass(frozen=True)
 class Table:
+    """All methods in all metrics."""
+
     lines: tuple[Line, ...]
     better: Mapping[str, Literal["higher", "lower"]]
     kinds: Mapping[str, str]
-    curves: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict, repr=False)  # metric, method
-    at: Mapping[str, Sequence[float]] = field(default_factory=dict, repr=False)
+    curves: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict, repr=False)  # [metric][method]
+    at: Mapping[str, Sequence[float]] = field(default_factory=dict, repr=False)  # x values of the curves, by metric
 
     @property
     def metrics(self) -> tuple[str, ...]:
         return tuple(self.better)
 
     def of(self, metric: str) -> list[Line]:
-        """Its lines, best first."""
+        """The lines of a metric, best first."""
         return sorted((line for line in self.lines if line.metric == metric), key=lambda line: line.rank)
 
     def best(self, metric: str) -> Line | None:
         return next((line for line in self.of(metric) if line.is_best), None)
 
     def tied(self, metric: str) -> list[Line]:
-        """The best, and those that cannot be told from it."""
+        """The best method, and those that are not significantly different from it."""
         return [line for line in self.of(metric) if line.is_best or line.p_best >= SIGNIFICANCE_LEVEL]
 
     def records(self) -> list[dict[str, Any]]:
-        """The lines in the words of JSON, None where there is no number."""
+        """The lines as JSON values, None where there is no value."""
         return [
             {name: None if value != value else value for name, value in asdict(line).items()}
             for metric in self.metrics
             for line in self.of(metric)
         ]
 
-    def csv(self) -> str:
-        sink = io.StringIO()
-        writer = csv.writer(sink, lineterminator="\n")
-        names = [one.name for one in fields(Line)]
-        writer.writerow(names)
-        for metric in self.metrics:
-            writer.writerows([round_for_csv(asdict(line)[name]) for name in names] for line in self.of(metric))
-        return sink.getvalue()
+    def to_csv(self) -> str:
+        names = [column.name for column in fields(Line)]
+        lines = [asdict(line) for metric in self.metrics for line in self.of(metric)]
+        return format_csv([names, *([round_for_csv(line[name]) for name in names] for line in lines)])
 
-    def markdown(self) -> str:
-        """As tables for a page, one for each metric."""
-        parts = []
-        for metric in self.metrics:
-            head = ["method", "mean", "95 %", "n", "against the best", "against chance", "passes"]
-            rows = [[line.method, *format_line(line)] for line in self.of(metric)]
-            written = "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
-            parts.append(f"**{metric}** ({self.better[metric]} is better)\n\n{written}\n")
+    def to_markdown(self) -> str:
+        """One Markdown table per metric."""
+        parts = [
+            f"**{metric}** ({self.better[metric]} is better)\n\n{format_markdown([HEADINGS, *self.cells(metric)])}"
+            for metric in self.metrics
+        ]
         return "\n".join(parts)
+
+    def cells(self, metric: str) -> list[list[str]]:
+        """The lines of a metric as text under HEADINGS."""
+        return [[line.method, *format_line(line)] for line in self.of(metric)]
+
+
+def format_csv(rows: Sequence[Sequence[Any]]) -> str:
+    sink = io.StringIO()
+    csv.writer(sink, lineterminator="\n").writerows(rows)
+    return sink.getvalue()
+
+
+def format_markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; the first row is the header."""
+    header, *body = rows
+    return "".join(f"| {' | '.join(row)} |\n" for row in [header, ["---"] * len(header), *body])
 
 
 def format_line(line: Line) -> list[str]:
-    """One line in words, without metric and method."""
+    """One line as text, under HEADINGS[1:]."""
     return [
         format_mean(line.mean),
         f"{format_mean(line.low)} to {format_mean(line.high)}" if line.low == line.low else "-",
@@ -114,7 +127,7 @@ def format_line(line: Line) -> list[str]:
 
 
 def format_passes(line: Line) -> str:
-    """Through the model for one explanation: forward, and back for gradients and for relevance."""
+    """Passes through the model per explanation: forward, and backward for gradients and for relevance."""
     if line.forward != line.forward:
         return "-"
     back = line.backward + line.relevance
@@ -135,23 +148,23 @@ def round_for_csv(value: Any) -> Any:
     return "" if math.isnan(value) else f"{value:.{DIGITS}g}"
 
 
-# --- making it --------------------------------------------------------------------------------------------------------
+# --- computing it -----------------------------------------------------------------------------------------------------
 
 
-def tabulate_rows(rows: RowTable, metrics: Mapping[str, Measure]) -> Table:
+def tabulate_rows(rows: RowTable, metrics: Mapping[str, MetricCall]) -> Table:
     lines = [line for k, label in enumerate(rows.metrics) for line in make_metric_lines(rows, k, label, metrics[label])]
     curves: dict[str, dict[str, Sequence[float]]] = {}
     for k, metric in enumerate(rows.metrics):
         for m, method in enumerate(rows.methods):
-            held = rows.curves(m, k)
-            if held is not None and not np.isnan(held).all():
-                curves.setdefault(metric, {})[method] = held[~np.isnan(held).any(1)].mean(0).tolist()
+            steps = rows.curves(m, k)
+            if steps is not None and not np.isnan(steps).all():
+                curves.setdefault(metric, {})[method] = steps[~np.isnan(steps).any(1)].mean(0).tolist()
     better = {label: metrics[label].metric.better for label in rows.metrics}
     kinds = {label: str(metrics[label].metric.kind) for label in rows.metrics}
     return Table(tuple(lines), better, kinds, curves, rows.at)
 
 
-def make_metric_lines(rows: RowTable, k: int, label: str, chosen: Measure) -> list[Line]:
+def make_metric_lines(rows: RowTable, k: int, label: str, chosen: MetricCall) -> list[Line]:
     """The lines of one metric."""
     measured = [collect_values(rows, m, k, chosen) for m in range(len(rows.methods))]
     combine = combine_of(chosen)
@@ -164,11 +177,12 @@ def make_metric_lines(rows: RowTable, k: int, label: str, chosen: Measure) -> li
     by_chance = None if chance is None else measured[chance]
     lines = []
     for m, method in enumerate(rows.methods):
-        held = rows.of(m, k)
+        own_rows = rows.of(m, k)
         mean, low, high = means[m]
-        states = [row.state for row in held]
-        spent = {
-            kind: mean_of_known([getattr(row, kind) for row in held]) for kind in ("forward", "backward", "relevance")
+        states = [row.state for row in own_rows]
+        passes = {
+            kind: mean_of_known([getattr(row, kind) for row in own_rows])
+            for kind in ("forward", "backward", "relevance")
         }
         lines.append(
             Line(
@@ -186,27 +200,27 @@ def make_metric_lines(rows: RowTable, k: int, label: str, chosen: Measure) -> li
                 rank=order.index(m) + 1,
                 is_best=m == best,
                 beats_chance=compare_with_chance(measured[m], by_chance, against_chance[m], chosen),
-                **spent,
+                **passes,
             )
         )
     return lines
 
 
-def collect_values(rows: RowTable, m: int, k: int, chosen: Measure) -> np.ndarray:
-    """[example], or [example part] for a figure of the whole data set."""
+def collect_values(rows: RowTable, m: int, k: int, chosen: MetricCall) -> np.ndarray:
+    """[example], or [example part] for a metric of the whole data set."""
     if chosen.metric.combine is None:
         return rows.value[:, m, k]
     parts = rows.parts(m, k)
     return np.full((len(rows.value), 1), math.nan) if parts is None else parts
 
 
-def combine_of(chosen: Measure) -> Combiner | None:
+def combine_of(chosen: MetricCall) -> Combiner | None:
     combine = chosen.metric.combine
     return None if combine is None else lambda parts: combine(torch.from_numpy(np.ascontiguousarray(parts)))
 
 
 def rank_methods(means: Sequence[float], counts: Sequence[int], better: str) -> list[int]:
-    """From best to worst: those with enough numbers first, those without any last; equal ones in their order."""
+    """From best to worst. Methods with too few values come after the others, methods without values last."""
     enough = MIN_COVERAGE * max(counts, default=0)
     sign = -1 if better == "higher" else 1
 
@@ -218,25 +232,28 @@ def rank_methods(means: Sequence[float], counts: Sequence[int], better: str) -> 
 
 
 def compute_p_values(measured: Sequence[np.ndarray], rival: int | None, combine: Combiner | None) -> list[float]:
-    """Corrected p-values of every method against one of them, NaN for itself."""
+    """Corrected p-values of every method against `rival`, NaN for the rival itself."""
     if rival is None:
         return [math.nan] * len(measured)
-    against = measured[rival]
-    is_fit = [m != rival and one.shape == against.shape for m, one in enumerate(measured)]
-    found = [
-        paired_test(one, against, combine=combine) if fits else math.nan
-        for one, fits in zip(measured, is_fit, strict=True)
+    p_values = [
+        paired_test(values, measured[rival], combine=combine)
+        if m != rival and values.shape == measured[rival].shape
+        else math.nan
+        for m, values in enumerate(measured)
     ]
-    return adjust_p_values(found)
+    return adjust_p_values(p_values)
 
 
-def compare_with_chance(one: np.ndarray, chance: np.ndarray | None, p: float, chosen: Measure) -> bool | None:
-    """By the examples both have, as p is: a method that skips the hard ones must not look better for it."""
+def compare_with_chance(values: np.ndarray, chance: np.ndarray | None, p: float, chosen: MetricCall) -> bool | None:
+    """Whether a method is better than chance; None if the difference is not significant.
+
+    Only examples that both have count, as for p: a method that skips hard examples must not look better for it.
+    """
     if chance is None or p != p or p >= SIGNIFICANCE_LEVEL:
         return None
-    both = ~(np.isnan(one) | np.isnan(chance)).reshape(len(one), -1).any(1)
+    both = ~(np.isnan(values) | np.isnan(chance)).reshape(len(values), -1).any(1)
     combine = combine_of(chosen) or np.mean
-    difference = float(combine(one[both])) - float(combine(chance[both]))
+    difference = float(combine(values[both])) - float(combine(chance[both]))
     return None if difference == 0 else (difference > 0) == (chosen.metric.better == "higher")
 
 

@@ -1,14 +1,25 @@
-"""Data to judge on: examples with whatever truth is known of them, from the layouts people keep them in.
+"""Data sets for judge() and audit(): inputs with labels, masks or rationales, read from the usual layouts.
 
-    data = read("photos/")                    a folder of pictures, one folder for each class, masks beside them
-    data = read("reviews.csv")                also .tsv, .jsonl, .parquet, each of them gzipped too
+    data = read("photos/")                    a folder of images, one folder per class, with masks if there are any
+    data = read("reviews.csv")                also .tsv, .jsonl and .parquet, and all of them gzipped
     data = read("movies/", split="test")      ERASER
-    data = read(dataset)                      an object of Hugging Face `datasets`
+    data = read(dataset)                      a Hugging Face `datasets` object
 
-A row that is wrong becomes a `Problem` with its place and reason; it is counted and reported and never stops a run.
+A row that cannot be used becomes a `Problem` with its place and the reason. It is reported and never stops a run.
 """
 
+from typing import Any
+
+from whyformer._plain.deprecation import warn_renamed
 from whyformer.data.example import Data, Example, LazyContent, Problem
 from whyformer.data.read import read
 
 __all__ = ["Data", "Example", "LazyContent", "Problem", "read"]
+
+
+def __getattr__(name: str) -> Any:
+    """The old name of LazyContent, for one version."""
+    if name == "Later":
+        warn_renamed("whyformer.data.Later", "whyformer.data.LazyContent")
+        return LazyContent
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,9 +1,9 @@
-"""Text collections with human evidence, each in the layout it is published in.
+"""Text data sets with human rationales, in the layouts in which they are published.
 
-ERASER (DeYoung et al., ACL 2020): docs/NAME holds a text, SPLIT.jsonl a class and the evidence as token ranges of it;
-tokens are what stands between blanks. HateXplain (Mathew et al., AAAI 2021): words with a mark for each, and three
-annotators in the original file. SST trees (Socher et al., EMNLP 2013): a label from 0 (very negative) to 4 on every
-word and phrase; the evidence for a sentence is its words that lean the same way as the whole.
+ERASER (DeYoung et al., ACL 2020): docs/NAME is a text; SPLIT.jsonl has its class and the evidence as ranges of tokens,
+which are separated by white space. HateXplain (Mathew et al., AAAI 2021): words with one mark each, by three annotators
+in the original file. SST trees (Socher et al., EMNLP 2013): every word and phrase has a label from 0 (very negative) to
+4; the rationale of a sentence is the words with the same sentiment as the sentence.
 """
 
 import json
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from whyformer.data.example import Data, Example, Problem, collect_examples, join_marked_spans, join_words_with_spans
-from whyformer.data.records import open_text, read_json_lines, split_word_spans
+from whyformer.data.records import split_word_spans
+from whyformer.data.tables import open_text, read_json_lines
 from whyformer.errors import InputError
 
 SPLITS = ("test", "val", "train")
@@ -32,10 +33,9 @@ def read_eraser(folder: Path, split: str | None) -> Data:
     split = split or "test"
     file = folder / f"{split}.jsonl"
     if not file.is_file():
-        there = [name for name in SPLITS if (folder / f"{name}.jsonl").is_file()]
-        raise InputError(f"There is no {split}.jsonl in {str(folder)!r}. There are: {', '.join(there)}.")
-    rows = ((place, row) for place, row in read_json_lines(file))
-    return collect_examples(folder.name, (parse_eraser_row(folder, place, row) for place, row in rows))
+        splits = [name for name in SPLITS if (folder / f"{name}.jsonl").is_file()]
+        raise InputError(f"There is no {split}.jsonl in {str(folder)!r}. There are: {', '.join(splits)}.")
+    return collect_examples(folder.name, (parse_eraser_row(folder, *record) for record in read_json_lines(file)))
 
 
 def parse_eraser_row(folder: Path, place: str, row: Mapping[str, Any] | Problem) -> Example | Problem:
@@ -46,27 +46,27 @@ def parse_eraser_row(folder: Path, place: str, row: Mapping[str, Any] | Problem)
         evidence = [piece for group in row["evidences"] for piece in group]
         documents = sorted({str(piece["docid"]) for piece in evidence} | set(row["docids"] or ())) or [name]
         if len(documents) != 1:
-            return Problem(place, f"the evidence is in {len(documents)} documents; only one can be explained")
+            return Problem(place, f"the evidence is in {len(documents)} documents; only one is supported")
         text = read_document(folder / "docs", documents[0])
         spans = split_word_spans(text)
         marks = [False] * len(spans)
         for piece in evidence:
             start, end = int(piece["start_token"]), int(piece["end_token"])
-            if not 0 <= start <= end <= len(spans):  # the published files hold empty ranges, which mark nothing
-                return Problem(place, f"evidence {start} to {end} in a text of {len(spans)} words")
+            if not 0 <= start <= end <= len(spans):  # the published files have empty ranges
+                return Problem(place, f"the evidence {start} to {end} is outside the text of {len(spans)} words")
             marks[start:end] = [True] * (end - start)
     except (KeyError, TypeError, ValueError) as error:
-        return Problem(place, f"this is no ERASER row ({type(error).__name__}: {str(error)[:60]})")
+        return Problem(place, f"not an ERASER row ({type(error).__name__}: {str(error)[:60]})")
     except OSError as error:
         return Problem(place, f"the document cannot be read ({error.strerror})")
     return Example(name, text, label, rationale=join_marked_spans(spans, marks))
 
 
 def read_document(folder: Path, name: str) -> str:
-    """The text of a document; a name that leads out of the folder is none."""
+    """The text of a document. A name that leads out of the folder is refused."""
     path = folder / name
     if path.parent != folder:
-        raise ValueError(f"{name!r} is no name of a document")
+        raise ValueError(f"{name!r} is not the name of a document")
     return path.read_text(encoding="utf-8")
 
 
@@ -74,7 +74,7 @@ def read_document(folder: Path, name: str) -> str:
 
 
 def is_hatexplain(path: Path) -> bool:
-    """The original dataset.json: one object, posts by their id."""
+    """Whether this is the original dataset.json: one object, posts by id."""
     if path.suffix != ".json":
         return False
     with open_text(path) as file:
@@ -82,14 +82,14 @@ def is_hatexplain(path: Path) -> bool:
 
 
 def read_hatexplain(path: Path) -> Data:
-    """The original file: the label most annotators gave, the words most of those who marked any have marked."""
+    """The original file: the label of most annotators, and the words that at least half of the rationales mark."""
     with open_text(path) as file:
         try:
             posts = json.load(file)
         except ValueError:
-            raise InputError(f"{path} is no JSON.") from None
+            raise InputError(f"{path} is not valid JSON.") from None
     if not isinstance(posts, dict):
-        raise InputError(f"{path} holds no posts by their id, as HateXplain's dataset.json does.")
+        raise InputError(f"{path} is not a JSON object of posts by id, as HateXplain's dataset.json is.")
     return collect_examples("hatexplain", (parse_hatexplain_post(name, post) for name, post in posts.items()))
 
 
@@ -99,10 +99,10 @@ def parse_hatexplain_post(name: str, post: Any) -> Example | Problem:
         labels = [annotator["label"] for annotator in post["annotators"]]
         marked = [marks for marks in post["rationales"] if len(marks) == len(words)]
     except (KeyError, TypeError) as error:
-        return Problem(name, f"this is no HateXplain post ({type(error).__name__}: {error})")
+        return Problem(name, f"not a HateXplain post ({type(error).__name__}: {error})")
     label = max(sorted(set(labels)), key=labels.count, default=None)
     if label is None or labels.count(label) * 2 <= len(labels):
-        return Problem(name, "the annotators do not agree on a label")
+        return Problem(name, "there is no majority for a label")
     text, spans = join_words_with_spans(words)
     votes = [sum(marks[i] for marks in marked) * 2 >= len(marked) for i in range(len(words))] if marked else []
     return Example(name, text, label, rationale=join_marked_spans(spans, votes) if marked else ())
@@ -117,19 +117,19 @@ def is_trees(path: Path) -> bool:
 
 
 def read_trees(path: Path) -> Data:
-    def found() -> Iterator[Example | Problem]:
+    def items() -> Iterator[Example | Problem]:
         with open_text(path) as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     yield parse_tree(f"{path.name}:{number}", line.strip())
 
-    return collect_examples(path.name, found())
+    return collect_examples(path.name, items())
 
 
 def parse_tree(place: str, line: str) -> Example | Problem:
     leaves = LEAF_PATTERN.findall(line)
     if not re.match(r"\([0-4] ", line) or not leaves or line.count("(") != line.count(")"):
-        return Problem(place, "this is no tree")
+        return Problem(place, "not a tree")
     whole = int(line[1])
     words = [word.replace("-LRB-", "(").replace("-RRB-", ")") for _, word in leaves]
     text, spans = join_words_with_spans(words)

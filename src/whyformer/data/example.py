@@ -1,4 +1,4 @@
-"""Example: one input with the truth that is known of it. Data: many of them, and what was wrong with the others."""
+"""Example: one input with its ground truth. Data: many examples, and the problems with those that cannot be used."""
 
 import hashlib
 import os
@@ -12,33 +12,36 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
+from whyformer._plain.deprecation import warn_renamed
 from whyformer._plain.fingerprint import fingerprint_tensor
 from whyformer.errors import InputError
 
-MAX_HASHED_BYTES = 1 << 20  # of a file that go into the fingerprint, from its beginning; its length always does
+MAX_HASHED_BYTES = 1 << 20  # the fingerprint of a file covers its first bytes, up to this number, and its size
+
+IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 
 Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class LazyContent:
-    """Something that is read when it is needed, and what it is known by until then."""
+    """Content that is loaded when it is needed."""
 
     load: Callable[[], Any]
-    mark: str
+    mark: str  # identifies the content without loading it; part of the fingerprint of the data
 
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """One input and its truth.
+    """One input and its ground truth.
 
-    mask: what is the object, in the picture as a person sees it: a path or [height width] of 1 (object), 0
-    (background) and -1 (not to be counted). rationale: the characters of the text that a person marked as evidence;
-    empty where the person found none, None where nobody was asked.
+    mask: where the object is, in the original image: a path, or [height width] of 1 (object), 0 (background) and
+    -1 (ignored). rationale: spans of characters that annotators marked as evidence; empty if they marked nothing, None
+    if the example was not annotated.
     """
 
     name: str
-    content: Any  # a path, picture, text, tensor or dictionary of tensors; or Later
+    content: Any  # a path, image, text, tensor, dictionary of tensors, or LazyContent
     label: int | str | None = None
     mask: Any = None
     rationale: tuple[Span, ...] | None = None
@@ -52,7 +55,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that could not be used, where it stands and why."""
+    """A row or file that cannot be used, or not fully: where it is, and why."""
 
     place: str
     reason: str
@@ -63,45 +66,52 @@ class Problem:
 
 @dataclass(frozen=True, eq=False)
 class Data:
+    """The examples of a data set, and its problems."""
+
     name: str
     examples: tuple[Example, ...]
     problems: tuple[Problem, ...] = field(default=(), repr=False)
-    mask_values: str | Mapping[int, int] = "binary"  # what the numbers in a mask mean; see masks.py
+    mask_values: str | Mapping[int, int] = "binary"  # what the values in a mask mean, see masks.py
 
     def __len__(self) -> int:
         return len(self.examples)
 
     def sample(self, count: int | None, seed: int = 0) -> "Data":
-        """So many of the examples, drawn at random and in their old order; all if there are no more."""
+        """`count` examples, sampled at random, in their original order; all of them if there are fewer."""
         if count is None or count >= len(self):
             return self
         if count < 1:
-            raise InputError(f"{count} examples are nothing to judge on. Take 1 or more.")
-        places = sorted(Random(seed).sample(range(len(self)), count))
-        return replace(self, examples=tuple(self.examples[i] for i in places))
+            raise InputError(f"The number of examples must be >= 1, got {count}.")
+        chosen = sorted(Random(seed).sample(range(len(self)), count))
+        return replace(self, examples=tuple(self.examples[i] for i in chosen))
 
     def rename_classes(self, classes: Mapping[str, str | int]) -> "Data":
-        """The same with other names for labels; a label that is not named stays."""
-        renamed = [replace(one, label=classes.get(str(one.label), one.label)) for one in self.examples]
+        """Replace labels by other names or numbers; labels that are not in `classes` stay."""
+        renamed = [replace(example, label=classes.get(str(example.label), example.label)) for example in self.examples]
         return replace(self, examples=tuple(renamed))
 
+    def relabelled(self, classes: Mapping[str, str | int]) -> "Data":
+        """The old name of rename_classes."""
+        warn_renamed("Data.relabelled()", "Data.rename_classes()")
+        return self.rename_classes(classes)
+
     def fingerprint(self) -> str:
-        """A hash that changes with any input, label or truth, and with their order."""
+        """A hash of every input, label, mask and rationale, in order."""
         digest = hashlib.sha256()
-        for one in self.examples:
+        for example in self.examples:
             for part in (
-                one.name,
-                repr(one.label),
-                fingerprint_content(one.content),
-                fingerprint_content(one.mask),
-                repr(one.rationale),
+                example.name,
+                repr(example.label),
+                fingerprint_content(example.content),
+                fingerprint_content(example.mask),
+                repr(example.rationale),
             ):
                 digest.update(f"{len(part)}:{part};".encode(errors="surrogatepass"))
         return digest.hexdigest()
 
 
 def fingerprint_content(content: Any) -> str:
-    """What tells this content from another."""
+    """A text that identifies the content."""
     match content:
         case None:
             return "nothing"
@@ -123,7 +133,7 @@ def fingerprint_content(content: Any) -> str:
 
 
 def is_file_path(text: str) -> bool:
-    """Whether a text is the path of a file here; a review of 10,000 characters is not even asked."""
+    """Whether a text is the path of a file that exists. Long texts are never looked up."""
     try:
         return len(text) < 4096 and Path(text).is_file()
     except (OSError, ValueError):
@@ -131,6 +141,7 @@ def is_file_path(text: str) -> bool:
 
 
 def fingerprint_file(path: Path) -> str:
+    """The size of a file and a hash of its beginning."""
     try:
         with open(path, "rb") as file:
             start = file.read(MAX_HASHED_BYTES)
@@ -139,15 +150,15 @@ def fingerprint_file(path: Path) -> str:
         return f"unreadable: {error.strerror}"
 
 
-def collect_examples(name: str, found: Iterable[Example | Problem]) -> Data:
-    """The examples of a reader, what was wrong put aside."""
-    every = list(found)
-    examples = tuple(one for one in every if isinstance(one, Example))
-    return Data(name, examples, tuple(one for one in every if isinstance(one, Problem)))
+def collect_examples(name: str, items: Iterable[Example | Problem]) -> Data:
+    """Data from what a reader yields: examples and problems."""
+    items = list(items)
+    examples = tuple(item for item in items if isinstance(item, Example))
+    return Data(name, examples, tuple(item for item in items if isinstance(item, Problem)))
 
 
 def join_words_with_spans(words: Sequence[str]) -> tuple[str, list[Span]]:
-    """The words with a blank between them, and where each stands."""
+    """The words joined by spaces, and the span of each."""
     spans, start = [], 0
     for word in words:
         spans.append((start, start + len(word)))
@@ -156,11 +167,11 @@ def join_words_with_spans(words: Sequence[str]) -> tuple[str, list[Span]]:
 
 
 def join_marked_spans(spans: Sequence[Span], marks: Sequence[Any], gap: int = 1) -> tuple[Span, ...]:
-    """The spans that are marked; neighbours become one."""
-    found: list[Span] = []
+    """The spans that are marked; adjacent spans are merged."""
+    merged: list[Span] = []
     for (start, end), marked in zip(spans, marks, strict=True):
-        if marked and found and start - found[-1][1] <= gap and (start, end) != found[-1]:
-            found[-1] = (found[-1][0], end)
+        if marked and merged and start - merged[-1][1] <= gap and (start, end) != merged[-1]:
+            merged[-1] = (merged[-1][0], end)
         elif marked:
-            found.append((start, end))
-    return tuple(found)
+            merged.append((start, end))
+    return tuple(merged)

@@ -1,19 +1,19 @@
-"""Rows with named fields, from CSV, JSON lines, Parquet or a Hugging Face data set, as examples."""
+"""Examples from rows with named fields, such as the rows of a table."""
 
-import csv
-import gzip
+import hashlib
 import io
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from PIL import Image
 
 from whyformer.data.example import (
+    IMAGE_SUFFIXES,
     Data,
     Example,
     LazyContent,
@@ -25,22 +25,11 @@ from whyformer.data.example import (
 )
 from whyformer.errors import InputError
 
-Record = tuple[str, Mapping[str, Any] | Problem]  # where it stands, and what it holds
+Record = tuple[str, Mapping[str, Any] | Problem]  # its place, and its fields
 
-# Names that people use, the first that is there is taken.
-INPUT_COLUMNS = (
-    "text",
-    "sentence",
-    "review",
-    "content",
-    "tokens",
-    "post_tokens",
-    "image",
-    "img",
-    "picture",
-    "file",
-    "path",
-)
+# Usual names of columns; the first one that exists is used.
+TEXT_COLUMNS = ("text", "sentence", "review", "content", "tokens", "post_tokens")
+IMAGE_COLUMNS = ("image", "img", "picture", "file", "path")
 LABEL_COLUMNS = ("label", "labels", "class", "classification", "target", "fine_label", "sentiment")
 MASK_COLUMNS = ("mask", "segmentation", "trimap")
 RATIONALE_COLUMNS = ("rationale", "rationales", "evidence")
@@ -49,7 +38,7 @@ NAME_COLUMNS = ("id", "name", "post_id", "annotation_id", "idx")
 
 @dataclass(frozen=True)
 class Columns:
-    """Which field holds what."""
+    """The name of the column for each role."""
 
     input: str
     label: str | None = None
@@ -58,54 +47,56 @@ class Columns:
     name: str | None = None
 
 
-def choose_columns(there: Sequence[str], wanted: Mapping[str, str], what: str) -> Columns:
-    """The fields asked for, else those with a usual name."""
+def choose_columns(existing: Sequence[str], wanted: Mapping[str, str], source: str) -> Columns:
+    """The columns asked for, else those with a usual name."""
+    listed = ", ".join(map(str, existing))
     for role, name in wanted.items():
         if role not in Columns.__dataclass_fields__:
             raise InputError(f"columns: {role!r} is not a role. There are: {', '.join(Columns.__dataclass_fields__)}.")
-        if name not in there:
-            raise InputError(f"There is no column {name!r} in {what}. There are: {', '.join(map(str, there))}.")
+        if name not in existing:
+            raise InputError(f"There is no column {name!r} in {source}. There are: {listed}.")
     usual = {
-        "input": INPUT_COLUMNS,
+        "input": TEXT_COLUMNS + IMAGE_COLUMNS,
         "label": LABEL_COLUMNS,
         "mask": MASK_COLUMNS,
         "rationale": RATIONALE_COLUMNS,
         "name": NAME_COLUMNS,
     }
-    found = {role: next((n for n in names if n in there), None) for role, names in usual.items()} | dict(wanted)
-    if found["input"] is None:
+    chosen = {role: next((n for n in names if n in existing), None) for role, names in usual.items()} | dict(wanted)
+    if chosen["input"] is None:
         raise InputError(
-            f"Which column of {what} holds the inputs? There are: {', '.join(map(str, there))}. "
-            'Say so: columns={"input": ...}.'
+            f'No column of {source} has a usual name for inputs. Pass columns={{"input": ...}}. There are: {listed}.'
         )
-    return Columns(**found)  # type: ignore[arg-type]
+    return Columns(**chosen)  # type: ignore[arg-type]
 
 
-def read_records(what: str, rows: Iterable[Record], wanted: Mapping[str, str], folder: Path | None = None) -> Data:
-    """An example from every row that can be used; paths of pictures are looked up from `folder`."""
+def read_records(source: str, rows: Iterable[Record], wanted: Mapping[str, str], folder: Path | None = None) -> Data:
+    """An example from every usable row. Paths of images are relative to `folder`."""
+    rows = list(rows)
+    names = list(dict.fromkeys(name for _, row in rows if not isinstance(row, Problem) for name in row))
+    columns = choose_columns(names, wanted, source) if names else None  # names from all rows: the first may lack some
+    return collect_examples(source, (parse_record(place, row, columns, folder) for place, row in rows))
 
-    held = list(rows)
-    there = list(dict.fromkeys(name for _, row in held if not isinstance(row, Problem) for name in row))
-    columns = choose_columns(there, wanted, what) if there else None  # of all rows: the first may lack a field
 
-    def found() -> Iterator[Example | Problem]:
-        for place, row in held:
-            if isinstance(row, Problem) or columns is None:
-                yield row if isinstance(row, Problem) else Problem(place, "this row is empty")
-                continue
-            try:
-                yield make_example(place, row, columns, folder)
-            except RowError as error:
-                yield Problem(place, str(error))
-
-    return collect_examples(what, found())
+def parse_record(
+    place: str, row: Mapping[str, Any] | Problem, columns: Columns | None, folder: Path | None
+) -> Example | Problem:
+    if isinstance(row, Problem):
+        return row
+    if columns is None:
+        return Problem(place, "the row is empty")
+    try:
+        return make_example(place, row, columns, folder)
+    except RowError as error:
+        return Problem(place, str(error))
 
 
 class RowError(Exception):
-    """What is wrong with one row."""
+    """The reason why a row cannot be used."""
 
 
 def make_example(place: str, row: Mapping[str, Any], columns: Columns, folder: Path | None) -> Example:
+    """The example in a row; a row that cannot be used raises RowError."""
     content = row.get(columns.input)
     if content is None or (isinstance(content, str) and not content.strip()):
         raise RowError(f"{columns.input} is empty")
@@ -123,10 +114,10 @@ def make_example(place: str, row: Mapping[str, Any], columns: Columns, folder: P
 
 
 def resolve_image(content: Any, folder: Path | None) -> Any:
-    """The bytes of a picture as Hugging Face keeps them, or a path beside the file it stands in."""
+    """An image as Hugging Face stores it (bytes or a path), or a path relative to the table."""
     if isinstance(content, Mapping) and content.get("bytes"):
         data = bytes(content["bytes"])
-        return LazyContent(lambda: Image.open(io.BytesIO(data)), f"{len(data)}:{hash_bytes(data)}")
+        return LazyContent(lambda: Image.open(io.BytesIO(data)), f"{len(data)}:{hashlib.sha256(data).hexdigest()}")
     if isinstance(content, Mapping) and content.get("path"):
         content = content["path"]
     if isinstance(content, str) and folder is not None and is_image_name(content):
@@ -138,29 +129,20 @@ def is_image_name(text: str) -> bool:
     return len(text) < 1000 and "\n" not in text and os.path.splitext(text)[1].lower() in IMAGE_SUFFIXES
 
 
-IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
-
-
-def hash_bytes(data: bytes) -> str:
-    import hashlib
-
-    return hashlib.sha256(data).hexdigest()
-
-
 def parse_label(value: Any) -> int | str | None:
-    """A class by number or name; None where there is none, or -1, which Hugging Face writes for unknown."""
+    """A class by number or name; None if it is missing or -1, which Hugging Face uses for unknown."""
     if value is None or isinstance(value, bool):
         return int(value) if isinstance(value, bool) else None
     if isinstance(value, float):
         if value != value:
             return None
         if not value.is_integer():
-            raise RowError(f"the label {value!r} is no class")
+            raise RowError(f"the label {value!r} is not a class")
         value = int(value)
     if isinstance(value, int):
         return value if value >= 0 else None
     if not isinstance(value, str):
-        raise RowError(f"the label is a {type(value).__name__}, no class")
+        raise RowError(f"the label is of type {type(value).__name__}, not a class")
     text = value.strip()
     if re.fullmatch("-?[0-9]{1,18}", text):
         return parse_label(int(text))
@@ -168,167 +150,37 @@ def parse_label(value: Any) -> int | str | None:
 
 
 def parse_rationale(value: Any, text: Any, words: Sequence[Span] | None) -> tuple[Span, ...] | None:
-    """Marked characters, from [start end] pairs or from one mark a word."""
+    """Spans of marked characters, from [start end] pairs or from one mark per word."""
     if value is None:
         return None
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except ValueError:
-            raise RowError("the rationale is neither a list of marks nor of spans") from None
+            raise RowError("the rationale is neither a list of marks nor a list of spans") from None
     if not isinstance(value, Sequence) or not isinstance(text, str):
-        raise RowError("the rationale is no list, or there is no text it could belong to")
-    if all(isinstance(one, int | float) for one in value):
+        raise RowError("the rationale is not a list, or the input is not a text")
+    if all(isinstance(item, int | float) for item in value):
         words = words if words is not None else split_word_spans(text)
         if len(words) != len(value):
-            raise RowError(f"{len(value)} marks do not fit {len(words)} words")
+            raise RowError(f"the rationale has {len(value)} marks for {len(words)} words")
         return join_marked_spans(words, value)
-    if all(isinstance(one, Sequence) and len(one) == 2 for one in value):
+    if all(isinstance(item, Sequence) and len(item) == 2 for item in value):
         try:
             spans = tuple((int(start), int(end)) for start, end in value)
         except (TypeError, ValueError):
-            raise RowError("the rationale is neither a list of marks nor of spans") from None
+            raise RowError("the rationale is neither a list of marks nor a list of spans") from None
         if any(not 0 <= start < end <= len(text) for start, end in spans):
-            raise RowError(f"the rationale points outside the text of {len(text)} characters")
+            raise RowError(f"the rationale has a span outside the text of {len(text)} characters")
         return spans
-    raise RowError("the rationale is neither a list of marks nor of spans")
+    raise RowError("the rationale is neither a list of marks nor a list of spans")
 
 
 def split_word_spans(text: str) -> list[Span]:
+    """The spans of the words, which are separated by white space."""
     spans, start = [], 0
     for word in text.split():
         start = text.index(word, start)
         spans.append((start, start + len(word)))
         start += len(word)
     return spans
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-def open_text(path: Path) -> TextIO:
-    """A text file, gzipped or not, a byte order mark left out; bytes that are no UTF-8 are kept apart by surrogates."""
-    raw = gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # noqa: SIM115
-    return io.TextIOWrapper(raw, encoding="utf-8-sig", errors="surrogateescape", newline="")  # type: ignore[arg-type]
-
-
-def read_json_lines(path: Path) -> Iterator[Record]:
-    with open_text(path) as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            place = f"{path.name}:{number}"
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                yield place, Problem(place, f"this is no JSON ({str(error)[:80]})")
-                continue
-            if has_invalid_utf8(line):
-                yield place, Problem(place, "this is not UTF-8")
-            else:
-                yield place, row if isinstance(row, dict) else Problem(place, "this is no JSON object")
-
-
-def read_delimited_rows(path: Path, delimiter: str) -> Iterator[Record]:
-    """Comma- or tab-separated rows under a header; without one where the first row holds a label already."""
-    quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
-    with open_text(path) as file:
-        reader = csv.reader(file, delimiter=delimiter, quoting=quoting, strict=True)  # type: ignore[arg-type]
-        header: list[str] | None = None
-        while True:
-            place = f"{path.name}:{reader.line_num + 1}"
-            try:
-                row = next(reader, None)
-            except csv.Error as error:
-                yield place, Problem(place, f"this row cannot be read ({error})")
-                continue
-            if row is None:
-                return
-            if header is None:
-                header = ["text", "label"] if is_sst_row(row) else parse_header(row, path)
-                if not is_sst_row(row):
-                    continue
-            if row:
-                yield place, as_record(place, row, header)
-
-
-def is_sst_row(row: Sequence[str]) -> bool:
-    """A sentence and its class, with no header above: how SST-2 is passed around."""
-    return len(row) == 2 and re.fullmatch("[0-9]{1,18}", row[1].strip()) is not None
-
-
-def parse_header(row: list[str], path: Path) -> list[str]:
-    names = [name.strip() for name in row]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"{path.name} has two columns {twice[0]!r}. Rename one.")
-    return names
-
-
-def as_record(place: str, row: Sequence[str], header: Sequence[str]) -> Mapping[str, Any] | Problem:
-    if len(row) != len(header):
-        return Problem(place, f"{len(row)} cells under {len(header)} columns")
-    if any(has_invalid_utf8(cell) for cell in row):
-        return Problem(place, "this is not UTF-8")
-    return dict(zip(header, row, strict=True))
-
-
-def has_invalid_utf8(text: str) -> bool:
-    return any("\udc80" <= character <= "\udcff" for character in text)
-
-
-def read_parquet_rows(path: Path) -> Iterator[Record]:
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            number = 0
-            for batch in file.iter_batches(256):
-                for row in batch.to_pylist():
-                    yield f"{path.name}:{number}", row
-                    number += 1
-    except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(f"{path} is no Parquet file, or it is damaged ({str(error)[:80]}).") from None
-
-
-# --- Hugging Face -----------------------------------------------------------------------------------------------------
-
-
-def is_hugging_face(source: Any) -> bool:
-    """An object of `datasets`, told by what it has, so that the library need not be there."""
-    return hasattr(source, "features") and hasattr(source, "column_names") and hasattr(source, "__getitem__")
-
-
-def read_hugging_face(source: Any, wanted: Mapping[str, str]) -> Data:
-    """Inputs are read when they are needed, so that pictures are not all held in memory."""
-    what = str(getattr(getattr(source, "info", None), "dataset_name", None) or "the data set")
-    columns = choose_columns(list(source.column_names), wanted, what)
-    known_by = getattr(source, "_fingerprint", None)
-    names = getattr((source.features or {}).get(columns.label), "names", None) if columns.label else None
-    labels = list(source[columns.label]) if columns.label else [None] * len(source)
-
-    def found() -> Iterator[Example | Problem]:
-        for number in range(len(source)):
-            try:
-                label = parse_label(labels[number])
-                if names is not None and isinstance(label, int):
-                    label = names[label]
-                yield make_lazy_example(source, number, columns, label, known_by)
-            except (RowError, IndexError) as error:
-                yield Problem(f"row {number}", str(error))
-
-    return collect_examples(what, found())
-
-
-def make_lazy_example(
-    source: Any, number: int, columns: Columns, label: int | str | None, known_by: str | None
-) -> Example:
-    """A text is read now, a picture when its turn comes."""
-    place = f"row {number}"
-    is_text = type((source.features or {}).get(columns.input)).__name__ != "Image"
-    if is_text:
-        made = make_example(place, source[number], columns, None)
-        return Example(made.name, made.content, label, made.mask, made.rationale)
-    mark = f"{known_by}:{number}" if known_by else f"{id(source)}:{number}"
-    mask = LazyContent(lambda: source[number][columns.mask], f"{mark}:mask") if columns.mask else None
-    return Example(place, LazyContent(lambda: source[number][columns.input], mark), label, mask)

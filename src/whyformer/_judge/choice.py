@@ -1,0 +1,96 @@
+"""What judge() measures: methods, metrics and the explained class, checked before anything runs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import whyformer.metrics  # noqa: F401 (fills METRICS)
+from whyformer._engine.target import TargetNames
+from whyformer._judge.bench import is_chance
+from whyformer._model.model import Model
+from whyformer.data import Data
+from whyformer.errors import InputError, MethodError, MetricError, TargetError
+from whyformer.methods._registry import METHODS
+from whyformer.metrics._registry import METRICS, MetricCall, choose_metric, find_metric
+from whyformer.results.comparison import label_methods
+from whyformer.results.explanation import MethodCall, MethodLike
+
+# The metrics used if none are named: by the kind of input, and by the ground truth that the data has.
+DEFAULT_METRICS = {
+    "image": ("positive_perturbation", "negative_perturbation"),
+    "text": ("comprehensiveness", "sufficiency"),
+    "tensors": ("comprehensiveness", "sufficiency"),
+    "mask": ("pixel_accuracy", "mean_average_precision", "mean_iou"),
+    "rationale": ("token_f1", "auprc"),
+}
+
+
+def choose_judged_methods(methods: Any) -> dict[str, MethodCall]:
+    """The methods by label. Chance is always one of them."""
+    if methods == "quick":
+        wanted: list[MethodLike] = [name for name, method in METHODS.items() if method.is_quick]
+    elif methods == "all":
+        wanted = list(METHODS)
+    else:
+        wanted = as_list(methods)
+    if not wanted:
+        raise MethodError("There are no methods to judge. Name some, or pass methods='quick'.")
+    chosen = label_methods(wanted)
+    if not any(is_chance(label) for label in chosen):
+        chosen |= label_methods(["chance"])
+    return chosen
+
+
+def check_judged_target(target: Any, model: Model) -> None:
+    """Refuse a target that is not a class of the model."""
+    if target is None or (isinstance(target, str) and target in ("predicted", "label")):
+        return
+    if (isinstance(target, Sequence) and not isinstance(target, str)) or getattr(target, "ndim", 0) > 0:
+        raise TargetError("The target of judge() is 'predicted', 'label', or one class for all examples.")
+    if model.labels is not None:
+        TargetNames(model, len(model.labels), is_language=False).index(target)
+
+
+def choose_judged_metrics(metrics: Any, model: Model, data: Data) -> dict[str, MetricCall]:
+    """The metrics by label. A metric for another kind of input is refused."""
+    if metrics is None:
+        return choose_default_metrics(model, data)
+    if not as_list(metrics):
+        raise MetricError("There are no metrics to judge by. Name some.")
+    other = {"image": "texts", "text": "images"}.get(model.kind)
+    chosen: dict[str, MetricCall] = {}
+    for wanted in as_list(metrics):
+        metric, settings = find_metric(wanted)
+        label = format_metric_label(metric.name, settings)
+        if label in chosen:
+            raise MetricError(f"{label} is named twice. Measure it once, or with different settings.")
+        if metric.only is not None and metric.only == other:
+            taken = "texts" if other == "images" else "images"
+            raise InputError(f"{label} is for {metric.only}; {model.name} takes {taken}.")
+        chosen[label] = choose_metric(wanted)
+    return chosen
+
+
+def choose_default_metrics(model: Model, data: Data) -> dict[str, MetricCall]:
+    """The default metrics for this kind of input and for the ground truth that the data has."""
+    names = list(DEFAULT_METRICS[model.kind])
+    if any(example.mask is not None for example in data.examples):
+        names += DEFAULT_METRICS["mask"]
+    if any(example.rationale for example in data.examples):
+        names += DEFAULT_METRICS["rationale"]
+    has_labels = any(example.label is not None for example in data.examples)
+    chosen: dict[str, MetricCall] = {}
+    for name in names:
+        needs_labels = METRICS[name].needs_truth == "label"
+        settings = {"against": "prediction"} if needs_labels and not has_labels else {}
+        chosen[format_metric_label(name, settings)] = choose_metric(name, settings)
+    return chosen
+
+
+def format_metric_label(name: str, settings: Mapping[str, Any]) -> str:
+    """'token_f1', or 'token_f1(k=5)'."""
+    written = ", ".join(f"{setting}={value!r}" for setting, value in settings.items())
+    return f"{name}({written})" if written else name
+
+
+def as_list(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]

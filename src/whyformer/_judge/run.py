@@ -1,0 +1,101 @@
+"""judge(): methods x metrics x examples, resumable, then a table with intervals, a verdict and a report."""
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from whyformer._judge.bench import Bench
+from whyformer._judge.choice import check_judged_target, choose_judged_methods, choose_judged_metrics
+from whyformer._judge.judgement import Judgement, encode_utf8
+from whyformer._judge.plan import JudgePlan, make_judge_plan
+from whyformer._judge.rows import JudgeStore, RowTable
+from whyformer._judge.table import tabulate_rows
+from whyformer._plain import archive
+from whyformer._plain.progress import format_duration, is_interactive, show_progress
+from whyformer._runs.lock import lock_folder
+from whyformer._runs.plan import write_or_check_plan
+from whyformer.data import read
+from whyformer.metrics._registry import MetricLike
+from whyformer.results.explanation import MethodLike, ModelLike, as_model
+
+PROGRESS_INTERVAL = 20.0  # seconds between two lines about progress, where the output is not a terminal
+
+
+def judge(
+    model: ModelLike,
+    data: Any,
+    methods: Literal["quick", "all"] | MethodLike | Sequence[MethodLike] = "quick",
+    metrics: "MetricLike | Sequence[MetricLike] | None" = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    target: Any = "predicted",
+    batch: int | None = None,
+    limit: int | None = None,
+    report: bool = True,
+) -> Judgement:
+    """Measure methods on data, next to chance, and recommend one.
+
+    data: anything that `whyformer.data.read` accepts, or its result.
+    methods: names, functions or partials; "quick" is every method that needs one pass, "all" is every method.
+    metrics: names, functions or partials; by default, those that fit the input and the ground truth in the data.
+    out: a folder for rows, table and report. The same call resumes a run that was interrupted.
+    target: the class to explain: "predicted", "label" (the true class), or one class for all examples.
+    limit: use this many examples, sampled at random. batch: examples per batch; it is part of the plan.
+    """
+    model = as_model(model)
+    data = read(data, limit=limit)
+    chosen_methods = choose_judged_methods(methods)
+    chosen_metrics = choose_judged_metrics(metrics, model, data)
+    check_judged_target(target, model)
+    plan = make_judge_plan(model, data, chosen_methods, chosen_metrics, target=target, batch=batch)
+    bench = Bench(model, data, chosen_methods, chosen_metrics, target)
+    if out is None:
+        with tempfile.TemporaryDirectory() as temporary:
+            return replace(run_judgement(bench, plan, Path(temporary)), folder=None)
+    folder = Path(out)
+    with lock_folder(folder):
+        write_or_check_plan(plan, folder)
+        judgement = run_judgement(bench, plan, folder)
+        judgement.save(folder / "table.csv")
+        judgement.save(folder / "table.txt")
+        problems = "".join(f"{problem}\n" for problem in data.problems)
+        archive.write_file(folder / "problems.txt", problems.encode("utf-8", "replace"))
+        if report:
+            write_judgement_report(judgement, bench, folder / "report.html")
+    return judgement
+
+
+def run_judgement(bench: Bench, plan: JudgePlan, folder: Path) -> Judgement:
+    """Compute the rows that are missing, then the table of all rows."""
+    store = JudgeStore(folder, plan)
+    missing = [shard for shard in range(plan.shards) if not store.has(shard)]
+    total = sum(len(plan.places(shard)) for shard in missing)
+    began = last_report = time.monotonic()
+    done = 0
+    with show_progress(total, "judging") as progress:
+        for shard in missing:
+            store.write(shard, bench.make_shard(plan.places(shard)))
+            done += len(plan.places(shard))
+            progress.advance(len(plan.places(shard)))
+            now = time.monotonic()
+            if not is_interactive() and now - last_report > PROGRESS_INTERVAL:
+                last_report = now
+                left = format_duration((now - began) / done * (total - done))
+                print(f"judging: {done} of {total} examples, {left} left", file=sys.stderr, flush=True)
+    rows = RowTable(store)
+    return Judgement(plan, rows, tabulate_rows(rows, bench.metrics), bench.data.problems, folder)
+
+
+def write_judgement_report(judgement: Judgement, bench: Bench, path: Path) -> None:
+    """Write the HTML report. A missing matplotlib is a message, not an error: the rows may have taken hours."""
+    try:
+        from whyformer._judge.report import make_judgement_page
+
+        archive.write_file(path, encode_utf8(make_judgement_page(judgement, bench)))
+    except ModuleNotFoundError as error:
+        print(f"No report was written: {error.name} is not installed. Install it and repeat the call.", file=sys.stderr)

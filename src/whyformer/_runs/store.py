@@ -1,0 +1,96 @@
+"""Rows on disk, in numbered shards that are complete or not there.
+
+A shard carries the fingerprint of its plan, its number and a hash of its rows. It is written under a temporary name,
+forced to disk, renamed and read back. A shard that is damaged, or belongs to another plan, reads as missing, so the run
+computes it again.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from whyformer._plain import archive
+from whyformer._runs.plan import RunPlan
+from whyformer.errors import InputError
+
+AnyRow = TypeVar("AnyRow")
+
+
+@dataclass(frozen=True)
+class ShardFormat(Generic[AnyRow]):
+    """How the rows and the header of a shard become a file, and back."""
+
+    suffix: str
+    encode: Callable[[Sequence[AnyRow], str], bytes]
+    decode: Callable[[Path], tuple[Sequence[AnyRow], str]]
+
+
+class ShardStore(Generic[AnyRow]):
+    """The shards of a plan in a folder. Rows need a `repr` that tells any two of them apart."""
+
+    def __init__(self, folder: Path, plan: RunPlan, format: ShardFormat[AnyRow]) -> None:
+        self.folder, self.fingerprint, self.format = folder, plan.fingerprint, format
+        self.folder.mkdir(exist_ok=True)
+
+    def path(self, number: int) -> Path:
+        return self.folder / f"{number:06}{self.format.suffix}"
+
+    def numbers(self) -> list[int]:
+        """The numbers of the files that are there, complete or not."""
+        names = (path.stem for path in self.folder.glob(f"*{self.format.suffix}"))
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def write_rows(self, number: int, rows: Sequence[AnyRow], **facts: Any) -> None:
+        """Write a shard. `facts` are JSON values that describe it."""
+        header = {**facts, "fingerprint": self.fingerprint, "shard": number, "rows": hash_rows(rows)}
+        archive.write_file(self.path(number), self.format.encode(rows, json.dumps(header, sort_keys=True)))
+        sync_folder(self.folder)
+        if self.read_rows(number) is None:
+            raise InputError(f"{self.path(number)} was written but does not read back. Check the disk.")
+
+    def read_rows(self, number: int) -> tuple[tuple[AnyRow, ...], dict[str, Any]] | None:
+        """The rows of a shard and its facts; None if it is missing, damaged or of another plan."""
+        try:
+            rows, header = self.format.decode(self.path(number))
+            facts = json.loads(header)
+            stored = (facts.pop("fingerprint"), facts.pop("shard"), facts.pop("rows"))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, NotImplementedError):  # pyarrow raises these
+            return None
+        return (tuple(rows), facts) if stored == (self.fingerprint, number, hash_rows(rows)) else None
+
+
+def hash_rows(rows: Sequence[Any]) -> str:
+    """SHA-256 of every row, so that a damaged file is noticed."""
+    return hashlib.sha256("\n".join(map(repr, rows)).encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def sync_folder(folder: Path) -> None:
+    """Force the names of new files to disk as well as their contents. Not possible, and not needed, on Windows."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# --- JSON lines -------------------------------------------------------------------------------------------------------
+
+
+def encode_json_lines(values: Iterable[Any], header: str) -> bytes:
+    """The header, then one JSON value a line. A NaN is refused with ValueError."""
+    lines = [header, *(json.dumps(value, allow_nan=False) for value in values)]
+    return "".join(f"{line}\n" for line in lines).encode("ascii")
+
+
+def decode_json_lines(path: Path) -> tuple[list[Any], str]:
+    header, *lines = path.read_text("ascii").splitlines()
+    return [archive.parse_json(line) for line in lines], header
+
+
+JSON_LINES: ShardFormat[dict[str, Any]] = ShardFormat(".jsonl", encode_json_lines, decode_json_lines)

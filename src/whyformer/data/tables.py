@@ -1,0 +1,100 @@
+"""The rows of CSV, TSV, JSON lines and Parquet files, each with its place."""
+
+import csv
+import gzip
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from whyformer.data.example import Problem
+from whyformer.data.records import Record
+from whyformer.errors import InputError
+
+
+def open_text(path: Path) -> TextIO:
+    """A text file, gzipped or not, without a byte order mark. Bytes that are not UTF-8 become surrogates."""
+    raw = gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # noqa: SIM115
+    return io.TextIOWrapper(raw, encoding="utf-8-sig", errors="surrogateescape", newline="")  # type: ignore[arg-type]
+
+
+def read_json_lines(path: Path) -> Iterator[Record]:
+    """One JSON object per line."""
+    with open_text(path) as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            place = f"{path.name}:{number}"
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                yield place, Problem(place, f"not valid JSON ({str(error)[:80]})")
+                continue
+            if has_invalid_utf8(line):
+                yield place, Problem(place, "not valid UTF-8")
+            else:
+                yield place, row if isinstance(row, dict) else Problem(place, "not a JSON object")
+
+
+def read_delimited_rows(path: Path, delimiter: str) -> Iterator[Record]:
+    """Comma- or tab-separated rows, with a header unless the first row is a sentence and its class."""
+    quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+    with open_text(path) as file:
+        reader = csv.reader(file, delimiter=delimiter, quoting=quoting, strict=True)  # type: ignore[arg-type]
+        header: list[str] | None = None
+        while True:
+            place = f"{path.name}:{reader.line_num + 1}"
+            try:
+                row = next(reader, None)
+            except csv.Error as error:
+                yield place, Problem(place, f"the row cannot be read ({error})")
+                continue
+            if row is None:
+                return
+            if header is None:
+                header = ["text", "label"] if is_sst_row(row) else parse_header(row, path)
+                if not is_sst_row(row):
+                    continue
+            if row:
+                yield place, as_record(place, row, header)
+
+
+def is_sst_row(row: Sequence[str]) -> bool:
+    """A sentence and its class: SST-2 files come without a header."""
+    return len(row) == 2 and re.fullmatch("[0-9]{1,18}", row[1].strip()) is not None
+
+
+def parse_header(row: list[str], path: Path) -> list[str]:
+    names = [name.strip() for name in row]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(f"{path.name} has two columns named {repeated[0]!r}. Rename one.")
+    return names
+
+
+def as_record(place: str, row: Sequence[str], header: Sequence[str]) -> Mapping[str, Any] | Problem:
+    if len(row) != len(header):
+        return Problem(place, f"{len(row)} cells under {len(header)} columns")
+    if any(has_invalid_utf8(cell) for cell in row):
+        return Problem(place, "not valid UTF-8")
+    return dict(zip(header, row, strict=True))
+
+
+def has_invalid_utf8(text: str) -> bool:
+    return any("\udc80" <= character <= "\udcff" for character in text)
+
+
+def read_parquet_rows(path: Path) -> Iterator[Record]:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            number = 0
+            for batch in file.iter_batches(256):
+                for row in batch.to_pylist():
+                    yield f"{path.name}:{number}", row
+                    number += 1
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputError(f"{path} is not a Parquet file, or it is damaged ({str(error)[:80]}).") from None
