@@ -11,7 +11,8 @@ import torch
 from oracles import small_models
 
 import whyformer as why
-from whyformer.methods._players import ask_coalitions, players_of, read_clean_answers
+from whyformer.methods._answers import read_clean_answers
+from whyformer.methods._players import ask_coalitions, players_of
 from whyformer.methods.kernel_shap import solve_shapley_values
 from whyformer.methods.lime import fit_ridge, weigh_samples
 
