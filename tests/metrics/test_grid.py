@@ -64,8 +64,8 @@ def test_a_patch_on_the_edge_counts_for_both_sides():
 
 
 def test_tiles_and_pictures_are_checked():
-    with pytest.raises(MetricError, match="2 or more"):
+    with pytest.raises(MetricError, match="tiles must be >= 2"):
         played(own_tile, tiles=1)
     e = text([[1.0, 2.0]])
-    with pytest.raises(InputError, match="pictures"):
+    with pytest.raises(InputError, match="needs images"):
         grid_pointing_game(e, FakeAgain(e, torch.zeros(1, 4, dtype=torch.long), own_tile))

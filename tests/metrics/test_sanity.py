@@ -80,7 +80,7 @@ def test_the_model_is_its_own_twin_and_a_twin_must_be_given():
     again = FakeAgain(E, PIXELS, lambda **_: E.scores)
     assert label_randomised_twin(E, again, twin=twin).item() == pytest.approx(1)
     assert again.asked[0]["model"] is twin
-    with pytest.raises(MetricError, match="Give it as twin="):
+    with pytest.raises(MetricError, match="Pass it as twin="):
         label_randomised_twin(E, again)
 
 
