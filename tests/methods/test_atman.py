@@ -1,4 +1,4 @@
-"""AtMan: attention turned down inside the model, against a model whose scores are changed by hand."""
+"""AtMan: attention suppressed inside the model, against a model whose scores are changed by hand."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Attention flow: against another solver, where the answer is plain, and how a part of the graph stands for all."""
+"""Attention flow: against another solver, for simple cases, and how the subgraph is extended."""
 
 import sys
 from itertools import combinations, product

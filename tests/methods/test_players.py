@@ -1,4 +1,4 @@
-"""Players: what is taken away together, and what the model is asked."""
+"""Players: what is removed together, and what the model is asked."""
 
 import pytest
 import tiny_text

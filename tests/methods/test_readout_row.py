@@ -1,4 +1,4 @@
-"""Row algebra against whole matrices, and the cell of the readout token."""
+"""Row products against whole matrices, and the score of the readout token."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Settings: what is refused, and in which words."""
+"""Settings: what is refused, and the message."""
 
 import pytest
 

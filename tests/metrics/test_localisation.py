@@ -76,7 +76,7 @@ def test_a_map_of_pixels_must_have_the_size_of_the_mask():
 
 
 def test_a_map_is_enlarged_over_the_pixels_its_patches_cover():
-    """Two patches of 2 x 2 pixels in a picture of 2 x 5: the fifth column is in none and has what is beside it."""
+    """Two patches of 2 x 2 pixels in an image of 2 x 5: the fifth column is in no patch and copies its neighbour."""
     scores = torch.tensor([[0.0, 4.0]]).double()
     covering = explanation(scores, (Grid(1, 2, (2, 4)),))
     assert resize_map(covering, 0, (2, 5)).tolist() == [[0, 1, 3, 4, 4]] * 2

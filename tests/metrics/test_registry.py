@@ -1,4 +1,4 @@
-"""The registry of metrics: needs and settings are read off a signature, presets are settings with a name."""
+"""The registry of metrics: inputs and settings are read from a signature, presets are named settings."""
 
 import json
 from functools import partial

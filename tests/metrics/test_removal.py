@@ -1,4 +1,4 @@
-"""Metrics that take units out, by hand: three or four units with known effects on one logit."""
+"""Metrics that remove units, by hand: three or four units with known effects on one logit."""
 
 import math
 

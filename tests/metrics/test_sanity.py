@@ -1,4 +1,4 @@
-"""Sanity: models that lose their weights, by hand and through a real one."""
+"""Sanity checks: models whose weights are randomised, by hand and on a real model."""
 
 import copy
 

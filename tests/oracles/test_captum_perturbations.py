@@ -1,4 +1,4 @@
-"""Leave-one-out, occlusion, LIME and both forms of KernelSHAP are what captum says, from numbers stored by make_*.py.
+"""Leave-one-out, occlusion, LIME and both forms of KernelSHAP agree with captum, with numbers stored by make_*.py.
 
 The regressions are compared on the same samples, which neither library drew.
 """

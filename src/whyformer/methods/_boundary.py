@@ -1,7 +1,6 @@
 """Hidden states at a boundary between two blocks, for methods with an `at` setting."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
@@ -9,7 +8,7 @@ from whyformer.errors import MethodError
 from whyformer.methods._settings import resolve_layer
 
 
-def states_at(states: Sequence[Tensor], at: Any) -> Tensor:
+def states_at(states: Sequence[Tensor], at: str | int) -> Tensor:
     """The hidden states that enter block `at`; the last index, or -1, is the output of the last block."""
     if isinstance(at, str):
         raise MethodError(f"at must be 'input' or the number of a block, got {at!r}.")

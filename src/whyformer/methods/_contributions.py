@@ -7,10 +7,11 @@ are tokens x tokens vectors, so they are computed for a few queries at a time an
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
+
+from whyformer._engine.residual import LinearNorm
 
 MAX_VECTOR_ENTRIES = 2**24  # entries of the vectors held in memory at once
 
@@ -19,7 +20,7 @@ def measure_contributions(
     attention: Tensor,
     projected: Tensor,
     residual: Tensor | None,
-    norms: Sequence[Any],
+    norms: Sequence[LinearNorm],
     measure: Callable[[Tensor, slice], Tensor],
 ) -> Tensor:
     """[batch query key]: `measure(T, queries)`, where T is [batch query key channel] for a slice of the queries.

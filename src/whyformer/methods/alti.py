@@ -14,10 +14,10 @@ after the addition.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
+from whyformer._engine.residual import LinearNorm
 from whyformer.methods._contributions import measure_contributions, normalise_rows
 from whyformer.methods._readout_row import finish_scores, multiply_row
 from whyformer.methods._registry import method
@@ -30,7 +30,7 @@ def alti(
     projected: Sequence[Tensor],
     residual: Sequence[Tensor],
     middle: Sequence[Tensor],
-    norms: Sequence[Any],
+    norms: Sequence[Sequence[LinearNorm]],
     readout: Tensor,
     mask: Tensor,
     *,

@@ -16,7 +16,6 @@ is the capacity of the minimum cut in full precision.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -44,18 +43,18 @@ def attention_flow(attention: Sequence[Tensor], readout: Tensor, mask: Tensor, *
     return finish_scores(scores.to(mask.device), readout, mask)
 
 
-def compute_capacities(attention: Sequence[Tensor], residual: float) -> Any:
+def compute_capacities(attention: Sequence[Tensor], residual: float) -> np.ndarray:
     """The capacities of all layers, [batch layer query key], as numpy."""
-    found = []
+    capacities = []
     for layer in attention:
         mixing = layer.mean(dim=1).double()
         mixing = mixing + residual * torch.eye(mixing.size(-1), dtype=mixing.dtype, device=mixing.device)
         total = mixing.sum(-1, keepdim=True)
-        found.append((mixing / total.masked_fill(total == 0, 1)).cpu().numpy())
-    return np.stack(found, axis=1)
+        capacities.append((mixing / total.masked_fill(total == 0, 1)).cpu().numpy())
+    return np.stack(capacities, axis=1)
 
 
-def find_max_flows(edges: Any, read: Any) -> Any:
+def find_max_flows(edges: np.ndarray, read: np.ndarray) -> np.ndarray:
     """The maximum flow to each token: edges [layer query key], read [token] (sums to 1)."""
     source, layers = read, edges[::-1]  # from the answer to the input
     if np.count_nonzero(read) == 1:  # the source has a single edge: start from the edges of its token
@@ -78,7 +77,7 @@ def find_max_flows(edges: Any, read: Any) -> Any:
     return flows
 
 
-def find_widest_edges(layers: Any) -> Any:
+def find_widest_edges(layers: np.ndarray) -> np.ndarray:
     """True at the edges of largest capacity out of and into each token."""
     kept = np.zeros(layers.shape, dtype=bool)
     count = min(INITIAL_EDGES, layers.shape[-1])
@@ -88,7 +87,7 @@ def find_widest_edges(layers: Any) -> Any:
     return kept & (layers > 0)
 
 
-def cut_capacity(cut: Any, source: Any, between: Any, sink: Any) -> float:
+def cut_capacity(cut: np.ndarray, source: np.ndarray, between: np.ndarray, sink: np.ndarray) -> float:
     """The total capacity of all edges from the source side, cut [layer token] bool, to the sink side."""
     total = source[~cut[0]].sum() + sink[cut[-1]].sum()
     for layer, above, below in zip(between, cut, cut[1:], strict=False):
@@ -96,12 +95,12 @@ def cut_capacity(cut: Any, source: Any, between: Any, sink: Any) -> float:
     return float(total)
 
 
-def find_crossing_edges(cut: Any, edges: Any) -> Any:
+def find_crossing_edges(cut: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """The given edges [layer query key] that lead from the source side of the cut to the sink side."""
     return edges & cut[:-1, :, None] & ~cut[1:, None, :]
 
 
-def find_min_cut(source: Any, between: Any, kept: Any, sink: Any) -> Any:
+def find_min_cut(source: np.ndarray, between: np.ndarray, kept: np.ndarray, sink: np.ndarray) -> np.ndarray:
     """[layer token] bool: the tokens on the source side of a minimum cut of the subgraph with the edges `kept`."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow
@@ -122,5 +121,5 @@ def find_min_cut(source: Any, between: Any, kept: Any, sink: Any) -> Any:
     return reached[1:-1].reshape(nodes.shape)
 
 
-def to_capacity_units(widths: Any) -> Any:
+def to_capacity_units(widths: np.ndarray) -> np.ndarray:
     return (widths * CAPACITY_SCALE).round().astype(np.int32)

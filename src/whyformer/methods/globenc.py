@@ -13,10 +13,10 @@ is about BERT; pre-norm models (ViT, GPT) have no norm after the additions, and 
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
+from whyformer._engine.residual import LinearNorm
 from whyformer.methods._contributions import measure_contributions, normalise_rows
 from whyformer.methods._readout_row import finish_scores, multiply_row
 from whyformer.methods._registry import method
@@ -27,7 +27,7 @@ def globenc(
     attention: Sequence[Tensor],
     projected: Sequence[Tensor],
     residual: Sequence[Tensor],
-    norms: Sequence[Any],
+    norms: Sequence[Sequence[LinearNorm]],
     readout: Tensor,
     mask: Tensor,
 ) -> Tensor:

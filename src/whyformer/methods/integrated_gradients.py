@@ -20,7 +20,6 @@ others are "black", "mean" (its mean colour), "blur" and "noise".
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy
 import torch
@@ -124,7 +123,7 @@ def broadcast_to_leaf(values: Tensor, like: Tensor) -> Tensor:
     return values.to(like).view(-1, *(1,) * (like.dim() - 1))
 
 
-def plan_step_counts(steps: Any, most_steps: Any) -> list[int]:
+def plan_step_counts(steps: int | None, most_steps: int) -> list[int]:
     """The numbers of points to try, in order."""
     most = check_whole_number("most_steps", most_steps, 1)
     if steps is not None:

@@ -53,6 +53,7 @@ def kernel_shap(
     superpixels: their approximate number.
     of: "score" or "probability".
     fill: what replaces an absent word or patch.
+
     The value of a word is divided among its tokens, whose scores sum to it.
     """
     budget = check_whole_number("budget", budget, 2)
@@ -115,8 +116,8 @@ def solve_shapley_values(coalitions: Tensor, weights: Tensor, gains: Tensor, tot
     equal = (total / max(players, 1)).expand(players).double()
     if not len(coalitions):
         return equal
-    there = coalitions.double()
-    centred = there - there.mean(1, keepdim=True)  # insensitive to a constant added to all values
-    left = gains - there @ equal
+    present = coalitions.double()
+    centred = present - present.mean(1, keepdim=True)  # insensitive to a constant added to all values
+    left = gains - present @ equal
     fitted = LinearRegression(fit_intercept=False).fit(centred.numpy(), left.numpy(), sample_weight=weights.numpy())
     return equal + torch.tensor(fitted.coef_)

@@ -50,6 +50,7 @@ def lime(
     regularisation: of the ridge regression.
     of: "score" or "probability".
     fill: what replaces a removed word or patch.
+
     The weight of a word is divided among its tokens, whose scores sum to it.
     """
     budget = check_whole_number("budget", budget, 2)
@@ -81,17 +82,17 @@ def lime(
 
 def draw_text_samples(players: int, budget: int, generator: torch.Generator) -> Tensor:
     """[budget player]: everything kept, then samples with 1 to all players removed."""
-    gone = torch.randint(1, max(players, 1) + 1, (budget, 1), generator=generator)
-    gone[0] = 0
+    removed = torch.randint(1, max(players, 1) + 1, (budget, 1), generator=generator)
+    removed[0] = 0
     order = torch.rand(budget, players, dtype=torch.float64, generator=generator).argsort(dim=1)
-    return order >= gone
+    return order >= removed
 
 
 def draw_image_samples(players: int, budget: int, generator: torch.Generator) -> Tensor:
     """[budget player]: everything kept, then each player kept with probability 1/2."""
-    stays = torch.rand(budget, players, dtype=torch.float64, generator=generator) < 0.5
-    stays[0] = True
-    return stays
+    kept = torch.rand(budget, players, dtype=torch.float64, generator=generator) < 0.5
+    kept[0] = True
+    return kept
 
 
 def weigh_samples(samples: Tensor, width: float) -> Tensor:

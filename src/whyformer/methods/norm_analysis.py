@@ -14,10 +14,10 @@ the row of the readout, as raw_attention does. For all layers together see globe
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
+from whyformer._engine.residual import LinearNorm
 from whyformer.methods._contributions import measure_contributions
 from whyformer.methods._readout_row import finish_scores, multiply_row
 from whyformer.methods._registry import method
@@ -29,7 +29,7 @@ def norm_analysis(
     attention: Sequence[Tensor],
     projected: Sequence[Tensor],
     residual: Sequence[Tensor],
-    norms: Sequence[Any],
+    norms: Sequence[Sequence[LinearNorm]],
     readout: Tensor,
     mask: Tensor,
     *,

@@ -76,24 +76,24 @@ def partition_shap(
     nobody = [torch.zeros(1, players.count, dtype=torch.bool) for players in team]
     empty = torch.cat(ask_coalitions(probe, team, nobody, fill=fill, seed=seed, of=of))
     full = read_clean_answers(probe, of)
-    closed = [
+    open_groups = [
         [make_root_group(players, a, b)] for players, a, b in zip(team, empty.tolist(), full.tolist(), strict=True)
     ]
     values = [torch.zeros(players.count, dtype=torch.float64) for players in team]
     left = [budget] * probe.batch
-    while any(closed):
-        to_split = [choose_groups(groups, room) for groups, room in zip(closed, left, strict=True)]
-        for i, groups in enumerate(closed):
+    while any(open_groups):
+        to_split = [choose_groups(groups, budget_left) for groups, budget_left in zip(open_groups, left, strict=True)]
+        for i, groups in enumerate(open_groups):
             for group in groups:
                 if not any(group is chosen for chosen in to_split[i]):
                     credit_members(values[i], group, team[i])
         pairs = [make_half_coalitions(groups, players) for groups, players in zip(to_split, team, strict=True)]
         answers = ask_coalitions(probe, team, pairs, fill=fill, seed=seed, of=of)
-        closed = [
+        open_groups = [
             [child for k, group in enumerate(groups) for child in split_group(group, players, found[2 * k : 2 * k + 2])]
             for groups, players, found in zip(to_split, team, answers, strict=True)
         ]
-        left = [room - len(some) for room, some in zip(left, pairs, strict=True)]
+        left = [budget_left - len(some) for budget_left, some in zip(left, pairs, strict=True)]
     error = torch.stack([value.sum() for value in values]) - (full - empty)
     return Scores(spread_values(team, values), {"efficiency_error": error.abs(), "empty": empty})
 
@@ -103,10 +103,10 @@ def make_root_group(players: Players, empty: float, full: float) -> PlayerGroup:
     return PlayerGroup((0, rows, 0, columns), torch.zeros(players.count, dtype=torch.bool), empty, full, 1.0)
 
 
-def choose_groups(groups: list[PlayerGroup], room: int) -> list[PlayerGroup]:
+def choose_groups(groups: list[PlayerGroup], budget: int) -> list[PlayerGroup]:
     """The groups of largest effect that can be split within the budget, at two answers each."""
     splittable = sorted((group for group in groups if not group.is_single), key=lambda group: -abs(group.worth))
-    return splittable[: room // 2]
+    return splittable[: budget // 2]
 
 
 def halve_box(box: Box) -> tuple[Box, Box]:
@@ -121,9 +121,9 @@ def halve_box(box: Box) -> tuple[Box, Box]:
 
 def find_members(box: Box, players: Players) -> Tensor:
     top, bottom, left, right = box
-    there = torch.zeros(players.grid_shape, dtype=torch.bool)
-    there[top:bottom, left:right] = True
-    return there.flatten()
+    members = torch.zeros(players.grid_shape, dtype=torch.bool)
+    members[top:bottom, left:right] = True
+    return members.flatten()
 
 
 def make_half_coalitions(groups: list[PlayerGroup], players: Players) -> Tensor:

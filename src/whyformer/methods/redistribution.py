@@ -33,7 +33,6 @@ Relevance that remains at the readout token belongs to no patch or word; it is i
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,7 +88,9 @@ def redistribution(
     return Scores(scores, {"retained": retained} | ({} if head_mode == "mean_each_layer" else {"per_head": maps}))
 
 
-def compute_token_shares(attention: Tensor, value: Tensor, mask: Tensor, rule: str, scale: Any = None) -> Tensor:
+def compute_token_shares(
+    attention: Tensor, value: Tensor, mask: Tensor, rule: str, scale: str | float | None = None
+) -> Tensor:
     """P, [batch head query key]: the share of its relevance that each token passes on to each other token."""
     weight = attention
     if rule in ("iii", "iv"):
@@ -114,7 +115,7 @@ def value_deviation(value: Tensor, mask: Tensor) -> Tensor:
     return distance.masked_fill(distance <= rounding, 0)
 
 
-def find_distance_unit(distance: Tensor, mask: Tensor, scale: Any) -> Tensor | float:
+def find_distance_unit(distance: Tensor, mask: Tensor, scale: str | float | None) -> Tensor | float:
     """What distances are divided by: 1, a number, or their mean over pairs of different tokens."""
     if scale != "mean":
         return 1.0 if scale is None else float(scale)
@@ -124,7 +125,7 @@ def find_distance_unit(distance: Tensor, mask: Tensor, scale: Any) -> Tensor | f
     return mean.masked_fill(mean == 0, 1)
 
 
-def check_distance_scale(scale: Any, rule: str) -> None:
+def check_distance_scale(scale: str | float | None, rule: str) -> None:
     if scale is None:
         return
     is_number = isinstance(scale, (int, float)) and not isinstance(scale, bool) and isfinite(scale) and scale > 0

@@ -63,7 +63,7 @@ def rollout(
     return finish_scores(row, readout, mask, chosen["own"])
 
 
-def check_residual_weight(residual: Any) -> float:
+def check_residual_weight(residual: float) -> float:
     """Return the weight of the skip connection as a float if it is a finite number >= 0."""
     if not isinstance(residual, (int, float)) or not isfinite(residual) or residual < 0:
         raise MethodError(f"residual must be a finite number >= 0 (0: no skip connection), got {residual!r}.")

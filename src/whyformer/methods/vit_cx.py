@@ -49,6 +49,7 @@ def vit_cx(
     distance: maps closer than this are merged into one mask.
     budget: the maximum number of masks; if there are more, they are merged further.
     noise: replaces the masked part, as a fraction of the image's standard deviation.
+
     For images with known patches only.
     """
     distance, budget = check_share("distance", distance), check_whole_number("budget", budget, 1)

@@ -106,17 +106,17 @@ def measure_removal_probabilities(
 ) -> tuple[Tensor, Tensor, tuple[float, ...]]:
     """The target's probability before [batch 1] and after [batch step], NaN if undefined, and the fractions removed."""
     check_metric_choice("sizes", sizes, ("fractions", "ninths"))
-    found = find_units(explanation, probe)
-    place = rank_for_removal(found, probe, seed=seed)
+    units = find_units(explanation, probe)
+    place = rank_for_removal(units, probe, seed=seed)
     if sizes == "fractions":
         at = check_fractions(fractions)
-        counts = torch.tensor([[to_nearest_unit_count(f, n) for f in at] for n in found.counts])
-        undefined = ~found.real.any(1)
+        counts = torch.tensor([[to_nearest_unit_count(f, n) for f in at] for n in units.counts])
+        undefined = ~units.real.any(1)
     else:
         at = tuple(k / 9 for k in range(1, 10))
-        place, counts, undefined = plan_attcat_steps(explanation, found.real, place)
+        place, counts, undefined = plan_attcat_steps(explanation, units.real, place)
 
-    after = ask_variants(probe, keep_all_but_first(place, counts), found.shape, fill=fill, seed=seed).probability
+    after = ask_variants(probe, keep_all_but_first(place, counts), units.shape, fill=fill, seed=seed).probability
     after[undefined] = float("nan")
     return as_step_answers(probe.before, probe.batch).probability, after, at
 

@@ -85,10 +85,10 @@ def play_game(
     inserts: bool,
 ) -> Measurement:
     at = check_fractions(fractions)
-    found = find_units(explanation, probe, per=per)
-    place = rank_for_removal(found, probe, seed=seed)
-    counts = torch.tensor([[to_unit_count(f, n) for f in at] for n in found.counts])
+    units = find_units(explanation, probe, per=per)
+    place = rank_for_removal(units, probe, seed=seed)
+    counts = torch.tensor([[to_unit_count(f, n) for f in at] for n in units.counts])
     keep = keep_only_first(place, counts) if inserts else keep_all_but_first(place, counts)
-    curve = ask_variants(probe, keep, found.shape, fill=fill, seed=seed).probability
-    curve[~found.real.any(1)] = float("nan")
+    curve = ask_variants(probe, keep, units.shape, fill=fill, seed=seed).probability
+    curve[~units.real.any(1)] = float("nan")
     return Measurement(trapezoid_area(curve, at) / (at[-1] - at[0]) if len(at) > 1 else curve[:, 0].clone(), curve, at)

@@ -96,19 +96,19 @@ def measure_sums_and_changes(
         raise MetricError(
             f"samples must be >= 2 and fraction in (0, 1], got samples={samples!r}, fraction={fraction!r}."
         )
-    found = find_units(explanation, probe)
-    removed = draw_random_sets(found, probe, samples, fraction, seed)
-    after = ask_variants(probe, ~removed, found.shape, fill=fill, seed=seed).score
+    units = find_units(explanation, probe)
+    removed = draw_random_sets(units, probe, samples, fraction, seed)
+    after = ask_variants(probe, ~removed, units.shape, fill=fill, seed=seed).score
     effect = as_step_answers(probe.before, probe.batch).score - after
-    effect[~found.real.any(1)] = NAN
-    return (removed * found.scores[:, None, :]).sum(-1), effect
+    effect[~units.real.any(1)] = NAN
+    return (removed * units.scores[:, None, :]).sum(-1), effect
 
 
-def draw_random_sets(found: RemovableUnits, probe: Probe, samples: int, fraction: float, seed: int) -> Tensor:
+def draw_random_sets(units: RemovableUnits, probe: Probe, samples: int, fraction: float, seed: int) -> Tensor:
     """[batch sample unit] bool: random sets of one size, drawn independently for each example."""
-    removed = torch.zeros(len(found.scores), samples, found.scores.shape[1], dtype=torch.bool)
-    for i, (count, fingerprint) in enumerate(zip(found.counts, probe.fingerprints, strict=True)):
+    removed = torch.zeros(len(units.scores), samples, units.scores.shape[1], dtype=torch.bool)
+    for i, (count, fingerprint) in enumerate(zip(units.counts, probe.fingerprints, strict=True)):
         draws = torch.rand(samples, count, generator=make_generator(seed, int(fingerprint)))
         first = draws.argsort(1)[:, : to_nearest_unit_count(fraction, count)]
-        removed[i].scatter_(1, found.real[i].nonzero()[:, 0][first], True)
+        removed[i].scatter_(1, units.real[i].nonzero()[:, 0][first], True)
     return removed

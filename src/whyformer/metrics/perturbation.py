@@ -15,7 +15,7 @@ Deviation: ties are removed in random order, not in reading order (_ordering.py)
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -108,21 +108,21 @@ def measure_perturbation(
     fractions = tuple(f for f in check_fractions(fractions) if f > 0)
     if fill == "drop" and per == "pixel" and probe.is_image:
         raise MetricError("fill='drop' removes whole patches from the attention. Use per='patch'.")
-    found = find_units(explanation, probe, per=per)
-    place = rank_for_removal(found, probe, seed=seed, lowest=lowest)
-    counts = torch.tensor([[to_unit_count(f, n) for f in fractions] for n in found.counts])
+    units = find_units(explanation, probe, per=per)
+    place = rank_for_removal(units, probe, seed=seed, lowest=lowest)
+    counts = torch.tensor([[to_unit_count(f, n) for f in fractions] for n in units.counts])
     fill = choose_fill(probe, fill, image="black")
-    after = ask_variants(probe, keep_all_but_first(place, counts), found.shape, fill=fill, seed=seed)
+    after = ask_variants(probe, keep_all_but_first(place, counts), units.shape, fill=fill, seed=seed)
     before = as_step_answers(probe.before, probe.batch)
     curve = torch.cat([score_answers(steps, explanation, label, against, before) for steps in (before, after)], 1)
-    curve[~found.real.any(1)] = float("nan")
+    curve[~units.real.any(1)] = float("nan")
     at = (0.0, *fractions)
     width = at[-1] if renormalise else 1.0
     return Measurement(100 * trapezoid_area(curve, at) / width, curve, at)
 
 
 def score_answers(
-    steps: StepAnswers, explanation: Explanation, label: Any, against: str, before: StepAnswers
+    steps: StepAnswers, explanation: Explanation, label: Tensor, against: str, before: StepAnswers
 ) -> Tensor:
     """[batch step]: 1 if the answer is the expected class, else 0; or the probability of the target."""
     check_metric_choice("against", against, get_args(AnswerReference))

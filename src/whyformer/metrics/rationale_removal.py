@@ -85,12 +85,12 @@ def measure_probability_drop(
     keeps: bool,
 ) -> Measurement:
     at = check_fractions(fractions)
-    found = find_units(explanation, probe)
-    place = rank_for_removal(found, probe, seed=seed)
-    counts = torch.tensor([[to_nearest_unit_count(f, n) for f in at] for n in found.counts])
+    units = find_units(explanation, probe)
+    place = rank_for_removal(units, probe, seed=seed)
+    counts = torch.tensor([[to_nearest_unit_count(f, n) for f in at] for n in units.counts])
     keep = keep_only_first(place, counts) if keeps else keep_all_but_first(place, counts)
     fill = choose_fill(probe, fill, text="delete")
-    after = ask_variants(probe, keep, found.shape, fill=fill, seed=seed).probability
+    after = ask_variants(probe, keep, units.shape, fill=fill, seed=seed).probability
     curve = as_step_answers(probe.before, probe.batch).probability - after
-    curve[~found.real.any(1)] = float("nan")
+    curve[~units.real.any(1)] = float("nan")
     return Measurement(curve.sum(1) / (len(at) + counts_nothing), curve, at)

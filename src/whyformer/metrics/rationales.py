@@ -67,8 +67,8 @@ def token_f1(
     curve = torch.full((len(explanation), len(sizes)), NAN, dtype=torch.float64)
     for i, text in enumerate(align_rationales(explanation, rationale)):
         if bool(text.truth.any()) and text.seen:
-            curve[i] = torch.tensor([f1_at_k(text, text.size(one)) for one in sizes], dtype=torch.float64)
-    at = tuple(float(one) if one != "marked" else NAN for one in sizes)
+            curve[i] = torch.tensor([f1_at_k(text, text.size(size)) for size in sizes], dtype=torch.float64)
+    at = tuple(float(size) if size != "marked" else NAN for size in sizes)
     return Measurement(curve.mean(1), curve, at)
 
 
@@ -123,8 +123,8 @@ def iou_f1(
             chosen = torch.zeros_like(text.truth)
             chosen[text.scores.argsort(descending=True, stable=True)[: text.size(k)]] = True
             ours, theirs = find_runs(chosen), find_runs(text.truth)
-            found = sum(max(run_iou(one, other) for other in theirs) >= threshold for one in ours)
-            parts[i] = torch.tensor([found / len(ours) if ours else 0.0, found / len(theirs)], dtype=torch.float64)
+            hits = sum(max(run_iou(run, other) for other in theirs) >= threshold for run in ours)
+            parts[i] = torch.tensor([hits / len(ours) if ours else 0.0, hits / len(theirs)], dtype=torch.float64)
     values = [f1_score(*row) if row[0] == row[0] else NAN for row in parts.tolist()]
     return Measurement(torch.tensor(values, dtype=torch.float64), parts=parts)
 
@@ -159,28 +159,30 @@ def auprc(
     from sklearn.metrics import auc, average_precision_score, precision_recall_curve
 
     check_metric_choice("rule", rule, ("trapezoid", "step"))
-    found = []
+    areas = []
     for text in align_rationales(explanation, rationale):
         truth = text.truth.numpy()
         if truth.all() or not truth.any() or not text.seen:
-            found.append(NAN)
+            areas.append(NAN)
             continue
         lowest = text.scores[text.scores > -torch.inf].min()
         scores = text.scores.clamp(min=float(lowest) - 1).numpy()  # words the model did not see come last
         if rule == "step":
-            found.append(float(average_precision_score(truth, scores)))
+            areas.append(float(average_precision_score(truth, scores)))
         else:
             precision, recall, _ = precision_recall_curve(truth, scores)
-            found.append(float(auc(recall, precision)))
-    return torch.tensor(found, dtype=torch.float64)
+            areas.append(float(auc(recall, precision)))
+    return torch.tensor(areas, dtype=torch.float64)
 
 
 def parse_word_counts(k: WordCount | Sequence[WordCount]) -> tuple[WordCount, ...]:
     sizes: tuple[Any, ...] = (k,) if isinstance(k, int | float | str) else tuple(k)
-    for one in sizes:
-        right = one == "marked" or (isinstance(one, float) and 0 < one <= 1) or (isinstance(one, int) and one > 0)
-        if not right or isinstance(one, bool):
-            raise MetricError(f"k must be a number of words, a fraction in (0, 1] or 'marked', got {one!r}.")
+    for size in sizes:
+        is_valid = (
+            size == "marked" or (isinstance(size, float) and 0 < size <= 1) or (isinstance(size, int) and size > 0)
+        )
+        if not is_valid or isinstance(size, bool):
+            raise MetricError(f"k must be a number of words, a fraction in (0, 1] or 'marked', got {size!r}.")
     if not sizes:
         raise MetricError("k must have at least one entry, for example (5, 0.2, 'marked').")
     return sizes
@@ -220,17 +222,17 @@ def guess_rationale(tokens: Pieces, truth: Any, name: str) -> Rationale:
     """The unit of a plain list of marks, inferred from its length."""
     marks = [int(bool(mark)) for mark in truth]
     words = len(re.findall(r"\S+", tokens.text)) if tokens.text is not None else None
-    there = len(tokens) - sum(tokens.padding)
+    unpadded = len(tokens) - sum(tokens.padding)
     if tokens.text is not None and len(marks) == len(tokens.text):
         return Rationale(marks, "character")
     if len(marks) == words:
         return Rationale(marks, "word")
-    if len(marks) in (len(tokens), there, there - sum(tokens.special)):
+    if len(marks) in (len(tokens), unpadded, unpadded - sum(tokens.special)):
         return Rationale(marks, "token")
     known = f"{len(tokens.text)} characters, {words} words and " if tokens.text is not None else ""
     raise InputError(
         f"{len(marks)} marks match neither the characters, words nor tokens of {name[:60]!r}, "
-        f"which has {known}{there} tokens. "
+        f"which has {known}{unpadded} tokens. "
         "Pass Rationale(marks, of='word') if the text was truncated."
     )
 

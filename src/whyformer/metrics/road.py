@@ -59,12 +59,12 @@ def road(
     if not probe.is_image:
         raise InputError("ROAD imputes pixels, but the input is a text. Use aopc or comprehensiveness.")
     at = tuple(f for f in check_fractions(fractions) if f > 0)
-    found = find_units(explanation, probe, per=per)
-    counts = torch.tensor([[to_unit_count(f, n) for f in at] for n in found.counts])
+    units = find_units(explanation, probe, per=per)
+    counts = torch.tensor([[to_unit_count(f, n) for f in at] for n in units.counts])
     keep = torch.cat(
-        [keep_all_but_first(rank_for_removal(found, probe, seed=seed, lowest=low), counts) for low in (False, True)], 1
+        [keep_all_but_first(rank_for_removal(units, probe, seed=seed, lowest=low), counts) for low in (False, True)], 1
     )
-    variants, of = impute_images(probe, keep, found.shape, noise, seed)
+    variants, of = impute_images(probe, keep, units.shape, noise, seed)
     curve = as_step_answers(probe.replace_inputs(variants, of), probe.batch).probability
     highest, lowest = curve.chunk(2, 1)
     return Measurement((lowest - highest).mean(1), curve, (*at, *at))

@@ -44,29 +44,30 @@ def saco(
     groups: the number of groups.
     per: "pixel" or "patch" for images; texts lose tokens.
     fill: by default the mean colour for images, the probe's fill for texts.
+
     curve: how much the target's probability falls without each group, the most salient first.
 
     Higher is better. Control: a random map gets about 0, the inverted map less. Undefined if the map is constant.
     """
     check_minimum("groups", groups, 2)
-    found = find_units(explanation, probe, per=per)
-    members = split_into_groups(found, rank_for_removal(found, probe, seed=seed), groups)
+    units = find_units(explanation, probe, per=per)
+    members = split_into_groups(units, rank_for_removal(units, probe, seed=seed), groups)
     fill = choose_fill(probe, fill, image="mean")
-    after = ask_variants(probe, ~members, found.shape, fill=fill, seed=seed).probability
+    after = ask_variants(probe, ~members, units.shape, fill=fill, seed=seed).probability
     change = as_step_answers(probe.before, probe.batch).probability - after
     size = members.sum(-1)
-    salience = (members * found.scores[:, None]).sum(-1) / size
+    salience = (members * units.scores[:, None]).sum(-1) / size
     values = [faithfulness_coefficient(s[n > 0], c[n > 0]) for s, c, n in zip(salience, change, size, strict=True)]
     return Measurement(torch.tensor(values, dtype=torch.float64), change, tuple(float(k) for k in range(groups)))
 
 
-def split_into_groups(found: RemovableUnits, place: Tensor, groups: int) -> Tensor:
+def split_into_groups(units: RemovableUnits, place: Tensor, groups: int) -> Tensor:
     """[batch group unit] bool: groups of equal size (the first ones may have one more), the most salient first."""
-    counts = torch.tensor(found.counts)[:, None]
+    counts = torch.tensor(units.counts)[:, None]
     number = torch.arange(groups + 1)
     edges = number * (counts // groups) + torch.minimum(number, counts % groups)  # [batch group + 1]
     first, last = edges[:, :-1, None], edges[:, 1:, None]
-    return (place[:, None] >= first) & (place[:, None] < last) & found.real[:, None]
+    return (place[:, None] >= first) & (place[:, None] < last) & units.real[:, None]
 
 
 def faithfulness_coefficient(salience: Tensor, change: Tensor) -> float:

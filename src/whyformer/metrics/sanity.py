@@ -15,12 +15,12 @@ them. The user's model is never changed: a copy is randomised.
 """
 
 import copy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from whyformer._engine.probe import Probe
+from whyformer._model.model import Model
 from whyformer._plain.random_generator import make_generator
 from whyformer.errors import MetricError
 from whyformer.metrics._registry import Measurement, metric
@@ -37,8 +37,9 @@ def parameter_randomisation(
     """How similar the map stays, on average, while the model's weights are randomised from the output downwards.
 
     stages: the number of steps; after the last one all weights are random.
-    curve: the rank correlation after each stage.
     magnitude: compare absolute scores.
+
+    curve: the rank correlation after each stage.
 
     Lower is better. Control: a map that does not depend on the weights gets exactly 1, random scores of another seed
     about 0. Undefined if a map is constant.
@@ -61,7 +62,7 @@ def parameter_randomisation(
 
 @metric(paper="Adebayo et al., NeurIPS 2018", better="lower", kind="sanity")
 def label_randomised_twin(
-    explanation: Explanation, rerun: Rerun, *, twin: Any = None, magnitude: bool = False
+    explanation: Explanation, rerun: Rerun, *, twin: nn.Module | Model | None = None, magnitude: bool = False
 ) -> Tensor:
     """How similar the map is to that of a twin model that was trained on the same inputs with random labels.
 

@@ -37,7 +37,7 @@ def repeatability(explanation: Explanation, rerun: Rerun, *, runs: int = 2) -> M
     seeds = [int(explanation.settings.get("seed") or 0) + run for run in range(1, runs + 1)]
     others = [rerun(seed=seed) if "seed" in explanation.settings else rerun() for seed in seeds]
     rows = [
-        [spearman(select_compared_scores(explanation, i), select_compared_scores(one, i)) for one in others]
+        [spearman(select_compared_scores(explanation, i), select_compared_scores(other, i)) for other in others]
         for i in range(len(explanation))
     ]
     curve = torch.tensor(rows, dtype=torch.float64)
@@ -95,8 +95,8 @@ def explain_noisy_variants(
     if given.is_floating_point():
         along = rerun.encoded.batch_axis
         rows = [
-            add_input_noise(one, size, samples, seed, fingerprint, normal)
-            for one, fingerprint in zip(given.movedim(along, 0), fingerprints, strict=True)
+            add_input_noise(values, size, samples, seed, fingerprint, normal)
+            for values, fingerprint in zip(given.movedim(along, 0), fingerprints, strict=True)
         ]
         found = rerun(torch.cat(rows).movedim(0, along), of=of)
         return first, [[select_compared_scores(found, i * samples + n) for n in range(samples)] for i in range(batch)]
@@ -111,19 +111,19 @@ def explain_noisy_variants(
     return first, [[back[i * samples + n][there[i]] for n in range(samples)] for i in range(batch)]
 
 
-def add_input_noise(one: Tensor, size: float, samples: int, seed: int, fingerprint: int, normal: bool) -> Tensor:
+def add_input_noise(values: Tensor, size: float, samples: int, seed: int, fingerprint: int, normal: bool) -> Tensor:
     """[sample ...]: an input with noise of this size, relative to its range."""
     draw = torch.randn if normal else torch.rand
-    noise = draw((samples, *one.shape), generator=make_generator(seed, fingerprint), dtype=torch.float64)
+    noise = draw((samples, *values.shape), generator=make_generator(seed, fingerprint), dtype=torch.float64)
     noise = noise if normal else 2 * noise - 1
-    return one + (size * float(one.max() - one.min()) * noise).to(one)
+    return values + (size * float(values.max() - values.min()) * noise).to(values)
 
 
-def swap_neighbours(there: Tensor, samples: int, seed: int, fingerprint: int) -> Tensor:
+def swap_neighbours(is_content: Tensor, samples: int, seed: int, fingerprint: int) -> Tensor:
     """[sample token]: token orders in which two neighbouring content tokens are swapped."""
-    length = len(there)
+    length = len(is_content)
     order = torch.arange(length).repeat(samples, 1)
-    pairs = (there[:-1] & there[1:]).nonzero()[:, 0]
+    pairs = (is_content[:-1] & is_content[1:]).nonzero()[:, 0]
     if len(pairs):
         drawn = pairs[torch.randint(len(pairs), (samples,), generator=make_generator(seed, fingerprint))]
         for row, at in enumerate(drawn.tolist()):
