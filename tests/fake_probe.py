@@ -1,7 +1,7 @@
-"""Explanations and a probe whose answers can be worked out by hand: no model, every unit has a known effect.
+"""Explanations and a probe whose answers can be computed by hand: no model, every unit has a known effect.
 
 The logit of class 0 is a bias plus the effects of the units that are kept, that of class 1 is 0. So the probability of
-class 0 is the logistic function of that sum, and the perfect explanation is the effects themselves.
+class 0 is the logistic function of that sum, and the effects themselves are the perfect explanation.
 """
 
 import math
@@ -38,7 +38,7 @@ def picture(scores, rows, columns, **more):
 
 
 def text(scores, **more):
-    """Scores of tokens between [CLS] and [SEP], which have none: [batch token + 2]."""
+    """Scores of tokens between [CLS] and [SEP], whose own scores are 0: [batch token + 2]."""
     scores = torch.as_tensor(scores, dtype=torch.float64)
     edge = scores.new_zeros(len(scores), 1)
     return explanation(torch.cat([edge, scores, edge], 1), pieces(scores.shape[1]) * len(scores), **more)

@@ -1,5 +1,7 @@
-"""Games: probes whose answer is a plain function of who is there, and models that add up what they see. In both, what
-each token or patch is worth can be worked out by hand."""
+"""Games: probes whose answer is a known function of the players that are kept, and models that add up what they see.
+
+In both, the worth of each token or patch can be computed by hand.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import permutations
@@ -16,7 +18,7 @@ Worth = Callable[[frozenset[int]], float]
 
 
 class Game:
-    """Asked about a coalition, it says what that is worth: a probe of one text, or of a picture of rows x columns."""
+    """A probe that answers a coalition with its worth: for one text, or for an image of rows x columns patches."""
 
     def __init__(self, worth: Worth, players: int, *, grid: tuple[int, int] | None = None, is_image: bool = False):
         self.worth, self.batch, self.units = worth, 1, players
@@ -45,7 +47,7 @@ class Game:
 
 
 def random_game(players: int, seed: int = 0) -> Worth:
-    """Every coalition is worth a number of its own."""
+    """A game in which every coalition has a random worth."""
     table = torch.randn(2**players, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     return lambda there: float(table[sum(2**player for player in there)])
 
@@ -55,7 +57,7 @@ def additive_game(weights: Sequence[float], base: float = 0.0) -> Worth:
 
 
 def shapley(worth: Worth, players: int, orders: Iterable[Sequence[int]] | None = None) -> Tensor:
-    """By definition: what each adds on joining those before it, over all orders (or these)."""
+    """By definition: the mean gain when a player joins those before it, over all orders (or the given ones)."""
     values, count = torch.zeros(players, dtype=torch.float64), 0
     for order in permutations(range(players)) if orders is None else orders:
         count += 1
@@ -66,7 +68,7 @@ def shapley(worth: Worth, players: int, orders: Iterable[Sequence[int]] | None =
 
 
 class AddsWords(nn.Module):
-    """Class 0 gets the sum of what the words are worth, class 1 twice that the other way; attention changes nothing."""
+    """Class 0 gets the sum of the words' worths, class 1 minus twice that; attention has no effect."""
 
     def __init__(self, worth: Sequence[float]) -> None:
         super().__init__()
@@ -83,7 +85,7 @@ class AddsWords(nn.Module):
 
 
 class AddsPatches(nn.Module):
-    """Class 0 gets the sum of all pixels, class 1 twice that the other way, by patches of 2 x 2."""
+    """Class 0 gets the sum of all pixels, class 1 minus twice that, by patches of 2 x 2."""
 
     def __init__(self) -> None:
         super().__init__()

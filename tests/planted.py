@@ -1,19 +1,19 @@
-"""Planted truth: models whose weights are set by hand, so that it is known which one token or patch decides.
+"""Planted truth: models whose weights are set by hand, so that the one token or patch that decides is known.
 
-Nothing is trained and nothing is approximate about the truth: each model is a few lines of wiring between named
-channels, and all but one token or patch can be changed without changing the answer by more than a few percent. What
-else is in the items is there to mislead: words that are attended to and say nothing, words that say much and are not
-attended to, strong colours everywhere.
+Nothing is trained and the truth is exact: each model is a few lines of wiring between named channels, and everything
+but one token or patch can be changed without changing the answer by more than a few percent. The rest of each item is
+there to mislead: words that get attention and carry nothing, words that carry much and get no attention, strong colours
+everywhere.
 
     lookup    text     CLS looks for the one word with the right key; a second head looks at a decoy
-    minus     text     the same, with evidence for one class written as a negative number
+    minus     text     the same, with evidence for one class encoded as a negative number
     bag       text     words are averaged; attention carries nothing that is read
-    spot      picture  CLS looks for the one marked patch and reads its colour
-    courier   picture  a register reads the marked patch in the first block, CLS reads the register in the second
+    spot      image    CLS looks for the one marked patch and reads its colour
+    courier   image    a register reads the marked patch in the first block, CLS reads the register in the second
     recall    decoder  "... c4 ... c?" is answered by "4": the last token looks for its own letter
 
-`FINDS` says which methods must find the planted token, by what the method is; `BLIND` which cannot, and why. A hit is
-the strictly highest score among the tokens or patches that could have been planted; a tie is a miss.
+`FINDS` lists the methods that must find the planted token, by their definition; `BLIND` those that cannot, with the
+reason. A hit is the strictly highest score among the tokens or patches that could have been planted; a tie is a miss.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,15 +32,17 @@ from whyformer._plain.tokens import Pieces
 from whyformer.results.explanation import Explanation
 
 ITEMS = 200
-SHARPNESS = 6.0  # the score, before the softmax, of what attention looks for; of all else it is 0
-NOISE = 0.03  # what ordinary words say, where the planted one says 1
+SHARPNESS = 6.0  # the pre-softmax score of what attention looks for; everything else has 0
+NOISE = 0.03  # evidence in ordinary words, where the planted word has 1
 
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
 class Block(nn.Module):
-    """Attention and a perceptron, each beside a skip connection. All weights are 0 until wired: it attends equally and
-    adds nothing."""
+    """Attention and an MLP, each with a skip connection.
+
+    All weights are 0 until wired: attention is uniform and nothing is added.
+    """
 
     def __init__(self, width: int, heads: int = 2, slots: int = 12, causal: bool = False) -> None:
         super().__init__()
@@ -62,21 +64,21 @@ class Block(nn.Module):
         return x + self.down(F.relu(self.up(x)))
 
     def match(self, asks: int, offers: int, *, head: int = 0, sharpness: float = SHARPNESS) -> "Block":
-        """A token with 1 in channel `asks` attends to those with 1 in channel `offers`."""
+        """A token with 1 in channel `asks` attends to tokens with 1 in channel `offers`."""
         slot = self._next("match", head)
         self.query.weight.data[slot, asks] = sharpness
         self.key.weight.data[slot, offers] = 1.0
         return self
 
     def carry(self, takes: int, gives: int, *, head: int = 0) -> "Block":
-        """What is attended to is read in channel `takes` and added to channel `gives`."""
+        """Channel `takes` of the attended token is added to channel `gives`."""
         slot = self._next("carry", head)
         self.value.weight.data[slot, takes] = 1.0
         self.out.weight.data[gives, slot] = 1.0
         return self
 
     def think(self, takes: int, gives: int) -> "Block":
-        """Half of what is positive in channel `takes` is added to channel `gives`."""
+        """Half of the positive part of channel `takes` is added to channel `gives`."""
         self.up.weight.data[takes, takes] = 1.0
         self.down.weight.data[gives, takes] = 0.5
         return self
@@ -88,7 +90,7 @@ class Block(nn.Module):
 
 
 class Reader(nn.Module):
-    """Words, blocks, and an answer read at the first token, at the last or at their mean."""
+    """Words, blocks, and an answer read at the first token, at the last, or at the mean."""
 
     def __init__(self, words: Tensor, blocks: Sequence[Block], answer: Tensor, at: str) -> None:
         super().__init__()
@@ -113,7 +115,7 @@ class Reader(nn.Module):
 
 
 class Watcher(nn.Module):
-    """Patches, a CLS token, perhaps a register, blocks, and an answer read at CLS."""
+    """Patches, a CLS token, optionally a register, blocks, and an answer read at CLS."""
 
     def __init__(self, patches: Tensor, starts: Tensor, blocks: Sequence[Block], answer: Tensor) -> None:
         super().__init__()
@@ -133,7 +135,7 @@ class Watcher(nn.Module):
 
 
 def tokenizer(words: Sequence[str], *, around: bool) -> hf.PreTrainedTokenizerFast:
-    """One token a word; [CLS] and [SEP] around them if asked for."""
+    """One token per word; with `around`, [CLS] and [SEP] at the ends."""
     made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     if around:
@@ -149,16 +151,16 @@ def tokenizer(words: Sequence[str], *, around: bool) -> hf.PreTrainedTokenizerFa
 
 @dataclass(frozen=True)
 class Planted:
-    """A model, items for it, and where in each the deciding token or patch is."""
+    """A model, items for it, and the position of the deciding token or patch in each."""
 
     name: str
     model: why.Model
     inputs: Any
-    truth: Tensor  # [item] place of the deciding token, as scores are counted
-    leaves_out: int = 0  # tokens at the end that ask the question and are no candidates
+    truth: Tensor  # [item] index of the deciding token in the scores
+    leaves_out: int = 0  # tokens at the end that ask the question and are not candidates
 
     def part(self, wanted: slice) -> "Planted":
-        """Some of the items."""
+        """A slice of the items."""
         some = {name: t[wanted] for name, t in self.inputs.items()} if isinstance(self.inputs, dict) else None
         return replace(self, inputs=some or self.inputs[wanted], truth=self.truth[wanted])
 
@@ -179,13 +181,16 @@ class Planted:
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WIDTH = 16
-FOR, AGAINST = 4, 5  # channels: what speaks for class 1, and for class 0
-IDLE = slice(8, 16)  # channels that nothing reads, and that every word and patch is full of
+FOR, AGAINST = 4, 5  # channels: evidence for class 1, and for class 0
+IDLE = slice(8, 16)  # channels that nothing reads, filled with noise in every word and patch
 
 
 def lookup(items: int = ITEMS, *, minus: bool = False) -> Planted:
-    """The word with the key decides. A decoy is attended to by the other head and carries nothing that is read; a loud
-    word says twice as much as the planted one, and is not attended to."""
+    """The word with the key decides.
+
+    The other head attends to a decoy that carries nothing that is read. A loud word has twice the evidence of the
+    planted one but gets no attention.
+    """
     cls, key, decoy = 0, 1, 2
     bad = {FOR: -1.0} if minus else {AGAINST: 1.0}
     groups: dict[str, dict[int, float]] = {
@@ -200,11 +205,11 @@ def lookup(items: int = ITEMS, *, minus: bool = False) -> Planted:
     reads = carries_verdict(Block(WIDTH).match(cls, key))
     blocks = [mixes(Block(WIDTH)), mixes(reads.match(cls, decoy, head=1, sharpness=9.0))]
     module = Reader(table, blocks, two_classes(), at="first")
-    dice = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(1)
     texts, truth = [], []
     for item in range(items):
-        kinds = [["good", "bad"][item % 2], "look", ["great", "awful"][draw(2, dice)]]
-        text, place = shuffled([f"{kind}{draw(5, dice)}" for kind in kinds], 6 + draw(6, dice), dice)
+        kinds = [["good", "bad"][item % 2], "look", ["great", "awful"][draw(2, generator)]]
+        text, place = shuffled([f"{kind}{draw(5, generator)}" for kind in kinds], 6 + draw(6, generator), generator)
         texts.append(text)
         truth.append(place + 1)  # after CLS
     name = "minus" if minus else "lookup"
@@ -212,21 +217,23 @@ def lookup(items: int = ITEMS, *, minus: bool = False) -> Planted:
 
 
 def bag(items: int = ITEMS) -> Planted:
-    """The mean of all words is read; attention moves only channels that nobody reads."""
+    """The mean of all words is read; attention moves only channels that are never read."""
     words, table = vocabulary({"good": {FOR: 1.0}, "bad": {AGAINST: 1.0}, "word": {}}, {})
     module = Reader(table, [mixes(Block(WIDTH)), mixes(Block(WIDTH))], two_classes(), at="mean")
-    dice = torch.Generator().manual_seed(2)
+    generator = torch.Generator().manual_seed(2)
     texts, truth = [], []
     for item in range(items):
-        text, place = shuffled([f"{['good', 'bad'][item % 2]}{draw(5, dice)}"], 7 + draw(6, dice), dice)
+        text, place = shuffled([f"{['good', 'bad'][item % 2]}{draw(5, generator)}"], 7 + draw(6, generator), generator)
         texts.append(text)
         truth.append(place)
     return Planted("bag", opened(module, words, around=False), texts, torch.tensor(truth))
 
 
 def recall(items: int = ITEMS) -> Planted:
-    """ "c4" stands for the pair (c, 4), the last token "c?" asks for the 4 of its letter. Another pair has the same
-    answer under another letter."""
+    """The last token "c?" asks for the digit of the pair "c4", found by its letter.
+
+    Another pair has the same digit under another letter.
+    """
     letters, digits = "abcdefgh", "01234"
     asks, offers, holds, says = 0, 8, 16, 21  # where the channels of letters asked for, offered, digits, answers begin
     width = 26
@@ -246,12 +253,12 @@ def recall(items: int = ITEMS) -> Planted:
     for j, digit in enumerate(digits):
         answer[words.index(digit), says + j] = 4.0
     module = Reader(table, [Block(width, slots=8), finds], answer, at="last")
-    dice = torch.Generator().manual_seed(3)
+    generator = torch.Generator().manual_seed(3)
     texts, truth = [], []
     for _ in range(items):
-        some = torch.randperm(len(letters), generator=dice)[: 5 + draw(4, dice)].tolist()
-        values = [draw(len(digits), dice) for _ in some]
-        place = draw(len(some), dice)
+        some = torch.randperm(len(letters), generator=generator)[: 5 + draw(4, generator)].tolist()
+        values = [draw(len(digits), generator) for _ in some]
+        place = draw(len(some), generator)
         values[(place + 1) % len(some)] = values[place]
         texts.append(
             " ".join([f"{letters[i]}{j}" for i, j in zip(some, values, strict=True)] + [f"{letters[some[place]]}?"])
@@ -261,7 +268,7 @@ def recall(items: int = ITEMS) -> Planted:
 
 
 def spot(items: int = ITEMS) -> Planted:
-    """All patches have strong colours; CLS looks at the one that is also blue, and red or green there decides."""
+    """All patches have strong colours. CLS looks at the one that is also blue; whether it is red or green decides."""
     cls, mark = 0, 1
     looks = carries_verdict(Block(WIDTH).match(cls, mark))
     blocks = [mixes(Block(WIDTH)), mixes(looks.match(cls, mark, head=1))]
@@ -271,8 +278,10 @@ def spot(items: int = ITEMS) -> Planted:
 
 
 def courier(items: int = ITEMS) -> Planted:
-    """The register fetches the colour of the marked patch in the first block, CLS asks the register in the second.
-    What CLS itself collects in the first block goes to other channels, and is not read."""
+    """A register reads the colour of the marked patch in the first block, CLS reads the register in the second.
+
+    What CLS itself collects in the first block goes to other channels and is not read.
+    """
     cls, mark, register = 0, 1, 2
     parcel = 6  # and the one after it
     fetches = mixes(carries_verdict(Block(WIDTH).match(register, mark), gives=parcel))
@@ -306,29 +315,30 @@ def vocabulary(
     *,
     noisy: Sequence[int] = (FOR, AGAINST),
 ) -> tuple[list[str], Tensor]:
-    """Five words of each kind (thirty ordinary ones) and what each says, by channel; every word has noise of its own
-    in the idle channels, and a little in those that are read."""
-    dice = torch.Generator().manual_seed(0)
+    """Five words of each kind (thirty ordinary ones) and their evidence per channel. Every word has noise in the idle
+    channels, and a little in the channels that are read.
+    """
+    generator = torch.Generator().manual_seed(0)
     said = {f"{kind}{i}": channels for kind, channels in groups.items() for i in range(30 if kind == "word" else 5)}
     words = [*SPECIAL, *said]
     table = torch.zeros(len(words), WIDTH, dtype=torch.double)
     for word, channels in (said | special).items():
         row = table[words.index(word)]
         if word in said:
-            row[IDLE] = torch.randn(8, dtype=torch.double, generator=dice)
-            row[list(noisy)] = NOISE * torch.rand(len(noisy), dtype=torch.double, generator=dice)
+            row[IDLE] = torch.randn(8, dtype=torch.double, generator=generator)
+            row[list(noisy)] = NOISE * torch.rand(len(noisy), dtype=torch.double, generator=generator)
         for channel, value in channels.items():
             row[channel] += value
     return words, table
 
 
 def carries_verdict(block: Block, *, takes: int = FOR, gives: int = FOR) -> Block:
-    """The first head carries what speaks for and what speaks against."""
+    """The first head carries the evidence for and against."""
     return block.carry(takes, gives).carry(takes + 1, gives + 1)
 
 
 def mixes(block: Block) -> Block:
-    """The second head and the perceptron move what they find among the idle channels."""
+    """The second head and the MLP move content among the idle channels."""
     for channel in range(8):
         takes, gives = IDLE.start + channel, IDLE.start + (channel + 1) % 8
         block.carry(takes, gives, head=1).think(takes, gives)
@@ -336,7 +346,7 @@ def mixes(block: Block) -> Block:
 
 
 def two_classes() -> Tensor:
-    """What speaks for class 1 speaks against class 0."""
+    """Evidence for class 1 is evidence against class 0."""
     answer = torch.zeros(2, WIDTH, dtype=torch.double)
     answer[1, FOR] = answer[0, AGAINST] = 4.0
     answer[0, FOR] = answer[1, AGAINST] = -4.0
@@ -344,7 +354,7 @@ def two_classes() -> Tensor:
 
 
 def starts(*channels: int) -> Tensor:
-    """Tokens that stand before the patches, each with 1 in a channel of its own."""
+    """Tokens before the patches, each with 1 in a channel of its own."""
     tokens = torch.zeros(1, len(channels), WIDTH, dtype=torch.double)
     for token, channel in enumerate(channels):
         tokens[0, token, channel] = 1.0
@@ -355,19 +365,19 @@ def opened(module: nn.Module, words: Sequence[str], *, around: bool) -> why.Mode
     return why.open(module.double().eval(), tokenizer=tokenizer(words, around=around))
 
 
-def shuffled(kinds: list[str], others: int, dice: torch.Generator) -> tuple[str, int]:
-    """The given words among ordinary ones, and where the first of them went."""
-    words = kinds + [f"word{draw(30, dice)}" for _ in range(others)]
-    order = torch.randperm(len(words), generator=dice).tolist()
+def shuffled(kinds: list[str], others: int, generator: torch.Generator) -> tuple[str, int]:
+    """The given words shuffled among ordinary ones, and the position of the first of them."""
+    words = kinds + [f"word{draw(30, generator)}" for _ in range(others)]
+    order = torch.randperm(len(words), generator=generator).tolist()
     return " ".join(words[i] for i in order), order.index(0)
 
 
-def draw(below: int, dice: torch.Generator) -> int:
-    return int(torch.randint(below, (), generator=dice))
+def draw(below: int, generator: torch.Generator) -> int:
+    return int(torch.randint(below, (), generator=generator))
 
 
 def patch_channels(mark: int) -> Tensor:
-    """Blue is the mark, red speaks for, green against; random patterns of pixels fill the idle channels."""
+    """Blue is the mark, red is evidence for, green against; random pixel patterns fill the idle channels."""
     weights = torch.zeros(WIDTH, 3, 4, 4, dtype=torch.double)
     for colour, channel in enumerate((FOR, AGAINST, mark)):
         weights[channel, colour] = 1 / 16
@@ -376,16 +386,16 @@ def patch_channels(mark: int) -> Tensor:
 
 
 def marked_pictures(items: int, seed: int) -> tuple[Tensor, Tensor]:
-    """[item 3 16 16] of 4 x 4 patches, each red or green, up to twice as much as the one that is blue as well."""
-    dice = torch.Generator().manual_seed(seed)
-    truth, each = torch.randint(16, (items,), generator=dice), torch.arange(items)
-    hue = 4 * torch.rand(items, 16, generator=dice, dtype=torch.double) - 2
+    """[item 3 16 16] of 4 x 4 patches, each red or green, up to twice as strong as the one that is also blue."""
+    generator = torch.Generator().manual_seed(seed)
+    truth, each = torch.randint(16, (items,), generator=generator), torch.arange(items)
+    hue = 4 * torch.rand(items, 16, generator=generator, dtype=torch.double) - 2
     hue[each, truth] = torch.where(each % 2 == 0, 1.0, -1.0).double()
     blue = torch.zeros_like(hue)
     blue[each, truth] = 1.0
     colours = torch.stack([hue.clamp(min=0), (-hue).clamp(min=0), blue], dim=1).unflatten(2, (4, 4))
     pictures = colours.repeat_interleave(4, dim=2).repeat_interleave(4, dim=3)
-    return pictures + 0.02 * torch.rand(pictures.shape, dtype=torch.double, generator=dice), truth
+    return pictures + 0.02 * torch.rand(pictures.shape, dtype=torch.double, generator=generator), truth
 
 
 # --- what theory says -------------------------------------------------------------------------------------------------
@@ -408,19 +418,21 @@ BY_VALUE = (
 )
 SENTENCES = {
     "lookup": "CLS attends to one word by its key and reads its value. Methods that multiply attention by what it "
-    "carries to the answer find it. Those that see only how much attention is paid cannot tell it from the decoy; "
-    "those that see only what more attention would do cannot tell it from a louder word that nobody attends to.",
-    "minus": "The same, but what speaks for class 0 is a negative number instead of a channel of its own. The "
-    "relevance rules of Chefer et al. hand on only positive products of input and weight, and lose it for that class.",
-    "bag": "Every word adds its own evidence to a mean, through the skip connections. Methods that ask what a word "
-    "adds find it. For methods on attention nothing happens, and the slope is the same at every word.",
-    "spot": "CLS attends to one marked patch, with both heads. Attention alone is enough here; the slope of the "
-    "answer along attention is not, since other patches have stronger colours.",
+    "carries to the answer find it. Methods that use only the amount of attention cannot distinguish it from the "
+    "decoy; methods that use only the effect of additional attention cannot distinguish it from a louder word that "
+    "gets no attention.",
+    "minus": "The same, but evidence for class 0 is a negative number instead of a channel of its own. The "
+    "relevance rules of Chefer et al. propagate only positive products of input and weight, and lose it for that "
+    "class.",
+    "bag": "Every word adds its own evidence to a mean, through the skip connections. Methods that measure what a "
+    "word adds find it. Attention has no effect on the answer, and the gradient is the same at every word.",
+    "spot": "CLS attends to one marked patch, with both heads. Attention alone suffices here; the gradient with "
+    "respect to attention does not, since other patches have stronger colours.",
     "courier": "The colour of the patch reaches CLS through a register. Methods that follow attention through all "
-    "layers, and methods at the input, find the patch; methods of the last layer or of the row of CLS see only the "
-    "register.",
+    "layers, and methods at the input, find the patch; methods that use only the last layer or only the row of CLS "
+    "see only the register.",
     "recall": "The last token attends to the pair with its letter. As in lookup, without a decoy; another pair with "
-    "the same answer has the same slope along attention.",
+    "the same answer has the same gradient with respect to attention.",
 }
 FINDS: dict[str, tuple[str, ...]] = {
     "lookup": (*BY_ATTENTION, *BY_VALUE, "lrp", "partial_lrp", "attgrads", "agcam"),
@@ -430,11 +442,11 @@ FINDS: dict[str, tuple[str, ...]] = {
     "courier": (*BY_ATTENTION, *BY_VALUE, "lrp", "rollout"),
     "recall": (*BY_ATTENTION, *BY_VALUE, "lrp", "partial_lrp", "attgrads", "agcam", "raw_attention", "rollout"),
 }
-PAID = "only how much attention is paid counts, not what it carries, and the decoy gets more"
-MORE = "only what more attention would do counts, and more of a louder patch, word or pair would do as much or more"
-NOTHING = "attention carries nothing to the answer: its gradients and relevances are 0, changing it changes nothing"
+PAID = "uses the amount of attention, not what it carries, and the decoy gets more"
+MORE = "uses the effect of additional attention, which is as large or larger for a louder patch, word or pair"
+NOTHING = "attention carries nothing to the answer: its gradients and relevances are 0, changing it has no effect"
 POSITIVE = "positive products only: negative evidence for class 0, half of the items, is lost"
-LAST = "only the row of the answer is read, and it sees the register alone"
+LAST = "uses only the row of the readout, which attends to the register alone"
 BLIND: dict[str, dict[str, str]] = {
     "lookup": {"raw_attention": PAID, "rollout": PAID, "grads": MORE, "legrad": MORE},
     "minus": {
@@ -446,8 +458,8 @@ BLIND: dict[str, dict[str, str]] = {
         **dict.fromkeys(
             (*BY_ATTENTION, "partial_lrp", "attgrads", "grads", "legrad", "agcam", "grad_cam", "atman"), NOTHING
         ),
-        **dict.fromkeys(("raw_attention", "rollout"), "all words are attended to equally"),
-        "saliency": "the slope of a mean is the same at every word",
+        **dict.fromkeys(("raw_attention", "rollout"), "all words get the same attention"),
+        "saliency": "the gradient of a mean is the same at every word",
     },
     "spot": {"grads": MORE, "legrad": MORE},
     "courier": {
@@ -457,6 +469,6 @@ BLIND: dict[str, dict[str, str]] = {
     "recall": {"grads": MORE, "legrad": MORE},
 }
 LIMITS = """\
-These models have no norms, their evidence is one channel, and nothing in them is redundant. What a method misses here
-it can be expected to miss elsewhere; finding it here does not make a method right on a trained model. For that, judge
-the methods on your own data."""
+These models have no norms, their evidence is in one channel, and nothing in them is redundant. A method that fails here
+can be expected to fail elsewhere; a method that succeeds here is not necessarily right on a trained model. To find out,
+judge the methods on your own data."""

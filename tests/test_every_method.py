@@ -1,8 +1,7 @@
-"""The contract every registered method meets by being registered, on every family of the zoo.
+"""The contract that every registered method has to meet, on every model family of the zoo.
 
-Rows N9, N11, N12, L1 and L2 of what we promise: a batch is its examples one by one, fused attention is eager
-attention, a run can be repeated to the bit, the model is not touched (also when something fails), and nothing is kept
-alive.
+A batch gives the same as its examples one by one (N9), fused attention the same as eager attention (N11), a run is
+reproducible to the bit (N12), the model is not changed, even if something fails (L1), and no memory is kept alive (L2).
 """
 
 import copy
@@ -27,14 +26,14 @@ every_family = pytest.mark.parametrize("name", FAMILIES)
 
 @pytest.fixture(autouse=True)
 def _on_what_it_explains(request):
-    """A method of pictures alone is tested on pictures; that it refuses a text aloud is tested with the method."""
+    """Image-only methods are tested on images; that they refuse a text is tested with the method."""
     given = request.node.callspec.params if hasattr(request.node, "callspec") else {}
     if given.get("method") in PICTURES_ONLY and given.get("name", "bert") not in IMAGE_FAMILIES:
         pytest.skip(f"{given['method']} explains pictures")
 
 
 def scores(module, inputs, method, target=None):
-    """One method by itself, as a user calls it."""
+    """One method on its own, as a user calls it."""
     return flat(why.explain(why.open(module), inputs, method, target=target, **QUICK.get(method, {})))
 
 
@@ -43,9 +42,9 @@ def flat(e):
 
 
 def all_methods(module, inputs, target=None):
-    """What every method says, from one run of the model; an error in the place of a method that fails.
+    """The results of every method from one run of the model; an exception in place of the result if a method fails.
 
-    That a method says the same by itself is `test_says_the_same_alone_as_in_company`.
+    That a method gives the same on its own is tested in `test_says_the_same_alone_as_in_company`.
     """
     model = why.open(module)
     encoded = model.encode(inputs)
@@ -61,13 +60,13 @@ def all_methods(module, inputs, target=None):
 
 
 class Results(dict):
-    """Scores by method; asking for a method that failed raises what it raised."""
+    """Scores by method; accessing a method that failed raises its exception."""
 
     def __getitem__(self, method):
-        held = super().__getitem__(method)
-        if isinstance(held, Exception):
-            raise held
-        return flat(held)
+        result = super().__getitem__(method)
+        if isinstance(result, Exception):
+            raise result
+        return flat(result)
 
 
 @cache
@@ -161,8 +160,7 @@ def test_gives_padding_exactly_nothing(method, name):
 @every_method
 @pytest.mark.parametrize("name", ["encoder", "encoder_token_first", "gpt2", "llama"])
 def test_padding_may_stand_on_the_left(method, name):
-    """Where the model allows it: not where it reads the first token. An encoder has no positions, decoders are told
-    them."""
+    """Only for models that do not read the first token. The encoders have no positions; decoders get position_ids."""
     right, left = together(name)[method], padded_on_the_left(name)[method]
     for i, length in enumerate(LENGTHS):
         assert not left[i, : 9 - length].any()
@@ -189,9 +187,10 @@ TWO_KERNELS = ["vit", "deit", "dinov2", "beit", "bert", "roberta", "distilbert",
 @every_method
 @pytest.mark.parametrize("name", TWO_KERNELS)
 def test_fused_attention_is_eager_attention(method, name):
-    """N11, in float32: 1e-5 of the largest magnitude. Relevance divides by sums that may nearly cancel; methods that
-    ask again subtract answers that are nearly equal: both magnify float32's own rounding. There the two kernels must
-    differ by no more than float32 differs from float64."""
+    """N11, in float32: within 1e-5 of the largest magnitude. Relevance divides by sums that may nearly cancel, and
+    perturbation methods subtract nearly equal answers: both magnify float32 rounding errors. For these, the two kernels
+    may differ by no more than float32 differs from float64.
+    """
     fused, eager = (in_kernel(name, kernel, torch.float32)[method].double() for kernel in ("sdpa", "eager"))
     tolerance = 1e-5
     if METHODS[method].recipe is not None or not METHODS[method].is_quick:
@@ -213,7 +212,7 @@ def test_fused_relevance_is_eager_relevance_in_float64(method, name):
 
 
 def state(module):
-    """All that must be as before: weights, hooks, flags, attributes."""
+    """Everything that must be unchanged: weights, hooks, flags, attributes."""
     hooks = [
         (name, key, len(value))
         for name, part in module.named_modules()
@@ -302,7 +301,7 @@ def broken_bert(how):
 
 
 FAILURES = ["target", "forward", "interrupt", "memory", "hook", "backward"]
-RELEVANCE = "transformer_attribution"  # stands for methods of all passes
+RELEVANCE = "transformer_attribution"  # uses all passes
 
 
 @pytest.mark.parametrize(
@@ -314,8 +313,9 @@ RELEVANCE = "transformer_attribution"  # stands for methods of all passes
     ],
 )
 def test_leaves_the_model_as_it_was_when_something_fails(method, how):
-    """L1, the six failures: all of them for a method of all passes and for those that ask the model again, one for each
-    of the others. A method that makes no backward pass does not meet the one that fails there."""
+    """L1, six failures: all of them for a method that uses all passes and for perturbation methods, one for each of the
+    others. A method without a backward pass is not affected by a failing backward.
+    """
     module = broken_bert(how)
     before = state(module)
     if how == "backward" and "backward" not in METHODS[method].cost and METHODS[method].recipe is None:
@@ -380,7 +380,7 @@ def test_frees_the_graph_without_the_garbage_collector(method, name):
 
 @every_method
 def test_what_is_saved_can_be_loaded(method, tmp_path):
-    """Details too: a file that only turns out to be unreadable later has lost the explanation."""
+    """Including details: a file that cannot be read later has lost the explanation."""
     it = animal("vit")
     e = why.explain(why.open(it.module), it.inputs, method, target=TARGETS, **QUICK.get(method, {}))
     for suffix in ("json", "safetensors"):

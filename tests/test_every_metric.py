@@ -1,7 +1,7 @@
-"""The contract every registered metric meets by being registered.
+"""The contract that every registered metric has to meet.
 
-On tiny models of pictures and texts in float64: one float64 number an example, the same alone as in a batch, bit-equal
-when repeated, the model untouched, what it was given unchanged; and a docstring that names direction and control.
+On tiny image and text models in float64: one float64 number per example, the same alone as in a batch, reproducible to
+the bit, the model and the inputs unchanged; and a docstring that gives the direction and the control.
 """
 
 import copy
@@ -46,7 +46,7 @@ MARKS = [[0, 0, 0, 1, 1, 0, 0, 0], [0, 1, 0], [0, 0, 0, 1, 0, 1, 1]]
 
 @cache
 def held(kind):
-    """A model and a batch of three, one shorter."""
+    """A model and a batch of three, one of them shorter."""
     if kind == "texts":
         tokenizer = wordpiece()
         return why.open(bert(), tokenizer=tokenizer), TEXTS
@@ -62,7 +62,7 @@ TARGETS = [0, 1, 2]
 
 @cache
 def given(kind, start=0, end=3):
-    """Everything a metric can ask for, on some of the batch."""
+    """All inputs a metric can ask for, for a slice of the batch."""
     model, inputs = held(kind)
     rows = slice(start, end)
     some = inputs[rows] if isinstance(inputs, list) else {key: value[rows] for key, value in inputs.items()}
@@ -84,7 +84,7 @@ def given(kind, start=0, end=3):
 
 
 def settings_of(name, kind):
-    """Quick ones; the twin is the model itself with half its weights."""
+    """Quick settings; the twin is the model itself with its weights halved."""
     if name != "label_randomised_twin":
         return QUICK.get(name, {})
     module = copy.deepcopy(held(kind)[0].module)
@@ -124,13 +124,13 @@ def test_gives_one_number_an_example(name, kind):
         assert found.parts is not None and len(found.parts) == 3
         assert math.isfinite(combine_values(METRICS[name], found.value, found.parts))
     if METRICS[name].needs_truth == "label":
-        assert found.value.isnan().tolist() == [False, False, True]  # the label that is not known
+        assert found.value.isnan().tolist() == [False, False, True]  # the unknown label
 
 
 @every_metric_that_runs
 def test_measures_each_example_as_if_it_were_alone(name, kind):
     if METRICS[name].across_examples:
-        pytest.skip("looks at the other examples of its batch, and says so")
+        pytest.skip("uses the other examples of its batch, as across_examples declares")
     for i in range(3):
         same(measured(name, kind, i, i + 1).value[0], once(name, kind).value[i], 1e-9)
 
@@ -166,7 +166,7 @@ def test_refuses_what_it_is_not_for(name):
 
 @every_metric_that_runs
 def test_the_worst_map_is_still_a_number_or_undefined(name, kind):
-    """All zero, all the same, and one value among zeros: no exception, no infinity."""
+    """All zero, constant, and a single value among zeros: no exception, no infinity."""
     things = given(kind)
     e = things["explanation"]
     spike = torch.zeros_like(e.scores)
@@ -188,11 +188,11 @@ def test_the_worst_map_is_still_a_number_or_undefined(name, kind):
 @every_metric
 def test_says_what_it_means_where_it_is_from_and_what_its_control_is(name):
     one = METRICS[name]
-    said = inspect.getdoc(one.compute)
+    documentation = inspect.getdoc(one.compute)
     assert one.summary.endswith(".") and len(one.summary) <= 120
-    assert "Control" in said
+    assert "Control" in documentation
     if one.kind in ("faithfulness", "stability", "discrimination", "sanity"):
-        assert f"{one.better.title()} is better" in said
+        assert f"{one.better.title()} is better" in documentation
     assert re.search(r"(19|20)\d\d", one.paper)
     page = inspect.getdoc(inspect.getmodule(one.compute))
     assert "$$" in page and ("arXiv" in page or "NeurIPS" in page)

@@ -1,7 +1,7 @@
 """The numbers of the authors' released code, in float64, on the unmodified Hugging Face models (golden/README.md).
 
-`expected_exact` has the authors' 1e-9 in every denominator taken out; ours meets it to 1e-9. `expected` is their code
-as it is.
+`expected_exact` is computed without the authors' 1e-9 in every denominator; our numbers match it to 1e-9. `expected` is
+their code unchanged.
 """
 
 import json
@@ -40,7 +40,7 @@ def model(folder: str, baseline_eps: bool = False) -> why.Model:
 def inputs_of(folder: str) -> dict[str, torch.Tensor]:
     expected = numbers(folder, "expected_exact")
     if folder == "bert":
-        # The authors always add their attention mask; a mask of zeros says the same to transformers.
+        # The authors always add their attention mask; for transformers, an additive mask of zeros is equivalent.
         mask = torch.zeros(2, 1, 1, expected["input_ids"].shape[1], dtype=torch.float64)
         return {"input_ids": expected["input_ids"], "attention_mask": mask}
     return {"pixel_values": expected["pixel_values"].double()}
@@ -51,8 +51,7 @@ def targets_of(folder: str) -> list[int]:
 
 
 def comes_from_the_other_class(folder: str, key: str) -> bool:
-    """The authors' plain baselines run on another ViT class of theirs, whose norms in the blocks have eps 1e-5, not
-    1e-6."""
+    """The authors' plain baselines use another ViT class of theirs, whose block norms have eps 1e-5 instead of 1e-6."""
     return folder == "vit/grid14" and (key.startswith("rollout.") or key.startswith("gradcam."))
 
 
@@ -61,14 +60,14 @@ def difference(found: torch.Tensor, wanted: torch.Tensor) -> float:
     return ((found - wanted).abs().max() / wanted.abs().max()).item()
 
 
-# --- which call of ours is which key of theirs -----------------------------------------------------------------------
+# --- our call for each of their keys -----------------------------------------------------------------------
 
 ATTRIBUTION = {"transformer_attribution": {}, "rollout": {"ablation": "no_gradient"}}
 ONE_BLOCK = {"last_layer.grad": "last_block", "second_layer.grad": "block_1"}
 
 
 def asked(folder: str, key: str, stabiliser: str = "signed") -> tuple[str, dict]:
-    """The method and settings that a key stands for."""
+    """The method and settings that correspond to a key."""
     rules = {"stabiliser": stabiliser}
     parts = key.split(".")
     start = next((int(part.removeprefix("start")) for part in parts if part.startswith("start")), None)

@@ -1,6 +1,6 @@
-"""No two methods are the same under two names: on at least one of the models that ship they rank tokens differently.
+"""No two methods are the same under two names: on at least one of the bundled models they rank tokens differently.
 
-Presets of one method are one method. Methods that ask the model again run with the small budgets of the contract.
+Presets of one method count as one method. Perturbation methods run with the small budgets of the contract.
 """
 
 from functools import partial
@@ -29,7 +29,7 @@ INPUTS = {
 
 
 def alike(model, inputs, methods):
-    """Pairs that cannot be told apart here: the same order of tokens, or no order at all on either side."""
+    """Pairs that are indistinguishable on this model: the same order of tokens, or both without any order."""
     chosen = [partial(METHODS[name].compute, **QUICK[name]) if name in QUICK else name for name in methods]
     found = {}
     opened = why.open(model)
@@ -37,15 +37,15 @@ def alike(model, inputs, methods):
         try:
             found[name] = why.explain(opened, inputs, method)
         except why.WhyformerError:
-            continue  # cannot be used here
+            continue  # does not support this model
     rows = why.Comparison(found).agreement()
     names = list(found)
-    told_apart = {
+    distinguished = {
         frozenset((a, b))
         for (i, a), (j, b) in combinations(enumerate(names), 2)
         if rows[i, j] <= ALIKE or rows[i].isnan().all() != rows[j].isnan().all()
     }
-    return {frozenset(pair) for pair in combinations(methods, 2)} - told_apart
+    return {frozenset(pair) for pair in combinations(methods, 2)} - distinguished
 
 
 def test_no_two_methods_are_the_same():

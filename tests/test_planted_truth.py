@@ -1,4 +1,4 @@
-"""Planted truth: on models wired by hand, methods find what decides where their theory says so, and only there."""
+"""Planted truth: on hand-wired models, methods find the deciding token where their theory says so, and only there."""
 
 import re
 from functools import cache
@@ -13,7 +13,7 @@ from whyformer.methods._registry import METHODS
 
 PAGE = Path(__file__).parents[1] / "docs" / "planted.md"
 COMMAND = "python benchmarks/planted_truth.py"
-FEWER = 20  # items, for methods that ask the model again and again; the page has them on all
+FEWER = 20  # items, for perturbation methods; the page measures them on all items
 BUDGETS = {
     "integrated_gradients": {"steps": 16},
     "kernel_shap": {"budget": 128},
@@ -25,7 +25,7 @@ every_construction = pytest.mark.parametrize("name", CONSTRUCTIONS)
 
 @cache
 def hit_rates(name):
-    """Of the methods of one pass that theory speaks of, on all items."""
+    """Of the quick methods with an entry in FINDS or BLIND, on all items."""
     named = {*FINDS[name], *BLIND[name], "chance", "transformer_attribution", "rollout", "gradient_x_input"}
     it = planted(name)
     found = why.compare(it.model, it.inputs, [m for m in sorted(named & set(METHODS)) if METHODS[m].is_quick])
@@ -134,7 +134,7 @@ def test_a_tie_is_a_miss():
 
 
 def table():
-    """method -> construction -> hit rate, None where it could not be used."""
+    """method -> construction -> hit rate, None if the method does not support the model."""
     rows = [line.strip("|\n ").split("|") for line in PAGE.read_text().splitlines() if line.startswith("|")]
     header, _, *rows = [[cell.strip(" *`†") for cell in row] for row in rows]
     return {row[0]: dict(zip(header[1:], map(number, row[1:]), strict=True)) for row in rows}

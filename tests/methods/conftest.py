@@ -1,4 +1,4 @@
-"""Captures made of random numbers: what a method is given, without a model."""
+"""Captures of random numbers: the inputs of a method, without a model."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ def padded():
 
 @pytest.fixture(scope="session")
 def run():
-    """run("rollout", capture, start=1) calls the method with what it needs of the capture."""
+    """run("rollout", capture, start=1) calls the method with the sites it needs from the capture."""
 
     def call(name, capture, **settings):
         chosen = METHODS[name]
@@ -136,7 +136,7 @@ def pad_capture(capture, left=0, right=0, seed=99):
 
 
 class ReadOnce(Sequence):
-    """Layers that are rebuilt when asked for, and so may be asked for once each."""
+    """Layers that are recomputed on access, so each may be read only once."""
 
     def __init__(self, layers):
         self.layers = layers

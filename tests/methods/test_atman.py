@@ -1,4 +1,4 @@
-"""AtMan: attention turned down inside the model, against a model whose scores are changed by hand."""
+"""AtMan: attention suppressed inside the model, against a model whose scores are changed by hand."""
 
 import pytest
 import torch
@@ -93,7 +93,7 @@ def test_a_contrast_is_one_class_against_the_other():
 
 def test_settings_are_checked():
     game = Game(additive_game([1.0]), 1, is_image=True)
-    with pytest.raises(MethodError, match=r"suppression=1\.5 is not a share"):
+    with pytest.raises(MethodError, match=r"suppression must be a number from 0 to 1, got 1\.5"):
         atman(game, suppression=1.5)
-    with pytest.raises(MethodError, match="patches of this picture are not known"):
+    with pytest.raises(MethodError, match="patches of this image are unknown"):
         atman(game)

@@ -99,11 +99,11 @@ def test_the_column_mean_is_exact_in_double_precision(random_capture, run):
 
 @pytest.mark.parametrize("name", ["cat", "attcat"])
 def test_refuses_another_place(random_capture, run, name):
-    with pytest.raises(MethodError, match=r"at='middle' is not a choice\. There are: 'input', 'output'\."):
+    with pytest.raises(MethodError, match=r"at must be one of 'input', 'output'; got 'middle'\."):
         run(name, random_capture(), at="middle")
 
 
 def test_refuses_another_use_of_attention(random_capture, run):
-    message = r"attention_as='row' is not a choice.* There are: 'column_mean', 'cls_row', 'matrix_vector'\."
+    message = r"attention_as must be one of 'column_mean', 'cls_row', 'matrix_vector'; got 'row'\."
     with pytest.raises(MethodError, match=message):
         run("attcat", random_capture(), attention_as="row")

@@ -1,4 +1,4 @@
-"""Attention flow: against another solver, where the answer is plain, and how a part of the graph stands for all."""
+"""Attention flow: against another solver, for simple cases, and how the subgraph is extended."""
 
 import sys
 from itertools import combinations, product
@@ -78,7 +78,7 @@ def test_a_part_of_the_graph_grows_until_it_is_enough(monkeypatch, sharpness):
     """With one pipe a token at first, most of the graph is left out."""
     given = attention(4, 8, sharpness=sharpness, seed=3)
     whole = by_networkx(pipes(given), one_hot(8)[0].numpy())
-    monkeypatch.setattr(module, "INITIAL_PIPES", 1)
+    monkeypatch.setattr(module, "INITIAL_EDGES", 1)
     flows = module.find_max_flows(pipes(given), one_hot(8)[0].numpy())
     assert np.abs(flows - whole).max() < 1e-8
 
@@ -100,7 +100,7 @@ def test_the_flow_is_the_smallest_of_all_cuts():
 def test_what_crosses_a_cut_by_hand():
     cut = np.array([[True, False], [False, True]])
     pipes_there = np.ones((1, 2, 2), dtype=bool)
-    assert module.find_crossing_pipes(cut, pipes_there).tolist() == [[[True, False], [False, False]]]
+    assert module.find_crossing_edges(cut, pipes_there).tolist() == [[[True, False], [False, False]]]
 
 
 @settings(max_examples=20, deadline=None)
@@ -124,7 +124,7 @@ def test_tokens_that_nothing_reaches_get_nothing():
 
 
 def test_refuses_a_residual_that_is_no_weight(random_capture, run):
-    with pytest.raises(MethodError, match=r"residual=-1 is not a weight"):
+    with pytest.raises(MethodError, match=r"residual must be a finite number >= 0 .*, got -1"):
         run("attention_flow", random_capture(), residual=-1)
     capture = random_capture(layers=1)
     assert_close(run("attention_flow", capture, residual=0), run("raw_attention", capture))

@@ -69,7 +69,7 @@ def test_the_own_cell(random_capture, run):
 
 
 def test_refuses_what_is_not_there(random_capture, run):
-    with pytest.raises(MethodError, match=r"start=3 is not a layer of this model, which has 3"):
+    with pytest.raises(MethodError, match=r"start must be between .* for this model, got 3"):
         run("attgrads", random_capture(layers=3), start=3)
-    with pytest.raises(MethodError, match=r"preset='code' is not a choice\. There are: 'paper', 'released'\."):
+    with pytest.raises(MethodError, match=r"preset must be one of 'paper', 'released'; got 'code'\."):
         run("attgrads", random_capture(), preset="code")

@@ -97,10 +97,10 @@ def test_a_quarter_of_the_depth_is_left_out(random_capture):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"perception": "layer"}, "perception='layer' is not a choice"),
-        ({"steps": 1}, "steps=1 is no number of points"),
-        ({"steps": 2.5}, "steps=2.5 is no number of points"),
-        ({"start": 9}, "start=9 is not a layer of this model"),
+        ({"perception": "layer"}, "perception must be one of .*; got 'layer'"),
+        ({"steps": 1}, "steps must be a whole number >= .*, got 1"),
+        ({"steps": 2.5}, "steps must be a whole number >= .*, got 2.5"),
+        ({"start": 9}, "start must be between .*, got 9"),
     ],
 )
 def test_refuses_what_it_does_not_have(wrong, message):

@@ -1,4 +1,4 @@
-"""The rules where two sequences meet: by hand, against the released procedure written slowly, and where it breaks."""
+"""The rules for two sequences: by hand, against a slow version of the released procedure, and where that one fails."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Layers are rebuilt when asked for: every method reads each at most once, and takes a stack as well as a sequence."""
+"""Layers are recomputed on access: every method reads each at most once, and accepts a stack as well as a sequence."""
 
 import pytest
 from torch.testing import assert_close

@@ -162,9 +162,9 @@ def test_alti_measures_with_either_norm():
 @pytest.mark.parametrize(
     ("name", "wrong", "message"),
     [
-        ("norm_analysis", {"form": "mlp"}, "form='mlp' is not a choice.* There are: 'attention', 'block'"),
-        ("norm_analysis", {"layer": 3}, "layer=3 is not a layer of this model, which has 3"),
-        ("alti", {"norm": 3}, "norm=3 is not a choice. There are: 1, 2"),
+        ("norm_analysis", {"form": "mlp"}, "form must be one of 'attention', 'block'; got 'mlp'"),
+        ("norm_analysis", {"layer": 3}, "layer must be between .* for this model, got 3"),
+        ("alti", {"norm": 3}, "norm must be one of 1, 2; got 3"),
     ],
 )
 def test_refuses_what_it_does_not_have(random_capture, run, name, wrong, message):

@@ -137,9 +137,9 @@ def test_takes_the_layer_it_is_told(random_capture, run):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"form": "gpt"}, r"form='gpt' is not a choice\. There are: 'vit', 'bert'\."),
-        ({"layer": -4}, r"layer=-4 is not a layer of this model, which has 3"),
-        ({"normalise": "no"}, r"normalise='no' is not a choice"),
+        ({"form": "gpt"}, r"form must be one of 'vit', 'bert'; got 'gpt'\."),
+        ({"layer": -4}, r"layer must be between .* for this model, got -4"),
+        ({"normalise": "no"}, r"normalise must be one of .*; got 'no'"),
     ],
 )
 def test_refuses_what_it_does_not_have(random_capture, run, wrong, message):

@@ -86,9 +86,9 @@ def test_hidden_states_are_captured_only_if_asked_for():
 @pytest.mark.parametrize(
     ("at", "message"),
     [
-        (4, r"at=4 is not a layer of this model, which has 4\. Give -4 to 3"),
-        ("middle", r"at='middle' is not a place\. Give 'input' or the number of a block\."),
-        (1.5, r"at=1\.5 is not a layer\. Give a whole number\."),
+        (4, r"at must be between -4 and 3 for this model, got 4"),
+        ("middle", r"at must be 'input' or the number of a block, got 'middle'\."),
+        (1.5, r"at must be a layer number \(int\), got 1\.5\."),
     ],
 )
 def test_refuses_another_place(at, message):

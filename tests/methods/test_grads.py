@@ -64,5 +64,5 @@ def test_the_other_class_of_two_gets_the_opposite(random_capture, run):
 
 
 def test_refuses_a_layer_that_is_not_there(random_capture, run):
-    with pytest.raises(MethodError, match=r"layer=3 is not a layer of this model, which has 3"):
+    with pytest.raises(MethodError, match=r"layer must be between .* for this model, got 3"):
         run("grads", random_capture(layers=3), layer=3)

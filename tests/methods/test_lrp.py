@@ -30,16 +30,16 @@ def test_the_readout_token_may_be_left_out(cls):
 
 def test_nothing_is_read_at_a_pixel(cls):
     with pytest.raises(
-        MethodError, match=r"own='zero' is about a token, but these scores belong to pixels\. Use own='keep'"
+        MethodError, match=r"own='zero' applies to tokens, but these scores belong to pixels\. Use own='keep'"
     ):
         lrp(torch.zeros(1, 2, 4, 3), cls(3)[0], own="zero")
 
 
 def test_a_model_that_pools_has_no_token_to_leave_out():
-    with pytest.raises(MethodError, match=r"own='zero' changes the cell .* reads it at several"):
+    with pytest.raises(MethodError, match=r"own='zero' replaces the score of the readout token, but this model pools"):
         lrp(TOKENS, torch.full((1, 3), 1 / 3), own="zero")
 
 
 def test_the_smallest_score_is_no_choice_here(cls):
-    with pytest.raises(MethodError, match=r"own='min' is not a choice\. There are: 'keep', 'zero'\."):
+    with pytest.raises(MethodError, match=r"own must be one of 'keep', 'zero'; got 'min'\."):
         lrp(TOKENS, cls(3)[0], own="min")

@@ -32,5 +32,5 @@ def test_positive_relevance_of_one_head_is_read_like_attention(random_capture, r
 
 
 def test_refuses_a_layer_that_is_not_there(random_capture, run):
-    with pytest.raises(MethodError, match=r"layer=7 is not a layer of this model, which has 3"):
+    with pytest.raises(MethodError, match=r"layer must be between .* for this model, got 7"):
         run("partial_lrp", random_capture(layers=3), layer=7)

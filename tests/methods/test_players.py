@@ -1,4 +1,4 @@
-"""Players: what is taken away together, and what the model is asked."""
+"""Players: what is removed together, and what the model is asked."""
 
 import pytest
 import tiny_text
@@ -10,15 +10,9 @@ from torch.testing import assert_close
 import whyformer as why
 from whyformer._engine.capture import record
 from whyformer.errors import MethodError
-from whyformer.methods._players import (
-    Players,
-    ask_coalitions,
-    make_patch_players,
-    players_of,
-    read_answers,
-    read_clean_answers,
-    segment_superpixels,
-)
+from whyformer.methods._answers import read_answers, read_clean_answers
+from whyformer.methods._players import Players, ask_coalitions, make_patch_players, players_of
+from whyformer.methods._superpixels import segment_superpixels
 
 
 def probe_of(model, inputs, **more):
@@ -91,13 +85,13 @@ def test_the_probability_of_a_contrast_is_that_of_one_class_against_the_other():
 
 def test_what_does_not_fit_is_refused():
     text, picture = Game(additive_game([1.0]), 1), Game(additive_game([1.0]), 1, is_image=True)
-    with pytest.raises(MethodError, match=r"units='patch' is not a choice.*'word', 'token'"):
+    with pytest.raises(MethodError, match=r"units must be one of 'word', 'token'; got 'patch'"):
         players_of(text, "patch")
-    with pytest.raises(MethodError, match=r"units='word' is not a choice.*'patch', 'superpixel'"):
+    with pytest.raises(MethodError, match=r"units must be one of 'patch', 'superpixel'; got 'word'"):
         players_of(picture, "word")
-    with pytest.raises(MethodError, match="patches of this picture are not known"):
+    with pytest.raises(MethodError, match="patches of this image are unknown"):
         make_patch_players(picture)
-    with pytest.raises(MethodError, match="of='logit' is not a choice"):
+    with pytest.raises(MethodError, match=r"of must be one of .*; got 'logit'"):
         read_answers(text, text.before, torch.zeros(1, dtype=torch.long), "logit")
 
 

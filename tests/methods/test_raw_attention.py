@@ -38,5 +38,5 @@ def test_is_a_distribution_unless_the_own_cell_is_taken_out(random_capture, run)
 
 
 def test_refuses_a_layer_that_is_not_there(random_capture, run):
-    with pytest.raises(MethodError, match=r"layer=3 is not a layer of this model, which has 3"):
+    with pytest.raises(MethodError, match=r"layer must be between .* for this model, got 3"):
         run("raw_attention", random_capture(layers=3), layer=3)

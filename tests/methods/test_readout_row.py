@@ -1,4 +1,4 @@
-"""Row algebra against whole matrices, and the cell of the readout token."""
+"""Row products against whole matrices, and the score of the readout token."""
 
 import pytest
 import torch
@@ -84,10 +84,10 @@ def test_a_model_that_pools_has_no_own_cell():
     pooled = torch.tensor([[0.5, 0.5, 0.0, 0.0]])
     assert not find_readout_token(pooled).any()
     assert_close(finish_scores(SCORES, pooled, MASK), SCORES * MASK)
-    with pytest.raises(MethodError, match=r"own='min' changes the cell .* reads it at several\. Use own='keep'\."):
+    with pytest.raises(MethodError, match=r"own='min' replaces the score .* pools several tokens\. Use own='keep'"):
         finish_scores(SCORES, pooled, MASK, "min")
 
 
 def test_an_unknown_word_for_the_own_cell_is_refused():
-    with pytest.raises(MethodError, match=r"own='bar' is not a choice.* There are: 'keep', 'zero', 'min'\."):
+    with pytest.raises(MethodError, match=r"own must be one of 'keep', 'zero', 'min'; got 'bar'\."):
         finish_scores(SCORES, READOUT, MASK, "bar")

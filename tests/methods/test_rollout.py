@@ -107,14 +107,14 @@ def test_the_last_layer_alone_is_raw_attention_and_the_token_itself(random_captu
     [
         (
             {"preset": "foo"},
-            r"preset='foo' is not a choice\. There are: 'abnar', 'paper', 'released', 'released_bert'\.",
+            r"preset must be one of 'abnar', 'paper', 'released', 'released_bert'; got 'foo'\.",
         ),
-        ({"own": "bar"}, r"own='bar' is not a choice"),
-        ({"start": 3}, r"start=3 is not a layer of this model, which has 3"),
-        ({"normalise": "yes"}, r"normalise='yes' is not a choice\. There are: True, False"),
-        ({"residual": -0.5}, r"residual=-0\.5 is not a weight\. Give a number from 0 \(no skip connection\) upwards\."),
-        ({"residual": float("nan")}, r"residual=nan is not a weight"),
-        ({"residual": "half"}, r"residual='half' is not a weight"),
+        ({"own": "bar"}, r"own must be one of .*; got 'bar'"),
+        ({"start": 3}, r"start must be between .* for this model, got 3"),
+        ({"normalise": "yes"}, r"normalise must be one of True, False; got 'yes'"),
+        ({"residual": -0.5}, r"residual must be a finite number >= 0 .*, got -0\.5"),
+        ({"residual": float("nan")}, r"residual must be a finite number >= 0 .*, got nan"),
+        ({"residual": "half"}, r"residual must be a finite number >= 0 .*, got 'half'"),
     ],
 )
 def test_refuses_what_it_does_not_have(random_capture, run, wrong, message):
@@ -123,5 +123,5 @@ def test_refuses_what_it_does_not_have(random_capture, run, wrong, message):
 
 
 def test_the_released_form_needs_a_second_layer(random_capture, run):
-    with pytest.raises(MethodError, match=r"start=1 is not a layer of this model, which has 1"):
+    with pytest.raises(MethodError, match=r"start must be between .* for this model, got 1"):
         run("rollout", random_capture(layers=1), preset="released")

@@ -1,4 +1,4 @@
-"""Every method can be checked against its paper: formula, paper and year stand at the top of the file."""
+"""Every method can be checked against its paper: the file docstring gives formula, paper and year."""
 
 import ast
 import re
@@ -32,7 +32,7 @@ def test_the_docstring_is_raw(path):
 
 @ours
 def test_the_paper_of_the_method_is_the_one_of_its_file(name):
-    """First author and year, as registered, stand at the top too."""
+    """First author and year, as registered, are also in the file docstring."""
     author, year = re.match(r"(\w+).*?(\d{4})$", METHODS[name].paper).groups()
     text = ast.get_docstring(ast.parse(Path(METHODS[name].compute.__code__.co_filename).read_text()))
     assert author in text

@@ -75,9 +75,9 @@ def test_what_is_spent_is_what_is_said():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"samples": 0}, r"samples=0 is not a number of copies\. Give a whole number from 1 upwards\."),
-        ({"noise": -0.1}, r"noise=-0\.1 is not a share of the range\. Give 0 or more"),
-        ({"reduce": "mean"}, r"reduce='mean' is not a choice\. There are: 'max', 'l1', 'l2'\."),
+        ({"samples": 0}, r"samples must be a whole number >= 1, got 0"),
+        ({"noise": -0.1}, r"noise must be a finite number >= 0 .*, got -0\.1"),
+        ({"reduce": "mean"}, r"reduce must be one of 'max', 'l1', 'l2'; got 'mean'\."),
     ],
 )
 def test_refuses_settings_that_make_no_sense(settings, message):

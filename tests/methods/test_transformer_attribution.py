@@ -123,17 +123,23 @@ def test_only_what_speaks_for_the_class_adds_up(random_capture, run):
     [
         (
             {"preset": "released"},
-            r"preset='released' is not a choice.* There are: 'paper', 'released_vit', 'released_bert'\.",
+            r"preset must be one of 'paper', 'released_vit', 'released_bert'; got 'released'\.",
         ),
-        ({"own": "bar"}, r"own='bar' is not a choice"),
-        ({"start": 9}, r"start=9 is not a layer of this model, which has 3"),
-        ({"normalise": "no"}, r"normalise='no' is not a choice"),
+        ({"own": "bar"}, r"own must be one of .*; got 'bar'"),
+        ({"start": 9}, r"start must be between .* for this model, got 9"),
+        ({"normalise": "no"}, r"normalise must be one of .*; got 'no'"),
         (
             {"ablation": "block_2"},
-            r"ablation='block_2' is not a choice\. Did you mean 'block_1'\? There are: None, 'no_grad",
+            r"ablation must be one of None, 'no_grad.*; got 'block_2'\. Did you mean 'block_1'\?",
         ),
-        ({"ablation": "block_1", "start": 0}, r"start=0 has no meaning with ablation='block_1', which reads one block"),
-        ({"ablation": "last_block", "normalise": False}, r"normalise=False has no meaning with ablation='last_block'"),
+        (
+            {"ablation": "block_1", "start": 0},
+            r"start=0 cannot be combined with .*'block_1', which uses a single block",
+        ),
+        (
+            {"ablation": "last_block", "normalise": False},
+            r"normalise=False cannot be combined with .*'last_block'",
+        ),
     ],
 )
 def test_refuses_what_it_does_not_have(random_capture, run, wrong, message):
@@ -143,6 +149,6 @@ def test_refuses_what_it_does_not_have(random_capture, run, wrong, message):
 
 def test_block_1_needs_a_second_block(random_capture, run):
     with pytest.raises(
-        MethodError, match=r"ablation='block_1' reads the second block from the input, but this model has 1\."
+        MethodError, match=r"ablation='block_1' uses the second block from the input, but this model has 1 block\."
     ):
         run("transformer_attribution", random_capture(layers=1), ablation="block_1")

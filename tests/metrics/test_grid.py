@@ -1,4 +1,4 @@
-"""The grid pointing game: pictures of one colour each, so that a tile can be told by its colour."""
+"""The grid pointing game: images of one colour each, so that a tile is identified by its colour."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def played(make, classes=(0, 1, 2, 3), side=4, tiles=2):
 
 
 def own_tile(inputs, of, **_):
-    """1 where the grid shows the picture itself."""
+    """1 where the grid shows the image itself."""
     return (inputs[:, 0].round() == (of + 1.0)[:, None, None]).double().flatten(1)
 
 
@@ -64,8 +64,8 @@ def test_a_patch_on_the_edge_counts_for_both_sides():
 
 
 def test_tiles_and_pictures_are_checked():
-    with pytest.raises(MetricError, match="2 or more"):
+    with pytest.raises(MetricError, match="tiles must be >= 2"):
         played(own_tile, tiles=1)
     e = text([[1.0, 2.0]])
-    with pytest.raises(InputError, match="pictures"):
+    with pytest.raises(InputError, match="needs images"):
         grid_pointing_game(e, FakeAgain(e, torch.zeros(1, 4, dtype=torch.long), own_tile))

@@ -7,7 +7,7 @@ from fake_probe import explanation, picture, text
 from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError
 from whyformer.metrics import mass_in_mask, pointing_game, rank_in_mask
-from whyformer.metrics._ordering import resize_map
+from whyformer.metrics._maps import resize_map
 
 
 def near(found, wanted):
@@ -59,24 +59,24 @@ def test_patches_are_enlarged_to_the_mask():
 
 def test_what_is_no_mask_is_refused():
     e = picture([[1.0] * 4], 2, 2)
-    with pytest.raises(InputError, match="2 masks for 1 pictures"):
+    with pytest.raises(InputError, match="2 masks for 1 images"):
         mass_in_mask(e, [[[1, 1], [0, 0]]] * 2)
     with pytest.raises(InputError, match="with values"):
         mass_in_mask(e, [[[255, 1], [0, 0]]])
     with pytest.raises(InputError, match="height width"):
         mass_in_mask(e, [[1, 1, 0, 0]])
-    with pytest.raises(InputError, match="no map of rows and columns"):
+    with pytest.raises(InputError, match="A text has no map of pixels"):
         mass_in_mask(text([[1.0, 2.0]]), [[[1, 0]]])
 
 
 def test_a_map_of_pixels_must_have_the_size_of_the_mask():
     e = picture([[1.0] * 4], 2, 2, pixels=torch.ones(1, 4, 4))
-    with pytest.raises(InputError, match="4 x 4 pixels does not fit 2 x 2"):
+    with pytest.raises(InputError, match="The map has 4 x 4 pixels, but 2 x 2 are needed"):
         mass_in_mask(e, [[[1, 1], [0, 0]]])
 
 
 def test_a_map_is_enlarged_over_the_pixels_its_patches_cover():
-    """Two patches of 2 x 2 pixels in a picture of 2 x 5: the fifth column is in none and has what is beside it."""
+    """Two patches of 2 x 2 pixels in an image of 2 x 5: the fifth column is in no patch and copies its neighbour."""
     scores = torch.tensor([[0.0, 4.0]]).double()
     covering = explanation(scores, (Grid(1, 2, (2, 4)),))
     assert resize_map(covering, 0, (2, 5)).tolist() == [[0, 1, 3, 4, 4]] * 2

@@ -56,7 +56,7 @@ def effects_of(cases, units):
 def test_faithfulness_to_patches(name):
     effects, bias, label = effects_of(CASES * (3 if name == "road" else 8), 16)  # road solves equations
     probe = FakeProbe(effects, grid=(4, 4), side=2, bias=bias)
-    if name == "road":  # what counts is bright: with an even picture there is nothing to take away
+    if name == "road":  # the effect is in bright pixels: a flat image would have nothing to remove
         bright = effects.reshape(-1, 1, 4, 4).repeat_interleave(2, 2).repeat_interleave(2, 3)
         probe.encoded.inputs["pixel_values"].copy_(bright)
     settings = {"per": "patch"} if "per" in METRICS[name].settings else {}
@@ -100,7 +100,7 @@ def test_localisation(name):
 
 @pytest.mark.parametrize("case", range(CASES))
 def test_localisation_without_masks(case):
-    """The grid game, one batch a case: the perfect map is where the grid shows the picture's own colour."""
+    """The grid game, one batch per case: the perfect map is where the grid shows the image's own colour."""
     colours = torch.randperm(50, generator=torch.Generator().manual_seed(case))[:8].double() + 1
     pictures = colours[:, None, None, None].expand(-1, 1, 8, 8).clone()
     targets = tuple(why.Target(index=i, label=str(i), score=0.0) for i in range(8))

@@ -133,13 +133,13 @@ def test_undefined_where_nothing_is_marked():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(InputError, match="3 marks fit neither"):
+    with pytest.raises(InputError, match="3 marks match neither"):
         token_f1(scored(), [[0, 1, 0]])
-    with pytest.raises(InputError, match="2 words are marked or not, but the text has 5"):
+    with pytest.raises(InputError, match="marks for 2 words, but the text has 5"):
         token_f1(scored(), [Rationale([0, 1])])
     with pytest.raises(InputError, match="2 rationales for 1 texts"):
         token_f1(scored(), [MARKED] * 2)
-    with pytest.raises(InputError, match="this is a picture"):
+    with pytest.raises(InputError, match="the input is an image"):
         token_f1(picture([[1.0] * 4], 2, 2), [MARKED])
     for k in (0, 1.5, "all", True, ()):
         with pytest.raises(MetricError, match="k"):

@@ -1,4 +1,4 @@
-"""The registry of metrics: needs and settings are read off a signature, presets are settings with a name."""
+"""The registry of metrics: inputs and settings are read from a signature, presets are named settings."""
 
 import json
 from functools import partial
@@ -43,15 +43,17 @@ def test_a_metric_that_cannot_be_right_is_refused_where_it_is_written():
     def strange(explanation, weather):
         pass
 
-    with pytest.raises(MetricError, match=r"strange\(\) asks for weather; a metric can be given explanation, probe"):
+    with pytest.raises(
+        MetricError, match=r"strange\(\) asks for weather; the inputs of a metric are explanation, probe"
+    ):
         describe_metric(strange, **FACTS)
     with pytest.raises(MetricError, match="higher"):
         describe_metric(example, **FACTS | {"better": "more"})
     with pytest.raises(MetricError, match="kind"):
         describe_metric(example, **FACTS | {"kind": "beauty"})
-    with pytest.raises(MetricError, match="'mask' but does not ask for it"):
+    with pytest.raises(MetricError, match="needs_truth='mask' but no parameter of that name"):
         describe_metric(example, **FACTS | {"needs_truth": "mask"})
-    with pytest.raises(MetricError, match="sets speed, which is not there"):
+    with pytest.raises(MetricError, match="sets speed, which is not a setting"):
         describe_metric(example, **FACTS, presets={"paper": {"speed": 1}})
 
 
@@ -81,7 +83,7 @@ def test_what_is_not_there_is_refused():
         choose_metric("aopc", {"fraction": 0.1})
     with pytest.raises(MetricError, match=r"no preset 'release'. Did you mean 'released'\? There are: paper, released"):
         choose_metric("aopc", {"preset": "release"})
-    with pytest.raises(MetricError, match="measured on explanation, probe; probe is not given"):
+    with pytest.raises(MetricError, match="aopc needs explanation, probe; missing: probe"):
         measure(choose_metric("aopc"), {"explanation": text([[1.0]])})
 
 
@@ -89,7 +91,7 @@ def test_a_metric_is_held_to_one_number_an_example():
     e = picture([[1.0] * 4] * 2, 2, 2)
     for wrong in (torch.ones(1, dtype=torch.float64), torch.ones(2), torch.ones(2, 1, dtype=torch.float64)):
         one = Metric("wrong", lambda e, w=wrong: w, ("explanation",), {}, "", "higher", "faithfulness", None)
-        with pytest.raises(MetricError, match="one float64 number an example"):
+        with pytest.raises(MetricError, match="one float64 number per example"):
             measure(choose_metric(one), {"explanation": e})
     bare = Metric("bare", lambda e: torch.ones(2).double(), ("explanation",), {}, "", "higher", "sanity", None)
     assert isinstance(measure(choose_metric(bare), {"explanation": e}), Measurement)

@@ -66,5 +66,5 @@ def test_noise_is_on_removed_pixels_alone_and_always_the_same():
 
 
 def test_a_text_has_no_neighbours_to_fill_in_from():
-    with pytest.raises(InputError, match="a text has none"):
+    with pytest.raises(InputError, match="the input is a text"):
         road(text([[1.0, 2.0]]), FakeProbe([[1.0, 2.0]]))

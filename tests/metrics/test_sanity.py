@@ -1,4 +1,4 @@
-"""Sanity: models that lose their weights, by hand and through a real one."""
+"""Sanity checks: models whose weights are randomised, by hand and on a real model."""
 
 import copy
 
@@ -80,7 +80,7 @@ def test_the_model_is_its_own_twin_and_a_twin_must_be_given():
     again = FakeAgain(E, PIXELS, lambda **_: E.scores)
     assert label_randomised_twin(E, again, twin=twin).item() == pytest.approx(1)
     assert again.asked[0]["model"] is twin
-    with pytest.raises(MetricError, match="Give it as twin="):
+    with pytest.raises(MetricError, match="Pass it as twin="):
         label_randomised_twin(E, again)
 
 

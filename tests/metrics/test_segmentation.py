@@ -1,4 +1,4 @@
-"""Segmentation by hand: a map above its mean against a mask, one picture and a data set of two."""
+"""Segmentation by hand: a map above its mean against a mask, one image and a data set of two."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_pixel_accuracy_by_hand():
 
 
 def test_mean_iou_by_hand():
-    """Background 1 of 2 (the second pixel is missed), object 2 of 3; in the second picture 1 of 1 and 1 of 1.
+    """Background 1 of 2 (the second pixel is missed), object 2 of 3; in the second image 1 of 1 and 1 of 1.
     Together 2 of 3 and 3 of 4."""
     found = mean_iou(E, MASKS)
     near(found.value, [(1 / 2 + 2 / 3) / 2, 1.0])

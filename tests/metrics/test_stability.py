@@ -107,7 +107,7 @@ def test_undefined_for_flat_maps():
 
 def test_settings_are_checked():
     again = FakeAgain(E, PIXELS, lambda of, **_: E.scores[of])
-    with pytest.raises(MetricError, match="at least once"):
+    with pytest.raises(MetricError, match="runs must be >= 1, got 0"):
         repeatability(E, again, runs=0)
-    with pytest.raises(MetricError, match="one sample or more"):
+    with pytest.raises(MetricError, match="samples must be >= 1"):
         consistency(E, again, samples=0)

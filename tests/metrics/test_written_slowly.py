@@ -18,7 +18,7 @@ TEXTS = ["the film is not good at all !", "a bad film", "the film is good , not 
 
 @pytest.fixture(scope="module")
 def pictures():
-    """A ViT whose black is -1, three pictures and their maps."""
+    """A ViT whose black is -1, three images and their maps."""
     from transformers import ViTImageProcessor
 
     it = animal("vit")
@@ -100,7 +100,7 @@ def test_tokens_deleted_or_masked_one_text_at_a_time(name, texts):
 
 
 def test_segmentation_over_a_data_set():
-    """Pixel by pixel over ten pictures, with ignored ones: sums over the data set, then the ratio."""
+    """Pixel by pixel over ten images, with ignored ones: sums over the data set, then the ratio."""
     rng = np.random.default_rng(0)
     maps = [rng.random(16) for _ in range(10)]
     masks = [rng.choice([-1, 0, 1], size=(8, 8), p=[0.2, 0.5, 0.3]) for _ in range(10)]

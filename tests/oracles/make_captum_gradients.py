@@ -1,9 +1,9 @@
-"""What captum says: integrated gradients, gradient x input and saliency of the small models.
+"""Captum's results: integrated gradients, gradient x input and saliency of the small models.
 
     python tests/oracles/make_captum_gradients.py            writes captum_gradients.json
     python tests/oracles/make_captum_gradients.py --check    computes again and compares
 
-In an environment with tests/oracles/captum.txt; `make test-oracles` does all of it.
+Needs an environment with tests/oracles/captum.txt; `make test-oracles` does all of it.
 """
 
 from pathlib import Path
@@ -30,7 +30,7 @@ def measured() -> dict[str, object]:
 
 
 def said_about(model, inputs: torch.Tensor, axis: int) -> dict[str, object]:
-    """One number a pixel or word: sums over channels, or the largest of them for saliency."""
+    """One number per pixel or word: the sum over channels, or the largest for saliency."""
     inputs = inputs.clone().requires_grad_()
     integrated = {
         f"integrated_gradients {steps}": IntegratedGradients(model).attribute(

@@ -1,12 +1,12 @@
-"""What captum says: ablation, occlusion, Shapley values, LIME and KernelSHAP of the small models.
+"""Captum's results: ablation, occlusion, Shapley values, LIME and KernelSHAP of the small models.
 
     python tests/oracles/make_captum_perturbations.py            writes captum_perturbations.json
     python tests/oracles/make_captum_perturbations.py --check    computes again and compares
 
-In an environment with tests/oracles/captum.txt; `make test-oracles` does all of it. LIME and KernelSHAP are given the
-samples of `small_models.samples`, so that they differ in nothing that is random. captum keeps answers and weights in
-float32: the answers it is given are differences from the example's own, which changes no weight, and its regressions
-run in float64.
+Needs an environment with tests/oracles/captum.txt; `make test-oracles` does all of it. LIME and KernelSHAP get the
+samples of `small_models.samples`, so that nothing random differs. captum keeps answers and weights in float32:
+therefore it is given differences from the example's own answer, which changes no weight, and its regressions run in
+float64.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ def measured() -> dict[str, object]:
 
 
 def said_about(model: Callable[[Tensor], Tensor], inputs: Tensor, features: Tensor, **windows) -> dict[str, object]:
-    """One number a patch or word; 0 is what stands in the place of what is not there."""
+    """One number per patch or word; 0 replaces what is absent."""
     count = int(features.max()) + 1
     given = {"baselines": 0, "target": TARGETS}
 

@@ -1,11 +1,11 @@
-"""What LXT says: AttnLRP and CP-LRP of a tiny Llama and a tiny GPT-2.
+"""LXT's results: AttnLRP and CP-LRP of a tiny Llama and a tiny GPT-2.
 
     python tests/oracles/make_lxt.py            writes lxt.json
     python tests/oracles/make_lxt.py --check    computes again and compares
 
-In an environment with tests/oracles/lxt.txt; `make test-oracles` does all of it. LXT patches classes for the whole
-process and cannot take it back, so each model and variant runs in a process of its own. Its relevance is the embedding
-of each word times the gradient of the largest logit after the last one.
+Needs an environment with tests/oracles/lxt.txt; `make test-oracles` does all of it. LXT patches classes for the whole
+process and cannot undo it, so each model and variant runs in its own process. Its relevance is the embedding of each
+word times the gradient of the largest logit after the last word.
 """
 
 import json

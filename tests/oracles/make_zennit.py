@@ -1,10 +1,10 @@
-"""What zennit says: LRP-epsilon and LRP-gamma of a stack of linear layers and a convolution.
+"""Zennit's results: LRP-epsilon and LRP-gamma of a stack of linear layers and a convolution.
 
     python tests/oracles/make_zennit.py            writes zennit.json
     python tests/oracles/make_zennit.py --check    computes again and compares
 
-In an environment with tests/oracles/zennit.txt; `make test-oracles` does all of it. Relevance is 1 at output 0 of the
-first picture, at output 1 of the second and at output 2 of the third.
+Needs an environment with tests/oracles/zennit.txt; `make test-oracles` does all of it. Relevance is 1 at output 0 of
+the first image, at output 1 of the second and at output 2 of the third.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Two small models in plain torch, the same to the last bit in every environment: no weight is drawn, all are sines.
+"""Two small models in plain torch, bit-identical in every environment: weights are sines, not random numbers.
 
-`Pictures` is a vision transformer of 3 x 8 x 8 pixels, `Words` reads the mean of a text; both in float64.
+`Pictures` is a vision transformer on 3 x 8 x 8 pixels, `Words` reads the mean of a text; both in float64.
 """
 
 import torch
@@ -11,13 +11,13 @@ WIDTH, HEADS = 8, 2
 
 
 def wave(*shape: int, phase: float, size: float = 0.6) -> Tensor:
-    """Numbers that look random and are not."""
+    """Deterministic numbers that look random."""
     count = int(torch.tensor(shape).prod())
     return (size * torch.sin(torch.arange(count, dtype=torch.float64) * 12.9898 + phase)).reshape(shape)
 
 
 class Block(nn.Module):
-    """Attention and a perceptron, each behind a norm and beside a skip connection."""
+    """Attention and an MLP, each with a norm before it and a skip connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ def words() -> tuple[nn.Module, Tensor]:
 
 
 def samples(players: int, count: int = 20) -> Tensor:
-    """[count player] of who is there, neither all nor nobody."""
+    """[count player] coalitions, neither empty nor full."""
     there = wave(4 * count, players, phase=0.7) > 0
     some = there.any(1) & ~there.all(1)
     return there[some][:count]

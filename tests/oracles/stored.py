@@ -1,4 +1,4 @@
-"""Numbers of another library: written down, or held against what was written down (`--check`)."""
+"""Numbers of another library: stored, or compared with what is stored (`--check`)."""
 
 import json
 import sys

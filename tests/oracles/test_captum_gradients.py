@@ -1,4 +1,4 @@
-"""Integrated gradients, gradient x input and saliency are what captum says, from numbers stored by make_*.py."""
+"""Integrated gradients, gradient x input and saliency agree with captum, with numbers stored by make_*.py."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Leave-one-out, occlusion, LIME and both forms of KernelSHAP are what captum says, from numbers stored by make_*.py.
+"""Leave-one-out, occlusion, LIME and both forms of KernelSHAP agree with captum, with numbers stored by make_*.py.
 
 The regressions are compared on the same samples, which neither library drew.
 """
@@ -11,7 +11,8 @@ import torch
 from oracles import small_models
 
 import whyformer as why
-from whyformer.methods._players import ask_coalitions, players_of, read_clean_answers
+from whyformer.methods._answers import read_clean_answers
+from whyformer.methods._players import ask_coalitions, players_of
 from whyformer.methods.kernel_shap import solve_shapley_values
 from whyformer.methods.lime import fit_ridge, weigh_samples
 

@@ -1,4 +1,4 @@
-"""Relevance is what LXT and zennit say, from numbers stored by make_*.py.
+"""Relevance agrees with LXT and zennit, with numbers stored by make_*.py.
 
 AttnLRP and CP-LRP against LXT on a Llama and a GPT-2; LRP-epsilon and LRP-gamma against zennit on a stack of layers.
 """
@@ -21,14 +21,14 @@ from whyformer._engine.relevance.rules import ATTNLRP, CP_LRP, make_recipe
 from whyformer._engine.tracing.provenance import attach_trace
 
 LXT, ZENNIT = (json.loads(Path(__file__).with_name(name).read_text())["said"] for name in ("lxt.json", "zennit.json"))
-# LXT's CP variant makes activations straight where it does not hold them; the paper's does not.
+# LXT's CP variant replaces activations that it does not hold constant by their secant; the paper's does not.
 CP_OF_LXT = replace(CP_LRP, name="cp_lrp_of_lxt", rules={**CP_LRP.rules, "activation": slopes.pass_secant})
 
 
 @pytest.mark.parametrize("model", ["llama", "gpt2"])
 @pytest.mark.parametrize(("variant", "rules"), [("attnLRP", ATTNLRP), ("cp_LRP", CP_OF_LXT)], ids=["attnlrp", "cp_lrp"])
 def test_relevance_is_that_of_lxt(model, variant, rules):
-    """Of the words at the embedding, to 1e-5 of the largest; both compute parts of a Llama in float32."""
+    """For the words at the embedding, to 1e-5 of the largest; both compute parts of a Llama in float32."""
     stored = LXT[f"{model} {variant}"]
     opened = why.open(getattr(tiny_models, model)())
     encoded = opened.encode({"input_ids": torch.tensor(tiny_models.IDS)})
@@ -47,7 +47,7 @@ def test_relevance_is_that_of_lxt(model, variant, rules):
 
 @pytest.mark.parametrize("name", [name for name in ZENNIT if " " in name])
 def test_relevance_is_that_of_zennit(name):
-    """Down to the pixels of three pictures, each for its own output, to 1e-9 of the largest."""
+    """Down to the pixels of three images, each for its own output, to 1e-9 of the largest."""
     rule, _, amount = name.partition(" ")
     rules = make_recipe(rule, **{rule: float(amount)})
     found, logits = through(tiny_models.stack(), tiny_models.picture(), rules, targets=[0, 1, 2])

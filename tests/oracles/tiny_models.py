@@ -1,4 +1,4 @@
-"""Tiny models with weights that any version of any library fills alike, for the relevance oracles and for us."""
+"""Tiny models with weights that are the same in every library version, for the relevance oracles and for our tests."""
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ SIZES = dict(vocab_size=60, max_position_embeddings=32)
 
 
 def filled(module: nn.Module, seed: int, scale: float = 0.15) -> nn.Module:
-    """Normal numbers of numpy's frozen generator, by name in order; scales near 1, so that norms are not trivial."""
+    """Normal numbers of numpy's frozen generator, by parameter name; scales of norms near 1, so that they matter."""
     random = np.random.RandomState(seed)
     with torch.no_grad():
         for name, parameter in sorted(module.named_parameters()):

@@ -1,4 +1,31 @@
-"""The methods, one file per paper. Importing this package fills METHODS."""
+"""The attribution methods, one file per paper. Importing this package fills METHODS.
+
+Each file has the formula, the paper and our deviations from it in its module docstring, and a function decorated with
+`@method`. Families, by what a method reads:
+
+    attention weights       raw_attention rollout attention_flow redistribution
+    ... and values          norm_analysis globenc alti value_zeroing
+    attention gradients     grads attgrads grad_cam generic_attention legrad agcam tokentm bi_attribution
+    input gradients         saliency gradient_x_input cat attcat smooth_grad integrated_gradients
+    relevance (LRP)         lrp lrp_epsilon lrp_gamma attnlrp cp_lrp pa_lrp partial_lrp libragrad
+    ... and gradients       transformer_attribution
+    token decomposition     decompx
+    perturbed inputs        leave_one_out occlusion rise lime kernel_shap partition_shap vit_cx atman
+    random baseline         chance
+
+Private files:
+
+    _registry       the `@method` decorator and the METHODS table
+    _selection      `layers=`, `heads=` and `per_layer=` for every method
+    _settings       checks for setting values
+    _readout_row    products of token-to-token matrices, read at the tokens the answer comes from
+    _contributions  what each token contributes to each other token in one block, as vectors
+    _boundary       hidden states between two blocks
+    _players        the units that perturbation methods keep or remove, and the model's answers to coalitions of them
+    _superpixels    an image cut into areas of similar colour
+    _answers        score or probability of the model's answers
+    _bimodal        Chefer et al.'s rules for two modalities; not used by a method yet
+"""
 
 from whyformer.methods.agcam import agcam
 from whyformer.methods.alti import alti

@@ -1,4 +1,4 @@
-r"""Generic attention explainability where two sequences meet: the rules for co-attention and for encoder and decoder.
+r"""Generic attention explainability for two sequences: the rules for co-attention and for encoder-decoder models.
 
 $$ R^{ss} \leftarrow R^{ss} + \bar A R^{ss}, \qquad R^{sq} \leftarrow R^{sq} + \bar A R^{sq} \qquad (6, 7) $$
 
@@ -7,17 +7,18 @@ $$ \bar R^{xx} = I + \frac{R^{xx} - I}{\mathrm{rowsum}(R^{xx} - I)} \qquad (8, 9
 $$ R^{sq} \leftarrow R^{sq} + (\bar R^{ss})^\top \bar A\,\bar R^{qq}, \qquad R^{ss} \leftarrow R^{ss} + \bar A R^{qs}
    \qquad (10, 11) $$
 
-with $\bar A = \mathbb{E}_h[(\nabla A^h \odot A^h)^+]$ (5), of a self-attention of $s$ in (6, 7) and of an attention
-from $s$ to $q$ in (10, 11); right-hand sides take the matrices as they were. Start: $R^{ss} = I$, $R^{qq} = I$, the
-others 0.
+with $\bar A = \mathbb{E}_h[(\nabla A^h \odot A^h)^+]$ (5), where $A$ is a self-attention of $s$ in (6, 7) and an
+attention from $s$ to $q$ in (10, 11). Right-hand sides use the matrices before the update. Start: $R^{ss} = I$,
+$R^{qq} = I$, the others 0.
 Chefer, Gur & Wolf, Generic Attention-model Explainability for Interpreting Bi-Modal and Encoder-Decoder Transformers,
 ICCV 2021. arXiv:2103.15679
 
-Where a row of $R^{xx} - I$ sums to 0 (no self-attention yet, or none that speaks for the class) the released code
+Where a row of $R^{xx} - I$ sums to 0 (no self-attention yet, or none that supports the class) the released code
 divides 0 by 0: in its DETR part one such row blanks the whole update, in its LXMERT part it spreads NaN. Here such a
-row stays 0, so $\bar R^{xx}$ has the row of $I$.
+row stays 0, so the row of $\bar R^{xx}$ is that of $I$.
 
-Pure functions on matrices [batch query key]; nothing here runs a model.
+Pure functions on matrices [batch query key]; nothing here runs a model. No registered method uses them yet: models
+with two modalities are not supported so far. `generic_attention` is the self-attention case.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ from torch import Tensor
 
 
 class Relevancies(NamedTuple):
-    """How much each token of s and of q owes to each token of s and of q; [batch, token, token] each."""
+    """Relevance of each token of s and q for each token of s and q; [batch, token, token] each."""
 
     ss: Tensor
     sq: Tensor
@@ -37,15 +38,15 @@ class Relevancies(NamedTuple):
 
     @property
     def swapped(self) -> "Relevancies":
-        """The same with the parts of s and q exchanged."""
+        """The same with s and q exchanged."""
         return Relevancies(self.qq, self.qs, self.sq, self.ss)
 
 
 def init_relevancies(batch: int, s: int, q: int, like: Tensor) -> Relevancies:
-    """Every token owes all to itself."""
-    nothing = [like.new_zeros(batch, *shape) for shape in ((s, q), (q, s))]
-    own = [torch.eye(n, dtype=like.dtype, device=like.device).expand(batch, n, n).clone() for n in (s, q)]
-    return Relevancies(own[0], nothing[0], nothing[1], own[1])
+    """Each token is relevant only for itself."""
+    zeros = [like.new_zeros(batch, *shape) for shape in ((s, q), (q, s))]
+    identity = [torch.eye(n, dtype=like.dtype, device=like.device).expand(batch, n, n).clone() for n in (s, q)]
+    return Relevancies(identity[0], zeros[0], zeros[1], identity[1])
 
 
 def class_attention(attention: Tensor, attention_grad: Tensor) -> Tensor:
@@ -59,7 +60,7 @@ def apply_self_attention(before: Relevancies, mixing: Tensor) -> Relevancies:
 
 
 def normalise_relevancies(own: Tensor) -> Tensor:
-    """Rules 8 and 9: what was gathered from others, scaled to sum to 1, beside the token itself."""
+    """Rules 8 and 9: the relevance from other tokens, scaled to sum to 1, plus the identity."""
     unit = torch.eye(own.size(-1), dtype=own.dtype, device=own.device)
     gathered = own - unit
     total = gathered.sum(dim=-1, keepdim=True)
@@ -67,7 +68,7 @@ def normalise_relevancies(own: Tensor) -> Tensor:
 
 
 def apply_cross_attention(before: Relevancies, mixing: Tensor, *, normalise: bool = True) -> Relevancies:
-    """Rules 10 and 11, for an attention from s to q; without normalising, the ablation of the released code."""
+    """Rules 10 and 11, for attention from s to q. normalise=False is the ablation in the released code."""
     ss, qq = (
         (normalise_relevancies(before.ss), normalise_relevancies(before.qq)) if normalise else (before.ss, before.qq)
     )
@@ -75,7 +76,7 @@ def apply_cross_attention(before: Relevancies, mixing: Tensor, *, normalise: boo
 
 
 def apply_co_attention(before: Relevancies, s_to_q: Tensor, q_to_s: Tensor, *, normalise: bool = True) -> Relevancies:
-    """Both directions of a layer in which s and q look at each other at once: each sees the matrices as they were."""
+    """A layer in which s and q attend to each other; both directions use the matrices before the layer."""
     forth = apply_cross_attention(before, s_to_q, normalise=normalise)
     back = apply_cross_attention(before.swapped, q_to_s, normalise=normalise).swapped
     return Relevancies(forth.ss, forth.sq, back.qs, back.qq)
@@ -84,17 +85,17 @@ def apply_co_attention(before: Relevancies, s_to_q: Tensor, q_to_s: Tensor, *, n
 def apply_encoder_decoder(
     encoder: Sequence[Tensor], decoder: Sequence[tuple[Tensor, Tensor]], *, normalise: bool = True
 ) -> Relevancies:
-    """s is what the decoder writes (or DETR's object queries), q the input of the encoder; read `sq`, the row of the
-    explained token.
+    """Relevance in an encoder-decoder model; the explanation is the row of the explained token in `sq`.
 
+    s is what the decoder generates (or DETR's object queries), q the input of the encoder.
     encoder: the rule 5 matrix of each encoder layer.
-    decoder: those of the self-attention and of the cross-attention of each decoder layer.
-    Nothing flows back from decoder to encoder, so rule 11 adds 0, as in the released DETR code, which leaves it out.
+    decoder: the rule 5 matrices of the self-attention and of the cross-attention of each decoder layer.
+    Nothing flows back from decoder to encoder, so rule 11 adds 0; the released DETR code leaves it out.
     """
     batch, length = decoder[0][0].shape[:2]
-    found = init_relevancies(batch, length, decoder[0][1].size(-1), decoder[0][0])
+    relevancies = init_relevancies(batch, length, decoder[0][1].size(-1), decoder[0][0])
     for mixing in encoder:
-        found = apply_self_attention(found.swapped, mixing).swapped
+        relevancies = apply_self_attention(relevancies.swapped, mixing).swapped
     for own, across in decoder:
-        found = apply_cross_attention(apply_self_attention(found, own), across, normalise=normalise)
-    return found
+        relevancies = apply_cross_attention(apply_self_attention(relevancies, own), across, normalise=normalise)
+    return relevancies

@@ -1,7 +1,6 @@
-"""A place between two blocks, where the hidden states can be looked at."""
+"""Hidden states at a boundary between two blocks, for methods with an `at` setting."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
@@ -9,8 +8,8 @@ from whyformer.errors import MethodError
 from whyformer.methods._settings import resolve_layer
 
 
-def states_at(states: Sequence[Tensor], at: Any) -> Tensor:
-    """What enters block `at`; the last, or -1, is what leaves the model's last block."""
+def states_at(states: Sequence[Tensor], at: str | int) -> Tensor:
+    """The hidden states that enter block `at`; the last index, or -1, is the output of the last block."""
     if isinstance(at, str):
-        raise MethodError(f"at={at!r} is not a place. Give 'input' or the number of a block.")
+        raise MethodError(f"at must be 'input' or the number of a block, got {at!r}.")
     return states[resolve_layer("at", at, len(states))]

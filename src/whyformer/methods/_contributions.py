@@ -2,36 +2,37 @@ r"""Contributions of tokens to tokens in the attention of one block, as vectors.
 
 $$ T_i(x_j) = \sum_h A^h_{ij}\,v^h_j W_O^h + [i = j]\,x_i, \qquad y_i = \sum_j T_i(x_j) + b $$
 
-and the same sent through the norms that follow in the block, whose statistics are held (stream.py). There are
-tokens x tokens vectors, so they are made for some queries at a time and measured at once.
+and the same after the norms that follow in the block, with their statistics held constant (_engine/residual.py). There
+are tokens x tokens vectors, so they are computed for a few queries at a time and measured immediately.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-MAX_VECTOR_ENTRIES = 2**24  # entries of the vectors that are there at the same time
+from whyformer._engine.residual import LinearNorm
+
+MAX_VECTOR_ENTRIES = 2**24  # entries of the vectors held in memory at once
 
 
 def measure_contributions(
     attention: Tensor,
     projected: Tensor,
     residual: Tensor | None,
-    norms: Sequence[Any],
+    norms: Sequence[LinearNorm],
     measure: Callable[[Tensor, slice], Tensor],
 ) -> Tensor:
-    """[batch query key]: what `measure` says of T [batch query key channel] for a slice of the queries.
+    """[batch query key]: `measure(T, queries)`, where T is [batch query key channel] for a slice of the queries.
 
-    Without a residual there is only what attention adds.
+    residual: the state x that is added at i = j; None leaves only what attention adds.
     """
     for norm in norms:
         projected = norm.part(projected)
         residual = norm.part(residual) if residual is not None else None
     batch, _, queries, keys = attention.shape
     rows = max(1, MAX_VECTOR_ENTRIES // (batch * keys * projected.size(-1)))
-    found = []
+    measured = []
     for start in range(0, queries, rows):
         some = slice(start, min(start + rows, queries))
         vectors = torch.einsum("bhqk,bhkc->bqkc", attention[:, :, some], projected)
@@ -40,12 +41,12 @@ def measure_contributions(
             vectors[:, own - some.start, own] += residual[:, some]
         for norm in norms:
             vectors = vectors * norm.scale[:, some, None, None]
-        found.append(measure(vectors, some))
-    return torch.cat(found, dim=1)
+        measured.append(measure(vectors, some))
+    return torch.cat(measured, dim=1)
 
 
 def normalise_rows(matrix: Tensor, mask: Tensor) -> Tensor:
-    """Rows scaled to sum to 1, without padded keys; a row of zeros stays one."""
+    """Rows scaled to sum to 1, padded keys set to 0; a row of zeros stays zero."""
     matrix = matrix.masked_fill(~mask[:, None], 0)
     total = matrix.sum(dim=-1, keepdim=True)
     return matrix / total.masked_fill(total == 0, 1)

@@ -1,55 +1,55 @@
-"""Players: what a perturbation takes away together, and what the model answers when only some of them stay.
+"""Players: the units that a perturbation keeps or removes as a whole, and the model's answers to coalitions of them.
 
-A player is a patch, a superpixel, a token, or a word with all its pieces. Special tokens and padding belong to nobody
-and always stay.
+A player is a patch, a superpixel, a token, or a word with all its tokens. Special tokens and padding belong to no
+player and are always kept.
 
-    team = players_of(probe, "word")                         one Players for each example
-    worth = asked(probe, team, coalitions, fill=None)        coalitions[i]: [n player] of example i, True: stays
-    scores = spread(team, values)                            values[i]: [player]
+    team = players_of(probe, "word")                            one Players per example
+    worth = ask_coalitions(probe, team, coalitions, fill=None)  coalitions[i]: [n player] of example i, True: kept
+    scores = spread_values(team, values)                        values[i]: [player]
 
-All coalitions of all examples go through the model in one call.
+All coalitions of all examples go through the model in one call of the probe.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from whyformer._engine.probe import Answers, Probe
+from whyformer._engine.probe import Probe
 from whyformer._plain.tokens import Pieces
 from whyformer._plain.words import group_pieces
 from whyformer.errors import MethodError
+from whyformer.methods._answers import read_answers
 from whyformer.methods._settings import check_choice
+from whyformer.methods._superpixels import segment_superpixels
 
-ANSWER_KINDS = ("score", "probability")
 IMAGE_UNITS = ("patch", "superpixel")
 TEXT_UNITS = ("word", "token")
 
 
 @dataclass(frozen=True)
 class Players:
-    """Who each patch, token or pixel of one example belongs to."""
+    """The player that each patch, token or pixel of one example belongs to."""
 
-    owner: Tensor  # [unit] or [height width]: the number of the player, -1 nobody
+    owner: Tensor  # [unit] or [height width]: the number of the player, -1 for none
     count: int
-    grid_shape: tuple[int, int]  # rows and columns the players stand in; a text is one row
+    grid_shape: tuple[int, int]  # rows and columns of the players; a text is one row
 
     def keep(self, coalitions: Tensor) -> Tensor:
-        """[n *place]: what stays when only these players do."""
-        nobody = torch.ones(len(coalitions), 1, dtype=torch.bool)
-        return torch.cat([coalitions.bool(), nobody], dim=1)[:, self.owner]
+        """[n *place]: True where something is kept, for each coalition [n player]."""
+        always_kept = torch.ones(len(coalitions), 1, dtype=torch.bool)  # column -1: what belongs to no player
+        return torch.cat([coalitions.bool(), always_kept], dim=1)[:, self.owner]
 
     def spread(self, values: Tensor) -> Tensor:
-        """[*place]: each player's value in equal shares on what belongs to it, so that the sum stays the same."""
+        """[*place]: each player's value divided equally among what belongs to it, so that the sum is preserved."""
         owned = self.owner[self.owner >= 0]
         share = values.double() / owned.bincount(minlength=self.count)
         return torch.cat([share, share.new_zeros(1)])[self.owner]
 
 
 def players_of(probe: Probe, units: str | None, *, text: str = "token", superpixels: int = 49) -> list[Players]:
-    """The players of each example; without `units`, patches of a picture and what `text` says of a text."""
+    """The players of each example; units=None means patches for an image and `text` for a text."""
     if probe.is_image:
         chosen = check_choice("units", "patch" if units is None else units, IMAGE_UNITS)
         return (
@@ -64,14 +64,14 @@ def players_of(probe: Probe, units: str | None, *, text: str = "token", superpix
 def make_patch_players(probe: Probe) -> Players:
     if probe.grid is None:
         raise MethodError(
-            "The patches of this picture are not known, so they cannot be taken away one by one. Use "
-            "units='superpixel' where a method has it, or a method that works on pixels, such as rise."
+            "The patches of this image are unknown, so they cannot be removed one by one. Use units='superpixel' if "
+            "the method has it, or a method that works on pixels, such as rise."
         )
     return Players(torch.arange(probe.units), probe.units, (probe.grid.rows, probe.grid.columns))
 
 
 def make_text_players(probe: Probe, example: int, whole: bool) -> Players:
-    """Tokens of a text, or its words: what stands between blanks. Without a text to find words in, every token."""
+    """The tokens of a text, or with `whole` its words; if the text is unknown, every token is a word."""
     tokens, real = probe.tokens[example], probe.real[example].tolist()
     assert isinstance(tokens, Pieces)
     groups = group_pieces(tokens) if whole else [[i] for i in range(len(tokens))]
@@ -82,41 +82,14 @@ def make_text_players(probe: Probe, example: int, whole: bool) -> Players:
     return Players(owner, len(groups), (1, len(groups)))
 
 
-# --- superpixels ------------------------------------------------------------------------------------------------------
-
-
 def make_superpixel_players(probe: Probe, example: int, count: int) -> Players:
-    """Areas of like colour, by k-means over colour and place."""
+    """Areas of similar colour of one image."""
     owner = segment_superpixels(probe.encoded.inputs[probe.encoded.main][example].double().cpu(), count)
-    found = int(owner.max()) + 1
-    return Players(owner, found, (1, found))
+    areas = int(owner.max()) + 1
+    return Players(owner, areas, (1, areas))
 
 
-def segment_superpixels(picture: Tensor, count: int, *, compactness: float = 1.0, rounds: int = 10) -> Tensor:
-    """[height width] from [channel height width]: about `count` areas, numbered from 0.
-
-    As in SLIC (Achanta et al., 2012): k-means over colours and places that starts from a regular grid; one unit of
-    colour, its standard deviation, weighs as much as one step of that grid.
-    """
-    _, height, width = picture.shape
-    step = math.sqrt(height * width / count)
-    rows = min(max(1, round(height / step)), count)
-    columns = max(1, round(count / rows))
-    y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
-    places = torch.stack([y, x], dim=-1).reshape(-1, 2) * (compactness / step)
-    colours = picture.flatten(1).T - picture.mean()
-    colours = colours / colours.std().clamp(min=1e-6 * picture.abs().max() + 1e-300)  # flat: no colour but rounding
-    points = torch.cat([places.double(), colours], dim=1)
-    owner = ((y * rows // height) * columns + x * columns // width).flatten()
-    for _ in range(rounds):
-        owner = owner.unique(return_inverse=True)[1]
-        sizes = owner.bincount()
-        centres = torch.zeros(len(sizes), points.size(1), dtype=torch.float64).index_add_(0, owner, points)
-        owner = torch.cdist(points, centres / sizes[:, None]).argmin(dim=1)
-    return owner.unique(return_inverse=True)[1].reshape(height, width)
-
-
-# --- asking -----------------------------------------------------------------------------------------------------------
+# --- coalitions -------------------------------------------------------------------------------------------------------
 
 
 def ask_coalitions(
@@ -128,7 +101,7 @@ def ask_coalitions(
     seed: int = 0,
     of: str = "score",
 ) -> list[Tensor]:
-    """What the model answers to each coalition of each example, [n] in float64."""
+    """The model's answers to the coalitions of each example, [n] in float64."""
     sizes = [len(some) for some in coalitions]
     if not sum(sizes):
         return [torch.zeros(0, dtype=torch.float64) for _ in sizes]
@@ -137,20 +110,6 @@ def ask_coalitions(
     return list(read_answers(probe, probe.keep_only(keep, rows, fill, seed=seed), rows, of).split(sizes))
 
 
-def read_answers(probe: Probe, answers: Answers, rows: Tensor, of: str) -> Tensor:
-    """The score, or the probability, [n] in float64. Of a contrast it is that of the one class against the other."""
-    score = answers.score.double().cpu()
-    if check_choice("of", of, ANSWER_KINDS) == "score":
-        return score
-    is_contrast = torch.tensor([target.versus is not None for target in probe.targets])[rows]
-    return torch.where(is_contrast, score.sigmoid(), answers.probability.double().cpu())
-
-
-def read_clean_answers(probe: Probe, of: str) -> Tensor:
-    """What the model answers to the examples as they are, [batch] in float64."""
-    return read_answers(probe, probe.before, torch.arange(probe.batch), of)
-
-
 def spread_values(team: Sequence[Players], values: Sequence[Tensor]) -> Tensor:
-    """[batch *place]: the values of the players on what belongs to them."""
+    """[batch *place]: the values of the players, spread over what belongs to them."""
     return torch.stack([players.spread(some) for players, some in zip(team, values, strict=True)])

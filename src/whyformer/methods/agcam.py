@@ -7,10 +7,10 @@ sigmoid, which unlike the softmax does not let one peak push all other tokens to
 Leem & Seo, Attention Guided CAM: Visual Explanations of Vision Transformer Guided by Self-Attention, AAAI 2024,
 eq. 2 to 8. arXiv:2402.04563
 
-Attention fixes $S$ only up to a constant in each row, and models that compute attention step by step show no $S$. We
-take the constant at which equal attention has score 0, $S = \log(n A)$ with $n$ the number of tokens that can be
-attended to, so that $\sigma(S) = nA / (nA + 1)$: half at the average attention, near 1 far above it. The released code
-takes the model's own constant; where rows of $S$ have a mean far from 0 its sigmoid is nearer to 0 or 1 throughout.
+Attention weights determine $S$ only up to a constant per row, and models with fused attention do not expose $S$. We
+choose the constant for which uniform attention has score 0, $S = \log(n A)$ with $n$ the number of tokens that can be
+attended to, so that $\sigma(S) = nA / (nA + 1)$: 1/2 at the average attention, near 1 far above it. The released code
+uses the model's own constant; where the rows of $S$ have a mean far from 0, its sigmoid saturates towards 0 or 1.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ def agcam(
 ) -> Tensor:
     """How much more attention to each token would raise the explained output, weighted by a softened attention.
 
-    own: "keep", "zero" or "min", the score of the token the answer is read at.
+    own: "keep", "zero" or "min", the score of the readout token.
     """
     scores = torch.zeros_like(readout)
     for layer in range(len(attention)):
@@ -43,6 +43,6 @@ def agcam(
 
 
 def soften_attention(attention: Tensor) -> Tensor:
-    """The sigmoid of the scores before the softmax, where equal attention has score 0."""
+    """The sigmoid of the pre-softmax scores, shifted so that uniform attention has score 0."""
     above = attention * (attention > 0).sum(dim=-1, keepdim=True)
     return above / (above + 1)

@@ -3,21 +3,21 @@ r"""ALTI: aggregation of layer-wise token-to-token interactions.
 $$ s = r\,\hat C_L \cdots \hat C_2 \hat C_1, \qquad
    (C_l)_{ij} = \big( \lVert y_i \rVert_1 - \lVert y_i - T_i(x_j) \rVert_1 \big)^+ $$
 
-with $T_i(x_j)$ what token $j$ brings to token $i$ in the attention, the residual and the norm behind them
-(contributions.py), $y_i$ the state they and the biases add up to, and rows of $C_l$ scaled to sum to 1: a token counts
-by how much nearer it brings the sum.
+with $T_i(x_j)$ the contribution of token $j$ to token $i$ through attention, residual and the norm after them
+(_contributions.py), $y_i$ the state that these contributions and the biases sum to, and rows of $C_l$ scaled to sum to
+1: a contribution counts by how much it reduces the distance to the sum.
 Ferrando, Gallego & Costa-jussa, Measuring the Mixing of Contextual Information in the Transformer, EMNLP 2022.
 arXiv:2203.04212
 
-`norm=2` measures with the Euclidean length instead; the paper finds the 1-norm better. In models that normalise first
-(ViT, GPT) there is no norm behind the addition.
+`norm=2` uses the Euclidean norm instead; the paper finds the 1-norm better. Pre-norm models (ViT, GPT) have no norm
+after the addition.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
+from whyformer._engine.residual import LinearNorm
 from whyformer.methods._contributions import measure_contributions, normalise_rows
 from whyformer.methods._readout_row import finish_scores, multiply_row
 from whyformer.methods._registry import method
@@ -30,25 +30,25 @@ def alti(
     projected: Sequence[Tensor],
     residual: Sequence[Tensor],
     middle: Sequence[Tensor],
-    norms: Sequence[Any],
+    norms: Sequence[Sequence[LinearNorm]],
     readout: Tensor,
     mask: Tensor,
     *,
     norm: int = 1,
 ) -> Tensor:
-    """How much of each token reaches the answer, by how near it brings the sum in every layer.
+    """How much of each token reaches the answer, by how close its contribution comes to the whole sum in every layer.
 
-    norm: 1 or 2, how vectors are measured.
+    norm: 1 or 2, the vector norm.
     """
     check_choice("norm", norm, (1, 2))
     row = readout
     for layer in reversed(range(len(attention))):
         total = middle[layer]
 
-        def nearer(vectors: Tensor, queries: slice, total: Tensor = total) -> Tensor:
-            there = total[:, queries, None]
-            return (there.norm(norm, dim=-1) - (there - vectors).norm(norm, dim=-1)).clamp(min=0)
+        def measure_proximity(vectors: Tensor, queries: slice, total: Tensor = total) -> Tensor:
+            whole = total[:, queries, None]
+            return (whole.norm(norm, dim=-1) - (whole - vectors).norm(norm, dim=-1)).clamp(min=0)
 
         parts = (attention[layer], projected[layer], residual[layer], norms[layer][:1])
-        row = multiply_row(row, normalise_rows(measure_contributions(*parts, nearer), mask))
+        row = multiply_row(row, normalise_rows(measure_contributions(*parts, measure_proximity), mask))
     return finish_scores(row, readout, mask)

@@ -1,4 +1,4 @@
-r"""AtMan: what the answer loses when attention to a token is turned down.
+r"""AtMan: what the answer loses when attention to a token is suppressed.
 
 $$ s_j = \log p(x) - \log p\bigl(x;\, H_{\cdot k} \leftarrow (1 - f_k)\,H_{\cdot k}\bigr), \qquad
    f_k = \begin{cases} f \cos(e_j, e_k) & \cos(e_j, e_k) \ge \kappa \\ 0 & \text{else} \end{cases} $$
@@ -7,11 +7,11 @@ where $H$ are the scores before the softmax, of all heads, layers and queries. D
 Schramowski & Kersting, AtMan: Understanding Transformer Predictions Through Memory Efficient Attention Manipulation,
 NeurIPS 2023. arXiv:2301.08110
 
-Written from the idea of the paper; its code was not read. Turning a token down alone does little where its neighbours
-say the same, so all tokens whose embedding is like its own go down with it, the less alike the less. We take the cosine
-of what enters the first block, and let the factor $f$ multiply it, so that the token itself gets $f_j = f$; special
-tokens are left alone. As printed, a factor makes a score smaller in size: a score below 0 goes up, not down. Scores
-that a mask has shut off stay shut off. Of a model that answers with a number, that number stands for $\log p$.
+Written from the paper; we did not read its code. Suppressing one token has little effect where its neighbours carry the
+same information, so tokens with a similar embedding are suppressed with it, in proportion to their similarity. We take
+the cosine of what enters the first block, multiplied by the factor $f$, so that the token itself gets $f_j = f$.
+Special tokens are left alone. As printed, the factor shrinks the magnitude of a score: a negative score goes up, not
+down. Scores that a mask has excluded stay excluded. For a regression model, its output takes the place of $\log p$.
 """
 
 import torch
@@ -22,28 +22,28 @@ from whyformer._engine.intervene import Intervention
 from whyformer._engine.probe import Probe, read_hidden_states
 from whyformer._engine.target import probabilities_of
 from whyformer.errors import MethodError, UnsupportedModel
-from whyformer.methods._players import read_answers, read_clean_answers
+from whyformer.methods._answers import read_answers, read_clean_answers
 from whyformer.methods._registry import method
 from whyformer.methods._settings import check_share
 
-MASK_THRESHOLD = -5e3  # scores below this are a mask's
+MASK_THRESHOLD = -5e3  # lower scores come from an attention mask
 
 
 @method(
     paper="Deiseroth et al., NeurIPS 2023",
     class_specific=True,
     signed=True,
-    cost="one forward, and one a token or patch",
+    cost="one forward, and one per token or patch",
 )
 def atman(probe: Probe, *, suppression: float = 0.9, similarity: float = 0.7) -> Tensor:
-    """How much the log-probability falls when attention to a token and those like it is turned down; signed.
+    """How much the log-probability falls when attention to a token and to similar tokens is suppressed; signed.
 
-    suppression: the factor f, by how much the scores before the softmax are made smaller; 1 makes them 0.
-    similarity: the cosine from which tokens go down together; above 1, each alone.
+    suppression: the factor f by which scores before the softmax are reduced; 1 sets them to 0.
+    similarity: the cosine from which tokens are suppressed together; above 1, each token alone.
     """
     check_share("suppression", suppression)
     if probe.is_image and probe.grid is None:
-        raise MethodError("The patches of this picture are not known, so attention to them cannot be turned down.")
+        raise MethodError("The patches of this image are unknown, so attention to them cannot be suppressed.")
     factors = suppression * embedding_similarities(probe, similarity)
     example, unit = probe.real.nonzero().T
     answers, _ = probe.intervene(lambda rows: suppress_attention(probe, factors[example[rows], unit[rows]]), example)
@@ -56,7 +56,7 @@ def atman(probe: Probe, *, suppression: float = 0.9, similarity: float = 0.7) ->
 
 
 def embedding_similarities(probe: Probe, similarity: float) -> Tensor:
-    """[batch unit unit]: the cosine of two embeddings where it is large enough, else 0; 1 on the diagonal."""
+    """[batch unit unit]: the cosine of two embeddings if it is at least `similarity`, else 0; 1 on the diagonal."""
     own = torch.eye(probe.units, dtype=torch.float64).expand(probe.batch, -1, -1)
     if similarity > 1:
         return own
@@ -68,13 +68,13 @@ def embedding_similarities(probe: Probe, similarity: float) -> Tensor:
 
 
 def suppress_attention(probe: Probe, factors: Tensor) -> Intervention:
-    """Scores of each unit made smaller by its factor: factors [row unit]."""
-    left = torch.ones(len(factors), probe.layout.length, dtype=torch.float64)
-    left[:, probe.places] = 1 - factors
+    """An intervention that multiplies the scores of each unit by 1 - factor: factors [row unit]."""
+    kept = torch.ones(len(factors), probe.layout.length, dtype=torch.float64)
+    kept[:, probe.places] = 1 - factors
 
-    def smaller(_: int, scores: Tensor) -> Tensor:
-        if scores.size(-1) != left.size(1):
-            raise UnsupportedModel("atman needs the same tokens at every attention of the model.")
-        return torch.where(scores > MASK_THRESHOLD, scores * left[:, None, None].to(scores), scores)
+    def scale_scores(_: int, scores: Tensor) -> Tensor:
+        if scores.size(-1) != kept.size(1):
+            raise UnsupportedModel("atman needs a model in which every attention has the same tokens.")
+        return torch.where(scores > MASK_THRESHOLD, scores * kept[:, None, None].to(scores), scores)
 
-    return Intervention(scores=smaller)
+    return Intervention(scores=scale_scores)

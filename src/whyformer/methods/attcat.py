@@ -7,10 +7,10 @@ with $h_l$ the hidden states at layer $l$ and $\bar a_l[j]$ the attention that t
 heads and queries. CAT is $\sum_l \mathrm{CAT}_l[j]$.
 Qiang, Pan, Li, Li, Jang & Zhu, AttCAT: Explaining Transformers via Attentive Class Activation Tokens, NeurIPS 2022.
 
-The paper writes $\mathbb{E}_H(\alpha^l \cdot \mathrm{CAT}^l)$ and leaves open how a matrix multiplies a vector. The
-mean over queries is the released code and our default (padded queries are left out); `attention_as="cls_row"` takes the
-row of the readout, "matrix_vector" the product $A\,\mathrm{CAT}$, what each token gathers. The paper counts
-$l = 1 \ldots L$, the code takes what *enters* each block; `at="output"` takes what leaves it.
+The paper writes $\mathbb{E}_H(\alpha^l \cdot \mathrm{CAT}^l)$ and leaves open how the matrix multiplies the vector. The
+mean over queries is the released code and our default (without padded queries); `attention_as="cls_row"` takes the row
+of the readout, "matrix_vector" the product $A\,\mathrm{CAT}$, what each token gathers. The paper counts
+$l = 1 \ldots L$, the code uses what *enters* each block; `at="output"` uses what leaves it.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from whyformer.methods._readout_row import multiply_row
 from whyformer.methods._registry import method
 from whyformer.methods._settings import check_choice
 
-STATE_OFFSETS = {"input": 0, "output": 1}  # where block l stands in `hidden`, counted from l
+STATE_OFFSETS = {"input": 0, "output": 1}  # block l uses hidden[l + offset]
 ATTENTION_AS = {
     "column_mean": lambda mixing, tokens, readout, mask: (
         multiply_row(mask, mixing) / mask.sum(-1, keepdim=True) * tokens
@@ -34,7 +34,7 @@ ATTENTION_AS = {
 
 @method(paper="Qiang et al., NeurIPS 2022", class_specific=True, signed=True)
 def cat(hidden: Sequence[Tensor], hidden_grad: Sequence[Tensor], mask: Tensor, *, at: str = "input") -> Tensor:
-    """How far the explained output follows each token's hidden states, summed over layers; negative speaks against it.
+    """Gradient times hidden state of each token, summed over layers; negative scores speak against the target.
 
     at: hidden states at the "input" or the "output" of each block.
     """
@@ -56,9 +56,9 @@ def attcat(
     attention_as: str = "column_mean",
     at: str = "input",
 ) -> Tensor:
-    """How far the explained output follows each token's hidden states, as far as they are attended to; signed.
+    """Gradient times hidden state of each token, weighted by the attention it gets, summed over layers; signed.
 
-    attention_as: "column_mean" (what a token receives), "cls_row" (what it receives from where the answer is read) or
+    attention_as: "column_mean" (attention a token receives), "cls_row" (attention it receives from the readout) or
     "matrix_vector" (each token gathers the activations of those it attends to).
     at: hidden states at the "input" or the "output" of each block.
     """
@@ -73,5 +73,5 @@ def attcat(
 
 
 def class_activation(hidden: Tensor, hidden_grad: Tensor) -> Tensor:
-    """The class activation of each token."""
+    """CAT of each token at one layer."""
     return (hidden * hidden_grad).sum(dim=-1)

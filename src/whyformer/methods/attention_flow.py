@@ -1,22 +1,21 @@
-r"""Attention flow: how much could be sent to each token if attention were pipes.
+r"""Attention flow: the maximum flow from the answer to each token, with attention weights as capacities.
 
 $$ s_v = \frac{f_v}{\sum_u f_u}, \qquad f_v = \max\mathrm{flow}\big((L, \text{readout}) \to (0, v)\big), \qquad
    c\big((l, i) \to (l-1, j)\big) = \hat A_l[i, j] \propto \mathbb{E}_h[A_l^h]_{ij} + \rho\,\delta_{ij} $$
 
-with $c$ the capacity, rows of $\hat A$ scaled to sum to 1 and $\rho = 1$ (`residual`). Every token is a problem of its
-own: the flow to it may use all pipes. Where the answer is read at several tokens, the source feeds each of them with
+with $c$ the capacity, rows of $\hat A$ scaled to sum to 1 and $\rho = 1$ (`residual`). Each token is a separate
+problem: the flow to it may use all edges. If the answer is read at several tokens, the source feeds each of them with
 its share.
 Abnar & Zuidema, Quantifying Attention Flow in Transformers, ACL 2020, section 3. arXiv:2005.00928
 
-Solved on a part of the graph that grows: the widest pipes of each token and all that lead into $v$ itself. What flows
-through part of a graph flows through all of it, and the smallest cut of the part is one of the whole; if no pipe that
-was left out leads across that cut, the two agree and the flow is the largest. If some do, they are put in and the part
-is solved again. Capacities are integers of $2^{-30}$ for the solver (Dinic's, of scipy); the number given is the
-capacity of the smallest cut, in full precision.
+We solve on a growing subgraph: the edges of largest capacity of each token, and all edges into $v$ itself. A flow
+through the subgraph is a flow through the graph; and if no omitted edge crosses the minimum cut of the subgraph, that
+cut is also one of the graph, so the flow is maximal. If omitted edges cross it, they are added and the subgraph is
+solved again. The solver (Dinic's algorithm, in scipy) works on capacities as integers, in units of $2^{-30}$; the score
+is the capacity of the minimum cut in full precision.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,83 +25,83 @@ from whyformer.methods._readout_row import finish_scores
 from whyformer.methods._registry import method
 from whyformer.methods.rollout import check_residual_weight
 
-CAPACITY_SCALE = 2**30  # of capacity: all that flows, 1, fits into 32 bits
-INITIAL_PIPES = 16  # pipes out of and into each token with which the part begins
+CAPACITY_SCALE = 2**30  # the total flow, 1, fits into 32 bits
+INITIAL_EDGES = 16  # edges out of and into each token in the first subgraph
 
 
 @method(paper="Abnar & Zuidema, ACL 2020", class_specific=False, signed=False)
 def attention_flow(attention: Sequence[Tensor], readout: Tensor, mask: Tensor, *, residual: float = 1.0) -> Tensor:
-    """How much could reach each token from the answer if attention and skip connections were pipes of that width.
+    """The maximum flow from the answer to each token, with attention and skip connections as edge capacities.
 
-    residual: weight of the skip connection where attention has weight 1; 0 is attention alone.
+    residual: weight of the skip connection relative to attention; 0 is attention alone.
     """
-    pipes = compute_capacities(attention, check_residual_weight(residual))  # batch layer query key
+    edges = compute_capacities(attention, check_residual_weight(residual))  # batch layer query key
     scores = torch.zeros(mask.shape, dtype=torch.float64)
     for example, (real, read) in enumerate(zip(mask.cpu().numpy(), readout.double().cpu().numpy(), strict=True)):
-        flows = find_max_flows(pipes[example][:, real][:, :, real], read[real])
+        flows = find_max_flows(edges[example][:, real][:, :, real], read[real])
         scores[example, torch.from_numpy(real)] = torch.from_numpy(flows / max(flows.sum(), np.finfo(float).tiny))
     return finish_scores(scores.to(mask.device), readout, mask)
 
 
-def compute_capacities(attention: Sequence[Tensor], residual: float) -> Any:
+def compute_capacities(attention: Sequence[Tensor], residual: float) -> np.ndarray:
     """The capacities of all layers, [batch layer query key], as numpy."""
-    found = []
+    capacities = []
     for layer in attention:
         mixing = layer.mean(dim=1).double()
         mixing = mixing + residual * torch.eye(mixing.size(-1), dtype=mixing.dtype, device=mixing.device)
         total = mixing.sum(-1, keepdim=True)
-        found.append((mixing / total.masked_fill(total == 0, 1)).cpu().numpy())
-    return np.stack(found, axis=1)
+        capacities.append((mixing / total.masked_fill(total == 0, 1)).cpu().numpy())
+    return np.stack(capacities, axis=1)
 
 
-def find_max_flows(pipes: Any, read: Any) -> Any:
-    """The largest flow to each token: pipes [layer query key], read [token] (sums to 1)."""
-    source, layers = read, pipes[::-1]  # from the answer to the input
-    if np.count_nonzero(read) == 1:  # the first step has one way to go: its pipes are what the source gives
+def find_max_flows(edges: np.ndarray, read: np.ndarray) -> np.ndarray:
+    """The maximum flow to each token: edges [layer query key], read [token] (sums to 1)."""
+    source, layers = read, edges[::-1]  # from the answer to the input
+    if np.count_nonzero(read) == 1:  # the source has a single edge: start from the edges of its token
         source, layers = layers[0][np.argmax(read)], layers[1:]
     if len(layers) == 0:
         return source
     between, last = layers[:-1], layers[-1]
-    kept, is_pipe = find_widest_pipes(between), to_capacity_units(between) > 0
+    kept, is_edge = find_widest_edges(between), to_capacity_units(between) > 0
     flows = np.zeros(len(source))
     for token in range(len(source)):
-        leading_there = np.zeros_like(kept)
-        leading_there[:, :, token] = is_pipe[:, :, token]
+        into_token = np.zeros_like(kept)
+        into_token[:, :, token] = is_edge[:, :, token]
         while True:
-            part = kept | leading_there
-            cut = find_min_cut(source, between, part, last[:, token])
-            if not (missing := find_crossing_pipes(cut, is_pipe & ~part)).any():
+            subgraph = kept | into_token
+            cut = find_min_cut(source, between, subgraph, last[:, token])
+            if not (missing := find_crossing_edges(cut, is_edge & ~subgraph)).any():
                 break
             kept |= missing
         flows[token] = cut_capacity(cut, source, between, last[:, token])
     return flows
 
 
-def find_widest_pipes(layers: Any) -> Any:
-    """True at the widest pipes out of and into each token."""
+def find_widest_edges(layers: np.ndarray) -> np.ndarray:
+    """True at the edges of largest capacity out of and into each token."""
     kept = np.zeros(layers.shape, dtype=bool)
-    count = min(INITIAL_PIPES, layers.shape[-1])
+    count = min(INITIAL_EDGES, layers.shape[-1])
     for axis in (1, 2):
         order = np.argpartition(-layers, count - 1, axis=axis)
         np.put_along_axis(kept, np.take(order, range(count), axis=axis), True, axis=axis)
     return kept & (layers > 0)
 
 
-def cut_capacity(cut: Any, source: Any, between: Any, sink: Any) -> float:
-    """What all pipes together carry from the side of the source, [layer token] bool, to the other one."""
+def cut_capacity(cut: np.ndarray, source: np.ndarray, between: np.ndarray, sink: np.ndarray) -> float:
+    """The total capacity of all edges from the source side, cut [layer token] bool, to the sink side."""
     total = source[~cut[0]].sum() + sink[cut[-1]].sum()
     for layer, above, below in zip(between, cut, cut[1:], strict=False):
         total += layer[np.ix_(above, ~below)].sum()
     return float(total)
 
 
-def find_crossing_pipes(cut: Any, pipes: Any) -> Any:
-    """Of these pipes [layer query key] those that lead from the side of the source to the other one."""
-    return pipes & cut[:-1, :, None] & ~cut[1:, None, :]
+def find_crossing_edges(cut: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """The given edges [layer query key] that lead from the source side of the cut to the sink side."""
+    return edges & cut[:-1, :, None] & ~cut[1:, None, :]
 
 
-def find_min_cut(source: Any, between: Any, kept: Any, sink: Any) -> Any:
-    """[layer token] bool: which tokens are on the side of the source when all flows that can through the pipes kept."""
+def find_min_cut(source: np.ndarray, between: np.ndarray, kept: np.ndarray, sink: np.ndarray) -> np.ndarray:
+    """[layer token] bool: the tokens on the source side of a minimum cut of the subgraph with the edges `kept`."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
@@ -122,5 +121,5 @@ def find_min_cut(source: Any, between: Any, kept: Any, sink: Any) -> Any:
     return reached[1:-1].reshape(nodes.shape)
 
 
-def to_capacity_units(widths: Any) -> Any:
+def to_capacity_units(widths: np.ndarray) -> np.ndarray:
     return (widths * CAPACITY_SCALE).round().astype(np.int32)

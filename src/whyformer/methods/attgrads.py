@@ -5,9 +5,9 @@ $$ s = r \sum_l \mathbb{E}_h\left[\nabla A_l^h \odot A_l^h\right] $$
 with $r$ the readout (one-hot at CLS: the CLS row). A baseline of Qiang, Pan, Li, Li, Jang & Zhu, AttCAT: Explaining
 Transformers via Attentive Class Activation Tokens, NeurIPS 2022, figure 1.
 
-The figure gives the sum of matrices and no row; as for the other attention baselines there, we read the row of the
-answer. Nothing is cut off at 0, so scores are signed. The released code keeps the last block alone
-(`preset="released"`) and gives it the form of Grad-CAM, which is `grad_cam(form="bert")` here.
+The figure shows the sum of matrices without selecting a row; as for the other attention baselines of the paper, we take
+the row of the readout. Negative values are kept, so scores are signed. The released code uses the last block alone
+(`preset="released"`), in the form of Grad-CAM, which is `grad_cam(form="bert")` here.
 """
 
 from collections.abc import Sequence
@@ -34,11 +34,11 @@ def attgrads(
     start: int | None = None,
     own: str = "keep",
 ) -> Tensor:
-    """How far the answer would follow each attention that is paid where it is read; negative speaks against it.
+    """Attention from the readout to each token times its gradient; negative scores speak against the target.
 
-    preset: "paper" (all layers) or "released" (the last alone).
-    start: the layer nearest to the input that still counts; it goes before the preset.
-    own: "keep", "zero" or "min", the score of the token the answer is read at.
+    preset: "paper" (all layers) or "released" (the last layer alone).
+    start: the first layer, counted from the input, that is included; overrides the preset.
+    own: "keep", "zero" or "min", the score of the readout token.
     """
     first = resolve_layer("start", apply_preset(PRESETS, preset, start=start)["start"], len(attention))
     scores = torch.zeros_like(readout)

@@ -1,20 +1,20 @@
-r"""Bi-attribution: how attention perceives the tokens, times how the answer feeds back.
+r"""Bi-attribution: attention perception times reasoning feedback.
 
 $$ s = \Big| r\,\prod_{l \ge s} (I + P_l) \Big| \odot r\,\mathbb{E}_h\Big[\Big(\frac1K \sum_{k=0}^{K-1}
    \frac{\partial y}{\partial A_L^h}\Big(\tfrac{k}{K-1}\,x\Big)\Big)^+\Big] $$
 
-with two ways to perceive: head by head, $P_l = \sum_h I_h A_l^h$ with weights
+The first factor, perception, has two forms: head by head, $P_l = \sum_h I_h A_l^h$ with weights
 $I_h \propto \mathbb{E}_{ij}\,|(A_l^h)^\top \nabla A_l^h|_{ij}$ that sum to 1; or token by token,
-$P_l = \mathbb{E}_h[A_l^h]\,\mathrm{diag}(\lVert v_j W_O \rVert / \lVert x_j \rVert)$. The second factor is the gradient
-of the last attention, averaged on the way from nothing to the input, over $K$ = `steps` points with both ends.
+$P_l = \mathbb{E}_h[A_l^h]\,\mathrm{diag}(\lVert v_j W_O \rVert / \lVert x_j \rVert)$. The second factor, feedback, is
+the gradient of the last attention, averaged along the path from a zero input to the input, at $K$ = `steps` points
+including both ends.
 Chen, Li, Yu, Dou & Xiong, Beyond Intuition: Rethinking Token Attributions inside Transformers, TMLR 2023. The average:
 Sundararajan, Taly & Yan, Axiomatic Attribution for Deep Networks, ICML 2017. arXiv:1703.01365
 
-Known from the released code. It starts at the fourth of twelve layers (ViT, heads), the sixth (ViT, tokens), at the
-last or the fourth from the end (BERT); `start=None` is a quarter of the depth. It walks from a picture of zeros, and
-for BERT from embeddings of zero; here a text keeps its positions on the way and loses its words. A negative `start`
-counts from the output. The feedback is that of all heads of the last layer also where `layers` or `heads` choose among
-them.
+Details follow the released code. It starts at the fourth of twelve layers (ViT, heads), the sixth (ViT, tokens), at the
+last or the fourth from the end (BERT); `start=None` is a quarter of the depth. Its path starts at an image of zeros
+and, for BERT, at embeddings of zero; here a text keeps its position embeddings along the path and loses only its words.
+The feedback uses all heads of the last layer, even if `layers` or `heads` select some of them.
 """
 
 from collections.abc import Sequence
@@ -23,10 +23,9 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.probe import Probe
-from whyformer.errors import MethodError
 from whyformer.methods._readout_row import finish_scores, multiply_row, propagate_row
 from whyformer.methods._registry import method
-from whyformer.methods._settings import check_choice, resolve_layer
+from whyformer.methods._settings import check_choice, check_whole_number, resolve_layer
 
 
 @method(paper="Chen et al., TMLR 2023", class_specific=True, signed=False, cost="`steps` forwards and backwards")
@@ -43,16 +42,15 @@ def bi_attribution(
     steps: int = 20,
     start: int | None = None,
 ) -> Tensor:
-    """How much each token speaks for the explained class: seen by attention, and asked for by the answer.
+    """How much each token supports the target: the attention that reaches it times the gradient at the last attention.
 
-    perception: "head" (heads weigh by how much they matter to the class) or "token" (tokens by what values make of
-    them).
-    steps: points between nothing and the input at which the last attention's gradient is taken.
-    start: the layer nearest to the input that still counts.
+    perception: "head" (heads are weighted by their importance for the class) or "token" (tokens are weighted by how
+    much the value projection lengthens them).
+    steps: points on the path from a zero input to the input at which the gradient of the last attention is taken.
+    start: the first layer, counted from the input, that is included; negative counts from the output.
     """
     check_choice("perception", perception, ("head", "token"))
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 2:
-        raise MethodError(f"steps={steps!r} is no number of points. Give a whole number from 2 upwards.")
+    steps = check_whole_number("steps", steps, 2)
     depth = len(attention)
     first = depth // 4 if start is None else resolve_layer("start", start, depth)
     row = readout
@@ -68,7 +66,7 @@ def bi_attribution(
 
 
 def weigh_heads(attention: Tensor, attention_grad: Tensor, mask: Tensor) -> Tensor:
-    """[batch query key]: the heads of a layer, those that matter to the class above the others."""
+    """[batch query key]: the mean over heads, weighted by their importance for the class."""
     real = (mask[:, :, None] & mask[:, None, :])[:, None]  # padded queries and keys do not count
     attention, grad = (t.masked_fill(~real, 0) for t in (attention, attention_grad))
     weight = (attention.mT @ grad).abs().sum((-1, -2))
@@ -78,9 +76,9 @@ def weigh_heads(attention: Tensor, attention_grad: Tensor, mask: Tensor) -> Tens
 
 
 def average_attention_grad(probe: Probe, steps: int) -> Tensor:
-    """The gradient of the last attention [batch head query key], averaged on the way from nothing to the input."""
-    nothing, everyone = probe.baseline("zero").to(probe.leaf), torch.arange(probe.batch)
+    """The gradient of the last attention [batch head query key], averaged from a zero input to the input."""
+    zero, examples = probe.baseline("zero").to(probe.leaf), torch.arange(probe.batch)
     total = torch.zeros(())
     for k in range(steps):
-        total = total + probe.last_attention_grad(nothing + k / (steps - 1) * (probe.leaf - nothing), everyone)
+        total = total + probe.last_attention_grad(zero + k / (steps - 1) * (probe.leaf - zero), examples)
     return total / steps

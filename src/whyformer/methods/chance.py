@@ -6,9 +6,9 @@ A random ranking as the control that a method has to beat:
 Hooker, Erhan, Kindermans & Kim, A Benchmark for Interpretability Methods in Deep Neural Networks, NeurIPS 2019.
 arXiv:1806.10758
 
-The draws depend on the seed and on the example, not on its place in a batch, its padding, the target or the machine's
-state: the same example gets the same scores anywhere. The same means the same bits: a picture that another version of a
-library resizes a little differently is another example.
+The scores depend only on the seed and the example, not on its position in a batch, its padding, the target or global
+random state. An example is identified by its exact bits: an image that another library version resizes slightly
+differently is a different example.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ from whyformer.methods._registry import method
 
 @method(paper="Hooker et al., NeurIPS 2019", class_specific=False, signed=False)
 def chance(mask: Tensor, fingerprint: Sequence[int] | Tensor, *, seed: int = 0) -> Tensor:
-    """Nothing: a random number for each token, always the same one for the same example and seed."""
+    """A random number for each token, without meaning; always the same for the same example and seed."""
     scores = torch.zeros(mask.shape, dtype=torch.float64)
     real = mask.cpu()
-    for example, mark in enumerate(fingerprint):
+    for example, example_fingerprint in enumerate(fingerprint):
         tokens = int(real[example].sum())
         scores[example, real[example]] = torch.rand(
-            tokens, dtype=torch.float64, generator=make_generator(seed, int(mark))
+            tokens, dtype=torch.float64, generator=make_generator(seed, int(example_fingerprint))
         )
     return scores.to(mask.device)

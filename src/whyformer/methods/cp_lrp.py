@@ -3,14 +3,15 @@ r"""CP-LRP: conservative propagation, gradient times input with attention and no
 $$ s_j = \sum_c x_{jc}\,\frac{\partial \tilde y}{\partial x_{jc}}, \qquad
    \tilde y:\; O = [A]\,V, \quad \mathrm{LN}(x) = \frac{x - \mathbb{E}[x]}{[\sqrt{\epsilon + \mathrm{Var}[x]}]} $$
 
-where a bracket is a constant of the backward pass.
+where brackets mark constants of the backward pass.
 Ali, Schnake, Eberle, Montavon, Mueller & Wolf, XAI for Transformers: Better Explanations through Conservative
 Propagation, ICML 2022, section 4. arXiv:2202.07304
 
-The logit itself is sent back. All that comes to attention times values goes to the values; queries and keys get
-nothing. The paper has no rule for activations, so they keep their true gradient, which does not conserve: GELU and SiLU
-give away or make up $f(x) - x f'(x)$, which the books call curvature. With ReLU the sum is exact up to biases. Gates
-of gated layers (SwiGLU) are not in the paper; we hold them, as the code of AttnLRP does in its CP variant.
+Propagation starts from the logit itself. All relevance at the product of attention and values goes to the values;
+queries and keys get none. The paper has no rule for activations, so they keep their true gradient, which does not
+conserve relevance: GELU and SiLU lose or add $f(x) - x f'(x)$, listed as curvature in the conservation check. With ReLU
+the sum is exact up to biases. Gates of gated layers (SwiGLU) are not in the paper; we hold them constant, as the CP
+variant in the code of AttnLRP does.
 """
 
 from torch import Tensor
@@ -20,5 +21,5 @@ from whyformer.methods._registry import method
 
 @method(paper="Ali et al., ICML 2022", class_specific=True, signed=True, recipe="cp_lrp")
 def cp_lrp(input_relevance: Tensor) -> Tensor:
-    """Which part of the explained logit each token or pixel accounts for, if attention had stayed where it is."""
+    """The part of the explained logit that each token or pixel accounts for, with attention weights held constant."""
     return input_relevance.sum(dim=-1)

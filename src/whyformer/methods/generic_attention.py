@@ -2,14 +2,14 @@ r"""Generic attention explainability, the form for self-attention.
 
 $$ R \leftarrow R + \bar A_l R, \qquad \bar A_l = \mathbb{E}_h\left[(\nabla A_l^h \odot A_l^h)^+\right] $$
 
-from $R = I$, layer by layer from the input to the output; then the row of the token the answer comes from.
+from $R = I$, layer by layer from the input to the output; then the row of the readout.
 Chefer, Gur & Wolf, Generic Attention-model Explainability for Interpreting Bi-Modal and Encoder-Decoder Transformers,
 ICCV 2021, eq. 5 and 6. arXiv:2103.15679
 
-Of the paper's rules a model with nothing but self-attention needs only these two; there is no normalisation, as in the
-released code. The released BERT-like models read another token than CLS; here that is the readout's business.
+A model with self-attention alone needs only these two of the paper's rules; there is no normalisation, as in the
+released code. The released BERT-like models read a token other than CLS; here the readout takes care of that.
 
-We multiply one row through, $r \leftarrow r + r \bar A_l$ from the last layer to `start`, which is the same product.
+We propagate one row, $r \leftarrow r + r \bar A_l$ from the last layer to `start`, which gives the same product.
 """
 
 from collections.abc import Sequence
@@ -31,10 +31,10 @@ def generic_attention(
     start: int = 0,
     own: str = "keep",
 ) -> Tensor:
-    """How much each token speaks for the explained class, by attention that would raise it, over all layers.
+    """How much each token supports the target, through attention that would raise its output, over all layers.
 
-    start: the layer nearest to the input that still counts; -1 is the last layer alone.
-    own: "keep", "zero" or "min", the score of the token the answer is read at.
+    start: the first layer, counted from the input, that is included; -1 is the last layer alone.
+    own: "keep", "zero" or "min", the score of the readout token.
     """
     row = readout
     for layer in reversed(range(resolve_layer("start", start, len(attention)), len(attention))):

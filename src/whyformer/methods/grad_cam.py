@@ -2,17 +2,17 @@ r"""Grad-CAM on attention.
 
 $$ s = \left(\mathbb{E}_h[w_h\,r A^h]\right)^+, \qquad w_h = \mathbb{E}_{j \in P}\left[(r\,\nabla A^h)_j\right] $$
 
-with $r$ the readout, $P$ the patches (or words) and $A$ the attention of one layer, the last: heads play the part of
-channels. Selvaraju et al., Grad-CAM: Visual Explanations from Deep Networks via Gradient-based Localization, ICCV 2017,
-section 3. arXiv:1610.02391. On attention: the baseline of that name in Chefer, Gur & Wolf, CVPR 2021
-(arXiv:2012.09838), known from the released code.
+with $r$ the readout, $P$ the patches (or words) and $A$ the attention of one layer, by default the last; heads take the
+role of channels. Selvaraju et al., Grad-CAM: Visual Explanations from Deep Networks via Gradient-based Localization,
+ICCV 2017, section 3. arXiv:1610.02391. On attention: the baseline of that name in Chefer, Gur & Wolf, CVPR 2021
+(arXiv:2012.09838), from the released code.
 
 That code has two forms. `form="vit"` is the formula above. `form="bert"` averages the gradient over the *whole* matrix,
-rectifies the whole matrix, reads the row last and sets the cell of the token the answer is read at to 0 (a model that
-pools has no such cell: nothing is set). Both end with min-max scaling, `normalise=True`: over the patches, or over the
-whole matrix. Where a map is nowhere positive the released code divides 0 by 0; here such a map is all zero. Averages
-and ranges never include padding. The released ViT code drops special tokens; here they keep their score, cut off at 0
-and 1 if scaled.
+clips the whole matrix at 0, takes the row last and sets the score of the readout token to 0 (not in a model that pools,
+which has no readout token). Both end with min-max scaling, `normalise=True`: over the patches, or over the whole
+matrix. Where a map is nowhere positive the released code divides 0 by 0; here such a map is all zero. Means and ranges
+never include padding. The released ViT code drops special tokens; here they keep their score, clipped to [0, 1] when
+scaled.
 """
 
 from collections.abc import Sequence
@@ -37,10 +37,11 @@ def grad_cam(
     layer: int = -1,
     normalise: bool = False,
 ) -> Tensor:
-    """How much attention each token gets from the heads of one layer that speak for the explained class.
+    """Attention to each token from the heads of one layer that support the target.
 
-    form: "vit" or "bert", the two ways of the released code.
-    normalise: scale to between 0 and 1, as released.
+    form: "vit" or "bert", the two forms of the released code.
+    layer: negative counts from the output.
+    normalise: scale scores to [0, 1], as in the released code.
     """
     check_choice("form", form, tuple(FORMS))
     check_choice("normalise", normalise, (True, False))
@@ -76,12 +77,12 @@ FORMS = {"vit": score_vit_form, "bert": score_bert_form}
 
 
 def mean_where(values: Tensor, counts: Tensor) -> Tensor:
-    """The mean over the last axis of what counts; 0 if nothing does."""
+    """The mean over the last axis where `counts` is True; 0 if it is nowhere."""
     return values.masked_fill(~counts, 0).sum(-1, keepdim=True) / counts.sum(-1, keepdim=True).clamp(min=1)
 
 
 def scale_min_max(values: Tensor, counts: Tensor) -> Tensor:
-    """Values moved and scaled so that what counts lies between 0 and 1, the rest cut off there; all 0 if constant."""
+    """Values scaled to [0, 1] over the entries where `counts` is True, the others clipped; all 0 if constant."""
     low = values.masked_fill(~counts, torch.inf).amin(dim=-1, keepdim=True)
     high = values.masked_fill(~counts, -torch.inf).amax(dim=-1, keepdim=True)
     flat = ~(high > low)

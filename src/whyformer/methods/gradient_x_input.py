@@ -5,10 +5,10 @@ $$ s_j = \sum_c x_{jc}\,\frac{\partial y}{\partial x_{jc}} $$
 Shrikumar, Greenside, Shcherbina & Kundaje, Not Just a Black Box: Learning Important Features Through Propagating
 Activation Differences, 2016. arXiv:1605.01713
 
-For a text, $x$ is what enters the first block and $c$ runs over its channels; for a picture, $x$ is the normalised
-picture the model is given and $c$ runs over colours. With `at` a number, $x$ are the hidden states there: 0 is what
-enters the first block (words with their positions, after a norm where the model has one), -1 what leaves the last. The
-sum of what enters each block is `cat`.
+For a text, $x$ is the input of the first block and $c$ runs over its channels; for an image, $x$ is the normalised
+image and $c$ runs over colours. If `at` is a number, $x$ are hidden states: 0 is the input of the first block (word
+plus position embeddings, after a norm where the model has one), -1 the output of the last. The sum over the inputs of
+all blocks is `cat`.
 """
 
 from collections.abc import Sequence
@@ -34,9 +34,9 @@ def gradient_x_input(
     *,
     at: str | int = "input",
 ) -> Tensor:
-    """How far the explained output would follow if each token or pixel were scaled; negative speaks against it.
+    """How the explained output changes when each token or pixel is scaled; negative scores speak against the target.
 
-    at: "input", or the number of a block, for the hidden states that enter it; below 0 counts from the output.
+    at: "input", or a block number for the hidden states that enter it; negative counts from the output.
     """
     if hidden is None or hidden_grad is None or mask is None:
         return (input * input_grad).sum(dim=-1)

@@ -5,10 +5,10 @@ $$ s = r\,\mathbb{E}_h\left[\nabla A_l^h\right] $$
 with $r$ the readout (one-hot at CLS: the CLS row) and $l$ the last layer. A baseline of Qiang, Pan, Li, Li, Jang & Zhu,
 AttCAT: Explaining Transformers via Attentive Class Activation Tokens, NeurIPS 2022, figure 1.
 
-The released code under this name averages the gradient to one number a head and then sets it to 0, so it returns
-nothing; this is the formula of the figure, at the row of the answer. It says what would happen if more attention were
-paid, not what the attention that is paid does: a token that is hardly attended to can come first. One that cannot be
-attended to (attention exactly 0: a causal mask) gets nothing.
+The released code under this name averages the gradient to one number per head and then sets it to 0, so it returns
+zeros; this is the formula of the figure, at the row of the readout. It measures what additional attention would do, not
+the effect of the existing attention: a token that gets almost no attention can rank first. A token that cannot be
+attended to (attention exactly 0: a causal mask) gets 0.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,10 @@ from whyformer.methods._settings import resolve_layer
 def grads(
     attention: Sequence[Tensor], attention_grad: Sequence[Tensor], readout: Tensor, mask: Tensor, *, layer: int = -1
 ) -> Tensor:
-    """How the explained output would move if more attention were paid to each token; negative speaks against it."""
+    """How the explained output would change with more attention to each token; negative speaks against the target.
+
+    layer: negative counts from the output.
+    """
     chosen = resolve_layer("layer", layer, len(attention))
     possible = attention_grad[chosen].masked_fill(attention[chosen] == 0, 0)
     return finish_scores(multiply_row(readout, possible.mean(dim=1)), readout, mask)

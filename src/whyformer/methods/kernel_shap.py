@@ -4,20 +4,21 @@ $$ s = \operatorname{argmin}_{\varphi} \sum_{\emptyset \ne z \ne \mathbf 1} \fra
    \bigl(y(z) - y(\emptyset) - z \cdot \varphi\bigr)^2
    \quad\text{with}\quad \sum_j \varphi_j = y(x) - y(\emptyset) $$
 
-over coalitions $z$ of the $m$ words or patches that were left in.
+over coalitions $z$ of the $m$ words or patches that are kept.
 Lundberg & Lee, A Unified Approach to Interpreting Model Predictions, NeurIPS 2017, theorem 2. arXiv:1705.07874
 
-All coalitions, if they fit into the budget: then the values are exact. If not, the sizes of greatest weight (one
-in or out, two in or out, ...) are asked about completely as long as that is within the budget, and of the other sizes
-coalitions are drawn by their weight, each with its complement. The constraint is not a large weight but is met exactly
-(`details["efficiency_error"]` is what is left of it): $\varphi = (y(x) - y(\emptyset))/m + \psi$, where
-$\sum_j \psi_j = 0$ and of several minima the smallest $\psi$ is taken. `details["empty"]` is $y(\emptyset)$.
+If all coalitions fit into the budget, they are all evaluated and the values are exact. Otherwise the sizes of largest
+weight (one in or out, two in or out, ...) are enumerated completely as long as the budget allows, and coalitions of the
+remaining sizes are sampled by weight, each with its complement. The constraint is not approximated by a large weight
+but met exactly (`details["efficiency_error"]` is the remaining difference): $\varphi = (y(x) - y(\emptyset))/m + \psi$
+with $\sum_j \psi_j = 0$, and of several minima we take the $\psi$ of smallest norm. `details["empty"]` is
+$y(\emptyset)$.
 
-An absent word or patch is one that is filled, not one averaged over a data set as in the paper.
+An absent word or patch is replaced by a fill value, not averaged over a data set as in the paper.
 
-A coalition and its complement say nearly the same, so a budget of about twice the number of players is the worst: the
-regression then goes through every answer, chance and all. Give five times that number, or take fewer players
-(`units="superpixel"`), or `partition_shap`.
+A coalition and its complement carry nearly the same information, so a budget of about twice the number of players is
+the worst choice: the regression then interpolates every answer, noise included. Use at least five times the number of
+players, fewer players (`units="superpixel"`), or `partition_shap`.
 """
 
 from itertools import combinations
@@ -28,7 +29,8 @@ from torch import Tensor
 
 from whyformer._engine.probe import Probe
 from whyformer._plain.random_generator import make_generator
-from whyformer.methods._players import ask_coalitions, players_of, read_clean_answers, spread_values
+from whyformer.methods._answers import read_clean_answers
+from whyformer.methods._players import ask_coalitions, players_of, spread_values
 from whyformer.methods._registry import Scores, method
 from whyformer.methods._settings import check_whole_number
 
@@ -46,15 +48,19 @@ def kernel_shap(
 ) -> Scores:
     """The Shapley value of each word or patch: its mean contribution over all orders of adding them; signed.
 
-    budget: coalitions asked about, beside none and all. units: "word" or "token", "patch" or "superpixel".
-    superpixels: about how many. of: "score" or "probability". fill: what takes the place of what is not there.
-    A word's value is shared among its pieces, so that it is the sum over them.
+    budget: coalitions to evaluate, besides the empty and the full one.
+    units: "word" or "token" for texts, "patch" or "superpixel" for images.
+    superpixels: their approximate number.
+    of: "score" or "probability".
+    fill: what replaces an absent word or patch.
+
+    The value of a word is divided among its tokens, whose scores sum to it.
     """
     budget = check_whole_number("budget", budget, 2)
     team = players_of(probe, units, text="word", superpixels=check_whole_number("superpixels", superpixels, 1))
     plans = [
-        plan_coalitions(players.count, budget, make_generator(seed, mark))
-        for players, mark in zip(team, probe.fingerprints, strict=True)
+        plan_coalitions(players.count, budget, make_generator(seed, fingerprint))
+        for players, fingerprint in zip(team, probe.fingerprints, strict=True)
     ]
     with_none = [torch.cat([torch.zeros(1, some.size(1), dtype=torch.bool), some]) for some, _ in plans]
     answers = ask_coalitions(probe, team, with_none, fill=fill, seed=seed, of=of)
@@ -69,7 +75,7 @@ def kernel_shap(
 
 
 def plan_coalitions(players: int, budget: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """[coalition player] and [coalition], their weights. A size and its opposite always come together."""
+    """Coalitions [coalition player] and their weights [coalition]. A size and its complement come together."""
     mass = {k: (players - 1) / (k * (players - k)) * (1 if 2 * k == players else 2) for k in range(1, players // 2 + 1)}
     chosen, weights, left = [torch.zeros(0, players, dtype=torch.bool)], [torch.zeros(0, dtype=torch.float64)], budget
     while mass:
@@ -87,14 +93,14 @@ def plan_coalitions(players: int, budget: int, generator: torch.Generator) -> tu
 
 
 def enumerate_coalitions(players: int, size: int) -> Tensor:
-    """Every coalition of this size, and those of the opposite one."""
+    """Every coalition of this size and of the complementary size."""
     members = torch.tensor(list(combinations(range(players), size)))
     some = torch.zeros(len(members), players, dtype=torch.bool).scatter_(1, members, True)
     return some if 2 * size == players else torch.cat([some, ~some])
 
 
 def draw_coalitions(players: int, mass: dict[int, float], pairs: int, generator: torch.Generator) -> Tensor:
-    """Coalitions of these sizes by their weight, and the complement of each."""
+    """Random coalitions of these sizes, drawn by weight, and the complement of each."""
     sizes, weights = torch.tensor(list(mass)), torch.tensor(list(mass.values()), dtype=torch.float64)
     size = sizes[weights.multinomial(pairs, replacement=True, generator=generator)]
     order = torch.rand(pairs, players, dtype=torch.float64, generator=generator).argsort(dim=1)
@@ -103,15 +109,15 @@ def draw_coalitions(players: int, mass: dict[int, float], pairs: int, generator:
 
 
 def solve_shapley_values(coalitions: Tensor, weights: Tensor, gains: Tensor, total: Tensor) -> Tensor:
-    """[player]: the weighted least squares among the values that add up to the total."""
+    """[player]: the weighted least-squares solution among values that sum to the total."""
     from sklearn.linear_model import LinearRegression
 
     players = coalitions.size(1)
     equal = (total / max(players, 1)).expand(players).double()
     if not len(coalitions):
         return equal
-    there = coalitions.double()
-    centred = there - there.mean(1, keepdim=True)  # of any vector, this sees only the part that adds up to 0
-    left = gains - there @ equal
+    present = coalitions.double()
+    centred = present - present.mean(1, keepdim=True)  # insensitive to a constant added to all values
+    left = gains - present @ equal
     fitted = LinearRegression(fit_intercept=False).fit(centred.numpy(), left.numpy(), sample_weight=weights.numpy())
     return equal + torch.tensor(fitted.coef_)

@@ -3,14 +3,14 @@ r"""Leave-one-out: what the answer loses without a token or patch.
 $$ s_j = y(x) - y(x \setminus j) $$
 
 Li, Monroe & Jurafsky, Understanding Neural Networks through Representation Erasure, 2016, eq. 1. arXiv:1612.08220
-There $y$ is the log-likelihood of the label, its change is divided by $y(x)$, and erasing is setting a representation
-to 0; here $y$ is the explained logit or its probability, its change is left as it is, and erasing is replacing or
-deleting the token (`fill`).
+In the paper $y$ is the log-likelihood of the label, its change is divided by $y(x)$, and erasing sets a representation
+to 0; here $y$ is the explained logit or its probability, the change is not divided, and erasing replaces or deletes the
+token (`fill`).
 
 `preset="jain_wallace"` is the form of Jain & Wallace, Attention is not Explanation, NAACL 2019, algorithm 1
-(arXiv:1902.10186): the token is deleted and the distance of the two predictions is taken, $|\hat y(x) - \hat
-y(x \setminus j)|$. For two classes this is the change of either probability; for more they add up the changes of all,
-and we take that of the explained class.
+(arXiv:1902.10186): the token is deleted and the score is the distance between the two predictions,
+$|\hat y(x) - \hat y(x \setminus j)|$. For two classes this is the change of either probability; for more classes they
+sum the changes of all, and we take that of the explained class.
 """
 
 from typing import Any
@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.probe import Probe
-from whyformer.methods._players import ask_coalitions, players_of, read_clean_answers, spread_values
+from whyformer.methods._answers import read_clean_answers
+from whyformer.methods._players import ask_coalitions, players_of, spread_values
 from whyformer.methods._registry import method
 from whyformer.methods._settings import apply_preset, check_choice
 
@@ -29,7 +30,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-@method(paper="Li et al., 2016", class_specific=True, signed=True, cost="one forward a token or patch")
+@method(paper="Li et al., 2016", class_specific=True, signed=True, cost="one forward per token or patch")
 def leave_one_out(
     probe: Probe,
     *,
@@ -40,12 +41,14 @@ def leave_one_out(
     units: str | None = None,
     seed: int = 0,
 ) -> Tensor:
-    """How much the explained output falls when one token or patch is taken away; signed.
+    """How much the explained output falls when one token or patch is removed; signed.
 
-    preset: "plain", or "jain_wallace": probability, absolute, deleted. A setting given beside it goes before it.
-    of: "score" or "probability". absolute: the size of the change alone.
-    fill: what takes its place: "mask", "pad", "unknown", "delete"; "zero", "black", "mean", "blur", "noise"; "drop".
-    units: "token" or "word", "patch" or "superpixel". seed: of the fill "noise".
+    preset: "plain", or "jain_wallace" (probability, absolute, deleted); explicit settings override the preset.
+    of: "score" or "probability".
+    absolute: the magnitude of the change.
+    fill: for texts "mask", "pad", "unknown" or "delete"; for images "zero", "black", "mean", "blur" or "noise"; "drop".
+    units: "token" or "word" for texts, "patch" or "superpixel" for images.
+    seed: for the fill "noise".
     """
     chosen = apply_preset(PRESETS, preset, of=of, absolute=absolute, fill=fill)
     check_choice("absolute", chosen["absolute"], (True, False))

@@ -1,18 +1,18 @@
-r"""LibraGrad: gradients whose paths are pruned and scaled until they account for the whole answer, in all blocks.
+r"""LibraGrad: gradients pruned and scaled so that they account for the whole output, summed over all blocks.
 
 $$ s_j = \sum_{l=0}^{L-1} \sum_c h_{l,jc}\,\frac{\partial \tilde y}{\partial h_{l,jc}}, \qquad
    \tilde y:\; [A]\,V, \quad \frac{x - \mu}{[\sigma]}, \quad x \odot [g(x)], \quad \tfrac12 (f_1 \odot f_2) $$
 
-with $h_l$ what enters block $l$, brackets constants of the backward pass, $x \odot g(x)$ an activation and
+with $h_l$ the input of block $l$, brackets constants of the backward pass, $x \odot g(x)$ an activation and
 $f_1 \odot f_2$ a gated layer, whose gradient is halved.
 Mehri, Baghshah & Pilehvar, LibraGrad: Balancing Gradient Flow for Universally Better Vision Transformer Attributions,
 CVPR 2025. arXiv:2411.16760
 
-LibraGrad is a repair of the backward pass, for any gradient method. The paper recommends it with FullGrad+, which is
-what is registered here: input times gradient of every block, summed. We leave out the bias terms, as the authors do in
-one of their evaluations (their ablation finds them worth 0.2 to 0.4 %). `at="input"` is their "Libra Input x Grad",
-the first term alone. Its sum and what biases absorbed are the explained logit; at every boundary again, so that the sum
-over blocks is about $L$ times the logit.
+LibraGrad corrects the backward pass for any gradient method. The paper recommends it with FullGrad+, which is the
+method registered here: input times gradient of every block, summed. We leave out the bias terms, as the authors do in
+one of their evaluations (their ablation finds them worth 0.2 to 0.4 %). `at="input"` is their "Libra Input x Grad", the
+first term alone. Its sum plus the relevance absorbed by biases is the explained logit; this holds at every block, so
+the sum over blocks is about $L$ times the logit.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ from whyformer.methods._settings import check_choice
 
 @method(paper="Mehri et al., CVPR 2025", class_specific=True, signed=True, recipe="libra")
 def libragrad(hidden_relevance: Sequence[Tensor], mask: Tensor, *, at: str = "blocks") -> Tensor:
-    """Which part of the explained logit each token accounts for, seen from every block and added up.
+    """The part of the explained logit that each token accounts for, summed over the inputs of all blocks.
 
-    at: "blocks", the sum over what enters each block, or "input", what enters the first one alone.
+    at: "blocks", the sum over the inputs of all blocks, or "input", the input of the first block alone.
     """
     blocks = 1 if check_choice("at", at, ("blocks", "input")) == "input" else len(hidden_relevance) - 1
     scores = hidden_relevance[0].sum(dim=-1)

@@ -3,15 +3,16 @@ r"""LIME: a linear model of the answer near the example.
 $$ s = \operatorname{argmin}_w \sum_i \pi(z_i)\,\bigl(y(z_i) - w_0 - w \cdot z_i\bigr)^2 + \lambda \lVert w \rVert^2,
    \qquad \pi(z) = e^{-D(z)^2 / 2\sigma^2}, \quad D(z) = 1 - \cos(z, \mathbf 1) $$
 
-over samples $z_i$, where $z_{ij} = 1$ if word or patch $j$ was left in. Ribeiro, Singh & Guestrin, "Why Should I Trust
+over samples $z_i$, where $z_{ij} = 1$ if word or patch $j$ is kept. Ribeiro, Singh & Guestrin, "Why Should I Trust
 You?": Explaining the Predictions of Any Classifier, KDD 2016, eq. 1 and 2. arXiv:1602.04938
 
-As in the released code, a sample of a text lacks a random number of random words, one of a picture each of its patches
-or superpixels with probability 1/2; the kernel is the square root of the one in the paper, of width
-$\sigma = 0.25$ (there 25 for a distance in percent), and $\lambda = 1$. The paper then keeps the few largest features;
+As in the released code, a sample of a text removes a random number of random words, a sample of an image removes each
+patch or superpixel with probability 1/2; the kernel is the square root of the one in the paper, of width
+$\sigma = 0.25$ (there 25, for a distance in percent), and $\lambda = 1$. The paper then keeps the few largest features;
 we keep all. It explains the probability, `of="probability"`; our default is the logit, which does not saturate.
 
-`details["r2"]` says how well the linear model fits the samples, weighted by the kernel: near 0, the scores mean little.
+`details["r2"]` is the goodness of fit of the linear model on the samples, weighted by the kernel: near 0, the scores
+mean little.
 """
 
 import math
@@ -40,23 +41,29 @@ def lime(
     fill: str | None = None,
     seed: int = 0,
 ) -> Scores:
-    """The weight of each word or patch in a linear model fitted to answers with some of them taken away; signed.
+    """The weight of each word or patch in a linear model of the answer, fitted to inputs with some removed; signed.
 
-    budget: samples, the example itself among them. units: "word" or "token", "patch" or "superpixel".
-    superpixels: about how many. kernel_width: how near a sample has to be to count. regularisation: of the ridge.
-    of: "score" or "probability". fill: what takes the place of what is taken away.
-    A word's weight is shared among its pieces, so that it is the sum over them.
+    budget: samples, including the example itself.
+    units: "word" or "token" for texts, "patch" or "superpixel" for images.
+    superpixels: their approximate number.
+    kernel_width: how close a sample has to be to count.
+    regularisation: of the ridge regression.
+    of: "score" or "probability".
+    fill: what replaces a removed word or patch.
+
+    The weight of a word is divided among its tokens, whose scores sum to it.
     """
     budget = check_whole_number("budget", budget, 2)
     if not kernel_width > 0 or not 0 <= regularisation < math.inf:
         raise MethodError(
-            f"kernel_width={kernel_width!r}, regularisation={regularisation!r}: give a width above 0, and 0 or more."
+            "kernel_width must be > 0 and regularisation a finite number >= 0, "
+            f"got kernel_width={kernel_width!r}, regularisation={regularisation!r}."
         )
     team = players_of(probe, units, text="word", superpixels=check_whole_number("superpixels", superpixels, 1))
     sample = draw_image_samples if probe.is_image else draw_text_samples
     samples = [
-        sample(players.count, budget, make_generator(seed, mark))
-        for players, mark in zip(team, probe.fingerprints, strict=True)
+        sample(players.count, budget, make_generator(seed, fingerprint))
+        for players, fingerprint in zip(team, probe.fingerprints, strict=True)
     ]
     answers = ask_coalitions(probe, team, samples, fill=fill, seed=seed, of=of)
     fits = [
@@ -74,28 +81,28 @@ def lime(
 
 
 def draw_text_samples(players: int, budget: int, generator: torch.Generator) -> Tensor:
-    """[budget player]: all there, then 1 to all of them gone."""
-    gone = torch.randint(1, max(players, 1) + 1, (budget, 1), generator=generator)
-    gone[0] = 0
+    """[budget player]: everything kept, then samples with 1 to all players removed."""
+    removed = torch.randint(1, max(players, 1) + 1, (budget, 1), generator=generator)
+    removed[0] = 0
     order = torch.rand(budget, players, dtype=torch.float64, generator=generator).argsort(dim=1)
-    return order >= gone
+    return order >= removed
 
 
 def draw_image_samples(players: int, budget: int, generator: torch.Generator) -> Tensor:
-    """[budget player]: all there, then each with probability 1/2."""
-    stays = torch.rand(budget, players, dtype=torch.float64, generator=generator) < 0.5
-    stays[0] = True
-    return stays
+    """[budget player]: everything kept, then each player kept with probability 1/2."""
+    kept = torch.rand(budget, players, dtype=torch.float64, generator=generator) < 0.5
+    kept[0] = True
+    return kept
 
 
 def weigh_samples(samples: Tensor, width: float) -> Tensor:
-    """[sample]: the weight by the cosine distance from all there, which is 1 if nothing is."""
+    """[sample]: the kernel of the cosine distance to the full input; the distance is 1 if nothing is kept."""
     share = samples.double().mean(1) if samples.size(1) else torch.ones(len(samples), dtype=torch.float64)
     return torch.exp(-((1 - share.sqrt()) ** 2) / (2 * width**2))
 
 
 def fit_ridge(samples: Tensor, weights: Tensor, answers: Tensor, regularisation: float) -> tuple[Tensor, float, float]:
-    """The weights of the linear model, its constant, and the share of the answers' variance that it explains."""
+    """The weights of the linear model, its intercept, and R squared."""
     from sklearn.linear_model import Ridge
 
     if not samples.size(1):

@@ -2,16 +2,16 @@ r"""Layer-wise relevance propagation, down to the input.
 
 $$ s_j = \sum_c R^{(0)}_{jc}, \qquad R^{(l)}_j = \sum_i \frac{x_j w_{ji}}{\sum_k x_k w_{ki}}\,R^{(l+1)}_i $$
 
-from $R^{(L)}$ = one-hot at the explained class, so that all relevance together is 1; $c$ runs over channels.
+from $R^{(L)}$ = one-hot at the explained class, so that the total relevance is 1; $c$ runs over channels.
 Bach et al., On Pixel-wise Explanations for Non-Linear Classifier Decisions by Layer-Wise Relevance Propagation,
 PLoS ONE 10(7), 2015, doi:10.1371/journal.pone.0130140. For transformers: Chefer, Gur & Wolf, CVPR 2021, section 3.
 arXiv:2012.09838
 
-Which rule each operation follows is the recipe. Ours is by default "chefer", the rule set of the paper (positive
-products in linear layers, skip connections renormalised), which conserves relevance. The released "LRP" baseline is
-another one, `recipe="chefer_baseline"`: every linear layer doubles the total. Relevance of a picture arrives at pixels,
-that of a text at what enters the first block (the released code does not go through the embeddings either). The
-released BERT code sets CLS to 0: `own="zero"`.
+The recipe, a set of rules, says which rule each operation follows. The default is "chefer", the rules of the 2021 paper
+(positive products in linear layers, skip connections renormalised), which conserve relevance. The released "LRP"
+baseline is different, `recipe="chefer_baseline"`: every linear layer doubles the total. Relevance arrives at the pixels
+of an image, or at the input of the first block of a text (the released code does not go through the embeddings either).
+The released BERT code sets CLS to 0: `own="zero"`.
 """
 
 from torch import Tensor
@@ -24,13 +24,13 @@ from whyformer.methods._settings import check_choice
 
 @method(paper="Bach et al., PLoS ONE 2015", class_specific=True, signed=True, recipe="chefer")
 def lrp(input_relevance: Tensor, readout: Tensor, *, own: str = "keep") -> Tensor:
-    """Which share of the explained output each token or pixel accounts for, handed back layer by layer.
+    """The share of the explained output that each token or pixel accounts for, propagated back layer by layer.
 
-    own: "keep", or "zero" at the token the answer is read at (tokens only; nothing is read at a pixel).
+    own: "keep", or "zero" for the readout token (token scores only; pixels have no readout token).
     """
     scores = input_relevance.sum(dim=-1)
     if check_choice("own", own, ("keep", "zero")) == "keep":
         return scores
     if scores.shape != readout.shape:
-        raise MethodError(f"own={own!r} is about a token, but these scores belong to pixels. Use own='keep'.")
+        raise MethodError(f"own={own!r} applies to tokens, but these scores belong to pixels. Use own='keep'.")
     return scores.masked_fill(require_readout_token(readout, own), 0)

@@ -1,23 +1,23 @@
-r"""Norm-based analysis: attention weighs vectors, and vectors have lengths.
+r"""Norm-based analysis: the length of the vectors that attention sums, not only its weights.
 
 $$ s = r N, \qquad N_{ij} = \Big\lVert \sum_h A^h_{ij}\,f^h(x_j) \Big\rVert_2, \qquad
    f^h(x) = (x W_V^h + b_V^h)\,W_O^h $$
 
-of one layer, the last, with $r$ the readout.
+of one layer, by default the last, with $r$ the readout.
 Kobayashi, Kuribayashi, Yokoi & Inui, Attention is Not Only a Weight: Analyzing Transformers with Vector Norms, EMNLP
-2020. arXiv:2004.10102. With the residual and the norm behind it, `form="block"`: Kobayashi et al., Incorporating
+2020. arXiv:2004.10102. With the residual and the norm after it, `form="block"`: Kobayashi et al., Incorporating
 Residual and Normalization Layers into Analysis of Masked Language Models, EMNLP 2021. arXiv:2109.07152
 
-In "block" the vectors are $T_i(x_j)$ of contributions.py: the token's own state is added at $i = j$ and the norm, if
-one follows, is applied with its statistics held. The papers look at matrices of one layer; as a map of tokens we read
-the row of the answer, as raw attention does. For all layers together see globenc.
+In "block" the vectors are $T_i(x_j)$ of _contributions.py: the token's own state is added at $i = j$, and the norm, if
+there is one, is applied with constant statistics. The papers look at the matrix of one layer; for token scores we take
+the row of the readout, as raw_attention does. For all layers together see globenc.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
+from whyformer._engine.residual import LinearNorm
 from whyformer.methods._contributions import measure_contributions
 from whyformer.methods._readout_row import finish_scores, multiply_row
 from whyformer.methods._registry import method
@@ -29,16 +29,17 @@ def norm_analysis(
     attention: Sequence[Tensor],
     projected: Sequence[Tensor],
     residual: Sequence[Tensor],
-    norms: Sequence[Any],
+    norms: Sequence[Sequence[LinearNorm]],
     readout: Tensor,
     mask: Tensor,
     *,
     form: str = "attention",
     layer: int = -1,
 ) -> Tensor:
-    """How long the vector is that one layer's attention brings from each token to where the answer is read.
+    """The length of the vector that the attention of one layer moves from each token to the readout.
 
-    form: "attention", or "block" with the residual and the norm behind it.
+    form: "attention", or "block" with the residual and the norm after it.
+    layer: negative counts from the output.
     """
     check_choice("form", form, ("attention", "block"))
     chosen = resolve_layer("layer", layer, len(attention))

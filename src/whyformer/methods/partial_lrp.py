@@ -1,15 +1,14 @@
-r"""Partial LRP: relevance, stopped at the attention of one layer.
+r"""Partial LRP: relevance propagation that stops at the attention of one layer.
 
 $$ s = r\,\mathbb{E}_h\left[(R_{A_l^h})^+\right] $$
 
-with $r$ the readout and $R_{A_l}$ the relevance that arrives at the attention of layer $l$, the last.
+with $r$ the readout and $R_{A_l}$ the relevance that arrives at the attention of layer $l$, by default the last.
 Voita, Talbot, Moiseev, Sennrich & Titov, Analyzing Multi-Head Self-Attention: Specialized Heads Do the Heavy Lifting,
-the Rest Can Be Pruned, ACL 2019. arXiv:1905.09418. As a map of tokens: the baseline of that name in Chefer, Gur & Wolf,
+the Rest Can Be Pruned, ACL 2019. arXiv:1905.09418. As token scores: the baseline of that name in Chefer, Gur & Wolf,
 CVPR 2021. arXiv:2012.09838
 
-The released baseline propagates with rules that are not conservative (`recipe="chefer_baseline"`) and its BERT form
-sets the cell (CLS, CLS) to 0 (`own="zero"`). We use the conservative rules unless told otherwise, as the AttCAT code
-does.
+The released baseline uses rules that do not conserve relevance (`recipe="chefer_baseline"`), and its BERT form sets the
+cell (CLS, CLS) to 0 (`own="zero"`). We use the conservative rules by default, as the AttCAT code does.
 """
 
 from collections.abc import Sequence
@@ -25,9 +24,10 @@ from whyformer.methods._settings import resolve_layer
 def partial_lrp(
     attention_relevance: Sequence[Tensor], readout: Tensor, mask: Tensor, *, layer: int = -1, own: str = "keep"
 ) -> Tensor:
-    """How much of the explained output one layer draws from each token, by relevance instead of attention.
+    """The positive relevance that arrives at the attention of one layer from the readout to each token.
 
-    `own` is what becomes of the token the answer is read at: "keep", "zero", or "min" (the smallest score of the row).
+    layer: negative counts from the output.
+    own: "keep", "zero" or "min" (the smallest score of the row), the score of the readout token.
     """
     chosen = attention_relevance[resolve_layer("layer", layer, len(attention_relevance))]
     return finish_scores(multiply_row(readout, chosen.clamp(min=0).mean(dim=1)), readout, mask, own)

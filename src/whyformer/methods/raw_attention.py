@@ -6,7 +6,7 @@ with $r$ the readout (one-hot at CLS: the CLS row) and $l$ the last layer.
 Attention read as alignment: Bahdanau, Cho & Bengio, Neural Machine Translation by Jointly Learning to Align and
 Translate, ICLR 2015. arXiv:1409.0473. As a baseline for transformers: Chefer, Gur & Wolf, CVPR 2021. arXiv:2012.09838
 
-Released code keeps the CLS row; its BERT form sets the cell (CLS, CLS) to 0, which is `own="zero"` here.
+The released code keeps the CLS row; its BERT form sets the cell (CLS, CLS) to 0, which is `own="zero"` here.
 """
 
 from collections.abc import Sequence
@@ -22,9 +22,10 @@ from whyformer.methods._settings import resolve_layer
 def raw_attention(
     attention: Sequence[Tensor], readout: Tensor, mask: Tensor, *, layer: int = -1, own: str = "keep"
 ) -> Tensor:
-    """How much attention one layer pays to each token at the place where the answer is read.
+    """How much attention one layer pays to each token from the position the answer is read at.
 
-    `own` is what becomes of the token the answer is read at: "keep", "zero", or "min" (the smallest score of the row).
+    layer: negative counts from the output.
+    own: "keep", "zero" or "min" (the smallest score of the row), the score of the readout token.
     """
     chosen = attention[resolve_layer("layer", layer, len(attention))]
     return finish_scores(multiply_row(readout, chosen.mean(dim=1)), readout, mask, own)

@@ -1,4 +1,4 @@
-r"""Redistribution of token-wise relevance, with attention and with the values it mixes.
+r"""Redistribution of token-wise relevance by attention and by the values it mixes.
 
 $$ R^{(l-1)}_j = \sum_i P_{ij} R^{(l)}_i, \qquad P_{ij} = \frac{a_j W_{ij}}{\sum_k a_k W_{ik}}, \qquad
    \begin{array}{l|ll}
@@ -9,31 +9,30 @@ $$ R^{(l-1)}_j = \sum_i P_{ij} R^{(l)}_i, \qquad P_{ij} = \frac{a_j W_{ij}}{\sum
    \text{iv} & \lVert v_j - \bar v \rVert & \lVert v_j - v_i \rVert A_{ij} + \delta_{ij}
    \end{array} $$
 
-from $R^{(L)}$ = the readout, for every head by itself; $v_j$ is the head's value of token $j$ and $\bar v$ their mean
+from $R^{(L)}$ = the readout, separately for every head; $v_j$ is the head's value of token $j$ and $\bar v$ their mean
 over all tokens. Each row of $P$ sums to 1, so relevance is conserved in every step.
 Sawaki & Murata, Redistribution of Token-wise Relevance in Transformer Models, 4I1-GS-11-03, JSAI 2025.
 Layer-wise relevance propagation, which it applies to tokens: Bach et al., 2015, doi:10.1371/journal.pone.0130140
 
-The paper's text is not public and there is no code; this is our reading of its abstract and of a summary.
-* $a$ belongs to the token that gives. As a property of the one that receives it would cancel, and ii would be i.
-* Heads: the paper shows one map a head. "per_head" follows head $h$ through all layers although heads of different
-  layers have nothing to do with each other, and its mean over heads is the score. "mean_each_layer" mixes with the mean
-  of $P$ over heads in every layer; under rule i that is attention rollout. "top_head" is one map for each head of the
-  last layer, means below it. $P$ acts linearly, so the mean of those maps is the result of "mean_each_layer": the two
-  differ in `details["per_head"]` only.
-* $\delta$ is taken literally, with weight 1. In iii and iv a distance stands beside it, so those two rules depend on
-  the unit in which a model happens to express its values: small values give $P \to I$. `distance_scale="mean"` divides
-  distances by their mean over pairs of different tokens, a number divides them by itself; None is the paper.
-* Rule ii is our default: it knows the values, no unit enters (the size of $a$ cancels), and the authors themselves
-  doubt $\lVert v_j - v_i \rVert$, since values of similar patches grow alike towards the output.
-* Where all that a token receives has $a = 0$ (all values alike: 0 / 0) that row takes $a = 1$.
+The text of the paper is not public and there is no code; this is our reading of its abstract and of a summary.
+* $a$ belongs to the token that is attended to. As a property of the attending token it would cancel, and ii would be i.
+* Heads: the paper shows one map per head. "per_head" follows head $h$ through all layers, although heads of different
+  layers are unrelated, and the score is the mean over heads. "mean_each_layer" uses the mean of $P$ over heads in every
+  layer; under rule i that is attention rollout. "top_head" gives one map for each head of the last layer, with means
+  below it. $P$ acts linearly, so the mean of those maps equals "mean_each_layer": the two differ only in
+  `details["per_head"]`.
+* $\delta$ is taken literally, with weight 1. In iii and iv it is added to a distance, so these two rules depend on the
+  scale of a model's values: small values give $P \to I$. `distance_scale="mean"` divides distances by their mean over
+  pairs of different tokens, a number divides them by that number; None is the paper.
+* Rule ii is our default: it uses the values, it does not depend on their scale (the size of $a$ cancels), and the
+  authors themselves question $\lVert v_j - v_i \rVert$, since values of similar patches converge towards the output.
+* Where all tokens that a row attends to have $a = 0$ (all values equal: 0 / 0), that row uses $a = 1$.
 
-What remains at the token the answer is read at belongs to no patch or word; it is in `details["retained"]`.
+Relevance that remains at the readout token belongs to no patch or word; it is in `details["retained"]`.
 """
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,11 +58,11 @@ def redistribution(
     head_mode: str = "per_head",
     distance_scale: str | float | None = None,
 ) -> Scores:
-    """How the answer's relevance of 1 comes to lie on the tokens if each layer hands it on by attention and values.
+    """The share of relevance (1 in total) that reaches each token when layers pass it on by attention and values.
 
-    rule: "i" (attention alone), "ii" (tokens weigh as much as they differ from the mean), "iii" (attention counts as
-    much as two tokens differ) or "iv" (both).
-    head_mode: "per_head", "mean_each_layer" or "top_head", how heads follow each other through the layers.
+    rule: "i" (attention alone), "ii" (tokens count by their distance from the mean value), "iii" (attention counts by
+    the distance between the two values) or "iv" (both).
+    head_mode: "per_head", "mean_each_layer" or "top_head", how heads are combined across layers.
     distance_scale: for iii and iv, what distances are divided by: None, "mean" or a number.
     """
     check_choice("rule", rule, RULES)
@@ -78,8 +77,8 @@ def redistribution(
             maps = readout.to(paths.dtype)[:, None].expand(-1, paths.size(1), -1)
         elif paths.size(1) not in (1, maps.size(1)):
             raise MethodError(
-                f"Layer {layer} has {paths.size(1)} heads, those above {maps.size(1)}: no head goes through all "
-                'layers. Use head_mode="mean_each_layer" or "top_head".'
+                f"Layer {layer} has {paths.size(1)} heads, the layers above have {maps.size(1)}, so heads cannot be "
+                'followed through all layers. Use head_mode="mean_each_layer" or "top_head".'
             )
         maps = torch.einsum("bhq,bhqk->bhk", maps, paths)
     assert maps is not None
@@ -89,8 +88,10 @@ def redistribution(
     return Scores(scores, {"retained": retained} | ({} if head_mode == "mean_each_layer" else {"per_head": maps}))
 
 
-def compute_token_shares(attention: Tensor, value: Tensor, mask: Tensor, rule: str, scale: Any = None) -> Tensor:
-    """P, [batch head query key]: which share of its relevance each token hands on to each other one."""
+def compute_token_shares(
+    attention: Tensor, value: Tensor, mask: Tensor, rule: str, scale: str | float | None = None
+) -> Tensor:
+    """P, [batch head query key]: the share of its relevance that each token passes on to each other token."""
     weight = attention
     if rule in ("iii", "iv"):
         distance = torch.cdist(value, value, compute_mode="donot_use_mm_for_euclid_dist")
@@ -101,11 +102,11 @@ def compute_token_shares(attention: Tensor, value: Tensor, mask: Tensor, rule: s
     total = weighed.sum(-1, keepdim=True)
     weighed = torch.where(total > 0, weighed, weight)
     total = weighed.sum(-1, keepdim=True)
-    return weighed / total.masked_fill(total == 0, 1)  # 0 for padding, which has no relevance to hand on
+    return weighed / total.masked_fill(total == 0, 1)  # 0 for padding, which has no relevance to pass on
 
 
 def value_deviation(value: Tensor, mask: Tensor) -> Tensor:
-    """How far each token's value lies from the mean of all: [batch head key]; exactly 0 where that is mere rounding."""
+    """The distance of each token's value from the mean of all: [batch head key]; exactly 0 if only rounding error."""
     real = mask[:, None, :, None]
     kept = value.masked_fill(~real, 0)
     mean = kept.sum(-2, keepdim=True) / real.sum(-2, keepdim=True)
@@ -114,7 +115,7 @@ def value_deviation(value: Tensor, mask: Tensor) -> Tensor:
     return distance.masked_fill(distance <= rounding, 0)
 
 
-def find_distance_unit(distance: Tensor, mask: Tensor, scale: Any) -> Tensor | float:
+def find_distance_unit(distance: Tensor, mask: Tensor, scale: str | float | None) -> Tensor | float:
     """What distances are divided by: 1, a number, or their mean over pairs of different tokens."""
     if scale != "mean":
         return 1.0 if scale is None else float(scale)
@@ -124,11 +125,11 @@ def find_distance_unit(distance: Tensor, mask: Tensor, scale: Any) -> Tensor | f
     return mean.masked_fill(mean == 0, 1)
 
 
-def check_distance_scale(scale: Any, rule: str) -> None:
+def check_distance_scale(scale: str | float | None, rule: str) -> None:
     if scale is None:
         return
     is_number = isinstance(scale, (int, float)) and not isinstance(scale, bool) and isfinite(scale) and scale > 0
     if scale != "mean" and not is_number:
-        raise MethodError(f"distance_scale={scale!r} is no unit of distance. Give None, 'mean' or a number above 0.")
+        raise MethodError(f"distance_scale must be None, 'mean' or a finite number > 0, got {scale!r}.")
     if rule in ("i", "ii"):
-        raise MethodError(f"distance_scale={scale!r} has no meaning with rule={rule!r}, in which there is no distance.")
+        raise MethodError(f"distance_scale={scale!r} needs rule='iii' or 'iv'; rule={rule!r} has no distances.")

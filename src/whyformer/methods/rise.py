@@ -1,17 +1,17 @@
-r"""RISE: the mean answer to random masks that leave a place in.
+r"""RISE: the mean answer over random masks that keep a position.
 
 $$ s_j = \frac{1}{N\,p} \sum_{i=1}^{N} y(x \odot M_i)\, M_{ij}, \qquad \mathbb{E}[M_{ij}] = p $$
 
 Petsiuk, Das & Saenko, RISE: Randomized Input Sampling for Explanation of Black-box Models, BMVC 2018, eq. 6.
 arXiv:1806.07421
 
-Masks of a picture are drawn as `cells` x `cells` coins, made larger than the picture by bilinear interpolation and cut
-out at a random place (section 3.2); a mask mixes the picture with its fill. The paper takes 4000 to 8000 masks, which
-we leave to `budget`. A text has no grey words: its masks are coins for its tokens, and gone is gone.
+Masks for an image are random binary grids of `cells` x `cells`, enlarged beyond the image by bilinear interpolation and
+cropped at a random position (section 3.2); a mask blends the image with its fill. The paper uses 4000 to 8000 masks;
+here that is `budget`. Words cannot be blended: masks for a text keep or remove each token.
 
-$y$ is the probability, as in the paper; of a model that answers with a number, that number, and then scores may be
-below 0. `normalise="coverage"` divides by how often a place was really left in, not by how often it should have been,
-which is less noisy at small budgets.
+$y$ is the probability, as in the paper; for a regression model it is the model's output, and scores may be negative.
+`normalise="coverage"` divides by how often a position was actually kept instead of the expected number, which is less
+noisy at small budgets.
 """
 
 import math
@@ -25,7 +25,8 @@ from torch import Tensor
 from whyformer._engine.probe import Probe
 from whyformer._plain.random_generator import make_generator
 from whyformer.errors import MethodError
-from whyformer.methods._players import ask_coalitions, players_of, read_answers, spread_values
+from whyformer.methods._answers import read_answers
+from whyformer.methods._players import ask_coalitions, players_of, spread_values
 from whyformer.methods._registry import method
 from whyformer.methods._settings import check_choice, check_share, check_whole_number
 
@@ -41,28 +42,31 @@ def rise(
     fill: str | None = None,
     seed: int = 0,
 ) -> Tensor:
-    """The mean probability of the explained class over random masks that leave a pixel or token in.
+    """The mean probability of the target over random masks that keep a pixel or token.
 
-    budget: masks. cells: coins each way under a mask of a picture. kept: how likely each is to leave in.
-    normalise: "expected" (the paper) or "coverage". fill: what stands where the mask takes away.
+    budget: number of masks.
+    cells: side of the binary grid behind a mask of an image.
+    kept: the probability that a cell or token is kept.
+    normalise: "expected" (the paper) or "coverage".
+    fill: what replaces the masked part.
     """
     budget, cells = check_whole_number("budget", budget, 1), check_whole_number("cells", cells, 1)
     check_choice("normalise", normalise, ("expected", "coverage"))
     if not check_share("kept", kept):
-        raise MethodError("kept=0 takes everything away. Give a share above 0.")
-    weighed = sum_pixel_answers if probe.is_image else sum_token_answers
-    total, covered = weighed(probe, budget, cells, kept, fill, seed)
+        raise MethodError("kept must be > 0: kept=0 removes everything.")
+    sum_answers = sum_pixel_answers if probe.is_image else sum_token_answers
+    total, covered = sum_answers(probe, budget, cells, kept, fill, seed)
     return total / (covered.clamp(min=1e-9) if normalise == "coverage" else budget * kept)
 
 
 def sum_token_answers(
     probe: Probe, budget: int, cells: int, kept: float, fill: str | None, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """[batch token] twice: the answers added up where a token was left in, and how often it was."""
+    """[batch token] twice: the sum of answers with a token kept, and how often it was kept."""
     team = players_of(probe, "token")
     masks = [
-        torch.rand(budget, players.count, dtype=torch.float64, generator=make_generator(seed, mark)) < kept
-        for players, mark in zip(team, probe.fingerprints, strict=True)
+        torch.rand(budget, players.count, dtype=torch.float64, generator=make_generator(seed, fingerprint)) < kept
+        for players, fingerprint in zip(team, probe.fingerprints, strict=True)
     ]
     answers = ask_coalitions(probe, team, masks, fill=fill, seed=seed, of="probability")
     total = [answer @ mask.double() for answer, mask in zip(answers, masks, strict=True)]
@@ -72,23 +76,23 @@ def sum_token_answers(
 def sum_pixel_answers(
     probe: Probe, budget: int, cells: int, kept: float, fill: str | None, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """[batch height width] twice: the answers added up as far as a pixel was left in, and how far it was."""
+    """[batch height width] twice: the sum of answers weighted by the masks, and the sum of the masks."""
     if fill == "drop":
-        raise MethodError("fill='drop' takes whole patches away, but these masks go through them. Use another fill.")
+        raise MethodError("fill='drop' removes whole patches, but RISE masks are per pixel. Use another fill.")
     pixels = probe.encoded.inputs[probe.encoded.main]
     empty = probe.baseline(probe.fill if fill is None else fill, seed=seed).permute(0, 3, 1, 2)
     masks = [
-        RiseMasks.draw(budget, cells, kept, pixels.shape[-2:], make_generator(seed, mark))
-        for mark in probe.fingerprints
+        RiseMasks.draw(budget, cells, kept, pixels.shape[-2:], make_generator(seed, fingerprint))
+        for fingerprint in probe.fingerprints
     ]
     of = torch.arange(probe.batch).repeat_interleave(budget)
 
-    def mixed(rows: Tensor) -> Tensor:
+    def blend(rows: Tensor) -> Tensor:
         stays = torch.stack([masks[row // budget].enlarge(row % budget) for row in rows.tolist()])[:, None].to(pixels)
         at = of[rows].to(pixels.device)
         return pixels[at] * stays + empty[at].to(pixels) * (1 - stays)
 
-    answers = read_answers(probe, probe.replace_inputs(mixed, of), of, "probability").split(budget)
+    answers = read_answers(probe, probe.replace_inputs(blend, of), of, "probability").split(budget)
     total, covered = zip(
         *(drawn.sum_answers(answer) for drawn, answer in zip(masks, answers, strict=True)), strict=True
     )
@@ -97,10 +101,10 @@ def sum_pixel_answers(
 
 @dataclass(frozen=True)
 class RiseMasks:
-    """The masks of one picture, before they are made large."""
+    """The masks of one image, before they are enlarged."""
 
     small_masks: Tensor  # [mask cell cell]
-    corner: Tensor  # [mask 2]: where the picture is cut out
+    corner: Tensor  # [mask 2]: where the mask is cropped
     size: tuple[int, int]
 
     @staticmethod

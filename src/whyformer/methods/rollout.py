@@ -2,15 +2,15 @@ r"""Attention rollout.
 
 $$ R = \hat A_L \cdots \hat A_{s+1}\,\hat A_s, \qquad \hat A_l \propto \mathbb{E}_h[A_l^h] + \rho\,I $$
 
-and reads the row of the token the answer comes from; later layers stand on the left, rows are scaled to sum to 1.
+of which the row of the readout is the explanation; later layers multiply from the left, rows are scaled to sum to 1.
 Abnar & Zuidema, Quantifying Attention Flow in Transformers, ACL 2020, section 3. arXiv:2005.00928
 
 With $\rho = 1$ (`residual`) and normalised rows, $\hat A = (A + I)/2$: the paper. As a baseline of Chefer, Gur & Wolf,
-CVPR 2021 (arXiv:2012.09838) the formula has no normalisation, their released ViT code has it and leaves out the first
-layer, their released BERT code has it (since February 2021) and sets the cell (CLS, CLS) to 0. For genuine attention
-normalised = unnormalised / $2^L$, so only `start` and `own` make a difference to the ranking.
+CVPR 2021 (arXiv:2012.09838) the formula has no normalisation; their released ViT code normalises and leaves out the
+first layer; their released BERT code normalises (since February 2021) and sets the cell (CLS, CLS) to 0. For attention
+with rows that sum to 1, normalised = unnormalised / $2^L$, so only `start` and `own` change the ranking.
 
-We multiply one row through, $r \leftarrow r\,\hat A_l$ from the last layer to `start`, which is the same product.
+We propagate one row, $r \leftarrow r\,\hat A_l$ from the last layer to `start`, which gives the same product.
 """
 
 from collections.abc import Sequence
@@ -44,12 +44,12 @@ def rollout(
     normalise: bool | None = None,
     own: str | None = None,
 ) -> Tensor:
-    """How much of each token reaches the answer if attention and the skip connections were the only mixing.
+    """How much of each token reaches the answer if attention and skip connections were the only mixing.
 
-    preset: "abnar", "paper", "released" or "released_bert"; a setting given beside it goes before it.
-    start: the layer nearest to the input that still counts.
-    residual: weight of the skip connection where attention has weight 1; 0 is attention alone.
-    own: "keep", "zero" or "min", the score of the token the answer is read at.
+    preset: "abnar", "paper", "released" or "released_bert"; explicit settings override the preset.
+    start: the first layer, counted from the input, that is included.
+    residual: weight of the skip connection relative to attention; 0 is attention alone.
+    own: "keep", "zero" or "min", the score of the readout token.
     """
     chosen = apply_preset(PRESETS, preset, start=start, residual=residual, normalise=normalise, own=own)
     residual, normalise = (
@@ -63,8 +63,8 @@ def rollout(
     return finish_scores(row, readout, mask, chosen["own"])
 
 
-def check_residual_weight(residual: Any) -> float:
-    """The weight of the skip connection, if it is one."""
+def check_residual_weight(residual: float) -> float:
+    """Return the weight of the skip connection as a float if it is a finite number >= 0."""
     if not isinstance(residual, (int, float)) or not isfinite(residual) or residual < 0:
-        raise MethodError(f"residual={residual!r} is not a weight. Give a number from 0 (no skip connection) upwards.")
+        raise MethodError(f"residual must be a finite number >= 0 (0: no skip connection), got {residual!r}.")
     return float(residual)

@@ -1,13 +1,13 @@
-r"""Saliency: the size of the gradient.
+r"""Saliency: the magnitude of the gradient.
 
 $$ s_j = \max_c \left| \frac{\partial y}{\partial x_{jc}} \right| $$
 
 Simonyan, Vedaldi & Zisserman, Deep Inside Convolutional Networks: Visualising Image Classification Models and Saliency
 Maps, ICLR workshop 2014, section 3. arXiv:1312.6034
 
-The paper is about pictures, with $c$ over colours. For a text $c$ runs over the channels of what enters the first
-block, where the norms `reduce="l1"` and "l2" are in more common use than the maximum. With `at` a number, $x$ are the
-hidden states there: 0 is what enters the first block, -1 what leaves the last.
+The paper is about images, with $c$ over colours. For a text $c$ runs over the channels of the input of the first block,
+where the norms `reduce="l1"` and "l2" are more common than the maximum. If `at` is a number, $x$ are hidden states: 0
+is the input of the first block, -1 the output of the last.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ def saliency(
     """How strongly the explained output reacts to a small change of each token or pixel.
 
     reduce: over channels, "max" (the paper), "l1" or "l2".
-    at: "input", or the number of a block, for the hidden states that enter it; below 0 counts from the output.
+    at: "input", or a block number for the hidden states that enter it; negative counts from the output.
     """
     size = CHANNEL_REDUCTIONS[check_choice("reduce", reduce, tuple(CHANNEL_REDUCTIONS))]
     if hidden_grad is None or mask is None:

@@ -1,4 +1,4 @@
-r"""TokenTM: attention weighed by what becomes of the tokens it mixes.
+r"""TokenTM: attention weighted by how each token is transformed.
 
 $$ s = r\,U_L \cdots U_2 U_1\,\mathrm{diag}(\lVert e^0 \rVert), \qquad
    U_l = (I + W_l^{\mathrm{mlp}})\,\big(I + \mathbb{E}_h[(\nabla A_l^h \odot A_l^h)^+]\,W_l^{\mathrm{att}}\big), \qquad
@@ -6,16 +6,16 @@ $$ s = r\,U_L \cdots U_2 U_1\,\mathrm{diag}(\lVert e^0 \rVert), \qquad
        \frac{\exp\cos(e_j, \tilde e_j)}{\frac1N \sum_k \exp\cos(e_k, \tilde e_k)}\Big) $$
 
 with $e_j$ a token before and $\tilde e_j$ after a transformation: by values and output projection of all heads in
-attention, by the MLP in the second half of a block; $e^0$ what enters the first block.
+attention, by the MLP in the second half of a block; $e^0$ is the input of the first block.
 Wu, Duan, Kang, Tang & Yan, Token Transformation Matters: Towards Faithful Post-hoc Explanation for Vision Transformer,
 CVPR 2024. arXiv:2403.14552
 
-There is no public code and we could not check the paper's formulas against its text. Known from its abstract and
-reviews are the measure (change of length times correlation of direction, an exponential of the cosine normalised over
-tokens), the start from the lengths of the first tokens, and an aggregation over attention and MLP with skip
-connections. Our reading: the mean over tokens is what normalises the exponential (so that the factor is 1 on average),
-heads are transformed together, and attention is weighed by its gradient as in generic attention. In models that
-normalise after each addition $e$ is the normalised state.
+There is no public code, and we could not check the formulas against the text of the paper. Its abstract and reviews
+give the measure (change of length times correlation of direction, an exponential of the cosine normalised over tokens),
+the start from the lengths of the first tokens, and an aggregation over attention and MLP with skip connections. Our
+reading: the exponential is normalised by the mean over tokens (so that the factor is 1 on average), heads are
+transformed together, and attention is weighted by its gradient as in generic_attention. In post-norm models $e$ is the
+normalised state.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def tokentm(
     readout: Tensor,
     mask: Tensor,
 ) -> Tensor:
-    """How much each token speaks for the explained class, by attention and by how little transformations turn it."""
+    """How much each token supports the target, by attention and by how well transformations preserve the token."""
     row, entered = readout, readout
     for layer in reversed(range(len(attention))):
         entered = residual[layer]
@@ -48,7 +48,7 @@ def tokentm(
 
 
 def measure_transformation(before: Tensor, after: Tensor, mask: Tensor) -> Tensor:
-    """[batch token]: how a transformation changes a token's length, times how well it keeps its direction."""
+    """[batch token]: change of length under a transformation, times the normalised exponential of the cosine."""
     lengths = [t.norm(dim=-1) for t in (before, after)]
     tiny = before.new_tensor(1e-12)
     cosine = (before * after).sum(-1) / (lengths[0] * lengths[1]).maximum(tiny)

@@ -1,21 +1,21 @@
-r"""Transformer attribution: attention relevance weighted by its gradient, rolled out.
+r"""Transformer attribution: attention relevance weighted by its gradient, combined by rollout.
 
 $$ C = \bar A_{L-1} \cdots \bar A_{s+1}\,\bar A_s, \qquad
    \bar A_l = I + \mathbb{E}_h\left[(\nabla A_l^h \odot R_{A_l^h})^+\right] $$
 
-and reads the row of the token the answer comes from. Every head is cut off at 0 *before* the mean over heads.
+of which the row of the readout is the explanation. Every head is clipped at 0 *before* the mean over heads.
 Chefer, Gur & Wolf, Transformer Interpretability Beyond Attention Visualization, CVPR 2021, section 3. arXiv:2012.09838
 
-The paper numbers blocks from the output, so its $\bar A^{(1)}$ is our $\bar A_{L-1}$; the product is the same. It takes
+The paper numbers blocks from the output, so its $\bar A^{(1)}$ is our $\bar A_{L-1}$; the product is the same. It uses
 all blocks ($s = 0$). The released ViT code leaves out block 0. The released BERT code normalises the rows of
-$\bar A_l$, uses the last block alone ($s = L-1$) and puts the smallest score of the row at CLS. Its sums over the batch
-in the relevance of skip connections are sums over one example here.
+$\bar A_l$, uses the last block alone ($s = L-1$) and puts the smallest score of the row at CLS. Where it sums over the
+batch in the relevance of skip connections, we sum over one example.
 
 Ablations of the paper's Table 3: "no_gradient" is $I + \mathbb{E}_h[(R_{A_l})^+]$ in the same product; "last_block" and
 "block_1" are $\mathbb{E}_h[(\nabla A_l \odot R_{A_l})^+]$ of that one block, without $I$ and product. "block_1" is the
 second from the input, the earliest that the released ViT code uses.
 
-We multiply one row through, $r \leftarrow r\,\bar A_l$ from the last layer to `start`, which is the same product.
+We propagate one row, $r \leftarrow r\,\bar A_l$ from the last layer to `start`, which gives the same product.
 """
 
 from collections.abc import Sequence
@@ -50,11 +50,12 @@ def transformer_attribution(
     own: str | None = None,
     ablation: str | None = None,
 ) -> Tensor:
-    """How much each token speaks for the explained class, gathered over the attention of all layers.
+    """How much each token supports the target, by gradient-weighted attention relevance over all layers.
 
-    preset: "paper", "released_vit" or "released_bert"; a setting given beside it goes before it.
-    start: the layer nearest to the input that still counts.
-    own: "keep", "zero" or "min", the score of the token the answer is read at.
+    preset: "paper", "released_vit" or "released_bert"; explicit settings override the preset.
+    start: the first layer, counted from the input, that is included.
+    normalise: scale the rows of each layer to sum to 1.
+    own: "keep", "zero" or "min", the score of the readout token.
     ablation: "no_gradient", "last_block" or "block_1".
     """
     chosen = apply_preset(PRESETS, preset, start=start, normalise=normalise, own=own)
@@ -79,10 +80,12 @@ def class_relevance(grad: Tensor | None, relevance: Tensor) -> Tensor:
 
 def check_one_block(ablation: str | None, layers: int, **given: Any) -> None:
     if ONE_BLOCK_ABLATIONS[ablation] >= layers:
-        raise MethodError(f"ablation={ablation!r} reads the second block from the input, but this model has {layers}.")
+        raise MethodError(
+            f"ablation={ablation!r} uses the second block from the input, but this model has {layers} block."
+        )
     for setting, value in given.items():
         if value is not None:
             raise MethodError(
-                f"{setting}={value!r} has no meaning with ablation={ablation!r}, which reads one block and multiplies "
-                "nothing. Leave one of them out."
+                f"{setting}={value!r} cannot be combined with ablation={ablation!r}, which uses a single block "
+                "without a product. Remove one of them."
             )

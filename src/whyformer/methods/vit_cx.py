@@ -5,14 +5,14 @@ $$ s_j = \frac{\sum_i c_i\,M_{ij}}{\sum_i M_{ij}}, \qquad
 
 Xie, Li, Cao & Zhang, ViT-CX: Causal Explanation of Vision Transformers, IJCAI 2023. arXiv:2211.03064
 
-Each channel of the patches that the last attention looks at is a map; scaled to go from 0 to 1 and made as large as the
-picture, it is a mask. Masks whose cosine distance is below `distance` are put together (agglomerative clustering,
-complete linkage), added up and scaled again. The second term takes out what the noise itself does to the answer, and
-the division what a pixel gains from being under many masks.
+Each channel of the patches at the input of the last attention is a map; scaled to [0, 1] and enlarged to the image, it
+is a mask. Masks with a cosine distance below `distance` are merged (agglomerative clustering, complete linkage), summed
+and scaled again. The second term removes the effect of the noise itself on the answer, and the division removes what a
+pixel gains from being covered by many masks.
 
-As released, except: maps are compared before they are made large; the noise is a share of the picture's own standard
-deviation; an effect below 0 counts as 0. The released code reads the layer norm before the last attention; we
-normalise the hidden state there, whose gains and shifts do not outlast the scaling. With `layers`, the last of them.
+As released, except: maps are compared before they are enlarged; the noise is a fraction of the image's own standard
+deviation; negative effects count as 0. The released code reads the layer norm before the last attention; we normalise
+the hidden state there, whose gains and shifts do not survive the scaling. With `layers`, the last of them is used.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from torch import Tensor
 from whyformer._engine.probe import Probe
 from whyformer._plain.random_generator import make_generator
 from whyformer.errors import MethodError
-from whyformer.methods._players import read_answers, read_clean_answers
+from whyformer.methods._answers import read_answers, read_clean_answers
 from whyformer.methods._registry import Scores, method
 from whyformer.methods._settings import check_share, check_whole_number
 
@@ -44,23 +44,25 @@ def vit_cx(
     noise: float = 0.1,
     seed: int = 0,
 ) -> Scores:
-    """The mean effect of those of the model's own feature maps that cover a pixel, each used as a mask.
+    """The mean effect of the masks that cover a pixel, where masks are the model's own feature maps.
 
-    distance: maps nearer than this become one mask. budget: masks at most, for which nearer ones are merged further.
-    noise: what stands where a mask takes away, as a share of the picture's standard deviation.
-    For pictures whose patches are known.
+    distance: maps closer than this are merged into one mask.
+    budget: the maximum number of masks; if there are more, they are merged further.
+    noise: replaces the masked part, as a fraction of the image's standard deviation.
+
+    For images with known patches only.
     """
     distance, budget = check_share("distance", distance), check_whole_number("budget", budget, 1)
     if not probe.is_image:
-        raise MethodError("vit_cx makes masks for the pixels of a picture; this is a text. Use lime, rise or atman.")
+        raise MethodError("vit_cx masks the pixels of an image, but the input is a text. Use lime, rise or atman.")
     if probe.grid is None:
-        raise MethodError("The patches of this picture are not known, so vit_cx has no feature maps. Use rise.")
+        raise MethodError("The patches of this image are unknown, so vit_cx has no feature maps. Use rise.")
     pixels = probe.encoded.inputs[probe.encoded.main]
-    board, size = (probe.grid.rows, probe.grid.columns), probe.grid.covers or tuple(pixels.shape[-2:])
+    grid_shape, size = (probe.grid.rows, probe.grid.columns), probe.grid.covers or tuple(pixels.shape[-2:])
     states = hidden[len(hidden) - 2][:, probe.places.to(hidden[len(hidden) - 2].device)].double().cpu()
-    beyond = (0, pixels.size(-1) - size[1], 0, pixels.size(-2) - size[0])  # pixels that are in no patch
+    beyond = (0, pixels.size(-1) - size[1], 0, pixels.size(-2) - size[0])  # pixels outside all patches
     masks = [
-        F.pad(enlarge_masks(merge_feature_maps(make_feature_maps(state), distance, budget), board, size), beyond)
+        F.pad(enlarge_masks(merge_feature_maps(make_feature_maps(state), distance, budget), grid_shape, size), beyond)
         for state in states
     ]
     effects = measure_causal_effects(probe, masks, noise, seed)
@@ -70,18 +72,18 @@ def vit_cx(
 
 
 def make_feature_maps(state: Tensor) -> Tensor:
-    """[channel patch] from [patch channel]: what the attention sees, from 0 to 1 in each channel."""
+    """[channel patch] from [patch channel]: the input of the attention, scaled to [0, 1] in each channel."""
     return scale_feature_maps(F.layer_norm(state, state.shape[-1:]).T)
 
 
 def scale_feature_maps(maps: Tensor) -> Tensor:
-    """From 0 to 1; a map that is the same everywhere takes nothing away."""
+    """Scaled to [0, 1]; a constant map becomes 1 everywhere, a mask that removes nothing."""
     low, high = maps.amin(1, keepdim=True), maps.amax(1, keepdim=True)
     return torch.where(high > low, (maps - low) / (high - low).clamp(min=1e-300), 1.0)
 
 
 def merge_feature_maps(maps: Tensor, distance: float, budget: int) -> Tensor:
-    """[mask patch]: maps that are alike, added up."""
+    """[mask patch]: the sums of similar maps."""
     from sklearn.cluster import AgglomerativeClustering
 
     if len(maps) < 2:
@@ -100,30 +102,31 @@ def merge_feature_maps(maps: Tensor, distance: float, budget: int) -> Tensor:
     return scale_feature_maps(total)
 
 
-def enlarge_masks(masks: Tensor, board: tuple[int, int], size: Sequence[int]) -> Tensor:
+def enlarge_masks(masks: Tensor, grid_shape: tuple[int, int], size: Sequence[int]) -> Tensor:
     """[mask height width] from [mask patch]."""
-    return F.interpolate(masks.reshape(-1, 1, *board), size=tuple(size), mode="bilinear", align_corners=False)[:, 0]
+    small = masks.reshape(-1, 1, *grid_shape)
+    return F.interpolate(small, size=tuple(size), mode="bilinear", align_corners=False)[:, 0]
 
 
 def measure_causal_effects(probe: Probe, masks: Sequence[Tensor], noise: float, seed: int) -> list[Tensor]:
-    """[mask] of each picture: how probable the class is on what the mask leaves in, less what the noise does."""
+    """[mask] for each image: the probability of the class under the mask, corrected for the effect of the noise."""
     pixels = probe.encoded.inputs[probe.encoded.main]
     spread = noise * pixels.double().flatten(1).std(1).cpu()
     sizes = [len(some) for some in masks]
     of = torch.arange(probe.batch).repeat_interleave(torch.tensor(sizes))
     within = torch.cat([torch.arange(size) for size in sizes])
 
-    def noisy(rows: Tensor, whole_picture: bool) -> Tensor:
+    def add_noise(rows: Tensor, whole_image: bool) -> Tensor:
         varied = []
         for example, number in zip(of[rows].tolist(), within[rows].tolist(), strict=True):
             stays = masks[example][number]
             generator = make_generator(seed, probe.fingerprints[example] * 1_000_003 + number)
             grain = torch.randn(pixels.shape[1:], dtype=torch.float64, generator=generator) * spread[example]
-            picture = pixels[example].double().cpu()
-            varied.append((picture if whole_picture else picture * stays) + grain * (1 - stays))
+            image = pixels[example].double().cpu()
+            varied.append((image if whole_image else image * stays) + grain * (1 - stays))
         return torch.stack(varied)
 
-    masked = read_answers(probe, probe.replace_inputs(lambda rows: noisy(rows, False), of), of, "probability")
-    shaken = read_answers(probe, probe.replace_inputs(lambda rows: noisy(rows, True), of), of, "probability")
-    effect = masked - shaken + read_clean_answers(probe, "probability")[of]
+    masked = read_answers(probe, probe.replace_inputs(lambda rows: add_noise(rows, False), of), of, "probability")
+    noisy = read_answers(probe, probe.replace_inputs(lambda rows: add_noise(rows, True), of), of, "probability")
+    effect = masked - noisy + read_clean_answers(probe, "probability")[of]
     return list(effect.clamp(min=0).split(sizes))

@@ -1,4 +1,23 @@
-"""The metrics, one file for each idea. Importing this fills METRICS."""
+"""The metrics, one file per idea. Importing this package fills METRICS.
+
+    faithfulness    perturbation games aopc rationale_removal road saco infidelity
+    localisation    segmentation localisation grid
+    plausibility    rationales
+    stability       stability
+    discrimination  discrimination
+    sanity          sanity
+    agreement       agreement
+
+Private files:
+
+    _registry    the `@metric` decorator, the METRICS table, and how a metric is measured and combined
+    _settings    checks for setting values
+    _rerun       the same method on other inputs, targets or weights
+    _removal     the model's answers when units are removed in the order of their scores
+    _ordering    the order of units by score, with ties broken at random
+    _maps        explanations as maps of pixels, and object masks
+    _similarity  rank correlation of two explanations
+"""
 
 from whyformer.metrics.agreement import agreement
 from whyformer.metrics.aopc import aopc, log_odds

@@ -1,23 +1,23 @@
-"""A metric is a plain function: what stands before the star it is measured on, what stands after are its settings.
+"""A metric is a plain function: parameters before the star are its inputs, parameters after it are its settings.
 
     @metric(paper="DeYoung et al., ACL 2020", better="higher", kind="faithfulness")
     def comprehensiveness(explanation, probe, *, fractions=(0.01, 0.05, 0.1, 0.2, 0.5)): ...
 
     METRICS["comprehensiveness"].needs == ("explanation", "probe")
 
-    chosen = choose("aopc", {"preset": "released", "fill": "pad"})
+    chosen = choose_metric("aopc", {"preset": "released", "fill": "pad"})
     measured = measure(chosen, {"explanation": e, "probe": probe})
     measured.value                                      [batch] float64, NaN where it is undefined
 
-The decorator hands the function back unchanged, so in a test it is just called. A preset is a set of settings with a
-name: `paper` is what the authors wrote down, `released` what their code computes where that differs.
+The decorator returns the function unchanged, so a test can call it directly. A preset is a named set of settings:
+`paper` is what the authors describe, `released` what their code computes if that differs.
 """
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
@@ -26,40 +26,38 @@ from whyformer.errors import MetricError, suggest_nearest
 
 METRICS: dict[str, "Metric"] = {}
 
-# What a metric can be measured on.
+# The inputs a metric can ask for.
 METRIC_INPUTS = {
     "explanation": "Explanation of a batch, by one method",
-    "probe": "Probe on the same batch and targets: the model again",
-    "label": "[batch] long: the true class, -1 where it is not known",
-    "mask": "one [height width] array an example: 1 object, 0 background, -1 ignored; aligned to the model's input",
-    "rationale": "one Rationale (or a list of 0 and 1) an example: which words people marked",
+    "probe": "Probe: answers of the model to variants of the same batch, for the same targets",
+    "label": "[batch] long: the true class, -1 if unknown",
+    "mask": "one [height width] array per example: 1 object, 0 background, -1 ignored; aligned to the model's input",
+    "rationale": "one Rationale (or a list of 0 and 1) per example: which words people marked",
     "rerun": "Rerun: the same method and settings on other inputs, targets or weights",
     "others": "mapping from the label of another method to its Explanation of the same batch",
 }
-GROUND_TRUTHS = ("label", "mask", "rationale")
-METRIC_KINDS = ("faithfulness", "localisation", "plausibility", "stability", "discrimination", "sanity", "agreement")
-
 MetricKind = Literal[
     "faithfulness", "localisation", "plausibility", "stability", "discrimination", "sanity", "agreement"
 ]
+METRIC_KINDS: tuple[str, ...] = get_args(MetricKind)
 PartsCombiner: TypeAlias = Callable[[Tensor], float]
 
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """What a metric found: one number for each example."""
+    """The result of a metric: one number per example."""
 
-    value: Tensor  # [batch] float64, NaN where it is undefined for that example
+    value: Tensor  # [batch] float64, NaN if undefined for that example
     curve: Tensor | None = None  # [batch step]
-    at: tuple[float, ...] = ()  # where the steps of the curve are, e.g. the share that was removed
-    parts: Tensor | None = None  # [batch part]: what the metric's `combine` makes the figure of a data set from
+    at: tuple[float, ...] = ()  # the x values of the curve, e.g. the fraction removed
+    parts: Tensor | None = None  # [batch part]: the metric's `combine` computes the value of a data set from these
 
 
 @dataclass(frozen=True)
 class Rationale:
-    """What people marked in one text: 1 for each character, word (what stands between blanks) or token that counts.
+    """What people marked in one text: 1 for each character, word (separated by blanks) or token that counts.
 
-    There may be more marks than the text the model saw has words or characters: what was cut off counts as missed.
+    There may be more marks than words or characters in the text the model saw: marks beyond it count as missed.
     """
 
     marks: Sequence[int]
@@ -76,12 +74,10 @@ class Metric:
     better: Literal["higher", "lower"]
     kind: MetricKind
     needs_truth: Literal["label", "mask", "rationale"] | None
-    combine: PartsCombiner | None = (
-        None  # [example part] -> the figure of the whole data set; None: the mean of the values
-    )
+    combine: PartsCombiner | None = None  # [example part] -> value of a data set; None: the mean of the values
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     only: Literal["images", "texts"] | None = None
-    across_examples: bool = False  # it looks at other examples of the batch, so a batch of one is undefined
+    across_examples: bool = False  # it uses other examples of the batch, so it is undefined for a batch of one
 
     @property
     def summary(self) -> str:
@@ -120,26 +116,28 @@ def metric(
 
 
 def describe_metric(compute: Callable[..., Tensor | Measurement], **facts: Any) -> Metric:
-    """Read needs and settings off a signature, and refuse what cannot be right."""
+    """Read inputs and settings from a signature; an error if they are inconsistent."""
     parameters = inspect.signature(compute).parameters.values()
     needs = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
     settings = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
     if strange := [need for need in needs if need not in METRIC_INPUTS]:
         raise MetricError(
-            f"{compute.__name__}() asks for {', '.join(strange)}; a metric can be given {', '.join(METRIC_INPUTS)}. "
-            "Settings go after a star in the signature."
+            f"{compute.__name__}() asks for {', '.join(strange)}; the inputs of a metric are "
+            f"{', '.join(METRIC_INPUTS)}. Settings go after a star in the signature."
         )
     if facts["better"] not in ("higher", "lower") or facts["kind"] not in METRIC_KINDS:
         raise MetricError(
-            f"{compute.__name__}() must say better='higher' or 'lower', and a kind out of {', '.join(METRIC_KINDS)}; "
-            f"it says {facts['better']!r} and {facts['kind']!r}."
+            f"{compute.__name__}() needs better='higher' or 'lower' and a kind out of {', '.join(METRIC_KINDS)}; "
+            f"got better={facts['better']!r}, kind={facts['kind']!r}."
         )
     if facts.get("needs_truth") is not None and facts["needs_truth"] not in needs:
-        raise MetricError(f"{compute.__name__}() says it needs {facts['needs_truth']!r} but does not ask for it.")
+        raise MetricError(
+            f"{compute.__name__}() has needs_truth={facts['needs_truth']!r} but no parameter of that name."
+        )
     for preset, chosen in facts.get("presets", {}).items():
         if unknown := [name for name in chosen if name not in settings]:
             raise MetricError(
-                f"Preset {preset!r} of {compute.__name__}() sets {', '.join(unknown)}, which is not there."
+                f"Preset {preset!r} of {compute.__name__}() sets {', '.join(unknown)}, which is not a setting."
             )
     return Metric(compute.__name__, compute, needs, settings, **facts)
 
@@ -148,7 +146,7 @@ MetricLike: TypeAlias = "str | Metric | Callable[..., Tensor | Measurement] | pa
 
 
 def find_metric(wanted: MetricLike) -> tuple[Metric, dict[str, Any]]:
-    """The metric meant by a name, a registered function or a `partial` of one, and the settings it brings along."""
+    """The metric for a name, a registered function or a `partial` of one, and the settings of the partial."""
     if isinstance(wanted, Metric):
         return wanted, {}
     if isinstance(wanted, partial):
@@ -175,12 +173,12 @@ class MetricCall:
 
     @property
     def needs_truth(self) -> str | None:
-        """What must be known of the data with these settings: `against="prediction"` needs no label."""
+        """The ground truth that these settings need: `against="prediction"` needs no label."""
         return self.metric.needs_truth if self.settings.get("against", "label") == "label" else None
 
 
 def choose_metric(wanted: MetricLike, settings: Mapping[str, Any] | None = None) -> MetricCall:
-    """The metric meant, its settings checked and completed: those given, then the preset's, then the defaults."""
+    """The metric with checked and completed settings: explicit ones, then the preset's, then the defaults."""
     found, brought = find_metric(wanted)
     given = {**brought, **(settings or {})}
     preset = given.pop("preset", None)
@@ -199,25 +197,25 @@ def choose_metric(wanted: MetricLike, settings: Mapping[str, Any] | None = None)
 
 
 def measure(chosen: MetricCall, given: Mapping[str, Any]) -> Measurement:
-    """Call the metric with what it needs out of `given`, and hold it to one float64 number an example."""
+    """Call the metric with the inputs it needs from `given`; it must return one float64 number per example."""
     name = chosen.metric.name
     if missing := [need for need in chosen.metric.needs if need not in given]:
-        raise MetricError(f"{name} is measured on {', '.join(chosen.metric.needs)}; {', '.join(missing)} is not given.")
+        raise MetricError(f"{name} needs {', '.join(chosen.metric.needs)}; missing: {', '.join(missing)}.")
     found = chosen.metric.compute(*(given[need] for need in chosen.metric.needs), **chosen.settings)
     measured = found if isinstance(found, Measurement) else Measurement(found)
     batch = len(given["explanation"]) if "explanation" in given else len(measured.value)
     if measured.value.shape != (batch,) or measured.value.dtype != torch.float64:
         raise MetricError(
             f"{name} returned {list(measured.value.shape)} {measured.value.dtype} for {batch} examples. "
-            "A metric returns one float64 number an example."
+            "A metric must return one float64 number per example."
         )
     if chosen.metric.combine is not None and measured.parts is None:
-        raise MetricError(f"{name} has a figure for the whole data set but returned no parts for it.")
+        raise MetricError(f"{name} combines parts into the value of a data set, but returned no parts.")
     return measured
 
 
 def combine_values(chosen: Metric, values: Tensor, parts: Tensor | None = None) -> float:
-    """The metric on a data set: made of the parts where it says how, else the mean of the defined values."""
+    """The value of a data set: combined from the parts if the metric says how, else the mean of the defined values."""
     if chosen.combine is not None and parts is not None:
         kept = parts[~parts.isnan().any(1)]
         return chosen.combine(kept) if len(kept) else float("nan")
@@ -225,27 +223,27 @@ def combine_values(chosen: Metric, values: Tensor, parts: Tensor | None = None) 
 
 
 def list_metrics() -> list[dict[str, Any]]:
-    """All metrics as rows for `whyformer metrics`, sorted by what they are about and by name."""
-    ordered = sorted(METRICS.values(), key=lambda one: (METRIC_KINDS.index(one.kind), one.name))
+    """All metrics as rows for `whyformer metrics`, sorted by kind and name."""
+    ordered = sorted(METRICS.values(), key=lambda entry: (METRIC_KINDS.index(entry.kind), entry.name))
     return [
         {
-            "name": one.name,
-            "summary": one.summary,
-            "kind": one.kind,
-            "better": one.better,
-            "needs": list(one.needs),
-            "needs_truth": one.needs_truth,
-            "only": one.only,
-            "settings": dict(one.settings),
-            "presets": {name: dict(settings) for name, settings in one.presets.items()},
-            "paper": one.paper,
+            "name": entry.name,
+            "summary": entry.summary,
+            "kind": entry.kind,
+            "better": entry.better,
+            "needs": list(entry.needs),
+            "needs_truth": entry.needs_truth,
+            "only": entry.only,
+            "settings": dict(entry.settings),
+            "presets": {name: dict(settings) for name, settings in entry.presets.items()},
+            "paper": entry.paper,
         }
-        for one in ordered
+        for entry in ordered
     ]
 
 
 def format_metrics() -> str:
-    """The metrics as plain text, one after the other under what they are about."""
+    """The metrics as plain text, grouped by kind."""
     lines: list[str] = []
     under = None
     for row in list_metrics():

@@ -1,4 +1,4 @@
-r"""Agreement: do other methods say the same?
+r"""Agreement: do other methods give the same explanation?
 
 $$ \frac{1}{|M|} \sum_{m \in M} \operatorname{rank\,corr}(\Phi(x), \Phi_m(x)) $$
 
@@ -10,20 +10,23 @@ from collections.abc import Mapping
 
 import torch
 
-from whyformer.metrics._ordering import find_content_units
 from whyformer.metrics._registry import Measurement, metric
-from whyformer.metrics.similarity import mean_defined, spearman
+from whyformer.metrics._similarity import find_content_units, mean_defined, spearman
 from whyformer.results.explanation import Explanation
 
 
 @metric(paper="Krishna et al., TMLR 2024", better="higher", kind="agreement")
 def agreement(explanation: Explanation, others: Mapping[str, Explanation]) -> Measurement:
-    """How alike the scores are to those of the other methods: the mean rank correlation over patches or tokens.
+    """How similar the scores are to those of other methods: the mean rank correlation over patches or tokens.
 
-    curve: with each of them. The random baseline `chance` is left out of the others. Control: random scores lie
-    around 0, the same scores get exactly 1. Undefined without another method, or where a map is the same everywhere.
+    curve: the correlation with each other method. The random baseline `chance` is not among them.
+
+    Control: random scores get about 0, identical scores exactly 1. Undefined without another method, or if a map is
+    constant.
     """
-    compared = {label: one for label, one in others.items() if one.method != "chance" and one is not explanation}
+    compared = {
+        label: other for label, other in others.items() if other.method != "chance" and other is not explanation
+    }
     there = find_content_units(explanation)
     rows = [
         [spearman(explanation.scores[i][there[i]], other.scores[i][there[i]]) for other in compared.values()]

@@ -3,14 +3,14 @@ r"""AOPC and log-odds: how far the target's probability falls when more and more
 $$ \text{AOPC} = \frac{1}{K} \sum_{k=1}^{K} p(x) - p(\tilde{x}_k) \qquad
    \text{LOdds} = \frac{1}{K} \sum_{k=1}^{K} \ln \frac{p(\tilde{x}_k)}{p(x)} $$
 
-with $\tilde{x}_k$ the input without the share $k$ of units scored highest. AOPC: Samek et al., Evaluating the
-visualization of what a deep neural network has learned, TNNLS 2017, arXiv:1509.06321. Log-odds: Shrikumar, Greenside &
-Kundaje, ICML 2017, arXiv:1704.02685; both on text as in Qiang et al., AttCAT, NeurIPS 2022.
+with $\tilde{x}_k$ the input without the fraction $k$ of units with the highest scores. AOPC: Samek et al., Evaluating
+the visualization of what a deep neural network has learned, TNNLS 2017, arXiv:1509.06321. Log-odds: Shrikumar,
+Greenside & Kundaje, ICML 2017, arXiv:1704.02685; both on text as in Qiang et al., AttCAT, NeurIPS 2022.
 
 `preset="released"` is AttCAT's code: the absolute difference, sizes in ninths of all tokens ($\text{round}(k N / 9)$,
-$k = 1..9$, $N$ with special tokens), special tokens skipped but the last-ranked token never removed, texts under 10
-tokens left out. (That code explains the labelled class; give target=label for that. It lets the model attend to the
-padding it puts in; here the attention mask is right.)
+$k = 1..9$, $N$ including special tokens), special tokens skipped but the last-ranked token never removed, texts under
+10 tokens left out. (That code explains the labelled class; use target=label for that. It lets the model attend to the
+padding it inserts; here the attention mask is correct.)
 """
 
 from collections.abc import Sequence
@@ -22,22 +22,22 @@ from torch import Tensor
 
 from whyformer._engine.probe import Probe
 from whyformer._plain.tokens import Pieces
-from whyformer.errors import MetricError
 from whyformer.metrics._ordering import to_nearest_unit_count
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._removal import (
     TENTHS,
     as_step_answers,
     ask_variants,
-    check_fractions,
+    choose_fill,
     find_units,
     keep_all_but_first,
     rank_for_removal,
 )
+from whyformer.metrics._settings import check_fractions, check_metric_choice
 from whyformer.results.explanation import Explanation
 
 RemovalSizes = Literal["fractions", "ninths"]
-SMALLEST_PROBABILITY = torch.finfo(torch.float32).tiny  # what a probability that has become 0 counts as
+SMALLEST_PROBABILITY = torch.finfo(torch.float32).tiny  # stands for a probability that underflows to 0
 
 
 @metric(
@@ -56,14 +56,16 @@ def aopc(
     sizes: RemovalSizes = "fractions",
     seed: int = 0,
 ) -> Measurement:
-    """How far the target's probability falls, on average, while the highest scored tokens (or patches) are removed.
+    """How far the target's probability falls, on average, while the highest scored tokens or patches are removed.
 
-    fill: tokens are deleted, patches set to 0; or any that the probe knows.
+    fill: by default tokens are deleted and patches set to 0; or any fill of the probe.
+    absolute: use the magnitude of each change.
+    sizes: "fractions", or "ninths" as in AttCAT's code.
 
     Higher is better. Control: a random map.
     """
     before, after, at = measure_removal_probabilities(
-        explanation, probe, fractions, fill or choose_removal_fill(probe), sizes, seed
+        explanation, probe, fractions, choose_fill(probe, fill, text="delete"), sizes, seed
     )
     fall = before - after
     curve = fall.abs() if absolute else fall
@@ -85,11 +87,12 @@ def log_odds(
     sizes: RemovalSizes = "fractions",
     seed: int = 0,
 ) -> Measurement:
-    """The log of what is left of the target's probability, on average, while the highest scored tokens are masked.
+    """The mean log ratio of the target's probability after and before the highest scored tokens are masked.
 
-    fill: the mask token for texts, 0 for patches; or any that the probe knows.
+    fill: by default the mask token for texts, 0 for patches; or any fill of the probe.
+    sizes: "fractions", or "ninths" as in AttCAT's code.
 
-    Lower is better. Control: a random map. Undefined where the answer is no probability, as in a regression.
+    Lower is better. Control: a random map. Undefined if the answer is not a probability, as in a regression.
     """
     before, after, at = measure_removal_probabilities(explanation, probe, fractions, fill, sizes, seed)
     no_probability = ((before < 0) | (before > 1)).any(1) | ((after < 0) | (after > 1)).any(1)
@@ -98,32 +101,28 @@ def log_odds(
     return Measurement(curve.mean(1), curve, at)
 
 
-def choose_removal_fill(probe: Probe) -> str | None:
-    return None if probe.is_image else "delete"
-
-
 def measure_removal_probabilities(
     explanation: Explanation, probe: Probe, fractions: Sequence[float], fill: str | None, sizes: RemovalSizes, seed: int
 ) -> tuple[Tensor, Tensor, tuple[float, ...]]:
-    """The target's probability before [batch 1] and after [batch step], NaN where undefined, and the shares removed."""
-    found = find_units(explanation, probe)
-    place = rank_for_removal(found, probe, seed=seed)
+    """The target's probability before [batch 1] and after [batch step], NaN if undefined, and the fractions removed."""
+    check_metric_choice("sizes", sizes, ("fractions", "ninths"))
+    units = find_units(explanation, probe)
+    place = rank_for_removal(units, probe, seed=seed)
     if sizes == "fractions":
         at = check_fractions(fractions)
-        counts = torch.tensor([[to_nearest_unit_count(f, n) for f in at] for n in found.counts])
-        undefined = ~found.real.any(1)
-    elif sizes == "ninths":
-        at = tuple(k / 9 for k in range(1, 10))
-        place, counts, undefined = plan_attcat_steps(explanation, found.real, place)
+        counts = torch.tensor([[to_nearest_unit_count(f, n) for f in at] for n in units.counts])
+        undefined = ~units.real.any(1)
     else:
-        raise MetricError(f"sizes={sizes!r} is not there. There are: 'fractions', 'ninths'.")
-    after = ask_variants(probe, keep_all_but_first(place, counts), found.shape, fill=fill, seed=seed).probability
+        at = tuple(k / 9 for k in range(1, 10))
+        place, counts, undefined = plan_attcat_steps(explanation, units.real, place)
+
+    after = ask_variants(probe, keep_all_but_first(place, counts), units.shape, fill=fill, seed=seed).probability
     after[undefined] = float("nan")
     return as_step_answers(probe.before, probe.batch).probability, after, at
 
 
 def plan_attcat_steps(explanation: Explanation, real: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Places, sizes [batch 9] and which examples are too short, as in the released code."""
+    """Ranks, sizes [batch 9] and which examples are too short, as in the released code."""
     place = place.clone()
     counts = torch.zeros(len(real), 9, dtype=torch.long)
     lengths = []
@@ -132,8 +131,8 @@ def plan_attcat_steps(explanation: Explanation, real: Tensor, place: Tensor) -> 
         lengths.append(int(there.sum()))
         counts[i] = torch.from_numpy(np.round(np.linspace(0, 1, 10) * lengths[-1]).astype(int)[1:])
         scores = explanation.scores[i].double().masked_fill(~there, float("inf"))
-        last = int(scores.argmin())  # of all tokens, special ones too
+        last = int(scores.argmin())  # over all tokens, including special ones
         if bool(real[i, last]):
             lowest = (real[i] & (scores == scores[last])).nonzero()[:, 0]
-            place[i, lowest[place[i, lowest].argmax()]] = place.shape[1]  # of equal ones, that which our order has last
+            place[i, lowest[place[i, lowest].argmax()]] = place.shape[1]  # among ties, the last in our order
     return place, counts, torch.tensor(lengths) < 10

@@ -1,13 +1,13 @@
-r"""The grid pointing game, localisation for data without masks: several pictures in one, and which one the map means.
+r"""The grid pointing game, localisation for data without masks: several images in one, and which of them the map marks.
 
 $$ \text{share} = \frac{\sum_{p \in \text{tile of the class}} m^+_p}{\sum_p m^+_p} $$
 
 Böhle, Fritz & Schiele, Convolutional Dynamic Alignment Networks for Interpretable Classifications, CVPR 2021
 (arXiv:2104.00032), after Zhang et al., ECCV 2016.
 
-There the network takes pictures of any size and the grid is as large as its tiles together. A transformer takes one
-size, so the tiles are made smaller to fit. The other tiles are pictures of the same batch with other targets, in the
-order of the batch; which tile is the picture's own is drawn from the picture itself.
+In the paper the network takes images of any size, and the grid is as large as its tiles together. A transformer takes
+one size, so the tiles are shrunk to fit. The other tiles are images of the same batch with other targets, in the order
+of the batch; the tile of the image itself is chosen at random, by a generator seeded with the image.
 """
 
 import torch
@@ -16,32 +16,34 @@ from torch import Tensor
 
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.tokens import Grid
-from whyformer.errors import InputError, MetricError
+from whyformer.errors import InputError
 from whyformer.metrics._registry import metric
 from whyformer.metrics._rerun import Rerun
+from whyformer.metrics._settings import check_minimum
 from whyformer.results.explanation import Explanation
 
 
 @metric(paper="Böhle et al., CVPR 2021", better="higher", kind="localisation", only="images", across_examples=True)
 def grid_pointing_game(explanation: Explanation, rerun: Rerun, *, tiles: int = 2, seed: int = 0) -> Tensor:
-    """How much of the positive mass lies on a picture's own tile when it is shown in a grid with other classes.
+    """How much of the positive mass lies on an image's own tile when it is shown in a grid with other classes.
 
-    tiles: along one side; 2 makes four pictures. Control: a random map, and any that does not look at the class, gets
-    1 / tiles². Undefined where the batch has too few pictures of other classes, or the map no positive mass.
+    tiles: along one side; 2 makes four images. Control: a random map, and any method that ignores the class, gets
+    1 / tiles². Undefined if the batch has too few images of other classes, or the map no positive mass.
     """
-    if tiles < 2:
-        raise MetricError(f"A grid of {tiles} x {tiles} tiles has no other class in it; give 2 or more.")
-    pictures = rerun.inputs
-    if pictures.dim() != 4 or not isinstance(explanation.tokens[0], Grid):
-        raise InputError("The grid pointing game is played with pictures; these are none.")
+    check_minimum("tiles", tiles, 2)
+    images = rerun.inputs
+    if images.dim() != 4 or not isinstance(explanation.tokens[0], Grid):
+        raise InputError("The grid pointing game needs images, but the inputs are not images.")
     others = [find_grid_partners(explanation, i, tiles**2 - 1) for i in range(len(explanation))]
-    marks = rerun.encoded.fingerprints()
-    own = [int(torch.randint(tiles**2, (1,), generator=make_generator(seed, mark))) for mark in marks]
+    own = [
+        int(torch.randint(tiles**2, (1,), generator=make_generator(seed, fingerprint)))
+        for fingerprint in rerun.encoded.fingerprints()
+    ]
     playing = [i for i, found in enumerate(others) if found is not None]
     value = torch.full((len(explanation),), float("nan"), dtype=torch.float64)
     if not playing:
         return value
-    grids = torch.stack([compose_grid(pictures, i, others[i] or [], own[i], tiles) for i in playing])
+    grids = torch.stack([compose_grid(images, i, others[i] or [], own[i], tiles) for i in playing])
     found = rerun(grids, of=playing)
     for row, i in enumerate(playing):
         value[i] = tile_share(found, row, own[i], tiles)
@@ -57,18 +59,18 @@ def find_grid_partners(explanation: Explanation, example: int, wanted: int) -> l
     return found if len(found) == wanted else None
 
 
-def compose_grid(pictures: Tensor, example: int, others: list[int], own: int, tiles: int) -> Tensor:
-    """[channel height width]: the example at tile `own`, the others around it, all made smaller."""
+def compose_grid(images: Tensor, example: int, others: list[int], own: int, tiles: int) -> Tensor:
+    """[channel height width]: the example at tile `own`, the others around it, all shrunk."""
     order = [*others[:own], example, *others[own:]]
-    height, width = pictures.shape[-2:]
+    height, width = images.shape[-2:]
     edges = [[size * k // tiles for k in range(tiles + 1)] for size in (height, width)]
-    made = torch.empty_like(pictures[0])
-    for place, one in enumerate(order):
+    grid = torch.empty_like(images[0])
+    for place, member in enumerate(order):
         row, column = divmod(place, tiles)
         (top, bottom), (left, right) = (edges[0][row], edges[0][row + 1]), (edges[1][column], edges[1][column + 1])
-        small = F.interpolate(pictures[one][None], size=(bottom - top, right - left), mode="bilinear", antialias=True)
-        made[:, top:bottom, left:right] = small[0]
-    return made
+        small = F.interpolate(images[member][None], size=(bottom - top, right - left), mode="bilinear", antialias=True)
+        grid[:, top:bottom, left:right] = small[0]
+    return grid
 
 
 def tile_share(found: Explanation, row: int, own: int, tiles: int) -> float:

@@ -1,4 +1,4 @@
-r"""Infidelity and faithfulness correlation: do scores add up to what removing random units does?
+r"""Infidelity and faithfulness correlation: do summed scores predict the effect of removing random units?
 
 $$ \text{infidelity} = \mathbb{E}_S \Big( \beta \sum_{i \in S} \phi_i - (f(x) - f(x_{\setminus S})) \Big)^2 \qquad
    \rho = \operatorname{corr}_S \Big( \sum_{i \in S} \phi_i, \; f(x) - f(x_{\setminus S}) \Big) $$
@@ -7,10 +7,9 @@ with $f$ the explained logit and $S$ random units that are removed. Infidelity: 
 Sensitivity of Explanations, NeurIPS 2019, arXiv:1901.09392. Correlation: Bhatt, Weller & Moura, Evaluating and
 Aggregating Feature-based Model Explanations, IJCAI 2020, arXiv:2005.00631.
 
-In the paper $\beta = 1$ (`preset="paper"`), which only a method in units of the logit can meet. By default $\beta \ge
-0$ is the factor that fits best, and the error is divided by the mean of $(f(x) - f(x_{\setminus S}))^2$: 0 is
-perfect, 1 is no better than a map of zeros. A map that points the wrong way is not turned round ($\beta$ stays at 0
-or above).
+In the paper $\beta = 1$ (`preset="paper"`), which only suits methods whose scores are in units of the logit. By default
+$\beta \ge 0$ is the factor that fits best, and the error is divided by the mean of $(f(x) - f(x_{\setminus S}))^2$: 0
+is perfect, 1 is no better than a map of zeros. $\beta$ is never negative, so a map with the wrong sign is not inverted.
 """
 
 import torch
@@ -43,20 +42,22 @@ def infidelity(
     fill: str | None = None,
     seed: int = 0,
 ) -> Measurement:
-    """How far the sums of scores are from what removing random tokens (or patches) really does to the logit.
+    """How far summed scores are from the actual effect on the logit of removing random tokens (or patches).
 
-    samples: how many random sets, each the `fraction` of units.
+    samples: the number of random sets.
+    fraction: the fraction of units in each set.
+    scaled: fit the factor beta and divide the error, see above.
 
-    Lower is better. Control: a random map; a map of zeros gets exactly 1 (scaled). Undefined where no removal
-    changes anything.
+    Lower is better. Control: a random map; a map of zeros gets exactly 1 (scaled). Undefined if no removal changes the
+    logit.
     """
-    expected, happened = measure_sums_and_changes(explanation, probe, samples, fraction, fill, seed)
-    beta = torch.ones(len(expected), 1, dtype=torch.float64)
+    summed, effect = measure_sums_and_changes(explanation, probe, samples, fraction, fill, seed)
+    beta = torch.ones(len(summed), 1, dtype=torch.float64)
     if scaled:
-        fitted = (expected * happened).sum(1, keepdim=True) / (expected**2).sum(1, keepdim=True)
+        fitted = (summed * effect).sum(1, keepdim=True) / (summed**2).sum(1, keepdim=True)
         beta = fitted.nan_to_num(0.0, 0.0, 0.0).clamp(min=0)
-    error = ((beta * expected - happened) ** 2).mean(1)
-    return Measurement(error / (happened**2).mean(1) if scaled else error)
+    error = ((beta * summed - effect) ** 2).mean(1)
+    return Measurement(error / (effect**2).mean(1) if scaled else error)
 
 
 @metric(paper="Bhatt et al., IJCAI 2020", better="higher", kind="faithfulness")
@@ -69,14 +70,17 @@ def faithfulness_correlation(
     fill: str | None = None,
     seed: int = 0,
 ) -> Measurement:
-    """Whether random tokens (or patches) that score more together change the logit more together when removed.
+    """Correlation of the summed scores of random token (or patch) sets with the effect of removing them on the logit.
 
-    Higher is better, 1 at most. Control: a random map lies around 0. Undefined where scores or changes are all equal.
+    samples: the number of random sets.
+    fraction: the fraction of units in each set.
+
+    Higher is better, at most 1. Control: a random map gets about 0. Undefined if all scores or all effects are equal.
     """
-    expected, happened = measure_sums_and_changes(explanation, probe, samples, fraction, fill, seed)
-    a, b = (part - part.mean(1, keepdim=True) for part in (expected, happened))
+    summed, effect = measure_sums_and_changes(explanation, probe, samples, fraction, fill, seed)
+    a, b = (part - part.mean(1, keepdim=True) for part in (summed, effect))
     norms = a.norm(dim=1) * b.norm(dim=1)
-    flat = (value_range(expected) == 0) | (value_range(happened) == 0)
+    flat = (value_range(summed) == 0) | (value_range(effect) == 0)
     return Measurement(((a * b).sum(1) / norms).masked_fill(flat, NAN).clamp(-1, 1))
 
 
@@ -87,22 +91,24 @@ def value_range(values: Tensor) -> Tensor:
 def measure_sums_and_changes(
     explanation: Explanation, probe: Probe, samples: int, fraction: float, fill: str | None, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """[batch sample] twice: the summed scores of the units that are removed, and how much the logit falls."""
+    """[batch sample] twice: the summed scores of the removed units, and how much the logit falls."""
     if samples < 2 or not 0 < fraction <= 1:
-        raise MetricError(f"samples={samples} and fraction={fraction}: give 2 samples or more, and a fraction up to 1.")
-    found = find_units(explanation, probe)
-    gone = draw_random_sets(found, probe, samples, fraction, seed)
-    after = ask_variants(probe, ~gone, found.shape, fill=fill, seed=seed).score
-    happened = as_step_answers(probe.before, probe.batch).score - after
-    happened[~found.real.any(1)] = NAN
-    return (gone * found.scores[:, None, :]).sum(-1), happened
+        raise MetricError(
+            f"samples must be >= 2 and fraction in (0, 1], got samples={samples!r}, fraction={fraction!r}."
+        )
+    units = find_units(explanation, probe)
+    removed = draw_random_sets(units, probe, samples, fraction, seed)
+    after = ask_variants(probe, ~removed, units.shape, fill=fill, seed=seed).score
+    effect = as_step_answers(probe.before, probe.batch).score - after
+    effect[~units.real.any(1)] = NAN
+    return (removed * units.scores[:, None, :]).sum(-1), effect
 
 
-def draw_random_sets(found: RemovableUnits, probe: Probe, samples: int, fraction: float, seed: int) -> Tensor:
-    """[batch sample unit] bool: random sets of one size, drawn for each example alone."""
-    gone = torch.zeros(len(found.scores), samples, found.scores.shape[1], dtype=torch.bool)
-    for i, (count, mark) in enumerate(zip(found.counts, probe.fingerprints, strict=True)):
-        draws = torch.rand(samples, count, generator=make_generator(seed, int(mark)))
+def draw_random_sets(units: RemovableUnits, probe: Probe, samples: int, fraction: float, seed: int) -> Tensor:
+    """[batch sample unit] bool: random sets of one size, drawn independently for each example."""
+    removed = torch.zeros(len(units.scores), samples, units.scores.shape[1], dtype=torch.bool)
+    for i, (count, fingerprint) in enumerate(zip(units.counts, probe.fingerprints, strict=True)):
+        draws = torch.rand(samples, count, generator=make_generator(seed, int(fingerprint)))
         first = draws.argsort(1)[:, : to_nearest_unit_count(fraction, count)]
-        gone[i].scatter_(1, found.real[i].nonzero()[:, 0][first], True)
-    return gone
+        removed[i].scatter_(1, units.real[i].nonzero()[:, 0][first], True)
+    return removed

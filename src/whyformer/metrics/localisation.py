@@ -7,7 +7,7 @@ Mass and rank accuracy: Arras, Osman & Samek, CLEVR-XAI: A benchmark dataset for
 network explanations, Information Fusion 2022. arXiv:2003.07258. Pointing game: Zhang et al., Top-down Neural Attention
 by Excitation Backprop, ECCV 2016. arXiv:1608.00507
 
-Pixels marked -1 take no part. A map of patches is enlarged to the size of the mask (bilinear).
+Pixels marked -1 are ignored. A map of patches is enlarged to the size of the mask (bilinear).
 """
 
 from collections.abc import Callable, Sequence
@@ -17,9 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer.metrics._ordering import resize_map
+from whyformer.metrics._maps import check_object_masks, resize_map
 from whyformer.metrics._registry import metric
-from whyformer.metrics.segmentation import check_object_masks
 from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
@@ -35,7 +34,7 @@ NAN = float("nan")
 def mass_in_mask(explanation: Explanation, mask: Sequence[Any]) -> Tensor:
     """How much of the map's positive mass lies on the object.
 
-    Control: a random map gets the object's share of the picture, not 0. Undefined without positive mass or object.
+    Control: a random map gets the object's share of the image, not 0. Undefined without positive mass or object.
     """
     return score_each_image(explanation, mask, mass_inside)
 
@@ -54,10 +53,10 @@ def mass_inside(values: Tensor, truth: Tensor) -> float:
     only="images",
 )
 def rank_in_mask(explanation: Explanation, mask: Sequence[Any]) -> Tensor:
-    """How many of the highest pixels, as many as the object has, lie on the object.
+    """How many of the K highest pixels lie on the object, where K is the number of pixels of the object.
 
-    Equal scores count by the share of them on the object. Control: a random map gets the object's share of the picture.
-    Undefined without an object.
+    Ties count by the share of them on the object. Control: a random map gets the object's share of the image. Undefined
+    without an object.
     """
     return score_each_image(explanation, mask, rank_inside)
 
@@ -78,8 +77,10 @@ def rank_inside(values: Tensor, truth: Tensor) -> float:
 def pointing_game(explanation: Explanation, mask: Sequence[Any], *, tolerance: int = 0) -> Tensor:
     """Whether the highest pixel of the map lies on the object: 1 or 0.
 
-    tolerance: how many pixels beside the object still count (15 in the paper). Several highest pixels count by their
-    share on the object. Control: a random map hits as often as the object is large. Undefined without an object.
+    tolerance: how many pixels outside the object still count (15 in the paper).
+
+    If several pixels are highest, their share on the object counts. Control: a random map hits with the object's share
+    of the image. Undefined without an object.
     """
 
     def hits(values: Tensor, truth: Tensor) -> float:
@@ -95,7 +96,7 @@ def pointing_game(explanation: Explanation, mask: Sequence[Any], *, tolerance: i
 
 
 def score_each_image(explanation: Explanation, mask: Sequence[Any], value: Callable[[Tensor, Tensor], float]) -> Tensor:
-    """value(map, mask) of every picture, the map at the size of the mask."""
+    """value(map, mask) of every image, the map at the size of the mask."""
     found = [
         value(resize_map(explanation, i, truth.shape), truth)
         for i, truth in enumerate(check_object_masks(explanation, mask))

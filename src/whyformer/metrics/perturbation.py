@@ -1,21 +1,21 @@
-r"""Positive and negative perturbation: how fast the right answers go when pixels are blacked out in the order of a map.
+r"""Positive and negative perturbation: how fast accuracy falls when pixels are blacked out in the order of a map.
 
-$$ \text{AUC} = 100 \int_0^{0.9} \text{accuracy}(\text{without the share } x) \, dx $$
+$$ \text{AUC} = 100 \int_0^{0.9} \text{accuracy}(\text{without the fraction } x) \, dx $$
 
 Chefer, Gur & Wolf, Transformer Interpretability Beyond Attention Visualization, CVPR 2021. arXiv:2012.09838
 
-As the authors computed it: pixels (of the enlarged map) are set to black in steps of 10 % up to 90 %, each step from
-the clean picture; accuracy is against the label, also when the map is of the predicted class; the clean accuracy
-stands at x = 0; trapezoid over [0, 0.9], times 100, not divided by 0.9 (`renormalise=True` divides). "Predicted" and
-"target" of their table differ in the class that the explanation is of, nothing here. The paper's masking value and
-range are not printed in the paper; both presets are what the released code and the authors' word in its issues say.
-Per example the accuracies are 0 or 1, so that the mean over examples is the area under the mean curve.
+As the authors computed it: pixels (of the enlarged map) are set to black in steps of 10 % up to 90 %, each step
+starting from the clean image; accuracy is against the label, even if the map explains the predicted class; the clean
+accuracy is the point at x = 0; trapezoid rule over [0, 0.9], times 100, not divided by 0.9 (`renormalise=True`
+divides). "Predicted" and "target" in their table differ only in the class that the explanation is for. The masking
+value and the range are not printed in the paper; both presets follow the released code and the authors' statements in
+its issues. Per example the accuracies are 0 or 1, so the mean over examples is the area under the mean curve.
 
-Deviation: equal scores are removed in a drawn order, not as they stand (`ordering.py`).
+Deviation: ties are removed in random order, not in reading order (_ordering.py).
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -30,12 +30,13 @@ from whyformer.metrics._removal import (
     StepAnswers,
     as_step_answers,
     ask_variants,
-    check_fractions,
+    choose_fill,
     find_units,
     keep_all_but_first,
     rank_for_removal,
     trapezoid_area,
 )
+from whyformer.metrics._settings import check_fractions, check_metric_choice
 from whyformer.results.explanation import Explanation
 
 AnswerReference = Literal["label", "prediction", "target", "probability"]
@@ -56,14 +57,16 @@ def positive_perturbation(
     renormalise: bool = False,
     seed: int = 0,
 ) -> Measurement:
-    """How long the answer stays right while the highest scored pixels (or tokens) are taken out first.
+    """How long the answer stays correct while the highest scored pixels (or tokens) are removed first.
 
-    per: "pixel" or "patch" for pictures; texts lose tokens. fill: black for pictures, the probe's choice for texts;
-    also "mean", "blur", "noise", "zero", and "drop" (patches or tokens are taken out of every attention).
-    against: the "label"; the model's own clean "prediction" or the explained "target" where there is no label;
-    "probability" follows the probability of the target instead of being right or wrong.
+    per: "pixel" or "patch" for images; texts lose tokens.
+    fill: by default black for images, the probe's fill for texts; also "mean", "blur", "noise", "zero", and "drop"
+    (patches or tokens are removed from every attention).
+    against: "label"; without labels, the model's clean "prediction" or the explained "target"; or "probability", which
+    follows the probability of the target instead of right or wrong.
+    renormalise: divide by the largest fraction.
 
-    Lower is better. Control: a random order; it must lie above a good map and below the inverted one.
+    Lower is better. Control: a random order; it must be above a good map and below the inverted one.
     """
     return measure_perturbation(explanation, probe, label, False, fractions, per, fill, against, renormalise, seed)
 
@@ -81,11 +84,11 @@ def negative_perturbation(
     renormalise: bool = False,
     seed: int = 0,
 ) -> Measurement:
-    """How long the answer stays right while the lowest scored pixels (or tokens) are taken out first.
+    """How long the answer stays correct while the lowest scored pixels (or tokens) are removed first.
 
     Settings as in positive_perturbation.
 
-    Higher is better. Control: a random order; it must lie below a good map and above the inverted one.
+    Higher is better. Control: a random order; it must be below a good map and above the inverted one.
     """
     return measure_perturbation(explanation, probe, label, True, fractions, per, fill, against, renormalise, seed)
 
@@ -104,34 +107,32 @@ def measure_perturbation(
 ) -> Measurement:
     fractions = tuple(f for f in check_fractions(fractions) if f > 0)
     if fill == "drop" and per == "pixel" and probe.is_image:
-        raise MetricError("fill='drop' takes whole patches out of the attention. Remove patches: per='patch'.")
-    found = find_units(explanation, probe, per=per)
-    place = rank_for_removal(found, probe, seed=seed, lowest=lowest)
-    counts = torch.tensor([[to_unit_count(f, n) for f in fractions] for n in found.counts])
-    fill = fill or ("black" if probe.is_image else None)
-    after = ask_variants(probe, keep_all_but_first(place, counts), found.shape, fill=fill, seed=seed)
+        raise MetricError("fill='drop' removes whole patches from the attention. Use per='patch'.")
+    units = find_units(explanation, probe, per=per)
+    place = rank_for_removal(units, probe, seed=seed, lowest=lowest)
+    counts = torch.tensor([[to_unit_count(f, n) for f in fractions] for n in units.counts])
+    fill = choose_fill(probe, fill, image="black")
+    after = ask_variants(probe, keep_all_but_first(place, counts), units.shape, fill=fill, seed=seed)
     before = as_step_answers(probe.before, probe.batch)
     curve = torch.cat([score_answers(steps, explanation, label, against, before) for steps in (before, after)], 1)
-    curve[~found.real.any(1)] = float("nan")
+    curve[~units.real.any(1)] = float("nan")
     at = (0.0, *fractions)
     width = at[-1] if renormalise else 1.0
     return Measurement(100 * trapezoid_area(curve, at) / width, curve, at)
 
 
 def score_answers(
-    steps: StepAnswers, explanation: Explanation, label: Any, against: str, before: StepAnswers
+    steps: StepAnswers, explanation: Explanation, label: Tensor, against: str, before: StepAnswers
 ) -> Tensor:
-    """[batch step]: 1 where the answer is the wanted one, 0 elsewhere; or the probability of the target."""
+    """[batch step]: 1 if the answer is the expected class, else 0; or the probability of the target."""
+    check_metric_choice("against", against, get_args(AnswerReference))
     if against == "probability":
         return steps.probability.clone()
     if against == "label":
         wanted = torch.as_tensor(label).cpu().long()
     elif against == "prediction":
         wanted = before.logits[:, 0].argmax(-1)
-    elif against == "target":
-        wanted = torch.tensor([target.index for target in explanation.targets])
     else:
-        known = "'label', 'prediction', 'target', 'probability'"
-        raise MetricError(f"against={against!r} is nothing to be right about. There are: {known}.")
+        wanted = torch.tensor([target.index for target in explanation.targets])
     undefined = (wanted < 0)[:, None] | steps.probability.isnan() | (steps.logits.shape[-1] < 2)  # or a regression
     return (steps.logits.argmax(-1) == wanted[:, None]).double().masked_fill(undefined, float("nan"))

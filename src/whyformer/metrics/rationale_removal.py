@@ -1,14 +1,14 @@
-r"""Comprehensiveness and sufficiency: is what the explanation marks needed for the answer, and is it enough?
+r"""Comprehensiveness and sufficiency: are the highest scored units necessary for the answer, and are they sufficient?
 
 $$ \text{comprehensiveness} = \frac{1}{|B|} \sum_{k \in B} p(x) - p(x \setminus r_k) \qquad
    \text{sufficiency} = \frac{1}{|B|} \sum_{k \in B} p(x) - p(r_k) $$
 
-with $r_k$ the share $k$ of units scored highest, $p$ the probability of the target.
+with $r_k$ the fraction $k$ of units with the highest scores, $p$ the probability of the target.
 DeYoung et al., ERASER: A Benchmark to Evaluate Rationalized NLP Models, ACL 2020. arXiv:1911.03429
 
-The paper divides by $|B| + 1$ and counts the step of nothing, which gives 0; the released code takes the plain mean, as
-here (`preset="paper"` divides as printed). Shares 1, 5, 10, 20, 50 % as in both. Tokens of a text are deleted; special
-tokens stay; the attention mask goes with them. At least one token is removed at every share.
+The paper divides by $|B| + 1$, including a step with nothing removed, which contributes 0; the released code takes the
+plain mean, as here (`preset="paper"` divides as printed). Fractions 1, 5, 10, 20, 50 % as in both. Tokens of a text are
+deleted together with their attention mask; special tokens stay. At least one token is removed at every fraction.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,13 @@ from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._removal import (
     as_step_answers,
     ask_variants,
-    check_fractions,
+    choose_fill,
     find_units,
     keep_all_but_first,
     keep_only_first,
     rank_for_removal,
 )
+from whyformer.metrics._settings import check_fractions
 from whyformer.results.explanation import Explanation
 
 ERASER_FRACTIONS = (0.01, 0.05, 0.1, 0.2, 0.5)
@@ -43,9 +44,12 @@ def comprehensiveness(
     counts_nothing: bool = False,
     seed: int = 0,
 ) -> Measurement:
-    """How much of the target's probability goes when the highest scored tokens (or patches) are taken out.
+    """How much the target's probability falls when the highest scored tokens (or patches) are removed.
 
-    Higher is better. Control: a random map, for which most models also fall a little.
+    fill: by default tokens are deleted; the probe's fill for images.
+    counts_nothing: divide by one step more, as printed in the paper.
+
+    Higher is better. Control: a random map, for which the probability usually falls a little too.
     """
     return measure_probability_drop(explanation, probe, fractions, fill, counts_nothing, seed, keeps=False)
 
@@ -60,9 +64,12 @@ def sufficiency(
     counts_nothing: bool = False,
     seed: int = 0,
 ) -> Measurement:
-    """How much of the target's probability goes when only the highest scored tokens (or patches) stay.
+    """How much the target's probability falls when only the highest scored tokens (or patches) are kept.
 
-    Lower is better; below 0 the marked part alone is more convincing than the whole. Control: a random map.
+    fill: by default tokens are deleted; the probe's fill for images.
+    counts_nothing: divide by one step more, as printed in the paper.
+
+    Lower is better; negative if the kept part alone is more convincing than the whole input. Control: a random map.
     """
     return measure_probability_drop(explanation, probe, fractions, fill, counts_nothing, seed, keeps=True)
 
@@ -78,12 +85,12 @@ def measure_probability_drop(
     keeps: bool,
 ) -> Measurement:
     at = check_fractions(fractions)
-    found = find_units(explanation, probe)
-    place = rank_for_removal(found, probe, seed=seed)
-    counts = torch.tensor([[to_nearest_unit_count(f, n) for f in at] for n in found.counts])
+    units = find_units(explanation, probe)
+    place = rank_for_removal(units, probe, seed=seed)
+    counts = torch.tensor([[to_nearest_unit_count(f, n) for f in at] for n in units.counts])
     keep = keep_only_first(place, counts) if keeps else keep_all_but_first(place, counts)
-    fill = fill or (None if probe.is_image else "delete")
-    after = ask_variants(probe, keep, found.shape, fill=fill, seed=seed).probability
+    fill = choose_fill(probe, fill, text="delete")
+    after = ask_variants(probe, keep, units.shape, fill=fill, seed=seed).probability
     curve = as_step_answers(probe.before, probe.batch).probability - after
-    curve[~found.real.any(1)] = float("nan")
+    curve[~units.real.any(1)] = float("nan")
     return Measurement(curve.sum(1) / (len(at) + counts_nothing), curve, at)

@@ -2,16 +2,15 @@ r"""Rationales: do the highest scored words of a text agree with the words that 
 
 $$ F_1@k = \frac{2 \, |\text{top}_k \cap \text{marked}|}{k + |\text{marked}|} $$
 
-Token-F1 is averaged over documents (macro); IOU-F1 counts a run of chosen words as found if it covers a marked run by
-at least half (intersection over union); AUPRC is the area under precision over recall. DeYoung et al., ERASER: A
+Token-F1 is averaged over documents (macro). IOU-F1 counts a run of selected words as found if its intersection over
+union with a marked run is at least one half. AUPRC is the area under precision over recall. DeYoung et al., ERASER: A
 Benchmark to Evaluate Rationalized NLP Models, ACL 2020. arXiv:1911.03429. Token-F1 of the k highest words, k = 5, 10,
 ..., 80: Chefer, Gur & Wolf, CVPR 2021. arXiv:2012.09838
 
-Words stand between blanks, and a word's score is the highest of its pieces'. Pieces are put to words by the
-characters they cover, so that a word the tokenizer does not know ([UNK]) keeps its place. Marked words beyond what
-the model saw count as missed. Deviations: equal scores count by the share that a random choice between them would
-find (the released code takes them as they stand); a text in which nothing is marked, or nobody was asked, is
-undefined, not 0.
+Words are separated by blanks, and a word's score is the highest of its tokens. Tokens are assigned to words by the
+characters they cover, so a word unknown to the tokenizer ([UNK]) keeps its position. Marked words beyond what the model
+saw count as missed. Deviations: ties count by the expected number of hits of a random choice among them (the released
+code takes them in reading order); a text without marks or without annotation is undefined, not 0.
 """
 
 import re
@@ -26,6 +25,7 @@ from whyformer._plain.tokens import Pieces, Tokens
 from whyformer.errors import InputError, MetricError
 from whyformer.metrics._ordering import to_nearest_unit_count
 from whyformer.metrics._registry import Measurement, Rationale, metric
+from whyformer.metrics._settings import check_metric_choice
 from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
@@ -45,7 +45,7 @@ class MarkedText:
         return int((self.scores > -torch.inf).sum())
 
     def size(self, k: WordCount) -> int:
-        """How many words are chosen: a number, a share of those seen, or as many as are marked."""
+        """How many words are selected: a number, a fraction of those seen, or as many as are marked."""
         if k == "marked":
             return min(int(self.truth.sum()), self.seen)
         if isinstance(k, float):
@@ -57,19 +57,18 @@ class MarkedText:
 def token_f1(
     explanation: Explanation, rationale: Sequence[Any], *, k: WordCount | Sequence[WordCount] = DEFAULT_K
 ) -> Measurement:
-    """How well the k highest scored words are the ones that people marked: F1 of precision and recall.
+    """How well the k highest scored words match the words that people marked: F1 of precision and recall.
 
-    k: a number of words, a share of them (0.2), "marked" (as many as are marked), or several, which are averaged.
+    k: a number of words, a fraction of them (0.2), "marked" (as many as are marked), or several, which are averaged.
 
-    Higher is better. Control: random scores find k times the share of marked words. Undefined where nothing is
-    marked.
+    Higher is better. Control: random scores hit k times the share of marked words. Undefined if nothing is marked.
     """
     sizes = parse_word_counts(k)
     curve = torch.full((len(explanation), len(sizes)), NAN, dtype=torch.float64)
     for i, text in enumerate(align_rationales(explanation, rationale)):
         if bool(text.truth.any()) and text.seen:
-            curve[i] = torch.tensor([f1_at_k(text, text.size(one)) for one in sizes], dtype=torch.float64)
-    at = tuple(float(one) if one != "marked" else NAN for one in sizes)
+            curve[i] = torch.tensor([f1_at_k(text, text.size(size)) for size in sizes], dtype=torch.float64)
+    at = tuple(float(size) if size != "marked" else NAN for size in sizes)
     return Measurement(curve.mean(1), curve, at)
 
 
@@ -79,7 +78,7 @@ def f1_at_k(text: MarkedText, k: int) -> float:
 
 
 def expected_hits(text: MarkedText, k: int) -> float:
-    """Marked words among the k highest; of equal scores at the edge, what a random choice finds on average."""
+    """Marked words among the k highest; for ties at the cut, the expected number of a random choice."""
     if not k:
         return 0.0
     cut = text.scores.sort(descending=True).values[k - 1]
@@ -109,10 +108,12 @@ def f1_score(precision: float, recall: float) -> float:
 def iou_f1(
     explanation: Explanation, rationale: Sequence[Any], *, k: WordCount = "marked", threshold: float = 0.5
 ) -> Measurement:
-    """How many runs of chosen words are runs that people marked, allowing for loose ends: F1.
+    """How many runs of selected words match runs that people marked, up to their ends: F1.
 
-    A run of chosen words is found if its intersection with a marked run is at least `threshold` of their union. The
-    figure of a data set is the F1 of mean precision and mean recall.
+    k: how many words are selected: a number, a fraction, or "marked" (as many as are marked).
+    threshold: a selected run is found if its intersection with a marked run is at least this fraction of their union.
+
+    The value of a data set is the F1 of mean precision and mean recall.
 
     Higher is better. Control: random scores, near 0.
     """
@@ -122,8 +123,8 @@ def iou_f1(
             chosen = torch.zeros_like(text.truth)
             chosen[text.scores.argsort(descending=True, stable=True)[: text.size(k)]] = True
             ours, theirs = find_runs(chosen), find_runs(text.truth)
-            found = sum(max(run_iou(one, other) for other in theirs) >= threshold for one in ours)
-            parts[i] = torch.tensor([found / len(ours) if ours else 0.0, found / len(theirs)], dtype=torch.float64)
+            hits = sum(max(run_iou(run, other) for other in theirs) >= threshold for run in ours)
+            parts[i] = torch.tensor([hits / len(ours) if ours else 0.0, hits / len(theirs)], dtype=torch.float64)
     values = [f1_score(*row) if row[0] == row[0] else NAN for row in parts.tolist()]
     return Measurement(torch.tensor(values, dtype=torch.float64), parts=parts)
 
@@ -148,41 +149,42 @@ def auprc(
     *,
     rule: Literal["trapezoid", "step"] = "trapezoid",
 ) -> Tensor:
-    """How well the scores rank marked words before the others: the area under precision over recall.
+    """How well the scores rank marked words above the others: the area under precision over recall.
 
     rule: "trapezoid" as ERASER computes it, or "step", the average precision.
 
-    Higher is better. Control: random scores get about the share of marked words. Undefined where nothing or
-    everything is marked.
+    Higher is better. Control: random scores get about the share of marked words. Undefined if nothing or everything is
+    marked.
     """
     from sklearn.metrics import auc, average_precision_score, precision_recall_curve
 
-    if rule not in ("trapezoid", "step"):
-        raise MetricError(f"rule={rule!r} is not there. There are: 'trapezoid', 'step'.")
-    found = []
+    check_metric_choice("rule", rule, ("trapezoid", "step"))
+    areas = []
     for text in align_rationales(explanation, rationale):
         truth = text.truth.numpy()
         if truth.all() or not truth.any() or not text.seen:
-            found.append(NAN)
+            areas.append(NAN)
             continue
         lowest = text.scores[text.scores > -torch.inf].min()
-        scores = text.scores.clamp(min=float(lowest) - 1).numpy()  # what the model did not see comes last
+        scores = text.scores.clamp(min=float(lowest) - 1).numpy()  # words the model did not see come last
         if rule == "step":
-            found.append(float(average_precision_score(truth, scores)))
+            areas.append(float(average_precision_score(truth, scores)))
         else:
             precision, recall, _ = precision_recall_curve(truth, scores)
-            found.append(float(auc(recall, precision)))
-    return torch.tensor(found, dtype=torch.float64)
+            areas.append(float(auc(recall, precision)))
+    return torch.tensor(areas, dtype=torch.float64)
 
 
 def parse_word_counts(k: WordCount | Sequence[WordCount]) -> tuple[WordCount, ...]:
     sizes: tuple[Any, ...] = (k,) if isinstance(k, int | float | str) else tuple(k)
-    for one in sizes:
-        right = one == "marked" or (isinstance(one, float) and 0 < one <= 1) or (isinstance(one, int) and one > 0)
-        if not right or isinstance(one, bool):
-            raise MetricError(f"k={one!r} is no number of words. Give 5, a share such as 0.2, 'marked', or several.")
+    for size in sizes:
+        is_valid = (
+            size == "marked" or (isinstance(size, float) and 0 < size <= 1) or (isinstance(size, int) and size > 0)
+        )
+        if not is_valid or isinstance(size, bool):
+            raise MetricError(f"k must be a number of words, a fraction in (0, 1] or 'marked', got {size!r}.")
     if not sizes:
-        raise MetricError("k is empty. Give a number of words, a share such as 0.2, 'marked', or several.")
+        raise MetricError("k must have at least one entry, for example (5, 0.2, 'marked').")
     return sizes
 
 
@@ -191,17 +193,17 @@ def parse_word_counts(k: WordCount | Sequence[WordCount]) -> tuple[WordCount, ..
 
 def align_rationales(explanation: Explanation, rationale: Sequence[Any]) -> list[MarkedText]:
     if len(rationale) != len(explanation):
-        raise InputError(f"{len(rationale)} rationales for {len(explanation)} texts. Give one a text.")
+        raise InputError(f"Got {len(rationale)} rationales for {len(explanation)} texts. Give one rationale per text.")
     rows = zip(explanation.tokens, explanation.scores.double(), rationale, explanation.names, strict=True)
     return [align_rationale(tokens, scores, truth, name) for tokens, scores, truth, name in rows]
 
 
 def align_rationale(tokens: Tokens, scores: Tensor, truth: Any, name: str) -> MarkedText:
-    """The scores of one text's words beside what is marked of them."""
+    """The scores of the words of one text, with their marks."""
     if not isinstance(tokens, Pieces):
-        raise InputError("People mark words of texts; this is a picture. Hold its map against a mask.")
+        raise InputError("Rationales mark words of a text, but the input is an image. Use a metric with a mask.")
     if truth is None or not len(truth.marks if isinstance(truth, Rationale) else truth):
-        return MarkedText(scores[:0], torch.zeros(0, dtype=torch.bool))  # nobody was asked about this one
+        return MarkedText(scores[:0], torch.zeros(0, dtype=torch.bool))  # not annotated
     given = truth if isinstance(truth, Rationale) else guess_rationale(tokens, truth, name)
     marks = torch.as_tensor(list(given.marks)).bool()
     if given.of == "token":
@@ -211,32 +213,32 @@ def align_rationale(tokens: Tokens, scores: Tensor, truth: Any, name: str) -> Ma
         text = tokens.text or ""
         marks = torch.tensor([bool(marks[m.start() : m.end()].any()) for m in re.finditer(r"\S+", text)]).bool()
     if len(marks) < len(values):
-        raise InputError(f"{len(marks)} words are marked or not, but the text has {len(values)}: {name[:60]!r}.")
+        raise InputError(f"Got marks for {len(marks)} words, but the text has {len(values)}: {name[:60]!r}.")
     missed = torch.full((len(marks) - len(values),), -torch.inf, dtype=torch.float64)
     return MarkedText(torch.cat([values, missed]), marks)
 
 
 def guess_rationale(tokens: Pieces, truth: Any, name: str) -> Rationale:
-    """What a plain list of marks is about, by its length."""
+    """The unit of a plain list of marks, inferred from its length."""
     marks = [int(bool(mark)) for mark in truth]
     words = len(re.findall(r"\S+", tokens.text)) if tokens.text is not None else None
-    there = len(tokens) - sum(tokens.padding)
+    unpadded = len(tokens) - sum(tokens.padding)
     if tokens.text is not None and len(marks) == len(tokens.text):
         return Rationale(marks, "character")
     if len(marks) == words:
         return Rationale(marks, "word")
-    if len(marks) in (len(tokens), there, there - sum(tokens.special)):
+    if len(marks) in (len(tokens), unpadded, unpadded - sum(tokens.special)):
         return Rationale(marks, "token")
     known = f"{len(tokens.text)} characters, {words} words and " if tokens.text is not None else ""
     raise InputError(
-        f"{len(marks)} marks fit neither the characters, words nor tokens of {name[:60]!r}, "
-        f"which has {known}{there} tokens. "
-        "Give Rationale(marks, of='word') if the text was cut."
+        f"{len(marks)} marks match neither the characters, words nor tokens of {name[:60]!r}, "
+        f"which has {known}{unpadded} tokens. "
+        "Pass Rationale(marks, of='word') if the text was truncated."
     )
 
 
 def align_token_marks(tokens: Pieces, scores: Tensor, marks: Tensor, name: str) -> MarkedText:
-    """Tokens that are neither special nor padding, with one mark for each, or for all of them."""
+    """The tokens that are neither special nor padding, with their marks; there may also be marks for all tokens."""
     padding, special = torch.tensor(tokens.padding), torch.tensor(tokens.special)
     own = ~padding & ~special
     if len(marks) == len(tokens):
@@ -244,14 +246,14 @@ def align_token_marks(tokens: Pieces, scores: Tensor, marks: Tensor, name: str) 
     elif len(marks) == int((~padding).sum()):
         marks = marks[~special[~padding]]
     if len(marks) != int(own.sum()):
-        raise InputError(f"{len(marks)} marks for {int(own.sum())} tokens of {name[:60]!r}.")
+        raise InputError(f"Got {len(marks)} marks for {int(own.sum())} tokens of {name[:60]!r}.")
     return MarkedText(scores[own], marks)
 
 
 def score_words(tokens: Pieces, scores: Tensor) -> Tensor:
-    """[word]: the highest score of the pieces that cover a character of the word; -inf where none does."""
+    """[word]: the highest score of the tokens that cover a character of the word; -inf if none does."""
     if tokens.text is None:
-        raise InputError("These tokens were given as numbers, so there are no words. Mark tokens, or give a text.")
+        raise InputError("The input was given as token ids, so its words are unknown. Mark tokens, or pass a text.")
     spans = [match.span() for match in re.finditer(r"\S+", tokens.text)]
     found = torch.full((len(spans),), -torch.inf, dtype=torch.float64)
     word_at = {at: number for number, (start, end) in enumerate(spans) for at in range(start, end)}

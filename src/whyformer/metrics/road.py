@@ -1,14 +1,14 @@
-r"""ROAD, remove and debias: what the answer loses when pixels are replaced by what their neighbours would suggest.
+r"""ROAD, remove and debias: what the answer loses when pixels are imputed from their neighbours.
 
-$$ \text{ROAD} = \frac{1}{K} \sum_k p(\text{without the lowest share } k) - p(\text{without the highest}) $$
+$$ \text{ROAD} = \frac{1}{K} \sum_k p(\text{without the lowest fraction } k) - p(\text{without the highest}) $$
 
 Removed pixels solve $x_p = \sum_{q \in N(p)} w_q x_q$ with weight 1/6 for each of the four direct neighbours and 1/12
-for each diagonal one (fewer at the border, made to sum to 1), plus a little noise, so that the shape of what was
-removed is not itself a cue. Rong et al., A Consistent and Efficient Evaluation Strategy for Attribution Methods, ICML
-2022. arXiv:2202.00449
+for each diagonal one (fewer at the border, normalised to sum to 1), plus a little noise, so that the shape of the
+removed area is not itself a cue. Rong et al., A Consistent and Efficient Evaluation Strategy for Attribution Methods,
+ICML 2022. arXiv:2202.00449
 
-The paper reports accuracy curves of both orders; the difference of the target's probabilities needs no label. The curve
-holds both: first the highest removed, then the lowest.
+The paper reports accuracy curves for both orders; the difference of the target's probabilities needs no label. The
+curve contains both: first with the highest removed, then with the lowest.
 """
 
 from collections.abc import Sequence
@@ -27,16 +27,16 @@ from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._removal import (
     RemovalUnit,
     as_step_answers,
-    check_fractions,
     find_units,
     keep_all_but_first,
     rank_for_removal,
     read_input_images,
 )
+from whyformer.metrics._settings import check_fractions
 from whyformer.results.explanation import Explanation
 
 NEIGHBOUR_WEIGHTS = {(0, 1): 1 / 6, (0, -1): 1 / 6, (1, 0): 1 / 6, (-1, 0): 1 / 6,
-              (1, 1): 1 / 12, (1, -1): 1 / 12, (-1, 1): 1 / 12, (-1, -1): 1 / 12}  # fmt: skip
+                     (1, 1): 1 / 12, (1, -1): 1 / 12, (-1, 1): 1 / 12, (-1, -1): 1 / 12}  # fmt: skip
 
 
 @metric(paper="Rong et al., ICML 2022", better="higher", kind="faithfulness", only="images")
@@ -49,63 +49,64 @@ def road(
     noise: float = 0.01,
     seed: int = 0,
 ) -> Measurement:
-    """How much more the target loses when the highest scored patches are smoothed away than when the lowest are.
+    """How much more the target's probability falls when the highest scored patches are imputed, not the lowest.
 
-    noise: the standard deviation added to removed pixels, in those of the picture.
+    per: "pixel" or "patch".
+    noise: the standard deviation of the noise added to imputed pixels, relative to that of the image.
 
-    Higher is better. Control: a random map lies around 0, the inverted map is minus the map itself.
+    Higher is better. Control: a random map gets about 0, the inverted map the negative of the map itself.
     """
     if not probe.is_image:
-        raise InputError("ROAD fills in pixels from their neighbours; a text has none. Use aopc or comprehensiveness.")
+        raise InputError("ROAD imputes pixels, but the input is a text. Use aopc or comprehensiveness.")
     at = tuple(f for f in check_fractions(fractions) if f > 0)
-    found = find_units(explanation, probe, per=per)
-    counts = torch.tensor([[to_unit_count(f, n) for f in at] for n in found.counts])
+    units = find_units(explanation, probe, per=per)
+    counts = torch.tensor([[to_unit_count(f, n) for f in at] for n in units.counts])
     keep = torch.cat(
-        [keep_all_but_first(rank_for_removal(found, probe, seed=seed, lowest=low), counts) for low in (False, True)], 1
+        [keep_all_but_first(rank_for_removal(units, probe, seed=seed, lowest=low), counts) for low in (False, True)], 1
     )
-    variants, of = impute_images(probe, keep, found.shape, noise, seed)
+    variants, of = impute_images(probe, keep, units.shape, noise, seed)
     curve = as_step_answers(probe.replace_inputs(variants, of), probe.batch).probability
     highest, lowest = curve.chunk(2, 1)
     return Measurement((lowest - highest).mean(1), curve, (*at, *at))
 
 
 def impute_images(probe: Probe, keep: Tensor, shape: Sequence[int], noise: float, seed: int) -> tuple[Tensor, Tensor]:
-    """[batch x step channel height width] pictures with what is not kept filled in, and which example each is of."""
+    """[batch x step channel height width]: images with the removed part imputed, and the example each belongs to."""
     given = read_input_images(probe)
     height, width = given.shape[-2:]
     rows: list[Tensor] = []
-    for i, mark in enumerate(probe.fingerprints):
-        picture = given[i].detach().cpu().double().permute(1, 2, 0).numpy()  # height width channel
-        drawn = torch.randn(picture.shape, generator=make_generator(seed, int(mark)), dtype=torch.float64).numpy()
+    for i, fingerprint in enumerate(probe.fingerprints):
+        image = given[i].detach().cpu().double().permute(1, 2, 0).numpy()  # height width channel
+        drawn = torch.randn(image.shape, generator=make_generator(seed, int(fingerprint)), dtype=torch.float64).numpy()
         for kept in keep[i]:
             pixels = kept.reshape(shape) if len(shape) == 2 else patches_to_pixels(kept, probe.tokens[i], height, width)
-            filled = impute_pixels(picture, pixels.numpy()) + noise * picture.std() * drawn * ~pixels.numpy()[..., None]
+            filled = impute_pixels(image, pixels.numpy()) + noise * image.std() * drawn * ~pixels.numpy()[..., None]
             rows.append(torch.from_numpy(filled).permute(2, 0, 1))
     of = torch.arange(len(keep)).repeat_interleave(keep.shape[1])
     return torch.stack(rows).to(given), of
 
 
 def patches_to_pixels(kept: Tensor, grid: Any, height: int, width: int) -> Tensor:
-    """[height width] from one value a patch."""
+    """[height width] from one value per patch."""
     if grid.covers is None and (height % grid.rows or width % grid.columns):
         raise InputError(f"{height} x {width} pixels do not divide into {grid.rows} x {grid.columns} patches.")
     return as_pixels(kept[None], grid, (height, width))[0]
 
 
-def impute_pixels(picture: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """The picture [height width channel] with each removed pixel the weighted mean of its neighbours."""
+def impute_pixels(image: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """The image [height width channel] with each removed pixel the weighted mean of its neighbours."""
     from scipy.sparse import csc_matrix
     from scipy.sparse.linalg import spsolve
 
     height, width = kept.shape
     if kept.all():
-        return picture.copy()
-    if not kept.any():  # nothing to go by
-        return np.broadcast_to(picture.mean((0, 1)), picture.shape).copy()
+        return image.copy()
+    if not kept.any():  # no neighbours to impute from
+        return np.broadcast_to(image.mean((0, 1)), image.shape).copy()
     ys, xs = np.nonzero(~kept)
     number = np.full(kept.shape, -1)
     number[ys, xs] = np.arange(len(ys))
-    given = np.zeros((len(ys), picture.shape[2]))
+    given = np.zeros((len(ys), image.shape[2]))
     total = np.zeros(len(ys))
     entries: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for (dy, dx), weight in NEIGHBOUR_WEIGHTS.items():
@@ -113,12 +114,12 @@ def impute_pixels(picture: np.ndarray, kept: np.ndarray) -> np.ndarray:
         inside = np.nonzero((y >= 0) & (y < height) & (x >= 0) & (x < width))[0]
         total[inside] += weight
         there = kept[y[inside], x[inside]]
-        given[inside[there]] += weight * picture[y[inside[there]], x[inside[there]]]
+        given[inside[there]] += weight * image[y[inside[there]], x[inside[there]]]
         missing = inside[~there]
         entries.append((missing, number[y[missing], x[missing]], np.full(len(missing), -weight)))
     entries.append((np.arange(len(ys)), np.arange(len(ys)), total))
     row, column, value = (np.concatenate(part) for part in zip(*entries, strict=True))
     solved = spsolve(csc_matrix((value, (row, column)), shape=(len(ys), len(ys))), given)
-    filled = picture.copy()
+    filled = image.copy()
     filled[ys, xs] = solved.reshape(len(ys), -1)
     return filled

@@ -1,31 +1,32 @@
-r"""Sanity: an explanation of a model must change when the model does.
+r"""Sanity checks: an explanation of a model must change when the model does.
 
 $$ \rho_k = \operatorname{rank\,corr}(\Phi_f(x), \Phi_{f_k}(x)) $$
 
-with $f_k$ the model whose last $k$ parts have lost what they learned. Adebayo et al., Sanity Checks for Saliency Maps,
+with $f_k$ the model whose last $k$ modules have been randomised. Adebayo et al., Sanity Checks for Saliency Maps,
 NeurIPS 2018. arXiv:1810.03292
 
-An alarm, not a score to rank methods by: a map of random numbers passes every one of these (Binder et al., CVPR 2023,
-arXiv:2211.12486), so they are read beside faithfulness. What must not pass is a map that does not depend on the
-model, such as an edge map: it gets exactly 1.
+These are alarms, not scores to rank methods by: a random map passes all of them (Binder et al., CVPR 2023,
+arXiv:2211.12486), so read them together with faithfulness. A map that does not depend on the model, such as an edge
+map, must fail: it gets exactly 1.
 
-A part is a module with weights of its own, in the order they are registered; each weight is drawn again from a normal
-distribution with its own mean and spread. Weights that two parts share
-go with the first. The user's model is never touched: parts are randomised on a copy.
+Modules with weights of their own are randomised in reverse order of registration; each weight is drawn from a normal
+distribution with its own mean and standard deviation. Shared weights are randomised with the first module that has
+them. The user's model is never changed: a copy is randomised.
 """
 
 import copy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from whyformer._engine.probe import Probe
+from whyformer._model.model import Model
 from whyformer._plain.random_generator import make_generator
 from whyformer.errors import MetricError
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._rerun import Rerun
-from whyformer.metrics.similarity import select_compared_scores, spearman
+from whyformer.metrics._settings import check_minimum
+from whyformer.metrics._similarity import select_compared_scores, spearman
 from whyformer.results.explanation import Explanation
 
 
@@ -33,17 +34,17 @@ from whyformer.results.explanation import Explanation
 def parameter_randomisation(
     explanation: Explanation, rerun: Rerun, *, stages: int = 4, magnitude: bool = False, seed: int = 0
 ) -> Measurement:
-    """How much of the map is left, on average, while the model loses its weights from the output downwards.
+    """How similar the map stays, on average, while the model's weights are randomised from the output downwards.
 
-    stages: in how many steps, the last one is everything.
-    curve: the rank correlation after each.
-    magnitude: of the absolute scores.
+    stages: the number of steps; after the last one all weights are random.
+    magnitude: compare absolute scores.
 
-    Lower is better. Control: a map that does not depend on the weights gets exactly 1, random scores of another
-    seed about 0. Undefined where a map is the same everywhere.
+    curve: the rank correlation after each stage.
+
+    Lower is better. Control: a map that does not depend on the weights gets exactly 1, random scores of another seed
+    about 0. Undefined if a map is constant.
     """
-    if stages < 1:
-        raise MetricError(f"stages={stages}: give 1 or more.")
+    check_minimum("stages", stages, 1)
     module = copy.deepcopy(rerun.model.module)
     parts = list_weighted_modules(module)
     if not parts:
@@ -61,29 +62,30 @@ def parameter_randomisation(
 
 @metric(paper="Adebayo et al., NeurIPS 2018", better="lower", kind="sanity")
 def label_randomised_twin(
-    explanation: Explanation, rerun: Rerun, *, twin: Any = None, magnitude: bool = False
+    explanation: Explanation, rerun: Rerun, *, twin: nn.Module | Model | None = None, magnitude: bool = False
 ) -> Tensor:
-    """How alike the map is to that of a twin which learned the same pictures (or texts) with labels drawn at random.
+    """How similar the map is to that of a twin model that was trained on the same inputs with random labels.
 
     twin: that model, an nn.Module or a Model of the same architecture, trained to fit random labels.
+    magnitude: compare absolute scores.
 
-    Lower is better. Control: the model as its own twin gets exactly 1. Undefined where a map is the same
-    everywhere.
+    Lower is better. Control: the model as its own twin gets exactly 1. Undefined if a map is constant.
     """
     if twin is None:
         raise MetricError(
-            "label_randomised_twin compares with a twin of the model that was trained on random labels. "
-            "Give it as twin=."
+            "label_randomised_twin needs a twin of the model, trained on random labels. Pass it as twin=."
         )
     return correlate_explanations(explanation, rerun(model=twin), magnitude)
 
 
 @metric(paper="Adebayo et al., NeurIPS 2018", better="lower", kind="sanity")
 def class_swap(explanation: Explanation, probe: Probe, rerun: Rerun, *, magnitude: bool = False) -> Tensor:
-    """How alike the map is to that of the least likely class: rank correlation.
+    """How similar the map is to that of the least likely class: rank correlation.
 
-    Lower is better. Control: a method that does not look at the class gets exactly 1, which is a fact and no fault.
-    Undefined where a map is the same everywhere, or the model has one answer only.
+    magnitude: compare absolute scores.
+
+    Lower is better. Control: a method that ignores the class gets exactly 1, by design rather than by mistake.
+    Undefined if a map is constant, or the model has only one output.
     """
     logits = probe.before.logits.detach().cpu().double()
     if logits.shape[1] < 2:
@@ -101,18 +103,18 @@ def correlate_explanations(first: Explanation, second: Explanation, magnitude: b
 
 
 def list_weighted_modules(module: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Modules with weights of their own, the last one first; a part that is used twice counts once."""
+    """Modules with weights of their own, the last one first; a module that is used twice counts once."""
     named = [(name, part) for name, part in module.named_modules() if any(True for _ in part.parameters(recurse=False))]
     return named[::-1]
 
 
 def randomise_weights(name: str, part: nn.Module, seed: int) -> None:
-    """Draw the own weights of a part again, each with its mean and spread."""
+    """Draw a module's own weights again, each from a normal distribution with its mean and standard deviation."""
     with torch.no_grad():
         for key, weight in part.named_parameters(recurse=False):
             if not weight.is_floating_point():
                 continue
-            mark = int.from_bytes(f"{name}.{key}".encode(), "big")
-            drawn = torch.randn(weight.shape, generator=make_generator(seed, mark), dtype=torch.float64)
+            name_code = int.from_bytes(f"{name}.{key}".encode(), "big")
+            drawn = torch.randn(weight.shape, generator=make_generator(seed, name_code), dtype=torch.float64)
             mean, spread = weight.double().mean(), weight.double().std(correction=0)
             weight.copy_((mean.cpu() + spread.cpu() * drawn).to(weight))

@@ -1,25 +1,24 @@
-r"""Stability: does the explanation stay when nothing, or nothing that matters, has changed?
+r"""Stability: does the explanation stay the same when nothing, or nothing important, changes?
 
 $$ \text{max-sensitivity} = \max_{\|\delta\|_\infty \le r} \frac{\|\Phi(x + \delta) - \Phi(x)\|}{\|\Phi(x)\|} $$
 
 Yeh et al., On the (In)fidelity and Sensitivity of Explanations, NeurIPS 2019. arXiv:1901.09392. Robustness of maps
 under noise: Alvarez-Melis & Jaakkola, On the Robustness of Interpretability Methods, 2018. arXiv:1806.08049
 
-Noise for a picture is added to its pixels, in parts of the picture's own range (largest minus smallest value). Token
-ids cannot be shaken a little, so for a text two neighbouring tokens change places and their scores are put back before
-they are compared. The target stays that of the first run. None of this says that a map is right: one that never looks
-at the input is perfectly stable.
+Noise is added to the pixels of an image, relative to the image's own range (largest minus smallest value). Token ids
+cannot be changed slightly, so for a text two neighbouring tokens are swapped, and their scores are swapped back before
+the comparison. The target stays that of the first run. Stability does not mean that a map is right: a map that ignores
+the input is perfectly stable.
 """
 
 import torch
 from torch import Tensor
 
 from whyformer._plain.random_generator import make_generator
-from whyformer.errors import MetricError
-from whyformer.metrics._ordering import find_content_units
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._rerun import Rerun
-from whyformer.metrics.similarity import mean_defined, select_compared_scores, spearman
+from whyformer.metrics._settings import check_minimum
+from whyformer.metrics._similarity import find_content_units, mean_defined, select_compared_scores, spearman
 from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
@@ -27,17 +26,18 @@ NAN = float("nan")
 
 @metric(paper="Alvarez-Melis & Jaakkola, 2018", better="higher", kind="stability")
 def repeatability(explanation: Explanation, rerun: Rerun, *, runs: int = 2) -> Measurement:
-    """How alike the explanation is when it is made again with other random numbers: rank correlation.
+    """How similar the explanation is when it is computed again with other random numbers: rank correlation.
 
-    Higher is better, 1 is the same. Control: random scores lie around 0, a method without random numbers gets
-    exactly 1. Undefined where the map is the same everywhere.
+    runs: how often it is computed again.
+
+    Higher is better, 1 means identical. Control: random scores get about 0, a method without random numbers exactly 1.
+    Undefined if the map is constant.
     """
-    if runs < 1:
-        raise MetricError(f"runs={runs}: the explanation must be made again at least once.")
+    check_minimum("runs", runs, 1)
     seeds = [int(explanation.settings.get("seed") or 0) + run for run in range(1, runs + 1)]
     others = [rerun(seed=seed) if "seed" in explanation.settings else rerun() for seed in seeds]
     rows = [
-        [spearman(select_compared_scores(explanation, i), select_compared_scores(one, i)) for one in others]
+        [spearman(select_compared_scores(explanation, i), select_compared_scores(other, i)) for other in others]
         for i in range(len(explanation))
     ]
     curve = torch.tensor(rows, dtype=torch.float64)
@@ -48,12 +48,12 @@ def repeatability(explanation: Explanation, rerun: Rerun, *, runs: int = 2) -> M
 def consistency(
     explanation: Explanation, rerun: Rerun, *, noise: float = 0.02, samples: int = 4, seed: int = 0
 ) -> Measurement:
-    """How alike the explanations of slightly changed inputs are: rank correlation with that of the input itself.
+    """How similar the explanations of slightly changed inputs are to that of the input itself: rank correlation.
 
-    noise: standard deviation, in parts of the picture's range; texts have two neighbouring tokens swapped.
+    noise: standard deviation, relative to the range of the image; in texts two neighbouring tokens are swapped.
+    samples: changed inputs per example.
 
-    Higher is better. Control: random scores, drawn for each input, lie around 0. Undefined where the map is the
-    same everywhere.
+    Higher is better. Control: random scores, drawn for each input, get about 0. Undefined if the map is constant.
     """
     first, others = explain_noisy_variants(explanation, rerun, noise, samples, seed, normal=True)
     rows = [[spearman(a, b) for b in row] for a, row in zip(first, others, strict=True)]
@@ -65,12 +65,13 @@ def consistency(
 def max_sensitivity(
     explanation: Explanation, rerun: Rerun, *, radius: float = 0.02, samples: int = 8, seed: int = 0
 ) -> Measurement:
-    """How far the map moves at most, in parts of its own length, when the input moves a little.
+    """The largest change of the map, relative to its own norm, when the input changes slightly.
 
-    radius: of the noise, in parts of the picture's range; texts have two neighbouring tokens swapped.
+    radius: of the noise, relative to the range of the image; in texts two neighbouring tokens are swapped.
+    samples: changed inputs per example.
 
-    Lower is better. Control: random scores, drawn for each input, get about 0.7 or more. Undefined where the map is
-    all zero.
+    Lower is better. Control: random scores, drawn for each input, get about 0.7 or more. Undefined if the map is all
+    zero.
     """
     first, others = explain_noisy_variants(explanation, rerun, radius, samples, seed, normal=False)
     rows = [
@@ -84,24 +85,24 @@ def max_sensitivity(
 def explain_noisy_variants(
     explanation: Explanation, rerun: Rerun, size: float, samples: int, seed: int, *, normal: bool
 ) -> tuple[list[Tensor], list[list[Tensor]]]:
-    """The compared scores of every example, and those of its shaken variants."""
-    if samples < 1 or size < 0:
-        raise MetricError(f"samples={samples}, noise {size}: give one sample or more, and noise of 0 or more.")
+    """The compared scores of every example, and those of its noisy variants."""
+    check_minimum("samples", samples, 1)
+    check_minimum("noise" if normal else "radius", size, 0)
     batch, given = len(explanation), rerun.inputs
     of = torch.arange(batch).repeat_interleave(samples)
     first = [select_compared_scores(explanation, i) for i in range(batch)]
-    marks = rerun.encoded.fingerprints()
+    fingerprints = rerun.encoded.fingerprints()
     if given.is_floating_point():
         along = rerun.encoded.batch_axis
         rows = [
-            add_input_noise(one, size, samples, seed, mark, normal)
-            for one, mark in zip(given.movedim(along, 0), marks, strict=True)
+            add_input_noise(values, size, samples, seed, fingerprint, normal)
+            for values, fingerprint in zip(given.movedim(along, 0), fingerprints, strict=True)
         ]
         found = rerun(torch.cat(rows).movedim(0, along), of=of)
         return first, [[select_compared_scores(found, i * samples + n) for n in range(samples)] for i in range(batch)]
     orders = [
-        swap_neighbours(tokens, samples, seed, mark)
-        for tokens, mark in zip(find_content_units(explanation), marks, strict=True)
+        swap_neighbours(tokens, samples, seed, fingerprint)
+        for tokens, fingerprint in zip(find_content_units(explanation), fingerprints, strict=True)
     ]
     order = torch.cat(orders)  # [batch x sample, token]
     found = rerun(given[of].gather(1, order.to(given.device)), of=of)
@@ -110,21 +111,21 @@ def explain_noisy_variants(
     return first, [[back[i * samples + n][there[i]] for n in range(samples)] for i in range(batch)]
 
 
-def add_input_noise(one: Tensor, size: float, samples: int, seed: int, mark: int, normal: bool) -> Tensor:
-    """[sample ...]: an input with noise of this size, in parts of its range."""
+def add_input_noise(values: Tensor, size: float, samples: int, seed: int, fingerprint: int, normal: bool) -> Tensor:
+    """[sample ...]: an input with noise of this size, relative to its range."""
     draw = torch.randn if normal else torch.rand
-    noise = draw((samples, *one.shape), generator=make_generator(seed, mark), dtype=torch.float64)
+    noise = draw((samples, *values.shape), generator=make_generator(seed, fingerprint), dtype=torch.float64)
     noise = noise if normal else 2 * noise - 1
-    return one + (size * float(one.max() - one.min()) * noise).to(one)
+    return values + (size * float(values.max() - values.min()) * noise).to(values)
 
 
-def swap_neighbours(there: Tensor, samples: int, seed: int, mark: int) -> Tensor:
-    """[sample token]: orders of the tokens in which two neighbours that count have changed places."""
-    length = len(there)
+def swap_neighbours(is_content: Tensor, samples: int, seed: int, fingerprint: int) -> Tensor:
+    """[sample token]: token orders in which two neighbouring content tokens are swapped."""
+    length = len(is_content)
     order = torch.arange(length).repeat(samples, 1)
-    pairs = (there[:-1] & there[1:]).nonzero()[:, 0]
+    pairs = (is_content[:-1] & is_content[1:]).nonzero()[:, 0]
     if len(pairs):
-        drawn = pairs[torch.randint(len(pairs), (samples,), generator=make_generator(seed, mark))]
+        drawn = pairs[torch.randint(len(pairs), (samples,), generator=make_generator(seed, fingerprint))]
         for row, at in enumerate(drawn.tolist()):
             order[row, [at, at + 1]] = order[row, [at + 1, at]]
     return order
