@@ -16,7 +16,7 @@ import torch
 
 from whyformer._audit import Audit, audit
 from whyformer._audit.agreement import DELETED, GRADIENT
-from whyformer._audit.original import load_original
+from whyformer.demo.jain_wallace import load_jain_wallace
 
 # attention ~ gradient, attention ~ leave-one-out, gradient ~ leave-one-out: mean, spread, share significant; accuracy
 PUBLISHED = {
@@ -125,9 +125,9 @@ def main() -> None:
         uniform = settings.models / f"{kind.split('-')[0]}-uniform-0"
         tests = ["agreement", "replacement", "shape", "baseline", *(["adversarial", "diagnostic"] if is_main else [])]
         audits[folder.name] = audit(
-            load_original(folder), test, "last", tests=[*tests, *(["seeds"] if others else [])], preset="released",
-            searched=settings.searched, checkpoints=[load_original(p) for p in others], limit=settings.limit,
-            baseline=load_original(uniform) if uniform.is_dir() else None,
+            load_jain_wallace(folder), test, "last", tests=[*tests, *(["seeds"] if others else [])], preset="released",
+            searched=settings.searched, checkpoints=[load_jain_wallace(p) for p in others], limit=settings.limit,
+            baseline=load_jain_wallace(uniform) if uniform.is_dir() else None,
             training=read(settings.data / "train.tsv") if is_main else None, out=settings.out / folder.name,
         )  # fmt: skip
         print(audits[folder.name], flush=True)

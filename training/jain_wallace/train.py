@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._audit.original import OriginalModel, build_tokenizer, build_vocabulary, save_original, wrap_original
+from whyformer.demo.jain_wallace import JainWallaceModel, build_tokenizer, build_vocabulary, save_jain_wallace, wrap_jain_wallace
 
 Examples = list[tuple[str, int]]
 
@@ -41,7 +41,7 @@ def batches(rows: list[list[int]], labels: Tensor, size: int, order: Tensor) -> 
 
 
 @torch.no_grad()
-def accuracy(module: OriginalModel, made: list[tuple[Tensor, Tensor, Tensor]]) -> float:
+def accuracy(module: JainWallaceModel, made: list[tuple[Tensor, Tensor, Tensor]]) -> float:
     module.eval()
     right = sum(int((module(ids, mask).argmax(-1) == labels).sum()) for ids, mask, labels in made)
     return right / sum(len(labels) for _, _, labels in made)
@@ -54,7 +54,7 @@ def train(encoder: str, attention: str, seed: int, data: Path, settings: argpars
     tokenizer = build_tokenizer(vocabulary)
     rows = {part: tokenizer([text for text, _ in examples])["input_ids"] for part, examples in sets.items()}
     labels = {part: torch.tensor([label for _, label in examples]) for part, examples in sets.items()}
-    module = OriginalModel(len(vocabulary), encoder=encoder, attention=attention)
+    module = JainWallaceModel(len(vocabulary), encoder=encoder, attention=attention)
     torch.nn.init.normal_(module.embedding.weight, std=0.1)
     with torch.no_grad():
         module.embedding.weight[0] = 0
@@ -90,7 +90,7 @@ def train(encoder: str, attention: str, seed: int, data: Path, settings: argpars
         **best,
         "seconds": round(time.monotonic() - start),
     }
-    return wrap_original(module, vocabulary, ("negative", "positive"), f"{encoder}-{attention}-{seed}"), found
+    return wrap_jain_wallace(module, vocabulary, ("negative", "positive"), f"{encoder}-{attention}-{seed}"), found
 
 
 def main() -> None:
@@ -112,7 +112,7 @@ def main() -> None:
             for encoder in settings.encoder:
                 for attention in settings.attention:
                     model, found = train(encoder, attention, seed, settings.data, settings)
-                    save_original(model, settings.out / f"{encoder}-{attention}-{seed}")  # type: ignore[arg-type]
+                    save_jain_wallace(model, settings.out / f"{encoder}-{attention}-{seed}")  # type: ignore[arg-type]
                     print(json.dumps(found), flush=True)
                     print(json.dumps(found), file=log, flush=True)
 

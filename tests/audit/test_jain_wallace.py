@@ -1,19 +1,19 @@
-"""The models of the original question: they are what the paper describes, and the audit finds their attention."""
+"""The models of Jain & Wallace match the paper, and the audit finds their attention."""
 
 import pytest
 import torch
 
 from whyformer._audit import audit
-from whyformer._audit.original import (
+from whyformer.demo.jain_wallace import (
     ATTENTIONS,
     ENCODERS,
     PADDING,
     UNKNOWN,
-    OriginalModel,
+    JainWallaceModel,
     build_vocabulary,
-    load_original,
-    save_original,
-    wrap_original,
+    load_jain_wallace,
+    save_jain_wallace,
+    wrap_jain_wallace,
 )
 from whyformer._audit.replay import AttentionReplay
 from whyformer.errors import IncompleteModel, InputError, ModelNotFound
@@ -26,8 +26,8 @@ every_attention = pytest.mark.parametrize("attention", ATTENTIONS)
 
 def made(encoder="bilstm", attention="additive"):
     torch.manual_seed(0)
-    module = OriginalModel(6, encoder=encoder, attention=attention, given=6, width=8).double()
-    return wrap_original(module, VOCABULARY, ("no", "yes"))
+    module = JainWallaceModel(6, encoder=encoder, attention=attention, given=6, width=8).double()
+    return wrap_jain_wallace(module, VOCABULARY, ("no", "yes"))
 
 
 @every_encoder
@@ -81,16 +81,16 @@ def test_is_audited_through_the_same_code():
 
 def test_is_saved_and_loaded(tmp_path):
     model = made()
-    save_original(model, tmp_path / "there")
-    again = load_original(tmp_path / "there")
+    save_jain_wallace(model, tmp_path / "there")
+    again = load_jain_wallace(tmp_path / "there")
     assert again.labels == ("no", "yes") and again.tokenizer("a b z")["input_ids"] == [2, 3, 1]
     inputs = model.encode(TEXTS).inputs
     torch.testing.assert_close(again.module(**inputs).double(), model.module(**inputs), rtol=0, atol=1e-2)
     (tmp_path / "there" / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(IncompleteModel, match="damaged"):
-        load_original(tmp_path / "there")
+        load_jain_wallace(tmp_path / "there")
     with pytest.raises(ModelNotFound, match=r"no original\.json"):
-        load_original(tmp_path)
+        load_jain_wallace(tmp_path)
 
 
 def test_words_are_counted_in_lower_case():
@@ -101,4 +101,4 @@ def test_words_are_counted_in_lower_case():
 @pytest.mark.parametrize("wrong", [{"encoder": "gru"}, {"attention": "sparse"}])
 def test_what_there_is_not_is_refused(wrong):
     with pytest.raises(InputError, match="There are:"):
-        OriginalModel(5, **wrong)
+        JainWallaceModel(5, **wrong)
