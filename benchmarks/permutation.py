@@ -22,8 +22,8 @@ from transformers import BertConfig, BertForSequenceClassification
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import whyformer as why
+from whyformer._audit.audited_attention import AuditedAttention
 from whyformer._audit.choice import choose_attention
-from whyformer._audit.question import AttentionQuestion
 from whyformer._audit.replacement import ReplacementNoise, permute_weights, replace_attention
 from whyformer._audit.replay import AttentionReplay
 
@@ -102,8 +102,8 @@ def ours(model: why.Model, groups: list[list[Tensor]], permutations: int) -> lis
     found: list[float] = []
     for group in groups:
         replay = AttentionReplay(model, model.encode(group), [BLOCK])
-        question = AttentionQuestion(replay, choose_attention(BLOCK, replay.heads)[0])
-        for one in replace_attention(question, (), kinds=["permutation"], draws=permutations):
+        audited = AuditedAttention(replay, choose_attention(BLOCK, replay.heads)[0])
+        for one in replace_attention(audited, (), kinds=["permutation"], draws=permutations):
             found.append(float("nan") if one is None else one["permutation"]["tvd"])
     return found
 
@@ -111,8 +111,8 @@ def ours(model: why.Model, groups: list[list[Tensor]], permutations: int) -> lis
 def noises(model: why.Model, row: Tensor, permutations: int) -> Tensor:
     """The random numbers the audit draws for a sentence."""
     replay = AttentionReplay(model, model.encode([row]), [BLOCK])
-    question = AttentionQuestion(replay, choose_attention(BLOCK, replay.heads)[0])
-    return ReplacementNoise(question, replay.encoded.fingerprints(), permutations, 0)("permutation", BLOCK, 0)
+    audited = AuditedAttention(replay, choose_attention(BLOCK, replay.heads)[0])
+    return ReplacementNoise(audited, permutations, seed=0).draw("permutation", BLOCK, 0)
 
 
 def check(model: why.Model, plain: Plain, rows: list[Tensor], permutations: int) -> None:

@@ -7,16 +7,16 @@ from conftest import animal
 
 import whyformer as why
 from whyformer._audit.adversarial import PRESETS, Candidates, choose_search, search_adversarial
+from whyformer._audit.audited_attention import AuditedAttention
 from whyformer._audit.choice import choose_attention
 from whyformer._audit.distance import jsd
-from whyformer._audit.question import AttentionQuestion
 from whyformer._audit.replay import AttentionReplay
 from whyformer.errors import MethodError
 
 
 def asked(model, inputs, attention="last"):
     replay = AttentionReplay(model, model.encode(inputs), range(8))
-    return AttentionQuestion(replay, choose_attention(attention, replay.heads)[0])
+    return AuditedAttention(replay, choose_attention(attention, replay.heads)[0])
 
 
 def test_where_attention_cannot_matter_anything_goes():
@@ -50,15 +50,15 @@ def test_presets_are_those_of_the_paper_and_of_the_released_code():
 
 def test_the_loss_is_that_of_the_paper():
     """Written out slowly for one example: pairs among the candidates, both weightings."""
-    question = asked(idle(), sentences(1))
+    audited = asked(idle(), sentences(1))
     for preset, share in (("paper", 1 / 20), ("released", 1 / 25)):
-        made = Candidates(question, [0], choose_search(preset), seed=0)
-        weights = made.weights()
+        made = Candidates(audited, [0], choose_search(preset), seed=0)
+        weights = made.compute_weights()
         rows = weights[0][:, 0, 0]
         slow = sum(jsd(rows[i], rows[j]) for i in range(5) for j in range(5) if i != j) * share
         assert made._mean_mutual_distance(weights).item() == pytest.approx(slow.item())
-        assert made.measure_distance(weights, made.own())[2].item() == pytest.approx(
-            jsd(rows[2], question.own(0)[0, 0, 0]).item()
+        assert made.measure_distance(weights, made.own)[2].item() == pytest.approx(
+            jsd(rows[2], audited.own_weights(0)[0, 0, 0]).item()
         )
 
 
@@ -82,8 +82,8 @@ def test_heads_are_searched_jointly_and_one_by_one():
 
 def test_the_search_climbs():
     """With an answer that allows all, every step brings the candidates farther away."""
-    question = asked(idle(), sentences(2))
-    early, late = (search_adversarial(question, choose_search("paper", steps=steps)) for steps in (1, 100))
+    audited = asked(idle(), sentences(2))
+    early, late = (search_adversarial(audited, choose_search("paper", steps=steps)) for steps in (1, 100))
     assert all(min(b["apart"]) > min(a["apart"]) for a, b in zip(early, late, strict=True))
 
 

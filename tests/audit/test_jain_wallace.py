@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from whyformer._audit import audit
+from whyformer._audit.replay import AttentionReplay
 from whyformer.demo.jain_wallace import (
     ATTENTIONS,
     ENCODERS,
@@ -15,7 +16,6 @@ from whyformer.demo.jain_wallace import (
     save_jain_wallace,
     wrap_jain_wallace,
 )
-from whyformer._audit.replay import AttentionReplay
 from whyformer.errors import IncompleteModel, InputError, ModelNotFound
 
 TEXTS = ["a b c d", "b a", "d c b a b a", "c d a"]
@@ -47,8 +47,8 @@ def test_its_attention_is_found_and_what_comes_before_is_replayed(encoder, atten
     assert replay.heads == (1,) and replay.attention[0].shape == (4, 1, 1, 6)
     assert replay.allowed[0][1, 0, 0].tolist() == [True, True, False, False, False, False]
     uniform = torch.where(replay.allowed[0], 1.0, 0.0).double()
-    found = replay.answers({0: uniform / uniform.sum(-1, keepdim=True)}, torch.arange(4))
-    assert replay._tried == {0: True}
+    found = replay.predict({0: uniform / uniform.sum(-1, keepdim=True)}, torch.arange(4))
+    assert replay._reproduces == {0: True}
     hidden = model.module.encoder(
         model.module.embedding(model.encode(TEXTS).inputs["input_ids"]), replay.allowed[0][:, 0, 0]
     )
@@ -72,7 +72,7 @@ def test_additive_and_dot_attention_by_hand():
 
 def test_is_audited_through_the_same_code():
     found = audit(
-        made(), TEXTS, draws=5, searched=2, steps=3, tests=["agreement", "replacement", "adversarial", "shape"]
+        made(), TEXTS, draws=5, search_limit=2, steps=3, tests=["agreement", "replacement", "adversarial", "shape"]
     )
     assert found.attention == ("block 0",) and set(found.summary["attention"]["block 0"]) == {
         "agreement", "replacement", "adversarial",

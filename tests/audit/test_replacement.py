@@ -8,15 +8,15 @@ from tiny_text import wordpiece
 
 import whyformer as why
 from whyformer._audit import replay
+from whyformer._audit.audited_attention import AuditedAttention
 from whyformer._audit.choice import choose_attention
-from whyformer._audit.protocol import pair_attention
-from whyformer._audit.question import AttentionQuestion
 from whyformer._audit.replacement import (
     REPLACEMENT_KINDS,
     borrow_weights,
     concentrate_on_largest,
     make_one_hot,
     make_uniform,
+    pair_attention,
     permute_weights,
     replace_attention,
     summarise_change,
@@ -29,11 +29,11 @@ FREE = torch.tensor([[[[True, True, True, True, False]]]])
 
 def asked(model, inputs, attention="last", **settings):
     made = AttentionReplay(model, model.encode(inputs), range(8))
-    return AttentionQuestion(made, choose_attention(attention, made.heads)[0], **settings)
+    return AuditedAttention(made, choose_attention(attention, made.heads)[0], **settings)
 
 
-def found(question, **settings):
-    return replace_attention(question, pair_attention(question.replay, question.choice), **settings)
+def found(audited, **settings):
+    return replace_attention(audited, pair_attention(audited.replay, audited.choice), **settings)
 
 
 def test_a_permutation_keeps_the_weights_and_moves_them_by_the_noise():
@@ -99,28 +99,28 @@ def test_padding_changes_nothing():
 
 
 def test_one_token_has_nothing_to_move():
-    question = asked(deciding(), [torch.tensor([3])])
-    assert not question.is_free(0) and found(question) == [None]
+    audited = asked(deciding(), [torch.tensor([3])])
+    assert not audited.can_change(0) and found(audited) == [None]
 
 
 def test_chunks_change_nothing(monkeypatch):
-    question = asked(deciding(), sentences(3))
-    whole = found(question, draws=9)
+    audited = asked(deciding(), sentences(3))
+    whole = found(audited, draws=9)
     monkeypatch.setattr(replay, "MAX_TOKENS", {"cpu": 40})
-    assert question.rows_at_once == 5
-    assert [one["permutation"]["tvd"] for one in found(question, draws=9)] == pytest.approx(
+    assert audited.max_rows == 5
+    assert [one["permutation"]["tvd"] for one in found(audited, draws=9)] == pytest.approx(
         [one["permutation"]["tvd"] for one in whole]
     )
 
 
 def test_words_only_leaves_special_tokens_their_weight():
     model = why.Model(animal("bert").module, "tiny", "text", tokenizer=wordpiece())
-    question = asked(model, ["a good film", "not good at all"], 0, words_only=True)
-    moved = make_uniform(question.own(0), question.free(0))
-    special = question.replay.layout.special[0]
+    audited = asked(model, ["a good film", "not good at all"], 0, words_only=True)
+    moved = make_uniform(audited.own_weights(0), audited.free_keys(0))
+    special = audited.replay.layout.special[0]
     assert special.sum() == 2
-    assert not torch.equal(moved, question.own(0))
-    assert torch.equal(moved[0][..., special], question.own(0)[0][..., special])
+    assert not torch.equal(moved, audited.own_weights(0))
+    assert torch.equal(moved[0][..., special], audited.own_weights(0)[0][..., special])
 
 
 def test_change_by_hand():

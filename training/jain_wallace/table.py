@@ -126,7 +126,7 @@ def main() -> None:
         tests = ["agreement", "replacement", "shape", "baseline", *(["adversarial", "diagnostic"] if is_main else [])]
         audits[folder.name] = audit(
             load_jain_wallace(folder), test, "last", tests=[*tests, *(["seeds"] if others else [])], preset="released",
-            searched=settings.searched, checkpoints=[load_jain_wallace(p) for p in others], limit=settings.limit,
+            search_limit=settings.searched, checkpoints=[load_jain_wallace(p) for p in others], limit=settings.limit,
             baseline=load_jain_wallace(uniform) if uniform.is_dir() else None,
             training=read(settings.data / "train.tsv") if is_main else None, out=settings.out / folder.name,
         )  # fmt: skip

@@ -16,7 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer.demo.jain_wallace import JainWallaceModel, build_tokenizer, build_vocabulary, save_jain_wallace, wrap_jain_wallace
+from whyformer.demo.jain_wallace import (
+    JainWallaceModel,
+    build_tokenizer,
+    build_vocabulary,
+    save_jain_wallace,
+    wrap_jain_wallace,
+)
 
 Examples = list[tuple[str, int]]
 

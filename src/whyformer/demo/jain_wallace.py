@@ -147,9 +147,7 @@ def save_jain_wallace(model: Model, folder: str | os.PathLike[str]) -> None:
     words = [word for word, _ in sorted(model.tokenizer.get_vocab().items(), key=lambda item: item[1])]
     facts = {"settings": module.settings, "labels": model.labels, "words": words}
     (folder / SETTINGS_FILE).write_text(json.dumps(facts, ensure_ascii=False) + "\n", "utf-8")
-    save_file(
-        {name: t.detach().half().contiguous() for name, t in module.state_dict().items()}, folder / WEIGHTS_FILE
-    )
+    save_file({name: t.detach().half().contiguous() for name, t in module.state_dict().items()}, folder / WEIGHTS_FILE)
 
 
 def load_jain_wallace(folder: str | os.PathLike[str]) -> Model:
