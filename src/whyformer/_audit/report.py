@@ -5,8 +5,10 @@ from typing import Any
 
 from whyformer._audit.agreement import DELETED, GRADIENT, REMOVED
 from whyformer._audit.findings import AuditFindings
+from whyformer._audit.limits import TEST_LIMITS
 from whyformer._audit.sections import CHARTS, chart_shape
-from whyformer._audit.verdict import TEST_LIMITS, VerdictSentence, capitalise_first
+from whyformer._audit.verdict import VerdictSentence
+from whyformer._audit.wording import capitalise_first
 from whyformer.show import report as html
 from whyformer.show.report import Html
 

@@ -1,36 +1,21 @@
 """The sections of the report: the charts and tables of each test."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from whyformer._audit.agreement import DELETED, GRADIENT, REMOVED
 from whyformer._audit.distance import LARGEST_JSD
 from whyformer._audit.findings import AuditFindings
-from whyformer._audit.summary import group_by_largest_weight
+from whyformer._audit.summary import AuditRow, Statistics, group_by_largest_weight
 from whyformer.show import charts
 from whyformer.show import report as html
 from whyformer.show.drawing import Drawing
 from whyformer.show.report import Html
 
-Statistics = Mapping[str, Any]
-
-
 # --- agreement --------------------------------------------------------------------------------------------------------
 
 
-def chart_agreement(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Any]:
-    rows = audit.of("agreement", name)
-    taus = {
-        pair: [row["pairs"][pair]["tau"] for row in rows if row["pairs"].get(pair, {}).get("tau") is not None]
-        for pair in found
-    }
-    main = [pair for pair in found if len(taus[pair]) > 2 and is_main_pair(pair)]
-    if main:
-        drawing = charts.draw_densities(
-            {pair: taus[pair] for pair in main}, title="Agreement over examples", xlabel="Kendall's tau",
-            between=(-1.0, 1.0), reference=0.0,
-        )  # fmt: skip
-        yield html.embed_drawing(drawing)
+def chart_agreement(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:
+    yield from draw_agreement(audit, name, found)
     head = ["", "tau", "95 %", "spread", "significant", "Spearman", "Pearson", "overlap", "by chance", "n", "undefined"]
     table = [
         [pair, values["tau"]["mean"], format_bounds(values["tau"]), values["tau"]["spread"], values["significant"],
@@ -39,7 +24,26 @@ def chart_agreement(audit: AuditFindings, name: str, found: Statistics) -> Itera
         for pair, values in found.items()
     ]  # fmt: skip
     yield html.make_table(head, table, caption="Agreement, means over examples")
-    classes = [
+    yield html.fold_content("By predicted class", tabulate_agreement_by_class(found))
+
+
+def draw_agreement(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:
+    rows = audit.of("agreement", name)
+    taus = {
+        pair: [row["pairs"][pair]["tau"] for row in rows if row["pairs"].get(pair, {}).get("tau") is not None]
+        for pair in found
+        if is_main_pair(pair)
+    }
+    groups = {pair: values for pair, values in taus.items() if len(values) > 2}
+    if groups:
+        drawing = charts.draw_densities(
+            groups, title="Agreement over examples", xlabel="Kendall's tau", between=(-1.0, 1.0), reference=0.0
+        )
+        yield html.embed_drawing(drawing)
+
+
+def tabulate_agreement_by_class(found: Statistics) -> Html:
+    table = [
         [pair, label, group["mean"], group["spread"], group["significant"], group["n"]]
         for pair, values in found.items()
         if is_main_pair(pair)
@@ -47,9 +51,7 @@ def chart_agreement(audit: AuditFindings, name: str, found: Statistics) -> Itera
         if group["n"]
     ]
     head = ["", "predicted", "tau", "spread", "significant", "n"]
-    yield html.fold_content(
-        "By predicted class", html.make_table(head, classes, caption="Agreement by predicted class")
-    )
+    return html.make_table(head, table, caption="Agreement by predicted class")
 
 
 def is_main_pair(pair: str) -> bool:
@@ -60,43 +62,42 @@ def is_main_pair(pair: str) -> bool:
 # --- replacement ------------------------------------------------------------------------------------------------------
 
 
-def chart_replacement(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Any]:
+def chart_replacement(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:
     rows = [row for row in audit.of("replacement", name) if not row.get("undefined")]
     if not rows:
         return
-    kinds = list(found["kinds"])
-    drawings = []
+    yield arrange_charts(list(draw_replacement(rows, list(found["kinds"]))))
+    head = ["replacement", "change", "95 %", "TVD", "class changes", "accuracy before", "accuracy after", "n"]
+    table = [
+        [kind, values["change"]["median"], format_bounds(values["change"]), values["tvd"]["median"],
+         values["flips"]["mean"], *((values["accuracy"] or {}).get(when) for when in ("before", "after")),
+         values["change"]["n"]]
+        for kind, values in found["kinds"].items()
+    ]  # fmt: skip
+    caption = "Change of the predicted probability and of the output, medians over examples"
+    yield html.make_table(head, table, caption=caption)
+    if "permutation" in found["kinds"]:
+        yield html.fold_content("By class and largest weight", tabulate_bins(found["kinds"]["permutation"]))
+        if found["undefined"]:
+            yield html.make_notes([f"{found['undefined']} examples have no weight that can be moved and are excluded."])
+
+
+def draw_replacement(rows: Sequence[AuditRow], kinds: Sequence[str]) -> Iterator[Drawing]:
     if "permutation" in kinds:
         groups = {
             label: [row["kinds"]["permutation"]["tvd"] for row in group]
             for label, group in group_by_largest_weight(rows).items()
         }
-        drawings.append(
-            charts.draw_violins(groups, title="Permuted, by the largest weight", ylabel="median TVD of the output")
-        )
+        yield charts.draw_violins(groups, title="Permuted, by the largest weight", ylabel="median TVD of the output")
     every = {kind: [row["kinds"][kind]["tvd"] for row in rows if kind in row["kinds"]] for kind in kinds}
-    drawings.append(charts.draw_violins(every, title="By replacement", ylabel="TVD of the output"))
-    yield arrange_charts(drawings)
-    head = ["replacement", "change", "95 %", "TVD", "class changes", "accuracy before", "accuracy after", "n"]
-    table = [
-        [kind, made["change"]["median"], format_bounds(made["change"]), made["tvd"]["median"], made["flips"]["mean"],
-         (made["accuracy"] or {}).get("before"), (made["accuracy"] or {}).get("after"), made["change"]["n"]]
-        for kind, made in found["kinds"].items()
-    ]  # fmt: skip
-    caption = "Change of the predicted probability and of the output, medians over examples"
-    yield html.make_table(head, table, caption=caption)
-    permutation = found["kinds"].get("permutation")
-    if permutation is None:
-        return
+    yield charts.draw_violins(every, title="By replacement", ylabel="TVD of the output")
+
+
+def tabulate_bins(permutation: Statistics) -> Html:
     bins = list(permutation["bins"])
-    by_class = {"all": permutation, **permutation["classes"]}
-    lines = [[label, *(format_bin_cell(group["bins"].get(name)) for name in bins)] for label, group in by_class.items()]
-    table_of_bins = html.make_table(
-        ["predicted", *bins], lines, caption="Median TVD (examples) by the largest weight, permuted"
-    )
-    yield html.fold_content("By class and largest weight", table_of_bins)
-    if found["undefined"]:
-        yield html.make_notes([f"{found['undefined']} examples have no weight that can be moved and are excluded."])
+    groups = {"all": permutation, **permutation["classes"]}
+    table = [[label, *(format_bin_cell(group["bins"].get(name)) for name in bins)] for label, group in groups.items()]
+    return html.make_table(["predicted", *bins], table, caption="Median TVD (examples) by the largest weight, permuted")
 
 
 def format_bin_cell(figure: Statistics | None) -> str | None:
@@ -106,7 +107,7 @@ def format_bin_cell(figure: Statistics | None) -> str | None:
 # --- adversarial attention --------------------------------------------------------------------------------------------
 
 
-def chart_adversarial(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Any]:
+def chart_adversarial(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:
     rows = [row for row in audit.of("adversarial", name) if not row.get("undefined")]
     if not rows:
         return
@@ -130,7 +131,7 @@ def chart_adversarial(audit: AuditFindings, name: str, found: Statistics) -> Ite
     yield html.make_table(head, table, caption="The farthest attention with the same output, by predicted class")
 
 
-def chart_seeds(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Any]:
+def chart_seeds(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:
     rows = [[what, found[key]["mean"], format_bounds(found[key]), found[key]["n"]] for what, key in SEED_ROWS.items()]
     yield html.make_table(["", "mean", "95 %", "n"], rows, caption=f"{found['checkpoints']} other seeds")
 
@@ -138,7 +139,7 @@ def chart_seeds(audit: AuditFindings, name: str, found: Statistics) -> Iterator[
 SEED_ROWS = {"JSD of attention": "jsd", "the farthest seed": "most", "TVD of the output": "tvd"}
 
 
-def chart_diagnostic(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Any]:
+def chart_diagnostic(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:
     of = lambda guide, key: float("nan") if found[guide][key] is None else float(found[guide][key])  # noqa: E731
     rows = [(label, of(guide, "mean"), of(guide, "low"), of(guide, "high")) for guide, label in GUIDE_NAMES.items()]
     yield html.embed_drawing(
@@ -157,7 +158,7 @@ GUIDE_NAMES = {"attention": "this attention", "uniform": "uniform weights", "lea
 # --- shape ------------------------------------------------------------------------------------------------------------
 
 
-def chart_shape(audit: AuditFindings) -> Iterator[Any]:
+def chart_shape(audit: AuditFindings) -> Iterator[Html]:
     shape = audit.summary["shape"]
     heads = max(len(row) for row in shape["entropy"])
     blocks, columns = [f"block {b}" for b in range(len(shape["entropy"]))], [f"head {h}" for h in range(heads)]

@@ -1,60 +1,33 @@
-"""The verdict: what the statistics mean, in sentences with their evidence, and the limits of each test.
+"""The verdict: what the statistics mean, in sentences with their evidence.
 
-The wording depends on the thresholds below, which are our choice. The sentences report what was measured on this data;
-they do not claim that attention is, or is not, an explanation in general.
+The wording depends on thresholds, here and in wording.py, which are our choice. The sentences report what was measured
+on this data; they do not claim that attention is, or is not, an explanation in general.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from whyformer._audit.agreement import DELETED, GRADIENT, GRADIENT_THROUGH, MASKED, REMOVED, SIGNIFICANCE_LEVEL
+from whyformer._audit.agreement import DELETED, GRADIENT, GRADIENT_THROUGH, MASKED, REMOVED
+from whyformer._audit.summary import Statistics
+from whyformer._audit.wording import (
+    CHANGE_WORDS,
+    FLIP_SHARE,
+    capitalise_first,
+    choose_word,
+    compare_ranking,
+    format_accuracy,
+    format_estimate,
+    format_exact_percent,
+    format_interval,
+    format_percent,
+    format_tau_evidence,
+    interpret_change,
+    is_significant,
+)
 
-# By the median change of probability, and by the absolute value of tau: below the number, the word.
-CHANGE_WORDS = ((0.02, "hardly"), (0.1, "slightly"), (0.3, "noticeably"), (2.0, "strongly"))
-AGREEMENT_WORDS = ((0.1, "hardly at all"), (0.3, "weakly"), (0.5, "moderately"), (2.0, "strongly"))
-OPPOSITE_TAU = -0.1  # below this, a ranking counts as opposite
 FAR_SHARE = 0.5  # share of the attainable JSD from which other attention counts as very different
-FLIP_SHARE = 0.05  # share of the draws that change the predicted class, from which a sentence mentions it
 SINK_SHARE = 0.5  # share of the weight on special tokens from which a sentence mentions it
 MIN_CLASS_EXAMPLES = 5  # for a sentence about differences between classes
-
-Statistics = Mapping[str, Any]
-
-TEST_LIMITS = {
-    "agreement": (
-        "Gradients and leave-one-out are measures of importance, not ground truth: they disagree with each other "
-        "too, and the yardstick shows how much. Kendall's tau counts the order of unimportant tokens as much as "
-        "that of important ones. After an encoder the state at a token also contains information from its "
-        "neighbours, so weight on a position is not weight on a word."
-    ),
-    "replacement": (
-        "An unchanged output does not show that the attention is unused: the values may be similar, or the model may "
-        "use other attention or the residual connection instead. A changed output shows that the weights matter for "
-        "the computation, not that a reader understands the output from them. The replaced weights are weights the "
-        "model never produces."
-    ),
-    "adversarial": (
-        "The other attention is constructed for one example with everything else fixed; no trained model need ever "
-        "produce it (Wiegreffe & Pinter, 2019). That other attention would have given the same output does not show "
-        "that the model's own was not used. A search that finds nothing does not prove that there is nothing."
-    ),
-    "seeds": (
-        "Different seeds give different models. If they attend differently, there may be several ways to solve the "
-        "task, each of them really used."
-    ),
-    "diagnostic": (
-        "The small model is trained on few examples and sees each token separately. The attention of a strong model "
-        "may encode the prediction itself (where it attends depends on what it will predict), which helps the small "
-        "model without explaining anything."
-    ),
-    "baseline": (
-        "That a model can be trained without attention does not show that this one, trained with it, does not use "
-        "it. If uniform weights do as well, the other tests say little about attention as such (Wiegreffe & Pinter, "
-        "2019)."
-    ),
-    "shape": "How sharp attention is does not show whether it matters; this section only describes it.",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -331,70 +304,3 @@ def describe_shape(found: Statistics | None) -> list[VerdictSentence]:
     by_block = ", ".join(f"block {block}: {value:.2f}" for block, value in enumerate(flat))
     sentences.append(VerdictSentence("shape", f"Attention is {sharpness}.", f"normalised entropy {by_block}"))
     return sentences
-
-
-# --- words and numbers ------------------------------------------------------------------------------------------------
-
-
-def interpret_change(change: float, flips: float | None) -> str:
-    """The median change in words. A median alone would hide predictions that change for a part of the examples."""
-    text = f"on this data the answers {choose_word(change, CHANGE_WORDS)} depend on these weights"
-    if change < 0.1 and flips is not None and flips >= FLIP_SHARE:
-        return f"{text} for most examples, but some predictions change with them"
-    return text
-
-
-def compare_ranking(tau: float) -> str:
-    """A verb for the agreement of two rankings."""
-    return "is opposite to that by" if tau < OPPOSITE_TAU else f"agrees {choose_word(abs(tau), AGREEMENT_WORDS)} with"
-
-
-def choose_word(value: float, words: Sequence[tuple[float, str]]) -> str:
-    return next(word for limit, word in words if value < limit)
-
-
-def is_significant(gain: Statistics) -> bool:
-    return gain["p"] is not None and gain["p"] < SIGNIFICANCE_LEVEL
-
-
-def format_estimate(value: float | None) -> str:
-    if value is None:
-        return "undefined"
-    return f"{value:.2g}" if 0 < abs(value) < 0.1 else f"{value:.2f}"
-
-
-def format_percent(value: float | None) -> str:
-    return "undefined" if value is None else f"{100 * value:.1f} %" if value < 0.1 else f"{100 * value:.0f} %"
-
-
-def format_exact_percent(value: float | None) -> str:
-    return "undefined" if value is None else f"{100 * value:.1f} %"
-
-
-def format_interval(figure: Statistics) -> str:
-    middle = figure["mean"] if "mean" in figure else figure["median"]
-    if figure["low"] is None:
-        return format_estimate(middle)
-    return f"{format_estimate(middle)} [{format_estimate(figure['low'])}, {format_estimate(figure['high'])}]"
-
-
-def format_tau_evidence(pair: Statistics) -> str:
-    tau = pair["tau"]
-    undefined = f"; undefined for {tau['undefined']}" if tau["undefined"] else ""
-    return (
-        f"tau {format_interval(tau)} ± {format_estimate(tau['spread'])}; {format_percent(pair['significant'])} "
-        f"significant; n = {tau['n']}{undefined}; Spearman {format_estimate(pair['spearman']['mean'])}, Pearson "
-        f"{format_estimate(pair['pearson']['mean'])}, overlap of the highest "
-        f"{format_percent(pair['overlap']['mean'])} (by chance {format_percent(pair['by_chance'])})"
-    )
-
-
-def format_accuracy(kind: Statistics) -> str:
-    accuracy = kind["accuracy"]
-    if accuracy is None:
-        return ""
-    return f"; accuracy {100 * accuracy['before']:.1f} % before, {100 * accuracy['after']:.1f} % after"
-
-
-def capitalise_first(text: str) -> str:
-    return text[:1].upper() + text[1:]
