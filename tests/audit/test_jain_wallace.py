@@ -32,7 +32,7 @@ def made(encoder="bilstm", attention="additive"):
 
 @every_encoder
 @every_attention
-def test_a_batch_is_what_its_sentences_are_alone(encoder, attention):
+def test_a_batch_equals_its_sentences_one_by_one(encoder, attention):
     model = made(encoder, attention)
     together = model.module(**model.encode(TEXTS).inputs)
     for i, text in enumerate(TEXTS):
@@ -41,7 +41,7 @@ def test_a_batch_is_what_its_sentences_are_alone(encoder, attention):
 
 @every_encoder
 @every_attention
-def test_its_attention_is_found_and_what_comes_before_is_replayed(encoder, attention):
+def test_its_attention_is_found_and_the_encoder_is_replayed(encoder, attention):
     model = made(encoder, attention)
     replay = AttentionReplay(model, model.encode(TEXTS), [0])
     assert replay.heads == (1,) and replay.attention[0].shape == (4, 1, 1, 6)
@@ -70,7 +70,7 @@ def test_additive_and_dot_attention_by_hand():
         assert weights[2] == 0
 
 
-def test_is_audited_through_the_same_code():
+def test_it_can_be_audited():
     found = audit(
         made(), TEXTS, draws=5, search_limit=2, steps=3, tests=["agreement", "replacement", "adversarial", "shape"]
     )
@@ -79,7 +79,7 @@ def test_is_audited_through_the_same_code():
     }  # fmt: skip
 
 
-def test_is_saved_and_loaded(tmp_path):
+def test_save_and_load(tmp_path):
     model = made()
     save_jain_wallace(model, tmp_path / "there")
     again = load_jain_wallace(tmp_path / "there")
@@ -93,12 +93,12 @@ def test_is_saved_and_loaded(tmp_path):
         load_jain_wallace(tmp_path)
 
 
-def test_words_are_counted_in_lower_case():
+def test_the_vocabulary_is_lower_case():
     assert build_vocabulary(["The film", "the end"], least=1) == [PADDING, UNKNOWN, "the", "film", "end"]
     assert build_vocabulary(["The film", "the end"], least=2) == [PADDING, UNKNOWN, "the"]
 
 
 @pytest.mark.parametrize("wrong", [{"encoder": "gru"}, {"attention": "sparse"}])
-def test_what_there_is_not_is_refused(wrong):
+def test_unknown_kinds_are_refused(wrong):
     with pytest.raises(InputError, match="There are:"):
         JainWallaceModel(5, **wrong)

@@ -289,7 +289,9 @@ def test_a_baseline_with_uniform_attention_is_compared():
     assert made.summary["baseline"]["model"]["mean"] == 1 and made.summary["baseline"]["uniform"]["mean"] == 0
     assert "The same model trained with uniform attention is less accurate." in str(made)
     same = audit(deciding(), data, tests=["baseline"], baseline=deciding())
-    assert "not significantly different in accuracy: nothing shows that this data needs learned attention" in str(same)
+    assert "not significantly different in accuracy: this does not show that the data needs learned attention" in str(
+        same
+    )
 
 
 # --- images, rollout, heads in turn -----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The model again from one attention on: what it computes is what the whole model would compute."""
+"""A replay from one attention on computes what the whole model would compute."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ every_kind = pytest.mark.parametrize(
 )
 
 
-def replayed(name, block, kernel="sdpa"):
+def make_replay(name, block, kernel="sdpa"):
     it = animal(name, kernel)
     model = why.open(it.module)
     return AttentionReplay(model, model.encode(it.inputs), [block])
@@ -34,15 +34,15 @@ def other(replay, block):
 
 
 @every_kind
-def test_own_attention_put_back_gives_the_same_bits(name, kernel):
-    replay = replayed(name, 1, kernel)
+def test_inserting_the_own_attention_gives_the_same_bits(name, kernel):
+    replay = make_replay(name, 1, kernel)
     everything = torch.arange(replay.batch)
     assert torch.equal(replay.predict({1: replay.attention[1]}, everything), replay.logits)
 
 
 @every_kind
-def test_a_replay_is_the_whole_model(name, kernel):
-    replay = replayed(name, 1, kernel)
+def test_a_replay_equals_the_whole_model(name, kernel):
+    replay = make_replay(name, 1, kernel)
     weights, of = other(replay, 1), torch.tensor([2, 0, 1, 1])
     found = replay.predict({1: weights[of]}, of)
     assert replay._reproduces == {1: True}, replay.notes
@@ -59,7 +59,7 @@ def test_a_replay_is_the_whole_model(name, kernel):
 
 
 @every_kind
-def test_replacing_a_question_leaves_earlier_blocks_alone_and_changes_later_ones(name, kernel):
+def test_replacing_attention_changes_later_blocks_only(name, kernel):
     it = animal(name, kernel)
     model = why.open(it.module)
     encoded = model.encode(it.inputs)
@@ -82,7 +82,7 @@ def test_replacing_a_question_leaves_earlier_blocks_alone_and_changes_later_ones
 
 
 def test_one_head_alone_is_replaced():
-    replay = replayed("bert", 1)
+    replay = make_replay("bert", 1)
     audited = AuditedAttention(replay, choose_attention((1, 2), replay.heads)[0])
     everything = torch.arange(3)
     put = audited.insert_weights(1, everything, other(replay, 1)[:, 2:3])
@@ -91,7 +91,7 @@ def test_one_head_alone_is_replaced():
 
 
 def test_modules_before_the_attention_are_not_run_again():
-    """The embedding of a BERT is asked once for the first run, and never again."""
+    """The embedding of a BERT runs once, in the first run."""
     it = animal("bert")
     calls = []
     table = it.module.bert.embeddings.word_embeddings
@@ -107,7 +107,7 @@ def test_modules_before_the_attention_are_not_run_again():
 
 
 def test_gradients_flow_into_the_weights():
-    replay = replayed("bert", 1)
+    replay = make_replay("bert", 1)
     weights = other(replay, 1).requires_grad_()
     replay.predict({1: weights}, torch.arange(3), gradient=True)[:, 0].sum().backward()
     step = torch.zeros_like(weights)
@@ -117,15 +117,15 @@ def test_gradients_flow_into_the_weights():
     assert weights.grad[0, 1, 0, 2].item() == pytest.approx((there - here).item() / 2e-6, rel=1e-5)
 
 
-def test_what_may_be_attended_to_is_seen_through_padding_and_causality():
-    bert, gpt = replayed("bert", 0), replayed("gpt", 0)
+def test_padding_and_causal_masks_are_detected():
+    bert, gpt = make_replay("bert", 0), make_replay("gpt", 0)
     assert bert.allowed[0][2, 0, 0].tolist() == [True] * 4 + [False] * 5
     assert torch.equal(gpt.allowed[0][0, 0], torch.ones(9, 9).tril().bool())
 
 
-def test_rows_that_reach_the_answer():
-    """BERT reads its answer at the first token: of the last block only that row counts, before it all real tokens."""
-    replay = replayed("bert", 0)
+def test_queries_that_reach_the_output():
+    """BERT reads its output at the first token: only that query counts in the last block, all real tokens before."""
+    replay = make_replay("bert", 0)
     assert replay.reached[2].sum(-1).tolist() == [1, 1, 1] and bool(replay.reached[2][:, 0].all())
     assert replay.reached[0].sum(-1).tolist() == [9, 6, 4]
 
@@ -139,8 +139,8 @@ def test_one_example_alone_is_the_same_as_in_a_batch():
         assert alone.attention[0].shape == (1, 1, 1, 8)
 
 
-def test_a_replay_that_does_not_give_the_same_is_not_used():
-    """A module that mixes the examples of its batch is noticed, and the whole model run."""
+def test_a_replay_that_differs_from_the_model_is_not_used():
+    """A module that mixes the examples of its batch is detected, and the whole model is run."""
 
     class Mixing(torch.nn.Module):
         def __init__(self):

@@ -267,11 +267,11 @@ def describe_baseline(found: Statistics | None) -> list[VerdictSentence]:
     if not found:
         return []
     gain = found["gain"]
-    how = "is not significantly different in accuracy: nothing shows that this data needs learned attention"
+    how = "is not significantly different in accuracy: this does not show that the data needs learned attention"
     if is_significant(gain) and gain["mean"] > 0:
         how = "is less accurate"
     elif is_significant(gain):
-        how = "is more accurate: this data does not need learned attention"
+        how = "is more accurate: the data does not need learned attention"
     return [
         VerdictSentence(
             "baseline",
