@@ -1,18 +1,19 @@
-"""The permutation test beside one model call per permutation, in one run.
+"""The permutation test against one model call per permutation, in one run.
 
     python benchmarks/permutation.py [--device cuda] [--sentences 500] [--permutations 100] [--data DATA/sst2]
 
-A BERT of 6 blocks, 384 wide, 12 heads (random weights; --model opens another), sentences of SST-2 (of their lengths, if
---data is left out), the attention of block 3 permuted among the tokens. *One by one* is the plain way: a copy of the
-model whose block 3 takes its weights from outside, called once for each permutation, in inference mode, on the same
-device. As it would take minutes, it runs on some of the sentences (--plain) and its time is scaled up to all of them;
-with --plain 0 it runs on all. Both get the same permutations, and their answers are compared first.
+A BERT of 6 blocks, 384 wide, 12 heads (random weights; --model opens another) on sentences of SST-2 (random ids of
+similar lengths without --data); the attention of block 3 is permuted among the tokens. *One by one* is the plain way: a
+copy of the model whose block 3 takes its weights from outside, called once per permutation, in inference mode, on the
+same device. As that would take minutes, it runs on some of the sentences (--plain) and its time is scaled up to all of
+them; with --plain 0 it runs on all. Both use the same permutations, and their outputs are compared first.
 """
 
 import argparse
 import platform
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from transformers import BertConfig, BertForSequenceClassification
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import whyformer as why
+from whyformer._audit.audited_attention import AuditedAttention
 from whyformer._audit.choice import choose_attention
-from whyformer._audit.question import AttentionQuestion
 from whyformer._audit.replacement import ReplacementNoise, permute_weights, replace_attention
 from whyformer._audit.replay import AttentionReplay
 
@@ -31,14 +32,14 @@ BLOCK = 3
 LENGTHS = (6, 9, 12, 14, 16, 18, 20, 22, 24, 27, 30, 36)  # words, about as in SST-2
 
 
-def sentences(data: Path | None, count: int) -> list[str | int]:
+def read_sentences(data: Path | None, count: int) -> list[str | int]:
     if data is None:
         return [LENGTHS[i % len(LENGTHS)] for i in range(count)]
     lines = (data / "dev.tsv").read_text("utf-8").splitlines()
     return [line.rsplit("\t", 1)[0] for line in lines[:count]]
 
 
-def encoded_rows(model: why.Model, texts: list[Any]) -> list[Tensor]:
+def encode_rows(model: why.Model, texts: list[Any]) -> list[Tensor]:
     """Token ids of each sentence."""
     if isinstance(texts[0], str) and model.tokenizer is not None:
         return [torch.tensor(model.tokenizer(text)["input_ids"]) for text in texts]
@@ -47,18 +48,18 @@ def encoded_rows(model: why.Model, texts: list[Any]) -> list[Tensor]:
     return [torch.randint(1000, 29000, (count + 2,), generator=generator) for count in words]
 
 
-def batches(rows: list[Tensor], tokens: int) -> list[list[Tensor]]:
-    """Sentences of like length together, as the audit takes them."""
-    made: list[list[Tensor]] = []
+def make_batches(rows: list[Tensor], tokens: int) -> list[list[Tensor]]:
+    """Batches of sentences of similar length, as the audit makes them."""
+    batches: list[list[Tensor]] = []
     for row in sorted(rows, key=len):
-        if made and (len(made[-1]) + 1) * len(row) <= tokens and len(made[-1]) < 64:
-            made[-1].append(row)
+        if batches and (len(batches[-1]) + 1) * len(row) <= tokens and len(batches[-1]) < 64:
+            batches[-1].append(row)
         else:
-            made.append([row])
-    return made
+            batches.append([row])
+    return batches
 
 
-class Plain:
+class PlainModel:
     """One call per permutation: block 3 of a copy of the model reads its weights from here."""
 
     def __init__(self, module: Any, device: str) -> None:
@@ -97,38 +98,38 @@ class Plain:
         return torch.cat(found).softmax(-1)
 
 
-def ours(model: why.Model, groups: list[list[Tensor]], permutations: int) -> list[float]:
+def run_audit(model: why.Model, groups: list[list[Tensor]], permutations: int) -> list[float]:
     """Median TVD of each sentence, in the order of the batches."""
     found: list[float] = []
     for group in groups:
         replay = AttentionReplay(model, model.encode(group), [BLOCK])
-        question = AttentionQuestion(replay, choose_attention(BLOCK, replay.heads)[0])
-        for one in replace_attention(question, (), kinds=["permutation"], draws=permutations):
+        audited = AuditedAttention(replay, choose_attention(BLOCK, replay.heads)[0])
+        for one in replace_attention(audited, (), kinds=["permutation"], draws=permutations):
             found.append(float("nan") if one is None else one["permutation"]["tvd"])
     return found
 
 
-def noises(model: why.Model, row: Tensor, permutations: int) -> Tensor:
-    """The random numbers the audit draws for a sentence."""
+def draw_noise(model: why.Model, row: Tensor, permutations: int) -> Tensor:
+    """The random numbers that the audit draws for a sentence."""
     replay = AttentionReplay(model, model.encode([row]), [BLOCK])
-    question = AttentionQuestion(replay, choose_attention(BLOCK, replay.heads)[0])
-    return ReplacementNoise(question, replay.encoded.fingerprints(), permutations, 0)("permutation", BLOCK, 0)
+    audited = AuditedAttention(replay, choose_attention(BLOCK, replay.heads)[0])
+    return ReplacementNoise(audited, permutations, seed=0).draw("permutation", BLOCK, 0)
 
 
-def check(model: why.Model, plain: Plain, rows: list[Tensor], permutations: int) -> None:
-    """Both ways give the same answers."""
+def check_outputs(model: why.Model, plain: PlainModel, rows: list[Tensor], permutations: int) -> None:
+    """Both ways give the same output."""
     worst = 0.0
     for row in rows:
-        after = plain.run(row.to(model.device), noises(model, row, permutations))
+        after = plain.run(row.to(model.device), draw_noise(model, row, permutations))
         before = torch.softmax(model.module(input_ids=row[None].to(model.device)).logits.detach(), -1)
         slow = ((after - before).abs().sum(-1) / 2).double().quantile(0.5).item()
-        (quick,) = ours(model, [[row]], permutations)
+        (quick,) = run_audit(model, [[row]], permutations)
         worst = max(worst, abs(slow - quick))
     print(f"largest difference of the median TVD of {len(rows)} sentences: {worst:.1e}")
     assert worst < 1e-4
 
 
-def timed(work: Any, device: str) -> float:
+def measure_time(work: Callable[[], object], device: str) -> float:
     start = time.perf_counter()
     work()
     if device != "cpu":
@@ -157,27 +158,29 @@ def main() -> None:
             num_hidden_layers=6, hidden_size=384, num_attention_heads=12, intermediate_size=1536, num_labels=2
         )
         module = BertForSequenceClassification(config).eval().to(options.device)
-        with torch.no_grad():  # random weights of a size at which attention is not uniform
+        with torch.no_grad():  # random weights large enough for attention that is not uniform
             for parameter in module.parameters():
                 parameter.mul_(3 if parameter.dim() > 1 else 1)
         model = why.open(module)
-    rows = encoded_rows(model, sentences(options.data, options.sentences))
-    plain = Plain(model.module, options.device)
+    rows = encode_rows(model, read_sentences(options.data, options.sentences))
+    plain = PlainModel(model.module, options.device)
     tokens = 1_024 if options.device == "cpu" else 16_384
-    groups = batches(rows, tokens)
+    groups = make_batches(rows, tokens)
     print(f"torch {torch.__version__}, {options.threads} threads, {options.device}, {platform.machine()}")
     average = sum(map(len, rows)) / len(rows)
     print(f"{len(rows)} sentences, {average:.1f} tokens on average, {options.permutations} permutations each")
-    check(model, plain, rows[:5], 10)
+    check_outputs(model, plain, rows[:5], 10)
     some = rows if options.plain == 0 else rows[:: max(1, len(rows) // options.plain)][: options.plain]
-    drawn = [(row.to(options.device), noises(model, row, options.permutations)) for row in some]
+    drawn = [(row.to(options.device), draw_noise(model, row, options.permutations)) for row in some]
     share = sum(len(row) for row in some) / sum(len(row) for row in rows)
-    ours(model, groups[:1], 4)
+    run_audit(model, groups[:1], 4)
     plain.run(*drawn[0])
     times: dict[str, list[float]] = {"ours": [], "plain": []}
     for _ in range(options.repeats):
-        times["ours"].append(timed(lambda: ours(model, groups, options.permutations), options.device))
-        times["plain"].append(timed(lambda: [plain.run(*one) for one in drawn], options.device) * len(rows) / len(some))
+        times["ours"].append(measure_time(lambda: run_audit(model, groups, options.permutations), options.device))
+        times["plain"].append(
+            measure_time(lambda: [plain.run(*one) for one in drawn], options.device) * len(rows) / len(some)
+        )
     quick, slow = (statistics.median(times[name]) for name in ("ours", "plain"))
     print(f"ours        {quick:9.1f} s")
     print(

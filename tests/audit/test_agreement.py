@@ -21,12 +21,12 @@ def test_ties_are_tau_b():
 
 
 @pytest.mark.parametrize("constant", [[0.25] * 4, [0.25, 0.25 + 1e-9, 0.25, 0.25]])
-def test_constant_attention_has_no_order(constant):
+def test_constant_attention_has_no_ranking(constant):
     assert set(measure_correlations(constant, [1, 2, 3, 4]).values()) == {None}
     assert set(measure_correlations([1, 2, 3, 4], constant).values()) == {None}
 
 
-def test_one_token_has_no_order():
+def test_one_token_has_no_ranking():
     assert measure_correlations([1.0], [2.0])["tau"] is None
 
 

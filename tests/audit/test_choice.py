@@ -1,4 +1,4 @@
-"""Which attention is meant."""
+"""Which attention a choice names."""
 
 import pytest
 
@@ -23,7 +23,7 @@ HEADS = (2, 2, 3)
         (AttentionChoice((2,), 1), ["block 2, head 1"]),
     ],
 )
-def test_named(wanted, names):
+def test_choices_have_names(wanted, names):
     assert [choice.name for choice in choose_attention(wanted, HEADS)] == names
 
 
@@ -31,7 +31,7 @@ def test_each_head_in_turn():
     assert len(choose_attention("each", HEADS)) == 7
 
 
-def test_a_block_with_one_head_is_called_by_its_block_alone():
+def test_a_block_with_one_head_is_named_by_its_block():
     assert {choice.name for wanted in (0, (0, 0), "each") for choice in choose_attention(wanted, (1,))} == {"block 0"}
 
 
@@ -40,13 +40,22 @@ def test_a_block_with_one_head_is_called_by_its_block_alone():
     [
         (3, "There is no block 3: the model has 3, 0 to 2."),
         ((1, 2), "There is no head 2: block 1 has 2, 0 to 1."),
-        ("first", "attention='first' names no attention"),
-        (1.5, "names no attention"),
-        (True, "names no attention"),
+        ("first", "attention='first' is not a choice"),
+        (1.5, "is not a choice"),
+        (True, "is not a choice"),
         ([], "No attention was chosen"),
-        (("a", 1), "names no attention"),
+        (("a", 1), "is not a choice"),
     ],
 )
 def test_what_is_not_there_is_refused(wanted, message):
     with pytest.raises(MethodError, match=message):
         choose_attention(wanted, HEADS)
+
+
+def test_a_description_says_what_is_replaced():
+    descriptions = [choice.description for choice in choose_attention([2, (2, 1), "rollout"], HEADS)]
+    assert descriptions == [
+        "The weights of all heads of block 2 are replaced; everything after it is recomputed.",
+        "Only the weights of head 1 of block 2 are replaced; everything after it is recomputed.",
+        "Replacing the rollout replaces the weights of all heads of every block at once.",
+    ]

@@ -1,4 +1,4 @@
-"""The small model: told where to look it finds what it would not find by itself."""
+"""The diagnostic model benefits from attention that knows which word decides."""
 
 import torch
 
@@ -8,7 +8,7 @@ QUICK = DiagnosticSettings(epochs=10, width=8, batch=16)
 
 
 def samples(count, told, features=False):
-    """One word of eight says the class, 1 or 2; the others say 1 or 2 at random. Attention knows which, or does not."""
+    """One word of eight gives the class, 1 or 2; the others are random. Attention is on that word if `told`."""
     generator = torch.Generator().manual_seed(0)
     made = []
     for i in range(count):
@@ -26,18 +26,18 @@ def share(flags):
     return sum(flags) / len(flags)
 
 
-def test_attention_that_knows_helps():
+def test_informative_attention_helps():
     right = run_diagnostic(samples(60, told=True), classes=2, settings=QUICK)
     assert share(right["attention"]) == 1.0
     assert share(right["attention"]) > share(right["uniform"]) + 0.1
 
 
-def test_attention_that_does_not_know_does_not_help():
+def test_uninformative_attention_does_not_help():
     right = run_diagnostic(samples(60, told=False), classes=2, settings=QUICK)
     assert share(right["attention"]) < 0.75
 
 
-def test_patches_are_learnt_from_as_well_and_training_examples_are_used():
+def test_features_and_training_examples_work():
     known = samples(60, told=True, features=True)
     right = run_diagnostic(known[:10], known[10:], classes=2, settings=QUICK)
     assert share(right["attention"]) == 1.0 and len(right["learned"]) == 10
@@ -47,7 +47,7 @@ def test_the_same_seed_gives_the_same():
     made = samples(30, told=True)
     before = torch.get_rng_state()
     assert run_diagnostic(made, classes=2, settings=QUICK) == run_diagnostic(made, classes=2, settings=QUICK)
-    assert torch.equal(torch.get_rng_state(), before)  # nobody else's random numbers are touched
+    assert torch.equal(torch.get_rng_state(), before)  # the global random state is unchanged
 
 
 def test_every_example_is_held_out_once():

@@ -23,7 +23,7 @@ def test_by_hand():
     assert kl(p, q).item() == math.inf
 
 
-def test_nothing_in_common_is_log_two_and_the_same_is_zero():
+def test_disjoint_is_log_two_and_equal_is_zero():
     assert jsd(t(1.0, 0.0), t(0.0, 1.0)).item() == pytest.approx(math.log(2))
     assert jsd(t(0.2, 0.8), t(0.2, 0.8)).item() == 0
 
@@ -47,7 +47,7 @@ def test_no_distribution_is_farther_than_the_attainable(a, b):
     assert jsd(q, p).item() <= attainable + 1e-12
 
 
-def test_the_attainable_keeps_to_what_is_allowed():
+def test_the_attainable_uses_allowed_places_only():
     p = t(0.7, 0.3, 0.0)
     assert attainable_jsd(p, torch.tensor([True, True, False])).item() == pytest.approx(jsd(t(0.0, 1.0, 0.0), p).item())
 

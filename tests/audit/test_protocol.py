@@ -1,7 +1,8 @@
-"""The whole audit: figures on known models, resuming, bad input, the report and the command line."""
+"""The whole audit: statistics on known models, resuming, bad input."""
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,14 +11,14 @@ from conftest import animal
 from tiny_text import wordpiece
 
 import whyformer as why
-from whyformer._audit import Audit, audit, protocol
+from whyformer._audit import Audit, audit, batches
 from whyformer._audit.agreement import DELETED, GRADIENT, MASKED
-from whyformer._audit.protocol import Auditor
+from whyformer._audit.auditor import Auditor
 from whyformer._audit.report import make_audit_page
 from whyformer.data import read
 from whyformer.errors import InputError, MethodError, NoAttention, UnsupportedModel
 
-QUICK = {"draws": 5, "searched": 2, "steps": 3}
+QUICK = {"draws": 5, "search_limit": 2, "steps": 3}
 TEXTS = [
     "the film is good",
     "not good",
@@ -48,7 +49,7 @@ def numbers(value):
         yield value
 
 
-def test_every_figure_is_there_and_none_is_nan(found):
+def test_every_statistic_is_there_and_none_is_nan(found):
     assert found.attention == ("block 1, mean of heads", "block 2, head 0")
     one = found.summary["attention"]["block 1, mean of heads"]
     assert set(one) == {"agreement", "replacement", "adversarial", "seeds"}
@@ -59,8 +60,8 @@ def test_every_figure_is_there_and_none_is_nan(found):
     assert all(math.isfinite(number) for number in numbers(found.summary))
 
 
-def test_what_is_undefined_is_counted_and_stays_out_of_means(found):
-    """The text of one word has no order of words, but weights that can be moved: it has special tokens here too."""
+def test_undefined_examples_are_counted_and_excluded_from_means(found):
+    """A text of one word has no ranking, but its weights can be moved: it has special tokens too."""
     pair = found.summary["attention"]["block 1, mean of heads"]["agreement"][f"attention ~ {GRADIENT}"]
     assert (pair["tau"]["n"], pair["tau"]["undefined"]) == (5, 1)
     rows = found.of("agreement", "block 1, mean of heads")
@@ -69,18 +70,18 @@ def test_what_is_undefined_is_counted_and_stays_out_of_means(found):
     assert pair["tau"]["mean"] == pytest.approx(sum(defined) / 5)
 
 
-def test_methods_in_one_word(model):
+def test_methods_can_be_a_string(model):
     made = audit(model, TEXTS[:2], tests=["agreement"], methods="quick")
     assert "attention ~ attcat" in made.summary["attention"]["block 2, mean of heads"]["agreement"]
     one = audit(model, TEXTS[:2], tests=["agreement"], methods="rollout")
     assert "attention ~ rollout" in one.summary["attention"]["block 2, mean of heads"]["agreement"]
 
 
-def test_the_same_model_as_checkpoint_is_no_distance_away(found):
+def test_the_same_model_as_a_checkpoint_has_distance_zero(found):
     assert found.summary["attention"]["block 2, head 0"]["seeds"]["jsd"]["mean"] == pytest.approx(0, abs=1e-12)
 
 
-def test_is_saved_and_loaded(found, tmp_path):
+def test_save_and_load(found, tmp_path):
     found.save(tmp_path / "a.json")
     again = Audit.load(tmp_path / "a.json")
     assert again.summary == found.summary and str(again) == str(found)
@@ -90,26 +91,47 @@ def test_is_saved_and_loaded(found, tmp_path):
         found.save(tmp_path / "a.pdf")
 
 
-def test_what_attention_decides_is_said():
+def test_files_of_version_0_1_load():
+    """There the descriptions are called `said`."""
+    old = Audit.load(Path(__file__).with_name("audit-0.1.json"))
+    assert len(old) == 4 and old.attention == ("block 3, mean of heads",)
+    assert old.descriptions[0].startswith("Replaced are the weights of all heads of block 3")
+    kinds = old.summary["attention"]["block 3, mean of heads"]["replacement"]["kinds"]
+    assert kinds["permutation"]["change"]["median"] == pytest.approx(0.0013, rel=0.05)
+    assert make_audit_page(old).startswith("<!doctype html>")
+
+
+def test_old_spellings_warn_and_work(model, found):
+    with pytest.warns(DeprecationWarning, match=r"Audit\.said is now Audit\.descriptions"):
+        assert found.said == found.descriptions
+    with pytest.warns(DeprecationWarning, match=r"searched= of audit\(\) is now search_limit="):
+        made = audit(model, TEXTS[:2], tests=["adversarial"], searched=1, steps=1)
+    assert len(made.of("adversarial", "block 2, mean of heads")) == 1 and made.settings["searched"] == 1
+
+
+def test_attention_that_decides_is_reported_as_such():
     data = [(words, 1) for words in sentences(8)]
-    said = audit(deciding(), data, tests=["replacement", "adversarial", "agreement"], draws=20, searched=2, steps=60)
-    one = said.summary["attention"]["block 0"]
+    tests = ["replacement", "adversarial", "agreement"]
+    result = audit(deciding(), data, tests=tests, draws=20, search_limit=2, steps=60)
+    one = result.summary["attention"]["block 0"]
     assert one["replacement"]["kinds"]["permutation"]["change"]["median"] > 0.7
     assert one["adversarial"]["jsd"]["mean"] < 0.1
     assert one["replacement"]["kinds"]["uniform"]["accuracy"]["before"] == 1
     assert one["replacement"]["kinds"]["uniform"]["accuracy"]["after"] == 0
-    assert "its weights decide" in str(said) and "strongly changes most answers" in said.headlines["block 0"]
+    assert "the answers strongly depend on these weights" in str(result)
+    assert "strongly changes most answers" in result.headlines["block 0"]
+    assert "only similar attention weights give the same answers" in result.headlines["block 0"]
 
 
-def test_what_cannot_matter_is_said():
-    said = audit(idle(), sentences(6), tests=["replacement"], draws=10)
-    one = said.summary["attention"]["block 0"]["replacement"]["kinds"]["permutation"]
+def test_attention_that_cannot_matter_is_reported_as_such():
+    result = audit(idle(), sentences(6), tests=["replacement"], draws=10)
+    one = result.summary["attention"]["block 0"]["replacement"]["kinds"]["permutation"]
     assert one["change"]["median"] < 1e-12 and one["accuracy"] is None
-    assert "its weights are not what decides" in str(said)
+    assert "the answers hardly depend on these weights" in str(result)
 
 
 def test_gradient_and_leave_one_out_by_hand():
-    """Attention held, p = 1 / (1 + exp(-2 s)) and s = sum of weights * what a word says: g = p (1 - p) 2 |w v|."""
+    """Attention held, p = 1 / (1 + exp(-2 s)) and s = sum of weights * values: g = p (1 - p) 2 |w v|."""
     from whyformer._audit.choice import choose_attention
     from whyformer._audit.importance import measure_gradient, measure_leave_one_out
     from whyformer._audit.replay import AttentionReplay
@@ -124,8 +146,8 @@ def test_gradient_and_leave_one_out_by_hand():
     torch.testing.assert_close(held, p * (1 - p) * 2 * 0.3 * weights, rtol=1e-5, atol=1e-7)
     torch.testing.assert_close(
         measure_gradient(replay)[0], held, rtol=1e-5, atol=1e-7
-    )  # looking elsewhere changes nothing here
-    assert measure_leave_one_out(replay, "delete")[0].max() < 1e-7  # all words say the same
+    )  # other attention changes nothing here
+    assert measure_leave_one_out(replay, "delete")[0].max() < 1e-7  # all words have the same value
     deciding_one = AttentionReplay(deciding(), deciding().encode(words))
     through, held = (
         measure_gradient(deciding_one)[0],
@@ -136,16 +158,16 @@ def test_gradient_and_leave_one_out_by_hand():
     assert moved.argmax() == (words[0] == 9).nonzero()[0, 0] and moved.max() > 0.7
 
 
-# --- going on ---------------------------------------------------------------------------------------------------------
+# --- resuming ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_audit_that_was_stopped_goes_on(model, tmp_path, monkeypatch):
+def test_an_interrupted_audit_continues(model, tmp_path, monkeypatch):
     settings = {"tests": ["agreement", "replacement", "shape", "adversarial"], **QUICK}
-    monkeypatch.setattr(protocol, "BATCH_TOKENS", {"cpu": 32})
+    monkeypatch.setattr(batches, "BATCH_TOKENS", {"cpu": 32})
     whole = audit(model, TEXTS, 1, **settings)
     calls = []
-    whole_batches = Auditor(model, read(TEXTS), 1, None)._batches(Auditor(model, read(TEXTS), 1, None).lengths, TEXTS)
-    real = Auditor._replacement
+    whole_batches = Auditor(model, read(TEXTS), 1, None).examples.make_batches()
+    real = Auditor.run_replacement
 
     def stopping(self, replay, choice):
         calls.append(replay.batch)
@@ -153,13 +175,13 @@ def test_an_audit_that_was_stopped_goes_on(model, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return real(self, replay, choice)
 
-    monkeypatch.setattr(Auditor, "_replacement", stopping)
+    monkeypatch.setattr(Auditor, "run_replacement", stopping)
     with pytest.raises(KeyboardInterrupt):
         audit(model, TEXTS, 1, out=tmp_path, **settings)
     written = "".join(file.read_text() for file in (tmp_path / "rows").iterdir())
     assert written.count('"replacement"') == calls[0]
     again = audit(model, TEXTS, 1, out=tmp_path, **settings)
-    assert len(calls) == 1 + len(whole_batches)  # the first batch was not made again, the second begun twice
+    assert len(calls) == 1 + len(whole_batches)  # the first batch is not computed again, the second is started twice
     key = lambda row: (row["test"], row["example"])  # noqa: E731
     for one, other in zip(sorted(whole.rows, key=key), sorted(again.rows, key=key), strict=True):
         assert list(numbers(one)) == pytest.approx(list(numbers(other)), abs=1e-5)
@@ -180,12 +202,13 @@ def test_an_audit_that_was_stopped_goes_on(model, tmp_path, monkeypatch):
         ({"tests": ["permutations"]}, "There is no test 'permutations'."),
         ({"kinds": ["unifrom"]}, "There is no replacement 'unifrom'. Did you mean 'uniform'?"),
         ({"preset": "best"}, "There is no preset 'best'."),
-        ({"draws": 0}, "Give 1 or more draws"),
-        ({"top": 2}, "top=2 is no share of the tokens"),
+        ({"draws": 0}, "draws must be >= 1, got 0."),
+        ({"search_limit": 0}, "search_limit must be >= 1, got 0. Pass None for all examples."),
+        ({"top": 2}, "top must be a share of the tokens, > 0 and <= 1, got 2."),
         ({"methods": ["rolout"]}, "No method 'rolout'. Did you mean 'rollout'?"),
     ],
 )
-def test_what_is_not_there_is_refused(model, settings, message):
+def test_unknown_settings_are_refused(model, settings, message):
     with pytest.raises(MethodError, match=message.replace(".", r"\.").replace("?", r"\?")):
         audit(model, TEXTS, **settings)
 
@@ -203,14 +226,14 @@ def test_a_model_without_softmax_attention_is_refused():
         audit(Plain(), sentences(2))
 
 
-def test_windows_are_refused_by_their_shape():
+def test_windowed_attention_is_refused():
     import transformers as hf
 
     config = hf.SwinConfig(
         image_size=16, patch_size=2, embed_dim=8, depths=[1, 1], num_heads=[2, 2], window_size=4, num_labels=2
     )
     swin = hf.SwinForImageClassification(config).eval()
-    with pytest.raises(UnsupportedModel, match="Windows and changing lengths cannot be audited"):
+    with pytest.raises(UnsupportedModel, match="Windowed attention and changing sequence lengths cannot be audited"):
         audit(swin, list(torch.randn(2, 3, 16, 16)), 0)
 
 
@@ -225,7 +248,8 @@ def test_inputs_of_one_token_are_reported_as_such():
     assert one["replacement"] == {"undefined": 3, "kinds": {}}
     assert one["adversarial"]["undefined"] == 2 and one["adversarial"]["jsd"]["mean"] is None
     assert one["agreement"][f"attention ~ {GRADIENT}"]["tau"]["mean"] is None
-    assert "there is one token" in str(made) and "no order to compare" in str(made) and "nan" not in str(made)
+    assert "there is only one token to attend to" in str(made) and "cannot be compared" in str(made)
+    assert "nan" not in str(made)
     assert "nan" not in make_audit_page(made)
 
 
@@ -242,48 +266,50 @@ def test_constant_attention_is_reported_as_undefined():
         "n": 0,
         "undefined": 4,
     }
-    assert pair["significant"] is None and "no order to compare" in str(made)
+    assert pair["significant"] is None and "cannot be compared" in str(made)
 
 
-def test_a_label_the_model_does_not_know_is_told_and_counts_for_nothing(model):
+def test_a_label_the_model_does_not_have_is_noted_and_ignored(model):
     found = audit(model, [("good", "e"), ("bad", "a"), ("a bad film", "A_")], tests=["replacement"], **QUICK)
-    assert any("1 of 3 labels name no class of the model, such as 'e'" in note for note in found.notes)
+    assert any("1 of 3 labels are not classes of the model, for example 'e'." in note for note in found.notes)
 
 
 def test_checkpoints_of_another_model_are_refused(model):
     other = why.Model(animal("distilbert").module, "other", "text", tokenizer=wordpiece())
     small = why.Model(animal("encoder").module, "small", "text", tokenizer=wordpiece())
     assert audit(model, TEXTS[:2], tests=["seeds"], checkpoints=[other]).summary["attention"]
-    with pytest.raises(InputError, match="The checkpoints are not of one model"):
+    with pytest.raises(InputError, match="not a checkpoint of the same model"):
         audit(model, TEXTS[:2], tests=["seeds"], checkpoints=[small])
 
 
-def test_a_baseline_with_equal_weights_is_compared():
-    """Equal weights get the deciding sentences all wrong; a baseline that is the model itself gets them all right."""
+def test_a_baseline_with_uniform_attention_is_compared():
+    """Uniform weights get all deciding sentences wrong; the model itself as its baseline gets them all right."""
     data = [(words, 1) for words in sentences(8)]
     flat = Reader(torch.zeros(10), deciding().module.words.weight[:, 1])
     made = audit(deciding(), data, tests=["baseline"], baseline=flat)
     assert made.summary["baseline"]["model"]["mean"] == 1 and made.summary["baseline"]["uniform"]["mean"] == 0
-    assert "does worse." in str(made)
+    assert "The same model trained with uniform attention is less accurate." in str(made)
     same = audit(deciding(), data, tests=["baseline"], baseline=deciding())
-    assert "does about as well: this data does not need learned attention" in str(same)
+    assert "not significantly different in accuracy: this does not show that the data needs learned attention" in str(
+        same
+    )
 
 
-# --- pictures, rollout, heads in turn ---------------------------------------------------------------------------------
+# --- images, rollout, heads in turn -----------------------------------------------------------------------------------
 
 
-def test_pictures_and_each_head_in_turn():
+def test_images_and_each_head_in_turn():
     it = animal("vit")
     made = audit(it.module, list(it.inputs["pixel_values"]), ["1:each", "rollout"], **QUICK)
     assert made.attention == ("block 1, head 0", "block 1, head 1", "block 1, head 2", "rollout")
     assert "leave-one-out, removed" in " ".join(made.summary["attention"]["rollout"]["agreement"])
     assert all(math.isfinite(number) for number in numbers(made.summary))
-    assert "needs 20 examples" in made.notes[-1]
+    assert "needs at least 20 examples" in made.notes[-1]
 
 
-def test_the_small_model_learns_from_examples_given_for_it(model):
+def test_the_diagnostic_model_learns_from_training_examples(model):
     data = [(TEXTS[i % 6], "ab"[i % 2]) for i in range(20)]
     made = audit(model, data[:4], tests=["diagnostic"], training=data)
     right = made.summary["attention"]["block 2, mean of heads"]["diagnostic"]
     assert right["attention"]["n"] == 4 and 0 <= right["uniform"]["mean"] <= 1
-    assert "A small model that weighs tokens as block 2" in str(made)
+    assert "A small model that weights tokens by block 2" in str(made)

@@ -1,4 +1,4 @@
-"""Moved weights: what they are, and what they do to models whose attention is known to decide or not to matter."""
+"""Replaced weights: by hand, and their effect on models whose attention is known to decide or not to matter."""
 
 import pytest
 import torch
@@ -8,15 +8,15 @@ from tiny_text import wordpiece
 
 import whyformer as why
 from whyformer._audit import replay
+from whyformer._audit.audited_attention import AuditedAttention
 from whyformer._audit.choice import choose_attention
-from whyformer._audit.protocol import pair_attention
-from whyformer._audit.question import AttentionQuestion
 from whyformer._audit.replacement import (
     REPLACEMENT_KINDS,
     borrow_weights,
     concentrate_on_largest,
     make_one_hot,
     make_uniform,
+    pair_attention,
     permute_weights,
     replace_attention,
     summarise_change,
@@ -27,13 +27,13 @@ OWN = torch.tensor([[[[0.4, 0.3, 0.2, 0.1, 0.0]]]], dtype=torch.float64)
 FREE = torch.tensor([[[[True, True, True, True, False]]]])
 
 
-def asked(model, inputs, attention="last", **settings):
+def audit_attention(model, inputs, attention="last", **settings):
     made = AttentionReplay(model, model.encode(inputs), range(8))
-    return AttentionQuestion(made, choose_attention(attention, made.heads)[0], **settings)
+    return AuditedAttention(made, choose_attention(attention, made.heads)[0], **settings)
 
 
-def found(question, **settings):
-    return replace_attention(question, pair_attention(question.replay, question.choice), **settings)
+def replace(audited, **settings):
+    return replace_attention(audited, pair_attention(audited.replay, audited.choice), **settings)
 
 
 def test_a_permutation_keeps_the_weights_and_moves_them_by_the_noise():
@@ -62,30 +62,30 @@ def test_other_replacements_by_hand():
     assert borrow_weights(OWN, FREE, nothing)[0, 0, 0].tolist() == pytest.approx([0.25, 0.25, 0.25, 0.25, 0.0])
 
 
-def test_what_is_not_free_keeps_its_weight():
+def test_other_keys_keep_their_weight():
     words = torch.tensor([[[[False, True, True, True, False]]]])
     assert make_uniform(OWN, words)[0, 0, 0].tolist() == pytest.approx([0.4, 0.2, 0.2, 0.2, 0.0])
 
 
-def test_attention_that_decides_moves_the_answer():
-    """Of 8 places 7 are wrong: nearly every permutation turns the answer around. p = 1 / (1 + exp(-2 s))."""
-    for one in found(asked(deciding(), sentences()), draws=50):
+def test_attention_that_decides_changes_the_output():
+    """Of 8 places 7 are wrong: nearly every permutation flips the prediction. p = 1 / (1 + exp(-2 s))."""
+    for one in replace(audit_attention(deciding(), sentences()), draws=50):
         assert one["permutation"]["tvd"] > 0.7 and one["permutation"]["flips"] > 0.7
         assert one["uniform"]["tvd"] > 0.6
-        assert one["largest"]["tvd"] < 0.01  # it lay there already
+        assert one["largest"]["tvd"] < 0.01  # it was there already
 
 
-def test_attention_that_cannot_matter_leaves_the_answer():
-    for one in found(asked(idle(), sentences()), draws=50):
+def test_attention_that_cannot_matter_leaves_the_output():
+    for one in replace(audit_attention(idle(), sentences()), draws=50):
         for kind in REPLACEMENT_KINDS:
             assert one[kind]["tvd_most"] < 1e-12 and one[kind]["flips"] == 0
 
 
 def test_an_example_does_not_depend_on_its_batch():
     model, batch = deciding(), sentences(4)
-    together = found(asked(model, batch), kinds=["permutation", "one-hot"], draws=7)
+    together = replace(audit_attention(model, batch), kinds=["permutation", "one-hot"], draws=7)
     for i, words in enumerate(batch):
-        alone = found(asked(model, [words]), kinds=["permutation", "one-hot"], draws=7)[0]
+        alone = replace(audit_attention(model, [words]), kinds=["permutation", "one-hot"], draws=7)[0]
         assert alone["permutation"]["tvd"] == pytest.approx(together[i]["permutation"]["tvd"], abs=1e-12)
         assert alone["one-hot"]["tvd"] == pytest.approx(together[i]["one-hot"]["tvd"], abs=1e-12)
 
@@ -93,34 +93,34 @@ def test_an_example_does_not_depend_on_its_batch():
 def test_padding_changes_nothing():
     model = why.open(animal("bert").module)
     it = animal("bert")
-    together = found(asked(model, it.inputs, 1), kinds=["permutation"], draws=5)
-    alone = found(asked(model, it.alone(2), 1), kinds=["permutation"], draws=5)[0]
+    together = replace(audit_attention(model, it.inputs, 1), kinds=["permutation"], draws=5)
+    alone = replace(audit_attention(model, it.alone(2), 1), kinds=["permutation"], draws=5)[0]
     assert alone["permutation"]["tvd"] == pytest.approx(together[2]["permutation"]["tvd"], abs=1e-9)
 
 
-def test_one_token_has_nothing_to_move():
-    question = asked(deciding(), [torch.tensor([3])])
-    assert not question.is_free(0) and found(question) == [None]
+def test_with_one_token_nothing_can_move():
+    audited = audit_attention(deciding(), [torch.tensor([3])])
+    assert not audited.can_change(0) and replace(audited) == [None]
 
 
 def test_chunks_change_nothing(monkeypatch):
-    question = asked(deciding(), sentences(3))
-    whole = found(question, draws=9)
+    audited = audit_attention(deciding(), sentences(3))
+    whole = replace(audited, draws=9)
     monkeypatch.setattr(replay, "MAX_TOKENS", {"cpu": 40})
-    assert question.rows_at_once == 5
-    assert [one["permutation"]["tvd"] for one in found(question, draws=9)] == pytest.approx(
+    assert audited.max_rows == 5
+    assert [one["permutation"]["tvd"] for one in replace(audited, draws=9)] == pytest.approx(
         [one["permutation"]["tvd"] for one in whole]
     )
 
 
 def test_words_only_leaves_special_tokens_their_weight():
     model = why.Model(animal("bert").module, "tiny", "text", tokenizer=wordpiece())
-    question = asked(model, ["a good film", "not good at all"], 0, words_only=True)
-    moved = make_uniform(question.own(0), question.free(0))
-    special = question.replay.layout.special[0]
+    audited = audit_attention(model, ["a good film", "not good at all"], 0, words_only=True)
+    moved = make_uniform(audited.own_weights(0), audited.free_keys(0))
+    special = audited.replay.layout.special[0]
     assert special.sum() == 2
-    assert not torch.equal(moved, question.own(0))
-    assert torch.equal(moved[0][..., special], question.own(0)[0][..., special])
+    assert not torch.equal(moved, audited.own_weights(0))
+    assert torch.equal(moved[0][..., special], audited.own_weights(0)[0][..., special])
 
 
 def test_change_by_hand():

@@ -1,4 +1,4 @@
-"""The model again from one attention on: what it computes is what the whole model would compute."""
+"""A replay from one attention on computes what the whole model would compute."""
 
 import pytest
 import torch
@@ -6,8 +6,8 @@ from audit.known import deciding, sentences
 from conftest import animal
 
 import whyformer as why
+from whyformer._audit.audited_attention import AuditedAttention
 from whyformer._audit.choice import choose_attention
-from whyformer._audit.question import AttentionQuestion
 from whyformer._audit.replay import AttentionReplay
 from whyformer._engine.capture import record
 from whyformer._engine.intervene import Intervention
@@ -20,7 +20,7 @@ every_kind = pytest.mark.parametrize(
 )
 
 
-def replayed(name, block, kernel="sdpa"):
+def make_replay(name, block, kernel="sdpa"):
     it = animal(name, kernel)
     model = why.open(it.module)
     return AttentionReplay(model, model.encode(it.inputs), [block])
@@ -34,22 +34,22 @@ def other(replay, block):
 
 
 @every_kind
-def test_own_attention_put_back_gives_the_same_bits(name, kernel):
-    replay = replayed(name, 1, kernel)
+def test_inserting_the_own_attention_gives_the_same_bits(name, kernel):
+    replay = make_replay(name, 1, kernel)
     everything = torch.arange(replay.batch)
-    assert torch.equal(replay.answers({1: replay.attention[1]}, everything), replay.logits)
+    assert torch.equal(replay.predict({1: replay.attention[1]}, everything), replay.logits)
 
 
 @every_kind
-def test_a_replay_is_the_whole_model(name, kernel):
-    replay = replayed(name, 1, kernel)
+def test_a_replay_equals_the_whole_model(name, kernel):
+    replay = make_replay(name, 1, kernel)
     weights, of = other(replay, 1), torch.tensor([2, 0, 1, 1])
-    found = replay.answers({1: weights[of]}, of)
-    assert replay._tried == {1: True}, replay.notes
+    found = replay.predict({1: weights[of]}, of)
+    assert replay._reproduces == {1: True}, replay.notes
     model = why.open(animal(name, kernel).module)
     changed = Intervention(attention=lambda block, _: weights if block == 1 else None)
     whole = record(model, model.encode(animal(name, kernel).inputs), target=0, keep=set(), intervention=changed)
-    logits = AttentionReplay(model, model.encode(animal(name, kernel).inputs))._pass(
+    logits = AttentionReplay(model, model.encode(animal(name, kernel).inputs))._rerun(
         of, lambda block, _: weights[of] if block == 1 else None, None, False
     )
     torch.testing.assert_close(found, logits, rtol=1e-9, atol=1e-12)
@@ -59,14 +59,14 @@ def test_a_replay_is_the_whole_model(name, kernel):
 
 
 @every_kind
-def test_replacing_a_question_leaves_earlier_blocks_alone_and_changes_later_ones(name, kernel):
+def test_replacing_attention_changes_later_blocks_only(name, kernel):
     it = animal(name, kernel)
     model = why.open(it.module)
     encoded = model.encode(it.inputs)
     replay = AttentionReplay(model, encoded, [1])
-    question = AttentionQuestion(replay, choose_attention(1, replay.heads)[0])
+    audited = AuditedAttention(replay, choose_attention(1, replay.heads)[0])
     everything = torch.arange(replay.batch)
-    weights = question.insert_weights(1, everything, other(replay, 1))
+    weights = audited.insert_weights(1, everything, other(replay, 1))
     keep = {"attention", "hidden"}
     plain = record(model, encoded, target=0, keep=keep)
     changed = record(
@@ -82,16 +82,16 @@ def test_replacing_a_question_leaves_earlier_blocks_alone_and_changes_later_ones
 
 
 def test_one_head_alone_is_replaced():
-    replay = replayed("bert", 1)
-    question = AttentionQuestion(replay, choose_attention((1, 2), replay.heads)[0])
+    replay = make_replay("bert", 1)
+    audited = AuditedAttention(replay, choose_attention((1, 2), replay.heads)[0])
     everything = torch.arange(3)
-    put = question.insert_weights(1, everything, other(replay, 1)[:, 2:3])
+    put = audited.insert_weights(1, everything, other(replay, 1)[:, 2:3])
     assert torch.equal(put[:, :2], replay.attention[1][:, :2])
     assert not torch.equal(put[:, 2], replay.attention[1][:, 2])
 
 
 def test_modules_before_the_attention_are_not_run_again():
-    """The embedding of a BERT is asked once for the first run, and never again."""
+    """The embedding of a BERT runs once, in the first run."""
     it = animal("bert")
     calls = []
     table = it.module.bert.embeddings.word_embeddings
@@ -100,34 +100,34 @@ def test_modules_before_the_attention_are_not_run_again():
         model = why.open(it.module)
         replay = AttentionReplay(model, model.encode(it.inputs), [1])
         for _ in range(3):
-            replay.answers({1: other(replay, 1)}, torch.arange(3))
+            replay.predict({1: other(replay, 1)}, torch.arange(3))
     finally:
         handle.remove()
     assert len(calls) == 1
 
 
 def test_gradients_flow_into_the_weights():
-    replay = replayed("bert", 1)
+    replay = make_replay("bert", 1)
     weights = other(replay, 1).requires_grad_()
-    replay.answers({1: weights}, torch.arange(3), gradient=True)[:, 0].sum().backward()
+    replay.predict({1: weights}, torch.arange(3), gradient=True)[:, 0].sum().backward()
     step = torch.zeros_like(weights)
     step[0, 1, 0, 2] = 1e-6
     with torch.no_grad():
-        there, here = (replay.answers({1: weights + d}, torch.arange(3))[0, 0] for d in (step, -step))
+        there, here = (replay.predict({1: weights + d}, torch.arange(3))[0, 0] for d in (step, -step))
     assert weights.grad[0, 1, 0, 2].item() == pytest.approx((there - here).item() / 2e-6, rel=1e-5)
 
 
-def test_what_may_be_attended_to_is_seen_through_padding_and_causality():
-    bert, gpt = replayed("bert", 0), replayed("gpt", 0)
+def test_padding_and_causal_masks_are_detected():
+    bert, gpt = make_replay("bert", 0), make_replay("gpt", 0)
     assert bert.allowed[0][2, 0, 0].tolist() == [True] * 4 + [False] * 5
     assert torch.equal(gpt.allowed[0][0, 0], torch.ones(9, 9).tril().bool())
 
 
-def test_rows_that_reach_the_answer():
-    """BERT reads its answer at the first token: of the last block only that row counts, before it all real tokens."""
-    replay = replayed("bert", 0)
-    assert replay.reach[2].sum(-1).tolist() == [1, 1, 1] and bool(replay.reach[2][:, 0].all())
-    assert replay.reach[0].sum(-1).tolist() == [9, 6, 4]
+def test_queries_that_reach_the_output():
+    """BERT reads its output at the first token: only that query counts in the last block, all real tokens before."""
+    replay = make_replay("bert", 0)
+    assert replay.reached[2].sum(-1).tolist() == [1, 1, 1] and bool(replay.reached[2][:, 0].all())
+    assert replay.reached[0].sum(-1).tolist() == [9, 6, 4]
 
 
 def test_one_example_alone_is_the_same_as_in_a_batch():
@@ -139,8 +139,8 @@ def test_one_example_alone_is_the_same_as_in_a_batch():
         assert alone.attention[0].shape == (1, 1, 1, 8)
 
 
-def test_a_replay_that_does_not_give_the_same_is_not_used():
-    """A module that mixes the examples of its batch is noticed, and the whole model run."""
+def test_a_replay_that_differs_from_the_model_is_not_used():
+    """A module that mixes the examples of its batch is detected, and the whole model is run."""
 
     class Mixing(torch.nn.Module):
         def __init__(self):
@@ -161,5 +161,5 @@ def test_a_replay_that_does_not_give_the_same_is_not_used():
     torch.manual_seed(0)
     model = why.open(Mixing())
     replay = AttentionReplay(model, model.encode(torch.stack(sentences(3))), [0])
-    replay.answers({0: replay.attention[0]}, torch.arange(3))
-    assert replay._tried == {0: False} and "whole model was run" in replay.notes[0]
+    replay.predict({0: replay.attention[0]}, torch.arange(3))
+    assert replay._reproduces == {0: False} and "whole model was run" in replay.notes[0]

@@ -1,4 +1,4 @@
-"""The report: one page that asks for nothing outside itself, everybody's words escaped; the words of the verdict."""
+"""The report is one self-contained page with everything escaped; the sentences of the verdict; the command line."""
 
 from html import escape
 
@@ -10,16 +10,13 @@ from typer.testing import CliRunner
 import whyformer as why
 from whyformer._audit import Audit, audit
 from whyformer._audit import report as pages
+from whyformer._audit.agreement import DELETED
+from whyformer._audit.limits import TEST_LIMITS
 from whyformer._audit.report import make_audit_page
-from whyformer._audit.verdict import (
-    TEST_LIMITS,
-    format_percent,
-    interpret_change,
-    name_in_sentence,
-    write_audit_headline,
-)
-from whyformer._audit.verdict import describe_attention_tests as said_of
+from whyformer._audit.verdict import describe_attention_tests, name_in_sentence, write_audit_headline
+from whyformer._audit.wording import format_percent, interpret_change
 from whyformer.cli import app
+from whyformer.show.terminal import Screen
 
 EVIL = "<script>alert(1)</script>"
 
@@ -29,17 +26,17 @@ def found():
     data = [(words, i % 2) for i, words in enumerate(sentences(24))]
     model = deciding()
     named = why.Model(model.module, EVIL, labels=(EVIL, "yes"))
-    return audit(named, data, draws=6, searched=3, steps=4, checkpoints=[model])
+    return audit(named, data, draws=6, search_limit=3, steps=4, checkpoints=[model])
 
 
-def test_is_one_page_without_a_script_or_a_request(found):
+def test_the_page_has_no_script_and_makes_no_request(found):
     page = make_audit_page(found)
     assert "<script" not in page and "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
     assert "&lt;script&gt;" in page
     html5lib.HTMLParser(strict=True).parse(page)
 
 
-def test_every_test_has_its_figures_and_its_limits(found):
+def test_every_test_has_charts_and_limits(found):
     page = make_audit_page(found)
     for test in ("agreement", "replacement", "adversarial", "seeds", "diagnostic", "shape"):
         assert escape(TEST_LIMITS[test]) in page, test
@@ -54,10 +51,12 @@ def test_one_sentence_by_hand():
         "accuracy": {"before": 0.9, "after": 0.895},
         "classes": {},
     }
-    (one,) = said_of("block 11, mean of heads", {"replacement": {"kinds": {"permutation": kind}, "undefined": 0}})
+    (one,) = describe_attention_tests(
+        "block 11, mean of heads", {"replacement": {"kinds": {"permutation": kind}, "undefined": 0}}
+    )
     assert one.text == (
-        "Permuting block 11 moves the predicted probability by 0.02 in the median: on this data its weights decide "
-        "little."
+        "Permuting the weights of block 11 changes the predicted probability by 0.02 (median): on this data the "
+        "answers slightly depend on these weights."
     )
     assert one.evidence == (
         "0.02 [0.01, 0.03]; n = 9; TVD 0.02; the predicted class changes in 0.5 % of the permutations; "
@@ -65,41 +64,63 @@ def test_one_sentence_by_hand():
     )
 
 
-def test_classes_that_differ_are_told_apart():
-    """As published for two clinical sets: an average would hide it."""
+def test_differences_between_classes_are_reported():
+    """As published for two clinical data sets: an average would hide them."""
     group = lambda median: {"change": {"median": median, "n": 50}}  # noqa: E731
     kind = {
         "change": {"median": 0.2, "low": 0.1, "high": 0.3, "n": 100}, "tvd": {"median": 0.2}, "flips": {"mean": 0.1},
         "accuracy": None, "classes": {"no": group(0.06), "yes": group(0.77)},
     }  # fmt: skip
-    made = said_of("block 0", {"replacement": {"kinds": {"permutation": kind}, "undefined": 0}})
-    assert (
-        made[1].text
-        == "It differs by class: permuting block 0 matters more where the answer is 'yes' than where it is 'no'."
-    )
+    made = describe_attention_tests("block 0", {"replacement": {"kinds": {"permutation": kind}, "undefined": 0}})
+    expected = "Classes differ: permuting block 0 matters more for the predicted class 'yes' than for 'no'."
+    assert made[1].text == expected and made[1].evidence == "median change 0.77 against 0.06"
 
 
-def test_words_for_numbers():
+def test_wording_of_numbers():
     assert [interpret_change(x, 0.01) for x in (0.0, 0.05, 0.2, 0.5)] == [
-        "on this data its weights are not what decides",
-        "on this data its weights decide little",
-        "on this data its weights matter",
-        "on this data its weights decide",
+        f"on this data the answers {word} depend on these weights"
+        for word in ("hardly", "slightly", "noticeably", "strongly")
     ]
-    assert interpret_change(0.0, 0.17).endswith("for most examples, but some answers turn with them")
+    assert interpret_change(0.0, 0.17).endswith("for most examples, but some predictions change with them")
     assert name_in_sentence("block 3, head 2") == "head 2 of block 3" and name_in_sentence("rollout") == "the rollout"
     assert format_percent(None) == "undefined" and format_percent(0.034) == "3.4 %" and format_percent(0.5) == "50 %"
     assert write_audit_headline("block 1", {}) == "Block 1: nothing could be measured."
 
 
-def test_many_heads_are_a_table(found, monkeypatch):
-    """More attention than fits gets one row each."""
-    monkeypatch.setattr(pages, "MOST_IN_FULL", 1)
+def test_many_heads_become_a_table(found, monkeypatch):
+    """Beyond the limit, each attention is only a row."""
+    monkeypatch.setattr(pages, "MAX_SECTIONS", 1)
     names = tuple(f"block 0, head {i}" for i in range(3))
     rows = [{**row, "attention": name} if row["attention"] else row for row in found.rows for name in names]
     many = Audit(tuple(rows), names, ("",) * 3, "m", "d", None, found.settings, {})
     page = make_audit_page(many)
     assert "and 2 more" in page and page.count("Side by side") >= 1
+
+
+def test_a_headline_by_hand():
+    found = {
+        "replacement": {"kinds": {"permutation": {"change": {"median": 0.01}, "flips": {"mean": 0.14}}}},
+        "adversarial": {"of_attainable": {"mean": 0.73}},
+        "agreement": {f"attention ~ {DELETED}": {"tau": {"mean": -0.4}}},
+    }
+    assert write_audit_headline("block 3, mean of heads", found) == (
+        "Block 3, mean of heads: permuting its weights hardly changes most answers (median change of the probability "
+        "0.01), though 14 % of the permutations change the predicted class; very different attention weights give the "
+        "same answers (distance 0.73 of at most 1); its ranking of tokens is opposite to that by leave-one-out "
+        "(tau -0.40)."
+    )
+
+
+def test_a_notebook_shows_the_verdict(found):
+    fragment = found._repr_html_()
+    assert fragment.startswith("<div") and "<script" not in fragment and "<svg" not in fragment
+    for sentence in (*found.sentences["block 0"], *found.sentences[""]):
+        assert escape(sentence.text) in fragment
+
+
+def test_text_is_wrapped_to_the_screen(found):
+    narrow = found.render(Screen(60, None))
+    assert max(map(len, narrow.split("\n"))) <= 60 and narrow.split() == str(found).split()
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
@@ -135,11 +156,11 @@ def test_the_command(tmp_path):
         (["a film", "--draws", "0"], 2),
     ],
 )
-def test_mistakes_are_one_line(arguments, code):
+def test_errors_are_one_line(arguments, code):
     made = run(*arguments)
     assert made.exit_code == code and made.output.startswith("error: ") and made.output.count("\n") == 1
 
 
-def test_texts_given_by_themselves_are_examples():
+def test_texts_can_be_arguments():
     made = run("a gorgeous film", "a bad film", "--draws", "2", "--test", "replacement", "--json")
     assert made.exit_code == 0 and '"kind": "audit"' in made.output

@@ -19,13 +19,13 @@ def test_by_hand():
     assert found["largest"] == [0.5, 1.0] and found["special"] == [0.5, 1.0]
 
 
-def test_uniform_attention_has_entropy_one_also_where_little_may_be_seen():
+def test_uniform_attention_has_entropy_one_also_under_a_mask():
     attention = torch.tensor([[[1.0, 0.0], [0.5, 0.5]]], dtype=torch.float64)
     seen = torch.tensor([[[True, False], [True, True]]])
     assert measure_heads(attention, seen, torch.tensor([False, False]))["entropy"] == [1.0]
 
 
-def test_heads_apart_by_hand():
+def test_distance_between_heads_by_hand():
     attention = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]], dtype=torch.float64)
     from whyformer._audit.distance import jsd
 

@@ -1,10 +1,10 @@
-"""The published row of SST beside ours: python training/jain_wallace/table.py --data DATA/sst2 --models FOLDER --out
+"""Compare with the published SST results: python training/jain_wallace/table.py --data DATA/sst2 --models FOLDER --out
 FOLDER
 
-Audits every model that train.py left in FOLDER on the test sentences of SST-2 and writes `table.md`: our figures with
-intervals, the published ones beside them (BiLSTM, CNN and average encoders; Jain & Wallace, NAACL 2019, from the
-result files of their repository). Resumable: what was audited is read, not made again. The BiLSTM with additive
-attention is also held against the same model under other seeds, where there are any.
+Audits every model that train.py wrote to FOLDER on the test sentences of SST-2 and writes `table.md`: our results with
+intervals next to the published ones (BiLSTM, CNN and average encoders; Jain & Wallace, NAACL 2019, from the result
+files of their repository). Resumable: finished audits are read, not run again. The BiLSTM with additive attention is
+also compared with the same model trained with other seeds, if there are any.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import torch
 
 from whyformer._audit import Audit, audit
 from whyformer._audit.agreement import DELETED, GRADIENT
-from whyformer._audit.original import load_original
+from whyformer.demo.jain_wallace import load_jain_wallace
 
 # attention ~ gradient, attention ~ leave-one-out, gradient ~ leave-one-out: mean, spread, share significant; accuracy
 PUBLISHED = {
@@ -31,46 +31,50 @@ PERMUTED = {
     "negative": (0.03, 0.05, 0.08, 0.11),
     "positive": (0.03, 0.04, 0.06, None),
 }  # by largest weight, additive BiLSTM
-SEARCHED = {"negative": (0.48, 0.49, 0.36), "positive": (0.49, 0.50, 0.40)}  # mean, median, share of at least 0.525
+SEARCHED = {"negative": (0.48, 0.49, 0.36), "positive": (0.49, 0.50, 0.40)}  # mean, median, share >= 0.525
 
 
-def read(file: Path) -> list[tuple[str, int]]:
+def read_sentences(file: Path) -> list[tuple[str, int]]:
     rows = (line.rsplit("\t", 1) for line in file.read_text("utf-8").splitlines())
     return [(text, int(label)) for text, label in rows]
 
 
-def ours(pair: dict[str, Any]) -> str:
+def format_ours(pair: dict[str, Any]) -> str:
     tau = pair["tau"]
     return f"{tau['mean']:.2f} [{tau['low']:.2f}, {tau['high']:.2f}] ± {tau['spread']:.2f} ({pair['significant']:.2f})"
 
 
-def theirs(figures: tuple[float, float, float]) -> str:
-    return "{:.2f} ± {:.2f} ({:.2f})".format(*figures)
+def format_published(values: tuple[float, float, float]) -> str:
+    return "{:.2f} ± {:.2f} ({:.2f})".format(*values)
 
 
-def agreement_table(audits: dict[str, Audit]) -> list[str]:
+def make_agreement_table(audits: dict[str, Audit]) -> list[str]:
     lines = [
         "| model | | attention ~ gradient | attention ~ leave-one-out | gradient ~ leave-one-out | accuracy |",
         "|---|---|---|---|---|---|",
     ]
     pairs = (f"attention ~ {GRADIENT}", f"attention ~ {DELETED}", f"{GRADIENT} ~ {DELETED}")
-    for name, one in audits.items():
+    for name, audited in audits.items():
         kind = name.rsplit("-", 1)[0]
-        found = one.summary["attention"][one.attention[0]]["agreement"]
-        right = one.summary["answers"]["accuracy"]["mean"]
+        found = audited.summary["attention"][audited.attention[0]]["agreement"]
+        accuracy = audited.summary["answers"]["accuracy"]["mean"]
         lines.append(
             f"| {name.replace('-', ' ')} | ours | "
-            + " | ".join(ours(found[pair]) for pair in pairs)
-            + f" | {right:.3f} |"
+            + " | ".join(format_ours(found[pair]) for pair in pairs)
+            + f" | {accuracy:.3f} |"
         )
         if kind in PUBLISHED:
-            *figures, accuracy = PUBLISHED[kind]
-            lines.append("| | published | " + " | ".join(theirs(f) for f in figures) + f" | {accuracy:.3f} |")
+            *published, accuracy = PUBLISHED[kind]
+            lines.append(
+                "| | published | "
+                + " | ".join(format_published(values) for values in published)
+                + f" | {accuracy:.3f} |"
+            )
     return lines
 
 
-def permutation_table(one: Audit) -> list[str]:
-    found = one.summary["attention"][one.attention[0]]["replacement"]["kinds"]["permutation"]
+def make_permutation_table(audited: Audit) -> list[str]:
+    found = audited.summary["attention"][audited.attention[0]]["replacement"]["kinds"]["permutation"]
     bins = ("[0, 0.25)", "[0.25, 0.5)", "[0.5, 0.75)", "[0.75, 1)")
     lines = ["| predicted | | " + " | ".join(bins) + " |", "|---|---" + "|---" * len(bins) + "|"]
     for label, group in found["classes"].items():
@@ -89,8 +93,8 @@ def permutation_table(one: Audit) -> list[str]:
     return lines
 
 
-def search_table(one: Audit) -> list[str]:
-    found = one.summary["attention"][one.attention[0]]["adversarial"]
+def make_search_table(audited: Audit) -> list[str]:
+    found = audited.summary["attention"][audited.attention[0]]["adversarial"]
     lines = ["| predicted | | mean | median | at least 0.525 | of attainable | n |", "|---|---|---|---|---|---|---|"]
     for label, group in found["classes"].items():
         jsd, part = group["jsd"], group["of_attainable"]
@@ -108,15 +112,22 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the folder sst2")
     parser.add_argument("--models", type=Path, required=True, help="what train.py wrote")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--searched", type=int, default=300, help="sentences on which other attention is searched for")
-    parser.add_argument("--limit", type=int, help="so many test sentences; all if left out")
+    parser.add_argument("--searched", type=int, default=300, help="number of sentences in the adversarial search")
+    parser.add_argument("--limit", type=int, help="number of test sentences; by default all")
     parser.add_argument("--threads", type=int, default=1)
     settings = parser.parse_args()
     torch.set_num_threads(settings.threads)
-    test = read(settings.data / "test.tsv")
-    folders = sorted(settings.models.glob("*-*-?"))
+    audits = audit_models(settings)
+    lines = make_tables(audits) + make_training_table(settings.models / "log.jsonl")
+    (settings.out / "table.md").write_text("\n".join(lines) + "\n", "utf-8")
+    print("\n".join(lines))
+
+
+def audit_models(settings: argparse.Namespace) -> dict[str, Audit]:
+    """One audit per trained model, by the name of its folder."""
+    test = read_sentences(settings.data / "test.tsv")
     audits: dict[str, Audit] = {}
-    for folder in folders:
+    for folder in sorted(settings.models.glob("*-*-?")):
         kind = folder.name.rsplit("-", 1)[0]
         if kind not in PUBLISHED:
             continue
@@ -125,29 +136,38 @@ def main() -> None:
         uniform = settings.models / f"{kind.split('-')[0]}-uniform-0"
         tests = ["agreement", "replacement", "shape", "baseline", *(["adversarial", "diagnostic"] if is_main else [])]
         audits[folder.name] = audit(
-            load_original(folder), test, "last", tests=[*tests, *(["seeds"] if others else [])], preset="released",
-            searched=settings.searched, checkpoints=[load_original(p) for p in others], limit=settings.limit,
-            baseline=load_original(uniform) if uniform.is_dir() else None,
-            training=read(settings.data / "train.tsv") if is_main else None, out=settings.out / folder.name,
+            load_jain_wallace(folder), test, "last", tests=[*tests, *(["seeds"] if others else [])], preset="released",
+            search_limit=settings.searched, checkpoints=[load_jain_wallace(p) for p in others], limit=settings.limit,
+            baseline=load_jain_wallace(uniform) if uniform.is_dir() else None,
+            training=read_sentences(settings.data / "train.tsv") if is_main else None, out=settings.out / folder.name,
         )  # fmt: skip
         print(audits[folder.name], flush=True)
-    lines = ["## Agreement (Kendall's tau, mean [95 %] ± spread (share significant))", "", *agreement_table(audits)]
-    main_one = next((one for name, one in audits.items() if name.startswith("bilstm-additive")), None)
-    if main_one is not None:
+    return audits
+
+
+def make_tables(audits: dict[str, Audit]) -> list[str]:
+    heading = "## Agreement (Kendall's tau, mean [95 %] ± spread (share significant))"
+    lines = [heading, "", *make_agreement_table(audits)]
+    main = next((audited for name, audited in audits.items() if name.startswith("bilstm-additive")), None)
+    if main is not None:
         lines += ["", "## Permuted: median TVD by the largest weight, BiLSTM with additive attention", ""]
-        lines += permutation_table(main_one)
+        lines += make_permutation_table(main)
         lines += ["", "## Other attention with the same answer (JSD), BiLSTM with additive attention", ""]
-        lines += search_table(main_one)
-    log = settings.models / "log.jsonl"
-    if log.exists():
-        lines += ["", "## Trained", "", "| encoder | attention | seed | dev | test |", "|---|---|---|---|---|"]
-        for line in log.read_text("utf-8").splitlines():
-            row = json.loads(line)
-            lines.append(
-                f"| {row['encoder']} | {row['attention']} | {row['seed']} | {row['dev']:.3f} | {row['test']:.3f} |"
-            )
-    (settings.out / "table.md").write_text("\n".join(lines) + "\n", "utf-8")
-    print("\n".join(lines))
+        lines += make_search_table(main)
+    return lines
+
+
+def make_training_table(log: Path) -> list[str]:
+    """Accuracies of the trained models, from the log of train.py."""
+    if not log.exists():
+        return []
+    lines = ["", "## Trained", "", "| encoder | attention | seed | dev | test |", "|---|---|---|---|---|"]
+    for line in log.read_text("utf-8").splitlines():
+        row = json.loads(line)
+        lines.append(
+            f"| {row['encoder']} | {row['attention']} | {row['seed']} | {row['dev']:.3f} | {row['test']:.3f} |"
+        )
+    return lines
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
-"""The audit: is attention an explanation here? Correlation, permutation, other attention, and the counter-tests.
+"""The audit: is attention an explanation here? Correlation, permutation, adversarial attention, and counter-tests.
 
 import whyformer as why
 
-found = why.audit("demo/sentiment", ["a gorgeous film", ...], attention="last")
-print(found)
-found.save("audit.html")
+result = why.audit("demo/sentiment", ["a gorgeous film", ...], attention="last")
+print(result)
+result.save("audit.html")
 """
 
-from whyformer._audit.protocol import TESTS, audit
+from whyformer._audit.protocol import audit
 from whyformer._audit.result import Audit
+from whyformer._audit.settings import TESTS
 
 __all__ = ["TESTS", "Audit", "audit"]

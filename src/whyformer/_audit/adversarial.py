@@ -1,38 +1,40 @@
-r"""Is there quite another attention with which the model says the same?
+r"""Is there very different attention with which the model gives the same output?
 
 $$ \max_{\alpha^{(1)} \dots \alpha^{(k)}}
 \sum_i \left[ JSD(\alpha^{(i)}, \hat\alpha) - \lambda \max(0, D_i - \epsilon) \right]
 + c \sum_{i \ne j} JSD(\alpha^{(i)}, \alpha^{(j)}), \qquad D_i = TVD(\hat y(\alpha^{(i)}), \hat y) $$
 
-for one example at a time, the model's weights fixed. Then the *epsilon-max JSD* is the largest
+for one example at a time, with the model's weights fixed. The *epsilon-max JSD* is then the largest
 $JSD(\alpha^{(i)}, \hat\alpha)$ among the candidates with $D_i \le \epsilon'$; 0, the attention itself, if there is
 none. JSD is at most log 2 = 0.693.
 Jain & Wallace, Attention is not Explanation, NAACL 2019, section 4.2.2. arXiv:1902.10186
 
-Presets (k = 5, $\lambda$ = 500, 500 steps of Adam with amsgrad at 0.01, logits begin as log-uniform + N(0, 3²)):
+Presets (k = 5, $\lambda$ = 500, 500 steps of Adam with amsgrad at 0.01, logits start as log-uniform + N(0, 3²)):
 
     paper      $\epsilon = \epsilon' = 0.01$, c = 1 / (k (k - 1))
-    released   $\epsilon = 0.01$ while searching, $\epsilon' = 0.05$ when choosing, c = 1 / k²; with more than two
+    released   $\epsilon = 0.01$ in the search, $\epsilon' = 0.05$ in the selection, c = 1 / k²; with more than two
                classes the search bounds $\sum |\Delta y| = 2\,TVD$
 
-The weighting of pairs in the paper is from memory of its text; the rest of both was read in the specification.
+The paper's weighting of pairs is quoted from memory; everything else in both presets was read in the specification.
 
-In a transformer the candidates are the weights of all rows and heads in question, found jointly, and JSD is the mean
-over them. All candidates of all examples of a batch are searched side by side; Adam treats each number by itself, so an
-example's candidates do not depend on its batch.
+In a transformer the candidates are the weights of all replaced queries and audited heads, searched jointly, and JSD is
+the mean over them. All candidates of all examples of a batch are searched in parallel. Adam updates each number
+independently, so the candidates of an example do not depend on its batch.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from whyformer._audit.audited_attention import AuditedAttention
 from whyformer._audit.distance import attainable_jsd, jsd, tvd
-from whyformer._audit.question import AttentionQuestion
 from whyformer._plain.random_generator import make_generator
 from whyformer.errors import MethodError
+
+BlockWeights = dict[int, Tensor]  # block -> [row head query key]
 
 
 @dataclass(frozen=True)
@@ -46,144 +48,139 @@ class SearchSettings:
     tolerance: float = 0.01
     selection: float = 0.01
     start: float = 3.0
-    squares: bool = False  # pairs are divided by k², not k (k - 1), and the distance counted twice beyond two classes
+    squares: bool = False  # divide pairs by k², not k (k - 1), and bound 2 TVD with more than two classes
 
 
 PRESETS = {"paper": SearchSettings(), "released": SearchSettings(selection=0.05, squares=True)}
 
 
 def choose_search(preset: str | SearchSettings, **changed: Any) -> SearchSettings:
-    """A preset, with some of its settings changed."""
+    """A preset, with some of its settings changed; None leaves a setting as it is."""
     if isinstance(preset, SearchSettings):
         return preset
     if preset not in PRESETS:
         raise MethodError(f"There is no preset {preset!r}. There are: {', '.join(PRESETS)}.")
     given = {name: value for name, value in changed.items() if value is not None}
-    found = replace(PRESETS[preset], **given)
-    if found.candidates < 1 or found.steps < 1 or found.tolerance < 0 or found.selection < 0:
-        raise MethodError("The search needs at least one candidate and one step, and tolerances of 0 or more.")
-    return found
+    search = replace(PRESETS[preset], **given)
+    if search.candidates < 1 or search.steps < 1 or search.tolerance < 0 or search.selection < 0:
+        raise MethodError("The search needs at least one candidate and one step, and tolerances >= 0.")
+    return search
 
 
-def search_adversarial(
-    question: AttentionQuestion, search: SearchSettings, seed: int = 0
-) -> list[dict[str, Any] | None]:
-    """For each example of the batch what the search found; None where no weight can be moved."""
-    examples = [i for i in range(question.replay.batch) if question.is_free(i)]
-    together = max(1, question.rows_at_once // search.candidates)
-    found: dict[int, dict[str, Any]] = {}
-    for start in range(0, len(examples), together):
-        part = examples[start : start + together]
-        found |= dict(zip(part, Candidates(question, part, search, seed).found(), strict=True))
-    return [found.get(i) for i in range(question.replay.batch)]
+def search_adversarial(audited: AuditedAttention, search: SearchSettings, seed: int = 0) -> list[dict[str, Any] | None]:
+    """The result of the search for each example of the batch; None where no weight can be moved."""
+    examples = [i for i in range(audited.replay.batch) if audited.can_change(i)]
+    size = max(1, audited.max_rows // search.candidates)
+    results: dict[int, dict[str, Any]] = {}
+    for start in range(0, len(examples), size):
+        part = examples[start : start + size]
+        results |= dict(zip(part, Candidates(audited, part, search, seed).search_all(), strict=True))
+    return [results.get(i) for i in range(audited.replay.batch)]
 
 
 class Candidates:
-    """The candidates of several examples, while they are searched for."""
+    """The candidate distributions of several examples during the search."""
 
-    def __init__(self, question: AttentionQuestion, examples: list[int], search: SearchSettings, seed: int) -> None:
-        self.question, self.examples, self.search = question, examples, search
-        device = question.replay.logits.device
+    def __init__(self, audited: AuditedAttention, examples: list[int], search: SearchSettings, seed: int) -> None:
+        self.audited, self.examples, self.search = audited, examples, search
+        device = audited.replay.logits.device
         self.of = torch.tensor(examples, device=device).repeat_interleave(search.candidates)
-        self.before = question.replay.probabilities[self.of].detach()
-        marks = question.replay.encoded.fingerprints()
-        self.logits = {
-            block: torch.cat(
-                [self._start(block, i, make_generator(seed + 1000 * block + 7, marks[i])) for i in examples]
-            )
-            .to(question.own(block))
-            .requires_grad_()
-            for block in question.choice.blocks
-        }
+        self.before = audited.replay.probabilities[self.of].detach()
+        self.own = {block: audited.own_weights(block)[self.of] for block in audited.choice.blocks}
+        self.free = {block: audited.free_keys(block)[self.of] for block in audited.choice.blocks}
+        self.logits = {block: self._start_logits(block, seed) for block in audited.choice.blocks}
 
-    def _start(self, block: int, example: int, generator: torch.Generator) -> Tensor:
-        """Log-uniform plus noise, [candidate head query key]; drawn for real tokens: padding changes nothing."""
-        own = self.question.own(block)
-        heads, queries, keys = own.shape[1:]
-        real = self.question.replay.layout.mask[example].cpu()
+    def _start_logits(self, block: int, seed: int) -> Tensor:
+        fingerprints = self.audited.replay.encoded.fingerprints()
+        starts = [
+            self._draw_logits(block, i, make_generator(seed + 1000 * block + 7, fingerprints[i])) for i in self.examples
+        ]
+        return torch.cat(starts).to(self.own[block]).requires_grad_()
+
+    def _draw_logits(self, block: int, example: int, generator: torch.Generator) -> Tensor:
+        """Log-uniform plus noise, [candidate head query key]; drawn for real tokens, so padding has no effect."""
+        heads, queries, keys = self.own[block].shape[1:]
+        real = self.audited.replay.layout.mask[example].cpu()
         rows = real if queries == keys else torch.ones(queries, dtype=torch.bool)
         logits = torch.zeros(self.search.candidates, heads, queries, keys)
-        small = torch.randn(self.search.candidates, heads, int(rows.sum()), int(real.sum()), generator=generator)
+        noise = torch.randn(self.search.candidates, heads, int(rows.sum()), int(real.sum()), generator=generator)
         for place, query in enumerate(rows.nonzero()[:, 0].tolist()):
-            logits[:, :, query, real] = small[:, :, place] * self.search.start
+            logits[:, :, query, real] = noise[:, :, place] * self.search.start
         return logits
 
-    def weights(self) -> dict[int, Tensor]:
-        """The candidates as distributions: the mass on free keys, spread by the logits."""
-        made = {}
+    def compute_weights(self) -> BlockWeights:
+        """The candidates as distributions: the weight on free keys, distributed by the logits."""
+        weights = {}
         for block, logits in self.logits.items():
-            own, free = self.question.own(block)[self.of], self.question.free(block)[self.of]
+            own, free = self.own[block], self.free[block]
             shares = logits.masked_fill(~free, -torch.inf)
             shares = torch.where(free.any(-1, keepdim=True), shares, 0).softmax(-1)
             amount = torch.where(free, own, 0).sum(-1, keepdim=True)
-            made[block] = torch.where(free, shares * amount, own)
-        return made
+            weights[block] = torch.where(free, shares * amount, own)
+        return weights
 
-    def measure_distance(self, first: dict[int, Tensor], second: dict[int, Tensor]) -> Tensor:
-        """[row]: JSD, the mean over heads and replaced rows of all blocks in question."""
-        return self._mean({block: jsd(first[block], second[block]) for block in first})
+    def measure_distance(self, first: BlockWeights, second: BlockWeights) -> Tensor:
+        """[row]: JSD, the mean over the heads and replaced queries of all audited blocks."""
+        return self._average({block: jsd(first[block], second[block]) for block in first})
 
-    def _mean(self, values: dict[int, Tensor]) -> Tensor:
-        """Of [row head query], over heads and the replaced rows."""
+    def _average(self, values: BlockWeights) -> Tensor:
+        """The mean of [row head query] over heads and replaced queries."""
         total, count = torch.zeros((), device=self.of.device), torch.zeros((), device=self.of.device)
         for block, value in values.items():
-            rows = self.question.rows(block)[self.of][:, None].expand_as(value)
+            rows = self.audited.replaced_queries(block)[self.of][:, None].expand_as(value)
             total = total + torch.where(rows, value, 0).sum((1, 2))
             count = count + rows.sum((1, 2))
         return total / count
 
-    def own(self) -> dict[int, Tensor]:
-        return {block: self.question.own(block)[self.of] for block in self.logits}
-
-    def found(self) -> Iterable[dict[str, Any]]:
-        """Search, then keep what leaves the answer as it was."""
-        search = self.search
-        optimizer = torch.optim.Adam(list(self.logits.values()), lr=search.rate, amsgrad=True)
-        own = self.own()
-        classes = self.before.size(1)
-        factor = 2.0 if search.squares and classes > 2 else 1.0
-        for _ in range(search.steps):
+    def search_all(self) -> Iterator[dict[str, Any]]:
+        """Run the search, then select the candidates that leave the output unchanged. One result per example."""
+        optimizer = torch.optim.Adam(list(self.logits.values()), lr=self.search.rate, amsgrad=True)
+        for _ in range(self.search.steps):
             with torch.enable_grad():
-                weights = self.weights()
-                answers = self.question.answers(weights, self.of, gradient=True)
-                excess = (factor * tvd(answers, self.before) - search.tolerance).clamp(min=0)
-                loss = (
-                    search.weight * excess - self.measure_distance(weights, own)
-                ).sum() - self._mean_mutual_distance(weights)
+                loss = self.compute_loss()
                 optimizer.zero_grad()
                 loss.backward()
             optimizer.step()
         with torch.no_grad():
-            weights = self.weights()
-            moved = tvd(self.question.answers(weights, self.of), self.before)
-            apart = self.measure_distance(weights, own)
-            attainable = self._mean(
-                {b: attainable_jsd(own[b], self.question.free(b)[self.of].expand_as(own[b])) for b in own}
+            weights = self.compute_weights()
+            moved = tvd(self.audited.predict(weights, self.of), self.before)
+            distance = self.measure_distance(weights, self.own)
+            attainable = self._average(
+                {block: attainable_jsd(own, self.free[block].expand_as(own)) for block, own in self.own.items()}
             )
-        return self._select_candidates(moved.view(-1, search.candidates), apart.view(-1, search.candidates), attainable)
+        k = self.search.candidates
+        return self._select_candidates(moved.view(-1, k), distance.view(-1, k), attainable.view(-1, k)[:, 0])
 
-    def _mean_mutual_distance(self, weights: dict[int, Tensor]) -> Tensor:
+    def compute_loss(self) -> Tensor:
+        """The negative of the objective above, summed over the candidates of all examples."""
+        search = self.search
+        weights = self.compute_weights()
+        probabilities = self.audited.predict(weights, self.of, gradient=True)
+        factor = 2.0 if search.squares and self.before.size(1) > 2 else 1.0
+        excess = (factor * tvd(probabilities, self.before) - search.tolerance).clamp(min=0)
+        losses = search.weight * excess - self.measure_distance(weights, self.own)
+        return losses.sum() - self._mean_mutual_distance(weights)
+
+    def _mean_mutual_distance(self, weights: BlockWeights) -> Tensor:
         """How far the candidates of an example are from each other, summed over examples."""
         k = self.search.candidates
-        if k == 1:
-            return torch.zeros((), device=self.of.device)
         total = torch.zeros((), device=self.of.device)
+        if k == 1:
+            return total
         for shift in range(1, k):  # every ordered pair once
             at = torch.arange(len(self.of), device=self.of.device).view(-1, k).roll(shift, 1).flatten()
-            total = (
-                total + self.measure_distance(weights, {block: weight[at] for block, weight in weights.items()}).sum()
-            )
+            shifted = {block: weight[at] for block, weight in weights.items()}
+            total = total + self.measure_distance(weights, shifted).sum()
         return total / (k * k if self.search.squares else k * (k - 1))
 
-    def _select_candidates(self, moved: Tensor, apart: Tensor, attainable: Tensor) -> Iterable[dict[str, Any]]:
+    def _select_candidates(self, moved: Tensor, distance: Tensor, attainable: Tensor) -> Iterator[dict[str, Any]]:
         fits = moved <= self.search.selection
-        best = torch.where(fits, apart, 0).amax(-1)
-        attainable = attainable.view(-1, self.search.candidates)[:, 0]
+        best = torch.where(fits, distance, 0).amax(-1)
         for i in range(len(self.examples)):
             yield {
                 "jsd": float(best[i]),
                 "attainable": float(attainable[i]),
                 "kept": int(fits[i].sum()),
                 "tvd": [float(value) for value in moved[i]],
-                "apart": [float(value) for value in apart[i]],
+                "apart": [float(value) for value in distance[i]],
             }

@@ -9,33 +9,49 @@ They compare attention with two measures of a token's importance for the predict
 
 $$ g_t = |e_t \cdot \partial p / \partial e_t|, \qquad \Delta_t = |p - p_{-t}| $$
 
-the gradient with the attention weights held fixed (we also give it with them), and what leaving the token out changes
-(deleted, as they do; we also put a mask in its place). Special tokens and padding take no part. Where one of the two
-is the same for all tokens, or there are fewer than two, there is no order: the figure is undefined and counted so,
-never part of a mean. Spearman, Pearson and the overlap of the highest tokens are ours.
+the gradient with the attention weights held fixed (we also report it without), and the change when the token is left
+out (deleted, as in the paper; we also report it with a mask token in its place). Special tokens and padding are
+excluded. If one of the two measures is constant, or there are fewer than two tokens, the correlation is undefined: it
+is counted as such and excluded from every mean. Spearman, Pearson and the overlap of the highest tokens are our
+additions.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 SIGNIFICANCE_LEVEL = 0.05
 AGREEMENT_MEASURES = ("tau", "spearman", "pearson", "overlap")
+GRADIENT, GRADIENT_THROUGH = "gradient, attention held", "gradient"
+DELETED, MASKED, REMOVED = "leave-one-out, deleted", "leave-one-out, masked", "leave-one-out, removed"
+YARDSTICKS = ((GRADIENT, DELETED), (GRADIENT, MASKED), (GRADIENT, REMOVED))
+
+
+def correlate_attention(
+    attention: Sequence[float], measures: Mapping[str, Sequence[float]], *, top: float = 0.2
+) -> dict[str, dict[str, float | None]]:
+    """Attention against every measure, and gradient against leave-one-out as a yardstick."""
+    pairs = {
+        f"attention ~ {name}": measure_correlations(attention, scores, top=top) for name, scores in measures.items()
+    }
+    for a, b in YARDSTICKS:
+        if a in measures and b in measures:
+            pairs[f"{a} ~ {b}"] = measure_correlations(measures[a], measures[b], top=top)
+    return pairs
 
 
 def measure_correlations(a: Sequence[float], b: Sequence[float], *, top: float = 0.2) -> dict[str, float | None]:
-    """All measures of agreement of two rows of scores; None where there is no order to compare.
+    """All measures of agreement of two rows of scores; None where they are undefined.
 
-    overlap: of the `top` share of the tokens (at least one), how many are the same; `by_chance` what it would be by
-    chance.
+    overlap: the share of common tokens among the `top` share of the tokens (at least one) of each row; `by_chance` is
+    the overlap expected by chance.
     """
     from scipy import stats
 
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.shape != second.shape or first.ndim != 1:
-        raise ValueError(f"{first.shape} and {second.shape} scores cannot be compared")
+        raise ValueError(f"cannot compare scores of shapes {first.shape} and {second.shape}")
     if len(first) < 2 or is_constant(first) or is_constant(second):
         return dict.fromkeys((*AGREEMENT_MEASURES, "p", "by_chance"))
     tau = stats.kendalltau(first, second)
@@ -52,29 +68,10 @@ def measure_correlations(a: Sequence[float], b: Sequence[float], *, top: float =
 
 
 def is_constant(scores: np.ndarray) -> bool:
-    """All the same, but for rounding: a softmax over equal scores differs in the last bits."""
+    """All equal up to rounding: a softmax over equal scores differs in the last bits."""
     span = float(scores.max() - scores.min())
     return not span > 1e-7 * max(abs(float(scores.max())), abs(float(scores.min())))
 
 
-def as_finite_float(value: Any) -> float | None:
-    found = float(value)
-    return found if math.isfinite(found) else None
-
-
-def correlate_attention(
-    attention: Sequence[float], measures: Mapping[str, Sequence[float]], *, top: float = 0.2
-) -> dict[str, dict[str, float | None]]:
-    """Attention against every measure, and the first two kinds of importance against each other as a yardstick."""
-    found = {
-        f"attention ~ {name}": measure_correlations(attention, scores, top=top) for name, scores in measures.items()
-    }
-    for a, b in YARDSTICKS:
-        if a in measures and b in measures:
-            found[f"{a} ~ {b}"] = measure_correlations(measures[a], measures[b], top=top)
-    return found
-
-
-GRADIENT, GRADIENT_THROUGH = "gradient, attention held", "gradient"
-DELETED, MASKED, REMOVED = "leave-one-out, deleted", "leave-one-out, masked", "leave-one-out, removed"
-YARDSTICKS = ((GRADIENT, DELETED), (GRADIENT, MASKED), (GRADIENT, REMOVED))
+def as_finite_float(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

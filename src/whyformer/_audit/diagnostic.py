@@ -1,21 +1,20 @@
-r"""The counter-test of Wiegreffe & Pinter: does this attention help a model that cannot look around?
+r"""The diagnostic model of Wiegreffe & Pinter: does this attention help a model that sees each token separately?
 
 $$ \hat y = W \sum_t \alpha_t \tanh(U x_t) $$
 
-A small model sees each token by itself ($x_t$ its vector, or the pixels of its patch) and is told how to weigh them:
-by the frozen attention in question, by equal weights, or by weights it learns itself. If the frozen attention beats
-equal weights on examples held out, it says something about the tokens that does not depend on the model it came from;
-that speaks for it as an explanation even where permutations hardly change the answer.
+A small model sees each token without its context ($x_t$ is its vector, or the pixels of its patch). The weights
+$\alpha_t$ are the frozen attention under audit, uniform, or learned by the small model. If the frozen attention beats
+uniform weights on held-out examples, it carries information about the tokens that does not depend on the model it came
+from; that supports it as an explanation even where permutations hardly change the output.
 Wiegreffe & Pinter, Attention is not not Explanation, EMNLP 2019, section 4 (their MLP). arXiv:1908.04626
 
-They train on the training set of each task and test on its test set. We train on examples given for it, or else on the
-examples of the audit in `FOLDS` parts, each held out once. It learns the labels, or the model's own answers if there
-are none. What is compared is paired by example.
+They train on the training set of each task and test on its test set. We train on the examples passed as `training`,
+or by cross-validation in `FOLDS` folds on the audited examples. The small model learns the labels, or the audited
+model's predictions if there are none. Comparisons are paired by example.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +26,7 @@ GUIDES = ("attention", "uniform", "learned")
 
 @dataclass(frozen=True)
 class DiagnosticSample:
-    """One example as the small model sees it: its ordinary tokens, by id [token] or by numbers [token feature]."""
+    """One example as the small model sees it: its ordinary tokens, as ids [token] or as features [token feature]."""
 
     tokens: Tensor
     attention: Tensor  # [token], summing to 1
@@ -35,7 +34,7 @@ class DiagnosticSample:
 
 
 class DiagnosticModel(nn.Module):
-    """Each token by itself, weighed, summed, answered."""
+    """Transforms each token separately, then classifies the weighted sum."""
 
     def __init__(self, classes: int, *, vocabulary: int = 0, features: int = 0, width: int = 64) -> None:
         super().__init__()
@@ -63,49 +62,55 @@ def run_diagnostic(
     samples: Sequence[DiagnosticSample], training: Sequence[DiagnosticSample] = (), *, classes: int, seed: int = 0,
     settings: DiagnosticSettings = DiagnosticSettings(),  # noqa: B008 (frozen)
 ) -> dict[str, list[bool]]:  # fmt: skip
-    """For each way of weighing: which samples the small model answers right when it has not seen them."""
-    right: dict[str, list[bool]] = {}
-    vocabulary = (
-        1 + max((int(s.tokens.max()) for s in (*samples, *training)), default=0) if has_token_ids(samples) else 0
-    )
+    """For each kind of weights: which samples the small model classifies correctly without having seen them."""
+    vocabulary = count_token_ids([*samples, *training])
     features = 0 if vocabulary else samples[0].tokens.size(-1)
     make = lambda: DiagnosticModel(classes, vocabulary=vocabulary, features=features, width=settings.width)  # noqa: E731
+    everything = list(range(len(samples)))
+    folds = make_folds(len(samples), seed) if not training else [([], everything)]
+    correct: dict[str, list[bool]] = {guide: [False] * len(samples) for guide in GUIDES}
     for guide in GUIDES:
-        found = [False] * len(samples)
-        for learn, held in make_folds(len(samples), seed) if not training else [(None, list(range(len(samples))))]:
-            known = list(training) if learn is None else [samples[i] for i in learn]
+        for learned, held_out in folds:
+            known = list(training) or [samples[i] for i in learned]
             model = train_diagnostic(make, known, guide, seed, settings)
-            for i, answer in zip(held, grade_answers(model, [samples[i] for i in held], guide), strict=True):
-                found[i] = answer
-        right[guide] = found
-    return right
+            for i, is_correct in zip(
+                held_out, grade_answers(model, [samples[i] for i in held_out], guide), strict=True
+            ):
+                correct[guide][i] = is_correct
+    return correct
 
 
-def has_token_ids(samples: Sequence[DiagnosticSample]) -> bool:
-    return samples[0].tokens.dim() == 1
+def count_token_ids(samples: Sequence[DiagnosticSample]) -> int:
+    """The size of the vocabulary; 0 if tokens are features."""
+    if samples[0].tokens.dim() > 1:
+        return 0
+    return 1 + max(int(sample.tokens.max()) for sample in samples)
 
 
-def make_folds(count: int, seed: int) -> list[tuple[list[int] | None, list[int]]]:
-    """What is learnt from and what is held out, `FOLDS` times."""
+def make_folds(count: int, seed: int) -> list[tuple[list[int], list[int]]]:
+    """Pairs of training and held-out indices, `FOLDS` of them."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     parts = [order[start::FOLDS] for start in range(min(FOLDS, count))]
     return [([i for other in parts if other is not part for i in other], part) for part in parts if count > 1]
 
 
 def train_diagnostic(
-    make: Any, samples: Sequence[DiagnosticSample], guide: str, seed: int, settings: DiagnosticSettings
+    make: Callable[[], DiagnosticModel],
+    samples: Sequence[DiagnosticSample],
+    guide: str,
+    seed: int,
+    settings: DiagnosticSettings,
 ) -> DiagnosticModel:
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(seed)
-        model: DiagnosticModel = make()
+        model = make()
         optimizer = torch.optim.Adam(model.parameters(), lr=settings.rate, weight_decay=1e-4)
         for _ in range(settings.epochs):
             order = torch.randperm(len(samples), generator=generator).tolist()
             for start in range(0, len(order), settings.batch):
-                tokens, weights, mask, labels = pad_samples(
-                    [samples[i] for i in order[start : start + settings.batch]], guide
-                )
+                batch = [samples[i] for i in order[start : start + settings.batch]]
+                tokens, weights, mask, labels = pad_samples(batch, guide)
                 loss = F.cross_entropy(model(tokens, weights, mask), labels)
                 optimizer.zero_grad()
                 loss.backward()
@@ -115,15 +120,15 @@ def train_diagnostic(
 
 @torch.no_grad()
 def grade_answers(model: DiagnosticModel, samples: Sequence[DiagnosticSample], guide: str) -> list[bool]:
-    right: list[bool] = []
+    correct: list[bool] = []
     for start in range(0, len(samples), 256):
         tokens, weights, mask, labels = pad_samples(samples[start : start + 256], guide)
-        right += (model(tokens, weights, mask).argmax(-1) == labels).tolist()
-    return right
+        correct += (model(tokens, weights, mask).argmax(-1) == labels).tolist()
+    return correct
 
 
 def pad_samples(samples: Sequence[DiagnosticSample], guide: str) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-    """A batch, padded."""
+    """Tokens, weights (None: learned), mask and labels of a padded batch."""
     pad = nn.utils.rnn.pad_sequence
     tokens = pad([s.tokens for s in samples], batch_first=True)
     mask = pad([torch.ones(len(s.tokens), dtype=torch.bool) for s in samples], batch_first=True)

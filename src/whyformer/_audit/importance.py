@@ -1,14 +1,16 @@
-r"""What attention is compared with: gradients, leaving tokens out, and any method by name. [example unit] each.
+r"""The measures that attention is compared with: gradients, leave-one-out, and any method by name. [example unit] each.
 
 $$ g_t = \left| e_t \cdot \frac{\partial p}{\partial e_t} \right| $$
 
 with p the probability of the predicted class and $e_t$ the word vector of a token (or the pixels of a patch). Jain &
-Wallace, 2019, hold the attention weights fixed when they take it; we give it both ways. In a transformer the attention
-that is held is the one in question; the others count as part of the encoder.
+Wallace, 2019, hold the attention weights fixed for this gradient; we report it both ways. In a transformer only the
+audited attention is held fixed; all other attention is part of the encoder.
+
+A unit is a token of a text or a patch of an image.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -19,108 +21,132 @@ from whyformer._audit.replay import AttentionReplay
 from whyformer._engine.forward import run_forward
 from whyformer._engine.intervene import Intervention
 from whyformer._engine.layout import to_canonical_axes
+from whyformer._engine.perturb import pick_examples
 from whyformer._engine.probe import Probe
-from whyformer._engine.target import probabilities_of, read_logits
+from whyformer._engine.target import read_logits
 from whyformer._engine.tracing.provenance import trace_of
 from whyformer.errors import UnsupportedModel
+from whyformer.methods.gradient_x_input import gradient_x_input
+from whyformer.methods.leave_one_out import leave_one_out
 from whyformer.results.comparison import compare
-from whyformer.results.explanation import sum_over_patches
+from whyformer.results.explanation import MethodLike, sum_over_patches
 
 
-def probe_replay(replay: AttentionReplay) -> Probe:
-    return Probe(replay.model, replay.encoded, replay.layout, replay.targets)
+def measure_shared_importance(replay: AttentionReplay, methods: Sequence[MethodLike] | str) -> dict[str, Tensor]:
+    """The measures that are the same for every choice of attention. Signed methods count by magnitude."""
+    measures = {GRADIENT_THROUGH: measure_gradient(replay)}
+    measures |= {name: measure_leave_one_out(replay, fill) for name, fill in choose_fills(replay).items()}
+    if methods:
+        targets = [target.index for target in replay.targets]
+        wanted = methods if isinstance(methods, str) else list(methods)
+        for label, explanation in compare(replay.model, replay.encoded, wanted, target=targets).explanations.items():
+            measures[label] = explanation.scores.abs() if explanation.signed else explanation.scores
+    return measures
+
+
+def measure_own_importance(replay: AttentionReplay, choice: AttentionChoice) -> dict[str, Tensor]:
+    """The measures that depend on the audited attention."""
+    return {GRADIENT: measure_gradient(replay, choice)}
+
+
+# --- gradient ---------------------------------------------------------------------------------------------------------
 
 
 def measure_gradient(replay: AttentionReplay, choice: AttentionChoice | None = None) -> Tensor:
-    """[example unit]; with a choice, that attention is held."""
+    """[example unit]: |gradient x input| of the predicted probability; with a choice, that attention is held fixed.
+
+    `record` gives the gradient of a logit; that of a softmax probability would take one backward per class.
+    """
     change = None if choice is None else make_attention_hold(choice)
     with run_forward(
         replay.model, replay.encoded, asks_gradient=True, intervention=Intervention(attention=change)
     ) as run:
-        if run.mode.leaf is None:
+        leaf = run.mode.leaf
+        if leaf is None:
             raise UnsupportedModel("The explained input was not found: there is no embedding of token ids.")
-        logits = read_logits(replay.encoded, run.output)[0]
-        found = probabilities_of(replay.model.module, logits)
-        at = torch.tensor([target.index for target in replay.targets], device=logits.device)
-        score = (logits if found is None else found).gather(1, at[:, None]).sum()
-        (back,) = torch.autograd.grad(score, run.mode.leaf)
-        trace = trace_of(run.mode.leaf)
-        given = run.mode.leaf.detach() if run.mode.words is None else run.mode.words
-        product = (to_canonical_axes(given, trace) * to_canonical_axes(back, trace)).sum(-1).detach()
-    return sum_by_unit(replay, product).abs()
+        probabilities = replay.to_probabilities(read_logits(replay.encoded, run.output)[0])
+        predicted = torch.tensor([target.index for target in replay.targets], device=probabilities.device)
+        (gradient,) = torch.autograd.grad(probabilities.gather(1, predicted[:, None]).sum(), leaf)
+        words = leaf.detach() if run.mode.words is None else run.mode.words
+        trace = trace_of(leaf)
+        scores = gradient_x_input(to_canonical_axes(words, trace), to_canonical_axes(gradient, trace))
+    assert isinstance(scores, Tensor)
+    return sum_by_unit(replay, scores.detach()).abs()
 
 
 def make_attention_hold(choice: AttentionChoice) -> Callable[[int, Tensor], Tensor | None]:
-    """The same weights, through which no gradient passes."""
+    """An intervention that keeps the weights but lets no gradient through them."""
 
     def hold(block: int, attention: Tensor) -> Tensor | None:
         if block not in choice.blocks:
             return None
-        stopped = attention.detach().requires_grad_()  # a leaf of its own: equal numbers alone would change nothing
+        stopped = attention.detach().requires_grad_()  # a leaf: unchanged numbers alone would not count as a change
         if choice.head is None:
             return stopped
-        chosen = torch.zeros(attention.size(1), dtype=torch.bool, device=attention.device)
-        chosen[choice.head] = True
-        return torch.where(chosen.view(1, -1, 1, 1), stopped, attention)
+        is_chosen = torch.zeros(attention.size(1), dtype=torch.bool, device=attention.device)
+        is_chosen[choice.head] = True
+        return torch.where(is_chosen.view(1, -1, 1, 1), stopped, attention)
 
     return hold
 
 
-def sum_by_unit(replay: AttentionReplay, product: Tensor) -> Tensor:
-    """[example unit] from tokens or pixels."""
-    probe = probe_replay(replay)
-    if product.dim() == 3:
-        if probe.grid is None:
-            raise UnsupportedModel("The patches of the picture could not be seen, so it cannot be audited.")
-        return sum_over_patches(product, probe.grid)
-    if product.size(1) == probe.units:
-        return product
-    raise UnsupportedModel(f"{product.size(1)} tokens enter the model and {probe.units} are attended to.")
-
-
-def take_units(replay: AttentionReplay, distribution: Tensor) -> Tensor:
-    """[example unit] from [example token]: the tokens that stand for a word or a patch, in their order."""
-    return distribution[:, probe_replay(replay).places.to(distribution.device)]
+# --- leave-one-out ----------------------------------------------------------------------------------------------------
 
 
 def measure_leave_one_out(replay: AttentionReplay, fill: str) -> Tensor:
-    """[example unit]: how far the probability moves without it. 0 for special tokens and padding."""
-    probe = probe_replay(replay)
-    real = probe.real.clone()
-    real[real.sum(-1) < 2] = False  # what is left of a single word is nothing
-    of, unit = real.nonzero(as_tuple=True)
+    """[example unit]: |change| of the predicted probability without the unit. 0 for special tokens and padding.
+
+    Also 0 for an example with a single unit: nothing would be left of it.
+    """
+    real = probe_replay(replay).real
     scores = torch.zeros(real.shape, dtype=torch.float64)
-    if len(of):
-        keep = torch.ones(len(of), probe.units, dtype=torch.bool)
-        keep[torch.arange(len(of)), unit] = False
-        moved = probe.keep_only(keep, of, fill).probability - probe.before.probability[of.to(replay.logits.device)]
-        scores[of, unit] = moved.abs().double().cpu()
+    examples = (real.sum(-1) > 1).nonzero()[:, 0]
+    if len(examples):
+        probe = probe_replay(replay, examples)
+        change = leave_one_out(probe, of="probability", absolute=True, fill=fill)
+        assert isinstance(change, Tensor)
+        scores[examples] = change
     return scores
 
 
 def choose_fills(replay: AttentionReplay) -> dict[str, str]:
-    """How tokens can be left out here: name of the measure -> fill."""
-    probe = probe_replay(replay)
-    if probe.is_image:
+    """How units can be left out of these inputs: name of the measure -> fill."""
+    if probe_replay(replay).is_image:
         return {REMOVED: "zero"}
-    ids = not replay.encoded.inputs[replay.encoded.main].is_floating_point()
-    mask = ids and getattr(replay.model.tokenizer, "mask_token_id", None) is not None
-    unknown = ids and getattr(replay.model.tokenizer, "unk_token_id", None) is not None
-    return {DELETED: "delete", **({MASKED: "mask"} if mask else {MASKED: "unknown"} if unknown else {})}
+    has_ids = not replay.encoded.inputs[replay.encoded.main].is_floating_point()
+    if has_ids and getattr(replay.model.tokenizer, "mask_token_id", None) is not None:
+        return {DELETED: "delete", MASKED: "mask"}
+    if has_ids and getattr(replay.model.tokenizer, "unk_token_id", None) is not None:
+        return {DELETED: "delete", MASKED: "unknown"}
+    return {DELETED: "delete"}
 
 
-def measure_shared_importance(replay: AttentionReplay, methods: Sequence[Any] | str) -> dict[str, Tensor]:
-    """The measures that are the same for every choice of attention. A signed method counts by magnitude."""
-    found = {GRADIENT_THROUGH: measure_gradient(replay)}
-    found |= {name: measure_leave_one_out(replay, fill) for name, fill in choose_fills(replay).items()}
-    if methods:
-        aims = [target.index for target in replay.targets]
-        wanted = methods if isinstance(methods, str) else list(methods)
-        for label, explanation in compare(replay.model, replay.encoded, wanted, target=aims).explanations.items():
-            found[label] = explanation.scores.abs() if explanation.signed else explanation.scores
-    return found
+# --- units ------------------------------------------------------------------------------------------------------------
 
 
-def measure_own_importance(replay: AttentionReplay, choice: AttentionChoice) -> dict[str, Tensor]:
-    """The measures that depend on which attention is in question."""
-    return {GRADIENT: measure_gradient(replay, choice)}
+def probe_replay(replay: AttentionReplay, examples: Tensor | None = None) -> Probe:
+    """A probe of the batch, or of some of its examples."""
+    encoded, layout, targets = replay.encoded, replay.layout, replay.targets
+    if examples is not None and len(examples) < replay.batch:
+        rows = examples.tolist()
+        encoded, targets = pick_examples(encoded, examples), tuple(targets[i] for i in rows)
+        tokens = tuple(layout.tokens[i] for i in rows)
+        layout = replace(layout, mask=layout.mask[rows], special=layout.special[rows], tokens=tokens)
+    return Probe(replay.model, encoded, layout, targets)
+
+
+def sum_by_unit(replay: AttentionReplay, scores: Tensor) -> Tensor:
+    """[example unit] from scores of tokens or pixels."""
+    probe = probe_replay(replay)
+    if scores.dim() == 3:
+        if probe.grid is None:
+            raise UnsupportedModel("The patches of the image could not be identified, so it cannot be audited.")
+        return sum_over_patches(scores, probe.grid)
+    if scores.size(1) == probe.units:
+        return scores
+    raise UnsupportedModel(f"{scores.size(1)} tokens enter the model, but attention is over {probe.units}.")
+
+
+def take_units(replay: AttentionReplay, distribution: Tensor) -> Tensor:
+    """[example unit] from [example token]: the tokens that represent a word or a patch, in their order."""
+    return distribution[:, probe_replay(replay).places.to(distribution.device)]

@@ -1,128 +1,42 @@
-r"""The model again, from one attention on.
+r"""Reruns of a model with other attention weights, starting at the replaced attention.
 
-A batch goes through the model once. What every module answered before the chosen attention is kept, and when the same
-examples are run again with other weights there, those modules hand out what they answered before instead of computing
-it: of a permutation at block 3 of 6 only the second half of the model is paid for, and all permutations of all examples
-go through it side by side.
+A batch goes through the model once, and the output of every module before the chosen attention is kept. When the same
+examples are run again with other weights there, those modules return the kept output instead of computing it: a
+permutation at block 3 of 6 costs only the second half of the model, and all permutations of all examples go through
+it in one batch.
 
-    replay = Replay(model, encoded, blocks=[3])
+    replay = AttentionReplay(model, encoded, blocks=[3])
     replay.attention[3]                                         [example head query key]
-    replay.answers({3: other}, of)                              [row class]: row i is example of[i] with other[i]
+    replay.predict({3: other}, of)                              [row class]: row i is example of[i] with other[i]
 
-Whether a module's answer can be handed out again (it may keep a state, or mix examples) is tried before it is relied
-on: the replay must give the model's own answers, else the whole model is run.
+A module may keep a state or mix examples, so that its output must not be reused. This is checked first: a rerun
+without changes must reproduce the model's own output, otherwise the whole model is run every time.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from whyformer._audit.call_tape import CallTape, EarlierOutputs, replay_outputs
 from whyformer._engine.forward import Run, run_forward
-from whyformer._engine.intervene import Intervention
-from whyformer._engine.layout import Layout, axis_of, lay_out
-from whyformer._engine.layout import compute_readout as readout_of
+from whyformer._engine.intervene import Intervention, SiteChange
+from whyformer._engine.layout import Layout, compute_readout, lay_out
 from whyformer._engine.perturb import pick_examples
-from whyformer._engine.target import Target, choose_target, probabilities_of, read_logits
-from whyformer._engine.tracing import provenance
-from whyformer._engine.tracing.provenance import attach_trace, trace_of
+from whyformer._engine.target import ExplainedAnswer, Target, choose_target, probabilities_of, read_logits
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer.errors import WhyformerError
 
-MAX_TOKENS = {"cpu": 4_096, "cuda": 131_072}  # tokens sent through the model at once
-MAX_WEIGHTS = {"cpu": 2**24, "cuda": 2**28}  # attention weights held at once
-MASKED_GAP = 5_000.0  # a score so far below the best of its row was masked: implementations add -1e4, -1e9 or -inf
-COMPUTED = object()  # this call of a module is made
-
-
-@dataclass
-class ReplayedCall:
-    """One call of a module of the twin, while it runs or once it has answered."""
-
-    path: str
-    serial: int
-    answer: Any = None
-    sites: list[int] = field(default_factory=list)  # attention reached inside it
-    done: list["ReplayedCall"] = field(default_factory=list)  # calls made by it that have answered
-
-
-@dataclass(frozen=True)
-class EarlierAnswers:
-    """What had been answered when an attention was reached."""
-
-    answers: Mapping[
-        str, list[Any]
-    ]  # by module: what each call that is still made gives, in order; REAL where computed
-    reached: tuple[int, ...]  # the attention that a run with these answers still comes to, in order
-
-
-class CallTape:
-    """Follows the calls of a forward, and keeps what was answered before each of the chosen sites."""
-
-    def __init__(self, sites: Sequence[int]) -> None:
-        self.chosen = set(sites)
-        self.before: dict[int, EarlierAnswers] = {}
-        self.root = ReplayedCall("", -1)
-        self.open = [self.root]
-        self.serial = self.site = 0
-
-    def watch(self, twin: nn.Module) -> None:
-        def hooks(path: str, module: nn.Module) -> None:
-            module.register_forward_pre_hook(lambda *_: self.enter(path))
-            module.register_forward_hook(lambda module, _, answer: self.leave(answer))
-
-        for path, module in twin.named_modules():
-            hooks(path, module)
-
-    def enter(self, path: str) -> None:
-        self.open.append(ReplayedCall(path, self.serial))
-        self.serial += 1
-
-    def leave(self, answer: Any) -> None:
-        call = self.open.pop()
-        with torch._C.DisableTorchFunction():  # the mode is on in hooks
-            call.answer, call.done = detach_answer(answer), []
-        self.open[-1].done.append(call)
-
-    def reach(self) -> None:
-        """An attention is about to be used."""
-        if self.site in self.chosen:
-            done = [call for outer in self.open for call in outer.done]
-            skipped = {site for call in done for site in call.sites}
-            answers: dict[str, list[Any]] = {}
-            for call in sorted([*done, *self.open[1:]], key=lambda call: call.serial):
-                answers.setdefault(call.path, []).append(COMPUTED if call in self.open else call.answer)
-            again = tuple(site for site in range(self.site) if site not in skipped)
-            self.before[self.site] = EarlierAnswers(answers, again)
-        for call in self.open:
-            call.sites.append(self.site)
-        self.site += 1
-
-
-def detach_answer(answer: Any) -> Any:
-    """The same structure with its tensors detached; labels, and whether they depend on the input, are kept."""
-    return map_answer(
-        answer, lambda tensor: attach_trace(tensor.detach(), replace(trace_of(tensor), carries=tensor.requires_grad))
-    )
-
-
-def map_answer(answer: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """A module's answer with each of its tensors changed."""
-    if isinstance(answer, Tensor):
-        return change(answer)
-    if type(answer) in (list, tuple):
-        return type(answer)(map_answer(one, change) for one in answer)
-    if isinstance(answer, Mapping):
-        return type(answer)(**{name: map_answer(one, change) for name, one in answer.items()})
-    return answer
+MAX_TOKENS = {"cpu": 4_096, "cuda": 131_072}  # tokens that go through the model at once
+MAX_WEIGHTS = {"cpu": 2**24, "cuda": 2**28}  # attention weights in memory at once
+MASKED_GAP = 5_000.0  # a score this far below the largest of its row is masked: implementations add -1e4, -1e9 or -inf
 
 
 class AttentionReplay:
-    """A batch of examples, the attention the model pays in it, and its answers with other attention."""
+    """A batch of examples, the attention weights of the model, and its predictions with other weights."""
 
     def __init__(self, model: Model, encoded: EncodedBatch, blocks: Sequence[int] = ()) -> None:
         self.model, self.encoded, self.batch = model, encoded, encoded.batch
@@ -130,11 +44,12 @@ class AttentionReplay:
         self._tape = CallTape(blocks)
         self._attention: dict[int, Tensor] = {}
         self._allowed: dict[int, Tensor] = {}
-        # Two rows at least: of one alone it cannot be seen which axis of a tensor is the batch.
+        self._reproduces: dict[int, bool] = {}  # by block, whether a replay gives the model's own output
+        # At least two rows: with one, the batch axis of a tensor cannot be identified.
         self._run_batch = encoded if encoded.batch > 1 else pick_examples(encoded, torch.tensor([0, 0]))
-        self._first_run()
+        self._run_once()
 
-    def _first_run(self) -> None:
+    def _run_once(self) -> None:
         with run_forward(
             self.model,
             self._run_batch,
@@ -146,24 +61,24 @@ class AttentionReplay:
             answer, targets = choose_target(self.model, self._run_batch, run.output, None, None)
             self._logits = read_logits(self._run_batch, run.output)[0].detach()
             self.targets: tuple[Target, ...] = targets[: self.batch]
-            self.readout = self._readout(run, answer)
-            self._reach = list(self._find_reached(run))
+            self.readout = self._find_readout(run, answer)
+            self._reached = list(self._find_reached(run))
 
-    # --- what was seen ------------------------------------------------------------------------------------------------
+    # --- the first run ------------------------------------------------------------------------------------------------
 
     @property
     def logits(self) -> Tensor:
-        """[example class], of the model as it is."""
+        """[example class], of the unchanged model."""
         return self._logits[: self.batch]
 
     @cached_property
     def probabilities(self) -> Tensor:
-        return self.as_probabilities(self.logits)
+        return self.to_probabilities(self.logits)
 
-    def as_probabilities(self, logits: Tensor) -> Tensor:
-        """[row class]; the logits themselves where the model answers with a number."""
-        found = probabilities_of(self.model.module, logits)
-        return logits if found is None else found
+    def to_probabilities(self, logits: Tensor) -> Tensor:
+        """[row class]; the logits themselves for a regression."""
+        probabilities = probabilities_of(self.model.module, logits)
+        return logits if probabilities is None else probabilities
 
     @property
     def blocks(self) -> int:
@@ -178,20 +93,20 @@ class AttentionReplay:
         """For each block [example head query key]."""
         return [self._attention[block][: self.batch] for block in range(self.blocks)]
 
-    def is_plain(self, block: int) -> bool:
-        """One row of this attention an example, over all its tokens, for each of them or for one query."""
+    def covers_all_tokens(self, block: int) -> bool:
+        """Whether each example has one matrix over all its tokens, with a row per token or a single row."""
         rows, _, queries, keys = self._attention[block].shape
         return rows == self._run_batch.batch and keys == self.layout.length and queries in (1, keys)
 
     @cached_property
     def allowed(self) -> list[Tensor]:
-        """For each block [example head query key]: the query may attend to the key; no mask forbids it."""
+        """For each block [example head query key]: no mask keeps the query from attending to the key."""
         return [self._allowed[block][: self.batch] for block in range(self.blocks)]
 
     @cached_property
-    def reach(self) -> list[Tensor]:
-        """For each block [example query]: the answer depends on what this query collects."""
-        return [reach[: self.batch] for reach in self._reach]
+    def reached(self) -> list[Tensor]:
+        """For each block [example query]: the output depends on what this query attends to."""
+        return [reached[: self.batch] for reached in self._reached]
 
     def _keep_allowed(self, _: int, scores: Tensor) -> None:
         best = scores.detach().amax(-1, keepdim=True)
@@ -199,134 +114,92 @@ class AttentionReplay:
 
     def _keep_attention(self, _: int, attention: Tensor) -> None:
         self._attention[len(self._attention)] = attention.detach()
-        self._tape.reach()
+        self._tape.reach_attention()
 
-    def _readout(self, run: Run, answer: Any) -> Tensor | None:
-        """[example token]: how much of the answer is read at each token; None where that cannot be seen."""
+    def _find_readout(self, run: Run, answer: ExplainedAnswer) -> Tensor | None:
+        """[example token]: how much of the output is read at each token; None if that cannot be determined."""
         try:
             doubled = replace(self.layout, mask=expand_rows(self.layout.mask, self._run_batch.batch))
-            return readout_of(self.model, run, doubled, answer)[: self.batch]
+            return compute_readout(self.model, run, doubled, answer)[: self.batch]
         except WhyformerError:
             return None
 
     def _find_reached(self, run: Run) -> Iterator[Tensor]:
-        """Queries whose output the answer depends on: its gradient is not zero there."""
+        """The queries with a non-zero gradient of the output."""
         logits = read_logits(self._run_batch, run.output)[0]
         mixed = (logits * torch.linspace(1, 2, logits.size(1), dtype=logits.dtype, device=logits.device)).sum()
         outputs = [site.output for site in run.mode.sites]
-        found = torch.autograd.grad(mixed, outputs, allow_unused=True) if mixed.requires_grad else [None] * len(outputs)
-        for site, gradient in zip(run.mode.sites, found, strict=True):
-            apart = site.split_heads(torch.ones_like(site.output) if gradient is None else gradient)
-            reached = (apart != 0).any(-1).any(1)
+        gradients: Sequence[Tensor | None] = [None] * len(outputs)
+        if mixed.requires_grad:
+            gradients = torch.autograd.grad(mixed, outputs, allow_unused=True)
+        for site, gradient in zip(run.mode.sites, gradients, strict=True):
+            by_head = site.split_heads(torch.ones_like(site.output) if gradient is None else gradient)
+            reached = (by_head != 0).any(-1).any(1)
             if reached.shape == (self._run_batch.batch, self.layout.length):
                 reached = reached & expand_rows(self.layout.mask, len(reached))
             yield torch.where(reached.any(-1, keepdim=True), reached, torch.ones_like(reached))
 
-    # --- the model again ----------------------------------------------------------------------------------------------
+    # --- reruns -------------------------------------------------------------------------------------------------------
 
-    def rows_at_once(self, block: int) -> int:
-        """How many variants go through the model at a time."""
+    def max_rows(self, block: int) -> int:
+        """How many variants go through the model at once."""
         _, heads, queries, keys = self._attention[block].shape
         kind = self.model.device.type
         tokens, cells = MAX_TOKENS.get(kind, MAX_TOKENS["cpu"]), MAX_WEIGHTS.get(kind, MAX_WEIGHTS["cpu"])
         return max(1, min(tokens // max(queries, keys), cells // (heads * queries * keys)))
 
-    def answers(self, weights: Mapping[int, Tensor], of: Tensor, *, gradient: bool = False) -> Tensor:
-        """The logits [row class] when row i is example of[i] with the attention weights[block][i]."""
+    def predict(self, weights: Mapping[int, Tensor], of: Tensor, *, gradient: bool = False) -> Tensor:
+        """The logits [row class] when row i is example of[i] with the attention weights[block][i], for all heads."""
         first = min(weights)
         if not self._can_replay(first):
-            return self._pass(of, lambda block, _: weights.get(block), None, gradient)
+            return self._rerun(of, lambda block, _: weights.get(block), None, gradient)
         before = self._tape.before[first]
-        reached = (*before.reached, *range(first, self.blocks))
-        return self._pass(of, lambda i, _: weights.get(reached[i]), before, gradient)
+        sites = (*before.sites, *range(first, self.blocks))
+        return self._rerun(of, lambda i, _: weights.get(sites[i]), before, gradient)
 
-    def _pass(
-        self, of: Tensor, change: Callable[[int, Tensor], Tensor | None], before: EarlierAnswers | None, gradient: bool
-    ) -> Tensor:
+    def _rerun(self, of: Tensor, change: SiteChange, before: EarlierOutputs | None, gradient: bool) -> Tensor:
         chosen = pick_examples(self._run_batch, of.cpu())
         with run_forward(
             self.model,
             chosen,
             asks_gradient=gradient,
             intervention=Intervention(attention=change),
-            prepare=None if before is None else lambda twin: replay_answers(twin, before, of, self._run_batch.batch),
+            prepare=None
+            if before is None
+            else lambda shadow: replay_outputs(shadow, before, of, self._run_batch.batch),
         ) as run:
             return read_logits(chosen, run.output)[0]
 
     def _can_replay(self, block: int) -> bool:
         if block not in self._tape.before:
             return False
-        if block not in self._tried:
-            self._tried[block] = self._gives_the_same(block)
-        return self._tried[block]
+        if block not in self._reproduces:
+            self._reproduces[block] = self._try_replay(block)
+        return self._reproduces[block]
 
-    @cached_property
-    def _tried(self) -> dict[int, bool]:
-        return {}
-
-    def _gives_the_same(self, block: int) -> bool:
-        """Try the replay, in reverse order, with nothing changed."""
+    def _try_replay(self, block: int) -> bool:
+        """Whether a replay without changes, the examples in reverse order, gives the model's own output."""
         of = torch.arange(self._run_batch.batch).flip(0)
         try:
-            found = self._pass(of, lambda *_: None, self._tape.before[block], False)
+            replayed = self._rerun(of, lambda *_: None, self._tape.before[block], False)
         except (WhyformerError, RuntimeError, IndexError, TypeError, ValueError, AttributeError, KeyError):
-            found = None
+            replayed = None
         own = self._logits[of.to(self._logits.device)]
         tolerance = 1e-4 if own.dtype == torch.float32 else 1e-8 if own.dtype == torch.float64 else 1e-2
-        fits = found is not None and found.shape == own.shape
-        if found is not None and fits and bool(((found - own).abs() <= tolerance * (1 + own.abs().amax())).all()):
-            return True
-        self.notes.append(f"What comes before block {block} could not be handed out again, so the whole model was run.")
+        if replayed is not None and replayed.shape == own.shape:
+            difference = (replayed - own).abs()
+            if bool((difference <= tolerance * (1 + own.abs().amax())).all()):
+                return True
+        self.notes.append(
+            f"The outputs from before block {block} could not be reused, so the whole model was run each time."
+        )
         return False
 
 
 def drop_doubled_row(layout: Layout, batch: int) -> Layout:
-    """The layout of the examples alone, where one was run twice."""
+    """The layout of the examples, without the copy of a single one."""
     return replace(layout, mask=layout.mask[:batch], special=layout.special[:batch], tokens=layout.tokens[:batch])
 
 
 def expand_rows(tensor: Tensor, rows: int) -> Tensor:
     return tensor if len(tensor) == rows else tensor.expand(rows, *tensor.shape[1:])
-
-
-def replay_answers(twin: nn.Module, before: EarlierAnswers, of: Tensor, batch: int) -> None:
-    """Let the modules of a twin answer as they did before, for the examples `of`."""
-    for path, module in twin.named_modules():
-        if path in before.answers:
-            module.forward = make_replaying_forward(module.forward, before.answers[path], of, batch)  # type: ignore[method-assign]
-
-
-def make_replaying_forward(
-    compute: Callable[..., Any], answers: list[Any], of: Tensor, batch: int
-) -> Callable[..., Any]:
-    left = iter(answers)
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        answer = next(left, COMPUTED)
-        if answer is COMPUTED:
-            return compute(*args, **kwargs)
-        with torch._C.DisableTorchFunction():
-            return map_answer(answer, lambda tensor: select_example_rows(tensor, of, batch))
-
-    return forward
-
-
-def select_example_rows(tensor: Tensor, of: Tensor, batch: int) -> Tensor:
-    """The rows of a batch that belong to these examples, labels with them."""
-    trace = trace_of(tensor)
-    axis = axis_of(trace.samples)
-    if axis is None and trace.samples is None and trace.carries:  # where labels were lost, as in an LSTM
-        axis = next((axis for axis in range(tensor.dim()) if tensor.size(axis) == batch), None)
-    if axis is None or tensor.size(axis) != batch:
-        return tensor
-    rows = select_keeping_strides(tensor, axis, of.to(tensor.device))
-    samples = provenance.label_axis(axis, len(of), rows.dim(), rows.device) if trace.samples is not None else None
-    return attach_trace(rows, replace(trace, samples=samples, words=None, read=None, root=None, carries=False))
-
-
-def select_keeping_strides(tensor: Tensor, axis: int, rows: Tensor) -> Tensor:
-    """`index_select` that leaves the axes in memory as they lie: kernels round otherwise when they lie otherwise."""
-    strides = tensor.stride()
-    order = sorted(range(tensor.dim()), key=lambda a: -strides[a])
-    back = [order.index(a) for a in range(tensor.dim())]
-    return tensor.permute(order).index_select(order.index(axis), rows).permute(back)

@@ -1,8 +1,8 @@
-"""Summary: the figures of an audit, made from its rows. Every mean has its interval, its number of examples, and the
-number of those for which it is undefined, which take no part.
+"""Summary: the statistics of an audit, computed from its rows.
 
-Intervals are bootstrap intervals of 95 % over examples. *Spread* is the standard deviation over examples, as in the
-paper.
+Every mean has an interval, its number of examples, and the number of examples for which it is undefined, which are
+excluded. Intervals are 95 % bootstrap intervals over examples. *Spread* is the standard deviation over examples, as in
+the paper.
 """
 
 import math
@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from whyformer._audit.agreement import AGREEMENT_MEASURES, SIGNIFICANCE_LEVEL
+from whyformer._audit.agreement import AGREEMENT_MEASURES, SIGNIFICANCE_LEVEL, as_finite_float
 from whyformer._audit.diagnostic import GUIDES
 from whyformer._audit.replacement import LARGEST_WEIGHT_BINS
 from whyformer._plain.statistics import bootstrap, draw_resamples, paired_test
 
-FAR_JSD = 0.525  # JSD from which the published plots are counted here; log 2 = 0.693 is the most
+FAR_JSD = 0.525  # threshold for the share compared with the published plots; the maximum is log 2 = 0.693
 AuditRow = Mapping[str, Any]
 Statistics = dict[str, Any]
 
 
 def summarise_audit(rows: Iterable[AuditRow], choices: Sequence[str], labels: Sequence[str] | None) -> dict[str, Any]:
-    """All figures: of the answers, of the shape of all attention, and for each attention in question."""
+    """All statistics: of the predictions, of the shape of attention, and of the tests of each audited attention."""
     by_test: dict[tuple[str, str], list[AuditRow]] = {}
     for row in sorted(rows, key=lambda row: row["example"]):
         by_test.setdefault((row["test"], row["attention"]), []).append(row)
@@ -48,41 +48,37 @@ def summarise_audit(rows: Iterable[AuditRow], choices: Sequence[str], labels: Se
     }
 
 
-# --- figures ----------------------------------------------------------------------------------------------------------
+# --- statistics -------------------------------------------------------------------------------------------------------
 
 
 def summarise_mean(values: Iterable[float | None]) -> Statistics:
-    """Mean, interval, spread and how many are defined."""
+    """Mean, interval, spread, median, and how many values are defined."""
     every = list(values)
     known = [value for value in every if value is not None and math.isfinite(value)]
     mean, low, high = bootstrap(known)
     return {
-        "mean": finite_or_none(mean), "low": finite_or_none(low), "high": finite_or_none(high),
-        "spread": finite_or_none(float(np.std(known))) if known else None,
-        "median": finite_or_none(float(np.median(known))) if known else None,
+        "mean": as_finite_float(mean), "low": as_finite_float(low), "high": as_finite_float(high),
+        "spread": as_finite_float(float(np.std(known))) if known else None,
+        "median": as_finite_float(float(np.median(known))) if known else None,
         "n": len(known), "undefined": len(every) - len(known),
     }  # fmt: skip
 
 
 def summarise_median(values: Iterable[float]) -> Statistics:
-    """The median, and the interval it has over examples drawn with replacement."""
+    """The median and its bootstrap interval."""
     known = np.array(list(values), dtype=np.float64)
     if not len(known):
         return {"median": None, "low": None, "high": None, "n": 0}
-    drawn = np.concatenate(
+    medians = np.concatenate(
         [np.median(known[rows], axis=1) for rows in draw_resamples(len(known), np.random.default_rng(0))]
     )
-    low, high = np.quantile(drawn, [0.025, 0.975]) if len(known) > 1 else (np.nan, np.nan)
+    low, high = np.quantile(medians, [0.025, 0.975]) if len(known) > 1 else (np.nan, np.nan)
     return {
         "median": float(np.median(known)),
-        "low": finite_or_none(low),
-        "high": finite_or_none(high),
+        "low": as_finite_float(low),
+        "high": as_finite_float(high),
         "n": len(known),
     }
-
-
-def finite_or_none(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def share_of_true(flags: Sequence[bool]) -> float | None:
@@ -103,7 +99,7 @@ def summarise_answers(answers: Sequence[AuditRow], name: Callable[[int], str]) -
 def group_by_class(
     rows: Sequence[AuditRow], answers: Mapping[int, AuditRow], name: Callable[[int], str]
 ) -> dict[str, list[AuditRow]]:
-    """Rows by what was predicted."""
+    """Rows by predicted class."""
     groups: dict[int, list[AuditRow]] = {}
     for row in rows:
         if row["example"] in answers:
@@ -124,12 +120,12 @@ def summarise_agreement(
 def summarise_agreement_pair(
     pair: str, rows: Sequence[AuditRow], answers: Mapping[int, AuditRow], name: Callable[[int], str]
 ) -> Statistics:
-    found = [row["pairs"][pair] for row in rows if pair in row["pairs"]]
+    values = [row["pairs"][pair] for row in rows if pair in row["pairs"]]
     classes = group_by_class([row for row in rows if pair in row["pairs"]], answers, name)
     return {
-        **{measure: summarise_mean(one[measure] for one in found) for measure in AGREEMENT_MEASURES},
-        "by_chance": summarise_mean(one["by_chance"] for one in found)["mean"],
-        "significant": share_significant(found),
+        **{measure: summarise_mean(value[measure] for value in values) for measure in AGREEMENT_MEASURES},
+        "by_chance": summarise_mean(value["by_chance"] for value in values)["mean"],
+        "significant": share_significant(values),
         "classes": {
             label: {
                 **summarise_mean(row["pairs"][pair]["tau"] for row in group),
@@ -140,9 +136,9 @@ def summarise_agreement_pair(
     }
 
 
-def share_significant(found: Sequence[AuditRow]) -> float | None:
-    """The share of the defined ones with p of at most 0.05."""
-    return share_of_true([one["p"] <= SIGNIFICANCE_LEVEL for one in found if one["p"] is not None])
+def share_significant(pairs: Sequence[AuditRow]) -> float | None:
+    """The share of the defined correlations with p <= 0.05."""
+    return share_of_true([pair["p"] <= SIGNIFICANCE_LEVEL for pair in pairs if pair["p"] is not None])
 
 
 def summarise_replacement(
@@ -183,14 +179,14 @@ def summarise_replacement_kind(
 
 
 def compare_accuracy(kind: str, rows: Sequence[AuditRow], answers: Mapping[int, AuditRow]) -> Statistics | None:
-    """The share right before and after, and the change, on the same examples."""
+    """Accuracy before and after the replacement, and its change, on the same examples."""
     pairs = []
     for row in rows:
         label = answers.get(row["example"], {}).get("label")
         if label is not None:
             counts = row["kinds"][kind]["predicted"]
-            right = counts.get(str(label), 0) / sum(counts.values())
-            pairs.append((float(answers[row["example"]]["predicted"] == label), right))
+            correct = counts.get(str(label), 0) / sum(counts.values())
+            pairs.append((float(answers[row["example"]]["predicted"] == label), correct))
     if not pairs:
         return None
     before, after = (list(side) for side in zip(*pairs, strict=True))
@@ -202,7 +198,7 @@ def compare_accuracy(kind: str, rows: Sequence[AuditRow], answers: Mapping[int, 
 
 
 def group_by_largest_weight(rows: Sequence[AuditRow]) -> dict[str, list[AuditRow]]:
-    """Rows by the largest weight of the attention, in the four bins of the paper."""
+    """Rows by the largest attention weight, in the four bins of the paper."""
     groups: dict[str, list[AuditRow]] = {f"[{low:g}, {high:g})": [] for low, high in pairwise(LARGEST_WEIGHT_BINS)}
     names = list(groups)
     for row in rows:
@@ -252,16 +248,19 @@ def summarise_seeds(
 def summarise_diagnostic(
     rows: Sequence[AuditRow], answers: Mapping[int, AuditRow], name: Callable[[int], str]
 ) -> Statistics:
-    right = {guide: [float(row["right"][guide]) for row in rows] for guide in GUIDES}
-    difference = [a - b for a, b in zip(right["attention"], right["uniform"], strict=True)]
+    correct = {guide: [float(row["right"][guide]) for row in rows] for guide in GUIDES}
+    difference = [a - b for a, b in zip(correct["attention"], correct["uniform"], strict=True)]
     return {
-        **{guide: summarise_mean(values) for guide, values in right.items()},
-        "gain": {**summarise_mean(difference), "p": finite_or_none(paired_test(right["attention"], right["uniform"]))},
+        **{guide: summarise_mean(values) for guide, values in correct.items()},
+        "gain": {
+            **summarise_mean(difference),
+            "p": as_finite_float(paired_test(correct["attention"], correct["uniform"])),
+        },
     }
 
 
 def summarise_baseline(rows: Sequence[AuditRow], answers: Mapping[int, AuditRow]) -> Statistics | None:
-    """The model and one trained with equal weights in place of attention, on the examples with a label."""
+    """Accuracy of the model and of one trained with uniform attention, on the labelled examples."""
     known = [row for row in rows if answers.get(row["example"], {}).get("label") is not None]
     if not known:
         return None
@@ -271,7 +270,7 @@ def summarise_baseline(rows: Sequence[AuditRow], answers: Mapping[int, AuditRow]
     return {
         "model": summarise_mean(own),
         "uniform": summarise_mean(other),
-        "gain": {**summarise_mean(gain), "p": finite_or_none(paired_test(own, other))},
+        "gain": {**summarise_mean(gain), "p": as_finite_float(paired_test(own, other))},
     }
 
 

@@ -68,15 +68,17 @@ def audit(
     from whyformer._audit import TESTS
     from whyformer._audit import audit as audited
     from whyformer._audit.adversarial import choose_search
-    from whyformer._audit.protocol import AuditPlan, normalise_methods
     from whyformer._audit.replacement import REPLACEMENT_KINDS
     from whyformer._audit.result import audit_to_json
+    from whyformer._audit.settings import AuditSettings, normalise_methods
     from whyformer._model.loading import open as opened
     from whyformer.data import read
 
     tests = tuple(test) if test else TESTS
     methods = normalise_methods(parsing.parse_methods(method) if method else ())
-    wanted = AuditPlan(tests, methods, draws, REPLACEMENT_KINDS, choose_search(preset), searched, words_only, 0.2, seed)
+    wanted = AuditSettings(
+        tests, methods, draws, REPLACEMENT_KINDS, choose_search(preset), searched, words_only, 0.2, seed
+    )
     wanted.check()  # refuse what is misspelt before a large model is opened
     names = {label: parsing.parse_value(name) for label, name in parse_pairs(classes, "--class").items()}
     examples = read(
@@ -87,7 +89,7 @@ def audit(
     refuse_images(data, questioned.kind, questioned.name)
     found = audited(
         questioned, examples, attention or ["last"], tests=tests, methods=methods, draws=draws,
-        preset=preset, searched=searched, checkpoints=checkpoint or (), baseline=baseline, training=training,
+        preset=preset, search_limit=searched, checkpoints=checkpoint or (), baseline=baseline, training=training,
         words_only=words_only, seed=seed, out=out,
     )  # fmt: skip
     print(audit_to_json(found).decode("ascii") if as_json else str(found))

@@ -1,15 +1,19 @@
-r"""The models of the original question: one encoder, one attention, one linear layer.
+r"""The models of Jain & Wallace: one encoder, one attention, one linear layer.
 
 $$ h = \mathrm{Enc}(e_1 \dots e_n), \qquad \hat\alpha = \mathrm{softmax}(\phi(h)), \qquad
 \hat y = W \sum_t \hat\alpha_t h_t $$
 
 with $\phi(h_t) = v \cdot \tanh(U h_t)$ (additive) or $\phi(h_t) = h_t \cdot q / \sqrt d$ (dot). The encoder is a
-BiLSTM, a CNN with kernels 1, 3, 5 and 7, or "average": each token by itself through a linear layer and tanh.
+BiLSTM, a CNN with kernels 1, 3, 5 and 7, or "average": a linear layer and tanh applied to each token separately.
 Jain & Wallace, Attention is not Explanation, NAACL 2019, section 3. arXiv:1902.10186
 
-Where we differ: the answer has two logits and a softmax where theirs has one and a sigmoid (the same function), word
-vectors are learned with the rest (theirs were pretrained), and sentences carry no start and end token (theirs did and
-were left out of attention). `attention="uniform"` is the frozen baseline of Wiegreffe & Pinter, EMNLP 2019.
+    model = load_jain_wallace("models/bilstm-additive-0")   written by training/jain_wallace/train.py
+    why.audit(model, sentences)
+
+Differences from the paper: the output has two logits and a softmax, theirs one logit and a sigmoid (the same
+function); word vectors are learned with the rest (theirs were pretrained); sentences have no start and end tokens
+(theirs did, and excluded them from attention). `attention="uniform"` is the frozen baseline of Wiegreffe & Pinter,
+EMNLP 2019.
 """
 
 import json
@@ -31,10 +35,11 @@ ENCODERS = ("bilstm", "cnn", "average")
 ATTENTIONS = ("additive", "dot", "uniform")
 PADDING, UNKNOWN = "[PAD]", "[UNK]"
 WORD_PATTERN = re.compile(r"\S+")
+SETTINGS_FILE, WEIGHTS_FILE = "original.json", "model.safetensors"
 
 
-class OriginalEncoder(nn.Module):
-    """Word vectors in, [batch token width] out; no token sees padding."""
+class JainWallaceEncoder(nn.Module):
+    """Word vectors in, [batch token width] out. Padding does not influence any token."""
 
     def __init__(self, kind: str, given: int, width: int) -> None:
         super().__init__()
@@ -58,7 +63,7 @@ class OriginalEncoder(nn.Module):
         return self.linear(x).tanh()
 
 
-class OriginalAttention(nn.Module):
+class JainWallaceAttention(nn.Module):
     """One distribution over the tokens, [batch 1 token]."""
 
     def __init__(self, kind: str, width: int) -> None:
@@ -79,8 +84,8 @@ class OriginalAttention(nn.Module):
         return scores.transpose(1, 2).masked_fill(~mask[:, None], float("-inf")).softmax(-1)
 
 
-class OriginalModel(nn.Module):
-    """Encoder, attention, answer."""
+class JainWallaceModel(nn.Module):
+    """Encoder, attention, linear layer."""
 
     def __init__(
         self, vocabulary: int, *, encoder: str = "bilstm", attention: str = "additive",
@@ -95,8 +100,8 @@ class OriginalModel(nn.Module):
             "given": given, "width": width, "classes": classes,
         }  # fmt: skip
         self.embedding = nn.Embedding(vocabulary, given, padding_idx=0)
-        self.encoder = OriginalEncoder(encoder, given, width)
-        self.attention = OriginalAttention(attention, width)
+        self.encoder = JainWallaceEncoder(encoder, given, width)
+        self.attention = JainWallaceAttention(attention, width)
         self.answer = nn.Linear(width, classes)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
@@ -109,13 +114,13 @@ class OriginalModel(nn.Module):
 
 
 def build_vocabulary(texts: Iterable[str], *, least: int = 1) -> list[str]:
-    """Padding, the unknown word, then every word that stands `least` times in the texts, the most frequent first."""
+    """Padding, the unknown word, then every word that occurs at least `least` times, the most frequent first."""
     counts = Counter(word for text in texts for word in WORD_PATTERN.findall(text.lower()))
     return [PADDING, UNKNOWN, *(word for word, count in counts.most_common() if count >= least)]
 
 
 def build_tokenizer(vocabulary: list[str]) -> Any:
-    """Words between blanks, in lower case; no special tokens around them."""
+    """Splits at white space and lowercases; adds no special tokens."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -125,15 +130,15 @@ def build_tokenizer(vocabulary: list[str]) -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=words, pad_token=PADDING, unk_token=UNKNOWN)
 
 
-def wrap_original(
-    module: OriginalModel, vocabulary: list[str], labels: tuple[str, ...], name: str = "original"
+def wrap_jain_wallace(
+    module: JainWallaceModel, vocabulary: list[str], labels: tuple[str, ...], name: str = "jain_wallace"
 ) -> Model:
-    """The module with its words, as everything else here takes it."""
+    """The module with its tokenizer and labels, ready for `explain` and `audit`."""
     return Model(module.eval(), name, "text", labels, build_tokenizer(vocabulary))
 
 
-def save_original(model: Model, folder: str | os.PathLike[str]) -> None:
-    """Weights (float16) and words, to be opened again by `load`."""
+def save_jain_wallace(model: Model, folder: str | os.PathLike[str]) -> None:
+    """Write weights (float16), settings and vocabulary for `load_jain_wallace`."""
     from safetensors.torch import save_file
 
     folder = Path(folder)
@@ -141,25 +146,23 @@ def save_original(model: Model, folder: str | os.PathLike[str]) -> None:
     module: Any = model.module
     words = [word for word, _ in sorted(model.tokenizer.get_vocab().items(), key=lambda item: item[1])]
     facts = {"settings": module.settings, "labels": model.labels, "words": words}
-    (folder / "original.json").write_text(json.dumps(facts, ensure_ascii=False) + "\n", "utf-8")
-    save_file(
-        {name: t.detach().half().contiguous() for name, t in module.state_dict().items()}, folder / "model.safetensors"
-    )
+    (folder / SETTINGS_FILE).write_text(json.dumps(facts, ensure_ascii=False) + "\n", "utf-8")
+    save_file({name: t.detach().half().contiguous() for name, t in module.state_dict().items()}, folder / WEIGHTS_FILE)
 
 
-def load_original(folder: str | os.PathLike[str]) -> Model:
-    """What `save` wrote."""
+def load_jain_wallace(folder: str | os.PathLike[str]) -> Model:
+    """Open a model written by `save_jain_wallace`."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     folder = Path(folder)
-    if not (folder / "original.json").is_file():
-        raise ModelNotFound(f"There is no original.json in {folder}. Train one: training/jain_wallace/train.py.")
+    if not (folder / SETTINGS_FILE).is_file():
+        raise ModelNotFound(f"There is no {SETTINGS_FILE} in {folder}. Train a model: training/jain_wallace/train.py.")
     try:
-        facts = json.loads((folder / "original.json").read_text("utf-8"))
-        module = OriginalModel(**facts["settings"])
-        weights = load_file(folder / "model.safetensors")
+        facts = json.loads((folder / SETTINGS_FILE).read_text("utf-8"))
+        module = JainWallaceModel(**facts["settings"])
+        weights = load_file(folder / WEIGHTS_FILE)
         module.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        raise IncompleteModel(f"{folder} is no saved original model, or it is damaged: {error}.") from None
-    return wrap_original(module, facts["words"], tuple(facts["labels"]), folder.name)
+        raise IncompleteModel(f"{folder} is not a saved Jain & Wallace model, or it is damaged: {error}.") from None
+    return wrap_jain_wallace(module, facts["words"], tuple(facts["labels"]), folder.name)

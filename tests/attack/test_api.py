@@ -1,0 +1,166 @@
+"""Thousands of odd calls of the library: a result that is finite, or an error of ours; the model as it was."""
+
+import random as python_random
+from functools import cache, partial
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+from attack.odd import MODES, ODD_TARGETS, ODD_VALUES, SEED, describe_state, describe_torch, make_random, odd_tensors
+from conftest import PICTURES_ONLY, QUICK, animal
+
+import whyformer as why
+
+CALLS = 2000
+MODELS = ("vit", "bert", "gpt2", "encoder", "gpt", "llama")
+
+
+@cache
+def opened(name: str) -> why.Model:
+    return why.open(animal(name).module)
+
+
+def odd_inputs(name: str, random: Random):
+    """Inputs of a model: right, bent in one place, or of another kind altogether."""
+    inputs = dict(animal(name).inputs)
+    kind = random.random()
+    if kind < 0.35:
+        return inputs
+    if kind < 0.85:
+        which = random.choice(list(inputs))
+        inputs[which] = odd_tensors(inputs[which], random)
+        return inputs
+    first = next(iter(inputs.values()))
+    return random.choice(
+        [{}, [], None, "a text", 3, first, [first], {"input_ids": None}, {"no_such": first}, [{}], b"x"]
+    )
+
+
+def odd_settings(name: str, random: Random) -> dict:
+    settings = dict(QUICK.get(name, {}))
+    if random.random() < 0.4:
+        method = why.METHODS[name]
+        known = [
+            *method.settings,
+            "layers",
+            "heads",
+            "per_layer",
+            "stabiliser",
+            "recipe",
+            "health",
+            "preset",
+            "nonsense",
+        ]
+        settings[random.choice(known)] = random.choice(ODD_VALUES)
+    return settings
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(8))
+def test_every_call_gives_a_finite_explanation_or_an_error_of_ours(part):
+    random = make_random(f"api {part}")
+    raw, good = [], 0
+    for number in range(CALLS // 8):
+        name, method, mode = random.choice(MODELS), random.choice(sorted(why.METHODS)), random.choice(list(MODES))
+        if name != "vit" and method in PICTURES_ONLY:
+            method = "rollout"
+        settings, target = odd_settings(method, random), random.choice(ODD_TARGETS)
+        versus = random.choice(ODD_TARGETS) if random.random() < 0.1 else None
+        model, inputs = opened(name), odd_inputs(name, random)
+        state, python_state, numpy_state = (
+            describe_state(model.module),
+            python_random.getstate(),
+            np.random.get_state()[1].sum(),
+        )
+        call = f"seed {SEED}, part {part}, call {number}: {name} {method} {settings} target={target!r} under {mode}"
+        with MODES[mode]():
+            before = describe_torch()
+            try:
+                e = why.explain(model, inputs, method, target=target, versus=versus, **settings)
+                assert e.scores.isfinite().all(), call
+                str(e)
+                good += 1
+            except why.WhyformerError as error:
+                assert str(error).strip(), call
+            except Exception as error:
+                raw.append(f"{call}: {type(error).__name__}: {str(error)[:160]}")
+            assert describe_torch() == before, f"torch was changed by {call}"
+        assert describe_state(model.module) == state, f"the model was changed by {call}"
+        assert python_random.getstate() == python_state and np.random.get_state()[1].sum() == numpy_state, call
+    assert not raw, f"{len(raw)} raw exceptions\n" + "\n".join(raw[:40])
+    assert good > CALLS // 8 * 0.1, "the attack hardly ever got through; it tests nothing"
+
+
+@pytest.mark.slow
+def test_every_metric_with_odd_settings_gives_numbers_or_an_error_of_ours():
+    from test_every_metric import QUICK as QUICK_METRICS
+    from test_every_metric import given
+
+    from whyformer.metrics._registry import choose_metric, measure
+
+    random, raw = make_random("metrics"), []
+    for number in range(600):
+        name = random.choice(sorted(why.METRICS))
+        kind = random.choice(("images", "texts"))
+        settings = dict(QUICK_METRICS.get(name, {}))
+        if random.random() < 0.8:
+            settings[random.choice([*why.METRICS[name].settings, "preset", "nonsense"])] = random.choice(ODD_VALUES)
+        try:
+            with MODES[random.choice(list(MODES))]():
+                found = measure(choose_metric(name, settings), given(kind))
+            assert not found.value.isinf().any()
+        except why.WhyformerError:
+            continue
+        except Exception as error:
+            raw.append(f"call {number}: {name} {kind} {settings}: {type(error).__name__}: {str(error)[:160]}")
+    assert not raw, f"seed {SEED}, {len(raw)} raw exceptions\n" + "\n".join(raw[:40])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [mode for mode in MODES if "meta" not in mode])
+@pytest.mark.parametrize("name", ["vit", "bert", "gpt"])
+def test_torch_modes_change_no_number(name, mode):
+    """What people write around inference: the scores are those of a plain call."""
+    it, model = animal(name), opened(name)
+    for method in ("gradient_x_input", "transformer_attribution", "attnlrp", "rollout", "attcat"):
+        plain = why.explain(model, it.inputs, method, target=0).scores
+        with MODES[mode]():
+            torch.testing.assert_close(
+                why.explain(model, it.inputs, method, target=0).scores, plain, rtol=1e-9, atol=1e-12
+            )
+
+
+@pytest.mark.slow
+def test_a_model_and_inputs_made_under_inference_mode_are_served_or_refused():
+    from conftest import build
+
+    with torch.inference_mode():
+        module = build("bert")
+        inputs = {key: value.clone() for key, value in animal("bert").inputs.items()}
+    for method in ("rollout", "gradient_x_input", "attnlrp"):
+        with torch.inference_mode():
+            try:
+                assert why.explain(module, inputs, method, target=0).scores.isfinite().all()
+            except why.WhyformerError as error:
+                assert "inference" in str(error)
+
+
+@pytest.mark.slow
+def test_partial_methods_and_functions_are_checked_like_names():
+    random, raw = make_random("callables"), []
+    for _ in range(100):
+        name = random.choice(sorted(why.METHODS))
+        function = why.METHODS[name].compute
+        value = random.choice(ODD_VALUES)
+        setting = random.choice([*why.METHODS[name].settings, "nonsense"])
+        wanted = random.choice([function, partial(function, **{setting: value}), value])
+        try:
+            why.explain(
+                opened("bert"), animal("bert").inputs, wanted, **(QUICK.get(name, {}) if wanted is function else {})
+            )
+        except why.WhyformerError:
+            continue
+        except Exception as error:
+            raw.append(f"{name} {setting}={value!r}: {type(error).__name__}: {str(error)[:160]}")
+    assert not raw, f"seed {SEED}\n" + "\n".join(raw)
