@@ -268,7 +268,7 @@ def scripted(how: str, module: nn.Module) -> nn.Module:
 @pytest.mark.parametrize("how", ["script", "trace"])
 def test_a_scripted_model_is_refused(how):
     module = nn.Sequential(nn.Linear(3, 3))
-    with pytest.raises(UnsupportedModel, match=r"is a scripted model: its operations cannot be seen"):
+    with pytest.raises(UnsupportedModel, match=r"is a scripted model, whose operations cannot be followed"):
         make_shadow(scripted(how, module))
 
 

@@ -131,7 +131,8 @@ def test_the_same_words_are_not_said_twice():
 
 
 def test_a_sheet_of_ten_methods_on_a_photograph_is_small():
-    from whyformer._model.image import ImageView, KeptImage, as_image
+    from whyformer._model.image import as_image
+    from whyformer._model.kept_image import ImageView, KeptImage
     from whyformer.demo.tour import CAT
 
     photograph = as_image(CAT).resize((1600, 1200))

@@ -8,7 +8,7 @@ from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
 from whyformer._engine.target import Target
-from whyformer._model.image import ImageView, KeptImage
+from whyformer._model.kept_image import ImageView, KeptImage
 from whyformer._plain.archive import Fields, as_strings, to_json_text
 from whyformer._plain.tokens import Grid, Pieces, Tokens
 

@@ -11,7 +11,7 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from whyformer._model.image import ImageView
+from whyformer._model.kept_image import ImageView
 from whyformer.show.colours import find_limits, find_robust_limits, paint
 
 MAP_SIDE = 448  # a map by itself is enlarged until it is about this wide
