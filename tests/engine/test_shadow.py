@@ -275,7 +275,7 @@ def test_a_scripted_model_is_refused(how):
 def test_a_scripted_part_is_refused():
     module = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     module[0] = scripted("script", module[0])
-    with pytest.raises(UnsupportedModel, match=r"Give the nn.Module it was scripted from"):
+    with pytest.raises(UnsupportedModel, match=r"Pass the nn.Module it was scripted from"):
         make_shadow(module)
 
 

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from whyformer.cli import parsing, running
 from whyformer.cli.options import (
     DEFAULT_MODEL,
@@ -15,7 +13,7 @@ from whyformer.cli.options import (
     OutOption,
     TargetOption,
     VersusOption,
-    complete_method_names,
+    make_method_option,
 )
 from whyformer.cli.shell import app
 
@@ -32,17 +30,7 @@ whyformer compare "a gorgeous film" -M demo/sentiment -m rollout -m attcat -m ch
 def run_compare(
     inputs: InputsArgument = None,
     model: ModelOption = DEFAULT_MODEL,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-m",
-            "--method",
-            metavar="METHOD",
-            help="Repeatable; or quick (the default), or all.",
-            autocompletion=complete_method_names,
-            show_default=False,
-        ),
-    ] = None,
+    method: Annotated[list[str] | None, make_method_option("Repeatable; or quick (the default), or all.")] = None,
     target: TargetOption = None,
     versus: VersusOption = None,
     out: OutOption = None,

@@ -17,7 +17,7 @@ from whyformer.cli.options import (
     OutOption,
     TargetOption,
     VersusOption,
-    complete_method_names,
+    make_method_option,
 )
 from whyformer.cli.shell import app
 
@@ -44,14 +44,7 @@ def run_explain(
     model: ModelOption = DEFAULT_MODEL,
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            "-m",
-            "--method",
-            metavar="METHOD",
-            help="See: whyformer methods. Repeat it to compare several. Default: transformer_attribution.",
-            autocompletion=complete_method_names,
-            show_default=False,
-        ),
+        make_method_option("See: whyformer methods. Repeat it to compare several. Default: transformer_attribution."),
     ] = None,
     target: TargetOption = None,
     versus: VersusOption = None,

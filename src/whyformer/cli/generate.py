@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from whyformer.cli import running
-from whyformer.cli.options import DebugOption, ModelOption, OutOption, complete_method_names
+from whyformer.cli.options import DebugOption, ModelOption, OutOption, make_method_option
 from whyformer.cli.shell import app, keep_old_verb
 
 EXAMPLES = """Examples:
@@ -19,12 +19,7 @@ whyformer generate "12 + 7 =" -m attcat"""
 def run_generate(
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The beginning of the text.")],
     model: ModelOption = "demo/decoder",
-    method: Annotated[
-        str,
-        typer.Option(
-            "-m", "--method", metavar="METHOD", help="See: whyformer methods.", autocompletion=complete_method_names
-        ),
-    ] = "attcat",
+    method: Annotated[str, make_method_option("See: whyformer methods.", show_default=True)] = "attcat",
     tokens: Annotated[int, typer.Option("-n", "--tokens", min=1, help="The largest number of new tokens.")] = 20,
     continuation: Annotated[
         str | None, typer.Option("--continuation", help="Explain this continuation instead of the model's own.")

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,6 +26,19 @@ def complete_model_names(incomplete: str) -> Iterator[str]:
 
 
 # --- explain, compare, inspect, generate ------------------------------------------------------------------------------
+
+
+def make_method_option(description: str, *, show_default: bool = False) -> Any:
+    """The option -m, which each verb describes in its own words."""
+    return typer.Option(
+        "-m",
+        "--method",
+        metavar="METHOD",
+        help=description,
+        autocompletion=complete_method_names,
+        show_default=show_default,
+    )
+
 
 InputsArgument = Annotated[
     list[str] | None,
