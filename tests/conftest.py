@@ -1,4 +1,4 @@
-"""The zoo: small random models of every family, in float64, and a batch for each with one shorter example."""
+"""The zoo: a small random model of every family, in float64, and a batch for each with examples of several lengths."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 torch.set_num_threads(1)
 
-# Settings under which methods that ask the model again are quick enough to be run on every family.
+# Settings that make methods with many forward passes fast enough to run on every family.
 QUICK: dict[str, dict[str, object]] = {
     "bi_attribution": {"steps": 3},
     "integrated_gradients": {"steps": 3},
@@ -20,8 +20,8 @@ QUICK: dict[str, dict[str, object]] = {
     "smooth_grad": {"samples": 2},
     "vit_cx": {"budget": 4},
 }
-# Methods that have nothing to say about a text.
-PICTURES_ONLY = {"vit_cx"}
+# Methods that only work on images.
+IMAGES_ONLY = {"vit_cx"}
 
 
 class CausalSelfAttention(nn.Module):
@@ -60,7 +60,7 @@ class HandmadeBlock(nn.Module):
 
 
 class HandmadeGPT(nn.Module):
-    """A language model as people write it: own attention, own activation, an addition in place."""
+    """A typical handwritten language model: custom attention, custom activation, an in-place addition."""
 
     def __init__(
         self, vocabulary: int = 40, width: int = 24, heads: int = 3, blocks: int = 2, longest: int = 16
@@ -80,8 +80,7 @@ class HandmadeGPT(nn.Module):
 
 
 class TorchEncoder(nn.Module):
-    """`nn.TransformerEncoder` between an embedding and a mean over tokens; [token batch channel] inside unless
-    batch_first."""
+    """`nn.TransformerEncoder` between an embedding and mean pooling; [token batch channel] unless batch_first."""
 
     def __init__(self, batch_first: bool, norm_first: bool = False) -> None:
         super().__init__()
@@ -127,31 +126,31 @@ IMAGE = dict(
 def build(name: str, attention: str = "sdpa") -> nn.Module:
     import transformers as hf
 
-    def made(config: type, model: type, **settings: object) -> nn.Module:
+    def make(config: type, model: type, **settings: object) -> nn.Module:
         return model._from_config(config(**settings), attn_implementation=attention)
 
     makers = {
-        "vit": lambda: made(hf.ViTConfig, hf.ViTForImageClassification, **IMAGE),
-        "deit": lambda: made(hf.DeiTConfig, hf.DeiTForImageClassificationWithTeacher, **IMAGE),
-        "dinov2": lambda: made(
+        "vit": lambda: make(hf.ViTConfig, hf.ViTForImageClassification, **IMAGE),
+        "deit": lambda: make(hf.DeiTConfig, hf.DeiTForImageClassificationWithTeacher, **IMAGE),
+        "dinov2": lambda: make(
             hf.Dinov2WithRegistersConfig, hf.Dinov2WithRegistersForImageClassification, **IMAGE | {"mlp_ratio": 2}
         ),
-        "beit": lambda: made(
+        "beit": lambda: make(
             hf.BeitConfig, hf.BeitForImageClassification, use_relative_position_bias=True, use_mean_pooling=True,
             **IMAGE,
         ),
-        "bert": lambda: made(hf.BertConfig, hf.BertForSequenceClassification, **TEXT),
-        "roberta": lambda: made(hf.RobertaConfig, hf.RobertaForSequenceClassification, pad_token_id=1, **TEXT),
-        "distilbert": lambda: made(
+        "bert": lambda: make(hf.BertConfig, hf.BertForSequenceClassification, **TEXT),
+        "roberta": lambda: make(hf.RobertaConfig, hf.RobertaForSequenceClassification, pad_token_id=1, **TEXT),
+        "distilbert": lambda: make(
             hf.DistilBertConfig, hf.DistilBertForSequenceClassification, vocab_size=60, dim=24, n_layers=3, n_heads=3,
             hidden_dim=48, max_position_embeddings=32, num_labels=4,
         ),
-        "electra": lambda: made(hf.ElectraConfig, hf.ElectraForSequenceClassification, embedding_size=16, **TEXT),
-        "albert": lambda: made(hf.AlbertConfig, hf.AlbertForSequenceClassification, embedding_size=16, **TEXT),
-        "gpt2": lambda: made(
+        "electra": lambda: make(hf.ElectraConfig, hf.ElectraForSequenceClassification, embedding_size=16, **TEXT),
+        "albert": lambda: make(hf.AlbertConfig, hf.AlbertForSequenceClassification, embedding_size=16, **TEXT),
+        "gpt2": lambda: make(
             hf.GPT2Config, hf.GPT2LMHeadModel, vocab_size=60, n_embd=24, n_layer=3, n_head=3, n_positions=32,
         ),
-        "llama": lambda: made(
+        "llama": lambda: make(
             hf.LlamaConfig, hf.LlamaForCausalLM, num_key_value_heads=1, **TEXT | {"num_attention_heads": 2}
         ),
         "encoder": lambda: TorchEncoder(batch_first=True),
@@ -160,7 +159,7 @@ def build(name: str, attention: str = "sdpa") -> nn.Module:
     }  # fmt: skip
     torch.manual_seed(0)
     module = makers[name]()
-    with torch.no_grad():  # random biases and scales: at their initial 0 and 1 they would hide mistakes
+    with torch.no_grad():  # random biases and scales: the initial values 0 and 1 would hide mistakes
         for key, parameter in module.named_parameters():
             noise = torch.randn_like(parameter)
             parameter.copy_(
@@ -190,19 +189,19 @@ FAMILIES = (*IMAGE_FAMILIES, *TEXT_FAMILIES, "gpt")
 
 @dataclass(frozen=True)
 class Animal:
-    """A model of the zoo and a batch of three for it; texts are of lengths 9, 6 and 4."""
+    """A model of the zoo and a batch of three examples; texts have 9, 6 and 4 tokens."""
 
     name: str
     module: nn.Module
     inputs: dict[str, Tensor]
 
     def alone(self, i: int) -> dict[str, Tensor]:
-        """Example i by itself, without padding."""
-        one = {key: value[i : i + 1] for key, value in self.inputs.items()}
-        if "attention_mask" in one:
-            length = int(one["attention_mask"].sum())
-            one = {key: value[:, :length] for key, value in one.items()}
-        return one
+        """Example i in a batch of one, without padding."""
+        example = {key: value[i : i + 1] for key, value in self.inputs.items()}
+        if "attention_mask" in example:
+            length = int(example["attention_mask"].sum())
+            example = {key: value[:, :length] for key, value in example.items()}
+        return example
 
 
 LENGTHS = (9, 6, 4)

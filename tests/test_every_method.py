@@ -13,7 +13,7 @@ from functools import cache
 
 import pytest
 import torch
-from conftest import FAMILIES, IMAGE_FAMILIES, LENGTHS, PICTURES_ONLY, QUICK, TEXT_FAMILIES, animal
+from conftest import FAMILIES, IMAGE_FAMILIES, IMAGES_ONLY, LENGTHS, QUICK, TEXT_FAMILIES, animal
 
 import whyformer as why
 from whyformer.methods._registry import METHODS
@@ -28,7 +28,7 @@ every_family = pytest.mark.parametrize("name", FAMILIES)
 def _on_what_it_explains(request):
     """Image-only methods are tested on images; that they refuse a text is tested with the method."""
     given = request.node.callspec.params if hasattr(request.node, "callspec") else {}
-    if given.get("method") in PICTURES_ONLY and given.get("name", "bert") not in IMAGE_FAMILIES:
+    if given.get("method") in IMAGES_ONLY and given.get("name", "bert") not in IMAGE_FAMILIES:
         pytest.skip(f"{given['method']} explains pictures")
 
 

@@ -1,4 +1,4 @@
-"""Tokenizers of three kinds and language models to go with them, all tiny, random and made here."""
+"""Tokenizers of three kinds and matching models, all tiny and random."""
 
 import torch
 import transformers as hf
@@ -13,7 +13,7 @@ WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the film is not good bad a [ ] sep go ##
 
 
 def wordpiece(words: list[str] = WORDS) -> hf.PreTrainedTokenizerFast:
-    """Like BERT's: lower case, [CLS] and [SEP] around the text."""
+    """Like that of BERT: lower case, with [CLS] and [SEP] around the text."""
     tokenizer = Tokenizer(models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -26,7 +26,7 @@ def wordpiece(words: list[str] = WORDS) -> hf.PreTrainedTokenizerFast:
 
 
 def byte_pairs(side: str = "left") -> hf.PreTrainedTokenizerFast:
-    """Like GPT-2's: bytes, blanks belong to the word after them, nothing around the text, no token for padding."""
+    """Like that of GPT-2: bytes, a space belongs to the next word, no tokens around the text, no pad token."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
@@ -41,7 +41,7 @@ def byte_pairs(side: str = "left") -> hf.PreTrainedTokenizerFast:
 
 
 def unigram() -> hf.PreTrainedTokenizerFast:
-    """Like XLM-R's: its special tokens are pieces of the model as well; <s> and </s> around the text."""
+    """Like that of XLM-R: its special tokens are also ordinary pieces; <s> and </s> around the text."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()

@@ -1,21 +1,21 @@
-"""Everything whyformer raises on purpose.
+"""All exceptions that whyformer raises on purpose.
 
     WhyformerError
-    ├── InputError            the picture, text or tensors given
-    ├── ModelError            the model given
-    │   ├── ModelNotFound     no such folder or name
-    │   ├── IncompleteModel   weights missing, damaged or not finite
-    │   ├── UnsafeModel       pickle weights, code in the model folder
-    │   ├── UnsupportedModel  it runs, but we cannot see into it
-    │   │   └── NoAttention   it ran without reaching attention
-    │   └── UnknownOperation  a recipe has no rule for an operation on the way
-    ├── TargetError           the class or token to explain
-    ├── MethodError           the method, or a setting of it
-    ├── MetricError           the metric, or a setting of it
-    ├── NotCaptured           a capture was asked for what it does not hold
-    └── NonFinite             NaN or infinity where a number is due
+    ├── InputError            a problem with the image, text or tensors to explain
+    ├── ModelError            a problem with the model
+    │   ├── ModelNotFound     no such folder or model name
+    │   ├── IncompleteModel   weights are missing, damaged or not finite
+    │   ├── UnsafeModel       pickle weights, or code in the model folder
+    │   ├── UnsupportedModel  the model runs, but its operations cannot be followed
+    │   │   └── NoAttention   the forward pass contains no attention
+    │   └── UnknownOperation  the relevance recipe has no rule for an operation
+    ├── TargetError           no such class or token to explain
+    ├── MethodError           no such method, or a wrong setting of it
+    ├── MetricError           no such metric, or a wrong setting of it
+    ├── NotCaptured           the capture did not record what was asked for
+    └── NonFinite             NaN or infinity in an output, gradient or relevance
 
-A message says what was asked, what is there and what to do. `exit_code` is what the command line returns.
+A message says what was asked, what is available and what to do. `exit_code` is the exit status of the command line.
 """
 
 from collections.abc import Iterable
@@ -79,6 +79,6 @@ class NonFinite(WhyformerError):
 
 
 def suggest_nearest(word: str, words: Iterable[str]) -> str:
-    """' Did you mean 'rollout'?' or nothing, for the middle of a message."""
+    """A hint for an error message: " Did you mean 'rollout'?", or "" if no known word is similar."""
     close = get_close_matches(word, list(words), n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""

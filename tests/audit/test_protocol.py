@@ -87,7 +87,7 @@ def test_save_and_load(found, tmp_path):
     assert again.summary == found.summary and str(again) == str(found)
     found.save(tmp_path / "a.txt")
     assert (tmp_path / "a.txt").read_text() == str(found) + "\n"
-    with pytest.raises(InputError, match=r"Names that end in \.html, \.json, \.txt work"):
+    with pytest.raises(InputError, match=r"Supported suffixes: \.html, \.json, \.txt"):
         found.save(tmp_path / "a.pdf")
 
 

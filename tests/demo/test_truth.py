@@ -1,8 +1,8 @@
-"""Methods against the truth: in the generated worlds it is known what decides.
+"""Methods against ground truth: in the generated data it is known what decides the answer.
 
-A method is held to what it claims. Class-specific methods on attention and gradients must look at the object they are
-asked about; the class-agnostic ones must not change with the class; where one word decides, it must come out on top.
-Floors are below what was measured (benchmarks/class_specificity.py), far above chance.
+Class-specific methods must highlight the object of the class they explain; class-agnostic methods must not depend on
+the class; if one word decides, it must get the highest score. Thresholds are below the measured values
+(benchmarks/class_specificity.py) and far above chance.
 """
 
 import pytest
@@ -13,28 +13,28 @@ import whyformer as why
 from whyformer.demo import agreement, shapes
 
 torch.set_num_threads(1)
-PICTURES = 16
+IMAGES = 16
 
 
 @pytest.fixture(scope="module")
 def two_objects():
-    scenes = shapes.generate(PICTURES, seed=77, objects=2)
+    scenes = shapes.generate(IMAGES, seed=77, objects=2)
     side = 12
     size = shapes.SIZE // side
-    tiles = scenes.masks.reshape(PICTURES, 2, side, size, side, size).mean((3, 5)).reshape(PICTURES, 2, -1)
+    tiles = scenes.masks.reshape(IMAGES, 2, side, size, side, size).mean((3, 5)).reshape(IMAGES, 2, -1)
     return [Image.fromarray(image) for image in scenes.images], scenes.labels, torch.from_numpy(tiles)
 
 
-def shares(method, two_objects):
-    """How much of the positive score lies on the object asked about, and on the other one."""
-    pictures, labels, covered = two_objects
+def measure_shares(method, two_objects):
+    """The share of the positive score on the object of the explained class, and on the other one."""
+    images, labels, covered = two_objects
     model = why.open("demo/shapes")
-    found = []
+    shares = []
     for asked in (0, 1):
-        scores = why.explain(model, pictures, method, target=labels[:, asked].tolist()).scores.double().clamp(min=0)
+        scores = why.explain(model, images, method, target=labels[:, asked].tolist()).scores.double().clamp(min=0)
         on = torch.einsum("ip,iop->io", scores, covered) / scores.sum(1, keepdim=True).clamp(min=1e-12)
-        found.append(on[:, [asked, 1 - asked]])
-    right, other = torch.stack(found).mean((0, 1)).tolist()
+        shares.append(on[:, [asked, 1 - asked]])
+    right, other = torch.stack(shares).mean((0, 1)).tolist()
     return right, other
 
 
@@ -49,21 +49,21 @@ def shares(method, two_objects):
         ("lrp_gamma", 3),
     ],
 )
-def test_a_class_specific_method_looks_at_the_object_it_is_asked_about(method, ratio, two_objects):
-    right, other = shares(method, two_objects)
+def test_a_class_specific_method_highlights_the_object_of_its_class(method, ratio, two_objects):
+    right, other = measure_shares(method, two_objects)
     assert right > ratio * other
     assert right > 0.3
 
 
 @pytest.mark.parametrize("method", ["rollout", "raw_attention"])
 def test_a_class_agnostic_method_finds_objects_but_not_which(method, two_objects):
-    right, other = shares(method, two_objects)
+    right, other = measure_shares(method, two_objects)
     assert right == pytest.approx(other, rel=1e-9)
-    assert right > 0.09  # an object covers 4 % of a picture
+    assert right > 0.09  # an object covers 4 % of an image
 
 
 def test_chance_finds_nothing(two_objects):
-    right, other = shares("chance", two_objects)
+    right, other = measure_shares("chance", two_objects)
     assert max(right, other) < 0.06
 
 
@@ -74,8 +74,8 @@ RELEVANCE = ("attnlrp", "libragrad", "pa_lrp", "lrp_gamma", "lrp_epsilon", "cp_l
     ("method", "floor"),
     [("transformer_attribution", 0.9), ("attcat", 0.9), ("lrp", 0.8), *((name, 0.9) for name in RELEVANCE)],
 )
-def test_the_word_that_decides_comes_out_on_top(method, floor):
-    """Over nouns of the other number that stand between it and the verb."""
+def test_the_word_that_decides_gets_the_highest_score(method, floor):
+    """Higher than the nouns of the other number between it and the verb."""
     sentences = agreement.generate(30, seed=5, attractors=2)
     model = why.open("demo/agreement")
     e = why.explain(model, [s.masked for s in sentences], method)

@@ -1,4 +1,4 @@
-"""The worlds with known answers: the truth they state is the truth, and the models trained on them know it."""
+"""The generated data sets: their ground truth is correct, and the bundled models have learnt it."""
 
 from pathlib import Path
 
@@ -12,23 +12,23 @@ from whyformer.demo import agreement, shapes
 
 torch.set_num_threads(1)
 MODELS = Path(shapes.__file__).parent / "models"
-FRESH = 20_26  # a seed nobody trained or evaluated with
+FRESH = 20_26  # a seed that was never used for training or evaluation
 
 
-def logits(name: str, inputs: list) -> torch.Tensor:
+def compute_logits(name: str, inputs: list) -> torch.Tensor:
     model = why.open(f"demo/{name}")
     encoded = [model.encode(inputs[i : i + 50]) for i in range(0, len(inputs), 50)]
     with torch.inference_mode():
         return torch.cat([model.module(**batch.inputs).logits for batch in encoded])
 
 
-def pictures(images: np.ndarray) -> list[Image.Image]:
+def as_images(images: np.ndarray) -> list[Image.Image]:
     return [Image.fromarray(image) for image in images]
 
 
-def trained(name: str) -> pytest.MarkDecorator:
+def needs_weights(name: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(
-        not (MODELS / name / "model.safetensors").is_file(), reason=f"the weights of demo/{name} are not here"
+        not (MODELS / name / "model.safetensors").is_file(), reason=f"the weights of demo/{name} are missing"
     )
 
 
@@ -36,7 +36,7 @@ def trained(name: str) -> pytest.MarkDecorator:
 
 
 @pytest.mark.parametrize("objects", [1, 2, 3])
-def test_a_seed_gives_the_same_pictures_however_many_are_asked_for(objects):
+def test_a_seed_gives_the_same_images_for_any_count(objects):
     few, many = shapes.generate(3, 5, objects=objects), shapes.generate(6, 5, objects=objects)
     for name in ("images", "labels", "masks", "backgrounds"):
         np.testing.assert_array_equal(getattr(few, name), getattr(many, name)[:3])
@@ -49,7 +49,7 @@ def test_masks_are_exactly_the_pixels_that_objects_changed(objects):
     differs = (scenes.images != scenes.backgrounds).any(-1)
     covered = scenes.masks.any(1)
     assert not differs[~covered].any()
-    assert differs[covered].mean() > 0.99  # a faint edge may round to the colour that was there
+    assert differs[covered].mean() > 0.99  # a faint edge can round to the background colour
 
 
 @pytest.mark.parametrize("objects", [2, 3])
@@ -59,14 +59,14 @@ def test_objects_do_not_touch_and_are_of_different_classes(objects):
     assert all(len(set(row)) == objects for row in scenes.labels.tolist())
 
 
-def test_an_object_can_be_taken_out_alone():
+def test_removes_a_single_object():
     scenes = shapes.generate(5, 3, objects=2)
     without = scenes.without(0)
     np.testing.assert_array_equal(without[scenes.masks[:, 0]], scenes.backgrounds[scenes.masks[:, 0]])
     np.testing.assert_array_equal(without[~scenes.masks[:, 0]], scenes.images[~scenes.masks[:, 0]])
 
 
-def test_every_object_lies_in_the_picture_and_is_large_enough_to_see():
+def test_every_object_is_inside_the_image_and_large_enough():
     sizes = shapes.generate(60, 4).masks.sum((1, 2, 3))
     assert sizes.min() > 100
     assert sizes.max() < np.pi * (shapes.LARGEST_RADIUS + 1) ** 2
@@ -89,29 +89,32 @@ def test_shapes_have_the_areas_of_geometry():
 
 @pytest.mark.parametrize("name", shapes.CLASSES)
 def test_shapes_fit_in_their_radius(name):
-    """Outside the unit circle, up to a hair, there is nothing: a turned shape never leaves its window."""
+    """Nothing is outside the unit circle (with a small margin), so a rotated shape stays inside its window."""
     angles, radii = np.meshgrid(np.linspace(0, 2 * np.pi, 721), np.linspace(1.01, 1.42, 30))
     assert not shapes.SHAPE_TESTS[name](radii * np.cos(angles), radii * np.sin(angles)).any()
 
 
 def test_refuses_more_objects_than_fit():
-    with pytest.raises(ValueError, match="4 objects were asked for; a picture holds 1 to 3"):
+    with pytest.raises(ValueError, match="objects must be between 1 and 3, got 4"):
         shapes.generate(1, 0, objects=4)
 
 
-@trained("shapes")
+@needs_weights("shapes")
 def test_the_shapes_model_knows_one_object():
     scenes = shapes.generate(500, FRESH)
-    answers = logits("shapes", pictures(scenes.images)).argmax(-1)
+    answers = compute_logits("shapes", as_images(scenes.images)).argmax(-1)
     assert (answers == torch.from_numpy(scenes.labels[:, 0])).float().mean() >= 0.98
 
 
-@trained("shapes")
+@needs_weights("shapes")
 def test_the_shapes_model_needs_the_object_and_nothing_else():
-    """Take one of two objects out, and its logit falls while the other class becomes the answer."""
+    """If one of two objects is removed, its logit falls and the other class becomes the answer."""
     scenes = shapes.generate(100, FRESH, objects=2)
     first, second = torch.from_numpy(scenes.labels).T
-    both, alone = logits("shapes", pictures(scenes.images)), logits("shapes", pictures(scenes.without(0)))
+    both, alone = (
+        compute_logits("shapes", as_images(scenes.images)),
+        compute_logits("shapes", as_images(scenes.without(0))),
+    )
     rows = torch.arange(len(scenes))
     assert (alone[rows, first] < both[rows, first]).float().mean() >= 0.98
     assert (alone.argmax(-1) == second).float().mean() >= 0.95
@@ -123,13 +126,13 @@ NUMBER = {form: number for noun in agreement.NOUNS for number, form in enumerate
 
 
 @pytest.mark.parametrize("attractors", [None, 0, 1, 2, 3])
-def test_a_seed_gives_the_same_sentences_however_many_are_asked_for(attractors):
+def test_a_seed_gives_the_same_sentences_for_any_count(attractors):
     few, many = agreement.generate(5, 5, attractors=attractors), agreement.generate(9, 5, attractors=attractors)
     assert few == many[:5]
     assert few != agreement.generate(5, 6, attractors=attractors)
 
 
-def test_the_sentence_of_a_seed_stays_what_it_is():
+def test_the_sentence_of_a_seed_never_changes():
     sentence = agreement.generate(1, 0, attractors=1)[0]
     assert sentence.text == "in summer, the quiet watches with the table have survived."
 
@@ -166,8 +169,8 @@ def test_half_of_the_sentences_are_plural():
     assert 0.45 < np.mean([s.label for s in agreement.generate(1000, 4)]) < 0.55
 
 
-def test_training_and_held_out_sentences_never_meet():
-    """Where there is a noun beside the subject."""
+def test_training_and_held_out_sentences_are_disjoint():
+    """If there is a noun besides the subject."""
     held_out = {s.prefix for s in agreement.generate(1500, 5)}
     training = {s.prefix for s in agreement.generate(1500, 5, part="training")}
     assert all(prefix.split().count("the") == 1 for prefix in held_out & training)
@@ -184,11 +187,11 @@ def test_texts_by_hand():
 
 
 def test_refuses_more_attractors_than_it_can_place():
-    with pytest.raises(ValueError, match="4 attractors were asked for; a sentence has 0 to 3"):
+    with pytest.raises(ValueError, match="attractors must be between 0 and 3, got 4"):
         agreement.generate(1, 0, attractors=4)
 
 
-@trained("agreement")
+@needs_weights("agreement")
 def test_word_i_is_token_i_plus_one_for_the_classifier():
     tokenizer = why.open("demo/agreement").tokenizer
     for sentence in agreement.generate(100, FRESH):
@@ -200,15 +203,15 @@ def test_word_i_is_token_i_plus_one_for_the_classifier():
         ]
 
 
-@trained("agreement")
+@needs_weights("agreement")
 @pytest.mark.parametrize("attractors", [None, 3])
 def test_the_agreement_model_is_not_misled(attractors):
     sentences = agreement.generate(500, FRESH, attractors=attractors)
-    answers = logits("agreement", [s.masked for s in sentences]).argmax(-1)
+    answers = compute_logits("agreement", [s.masked for s in sentences]).argmax(-1)
     assert (answers == torch.tensor([s.label for s in sentences])).float().mean() >= 0.98
 
 
-@trained("decoder")
+@needs_weights("decoder")
 def test_word_i_is_token_i_for_the_language_model_and_verbs_are_one_token():
     tokenizer = why.open("demo/decoder").tokenizer
     for sentence in agreement.generate(100, FRESH):
@@ -216,7 +219,7 @@ def test_word_i_is_token_i_for_the_language_model_and_verbs_are_one_token():
         assert all(len(tokenizer(f" {verb}")["input_ids"]) == 1 for verb in (sentence.right_verb, sentence.wrong_verb))
 
 
-@trained("decoder")
+@needs_weights("decoder")
 def test_the_language_model_agrees_despite_attractors():
     sentences = agreement.generate(200, FRESH, attractors=2)
     model = why.open("demo/decoder")

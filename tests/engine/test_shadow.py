@@ -268,14 +268,14 @@ def scripted(how: str, module: nn.Module) -> nn.Module:
 @pytest.mark.parametrize("how", ["script", "trace"])
 def test_a_scripted_model_is_refused(how):
     module = nn.Sequential(nn.Linear(3, 3))
-    with pytest.raises(UnsupportedModel, match=r"is a scripted model: its operations cannot be seen"):
+    with pytest.raises(UnsupportedModel, match=r"is a scripted model, whose operations cannot be followed"):
         make_shadow(scripted(how, module))
 
 
 def test_a_scripted_part_is_refused():
     module = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     module[0] = scripted("script", module[0])
-    with pytest.raises(UnsupportedModel, match=r"Give the nn.Module it was scripted from"):
+    with pytest.raises(UnsupportedModel, match=r"Pass the nn.Module it was scripted from"):
         make_shadow(module)
 
 

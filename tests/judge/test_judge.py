@@ -349,9 +349,9 @@ def test_the_command_prints_json(reviews):
     ("words", "code", "message"),
     [
         (["-m", "rolout"], 2, "Did you mean 'rollout'"),
-        (["-m", "rollout(1)"], 2, "is no method with settings"),
-        (["-k", "aopc(fill"], 2, "is no metric with settings"),
-        (["--class", "pos"], 3, "is not NAME=VALUE"),
+        (["-m", "rollout(1)"], 2, "is not a method with settings"),
+        (["-k", "aopc(fill"], 2, "is not a metric with settings"),
+        (["--class", "pos"], 3, "must be NAME=VALUE"),
         (["--column", "input=nothing"], 3, "no column 'nothing'"),
         (["--limit", "0"], 3, "number of examples must be >= 1"),
     ],

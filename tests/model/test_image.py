@@ -1,4 +1,4 @@
-"""Pictures in: as a person sees them, or a clear error."""
+"""Reading images: upright and RGB, or a clear error."""
 
 import io
 import os
@@ -17,28 +17,28 @@ RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 
 
 def corner_dot() -> Image.Image:
-    """Wider than high, red at the top left, blue at the top right: no turn or flip of it looks the same."""
-    picture = Image.new("RGB", (6, 4), "white")
-    picture.putpixel((0, 0), RED)
-    picture.putpixel((5, 0), BLUE)
-    return picture
+    """Wider than high, red at the top left, blue at the top right: no rotation or flip of it looks the same."""
+    image = Image.new("RGB", (6, 4), "white")
+    image.putpixel((0, 0), RED)
+    image.putpixel((5, 0), BLUE)
+    return image
 
 
-def saved(picture: Image.Image, path, **settings):
-    picture.save(path, **settings)
+def save(image: Image.Image, path, **settings):
+    image.save(path, **settings)
     return path
 
 
 def png_claiming(width: int, height: int) -> bytes:
-    """A header that promises a picture, and almost nothing behind it."""
+    """A header that announces an image, with almost no data behind it."""
     head = b"IHDR" + struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
     start = struct.pack(">I", 13) + head + struct.pack(">I", zlib.crc32(head))
     return b"\x89PNG\r\n\x1a\n" + start + struct.pack(">I", 1_000) + b"IDAT" + bytes(10)
 
 
-# --- as a person sees it ----------------------------------------------------------------------------------------------
+# --- upright and RGB --------------------------------------------------------------------------------------------------
 
-# How a camera that writes this orientation has stored an upright picture.
+# How a camera that writes this orientation stores an upright image.
 STORED = {
     1: None,
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -57,58 +57,58 @@ def test_is_upright_in_every_orientation(orientation, suffix, tmp_path):
     stored = corner_dot() if STORED[orientation] is None else corner_dot().transpose(STORED[orientation])
     exif = Image.Exif()
     exif[0x0112] = orientation
-    seen = as_image(saved(stored, tmp_path / f"turned{suffix}", exif=exif))
+    seen = as_image(save(stored, tmp_path / f"turned{suffix}", exif=exif))
     assert seen.size == (6, 4)
     assert np.array_equal(np.asarray(seen), np.asarray(corner_dot()))
 
 
-def test_sixteen_bit_grey_is_what_the_same_picture_in_eight_bits_is(tmp_path):
+def test_sixteen_bit_grey_equals_the_same_image_in_eight_bits(tmp_path):
     eight = np.arange(256, dtype=np.uint8).reshape(16, 16)
     sixteen = eight.astype(np.uint16) * 257
     for suffix in (".png", ".tiff"):
-        seen = as_image(saved(Image.fromarray(sixteen), tmp_path / f"grey{suffix}"))
+        seen = as_image(save(Image.fromarray(sixteen), tmp_path / f"grey{suffix}"))
         assert np.array_equal(np.asarray(seen)[..., 0], eight)
     assert np.array_equal(np.asarray(as_image(Image.fromarray(sixteen.astype(np.int32))))[..., 1], eight)
 
 
-def test_a_dark_sixteen_bit_picture_stays_dark():
+def test_a_dark_sixteen_bit_image_stays_dark():
     dark = Image.fromarray(np.full((4, 4), 2570, dtype=np.uint16))
     assert as_image(dark).getpixel((0, 0)) == (10, 10, 10)
 
 
 @pytest.mark.parametrize("full", [1.0, 255.0])
-def test_floating_point_grey_goes_to_one_or_to_255(full):
+def test_floating_point_grey_ranges_to_one_or_to_255(full):
     ramp = np.linspace(0, full, 16, dtype=np.float32).reshape(4, 4)
     seen = np.asarray(as_image(Image.fromarray(ramp)))[..., 0]
     assert seen.flatten().tolist() == [17 * i for i in range(16)]
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
-def test_transparency_goes_over_white(mode, tmp_path):
-    picture = Image.new(mode, (4, 4), (0,) * len(mode))
-    picture.putpixel((1, 1), (0,) * (len(mode) - 1) + (255,))
-    picture.putpixel((2, 2), (0,) * (len(mode) - 1) + (51,))
-    seen = as_image(saved(picture, tmp_path / "clear.png"))
+def test_composites_transparency_over_white(mode, tmp_path):
+    image = Image.new(mode, (4, 4), (0,) * len(mode))
+    image.putpixel((1, 1), (0,) * (len(mode) - 1) + (255,))
+    image.putpixel((2, 2), (0,) * (len(mode) - 1) + (51,))
+    seen = as_image(save(image, tmp_path / "clear.png"))
     assert [seen.getpixel(at) for at in ((0, 0), (1, 1), (2, 2))] == [WHITE, (0, 0, 0), (204, 204, 204)]
 
 
 def test_a_palette_and_its_transparent_colour(tmp_path):
-    picture = corner_dot().quantize(4)
-    assert as_image(saved(picture, tmp_path / "palette.png")).getpixel((0, 0)) == RED
-    at = picture.getpixel((0, 0))
-    seen = as_image(saved(picture, tmp_path / "clear.png", transparency=at))
+    image = corner_dot().quantize(4)
+    assert as_image(save(image, tmp_path / "palette.png")).getpixel((0, 0)) == RED
+    at = image.getpixel((0, 0))
+    seen = as_image(save(image, tmp_path / "clear.png", transparency=at))
     assert seen.getpixel((0, 0)) == WHITE
     assert seen.getpixel((5, 0)) == BLUE
 
 
 def test_a_transparent_grey_value_of_sixteen_bits_does_not_break_it(tmp_path):
     grey = Image.fromarray(np.full((4, 4), 25700, dtype=np.uint16))
-    assert as_image(saved(grey, tmp_path / "grey.png", transparency=25700)).getpixel((0, 0)) == (100, 100, 100)
+    assert as_image(save(grey, tmp_path / "grey.png", transparency=25700)).getpixel((0, 0)) == (100, 100, 100)
 
 
 def test_print_colours(tmp_path):
-    picture = Image.new("CMYK", (8, 8), (0, 255, 255, 0))
-    seen = as_image(saved(picture, tmp_path / "print.tiff"))
+    image = Image.new("CMYK", (8, 8), (0, 255, 255, 0))
+    seen = as_image(save(image, tmp_path / "print.tiff"))
     assert (seen.mode, seen.getpixel((3, 3))) == ("RGB", RED)
 
 
@@ -118,7 +118,7 @@ def test_every_other_mode_becomes_rgb(mode):
     assert (seen.mode, seen.size) == ("RGB", (5, 4))
 
 
-def test_of_an_animation_the_first_frame(tmp_path):
+def test_uses_the_first_frame_of_an_animation(tmp_path):
     frames = [Image.new("RGB", (8, 8), colour) for colour in (RED, BLUE)]
     for suffix in (".gif", ".png", ".webp"):
         path = tmp_path / f"moving{suffix}"
@@ -127,21 +127,21 @@ def test_of_an_animation_the_first_frame(tmp_path):
         assert red > 250 and green < 5 and blue < 5
 
 
-def test_a_picture_in_hand_is_not_changed():
-    picture = corner_dot().convert("RGBA")
-    before = picture.copy()
-    as_image(picture)
-    assert (picture.mode, picture.tobytes()) == (before.mode, before.tobytes())
+def test_does_not_modify_a_pillow_image():
+    image = corner_dot().convert("RGBA")
+    before = image.copy()
+    as_image(image)
+    assert (image.mode, image.tobytes()) == (before.mode, before.tobytes())
 
 
-def test_one_pixel_is_a_picture():
+def test_one_pixel_is_an_image():
     assert as_image(Image.new("L", (1, 1), 7)).getpixel((0, 0)) == (7, 7, 7)
 
 
 # --- clear errors -----------------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_there(tmp_path):
+def test_missing_files(tmp_path):
     with pytest.raises(InputError, match=r"Cannot read '.*missing\.png': there is no such file"):
         as_image(tmp_path / "missing.png")
     with pytest.raises(InputError, match="file name too long"):
@@ -150,7 +150,7 @@ def test_what_is_not_there(tmp_path):
         as_image("nul\0.png")
 
 
-def test_what_is_no_regular_file_is_not_waited_for(tmp_path):
+def test_special_files_are_refused_without_blocking(tmp_path):
     os.mkfifo(tmp_path / "pipe.png")
     for path in (tmp_path, tmp_path / "pipe.png", "/dev/zero"):
         with pytest.raises(InputError, match="not a regular file"):
@@ -162,7 +162,7 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path):
     [b"", b"just text", b"<html><img></html>", b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"%PDF-1.4", b"PK\3\4",
      b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", bytes(100)],
 )  # fmt: skip
-def test_what_is_no_picture(content, tmp_path):
+def test_files_that_are_not_images(content, tmp_path):
     path = tmp_path / "renamed.png"
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"'renamed\.png' is not a PNG, JPEG, WebP, BMP, GIF or TIFF image"):
@@ -170,27 +170,27 @@ def test_what_is_no_picture(content, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "TIFF", "BMP", "GIF", "WEBP"])
-def test_a_file_that_ends_early(kind, tmp_path):
-    held = io.BytesIO()
-    Image.effect_noise((64, 64), 50).convert("RGB").save(held, kind)
+def test_truncated_files(kind, tmp_path):
+    file = io.BytesIO()
+    Image.effect_noise((64, 64), 50).convert("RGB").save(file, kind)
     path = tmp_path / "half"
-    path.write_bytes(held.getvalue()[: len(held.getvalue()) // 2])
-    with pytest.raises(InputError, match=r"'half' is (damaged or ends early|not a PNG)"):
+    path.write_bytes(file.getvalue()[: len(file.getvalue()) // 2])
+    with pytest.raises(InputError, match=r"'half' is (damaged or truncated|not a PNG)"):
         as_image(path)
 
 
-def test_any_damage_is_a_picture_or_a_clear_error(tmp_path):
+def test_any_damage_gives_an_image_or_a_clear_error(tmp_path):
     """Bytes changed, cut out and cut off, in every format: 600 files."""
     chance, seeds = random.Random(0), []
     exif = Image.Exif()
     exif[0x0112] = 6
     for kind in ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF"):
         for mode in ("RGB", "L", "1"):
-            held = io.BytesIO()
+            file = io.BytesIO()
             Image.linear_gradient("L").resize((24, 20)).convert("RGB" if kind == "WEBP" else mode).save(
-                held, kind, exif=exif
+                file, kind, exif=exif
             )
-            seeds.append(held.getvalue())
+            seeds.append(file.getvalue())
     path, refused = tmp_path / "damaged", 0
     for _ in range(600):
         content = bytearray(chance.choice(seeds))
@@ -209,62 +209,62 @@ def test_any_damage_is_a_picture_or_a_clear_error(tmp_path):
 
 
 def test_a_broken_stream(tmp_path):
-    held = io.BytesIO()
-    Image.effect_noise((64, 64), 50).save(held, "PNG")
-    content = bytearray(held.getvalue())
+    file = io.BytesIO()
+    Image.effect_noise((64, 64), 50).save(file, "PNG")
+    content = bytearray(file.getvalue())
     content[200:240] = bytes(40)
     path = tmp_path / "broken.png"
     path.write_bytes(content)
-    with pytest.raises(InputError, match="damaged or ends early"):
+    with pytest.raises(InputError, match="damaged or truncated"):
         as_image(path)
 
 
 @pytest.mark.parametrize(
-    ("width", "height", "said"), [(6000, 5000, "30 megapixels"), (12_000, 12_000, "144 megapixels")]
+    ("width", "height", "message"), [(6000, 5000, "30 megapixels"), (12_000, 12_000, "144 megapixels")]
 )
-def test_too_large_is_refused_before_decoding(width, height, said, tmp_path):
-    """There is nothing behind the header: decoding would say that the file ends early."""
+def test_too_large_is_refused_before_decoding(width, height, message, tmp_path):
+    """The file contains only a header: decoding it would report a truncated file."""
     path = tmp_path / "large.png"
     path.write_bytes(png_claiming(width, height))
-    with pytest.raises(InputError, match=f"{said}; at most 25 are read"):
+    with pytest.raises(InputError, match=f"{message}; the limit is 25"):
         as_image(path)
 
 
-def test_a_bomb(tmp_path):
+def test_a_decompression_bomb(tmp_path):
     path = tmp_path / "bomb.png"
     path.write_bytes(png_claiming(2**31 - 1, 2**31 - 1))
-    with pytest.raises(InputError, match="too large; at most 25 megapixels"):
+    with pytest.raises(InputError, match="too large; the limit is 25 megapixels"):
         as_image(path)
 
 
 def test_too_long_and_thin():
-    with pytest.raises(InputError, match="1 x 5000: too long and thin"):
+    with pytest.raises(InputError, match="1 x 5000 pixels: too long and thin"):
         as_image(Image.new("L", (1, 5000)))
 
 
-def test_a_picture_without_pixels():
-    with pytest.raises(InputError, match="0 x 4: there is nothing in it"):
+def test_an_image_without_pixels():
+    with pytest.raises(InputError, match="0 x 4 pixels: it is empty"):
         as_image(Image.new("L", (0, 4)))
 
 
-def test_numbers_that_are_no_grey():
-    with pytest.raises(InputError, match="holds NaN or infinity"):
+def test_values_outside_the_grey_range():
+    with pytest.raises(InputError, match="contains NaN or infinity"):
         as_image(Image.fromarray(np.array([[0.0, np.nan], [1.0, 1.0]], dtype=np.float32)))
-    with pytest.raises(InputError, match="holds NaN or infinity"):
+    with pytest.raises(InputError, match="contains NaN or infinity"):
         as_image(Image.fromarray(np.array([[0.0, np.inf], [1.0, 1.0]], dtype=np.float32)))
-    with pytest.raises(InputError, match="holds numbers from -2 to 5; a grey picture goes from 0 to 255"):
+    with pytest.raises(InputError, match="contains values from -2 to 5; grey values must be between 0 and 255"):
         as_image(Image.fromarray(np.array([[-2.0, 5.0]], dtype=np.float32)))
-    with pytest.raises(InputError, match="from 0 to 70000; a grey picture goes from 0 to 65535"):
+    with pytest.raises(InputError, match="from 0 to 70000; grey values must be between 0 and 65535"):
         as_image(Image.fromarray(np.array([[0, 70_000]], dtype=np.int32)))
 
 
-def test_a_mode_without_a_way_to_rgb():
-    with pytest.raises(InputError, match="has the mode La, which cannot be turned into RGB"):
+def test_a_mode_that_cannot_be_converted_to_rgb():
+    with pytest.raises(InputError, match="has the mode La, which cannot be converted to RGB"):
         as_image(Image.new("La", (4, 4)))
 
 
-def test_what_is_neither_path_nor_picture():
-    with pytest.raises(InputError, match="A picture is a path or a Pillow image, not ndarray"):
+def test_neither_a_path_nor_an_image():
+    with pytest.raises(InputError, match="An image must be a path or a Pillow image, got ndarray"):
         as_image(np.zeros((4, 4, 3)))
 
 
@@ -272,7 +272,7 @@ def test_no_permission(tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError("no")
 
-    path = saved(corner_dot(), tmp_path / "secret.png")
+    path = save(corner_dot(), tmp_path / "secret.png")
     monkeypatch.setattr(Image, "open", refuse)
     with pytest.raises(InputError, match="no permission"):
         as_image(path)

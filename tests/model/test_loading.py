@@ -1,4 +1,4 @@
-"""open(): a folder, a name or a module becomes a model, or an error says why not."""
+"""open(): a model from a folder, a name or a module, or a clear error."""
 
 import json
 import os
@@ -37,17 +37,17 @@ def saved(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def folder(saved, tmp_path) -> Path:
-    """A copy of it to break."""
+    """A copy to damage."""
     shutil.copytree(saved, tmp_path / "bert")
     return tmp_path / "bert"
 
 
 @pytest.fixture(autouse=True)
-def nothing_outside(monkeypatch, capfd):
-    """No network, no question on standard input; and nothing is printed, neither a report nor a progress bar."""
+def refuse_side_effects(monkeypatch, capfd):
+    """No network, no question on standard input, and no output: neither a report nor a progress bar."""
 
     def refuse(*_, **__):
-        raise AssertionError("reached for the network or asked a question")
+        raise AssertionError("used the network or asked a question")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr("builtins.input", refuse)
@@ -61,15 +61,15 @@ def save(module: hf.PreTrainedModel, folder: Path, **settings: object) -> None:
     hf.utils.logging.enable_progress_bar()
 
 
-def configured(folder: Path, **changes: object) -> Path:
-    """The folder with other entries in its config; None takes one out."""
+def change_config(folder: Path, **changes: object) -> Path:
+    """Change entries of config.json; None removes one."""
     path = folder / "config.json"
     config = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
     return folder
 
 
-def reweighted(folder: Path, change) -> Path:
+def change_weights(folder: Path, change) -> Path:
     weights = load_file(folder / "model.safetensors")
     change(weights)
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
@@ -101,17 +101,17 @@ def test_a_folder_without_a_tokenizer_takes_tensors(folder):
     assert (model.kind, model.tokenizer) == ("tensors", None)
     assert whyformer.explain(model, torch.tensor([[2, 5, 6, 3]]), "rollout").scores.shape == (1, 4)
     with pytest.raises(
-        WhyformerError, match="was opened without a processor or tokenizer, so it takes tensors, not str"
+        WhyformerError, match="was opened without a processor or tokenizer, so it needs tensors, got str"
     ):
         whyformer.explain(model, "the film")
 
 
-def test_a_folder_of_a_picture_model(zoo, tmp_path):
+def test_a_folder_of_an_image_model(zoo, tmp_path):
     save(zoo("vit").module, tmp_path)
     bare = whyformer.open(tmp_path)
     assert (bare.kind, bare.dtype) == ("tensors", torch.float64)
     hf.ViTImageProcessorPil(size={"height": 16, "width": 16}).save_pretrained(tmp_path)
-    wordpiece().save_pretrained(tmp_path)  # of no use to it
+    wordpiece().save_pretrained(tmp_path)  # not needed by an image model
     model = whyformer.open(tmp_path)
     assert (model.kind, model.tokenizer) == ("image", None)
     assert whyformer.explain(model, Image.new("RGB", (30, 20)), "rollout").scores.shape == (1, 16)
@@ -130,7 +130,7 @@ def test_tied_weights_are_not_missing(tmp_path):
     assert whyformer.explain(model, "the city of", "gradient_x_input").scores.shape[0] == 1
 
 
-def test_a_given_tokenizer_comes_before_the_folders(folder):
+def test_a_tokenizer_argument_overrides_that_of_the_folder(folder):
     (folder / "tokenizer.json").write_text("{")
     model = whyformer.open(folder, tokenizer=byte_pairs())
     assert len(model.tokenizer) == len(byte_pairs())
@@ -143,70 +143,70 @@ def test_dtype(saved, dtype):
     assert model.notes == ()
 
 
-def test_short_weights_are_used_as_float32_on_a_processor(tmp_path):
-    """Half precision is slow there, and kills the process on some."""
+def test_half_precision_weights_are_used_as_float32_on_the_cpu(tmp_path):
+    """Half precision is slow on CPUs and crashes on some."""
     save(bert().half(), tmp_path)
     model = whyformer.open(tmp_path)
     assert model.dtype == torch.float32
-    assert model.notes == ("The weights are float16; on this processor they are used as float32.",)
+    assert model.notes == ("The weights are float16; on the CPU they are used as float32.",)
     assert whyformer.open(tmp_path, dtype=torch.float16).dtype == torch.float16
 
 
-def test_dtypes_and_devices_that_are_none(saved):
+def test_wrong_dtypes_and_devices(saved):
     for wrong in (torch.int64, "float64", 64):
-        with pytest.raises(ModelError, match="is no floating-point type"):
+        with pytest.raises(ModelError, match="dtype must be a floating-point dtype"):
             whyformer.open(saved, dtype=wrong)
     for wrong in ("gpu", "cuda:99", 3.5):
-        with pytest.raises(ModelError, match=r"The device .* cannot be used here"):
+        with pytest.raises(ModelError, match=r"The device .* is not available"):
             whyformer.open(saved, device=wrong)
 
 
 def test_labels(saved):
     assert whyformer.open(saved, labels=["a", "b", "c"]).labels == ("a", "b", "c")
-    with pytest.raises(ModelError, match="2 labels were given; the model has 3 classes"):
+    with pytest.raises(ModelError, match="got 2, but the model has 3 classes"):
         whyformer.open(saved, labels=["a", "b"])
-    with pytest.raises(ModelError, match="one name for each class, not a text"):
+    with pytest.raises(ModelError, match="one name per class, got a string"):
         whyformer.open(saved, labels="abc")
 
 
-# --- folders that are not whole ---------------------------------------------------------------------------------------
+# --- incomplete folders -----------------------------------------------------------------------------------------------
 
 
-def test_a_head_that_is_missing(folder):
-    reweighted(folder, lambda weights: weights.pop("classifier.weight"))
+def test_a_missing_head(folder):
+    change_weights(folder, lambda weights: weights.pop("classifier.weight"))
     with pytest.raises(
-        IncompleteModel, match=r"classifier.weight is not in the weights of .*prediction would be random"
+        IncompleteModel, match=r"classifier.weight is missing from the weights of .*prediction would be random"
     ):
         whyformer.open(folder)
 
 
-def test_layers_that_are_missing(folder):
-    configured(folder, num_hidden_layers=3)
-    with pytest.raises(IncompleteModel, match=r"bert\.encoder\.layer\.2.* and 13 more are not in the weights"):
+def test_missing_layers(folder):
+    change_config(folder, num_hidden_layers=3)
+    with pytest.raises(IncompleteModel, match=r"bert\.encoder\.layer\.2.* and 13 more are missing from the weights"):
         whyformer.open(folder)
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_weights_that_are_not_finite(folder, value):
-    reweighted(folder, lambda weights: weights["classifier.bias"].fill_(value))
-    with pytest.raises(IncompleteModel, match=r"The weight classifier.bias of .* holds NaN or infinity"):
+    change_weights(folder, lambda weights: weights["classifier.bias"].fill_(value))
+    with pytest.raises(IncompleteModel, match=r"The weight classifier.bias of .* contains NaN or infinity"):
         whyformer.open(folder)
 
 
 def test_weights_of_another_shape(folder):
-    reweighted(folder, lambda weights: weights.update({"classifier.weight": torch.zeros(7, 24)}))
-    with pytest.raises(IncompleteModel, match=r"The shape of classifier\.weight .* is \[7, 24\]; .*wants \[3, 24\]"):
+    change_weights(folder, lambda weights: weights.update({"classifier.weight": torch.zeros(7, 24)}))
+    with pytest.raises(IncompleteModel, match=r"classifier\.weight has the shape \[7, 24\] .*, but \[3, 24\] in its"):
         whyformer.open(folder)
 
 
-def test_a_config_far_larger_than_the_weights_takes_no_memory(folder):
-    configured(folder, vocab_size=10**12)
+def test_a_config_far_larger_than_the_weights_allocates_no_memory(folder):
+    change_config(folder, vocab_size=10**12)
     with pytest.raises(
-        IncompleteModel, match=r"wants 24,.* numbers, the weights hold .*word_embeddings.weight.*\[20, 24\] in the file"
+        IncompleteModel, match=r"describes 24,.* parameters, but .*word_embeddings.weight.*\[20, 24\] in the file"
     ):
         whyformer.open(folder)
-    configured(folder, vocab_size=20, num_hidden_layers=10**9)
-    with pytest.raises(IncompleteModel, match=r"config.json wants 1000000000 layers; at most 1,000 are built"):
+    change_config(folder, vocab_size=20, num_hidden_layers=10**9)
+    with pytest.raises(IncompleteModel, match=r"config.json asks for 1000000000 layers; the limit is 1,000"):
         whyformer.open(folder)
 
 
@@ -220,7 +220,7 @@ def test_damaged_weights(folder, damage):
         whyformer.open(folder)
 
 
-def test_a_damaged_list_of_files(tmp_path):
+def test_a_damaged_index(tmp_path):
     save(bert(), tmp_path, max_shard_size="20KB")
     (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {')
     with pytest.raises(IncompleteModel, match=r"The weights of .* could not be read"):
@@ -229,7 +229,7 @@ def test_a_damaged_list_of_files(tmp_path):
 
 def test_no_weights(folder):
     (folder / "model.safetensors").unlink()
-    with pytest.raises(IncompleteModel, match=r"There are no weights in .*: no \.safetensors file"):
+    with pytest.raises(IncompleteModel, match=r"has no weights: there is no \.safetensors file"):
         whyformer.open(folder)
 
 
@@ -243,7 +243,7 @@ class Canary:
         return Path.touch, (self.path,)
 
 
-def test_pickle_is_not_read(folder, tmp_path):
+def test_pickle_is_never_loaded(folder, tmp_path):
     (folder / "model.safetensors").unlink()
     torch.save(Canary(tmp_path / "sang"), folder / "pytorch_model.bin")
     with pytest.raises(UnsafeModel, match=r"only pickle weights \(pytorch_model\.bin\).* Convert them to safetensors"):
@@ -251,7 +251,7 @@ def test_pickle_is_not_read(folder, tmp_path):
     assert not (tmp_path / "sang").exists()
 
 
-def test_pickle_beside_safetensors_is_not_read(folder, tmp_path):
+def test_pickle_next_to_safetensors_is_never_loaded(folder, tmp_path):
     torch.save(Canary(tmp_path / "sang"), folder / "pytorch_model.bin")
     assert whyformer.open(folder).kind == "text"
     assert not (tmp_path / "sang").exists()
@@ -261,7 +261,7 @@ def test_pickle_beside_safetensors_is_not_read(folder, tmp_path):
 
 
 @pytest.mark.parametrize("content", ['{"architectures": ["Bert', "", "\x00\x01", "[" * 100_000])
-def test_a_config_that_is_no_json(folder, content):
+def test_a_config_that_is_not_json(folder, content):
     (folder / "config.json").write_text(content)
     with pytest.raises(IncompleteModel, match=r"config\.json is not valid JSON"):
         whyformer.open(folder)
@@ -276,50 +276,60 @@ def test_a_config_that_cannot_be_read(folder, monkeypatch):
         whyformer.open(folder)
 
 
-def test_a_pipe_for_weights_is_not_waited_for(folder):
+def test_a_pipe_as_weights_does_not_block(folder):
     (folder / "model.safetensors").unlink()
     os.mkfifo(folder / "model.safetensors")
-    with pytest.raises(IncompleteModel, match="There are no weights in"):
+    with pytest.raises(IncompleteModel, match="has no weights"):
         whyformer.open(folder)
 
 
-def test_a_config_that_is_something_else(folder):
+def test_a_config_that_is_not_an_object(folder):
     (folder / "config.json").write_text("[1, 2]")
-    with pytest.raises(IncompleteModel, match=r"config\.json holds a list, not a config"):
+    with pytest.raises(IncompleteModel, match=r"config\.json must contain an object, got a list"):
         whyformer.open(folder)
     (folder / "config.json").write_bytes(b" " * 10_000_001)
-    with pytest.raises(IncompleteModel, match=r"config\.json has 10,000,001 bytes, which is no config"):
+    with pytest.raises(IncompleteModel, match=r"config\.json has 10,000,001 bytes, too many for a config"):
         whyformer.open(folder)
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"architectures": None}, IncompleteModel, "names no architectures, so it is not known what to build"),
-        ({"architectures": []}, IncompleteModel, "names no architectures"),
-        ({"model_type": None}, IncompleteModel, "names no model_type, so it is not known of which type it is"),
+        ({"architectures": None}, IncompleteModel, "has no architectures, so the model class is unknown"),
+        ({"architectures": []}, IncompleteModel, "has no architectures"),
+        ({"model_type": None}, IncompleteModel, "has no model_type, so the model class is unknown"),
         (
             {"model_type": "nonsense"},
             UnsupportedModel,
-            "is of the type 'nonsense', which transformers .* does not have",
+            "has the model_type 'nonsense', which transformers .* does not support",
         ),
-        ({"architectures": ["Nonsense"]}, UnsupportedModel, "is a Nonsense, which transformers .* does not have"),
-        ({"architectures": ["AutoModel"]}, UnsupportedModel, "is a AutoModel, which"),
-        ({"architectures": ["GPT2LMHeadModel"]}, IncompleteModel, "is for bert, but names GPT2LMHeadModel"),
+        (
+            {"architectures": ["Nonsense"]},
+            UnsupportedModel,
+            "has the architecture Nonsense, which transformers .* does not support",
+        ),
+        ({"architectures": ["AutoModel"]}, UnsupportedModel, "has the architecture AutoModel, which"),
+        (
+            {"architectures": ["GPT2LMHeadModel"]},
+            IncompleteModel,
+            "has the model_type bert, but the architecture GPT2LMHeadModel",
+        ),
         ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, UnsupportedModel, "is quantised"),
-        ({"hidden_size": "many"}, IncompleteModel, "does not describe a bert model|no BertFor.* can be built"),
-        ({"hidden_size": 25}, IncompleteModel, "no BertForSequenceClassification can be built from config.json"),
+        ({"hidden_size": "many"}, IncompleteModel, "does not describe a bert model|cannot build BertFor"),
+        ({"hidden_size": 25}, IncompleteModel, "cannot build BertForSequenceClassification from config.json"),
     ],
 )
 def test_configs_that_cannot_be_built(folder, changes, error, message):
     with pytest.raises(error, match=message):
-        whyformer.open(configured(folder, **changes))
+        whyformer.open(change_config(folder, **changes))
 
 
 def test_code_in_the_folder_is_not_run(folder, tmp_path):
     (folder / "evil.py").write_text(f"open({str(tmp_path / 'sang')!r}, 'w')")
-    configured(folder, auto_map={"AutoConfig": "evil.Config", "AutoModelForSequenceClassification": "evil.Model"})
-    with pytest.raises(UnsafeModel, match=r"brings its own Python code \(auto_map in config\.json\), which is not run"):
+    change_config(folder, auto_map={"AutoConfig": "evil.Config", "AutoModelForSequenceClassification": "evil.Model"})
+    with pytest.raises(
+        UnsafeModel, match=r"needs its own Python code \(auto_map in config\.json\), which whyformer does"
+    ):
         whyformer.open(folder)
     assert not (tmp_path / "sang").exists()
 
@@ -329,34 +339,34 @@ def test_code_of_a_tokenizer_is_not_run(folder, tmp_path):
     (folder / "tokenizer.json").unlink()
     settings = {"auto_map": {"AutoTokenizer": ["evil.Tokenizer", None]}, "tokenizer_class": "EvilTokenizer"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    with pytest.raises(UnsafeModel, match=r"The tokenizer in .* brings its own Python code \(auto_map\)"):
+    with pytest.raises(UnsafeModel, match=r"The tokenizer in .* needs its own Python code \(auto_map\)"):
         whyformer.open(folder)
     assert not (tmp_path / "sang").exists()
 
 
 @pytest.mark.parametrize("key", ["_attn_implementation", "attn_implementation", "_attn_implementation_internal"])
 def test_an_attention_kernel_named_by_the_config_is_ignored(folder, key):
-    model = whyformer.open(configured(folder, **{key: "evil/kernel"}, experts_implementation="evil/experts"))
+    model = whyformer.open(change_config(folder, **{key: "evil/kernel"}, experts_implementation="evil/experts"))
     assert model.module.config._attn_implementation == "sdpa"
     assert "evil" not in json.dumps(model.module.config.to_dict())
 
 
-def test_the_attention_that_was_built_is_looked_at(saved, monkeypatch):
+def test_the_attention_of_the_loaded_model_is_checked(saved, monkeypatch):
     monkeypatch.setattr("whyformer._model.checkpoint.ATTENTION_IMPLEMENTATIONS", ("eager",))
-    with pytest.raises(UnsafeModel, match="was built with the attention 'sdpa' instead of ours"):
+    with pytest.raises(UnsafeModel, match="was built with the attention 'sdpa', which was not asked for"):
         whyformer.open(saved)
 
 
 def test_a_damaged_tokenizer(folder):
     (folder / "tokenizer.json").write_text('{"version": ')
-    with pytest.raises(IncompleteModel, match=r"The tokenizer in .* could not be opened"):
+    with pytest.raises(IncompleteModel, match=r"The tokenizer in .* could not be loaded"):
         whyformer.open(folder)
 
 
 def test_a_damaged_image_processor(zoo, tmp_path):
     save(zoo("vit").module, tmp_path)
     (tmp_path / "preprocessor_config.json").write_text('{"size": ')
-    with pytest.raises(IncompleteModel, match=r"The image processor in .* could not be opened"):
+    with pytest.raises(IncompleteModel, match=r"The image processor in .* could not be loaded"):
         whyformer.open(tmp_path)
 
 
@@ -368,31 +378,31 @@ def test_a_damaged_image_processor(zoo, tmp_path):
     ["", "../x", "./x", "/no/such/folder", "a/b/c", "https://huggingface.co/gpt2", "nul\0", "x" * 300, "x" * 5000,
      "~/no-such-folder", "gpt2 ", "a b", "größe", "-x", "org/", "/x"],
 )  # fmt: skip
-def test_what_is_neither_folder_nor_name(name):
-    with pytest.raises(ModelNotFound, match=r"is neither a model folder here nor a valid model name"):
+def test_neither_a_folder_nor_a_valid_name(name):
+    with pytest.raises(ModelNotFound, match=r"is neither an existing model folder nor a valid model name"):
         whyformer.open(name)
 
 
-def test_what_is_no_folder_of_a_model(tmp_path):
-    with pytest.raises(ModelNotFound, match=r"There is no config\.json in .*, so it is not a model folder"):
+def test_folders_without_a_model(tmp_path):
+    with pytest.raises(ModelNotFound, match=r"is not a model folder: it has no config\.json"):
         whyformer.open(tmp_path)
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(UnsupportedModel, match="holds only an adapter"):
+    with pytest.raises(UnsupportedModel, match="contains only an adapter"):
         whyformer.open(tmp_path)
-    with pytest.raises(ModelNotFound, match=r"config\.json' is a file. Give the folder"):
+    with pytest.raises(ModelNotFound, match=r"config\.json' is a file. Pass the folder"):
         whyformer.open(tmp_path / "adapter_config.json")
 
 
-def test_what_cannot_be_a_model():
+def test_values_that_are_not_models():
     for wrong, name in ((None, "NoneType"), (5, "int"), (b"gpt2", "bytes"), ({}, "dict")):
-        with pytest.raises(ModelNotFound, match=f"A model is a folder, a name or an nn.Module, not a {name}"):
+        with pytest.raises(ModelNotFound, match=f"A model must be a folder, a name or an nn.Module, got {name}"):
             whyformer.open(wrong)
 
 
 def test_demo_models():
     assert whyformer.open("demo/untrained-vit").kind == "image"
     for name in ("demo/nonsense", "demo/", "demo/../models/untrained-vit"):
-        with pytest.raises(ModelNotFound, match=r"No demo model .* There are: .*demo/untrained-vit"):
+        with pytest.raises(ModelNotFound, match=r"No demo model .* Available: .*demo/untrained-vit"):
             whyformer.open(name)
 
 
@@ -407,8 +417,8 @@ def cache(saved, tmp_path) -> Path:
 
 
 NOT_HERE = (
-    r"'nobody/has-this' is no folder here and is not in the cache of this machine, and downloading is switched off "
-    r"\(HF_HUB_OFFLINE\)\. Download it first, or give a folder"
+    r"'nobody/has-this' is neither a local folder nor in the local cache, and downloading is disabled "
+    r"\(HF_HUB_OFFLINE\)\. Download it first, or pass a folder"
 )
 
 
@@ -424,10 +434,10 @@ def test_names_offline(cache, monkeypatch):
 
 
 @pytest.mark.parametrize("broken", ["auto_map", "quantization_config"])
-def test_the_config_of_a_cached_model_is_looked_at_too(cache, monkeypatch, broken):
+def test_the_config_of_a_cached_model_is_checked_too(cache, monkeypatch, broken):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
-    configured(cache / "models--someone--tiny" / "snapshots" / "0", **{broken: {"AutoConfig": "evil.Config"}})
+    change_config(cache / "models--someone--tiny" / "snapshots" / "0", **{broken: {"AutoConfig": "evil.Config"}})
     with pytest.raises(ModelError, match=f"{broken} in config.json"):
         whyformer.open("someone/tiny")
 
@@ -453,7 +463,7 @@ def test_a_name_offline_from_the_command_line(cache):
     assert re.search(NOT_HERE, done.stderr.replace("\n", " "))
 
 
-def hub(monkeypatch, cache, answer) -> None:
+def fake_hub(monkeypatch, cache, answer) -> None:
     """A hub that gives this answer, or raises it."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # the tests themselves run offline
 
@@ -478,12 +488,12 @@ def hub(monkeypatch, cache, answer) -> None:
         (
             ["config.json", "pytorch_model.bin"],
             UnsafeModel,
-            "nobody/x has no safetensors weights on the hub, and others",
+            "nobody/x has no safetensors weights on the hub; other formats",
         ),
     ],
 )
 def test_names_that_cannot_be_downloaded(cache, monkeypatch, answer, error, message):
-    hub(monkeypatch, cache, answer)
+    fake_hub(monkeypatch, cache, answer)
     with pytest.raises(error, match=message) as raised:
         whyformer.open("nobody/x")
     assert raised.value.__suppress_context__ or raised.value.__context__ is None
@@ -493,16 +503,16 @@ def test_a_download_that_fails(cache, monkeypatch):
     def refuse(*_, **__):
         raise OSError("it broke off\nmore advice")
 
-    hub(monkeypatch, cache, ["config.json", "model.safetensors"])
+    fake_hub(monkeypatch, cache, ["config.json", "model.safetensors"])
     monkeypatch.setattr("transformers.utils.hub.cached_file", refuse)
     with pytest.raises(ModelNotFound, match=r"config\.json of 'nobody/x' could not be downloaded: it broke off$"):
         whyformer.open("nobody/x")
 
 
-# --- modules in hand --------------------------------------------------------------------------------------------------
+# --- modules ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_module_is_used_as_it_is(zoo):
+def test_a_module_is_used_unchanged(zoo):
     module = zoo("bert").module
     model = whyformer.open(module)
     assert (model.module, model.kind, model.name) == (module, "tensors", "BertForSequenceClassification")
@@ -510,34 +520,36 @@ def test_a_module_is_used_as_it_is(zoo):
 
 
 def test_a_module_is_not_moved(zoo):
-    with pytest.raises(UnsupportedModel, match="A module in hand is used as it is: move or cast it yourself"):
+    with pytest.raises(
+        UnsupportedModel, match=r"An nn.Module is used unchanged: call module.to\(...\) before opening it"
+    ):
         whyformer.open(zoo("bert").module, dtype=torch.float64)
-    with pytest.raises(UnsupportedModel, match="A module in hand is used as it is"):
+    with pytest.raises(UnsupportedModel, match=r"An nn\.Module is used unchanged"):
         whyformer.open(zoo("bert").module, device="cpu")
 
 
-def test_an_open_model_is_not_opened_otherwise(zoo):
-    with pytest.raises(ModelError, match="BertForSequenceClassification is open already"):
+def test_an_open_model_takes_no_options(zoo):
+    with pytest.raises(ModelError, match="BertForSequenceClassification is already open"):
         whyformer.open(whyformer.open(zoo("bert").module), readout="mean")
 
 
-def test_a_module_without_numbers():
+def test_a_module_on_the_meta_device():
     with torch.device("meta"):
         module = nn.Linear(3, 3)
-    with pytest.raises(IncompleteModel, match="Linear has parameters on the meta device, which hold no numbers"):
+    with pytest.raises(IncompleteModel, match="Linear has parameters on the meta device, which have no values"):
         whyformer.open(module)
 
 
-def test_tokenizers_that_are_none(zoo):
-    with pytest.raises(ModelError, match="The tokenizer is a str; give one of transformers"):
+def test_wrong_tokenizers_and_processors(zoo):
+    with pytest.raises(ModelError, match=r"tokenizer must be a transformers tokenizer .*, got str"):
         whyformer.open(zoo("bert").module, tokenizer="bert-base-uncased")
-    with pytest.raises(ModelError, match="The tokenizer is a Tokenizer; give one of transformers"):
+    with pytest.raises(ModelError, match=r"tokenizer must be a transformers tokenizer .*, got Tokenizer"):
         whyformer.open(zoo("bert").module, tokenizer=wordpiece().backend_tokenizer)
-    with pytest.raises(ModelError, match="The processor is a dict; give an image processor"):
+    with pytest.raises(ModelError, match="processor must be a transformers image processor, got dict"):
         whyformer.open(zoo("vit").module, processor={})
 
 
-def test_torchs_own_encoder_says_where_its_batch_is():
+def test_finds_the_batch_axis_of_torch_encoders():
     layer = nn.TransformerEncoderLayer(8, 2, 16)
     assert whyformer.open(layer).batch_axis == 1
     assert whyformer.open(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)).batch_axis == 0

@@ -1,4 +1,4 @@
-"""From what a user gives to what the module takes: texts, pictures, tensors, and errors that say what is wrong."""
+"""Texts, images and tensors become inputs of the module; wrong inputs get a clear error."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -37,14 +37,14 @@ def vit(zoo) -> whyformer.Model:
     return whyformer.open(zoo("vit").module, processor=processor)
 
 
-def taking(kind: str, **changes: object) -> whyformer.Model:
+def open_with_tokenizer(kind: str, **changes: object) -> whyformer.Model:
     return whyformer.open(bert(words=400, max_position_embeddings=200, **changes), tokenizer=TOKENIZERS[kind])
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_text_is_cut_by_the_models_tokenizer(text_model):
+def test_tokenizes_a_text(text_model):
     encoded = text_model.encode("The film is good!")
     assert encoded.words == (("[CLS]", "the", "film", "is", "good", "!", "[SEP]"),)
     assert encoded.special_mask.tolist() == [[True, False, False, False, False, False, True]]
@@ -65,13 +65,13 @@ def test_texts_of_different_lengths_are_padded(text_model):
     assert (short.text, short.spans[1:3]) == (SHORT, ((0, 3), (4, 8)))
 
 
-def test_padding_gets_the_id_the_model_takes_for_padding():
-    """RoBERTa counts positions from it; the tokenizer's own is another here."""
+def test_padding_uses_the_pad_token_of_the_model():
+    """RoBERTa derives positions from it; the pad token of this tokenizer differs."""
     encoded = whyformer.open(roberta(), tokenizer=wordpiece()).encode([SHORT, LONG])
     assert encoded.inputs["input_ids"][0, 4:].tolist() == [1] * 6
 
 
-def test_padding_gets_the_end_of_text_where_there_is_no_other():
+def test_padding_uses_the_end_of_text_without_a_pad_token():
     encoded = whyformer.open(gpt2(), tokenizer=byte_pairs("right")).encode([SHORT, LONG])
     assert encoded.inputs["input_ids"][0, -1] == 0
     assert "position_ids" not in encoded.inputs
@@ -85,8 +85,8 @@ LOOKALIKES = {
 
 
 @every_tokenizer
-def test_what_looks_like_a_special_token_stays_text(kind):
-    model, tokenizer, text = taking(kind), TOKENIZERS[kind], LOOKALIKES[kind]
+def test_text_that_looks_like_a_special_token_stays_text(kind):
+    model, tokenizer, text = open_with_tokenizer(kind), TOKENIZERS[kind], LOOKALIKES[kind]
     encoded = model.encode(text)
     ids, special = encoded.inputs["input_ids"][0].tolist(), encoded.special_mask[0].tolist()
     known = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id} | ({0} if kind == "byte_pairs" else set())
@@ -96,12 +96,12 @@ def test_what_looks_like_a_special_token_stays_text(kind):
 
 
 @every_tokenizer
-def test_texts_without_lookalikes_are_cut_as_the_tokenizer_does(kind):
-    encoded = taking(kind).encode(LONG)
+def test_other_texts_are_tokenized_as_usual(kind):
+    encoded = open_with_tokenizer(kind).encode(LONG)
     assert encoded.inputs["input_ids"].tolist() == [TOKENIZERS[kind](LONG)["input_ids"]]
 
 
-def test_a_tokenizer_of_whole_words_keeps_lookalikes_too():
+def test_a_word_level_tokenizer_keeps_lookalikes_too():
     words = {word: i for i, word in enumerate(("[UNK]", "[SEP]", "the", "film"))}
     backend = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -113,7 +113,7 @@ def test_a_tokenizer_of_whole_words_keeps_lookalikes_too():
 
 def test_a_tokenizer_that_cannot_keep_lookalikes_says_so():
     class Slow:
-        """What is asked of a tokenizer, and no more."""
+        """The smallest tokenizer that works."""
 
         is_fast, padding_side, pad_token = False, "right", "[PAD]"
         all_special_ids, all_special_tokens, unk_token_id = [3], ["[SEP]"], 1
@@ -126,7 +126,9 @@ def test_a_tokenizer_that_cannot_keep_lookalikes_says_so():
             return [str(i) for i in ids]
 
     model = whyformer.open(bert(), tokenizer=Slow())
-    with pytest.raises(InputError, match=r"The text holds '\[SEP\]', which this tokenizer can only read as a special"):
+    with pytest.raises(
+        InputError, match=r"The text contains '\[SEP\]', which this tokenizer always reads as a special"
+    ):
         model.encode("the [SEP] film")
 
 
@@ -138,17 +140,17 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3
 @given(text=TEXTS)
 def test_every_piece_points_into_the_text(kind, text):
     """Emoji, combining marks, right-to-left, NUL: spans are in order and inside, and only special tokens lack one."""
-    encoded = CUTTERS[kind].encode(f"{text}.")
+    encoded = TEXT_MODELS[kind].encode(f"{text}.")
     spans = [span for span in encoded.spans[0] if span is not None]
     assert all(0 <= a < b <= len(text) + 1 for a, b in spans)
     assert spans == sorted(spans)
     assert len(encoded.words[0]) == encoded.inputs["input_ids"].size(1)
 
 
-CUTTERS = {kind: taking(kind) for kind in TOKENIZERS}
+TEXT_MODELS = {kind: open_with_tokenizer(kind) for kind in TOKENIZERS}
 
 
-def test_a_tokenizer_in_hand_is_not_changed():
+def test_does_not_modify_the_tokenizer():
     tokenizer = byte_pairs()
     whyformer.open(gpt2(), tokenizer=tokenizer).encode([SHORT, LONG])
     assert tokenizer.pad_token is None
@@ -175,37 +177,37 @@ def test_an_empty_text(text_model, text):
         text_model.encode(["the film", text])
 
 
-def test_a_text_of_which_the_tokenizer_leaves_nothing(text_model):
-    with pytest.raises(InputError, match="There is no token in the text: it is empty for this model's tokenizer"):
+def test_a_text_without_tokens(text_model):
+    with pytest.raises(InputError, match="The tokenizer of this model finds no token in the text"):
         text_model.encode("\x00\x00")
 
 
-def test_a_text_longer_than_the_model_takes(text_model):
+def test_a_text_that_is_too_long(text_model):
     assert text_model.max_length == 16
     text_model.encode("film " * 14)
     with pytest.raises(
-        InputError, match=r"The text is 17 tokens long; BertForSequenceClassification takes 16. Shorten it"
+        InputError, match=r"The text is 17 tokens long; BertForSequenceClassification accepts at most 16. Shorten"
     ):
         text_model.encode("film " * 15)
     with pytest.raises(InputError, match="Text 1 is 102 tokens long"):
         text_model.encode(["the film", "film " * 100])
-    with pytest.raises(InputError, match="The text has 1,000,000 characters; at most 200,000 are read"):
+    with pytest.raises(InputError, match="The text has 1,000,000 characters; the limit is 200,000"):
         text_model.encode("a" * 1_000_000)
 
 
-def test_positions_counted_from_the_padding_leave_fewer_places():
+def test_positions_derived_from_the_padding_reduce_the_max_length():
     model = whyformer.open(roberta(), tokenizer=wordpiece())
     assert model.max_length == 32
     assert whyformer.explain(model, "film " * 30, "rollout").scores.shape == (1, 32)
-    with pytest.raises(InputError, match="33 tokens long; RobertaForSequenceClassification takes 32"):
+    with pytest.raises(InputError, match="33 tokens long; RobertaForSequenceClassification accepts at most 32"):
         model.encode("film " * 31)
 
 
-def test_what_is_no_text(text_model):
+def test_values_that_are_not_texts(text_model):
     for wrong, name in ((None, "NoneType"), (5, "int"), (b"film", "bytes"), (["a", "b"], "list")):
-        with pytest.raises(InputError, match=f"Text 1 is a {name}, not a text"):
+        with pytest.raises(InputError, match=f"Text 1 is a {name}; it must be a string"):
             text_model.encode(["the film", wrong])
-    with pytest.raises(InputError, match="The text is a NoneType, not a text"):
+    with pytest.raises(InputError, match="The text is a NoneType; it must be a string"):
         text_model.encode(None)
     with pytest.raises(InputError, match="not valid Unicode at character 4"):
         text_model.encode("film\ud800")
@@ -215,12 +217,12 @@ def test_a_tokenizer_of_another_model():
     model = whyformer.open(bert(words=12), tokenizer=wordpiece())
     model.encode("the film")
     with pytest.raises(
-        InputError, match=r"There is no token 17 in BertFor.*: its tokens are 0 to 11. Its tokenizer seems"
+        InputError, match=r"BertFor.* has no token 17: its token ids are 0 to 11. The tokenizer probably belongs"
     ):
         model.encode("the film!")
 
 
-def test_a_module_of_ones_own_names_its_input_as_it_likes():
+def test_a_custom_module_can_name_its_input_freely():
     model = whyformer.open(animal("gpt").module, tokenizer=wordpiece())
     e = whyformer.explain(model, "the film is", "gradient_x_input", target="good")
     assert (e.tokens[0].pieces[1:4], e.targets[0].index) == (("the", "film", "is"), WORDS.index("good"))
@@ -233,7 +235,7 @@ def test_texts_of_different_lengths_need_a_mask(zoo):
 
     model = whyformer.open(Bare(), tokenizer=wordpiece())
     assert model.encode([SHORT, SHORT]).batch == 2
-    with pytest.raises(InputError, match=r"different lengths and Bare takes no attention_mask. Give them one by one"):
+    with pytest.raises(InputError, match=r"different lengths, but Bare has no attention_mask. Explain them one by one"):
         model.encode([SHORT, LONG])
 
 
@@ -244,7 +246,7 @@ SENTENCES = ["the city", "The Eiffel Tower is in the city of", "a film"]
 
 
 @pytest.mark.parametrize("family", LEFT)
-def test_with_padding_on_the_left_positions_count_from_the_first_real_token(family):
+def test_with_padding_on_the_left_positions_start_at_the_first_real_token(family):
     encoded = whyformer.open(LEFT[family](), tokenizer=byte_pairs()).encode(SENTENCES)
     for positions, real in zip(encoded.inputs["position_ids"], encoded.token_mask, strict=True):
         assert positions[real].tolist() == list(range(int(real.sum())))
@@ -268,21 +270,21 @@ def test_explains_each_text_as_if_it_were_alone(family, side, method):
         assert together.targets[i].score == pytest.approx(alone.targets[0].score, abs=1e-10)
 
 
-@pytest.mark.parametrize(("family", "counts_itself"), [(bert, False), (roberta, True)])
-def test_encoders_see_the_same_with_padding_on_the_left(family, counts_itself):
-    """They read the first place, so there is no answer to explain; but what they see of a text must not move."""
+@pytest.mark.parametrize(("family", "derives_positions"), [(bert, False), (roberta, True)])
+def test_encoders_see_the_same_with_padding_on_the_left(family, derives_positions):
+    """They read the first token, so there is no answer to explain, but the hidden states must stay the same."""
     tokenizer = wordpiece()
     tokenizer.padding_side = "left"
     model = whyformer.open(family(), tokenizer=tokenizer)
     together, alone = model.encode([SHORT, LONG]).inputs, model.encode(SHORT).inputs
-    assert ("position_ids" in together) == (not counts_itself)
+    assert ("position_ids" in together) == (not derives_positions)
     with torch.no_grad():
         states = [model.module.base_model(**inputs).last_hidden_state[0, -4:] for inputs in (together, alone)]
     torch.testing.assert_close(*states, rtol=1e-10, atol=1e-10)
 
 
-def test_a_module_that_takes_no_positions_is_padded_on_the_right():
-    """Padding on the left would move its positions without a word."""
+def test_a_module_without_position_ids_is_padded_on_the_right():
+    """Padding on the left would silently shift its positions."""
     tokenizer = wordpiece()
     tokenizer.padding_side = "left"
     model = whyformer.open(animal("encoder").module, tokenizer=tokenizer)
@@ -292,13 +294,13 @@ def test_a_module_that_takes_no_positions_is_padded_on_the_right():
     torch.testing.assert_close(together.scores[0, :4], alone.scores[0], rtol=1e-10, atol=1e-10)
 
 
-def test_a_decoder_that_classifies_must_know_its_padding():
+def test_a_batch_for_a_decoder_that_classifies_needs_a_pad_token():
     config = dict(vocab_size=400, n_embd=24, n_layer=1, n_head=3, n_positions=32, num_labels=3)
     bare = whyformer.open(hf.GPT2ForSequenceClassification(hf.GPT2Config(**config)).eval(), tokenizer=byte_pairs())
     assert whyformer.explain(bare, SHORT, "rollout").scores.shape[0] == 1
     for batch in ([SHORT, LONG], torch.tensor([[5, 6], [7, 8]])):
         with pytest.raises(
-            InputError, match="GPT2ForSequenceClassification takes one example at a time: its config has"
+            InputError, match="GPT2ForSequenceClassification accepts only one example at a time, because its config"
         ):
             bare.encode(batch)
     module = hf.GPT2ForSequenceClassification(hf.GPT2Config(**config, pad_token_id=399)).double().eval()
@@ -310,30 +312,30 @@ def test_a_decoder_that_classifies_must_know_its_padding():
     torch.testing.assert_close(together.scores[0][real], alone.scores[0], rtol=1e-10, atol=1e-10)
 
 
-# --- pictures ---------------------------------------------------------------------------------------------------------
+# --- images -----------------------------------------------------------------------------------------------------------
 
 
-def test_pictures_and_paths(vit, tmp_path):
-    picture = Image.effect_noise((30, 20), 60).convert("RGB")
-    picture.save(tmp_path / "noise.png")
-    encoded = vit.encode([picture, tmp_path / "noise.png", str(tmp_path / "noise.png")])
-    assert encoded.names == ("picture 0", "noise.png", "noise.png")
+def test_images_and_paths(vit, tmp_path):
+    image = Image.effect_noise((30, 20), 60).convert("RGB")
+    image.save(tmp_path / "noise.png")
+    encoded = vit.encode([image, tmp_path / "noise.png", str(tmp_path / "noise.png")])
+    assert encoded.names == ("image 0", "noise.png", "noise.png")
     pixels = encoded.inputs["pixel_values"]
     assert (pixels.shape, pixels.dtype) == ((3, 3, 16, 16), torch.float64)
     assert torch.equal(pixels[0], pixels[1])
     assert len(set(encoded.fingerprints())) == 1
 
 
-def test_a_picture_turned_by_exif_is_explained_upright(vit, tmp_path):
-    picture = Image.effect_noise((16, 16), 60).convert("RGB")
+def test_an_image_rotated_by_exif_is_explained_upright(vit, tmp_path):
+    image = Image.effect_noise((16, 16), 60).convert("RGB")
     exif = Image.Exif()
     exif[0x0112] = 6
-    picture.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "turned.png", exif=exif)
-    upright, turned = (whyformer.explain(vit, i, "gradient_x_input") for i in (picture, tmp_path / "turned.png"))
+    image.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "turned.png", exif=exif)
+    upright, turned = (whyformer.explain(vit, i, "gradient_x_input") for i in (image, tmp_path / "turned.png"))
     assert torch.equal(upright.scores, turned.scores)
 
 
-def test_what_is_no_picture(vit, tmp_path):
+def test_inputs_that_are_not_images(vit, tmp_path):
     (tmp_path / "text.png").write_text("hello")
     with pytest.raises(InputError, match=r"'text\.png' is not a PNG"):
         vit.encode(tmp_path / "text.png")
@@ -344,7 +346,7 @@ def test_what_is_no_picture(vit, tmp_path):
 def test_a_processor_for_another_size(zoo):
     processor = hf.ViTImageProcessorPil(size={"height": 20, "width": 20})
     model = whyformer.open(zoo("vit").module, processor=processor)
-    with pytest.raises(InputError, match="The picture has 20 x 20 pixels; ViTForImageClassification takes 16 x 16"):
+    with pytest.raises(InputError, match="The image has 20 x 20 pixels; ViTForImageClassification needs 16 x 16"):
         model.encode(Image.new("RGB", (50, 50)))
 
 
@@ -362,7 +364,7 @@ def test_a_tensor_a_dictionary_and_a_list_are_the_same_batch(zoo):
     assert model.encode(encoded) is encoded
 
 
-def test_one_example_needs_no_axis_for_the_batch(zoo):
+def test_one_example_needs_no_batch_axis(zoo):
     bert, vit = zoo("bert"), zoo("vit")
     assert whyformer.open(bert.module).encode(bert.inputs["input_ids"][0]).inputs["input_ids"].shape == (1, 9)
     one = whyformer.open(bert.module).encode({name: tensor[0] for name, tensor in bert.inputs.items()})
@@ -393,11 +395,11 @@ def test_embeddings_of_different_lengths_are_padded_and_masked(zoo):
 
 
 def test_sequences_of_different_lengths_need_a_mask(zoo):
-    with pytest.raises(InputError, match=r"different lengths and the model takes no attention_mask. Pad them yourself"):
+    with pytest.raises(InputError, match=r"different lengths, but the model has no attention_mask. Pad them"):
         whyformer.open(zoo("gpt").module).encode([torch.tensor([5, 6]), torch.tensor([5])])
 
 
-def test_pictures_with_one_channel_keep_it():
+def test_images_with_one_channel_keep_it():
     config = hf.ViTConfig(
         image_size=8, patch_size=4, num_channels=1, hidden_size=12, num_hidden_layers=1, num_attention_heads=2
     )
@@ -406,7 +408,7 @@ def test_pictures_with_one_channel_keep_it():
 
 
 def test_special_tokens_of_bare_ids():
-    """By the tokenizer if there is one, else by the config; some models have several ends of text."""
+    """From the tokenizer if there is one, else from the config; some models have several end-of-text tokens."""
     ids = torch.tensor([[2, 5, 1, 3, 0]])
     known = whyformer.open(bert(), tokenizer=wordpiece()).encode({"input_ids": ids, "attention_mask": ids > 0})
     assert known.words == (("[CLS]", "the", "[UNK]", "[SEP]", "[PAD]"),)
@@ -418,8 +420,8 @@ def test_special_tokens_of_bare_ids():
     assert beyond.words == (("the", "29"),)
 
 
-def test_tokens_the_model_adds_itself_leave_numbers():
-    """More places than were given: names of the given ones would be off by some."""
+def test_tokens_are_numbered_if_the_model_adds_some():
+    """There are more tokens than in the input, so the names of the input tokens would be shifted."""
     encoded = EncodedBatch({}, "x", 1, ("example",), words=(("a", "b"),), texts=("a b",), spans=(((0, 1), (2, 3)),))
     assert encoded.pieces(2)[0].pieces == ("a", "b")
     more = encoded.pieces(3)[0]
@@ -433,51 +435,51 @@ def test_the_output_of_a_tokenizer_is_a_dictionary(text_model):
 
 IDS, PIXELS = animal("bert").inputs["input_ids"], animal("vit").inputs["pixel_values"]
 BAD_TENSORS = {
-    "NaN": ("vit", PIXELS.where(PIXELS < 1, torch.nan), "Input 'pixel_values' holds NaN or infinity"),
+    "NaN": ("vit", PIXELS.where(PIXELS < 1, torch.nan), "Input 'pixel_values' contains NaN or infinity"),
     "no batch": ("vit", PIXELS[:0], r"Input 'pixel_values' is empty: shape \[0, 3, 16, 16\]"),
-    "rank 2": ("vit", PIXELS[0, 0], r"pixel_values has the shape \[16, 16\]; it must be \[batch, channel"),
-    "rank 5": ("vit", PIXELS[None], r"pixel_values has the shape \[1, 3, 3, 16, 16\]; it must be \[batch, channel"),
-    "channels": ("vit", PIXELS[:, :1], r"pixel_values has 1 channels \(shape .*; ViTForImageClassification takes 3"),
-    "channels last": ("vit", PIXELS.permute(0, 2, 3, 1), "channels seem to come last: use permute"),
-    "size": ("vit", PIXELS[..., :12], "The picture has 16 x 12 pixels; ViTForImageClassification takes 16 x 16"),
-    "bytes": ("vit", torch.zeros(1, 3, 16, 16, dtype=torch.uint8), "pixel_values is uint8; .* takes floating-point"),
-    "token": ("bert", IDS + 100, "There is no token 137 in BertForSequenceClassification: its tokens are 0 to 59"),
-    "negative": ("bert", IDS - 100, "There is no token -"),
-    "long": ("bert", IDS.repeat(1, 4), "The sequence is 36 tokens long; .* takes 32"),
-    "rank 3": ("bert", IDS[None], r"input_ids has the shape \[1, 3, 9\]; it must be \[batch, token\]"),
-    "fractions": ("bert", {"input_ids": IDS.double()}, "input_ids are float64; token ids are whole numbers"),
-    "name": ("bert", {"input_idz": IDS}, "takes no input 'input_idz'. Did you mean 'input_ids'"),
-    "a list": ("bert", {"input_ids": IDS.tolist()}, "'input_ids' is a list, not a tensor. Ask .* return_tensors"),
-    "only a mask": ("bert", {"attention_mask": IDS}, "needs 'input_ids'; there is only attention_mask"),
-    "nothing": ("bert", {}, "needs 'input_ids'; there is only nothing"),
-    "mask": ("bert", {"input_ids": IDS, "attention_mask": IDS[:2]}, r"attention_mask \[2, 9\] does not fit the tokens"),
-    "all masked": ("bert", {"input_ids": IDS, "attention_mask": IDS * 0}, "leaves no token of an example"),
-    "empty list": ("bert", [], "There is nothing to explain: the list of inputs is empty"),
-    "mixed": ("bert", [IDS, "text"], "made of tensors, or of pictures or texts; this one mixes them"),
+    "rank 2": ("vit", PIXELS[0, 0], r"pixel_values must have the shape \[batch, channel, .*got \[16, 16\]"),
+    "rank 5": ("vit", PIXELS[None], r"pixel_values must have the shape \[batch, channel, .*got \[1, 3, 3, 16, 16\]"),
+    "channels": ("vit", PIXELS[:, :1], r"pixel_values has 1 channels \(shape .*; ViTForImageClassification needs 3"),
+    "channels last": ("vit", PIXELS.permute(0, 2, 3, 1), "channels seem to be the last axis: use permute"),
+    "size": ("vit", PIXELS[..., :12], "The image has 16 x 12 pixels; ViTForImageClassification needs 16 x 16"),
+    "bytes": ("vit", torch.zeros(1, 3, 16, 16, dtype=torch.uint8), "pixel_values must be floating point, got uint8"),
+    "token": ("bert", IDS + 100, "BertForSequenceClassification has no token 137: its token ids are 0 to 59"),
+    "negative": ("bert", IDS - 100, "has no token -"),
+    "long": ("bert", IDS.repeat(1, 4), "The sequence is 36 tokens long; .* accepts at most 32"),
+    "rank 3": ("bert", IDS[None], r"input_ids must have the shape \[batch, token\], got \[1, 3, 9\]"),
+    "fractions": ("bert", {"input_ids": IDS.double()}, "input_ids must be integers, got float64"),
+    "name": ("bert", {"input_idz": IDS}, "has no input 'input_idz'. Did you mean 'input_ids'"),
+    "a list": ("bert", {"input_ids": IDS.tolist()}, "'input_ids' must be a tensor, got list. Call .* return_tensors"),
+    "only a mask": ("bert", {"attention_mask": IDS}, "needs the input 'input_ids', got attention_mask"),
+    "nothing": ("bert", {}, "needs the input 'input_ids', got nothing"),
+    "mask": ("bert", {"input_ids": IDS, "attention_mask": IDS[:2]}, r"attention_mask has the shape \[2, 9\], but"),
+    "all masked": ("bert", {"input_ids": IDS, "attention_mask": IDS * 0}, "masks every token of an example"),
+    "empty list": ("bert", [], "The list of inputs is empty"),
+    "mixed": ("bert", [IDS, "text"], "only tensors, only images or only texts; this one mixes them"),
     "others": ("bert", [{"input_ids": IDS[0]}, {"inputs_embeds": torch.ones(9, 24)}], "must have the same inputs"),
-    "batches": ("bert", [IDS, IDS], r"shape \[3, 9\]: a batch inside a batch"),
-    "shapes": ("dinov2", [PIXELS[0], PIXELS[0, :, :8]], "do not fit into one batch"),
-    "text": ("bert", "the film", "opened without a processor or tokenizer, so it takes tensors, not str"),
+    "batches": ("bert", [IDS, IDS], r"shape \[3, 9\], which is a batch itself"),
+    "shapes": ("dinov2", [PIXELS[0], PIXELS[0, :, :8]], "cannot be combined into one batch"),
+    "text": ("bert", "the film", "opened without a processor or tokenizer, so it needs tensors, got str"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", BAD_TENSORS)
-def test_tensors_that_cannot_be_explained(case):
-    name, inputs, message = BAD_TENSORS[case]
+@pytest.mark.parametrize("problem", BAD_TENSORS)
+def test_tensors_that_cannot_be_explained(problem):
+    name, inputs, message = BAD_TENSORS[problem]
     with pytest.raises(InputError, match=message):
         whyformer.open(animal(name).module).encode(inputs)
 
 
-def test_a_forward_that_names_no_input():
+def test_a_forward_without_named_inputs():
     class Anything(nn.Module):
         def forward(self, *args):
             raise AssertionError("not run")
 
-    with pytest.raises(InputError, match="The forward of Anything names no input"):
+    with pytest.raises(InputError, match=r"The forward\(\) of Anything has no named input"):
         whyformer.open(Anything()).encode(torch.zeros(1, 3))
 
 
-def test_a_forward_that_takes_anything_gets_it():
+def test_a_forward_with_kwargs_accepts_any_input():
     class Anything(nn.Module):
         def forward(self, **kwargs):
             raise AssertionError("not run")
@@ -494,7 +496,7 @@ def test_a_fingerprint_depends_on_the_example_alone(text_model):
     assert text_model.encode([LONG, SHORT]).fingerprints()[0] != alone
 
 
-def test_a_fingerprint_of_anything():
+def test_fingerprints_of_any_tensor():
     numbers = torch.arange(6)
     assert fingerprint_tensor(numbers) == fingerprint_tensor(numbers.int()) != fingerprint_tensor(numbers + 1)
     assert fingerprint_tensor(numbers.view(2, 3)) != fingerprint_tensor(numbers.view(3, 2))
@@ -513,7 +515,7 @@ def test_readout_by_name(text_model):
     assert weights[1].tolist() == [[0, 1, 0], [0, 1, 0]]
     assert weights[-3].tolist() == [[1, 0, 0], [1, 0, 0]]
     for wrong in ("middle", 3, -4):
-        with pytest.raises(TargetError, match=r"There is no readout .*an index below 3"):
+        with pytest.raises(TargetError, match=r"readout must be .*an index below 3"):
             replace(text_model, readout=wrong).readout_weights(mask)
 
 
@@ -522,7 +524,7 @@ def test_words_fit_the_tokenizer():
 
 
 def test_a_pair_of_texts_is_read_together(text_model):
-    """Both stand in one sequence; the pieces of the second point into a line of its own."""
+    """One sequence for both; the spans of the second text refer to the second line."""
     encoded = text_model.encode([("the film", "the film"), "the film"])
     first, second = encoded.pieces(encoded.token_mask.size(1))
     assert first.text == "the film\nthe film"
@@ -532,5 +534,10 @@ def test_a_pair_of_texts_is_read_together(text_model):
     assert second.text == "the film"
     with pytest.raises(InputError, match="Text 1 is empty"):
         text_model.encode(["the film", ("the film", "")])
-    with pytest.raises(InputError, match="Text 1 is a tuple, not a text"):
+    with pytest.raises(InputError, match="Text 1 is a tuple; it must be a string"):
         text_model.encode(["the film", ("the film", "the film", "the film")])
+
+
+def test_longest_is_a_deprecated_name_of_max_length(text_model):
+    with pytest.warns(DeprecationWarning, match=r"Model\.longest is now Model\.max_length"):
+        assert text_model.longest == text_model.max_length == 16

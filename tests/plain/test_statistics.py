@@ -1,4 +1,4 @@
-"""Intervals and tests: by hand, against scipy, and how often they are right on numbers whose truth is known."""
+"""Intervals and tests: by hand, against scipy, and their error rates on simulated data."""
 
 import math
 
@@ -20,13 +20,13 @@ def test_the_interval_by_hand():
     assert bootstrap([0.0, 1.0]) == (0.5, 0.0, 1.0)
 
 
-def test_undefined_examples_take_no_part():
+def test_leaves_out_undefined_examples():
     assert bootstrap([1.0, float("nan"), 3.0]) == bootstrap([1.0, 3.0])
     assert all(math.isnan(number) for number in bootstrap([float("nan")]))
     assert all(math.isnan(number) for number in bootstrap([]))
 
 
-def test_of_one_example_there_is_no_interval():
+def test_one_example_has_no_interval():
     mean, low, high = bootstrap([3.0])
     assert mean == 3.0 and math.isnan(low) and math.isnan(high)
 
@@ -37,7 +37,7 @@ def test_the_same_numbers_give_the_same_interval():
     assert bootstrap(values, 7) != bootstrap(values, 8)
 
 
-def test_the_interval_agrees_with_the_one_of_scipy():
+def test_the_interval_agrees_with_scipy():
     values = np.random.default_rng(2).exponential(size=80)
     theirs = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=20_000, rng=3).confidence_interval
     _, low, high = bootstrap(values)
@@ -45,29 +45,29 @@ def test_the_interval_agrees_with_the_one_of_scipy():
     assert high == pytest.approx(theirs.high, abs=0.03)
 
 
-def test_the_interval_holds_the_truth_about_95_times_in_100():
+def test_the_interval_covers_the_true_mean_about_95_times_in_100():
     generator = np.random.default_rng(4)
-    held = 0
+    covered = 0
     for _ in range(200):
         _, low, high = bootstrap(generator.normal(5.0, 2.0, size=40))
-        held += low <= 5.0 <= high
-    assert 178 <= held <= 199
+        covered += low <= 5.0 <= high
+    assert 178 <= covered <= 199
 
 
-def test_a_figure_of_the_whole_data_set_is_made_from_parts():
-    """Right and labelled pixels of three pictures: 3 of 4, 1 of 2, 4 of 4; together 8 of 10."""
+def test_a_statistic_of_the_whole_data_set_is_computed_from_parts():
+    """Right and labelled pixels of three images: 3 of 4, 1 of 2, 4 of 4; together 8 of 10."""
     parts = [[3.0, 4.0], [1.0, 2.0], [4.0, 4.0]]
-    value, low, high = bootstrap(parts, combine=lambda held: held[:, 0].sum() / held[:, 1].sum())
+    value, low, high = bootstrap(parts, combine=lambda rows: rows[:, 0].sum() / rows[:, 1].sum())
     assert value == 0.8
     assert low == pytest.approx(0.5) and high == 1.0
 
 
 def test_a_paired_test_by_hand():
-    """Three pairs, always the first larger: of 8 exchanges only all and none have so large a mean."""
+    """Three pairs, the first always larger: of 8 swaps only all and none give so large a mean."""
     assert paired_test([2.0, 3.0, 4.0], [1.0, 2.0, 3.0]) == 0.25
 
 
-def test_what_is_alike_is_not_told_apart():
+def test_equal_values_are_not_significantly_different():
     assert paired_test([1.0, 2.0], [1.0, 2.0]) == 1.0
     assert paired_test([1.0] * 30, [1.0] * 30) == 1.0
 
@@ -81,13 +81,13 @@ def test_a_paired_test_agrees_with_scipy():
     assert paired_test(a, b) == pytest.approx(theirs, abs=0.015)
 
 
-def test_the_paired_test_has_as_many_false_alarms_as_it_says():
+def test_the_paired_test_keeps_its_false_alarm_rate():
     generator = np.random.default_rng(8)
     alarms = sum(paired_test(generator.normal(size=12), generator.normal(size=12)) < 0.05 for _ in range(300))
     assert 4 <= alarms <= 29
 
 
-def test_a_clear_difference_is_found_and_pairs_with_a_hole_are_left_out():
+def test_finds_a_clear_difference_and_leaves_out_incomplete_pairs():
     a, b = np.arange(40.0), np.arange(40.0) + 1
     a[3] = float("nan")
     assert paired_test(a, b) < 0.001
@@ -95,14 +95,14 @@ def test_a_clear_difference_is_found_and_pairs_with_a_hole_are_left_out():
 
 
 def test_lists_of_different_length_are_not_paired():
-    with pytest.raises(ValueError, match="not paired"):
+    with pytest.raises(ValueError, match="must have the same shape to be paired"):
         paired_test([1.0], [1.0, 2.0])
 
 
-def test_a_paired_test_of_figures_of_the_whole_data_set():
-    """With parts that are just one number the figure is the mean, and so is the test."""
+def test_a_paired_test_of_a_statistic_of_the_whole_data_set():
+    """If each part is a single number, the statistic is the mean and the test is the plain one."""
     a, b = [[2.0], [3.0], [4.0]], [[1.0], [2.0], [3.0]]
-    assert paired_test(a, b, combine=lambda held: held.mean()) == 0.25
+    assert paired_test(a, b, combine=lambda rows: rows.mean()) == 0.25
 
 
 def test_holm_by_hand():
@@ -113,6 +113,6 @@ def test_holm_by_hand():
     assert adjust_p_values([]) == []
 
 
-def test_holm_leaves_out_tests_that_could_not_be_made():
+def test_holm_leaves_out_undefined_p_values():
     adjusted = adjust_p_values([0.01, float("nan"), 0.02])
     assert adjusted[0] == 0.02 and math.isnan(adjusted[1]) and adjusted[2] == 0.02

@@ -62,7 +62,7 @@ def test_files_of_a_sheet(model, zoo, tmp_path):
     for suffix in (".html", ".png", ".svg", ".pdf", ".csv", ".parquet"):
         made.save(tmp_path / f"s{suffix}")
         assert (tmp_path / f"s{suffix}").stat().st_size > 500
-    with pytest.raises(InputError, match=r"Names that end in \.html"):
+    with pytest.raises(InputError, match=r"Supported suffixes: \.html"):
         made.save(tmp_path / "s.gif")
     assert repr(made) == "<Sheet of 2 classes by rollout, lrp>"
     assert "agreement" in str(made)

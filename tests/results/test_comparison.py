@@ -117,17 +117,17 @@ def test_what_was_saved_comes_back(tmp_path):
 
 def test_an_empty_comparison_is_damage(tmp_path):
     (tmp_path / "c.json").write_bytes(comparison_to_json(Comparison({})))
-    with pytest.raises(InputError, match="is no comparison saved by whyformer, or it is damaged"):
+    with pytest.raises(InputError, match="is not a saved comparison, or the file is damaged"):
         Comparison.load(tmp_path / "c.json")
 
 
 def test_saving_and_loading_other_things(tmp_path):
     a_comparison().save(tmp_path / "c.txt")
     assert (tmp_path / "c.txt").read_text() == a_comparison().render(Screen(100, None)) + "\n"
-    with pytest.raises(InputError, match=r"Names that end in \.json, .*\.txt work"):
+    with pytest.raises(InputError, match=r"Supported suffixes: \.json, .*\.txt"):
         a_comparison().save(tmp_path / "c.safetensors")
     a_comparison()["one"].save(tmp_path / "e.json")
-    with pytest.raises(InputError, match="holds a saved explanation, no comparison"):
+    with pytest.raises(InputError, match="contains a saved explanation, not a saved comparison"):
         Comparison.load(tmp_path / "e.json")
 
 

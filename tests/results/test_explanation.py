@@ -171,7 +171,7 @@ def test_words_twice_are_words():
 
 
 def test_words_of_what_has_none():
-    with pytest.raises(InputError, match="A picture has no words"):
+    with pytest.raises(InputError, match="An image has no words"):
         a_picture().words()
     ids = Pieces(("7",), (False,), (False,), (None,))
     with pytest.raises(InputError, match="no text to find words in"):

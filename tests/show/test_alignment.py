@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from whyformer._model.image import find_view
+from whyformer._model.kept_image import find_view
 from whyformer.results.explanation import explain, load
 from whyformer.show import overlay
 

@@ -109,7 +109,7 @@ def test_a_drawing_saves_as_svg_pdf_and_png(tmp_path):
     for suffix, start in ((".svg", b"<?xml"), (".pdf", b"%PDF"), (".png", b"\x89PNG")):
         drawing.save(tmp_path / f"d{suffix}")
         assert (tmp_path / f"d{suffix}").read_bytes().startswith(start)
-    with pytest.raises(InputError, match=r"Names that end in \.svg, \.pdf, \.png work"):
+    with pytest.raises(InputError, match=r"Supported suffixes: \.svg, \.pdf, \.png"):
         drawing.save(tmp_path / "d.gif")
 
 

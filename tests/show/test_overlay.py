@@ -4,7 +4,7 @@ import pytest
 import torch
 from PIL import Image
 
-from whyformer._model.image import ImageView
+from whyformer._model.kept_image import ImageView
 from whyformer.errors import InputError
 from whyformer.results.explanation import explain
 from whyformer.show import overlay

@@ -133,7 +133,8 @@ def test_whole_words_are_left_out_where_tokens_are_words():
 
 
 def test_a_page_of_ten_methods_on_a_photograph_is_small():
-    from whyformer._model.image import ImageView, KeptImage, as_image
+    from whyformer._model.image import as_image
+    from whyformer._model.kept_image import ImageView, KeptImage
     from whyformer.demo.tour import CAT
 
     photograph = as_image(CAT).resize((1600, 1200))

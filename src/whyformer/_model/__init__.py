@@ -1,1 +1,1 @@
-"""The model side: opening a model, and turning raw inputs into what it takes."""
+"""Models: open them, and turn images, texts and tensors into their inputs."""

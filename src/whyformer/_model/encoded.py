@@ -1,10 +1,10 @@
-"""Encoded: a batch as the module takes it, with what its tokens are called."""
+"""EncodedBatch: the input tensors of a batch, and the names of its tokens."""
 
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from whyformer._model.image import KeptImage
+from whyformer._model.kept_image import KeptImage
 from whyformer._plain.fingerprint import fingerprint_tensor
 from whyformer._plain.tokens import Pieces
 
@@ -13,36 +13,36 @@ OptionalSpan = tuple[int, int] | None
 
 @dataclass(frozen=True)
 class EncodedBatch:
-    """A batch as the module takes it."""
+    """A batch as input for the module."""
 
     inputs: dict[str, Tensor]
-    main: str  # the name of the input that is explained
+    main: str  # the name of the input tensor that is explained
     batch: int
-    names: tuple[str, ...]  # what to call each example
+    names: tuple[str, ...]  # a name for each example
     batch_axis: int = 0
-    token_mask: Tensor | None = None  # [batch token] of the given sequence: True where it is no padding
+    token_mask: Tensor | None = None  # [batch token] of the input sequence: False for padding
     special_mask: Tensor | None = None
     texts: tuple[str | None, ...] = ()
     words: tuple[tuple[str, ...], ...] | None = None  # the pieces of each example
     spans: tuple[tuple[OptionalSpan, ...], ...] | None = None
     notes: tuple[str, ...] = ()
-    images: tuple[KeptImage, ...] = ()  # what a person sees of each example, to draw on
+    images: tuple[KeptImage, ...] = ()  # the original of each example, to draw on
 
     def pieces(self, length: int) -> tuple[Pieces, ...]:
-        """The tokens of each example, when they are not patches; by number where they are not the tokens given."""
-        made = []
+        """The tokens of each example if they are not patches; numbered if `length` is not that of the input."""
+        examples = []
         for i in range(self.batch):
             words = self.words[i] if self.words is not None and len(self.words[i]) == length else None
             spans = self.spans[i] if self.spans is not None and words is not None else (None,) * length
             real = _read_mask_row(self.token_mask, i, length, fill=True)
             special = _read_mask_row(self.special_mask, i, length, fill=False)
             text = self.texts[i] if self.texts and words is not None else None
-            named = words or tuple(str(n) for n in range(length))
-            made.append(Pieces(named, special, tuple(not r for r in real), spans, text))
-        return tuple(made)
+            names = words or tuple(str(n) for n in range(length))
+            examples.append(Pieces(names, special, tuple(not r for r in real), spans, text))
+        return tuple(examples)
 
     def fingerprints(self) -> tuple[int, ...]:
-        """One integer per example that depends on that example alone: not on its batch, not on its padding."""
+        """A hash of each example, independent of the rest of the batch and of padding."""
         main = self.inputs[self.main].transpose(0, self.batch_axis)
         mask = self.token_mask
         if mask is None or main.dim() < 2 or main.size(1) != mask.size(1):

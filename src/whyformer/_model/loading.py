@@ -1,4 +1,4 @@
-"""open(): a folder, a hub name, a shipped demo model or a module in hand becomes a Model."""
+"""open(): make a Model from a folder, a hub name, a bundled demo model or an nn.Module."""
 
 import copy
 import json
@@ -42,18 +42,20 @@ def open(
     readout: str | int | None = None,
     batch_axis: int | None = None,
 ) -> Model:
-    """Open a model to be explained.
+    """Open a model to explain.
 
-    `source` is a folder with a config.json and safetensors weights, a hub name, "demo/..." for a model that ships with
-    whyformer, or any nn.Module, which is used as it is. Without a tokenizer or image processor the model takes tensors.
-    `readout` ("first", "last", "mean" or an index) and `batch_axis` are only needed where they cannot be seen.
+    `source` is a folder with config.json and safetensors weights, a hub name, "demo/..." for a bundled model, or any
+    nn.Module, which is used unchanged. Without a tokenizer or image processor the model takes tensors.
+    `readout` ("first", "last", "mean" or an index) and `batch_axis` are needed only if they cannot be detected.
     """
     if isinstance(source, Model):
         if any(given is not None for given in (dtype, device, tokenizer, processor, labels, readout, batch_axis)):
-            raise ModelError(f"{source.name} is open already. Say so when opening it, or open its module again.")
+            raise ModelError(
+                f"{source.name} is already open. Pass these options when opening it, or open its module again."
+            )
         return source
     _check_preprocessors(tokenizer, processor)
-    tokenizer = copy.deepcopy(tokenizer)  # asking it to keep special tokens as text would change the user's
+    tokenizer = copy.deepcopy(tokenizer)  # tokenizing with split_special_tokens changes its state
     notes: tuple[str, ...] = ()
     if isinstance(source, nn.Module):
         module, name = _check_module(source, dtype, device), type(unwrap(source)).__name__
@@ -67,24 +69,24 @@ def open(
     return Model(module, name, kind, _find_class_names(module, labels), tokenizer, processor, readout, axis, notes)
 
 
-# --- modules in hand --------------------------------------------------------------------------------------------------
+# --- modules ----------------------------------------------------------------------------------------------------------
 
 
 def _check_module(module: nn.Module, dtype: Any, device: Any) -> nn.Module:
     if dtype is not None or device is not None:
         raise UnsupportedModel(
-            "A module in hand is used as it is: move or cast it yourself (module.to(...)) before opening it."
+            "An nn.Module is used unchanged: call module.to(...) before opening it instead of passing dtype or device."
         )
     inner = unwrap(module)
     if any(weight.is_meta for weight in [*inner.parameters(), *inner.buffers()]):
         raise IncompleteModel(
-            f"{type(inner).__name__} has parameters on the meta device, which hold no numbers. Load its weights."
+            f"{type(inner).__name__} has parameters on the meta device, which have no values. Load its weights."
         )
     return module
 
 
 def _find_batch_axis(module: nn.Module) -> int:
-    """torch's own encoder takes [token batch channel] unless told otherwise."""
+    """nn.TransformerEncoder takes [token batch channel] unless it was built with batch_first."""
     if isinstance(module, nn.TransformerEncoder | nn.TransformerEncoderLayer):
         attention = next(m for m in module.modules() if isinstance(m, nn.MultiheadAttention))
         return 0 if attention.batch_first else 1
@@ -94,10 +96,11 @@ def _find_batch_axis(module: nn.Module) -> int:
 def _check_preprocessors(tokenizer: Any, processor: Any) -> None:
     if tokenizer is not None and not (callable(tokenizer) and hasattr(tokenizer, "convert_ids_to_tokens")):
         raise ModelError(
-            f"The tokenizer is a {type(tokenizer).__name__}; give one of transformers, such as PreTrainedTokenizerFast."
+            f"tokenizer must be a transformers tokenizer such as PreTrainedTokenizerFast, "
+            f"got {type(tokenizer).__name__}."
         )
     if processor is not None and not callable(processor):
-        raise ModelError(f"The processor is a {type(processor).__name__}; give an image processor of transformers.")
+        raise ModelError(f"processor must be a transformers image processor, got {type(processor).__name__}.")
 
 
 def _find_class_names(module: nn.Module, given: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -105,9 +108,11 @@ def _find_class_names(module: nn.Module, given: Sequence[str] | None) -> tuple[s
     if given is None:
         return tuple(str(names[i]) for i in sorted(names)) if names else None
     if isinstance(given, str):
-        raise ModelError("labels is a list with one name for each class, not a text.")
+        raise ModelError("labels must be a list with one name per class, got a string.")
     if names and len(given) != len(names):
-        raise ModelError(f"{len(given)} labels were given; the model has {len(names)} classes.")
+        raise ModelError(
+            f"labels must have one name per class: got {len(given)}, but the model has {len(names)} classes."
+        )
     return tuple(str(label) for label in given)
 
 
@@ -115,25 +120,25 @@ def _find_class_names(module: nn.Module, given: Sequence[str] | None) -> tuple[s
 
 
 def _find_folder(source: Any) -> Path | str:
-    """The folder meant, or the hub name if there is none."""
+    """The model folder, or the hub name if there is no such folder."""
     if not isinstance(source, str | os.PathLike) or not isinstance(text := os.fspath(source), str):
-        raise ModelNotFound(f"A model is a folder, a name or an nn.Module, not a {type(source).__name__}.")
+        raise ModelNotFound(f"A model must be a folder, a name or an nn.Module, got {type(source).__name__}.")
     if text.startswith("demo/"):
         return _find_demo_folder(text)
     path = Path(text).expanduser() if text else Path("\0")
-    if _ask(path.is_dir):
+    if _is_true(path.is_dir):
         return _check_folder(path, text)
-    if _ask(path.exists):
-        raise ModelNotFound(f"{text!r} is a file. Give the folder that holds config.json and the weights.")
+    if _is_true(path.exists):
+        raise ModelNotFound(f"{text!r} is a file. Pass the folder that contains config.json and the weights.")
     if not HUB_NAME.fullmatch(text) or len(text) > MAX_HUB_NAME_LENGTH or ".." in text:
-        raise ModelNotFound(f"{text[:100]!r} is neither a model folder here nor a valid model name.")
+        raise ModelNotFound(f"{text[:100]!r} is neither an existing model folder nor a valid model name.")
     return text
 
 
-def _ask(question: Callable[[], bool]) -> bool:
-    """Whether a path is there; one that cannot be asked about (too long, no permission) is not."""
+def _is_true(test: Callable[[], bool]) -> bool:
+    """The result of a test of a path; False if it fails (name too long, no permission)."""
     try:
-        return question()
+        return test()
     except (OSError, ValueError):
         return False
 
@@ -142,21 +147,21 @@ def _find_demo_folder(text: str) -> Path:
     folder = DEMO_MODELS / text.removeprefix("demo/")
     if folder.parent == DEMO_MODELS and (folder / "config.json").is_file():
         return folder
-    there = ", ".join(f"demo/{p.name}" for p in sorted(DEMO_MODELS.iterdir()) if (p / "config.json").is_file())
-    raise ModelNotFound(f"No demo model {text!r}. There are: {there or 'none'}.")
+    names = ", ".join(f"demo/{p.name}" for p in sorted(DEMO_MODELS.iterdir()) if (p / "config.json").is_file())
+    raise ModelNotFound(f"No demo model {text!r}. Available: {names or 'none'}.")
 
 
 def _check_folder(path: Path, text: str) -> Path:
     if (path / "config.json").is_file():
         return path
     if (path / "adapter_config.json").is_file():
-        raise UnsupportedModel(f"{text!r} holds only an adapter. Merge it into its model and save that.")
-    raise ModelNotFound(f"There is no config.json in {text!r}, so it is not a model folder.")
+        raise UnsupportedModel(f"{text!r} contains only an adapter. Merge it into its base model and save the result.")
+    raise ModelNotFound(f"{text!r} is not a model folder: it has no config.json.")
 
 
 def _check_dtype(dtype: Any) -> torch.dtype | None:
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise ModelError(f"dtype={dtype!r} is no floating-point type. Give torch.float32, torch.float64 or the like.")
+        raise ModelError(f"dtype must be a floating-point dtype such as torch.float32, got {dtype!r}.")
     return dtype
 
 
@@ -165,7 +170,7 @@ def _check_device(device: Any) -> torch.device:
         wanted = torch.device(device or "cpu")
         torch.empty(0, device=wanted)
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-        raise ModelError(f"The device {device!r} cannot be used here: {first_line_of(error)}") from None
+        raise ModelError(f"The device {device!r} is not available: {first_line_of(error)}") from None
     return wanted
 
 
@@ -173,7 +178,7 @@ def _check_device(device: Any) -> torch.device:
 
 
 def _load_preprocessors(folder: Path | str, module: nn.Module, name: str) -> tuple[Any, Any]:
-    """The tokenizer or image processor that makes what the module takes, if there is one."""
+    """The tokenizer or image processor that prepares the main input of the module, if there is one."""
     import transformers
 
     if getattr(module, "main_input_name", None) == "pixel_values":
@@ -184,20 +189,20 @@ def _load_preprocessors(folder: Path | str, module: nn.Module, name: str) -> tup
 
 
 def _load_preprocessor(kind: Any, files: Sequence[str], folder: Path | str, name: str, what: str) -> Any:
-    """On the hub a model may lack it; in a folder that has the file it must open."""
-    there = [folder / file for file in files if (folder / file).is_file()] if isinstance(folder, Path) else []
-    if isinstance(folder, Path) and not there:
+    """None if a hub model has none. In a folder that has one of the files, loading it must succeed."""
+    present = [folder / file for file in files if (folder / file).is_file()] if isinstance(folder, Path) else []
+    if isinstance(folder, Path) and not present:
         return None
     try:
         with checkpoint.silence_transformers():
             return kind.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
-        if any(_has_custom_code(file) for file in there):
+        if any(_has_custom_code(file) for file in present):
             raise UnsafeModel(
-                f"The {what} in {name} brings its own Python code (auto_map), which is not run."
+                f"The {what} in {name} needs its own Python code (auto_map), which whyformer does not run."
             ) from None
-        if there:
-            raise IncompleteModel(f"The {what} in {name} could not be opened: {first_line_of(error)}") from None
+        if present:
+            raise IncompleteModel(f"The {what} in {name} could not be loaded: {first_line_of(error)}") from None
         return None
 
 

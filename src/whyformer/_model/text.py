@@ -1,8 +1,8 @@
-"""Text in: the pieces a tokenizer cuts it into, or a clear error.
+"""Tokenize texts.
 
-What looks like a special token in a user's text ("[SEP]", "<s>") stays text. Most tokenizers can be asked for that. A
-unigram model, or one that looks up whole words, knows its special tokens as ordinary pieces too; for these such a text
-is cut by a copy of the tokenizer in which the special pieces carry names that no text contains.
+A string in the user's text that looks like a special token ("[SEP]", "<s>") stays text. Most tokenizers have an option
+for that. Unigram and word-level models also list their special tokens as ordinary pieces; for those, such a text is
+tokenized by a copy of the tokenizer in which the special pieces have names that no text contains.
 """
 
 import json
@@ -14,15 +14,15 @@ from whyformer._model.encoded import OptionalSpan
 from whyformer.errors import InputError
 
 MAX_CHARACTERS = 200_000
-PRIVATE_PREFIX = "\ue000\uf8ff\ue000"  # private use: put before the name of a special piece
+PRIVATE_PREFIX = "\ue000\uf8ff\ue000"  # private-use characters, put before the name of a special piece
 
 
 @dataclass(frozen=True)
 class TokenizedText:
-    """One text as a tokenizer cuts it."""
+    """One tokenized text."""
 
     text: str
-    inputs: dict[str, list[int]]  # input_ids, attention_mask, and what else the tokenizer makes of it
+    inputs: dict[str, list[int]]  # input_ids, attention_mask and whatever else the tokenizer returns
     pieces: tuple[str, ...]
     special: tuple[bool, ...]
     spans: tuple[OptionalSpan, ...]
@@ -37,9 +37,9 @@ class TokenizedText:
 
 
 def tokenize_text(tokenizer: Any, text: Any, name: str) -> TokenizedText:
-    """The pieces of a text, special tokens around them; `name` is what messages call it.
+    """Tokenize a text, with special tokens around it; error messages call it `name`.
 
-    Of a pair of texts, (first, second), the pieces of both; the text they point into has each on a line of its own.
+    A pair (first, second) becomes one sequence. Its spans refer to both texts joined by a line break.
     """
     parts = list(text) if is_text_pair(text) else [text]
     for part in parts:
@@ -48,40 +48,41 @@ def tokenize_text(tokenizer: Any, text: Any, name: str) -> TokenizedText:
         *parts, split_special_tokens=True, return_special_tokens_mask=True, return_offsets_mapping=tokenizer.is_fast,
         padding=False, truncation=False, verbose=False,
     )  # fmt: skip
-    made, belong = dict(encoding), encoding.sequence_ids(0) if tokenizer.is_fast else None
-    if _has_special_lookalike(tokenizer, made):
-        made, belong = _tokenize_with_renamed(tokenizer, parts, name)
-    special = tuple(bool(s) for s in made.pop("special_tokens_mask"))
-    offsets = made.pop("offset_mapping", None) or [(0, 0)] * len(special)
-    if belong is not None and len(parts) == 2:
-        later = len(parts[0]) + 1
-        offsets = [(a + later, b + later) if of == 1 else (a, b) for (a, b), of in zip(offsets, belong, strict=True)]
+    inputs, part_of_piece = dict(encoding), encoding.sequence_ids(0) if tokenizer.is_fast else None
+    if _has_special_lookalike(tokenizer, inputs):
+        inputs, part_of_piece = _tokenize_with_renamed(tokenizer, parts, name)
+    special = tuple(bool(s) for s in inputs.pop("special_tokens_mask"))
+    offsets = inputs.pop("offset_mapping", None) or [(0, 0)] * len(special)
+    if part_of_piece is not None and len(parts) == 2:
+        shift = len(parts[0]) + 1
+        pairs = zip(offsets, part_of_piece, strict=True)
+        offsets = [(start + shift, end + shift) if part == 1 else (start, end) for (start, end), part in pairs]
     text = "\n".join(parts)
     if all(special):
-        raise InputError(f"There is no token in {name}: it is empty for this model's tokenizer.")
+        raise InputError(f"The tokenizer of this model finds no token in {name}.")
     spans = tuple(None if hidden or a == b else (a, b) for (a, b), hidden in zip(offsets, special, strict=True))
-    pieces = tuple(tokenizer.convert_ids_to_tokens(made["input_ids"]))
-    return TokenizedText(text, made, pieces, special, spans, (False,) * len(pieces))
+    pieces = tuple(tokenizer.convert_ids_to_tokens(inputs["input_ids"]))
+    return TokenizedText(text, inputs, pieces, special, spans, (False,) * len(pieces))
 
 
 def is_text_pair(text: Any) -> bool:
-    """Two texts that a model reads together: a question and an answer, a premise and what may follow from it."""
+    """Whether this is a pair of texts that a model reads together: question and answer, premise and hypothesis."""
     return isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, str) for part in text)
 
 
 def check_text(text: Any, name: str) -> None:
-    """Refuse what is no text, holds none, or is too much of it."""
+    """Refuse anything but a non-empty string of valid Unicode that is not too long."""
     if not isinstance(text, str):
-        raise InputError(f"{capitalise_name(name)} is a {type(text).__name__}, not a text.")
+        raise InputError(f"{capitalise_name(name)} is a {type(text).__name__}; it must be a string.")
     if not text.strip():
         raise InputError(f"{capitalise_name(name)} is empty.")
     if len(text) > MAX_CHARACTERS:
-        raise InputError(f"{capitalise_name(name)} has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read.")
+        raise InputError(f"{capitalise_name(name)} has {len(text):,} characters; the limit is {MAX_CHARACTERS:,}.")
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise InputError(
-            f"{capitalise_name(name)} is not valid Unicode at character {error.start}. Decode it with its right "
+            f"{capitalise_name(name)} is not valid Unicode at character {error.start}. Decode it with the right "
             "encoding."
         ) from None
 
@@ -90,72 +91,72 @@ def capitalise_name(name: str) -> str:
     return name[:1].upper() + name[1:]
 
 
-def pad_texts(cuts: Sequence[TokenizedText], *, fill: int, piece: str, side: str) -> list[TokenizedText]:
-    """The same texts, all as long as the longest; `fill` is the id of the padding, `piece` its name."""
-    longest = max(len(one) for one in cuts)
+def pad_texts(texts: Sequence[TokenizedText], *, fill: int, piece: str, side: str) -> list[TokenizedText]:
+    """Pad all texts to the length of the longest; `fill` is the token id of padding, `piece` its name."""
+    longest = max(len(text) for text in texts)
 
-    def extended(row: Sequence[Any], filling: Any) -> list[Any]:
+    def pad(row: Sequence[Any], filling: Any) -> list[Any]:
         missing = [filling] * (longest - len(row))
         return [*missing, *row] if side == "left" else [*row, *missing]
 
     return [
         TokenizedText(
-            one.text,
-            {name: extended(row, fill if name == "input_ids" else 0) for name, row in one.inputs.items()},
-            tuple(extended(one.pieces, piece)),
-            tuple(extended(one.special, False)),
-            tuple(extended(one.spans, None)),
-            tuple(extended(one.padding, True)),
+            text.text,
+            {name: pad(row, fill if name == "input_ids" else 0) for name, row in text.inputs.items()},
+            tuple(pad(text.pieces, piece)),
+            tuple(pad(text.special, False)),
+            tuple(pad(text.spans, None)),
+            tuple(pad(text.padding, True)),
         )
-        for one in cuts
+        for text in texts
     ]
 
 
-# --- what looks like a special token ----------------------------------------------------------------------------------
+# --- text that looks like a special token -----------------------------------------------------------------------------
 
 
 def _find_special_ids(tokenizer: Any) -> set[int]:
     return set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
 
 
-def _has_special_lookalike(tokenizer: Any, made: dict[str, Any]) -> bool:
-    """A special id where the tokenizer itself put none."""
+def _has_special_lookalike(tokenizer: Any, inputs: dict[str, Any]) -> bool:
+    """Whether a special id comes from the text and not from the tokenizer."""
     known = _find_special_ids(tokenizer)
-    return any(i in known and not s for i, s in zip(made["input_ids"], made["special_tokens_mask"], strict=True))
+    return any(i in known and not s for i, s in zip(inputs["input_ids"], inputs["special_tokens_mask"], strict=True))
 
 
 def _tokenize_with_renamed(tokenizer: Any, parts: Sequence[str], name: str) -> tuple[dict[str, Any], Any]:
-    """The same text or pair of texts, cut with the special pieces renamed, and which text each piece belongs to."""
+    """Tokenize a text or pair with the special pieces renamed; also returns which text each piece belongs to."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        found = next((t for t in tokenizer.all_special_tokens if any(t in part for part in parts)), "a special token")
+        token = next((t for t in tokenizer.all_special_tokens if any(t in part for part in parts)), "a special token")
         raise InputError(
-            f"{capitalise_name(name)} holds {found!r}, which this tokenizer can only read as a special token. Take it "
-            "out."
+            f"{capitalise_name(name)} contains {token!r}, which this tokenizer always reads as a special token. "
+            "Remove it from the text."
         )
     renamed = _rename_special_pieces(backend, _find_special_ids(tokenizer))
-    cuts = [renamed.encode(part, add_special_tokens=False) for part in parts]
-    made = backend.post_process(cuts[0], cuts[1] if len(cuts) == 2 else None, True)
+    encodings = [renamed.encode(part, add_special_tokens=False) for part in parts]
+    encoding = backend.post_process(encodings[0], encodings[1] if len(encodings) == 2 else None, True)
     fields = {
-        "input_ids": made.ids,
-        "attention_mask": made.attention_mask,
-        "special_tokens_mask": made.special_tokens_mask,
-        "offset_mapping": made.offsets,
+        "input_ids": encoding.ids,
+        "attention_mask": encoding.attention_mask,
+        "special_tokens_mask": encoding.special_tokens_mask,
+        "offset_mapping": encoding.offsets,
     }
     if "token_type_ids" in tokenizer.model_input_names:
-        fields["token_type_ids"] = made.type_ids
-    return fields, made.sequence_ids
+        fields["token_type_ids"] = encoding.type_ids
+    return fields, encoding.sequence_ids
 
 
 def _rename_special_pieces(backend: Any, special: set[int]) -> Any:
-    """A copy of a tokenizer whose special pieces no text can contain; ids stay as they are."""
+    """A copy of the tokenizer whose special pieces cannot occur in a text; all ids stay the same."""
     from tokenizers import Tokenizer
 
     parts = json.loads(backend.to_str())
     vocabulary = parts["model"]["vocab"]
     if isinstance(vocabulary, dict):
         parts["model"]["vocab"] = {(PRIVATE_PREFIX + p if i in special else p): i for p, i in vocabulary.items()}
-    else:  # unigram: [piece, score], the id is the place
+    else:  # unigram: [piece, score]; the id is the position
         parts["model"]["vocab"] = [
             [PRIVATE_PREFIX + p if i in special else p, s] for i, (p, s) in enumerate(vocabulary)
         ]

@@ -1,4 +1,4 @@
-"""The module itself, under `torch.compile` and data-parallel wrappers."""
+"""Remove the wrappers of `torch.compile` and data-parallel training from a module."""
 
 import torch
 from torch import nn
@@ -7,12 +7,12 @@ from whyformer.errors import UnsupportedModel
 
 
 def unwrap(module: nn.Module) -> nn.Module:
-    """The module under `torch.compile` and data-parallel wrappers; a scripted one is refused."""
+    """The module inside `torch.compile` and data-parallel wrappers; scripted modules are refused."""
     while True:
         if isinstance(module, torch.jit.ScriptModule):
             raise UnsupportedModel(
-                f"{type(module).__name__} is a scripted model: its operations cannot be seen. "
-                "Give the nn.Module it was scripted from."
+                f"{type(module).__name__} is a scripted model, whose operations cannot be followed. "
+                "Pass the nn.Module it was scripted from."
             )
         if hasattr(module, "_orig_mod"):  # torch.compile
             module = module._orig_mod  # type: ignore[assignment]

@@ -1,1 +1,1 @@
-"""Ground floor: files, tokens, statistics, progress. Nothing here knows a model."""
+"""Files, tokens, words, statistics, progress: code that knows nothing about models."""

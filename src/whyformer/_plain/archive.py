@@ -1,9 +1,9 @@
-"""Files of results: every number bit for bit, as safetensors or as JSON. Never pickle.
+"""Saved results: safetensors or JSON, exact to the last bit, never pickle.
 
-A result is a mapping from field to value: tensors, and facts that JSON has words for. A safetensors file carries the
-facts as JSON in its metadata. A JSON file carries the tensors too, as nested lists with their dtype; the digits written
-are enough to get the same bits back. Pictures that were kept to draw on are PNG or JPEG inside. A file is complete or
-not there: it is written under a temporary name and renamed.
+A result is a mapping from field names to values: tensors, and everything else as JSON. A safetensors file keeps the
+JSON in its metadata. A JSON file holds the tensors as well, as nested lists with their dtype, with enough digits to
+restore the same bits. Images to draw on are embedded as PNG or JPEG. Files are written under a temporary name and then
+renamed, so a file is either complete or missing.
 """
 
 import json
@@ -23,7 +23,7 @@ from torch import Tensor
 from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError
 
-LAYOUT_VERSION = 1  # of the layout below
+LAYOUT_VERSION = 2  # 2: the field `pictures` is now `images`; version 1 can still be read
 FLOAT_DTYPES = ("float16", "bfloat16", "float32", "float64")
 READ_ERRORS = (SafetensorError, ValueError, TypeError, KeyError, IndexError, AttributeError, RuntimeError, InputError)
 
@@ -35,7 +35,7 @@ FilePath = str | os.PathLike[str]
 
 
 def write_file(path: FilePath, contents: bytes) -> None:
-    """Put the contents there, whole or not at all."""
+    """Write the whole file, or leave the old one untouched."""
     path = Path(path)
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
@@ -47,28 +47,28 @@ def write_file(path: FilePath, contents: bytes) -> None:
     except OSError as error:
         raise InputError(f"Cannot write {path}: {error.strerror}.") from None
     finally:
-        with suppress(OSError):  # gone already if all went well
+        with suppress(OSError):  # already renamed if nothing failed
             temporary.unlink()
 
 
 def suffix_of(path: FilePath, known: Mapping[str, Any]) -> str:
-    """The ending of the file name, if it is among the known ones."""
+    """The file suffix in lower case; an error if it is not one of `known`."""
     suffix = Path(path).suffix.lower()
     if suffix not in known:
-        raise InputError(f"Cannot tell the format of {os.fspath(path)!r}. Names that end in {', '.join(known)} work.")
+        raise InputError(f"Unknown file format: {os.fspath(path)!r}. Supported suffixes: {', '.join(known)}.")
     return suffix
 
 
 def to_json_text(kind: str, fields: Fields) -> str:
-    """A result as JSON in ASCII."""
+    """A result as ASCII JSON."""
     return json.dumps({"kind": kind, "version": LAYOUT_VERSION, **as_json_value(fields)}, allow_nan=False)
 
 
 def as_json_value(value: Any) -> Any:
-    """The value in the words of JSON.
+    """The value as JSON types.
 
-    Tuples become lists, infinity {"float": "inf"}, tensors {"dtype": ..., "shape": ..., "data": ...}; functions and
-    other objects, which only settings can hold, are kept by their repr.
+    Tuples become lists, infinity {"float": "inf"}, tensors {"dtype": ..., "shape": ..., "data": ...}. Functions and
+    other objects, which occur only in settings, are stored as their repr.
     """
     match value:
         case bool() | int() | str() | None:
@@ -95,29 +95,30 @@ def as_json_value(value: Any) -> Any:
 
 
 def read_archive(path: FilePath, kind: str, build: Callable[..., Any]) -> Any:
-    """What `build` makes of the fields in the file; a file that is not ours, or of another kind, is refused."""
+    """Read the fields of a file and pass them to `build`. Raises InputError for any other kind of file."""
     reader = READERS[suffix_of(path, READERS)]
     try:
-        held = reader(os.fspath(path))
-        found, version = held.pop("kind"), int(held.pop("version"))
+        fields = reader(os.fspath(path))
+        saved_kind, version = fields.pop("kind"), int(fields.pop("version"))
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror or error}.") from None
     except READ_ERRORS:
         raise make_read_error(path, kind) from None
     if version > LAYOUT_VERSION:
         raise InputError(
-            f"{path} was written by a newer whyformer (layout {version}, not {LAYOUT_VERSION}). Update whyformer."
+            f"{path} was written by a newer version of whyformer (file layout {version}; this version reads up to "
+            f"{LAYOUT_VERSION}). Update whyformer."
         )
-    if found != kind:
-        raise InputError(f"{path} holds a saved {found}, no {kind}. Load it as what it is.")
+    if saved_kind != kind:
+        raise InputError(f"{path} contains a saved {saved_kind}, not a saved {kind}.")
     try:
-        return build(held)
+        return build(fields)
     except READ_ERRORS:
         raise make_read_error(path, kind) from None
 
 
 def make_read_error(path: FilePath, kind: str) -> InputError:
-    return InputError(f"{path} is no {kind} saved by whyformer, or it is damaged.")
+    return InputError(f"{path} is not a saved {kind}, or the file is damaged.")
 
 
 def read_safetensors(path: str) -> dict[str, Any]:
@@ -134,21 +135,21 @@ def parse_json(contents: str | bytes) -> dict[str, Any]:
     return json.loads(contents, object_hook=restore_value)
 
 
-def restore_value(found: dict[str, Any]) -> Any:
-    """Floats and tensors as they were before `plain`."""
-    if found.keys() == {"float"}:
-        return float(found["float"])
-    if found.keys() == {"dtype", "shape", "data"}:
-        if found["dtype"] not in FLOAT_DTYPES:
-            raise ValueError(f"no floating point numbers: {found['dtype']}")
-        return torch.tensor(found["data"], dtype=getattr(torch, found["dtype"])).reshape(found["shape"])
-    return found
+def restore_value(value: dict[str, Any]) -> Any:
+    """Undo `as_json_value` for infinite floats and tensors."""
+    if value.keys() == {"float"}:
+        return float(value["float"])
+    if value.keys() == {"dtype", "shape", "data"}:
+        if value["dtype"] not in FLOAT_DTYPES:
+            raise ValueError(f"not a floating-point dtype: {value['dtype']}")
+        return torch.tensor(value["data"], dtype=getattr(torch, value["dtype"])).reshape(value["shape"])
+    return value
 
 
-def as_strings(held: list[str]) -> tuple[str, ...]:
-    if not all(isinstance(one, str) for one in held):
+def as_strings(values: list[str]) -> tuple[str, ...]:
+    if not all(isinstance(value, str) for value in values):
         raise ValueError("not a list of strings")
-    return tuple(held)
+    return tuple(values)
 
 
 READERS: dict[str, Callable[[str], dict[str, Any]]] = {".safetensors": read_safetensors, ".json": read_json}

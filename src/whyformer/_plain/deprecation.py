@@ -1,4 +1,4 @@
-"""Old spellings, which keep working for one version."""
+"""Deprecated names, which keep working for one version."""
 
 import warnings
 from collections.abc import Callable
@@ -9,13 +9,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def warn_renamed(old: str, new: str, *, stacklevel: int = 3) -> None:
-    """Say once per place that `old` is called `new` now."""
+    """Emit a DeprecationWarning: `old` is now called `new`."""
     message = f"{old} is now {new}. The old spelling will be removed in the next version."
     warnings.warn(message, DeprecationWarning, stacklevel=stacklevel)
 
 
 def rename_keywords(**names: str) -> Callable[[Function], Function]:
-    """Let a function take keyword arguments by their old names: @rename_keywords(old="new")."""
+    """Let a function accept keyword arguments under their old names: @rename_keywords(old="new")."""
 
     def decorate(function: Function) -> Function:
         @wraps(function)

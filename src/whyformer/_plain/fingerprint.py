@@ -1,4 +1,4 @@
-"""An integer that depends on an example alone, so that random methods give it the same numbers in any batch."""
+"""A hash of one example. Random methods seed with it, so that an example gets the same numbers in any batch."""
 
 import hashlib
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def fingerprint_tensor(example: Tensor) -> int:
-    """64 bits of a hash over shape and numbers; whole numbers count the same in every integer type."""
+    """A 64-bit hash of shape and values. The same integers give the same hash in every integer dtype."""
     if not example.is_floating_point() and not example.is_complex():
         example = example.long()
     digest = hashlib.sha256(str(tuple(example.shape)).encode())

@@ -1,6 +1,6 @@
-"""Progress of long work, on standard error, where somebody is looking at it.
+"""A progress bar on standard error.
 
-Nothing is shown within the first second, nor when standard error is no terminal: then there is nobody to tell.
+Nothing is shown during the first second, or when standard error is not a terminal.
 """
 
 import sys
@@ -9,25 +9,25 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-DELAY_SECONDS = 1.0  # seconds
+DELAY_SECONDS = 1.0
 REFRESH_SECONDS = 0.2
 
 
 class ProgressBar:
-    """One line that says how much is done and how long the rest will take."""
+    """One line: how much is done, and the estimated time left."""
 
     def __init__(self, total: int, label: str) -> None:
         self.total, self.label = total, label
         self.done = 0
-        self.began = self.shown_at = time.monotonic()
+        self.started_at = self.shown_at = time.monotonic()
         self.is_shown = False
 
     def advance(self, count: int = 1) -> None:
         self.done += count
         now = time.monotonic()
-        if now - self.began > DELAY_SECONDS and now - self.shown_at > REFRESH_SECONDS and is_interactive():
+        if now - self.started_at > DELAY_SECONDS and now - self.shown_at > REFRESH_SECONDS and is_interactive():
             self.shown_at, self.is_shown = now, True
-            left = (now - self.began) / max(self.done, 1) * max(self.total - self.done, 0)
+            left = (now - self.started_at) / max(self.done, 1) * max(self.total - self.done, 0)
             print(
                 f"\r{self.label}: {self.done} of {self.total}, {format_duration(left)} left \x1b[K",
                 end="",
@@ -41,12 +41,12 @@ class ProgressBar:
 
 @contextmanager
 def show_progress(total: int, label: str) -> Iterator[ProgressBar]:
-    """A bar for as long as the block runs; an outer one is silent while an inner one shows."""
-    made = ProgressBar(total, label)
+    """Show a progress bar while the block runs."""
+    bar = ProgressBar(total, label)
     try:
-        yield made
+        yield bar
     finally:
-        made.close()
+        bar.close()
 
 
 def is_interactive() -> bool:

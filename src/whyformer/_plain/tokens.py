@@ -1,4 +1,4 @@
-"""What the scores of one example belong to: a grid of patches, or the pieces of a text."""
+"""Tokens: what the scores of one example belong to, a grid of image patches or the pieces of a text."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ class Grid:
 
     rows: int
     columns: int
-    covers: tuple[int, int] | None = None  # height and width in pixels, where some are left over right and below
+    covers: tuple[int, int] | None = None  # height, width in pixels, if pixels are left over at the right or bottom
 
     def __len__(self) -> int:
         return self.rows * self.columns
@@ -17,10 +17,9 @@ class Grid:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Tokens of a text (or the rows of a plain tensor), in the order the model sees them, padding included.
+    """Tokens of a text (or rows of a plain tensor), in the order in which the model sees them, including padding.
 
-    spans[i] are the characters of `text` that piece i covers, None where it covers none (special tokens, padding,
-    or no text to point into).
+    spans[i] is the (start, end) of piece i in `text`; None for special tokens, padding, or if there is no text.
     """
 
     pieces: tuple[str, ...]

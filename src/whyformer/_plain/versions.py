@@ -1,4 +1,4 @@
-"""What a result was made with, so that it can be made again."""
+"""The versions a result was computed with, so that it can be reproduced."""
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
@@ -7,7 +7,7 @@ from torch import nn
 
 
 def collect_versions(module: nn.Module) -> dict[str, str]:
-    """Versions of what computed the scores, and the model's number format and device."""
+    """The versions of the libraries, and the dtype and device of the model."""
     weight = next(module.parameters(), None)
     return {
         "whyformer": version_of("whyformer"),

@@ -1,4 +1,4 @@
-"""Whole words from the pieces a tokenizer cuts them into."""
+"""Join the pieces of a tokenizer into whole words."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,11 +13,11 @@ WORD_REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"sum": torch.sum, "max
 
 
 def join_words(tokens: Tokens, scores: Tensor, reduce: str) -> tuple[Pieces, Tensor]:
-    """The words of one example, and the scores of their pieces put together."""
+    """The words of one example, and their scores: those of their pieces, reduced by `reduce`."""
     if not isinstance(tokens, Pieces):
-        raise InputError("A picture has no words; .map() gives its scores by row and column.")
+        raise InputError("An image has no words. Use .map() for its scores by row and column.")
     if tokens.text is None:
-        raise InputError("These tokens were given as numbers, so there is no text to find words in. Give a text.")
+        raise InputError("The input was token ids, so there is no text to find words in. Pass a text instead.")
     groups = group_pieces(tokens)
     spans = [find_group_span(tokens, group) for group in groups]
     joined = Pieces(
@@ -32,7 +32,7 @@ def join_words(tokens: Tokens, scores: Tensor, reduce: str) -> tuple[Pieces, Ten
 
 
 def group_pieces(tokens: Pieces) -> list[list[int]]:
-    """Runs of pieces with no blank between them. Special tokens and blanks stand alone, padding is left out."""
+    """Runs of pieces without white space in between. Each special token is its own group; padding is left out."""
     groups: list[list[int]] = []
     for i in (i for i in range(len(tokens)) if not tokens.padding[i]):
         if groups and is_word_continuation(tokens, groups[-1], i):
@@ -50,7 +50,7 @@ def is_word_continuation(tokens: Pieces, group: Sequence[int], i: int) -> bool:
 
 
 def find_group_span(tokens: Pieces, group: Sequence[int]) -> tuple[int, int] | None:
-    """The characters of these pieces without blanks at the ends (some tokenizers count the blank before a word in)."""
+    """The span of these pieces, without white space at its ends (some tokenizers include the space before a word)."""
     spans = [span for i in group if (span := tokens.spans[i])]
     if not spans or tokens.text is None:
         return None

@@ -1,4 +1,4 @@
-"""The command line: the same verbs as in Python, in the same order.
+"""The command line: one file per verb, with the same verbs as in Python.
 
     whyformer explain cat.png -M google/vit-base-patch16-224 -t tabby -o map.png
     whyformer compare "a gorgeous film" -M my/folder -m rollout -m attcat
@@ -6,9 +6,12 @@
     whyformer methods
     whyformer metrics
 
-What is heavy to import (torch, transformers, the rest of this package) is imported inside the commands, so that --help
-is quick. An error is one line on stderr: `error: ...`; the exit code says whose it is (2 usage, 3 input, 4 model,
-5 numbers or memory, 130 interrupted).
+Slow imports (torch, transformers, the rest of this package) are inside the commands, so that --help is fast. An error
+is one line on stderr: `error: ...`. Exit codes: 2 usage, 3 input, 4 model, 5 numbers or memory, 6 some rows of a
+benchmark failed, 130 interrupted.
+
+Shared by the verbs: options.py (option types), parsing.py (strings to values), gathering.py (find inputs), running.py
+(open models, run in batches, print and save), shell.py (the program and its errors).
 """
 
 from whyformer.cli import (  # noqa: F401 (each command registers itself)

@@ -1,4 +1,4 @@
-"""python -m whyformer.cli"""
+"""Run the command line with `python -m whyformer.cli`."""
 
 from whyformer.cli import main
 

@@ -1,10 +1,9 @@
 """whyformer compare: several methods side by side."""
 
+from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from whyformer.cli import parsing
+from whyformer.cli import parsing, running
 from whyformer.cli.options import (
     DEFAULT_MODEL,
     DebugOption,
@@ -14,7 +13,7 @@ from whyformer.cli.options import (
     OutOption,
     TargetOption,
     VersusOption,
-    complete_method_names,
+    make_method_option,
 )
 from whyformer.cli.shell import app
 
@@ -27,26 +26,51 @@ whyformer compare cat.jpg -o methods.html
 whyformer compare "a gorgeous film" -M demo/sentiment -m rollout -m attcat -m chance"""
 
 
-@app.command(epilog=EXAMPLES)
-def compare(
+@app.command("compare", epilog=EXAMPLES)
+def run_compare(
     inputs: InputsArgument = None,
     model: ModelOption = DEFAULT_MODEL,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-m",
-            "--method",
-            metavar="METHOD",
-            help="Repeatable; quick ones if left out; all.",
-            autocompletion=complete_method_names,
-            show_default=False,
-        ),
-    ] = None,
+    method: Annotated[list[str] | None, make_method_option("Repeatable; or quick (the default), or all.")] = None,
     target: TargetOption = None,
     versus: VersusOption = None,
     out: OutOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Several methods side by side, from one run of the model."""
-    parsing.compare_and_show(inputs, model, method, target, versus, out, as_json, None)
+    """Compare several methods from one run of the model. Without arguments, runs on the bundled demo model."""
+    compare_and_show(inputs, model, method, target, versus, out, as_json)
+
+
+def compare_and_show(
+    inputs: list[str] | None,
+    model: str,
+    method: list[str] | None,
+    target: list[str] | None,
+    versus: str | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare methods, print the result and save it."""
+    from whyformer.results import comparison
+
+    methods = choose_comparison_methods(method)
+    running.check_out_file(out, inputs, comparison.FORMATS)
+    opened, items = running.open_with_inputs(model, inputs)
+    targets = parsing.parse_targets(opened, target, versus)
+    compared = comparison.join_comparisons(
+        [
+            comparison.compare(opened, batch, methods or "quick", **aim)
+            for batch, aim in running.iterate_batches(items, targets)
+        ]
+    )
+    running.show_result(compared, out, to_json=comparison.FORMATS[".json"] if as_json else None)
+
+
+def choose_comparison_methods(names: list[str] | None) -> str | list[str] | None:
+    """The names of methods, a group (quick, all) or None; misspelt and repeated names are refused."""
+    from whyformer.results import comparison
+
+    if names in (["all"], ["quick"]):
+        return names[0]
+    comparison.label_methods(names or [])
+    return names or None

@@ -1,10 +1,13 @@
-"""whyformer explain: which patches or words count for the answer."""
+"""whyformer explain: which patches or words matter for the answer."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from whyformer.cli import gathering, parsing
+from whyformer.cli import parsing, running
+from whyformer.cli.compare import choose_comparison_methods, compare_and_show
 from whyformer.cli.options import (
     DEFAULT_MODEL,
     DebugOption,
@@ -14,7 +17,7 @@ from whyformer.cli.options import (
     OutOption,
     TargetOption,
     VersusOption,
-    complete_method_names,
+    make_method_option,
 )
 from whyformer.cli.shell import app
 
@@ -24,7 +27,7 @@ whyformer explain
 
 whyformer explain cat.jpg -o cat.html
 
-whyformer explain photos/ -m rollout -m attcat -o sheet.html
+whyformer explain photos/ -m rollout -m attcat -o methods.html
 
 whyformer explain cat.jpg --classes 3 -o classes.png
 
@@ -35,20 +38,13 @@ whyformer explain "the keys to the cabinet" -M demo/decoder -t " are" --versus "
 cat reviews.txt | whyformer explain - -M demo/sentiment -o scores.csv"""
 
 
-@app.command(epilog=EXAMPLES)
-def explain(
+@app.command("explain", epilog=EXAMPLES)
+def run_explain(
     inputs: InputsArgument = None,
     model: ModelOption = DEFAULT_MODEL,
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            "-m",
-            "--method",
-            metavar="METHOD",
-            help="See: whyformer methods. Several are compared; left out, transformer_attribution.",
-            autocompletion=complete_method_names,
-            show_default=False,
-        ),
+        make_method_option("See: whyformer methods. Repeat it to compare several. Default: transformer_attribution."),
     ] = None,
     target: TargetOption = None,
     versus: VersusOption = None,
@@ -57,33 +53,55 @@ def explain(
         typer.Option("-s", "--setting", metavar="NAME=VALUE", help="A setting of the method; repeatable."),
     ] = None,
     classes: Annotated[
-        int | None, typer.Option("--classes", min=1, metavar="K", help="Explain the K likeliest classes on one sheet.")
+        int | None,
+        typer.Option("--classes", min=1, metavar="K", help="Explain the K most likely classes side by side."),
     ] = None,
-    words: Annotated[bool, typer.Option("--words", help="Scores of whole words instead of tokens.")] = False,
+    words: Annotated[bool, typer.Option("--words", help="Score whole words instead of tokens.")] = False,
     out: OutOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Which patches or words count for the answer."""
+    """Show which patches or words matter for the answer. Without arguments, runs on the bundled demo model."""
     settings = parsing.parse_settings(setting or [])
     if len(method or []) > 1 or classes is not None:
-        parsing.refuse_useless_options({"-s": settings, "--words": words}, "several methods or --classes")
-        parsing.compare_and_show(inputs, model, method, target, versus, out, as_json, classes)
+        parsing.refuse_unused_options({"-s": settings, "--words": words}, "several methods or --classes")
+    if classes is not None:
+        options = {"--target": target, "--versus": versus, "--json": as_json}
+        explain_classes_and_show(inputs, model, method, classes, options, out)
         return
-    from whyformer._plain import archive
+    if len(method or []) > 1:
+        compare_and_show(inputs, model, method, target, versus, out, as_json)
+        return
     from whyformer.results.explanation import FORMATS, choose_method, join_explanations
     from whyformer.results.explanation import explain as explained
 
     name = method[0] if method else "transformer_attribution"
-    choose_method(name, settings)  # refuse what is misspelt before a large model is opened
-    parsing.check_out_file(out, inputs or [], FORMATS)
-    opened = parsing.open_quietly(model)
-    items = parsing.prepare_inputs(opened, gathering.gather_inputs(opened, inputs or []))
-    aims = parsing.parse_aims(opened, target, versus)
-    found = join_explanations(
-        [explained(opened, part, name, **at, **settings) for part, at in parsing.batch_inputs(items, aims)]
+    choose_method(name, settings)  # report misspelt names before a large model is opened
+    running.check_out_file(out, inputs, FORMATS)
+    opened, items = running.open_with_inputs(model, inputs)
+    targets = parsing.parse_targets(opened, target, versus)
+    explanation = join_explanations(
+        [explained(opened, batch, name, **aim, **settings) for batch, aim in running.iterate_batches(items, targets)]
     )
-    found = found.words() if words else found
-    print(archive.to_json_text("explanation", vars(found)) if as_json else str(found))
-    if out is not None:
-        found.save(out)
+    if words:
+        explanation = explanation.words()
+    running.show_result(explanation, out, to_json=FORMATS[".json"] if as_json else None)
+
+
+def explain_classes_and_show(
+    inputs: list[str] | None,
+    model: str,
+    method: list[str] | None,
+    classes: int,
+    unused: Mapping[str, object],
+    out: Path | None,
+) -> None:
+    """Explain the most likely classes; the options in `unused` cannot be combined with that."""
+    from whyformer.results import class_grid as sheets
+
+    methods = choose_comparison_methods(method)
+    running.check_out_file(out, inputs, sheets.FORMATS)
+    parsing.refuse_unused_options(unused, "--classes")
+    opened, items = running.open_with_inputs(model, inputs)
+    grid = sheets.explain_classes(opened, items, methods or sheets.DEFAULT_METHODS, classes=classes)
+    running.show_result(grid, out)

@@ -1,4 +1,4 @@
-"""What was typed as INPUT, as a list of things to explain: files, folders, patterns, standard input, or what ships."""
+"""Find the inputs for a verb: files, folders, glob patterns, standard input, a bundled sample, or a data set."""
 
 import glob
 import os
@@ -8,30 +8,35 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whyformer.cli.parsing import parse_pairs, parse_value
 from whyformer.errors import InputError
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+    from torch import Tensor
+
     from whyformer._model.model import Model
+    from whyformer.data.example import Data
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 TEXT_SUFFIXES = (".txt", ".md")
 PATTERN_CHARACTERS = "*?["
 
 
-def gather_inputs(model: "Model", words: list[str]) -> list[Any]:
-    """Everything to explain, in the order it was typed; folders and patterns by name."""
+def gather_inputs(model: "Model", words: list[str]) -> "list[str | Image] | dict[str, Tensor]":
+    """All inputs in the order they were typed; the files of a folder or pattern are sorted by name."""
     if model.kind == "tensors":
-        return words
+        return read_tensors(model, words)
     if not words:
         return [choose_sample_input(model)]
-    found = [item for word in words for item in expand_word(model, word)]
-    if not found:
-        raise InputError(f"There is nothing to explain in {', '.join(map(repr, words))}.")
-    return found
+    inputs = [item for word in words for item in expand_word(model, word)]
+    if not inputs:
+        raise InputError(f"Found no inputs for {', '.join(map(repr, words))}.")
+    return inputs
 
 
-def choose_sample_input(model: "Model") -> Any:
-    """The sample for a model when nothing is given."""
+def choose_sample_input(model: "Model") -> str:
+    """The bundled sample for this kind of model."""
     from whyformer.demo import tour
 
     if model.kind == "image":
@@ -40,20 +45,20 @@ def choose_sample_input(model: "Model") -> Any:
     return tour.AGREEMENT_PROMPT if "LMHead" in kind or "CausalLM" in kind else tour.SENTENCE
 
 
-def expand_word(model: "Model", word: str) -> Iterator[Any]:
-    """What one word stands for."""
+def expand_word(model: "Model", word: str) -> "Iterator[str | Image]":
+    """The inputs that one command-line argument refers to."""
     if word == "-":
         yield from read_standard_input(model)
     elif model.kind == "image":
         yield from list_input_files(word, IMAGE_SUFFIXES) if is_folder_or_pattern(word) else [word]
-    elif is_folder_or_pattern(word) and (listed := list_input_files(word, TEXT_SUFFIXES)):
-        yield from (read_text_file(path) for path in listed)
+    elif is_folder_or_pattern(word) and (files := list_input_files(word, TEXT_SUFFIXES)):
+        yield from (read_text_file(path) for path in files)
     else:
         yield read_text_file(word) if is_existing_file(word) and word.lower().endswith(TEXT_SUFFIXES) else word
 
 
 def is_folder_or_pattern(word: str) -> bool:
-    """A folder, or a pattern that is no file itself."""
+    """Whether this is a folder, or a glob pattern that is not itself the name of a file."""
     try:
         return os.path.isdir(word) or (any(sign in word for sign in PATTERN_CHARACTERS) and not os.path.exists(word))
     except (OSError, ValueError):
@@ -67,24 +72,24 @@ def is_existing_file(word: str) -> bool:
         return False
 
 
-def list_input_files(word: str, endings: tuple[str, ...]) -> list[str]:
-    """The files of a folder that have one of these endings, or those that a pattern stands for.
+def list_input_files(word: str, suffixes: tuple[str, ...]) -> list[str]:
+    """The files of a folder that have one of these suffixes, or the files that match a pattern.
 
-    Without one, a word is an error for a model of pictures, and a text for a model of texts.
+    If there are none, that is an error for an image model; for a text model the word itself is the text.
     """
     if os.path.isdir(word):
-        listed = sorted(str(path) for path in Path(word).iterdir() if path.suffix.lower() in endings)
-        missing = f"There is no file that ends in {', '.join(endings)} in the folder {word!r}."
+        files = sorted(str(path) for path in Path(word).iterdir() if path.suffix.lower() in suffixes)
+        message = f"The folder {word!r} contains no file with the suffix {', '.join(suffixes)}."
     else:
-        listed = sorted(path for path in glob.glob(word, recursive=True) if os.path.isfile(path))
-        missing = f"No file is called like {word!r}."
-    if not listed and endings is IMAGE_SUFFIXES:
-        raise InputError(missing)
-    return listed
+        files = sorted(path for path in glob.glob(word, recursive=True) if os.path.isfile(path))
+        message = f"No file matches {word!r}."
+    if not files and suffixes is IMAGE_SUFFIXES:
+        raise InputError(message)
+    return files
 
 
-def read_standard_input(model: "Model") -> Iterator[Any]:
-    """One text or path a line; for a model of pictures also a picture itself."""
+def read_standard_input(model: "Model") -> "Iterator[str | Image]":
+    """One text or path per line; for an image model also the bytes of one image."""
     data = sys.stdin.buffer.read() if hasattr(sys.stdin, "buffer") else sys.stdin.read().encode("utf-8")
     if model.kind == "image" and not data[:64].isascii():
         yield image_from_bytes(data)
@@ -94,11 +99,11 @@ def read_standard_input(model: "Model") -> Iterator[Any]:
     except UnicodeDecodeError as error:
         raise InputError(f"Standard input is not UTF-8 at byte {error.start}.") from None
     if not any(line.strip() for line in lines):
-        raise InputError("Standard input is empty. Give one text or path a line.")
+        raise InputError("Standard input is empty. Write one text or path per line.")
     yield from (line for line in lines if line.strip())
 
 
-def image_from_bytes(data: bytes) -> Any:
+def image_from_bytes(data: bytes) -> "Image":
     from PIL import Image
 
     from whyformer._model.image import FORMATS, as_image
@@ -106,7 +111,7 @@ def image_from_bytes(data: bytes) -> Any:
     try:
         return as_image(Image.open(BytesIO(data), formats=FORMATS))
     except OSError:
-        raise InputError("Standard input is neither a list of paths nor a picture.") from None
+        raise InputError("Standard input is neither a list of paths nor an image.") from None
 
 
 def read_text_file(path: str) -> str:
@@ -116,3 +121,31 @@ def read_text_file(path: str) -> str:
         raise InputError(f"Cannot read {path!r}: {error.strerror or error}.") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path!r} is not UTF-8 at byte {error.start}.") from None
+
+
+def read_tensors(model: "Model", words: list[str]) -> "dict[str, Tensor]":
+    """The inputs of a model without a processor, from one safetensors file."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if len(words) != 1 or Path(words[0]).suffix != ".safetensors":
+        raise InputError(
+            f"{model.name} has no processor or tokenizer, so it needs tensors: pass one .safetensors file with its "
+            "inputs by name (input_ids, pixel_values), or use a model with a processor."
+        )
+    try:
+        return load_file(words[0])
+    except OSError as error:
+        raise InputError(f"Cannot read {words[0]}: {error.strerror or error}.") from None
+    except SafetensorError:
+        raise InputError(f"{words[0]} is not a safetensors file, or it is damaged.") from None
+
+
+def read_examples(
+    source: str | list[str], column: list[str] | None, classes: list[str] | None, **options: Any
+) -> "Data":
+    """The examples of a data set, with the options --column and --class; the other options go to data.read()."""
+    from whyformer.data import read
+
+    labels = {label: parse_value(name) for label, name in parse_pairs(classes, "--class").items()}
+    return read(source, columns=parse_pairs(column, "--column"), classes=labels, **options)

@@ -1,42 +1,40 @@
-"""whyformer write: a language model goes on with a text, and every token of it is explained."""
+"""whyformer generate: continue a text with a language model, and explain every generated token."""
 
 from typing import Annotated
 
 import typer
 
-from whyformer.cli import parsing
-from whyformer.cli.options import DebugOption, ModelOption, OutOption, complete_method_names
-from whyformer.cli.shell import app
+from whyformer.cli import running
+from whyformer.cli.options import DebugOption, ModelOption, OutOption, make_method_option
+from whyformer.cli.shell import app, keep_old_verb
 
 EXAMPLES = """Examples:
 
-whyformer write "the keys to the cabinet" -o why.html
+whyformer generate "the keys to the cabinet" -o why.html
 
-whyformer write "12 + 7 =" -m attcat"""
+whyformer generate "12 + 7 =" -m attcat"""
 
 
-@app.command(epilog=EXAMPLES)
-def write(
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="How the text begins.")],
+@app.command("generate", epilog=EXAMPLES)
+def run_generate(
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The beginning of the text.")],
     model: ModelOption = "demo/decoder",
-    method: Annotated[
-        str,
-        typer.Option("-m", "--method", metavar="METHOD", help="See: methods.", autocompletion=complete_method_names),
-    ] = "attcat",
-    tokens: Annotated[int, typer.Option("-n", "--tokens", min=1, help="How many tokens at most.")] = 20,
+    method: Annotated[str, make_method_option("See: whyformer methods.", show_default=True)] = "attcat",
+    tokens: Annotated[int, typer.Option("-n", "--tokens", min=1, help="The largest number of new tokens.")] = 20,
     continuation: Annotated[
         str | None, typer.Option("--continuation", help="Explain this continuation instead of the model's own.")
     ] = None,
     out: OutOption = None,
     debug: DebugOption = False,
 ) -> None:
-    """Why each token was said: click through them on a page (-o why.html)."""
+    """Generate text and explain each token; -o why.html saves a page to click through them."""
     from whyformer.results.explanation import choose_method
     from whyformer.results.generation import FORMATS, explain_generation
 
     choose_method(method, {})
-    parsing.check_out_file(out, [], FORMATS)
-    found = explain_generation(parsing.open_quietly(model), prompt, method, tokens=tokens, continuation=continuation)
-    print(found)
-    if out is not None:
-        found.save(out)
+    running.check_out_file(out, [], FORMATS)
+    opened = running.open_quietly(model)
+    running.show_result(explain_generation(opened, prompt, method, tokens=tokens, continuation=continuation), out)
+
+
+keep_old_verb("write", "generate", run_generate)

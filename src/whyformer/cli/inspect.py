@@ -1,6 +1,8 @@
-"""whyformer inside: what every head of every layer attends to."""
+"""whyformer inspect: the attention of every head in every layer."""
 
-from whyformer.cli import gathering, parsing
+from pathlib import Path
+
+from whyformer.cli import parsing, running
 from whyformer.cli.options import (
     DEFAULT_MODEL,
     DebugOption,
@@ -10,17 +12,17 @@ from whyformer.cli.options import (
     TargetOption,
     VersusOption,
 )
-from whyformer.cli.shell import app
+from whyformer.cli.shell import app, keep_old_verb
 
 EXAMPLES = """Examples:
 
-whyformer inside cat.jpg -o inside.html
+whyformer inspect cat.jpg -o attention.html
 
-whyformer inside "a gorgeous film" -M demo/sentiment -o heads.svg"""
+whyformer inspect "a gorgeous film" -M demo/sentiment -o heads.svg"""
 
 
-@app.command(epilog=EXAMPLES)
-def inside(
+@app.command("inspect", epilog=EXAMPLES)
+def run_inspect(
     inputs: InputsArgument = None,
     model: ModelOption = DEFAULT_MODEL,
     target: TargetOption = None,
@@ -28,16 +30,16 @@ def inside(
     out: OutOption = None,
     debug: DebugOption = False,
 ) -> None:
-    """Attention of every head, its gradient and relevance, as a page or a figure (-o, by default inside.html)."""
-    from pathlib import Path
-
+    """Show the attention of every head with its gradient and relevance (-o, default: inspect.html)."""
     from whyformer.results.attention_view import FORMATS
     from whyformer.results.attention_view import inspect_attention as looked_into
 
-    out = Path("inside.html") if out is None else out
-    parsing.check_out_file(out, inputs or [], FORMATS)
-    opened = parsing.open_quietly(model)
-    items = parsing.prepare_inputs(opened, gathering.gather_inputs(opened, inputs or []))
-    found = looked_into(opened, items, **parsing.parse_aims(opened, target, versus))
-    found.save(out)
-    print(f"{found.title}\n{found!r}: {out}")
+    out = Path("inspect.html") if out is None else out
+    running.check_out_file(out, inputs, FORMATS)
+    opened, items = running.open_with_inputs(model, inputs)
+    view = looked_into(opened, items, **parsing.parse_targets(opened, target, versus))
+    view.save(out)
+    print(f"{view.title}\n{view!r}: {out}")
+
+
+keep_old_verb("inside", "inspect", run_inspect)

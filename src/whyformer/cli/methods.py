@@ -1,4 +1,4 @@
-"""whyformer methods: all methods, what their scores mean, what they need and cost."""
+"""whyformer methods: list all methods, what their scores mean, what they need and what they cost."""
 
 import json
 from typing import Any
@@ -7,9 +7,9 @@ from whyformer.cli.options import DebugOption, JsonOption
 from whyformer.cli.shell import app
 
 
-@app.command()
-def methods(as_json: JsonOption = False, debug: DebugOption = False) -> None:
-    """All methods: what the scores mean, what they need and cost."""
+@app.command("methods")
+def run_methods(as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """List all methods: what the scores mean, what they need and what they cost."""
     import whyformer.methods  # noqa: F401 (fills METHODS)
     from whyformer.methods._registry import METHODS
 
@@ -21,7 +21,7 @@ def methods(as_json: JsonOption = False, debug: DebugOption = False) -> None:
             "signed": method.signed,
             "cost": method.cost,
             "needs": list(method.needs),
-            "settings": {name: default for name, default in method.settings.items()},
+            "settings": dict(method.settings),
             "recipe": method.recipe,
             "paper": method.paper,
         }
@@ -40,11 +40,11 @@ def print_table(rows: list[dict[str, Any]]) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("method", no_wrap=True)
-    table.add_column("what a score says")
+    table.add_column("what a score means")
     for row in rows:
         facts = [
-            "for one class" if row["class_specific"] else "the same for every class",
-            "signed" if row["signed"] else "not signed",
+            "class-specific" if row["class_specific"] else "the same for every class",
+            "signed" if row["signed"] else "unsigned",
             row["cost"],
             f"needs {', '.join(row['needs'])}",
         ]

@@ -1,4 +1,4 @@
-"""whyformer metrics: all metrics, what their numbers mean, what they need and which way is better."""
+"""whyformer metrics: list all metrics, what their numbers mean and whether higher is better."""
 
 import json
 
@@ -6,9 +6,9 @@ from whyformer.cli.options import DebugOption, JsonOption
 from whyformer.cli.shell import app
 
 
-@app.command()
-def metrics(as_json: JsonOption = False, debug: DebugOption = False) -> None:
-    """All metrics: what the numbers mean, what they need, which way is better."""
+@app.command("metrics")
+def run_metrics(as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """List all metrics: what the numbers mean, what they need, and whether higher is better."""
     import whyformer.metrics  # noqa: F401 (fills METRICS)
     from whyformer.metrics._registry import format_metrics, list_metrics
 

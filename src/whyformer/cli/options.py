@@ -1,9 +1,9 @@
-"""Options that several verbs have, said once."""
+"""Arguments and options that several verbs share, such as -M, -t and -o."""
 
 import ast
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ PACKAGE_FOLDER = Path(__file__).parents[1]
 
 
 def complete_method_names(incomplete: str) -> Iterator[str]:
-    """For completion: the names of all methods, without waiting for torch."""
+    """Shell completion: the names of all methods, without importing torch."""
     tree = ast.parse((PACKAGE_FOLDER / "methods" / "__init__.py").read_text("utf-8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
@@ -20,19 +20,32 @@ def complete_method_names(incomplete: str) -> Iterator[str]:
 
 
 def complete_model_names(incomplete: str) -> Iterator[str]:
-    """For completion: the models that ship."""
-    shipped = (
-        f"demo/{folder.name}" for folder in sorted((PACKAGE_FOLDER / "demo" / "models").iterdir()) if folder.is_dir()
+    """Shell completion: the bundled demo models."""
+    folders = sorted(folder for folder in (PACKAGE_FOLDER / "demo" / "models").iterdir() if folder.is_dir())
+    yield from (name for folder in folders if (name := f"demo/{folder.name}").startswith(incomplete))
+
+
+# --- explain, compare, inspect, generate ------------------------------------------------------------------------------
+
+
+def make_method_option(description: str, *, show_default: bool = False) -> Any:
+    """The option -m, which each verb describes in its own words."""
+    return typer.Option(
+        "-m",
+        "--method",
+        metavar="METHOD",
+        help=description,
+        autocompletion=complete_method_names,
+        show_default=show_default,
     )
-    yield from (name for name in shipped if name.startswith(incomplete))
 
 
 InputsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="INPUT",
-        help="Pictures (paths) or texts, as the model takes; a folder, a pattern, a .txt file; - reads one a line from "
-        "standard input. Nothing: the sample that ships.",
+        help="Image files or texts, depending on the model; also a folder, a glob pattern, a .txt file, or - for one "
+        "input per line on standard input. Without it, a bundled sample is used.",
         show_default=False,
     ),
 ]
@@ -42,18 +55,22 @@ ModelOption = Annotated[
         "-M",
         "--model",
         metavar="MODEL",
-        help="A model folder, or a name on the hub.",
+        help="A model folder, a name on the hub, or a bundled model (demo/...).",
         autocompletion=complete_model_names,
     ),
 ]
 TargetOption = Annotated[
     list[str] | None,
     typer.Option(
-        "-t", "--target", metavar="TARGET", help="Class (label or index) or next token; once, or once for each input."
+        "-t",
+        "--target",
+        metavar="TARGET",
+        help="The class (label or index) or next token to explain; once for all inputs, or once per input.",
     ),
 ]
 VersusOption = Annotated[
-    str | None, typer.Option("--versus", metavar="TARGET", help="Explain the target rather than this one.")
+    str | None,
+    typer.Option("--versus", metavar="TARGET", help="Explain why the target and not this class or token."),
 ]
 OutOption = Annotated[
     Path | None,
@@ -61,8 +78,44 @@ OutOption = Annotated[
         "-o",
         "--out",
         metavar="FILE",
-        help="Save; the ending says the format: .html, .png, .svg, .pdf, .csv, ...",
+        help="Save the result; the suffix selects the format: .html, .png, .svg, .pdf, .csv, ...",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+# --- judge, audit, reproduce ------------------------------------------------------------------------------------------
+
+DataArgument = Annotated[
+    str, typer.Argument(metavar="DATA", help="A folder of images, a table (.csv .tsv .jsonl .parquet), ERASER, ...")
+]
+MethodsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-m", "--method", metavar="METHOD", help="Repeatable, with settings: 'rollout(start=1)'. Also: quick, all."
+    ),
+]
+DeviceOption = Annotated[str | None, typer.Option("--device", help="Where the model runs: cpu, cuda, ...")]
+LimitOption = Annotated[int | None, typer.Option("--limit", metavar="N", help="Use N examples, drawn at random.")]
+BatchOption = Annotated[int | None, typer.Option("--batch", metavar="N", help="The batch size.")]
+SplitOption = Annotated[str | None, typer.Option("--split", help="The split of the data: test, val, ...")]
+ColumnOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column", metavar="ROLE=NAME", help="The column for a role: input, label, mask, rationale, name; repeatable."
+    ),
+]
+ClassesOption = Annotated[
+    list[str] | None,
+    typer.Option("--class", metavar="LABEL=CLASS", help="The class of the model for a label of the data; repeatable."),
+]
+MasksOption = Annotated[
+    Path | None, typer.Option("--masks", metavar="FOLDER", help="A folder of masks with the names of the images.")
+]
+MaskValuesOption = Annotated[
+    str, typer.Option("--mask-values", help="What the values in a mask mean: binary, voc, trimap.")
+]
+OutFolderOption = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="FOLDER", help="Save rows, table and report there; rerun to resume."),
+]

@@ -1,30 +1,33 @@
-"""whyformer reproduce: a published table beside the same table measured here."""
+"""whyformer reproduce: a published table next to the same table measured on your model and data."""
 
 from typing import Annotated
 
 import typer
 
-from whyformer.cli import parsing
-from whyformer.cli.judge import (
-    FAILED_EXIT_CODE,
+from whyformer.cli import running
+from whyformer.cli.gathering import read_examples
+from whyformer.cli.options import (
     BatchOption,
     ClassesOption,
     ColumnOption,
     DataArgument,
+    DebugOption,
     DeviceOption,
     LimitOption,
     MasksOption,
     MaskValuesOption,
     OutFolderOption,
     SplitOption,
-    parse_pairs,
 )
-from whyformer.cli.options import DebugOption
-from whyformer.cli.shell import app
+from whyformer.cli.shell import FAILED_EXIT_CODE, app
+
+EXAMPLES = """Examples:
+
+whyformer reproduce chefer-segmentation ImageNet-Segmentation/ -M google/vit-base-patch16-224"""
 
 
-@app.command()
-def reproduce(
+@app.command("reproduce", epilog=EXAMPLES)
+def run_reproduce(
     name: Annotated[
         str,
         typer.Argument(
@@ -34,7 +37,7 @@ def reproduce(
     ],
     data: DataArgument,
     model: Annotated[
-        str, typer.Option("-M", "--model", metavar="MODEL", help="The paper's model if you have it, or any other.")
+        str, typer.Option("-M", "--model", metavar="MODEL", help="The model of the paper if you have it, or any other.")
     ],
     limit: LimitOption = None,
     batch: BatchOption = None,
@@ -47,23 +50,13 @@ def reproduce(
     out: OutFolderOption = None,
     debug: DebugOption = False,
 ) -> None:
-    """Print a published table next to what the same protocol gives on your model and data."""
-    from whyformer._judge.published import find_paper_table
-    from whyformer._judge.published import reproduce as reproduced
-    from whyformer._model.loading import open as opened
-    from whyformer.data import read
+    """Print a published table next to the results of the same protocol on your model and data."""
+    from whyformer._judge.published import find_paper_table, reproduce
 
-    find_paper_table(name)
-    examples = read(
-        data,
-        split=split,
-        columns=parse_pairs(column, "--column"),
-        classes={label: parsing.parse_value(word) for label, word in parse_pairs(classes, "--class").items()},
-        masks=masks,
-        mask_values=mask_values,
-    )
-    parsing.silence_libraries()
-    made = reproduced(name, examples, opened(model, device=device), out=out, batch=batch, limit=limit)
-    print(made)
-    if made.failed:
+    find_paper_table(name)  # report misspelt names before a large model is opened
+    examples = read_examples(data, column, classes, split=split, masks=masks, mask_values=mask_values)
+    opened = running.open_quietly(model, device)
+    reproduction = reproduce(name, examples, opened, out=out, batch=batch, limit=limit)
+    print(reproduction)
+    if reproduction.failed:
         raise typer.Exit(FAILED_EXIT_CODE)

@@ -1,8 +1,10 @@
-"""The shell around the verbs: the program itself, and every error told in one line."""
+"""The program around the verbs: exit codes, errors in one line, and old names of verbs."""
 
 import os
 import sys
 import traceback
+from collections.abc import Callable
+from functools import wraps
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
@@ -12,14 +14,16 @@ from typer.core import TyperGroup
 from whyformer.errors import WhyformerError
 from whyformer.show.visible import make_visible
 
+FAILED_EXIT_CODE = 6  # finished, but some rows have no number because something failed
+
 
 class CommandGroup(TyperGroup):
-    """The commands, with every error told in one line."""
+    """The commands, with every error reported in one line."""
 
     def main(self, args: Any = None, *, standalone_mode: bool = True, **more: Any) -> Any:  # type: ignore[override]
         arguments = list(sys.argv[1:] if args is None else args)
         for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "reconfigure"):  # a terminal that cannot show one character still shows the rest
+            if hasattr(stream, "reconfigure"):  # escape characters that the terminal cannot show
                 stream.reconfigure(errors="backslashreplace")
         try:
             code = super().main(arguments, standalone_mode=False, **more)
@@ -27,7 +31,7 @@ class CommandGroup(TyperGroup):
             if code == 130:  # typer has caught the interrupt
                 raise KeyboardInterrupt
         except BrokenPipeError:  # `whyformer methods | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit is quiet too
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # no error when Python flushes at exit
             code = 1
         except BaseException as error:
             code = print_error(error, debug="--debug" in arguments)
@@ -35,7 +39,7 @@ class CommandGroup(TyperGroup):
 
 
 def print_error(error: BaseException, *, debug: bool) -> int:
-    """Say what went wrong in one line, and the exit code for it."""
+    """Print what went wrong in one line; returns the exit code."""
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else 1
     if debug:
@@ -54,9 +58,9 @@ def describe_error(error: BaseException) -> tuple[str, int]:
         case MemoryError():
             return "out of memory", 5
     if hasattr(error, "format_message"):  # a wrong option or argument
-        said = error.format_message().rstrip(".")
-        return f"{said}{'' if said.endswith('?') else '.'} See whyformer --help.", 2
-    if type(error).__name__ == "OutOfMemoryError":  # torch's, without importing it
+        message = error.format_message().rstrip(".")
+        return f"{message}{'' if message.endswith('?') else '.'} See whyformer --help.", 2
+    if type(error).__name__ == "OutOfMemoryError":  # of torch, which is not imported here
         return "out of memory on the device; explain fewer inputs at once", 5
     return f"unexpected {type(error).__name__}: {error} (--debug shows where)", 1
 
@@ -69,8 +73,8 @@ app = typer.Typer(
 )
 
 
-def print_version(wanted: bool) -> None:
-    if wanted:
+def print_version(requested: bool) -> None:
+    if requested:
         try:
             print(f"whyformer {version('whyformer')}")
         except PackageNotFoundError:
@@ -79,11 +83,22 @@ def print_version(wanted: bool) -> None:
 
 
 @app.callback(invoke_without_command=True)
-def whyformer(
+def run_program(
     context: typer.Context,
-    version_wanted: Annotated[
+    show_version: Annotated[
         bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help())
+
+
+def keep_old_verb(old: str, new: str, command: Callable[..., None]) -> None:
+    """Register a renamed command under its old name too, hidden from --help."""
+
+    @wraps(command)
+    def run_renamed(*args: Any, **options: Any) -> None:
+        print(f"whyformer {old} is now whyformer {new}", file=sys.stderr)
+        command(*args, **options)
+
+    app.command(old, hidden=True)(run_renamed)

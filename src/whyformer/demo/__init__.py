@@ -1,1 +1,1 @@
-"""What ships to try whyformer on: small trained models, and worlds in which the right explanation is known."""
+"""Bundled small models, and generated data sets in which the right explanation is known."""

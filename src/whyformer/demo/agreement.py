@@ -1,13 +1,13 @@
-"""Agreement: sentences in which one word is known to decide the answer.
+"""Subject-verb agreement: sentences in which a single, known word decides the answer.
 
 In "the old key to the cabinets near the doors ___ rusty." the missing verb is singular because of one word, *key*.
-The other nouns are there to mislead: those of the other number are the attractors. Nothing else in a sentence shows
-number: the determiner is always "the", verbs in relative clauses are past tense, and what follows the gap fits both
+The other nouns can mislead; those of the other number are called attractors. Nothing else in a sentence shows number:
+the determiner is always "the", verbs in relative clauses are in the past tense, and the words after the gap fit both
 forms.
 
-One sentence in five, by a checksum of the words before the verb, is kept out of all training; `generate` gives only
-those unless told otherwise, so what it returns is new to the models that ship. Only sentences with no noun but the
-subject belong to both parts: there are too few beginnings such as "the key" to leave any out.
+One sentence in five, selected by a checksum of the words before the verb, is held out of all training. By default
+`generate` returns only those, so the bundled models have never seen them. Sentences without a noun besides the subject
+belong to both parts: there are too few beginnings such as "the key" to hold any out.
 """
 
 import random
@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 
 def _split_pairs(text: str) -> tuple[tuple[str, str], ...]:
-    """ "key/keys door/doors" as singulars with their plurals."""
-    return tuple((one, many) for one, many in (pair.split("/") for pair in text.split()))
+    """Pairs of (singular, plural) from "key/keys door/doors"."""
+    return tuple((singular, plural) for singular, plural in (pair.split("/") for pair in text.split()))
 
 
 THINGS = _split_pairs("""
@@ -47,7 +47,7 @@ ADJECTIVES = """
 PREPOSITIONS = "to of near behind beside under above with by from opposite around".split()
 TRANSITIVE_VERBS = (
     "saw liked found painted wanted forgot admired remembered followed chose".split()
-)  # past: shows no number
+)  # past tense: shows no number
 OPENINGS = ("today", "sometimes", "in summer", "of course", "as always")
 ADVERBS = "still often always never clearly".split()
 VERBS = {
@@ -59,9 +59,9 @@ VERBS = {
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence and its truth; all places count `words`, in which punctuation marks are words too."""
+    """A sentence with known evidence. Positions are indices into `words`, which include punctuation."""
 
-    words: tuple[str, ...]  # the verb stands in its place
+    words: tuple[str, ...]  # including the verb
     subject: int  # the evidence: the only word that decides the number of the verb
     attractors: tuple[int, ...]  # the nouns of the other number
     verb: int
@@ -87,28 +87,31 @@ class Sentence:
 
     @property
     def masked(self) -> str:
-        """The sentence with a gap for the verb: what the classifier reads. Word i is token i + 1, after [CLS]."""
+        """The sentence with a gap for the verb, the input of the classifier. Word i is token i + 1, after [CLS]."""
         return write_sentence((*self.words[: self.verb], GAP, *self.words[self.verb + 1 :]))
 
     @property
     def prefix(self) -> str:
-        """The words before the verb: what the language model reads. Word i is token i."""
+        """The words before the verb, the input of the language model. Word i is token i."""
         return write_sentence(self.words[: self.verb])
 
 
 def generate(count: int, seed: int, *, attractors: int | None = None, part: Part = "held-out") -> tuple[Sentence, ...]:
-    """`count` sentences, half of them plural; sentence i depends on `seed` and i alone.
+    """`count` sentences, half of them plural; sentence i depends only on `seed` and i.
 
-    With `attractors` given, exactly that many nouns (0 to 3) stand between subject and verb, all of the other number.
-    Otherwise up to three nouns of either number stand there, and sometimes one before the subject.
+    With `attractors`, exactly that many nouns (0 to 3) are between subject and verb, all of the other number. Otherwise
+    there are up to three nouns of either number, and sometimes one before the subject.
     """
     if attractors is not None and not 0 <= attractors <= 3:
-        raise ValueError(f"{attractors} attractors were asked for; a sentence has 0 to 3.")
+        raise ValueError(f"attractors must be between 0 and 3, got {attractors}.")
     return tuple(_make_sentence(random.Random(f"agreement {seed} {i}"), attractors, part) for i in range(count))
 
 
 def part_of(prefix: str) -> Part:
-    """Which part the words before the verb belong to; the language model's arithmetic is split the same way."""
+    """The part that a sentence with these words before the verb belongs to.
+
+    The arithmetic examples of the language model are split in the same way.
+    """
     return "held-out" if zlib.crc32(prefix.encode()) % 5 == 0 else "training"
 
 
@@ -117,7 +120,7 @@ def write_sentence(words: Sequence[str]) -> str:
 
 
 def list_vocabulary() -> tuple[str, ...]:
-    """Every word a sentence can hold, and the gap."""
+    """Every word that can occur in a sentence, and the gap."""
     nouns = (form for noun in NOUNS for form in noun)
     verbs = (form for forms in VERBS for form in forms)
     ends = (end for ends in VERBS.values() for end in ends)
@@ -143,7 +146,7 @@ def list_vocabulary() -> tuple[str, ...]:
     )
 
 
-# --- how a sentence is put together ----------------------------------------------------------------------------------
+# --- drawing sentences -----------------------------------------------------------------------------------------------
 
 
 def _make_sentence(rng: random.Random, attractors: int | None, part: Part) -> Sentence:
@@ -169,12 +172,12 @@ def _draw_sentence(rng: random.Random, attractors: int | None) -> Sentence:
     if rng.random() < 0.3:
         words.append(_pick(rng, ADVERBS))
     words += [_pick(rng, VERBS[forms]), "."]
-    misleading = tuple(place for place, other in nouns if other != number)
-    return Sentence(tuple(words), subject, misleading, verb, forms[1 - number])
+    other_number = tuple(position for position, other in nouns if other != number)
+    return Sentence(tuple(words), subject, other_number, verb, forms[1 - number])
 
 
 def _draw_opening(rng: random.Random, may_have_noun: bool) -> tuple[list[str], list[tuple[int, int]]]:
-    """Nothing, an adverb, or a phrase with a noun of its own, and where that noun stands with its number."""
+    """No words, an adverb, or a phrase with a noun; and the (position, number) of that noun."""
     chance = rng.random()
     if chance < 0.6:
         return [], []
@@ -182,31 +185,31 @@ def _draw_opening(rng: random.Random, may_have_noun: bool) -> tuple[list[str], l
         return [*_pick(rng, OPENINGS).split(), ","], []
     number = _draw_index(rng, 2)
     words = [_pick(rng, PREPOSITIONS)]
-    place = 1 + _append_noun_phrase(rng, words, number, THINGS)
-    return [*words, ","], [(place, number)]
+    position = 1 + _append_noun_phrase(rng, words, number, THINGS)
+    return [*words, ","], [(position, number)]
 
 
 def _append_modifier(rng: random.Random, words: list[str], number: int) -> int:
-    """Append "near the doors" or "that the painters saw"; returns where its noun stands."""
+    """Append "near the doors" or "that the painters saw"; returns the position of its noun."""
     start = len(words)
     if rng.random() < 0.7:
         words.append(_pick(rng, PREPOSITIONS))
         return start + 1 + _append_noun_phrase(rng, words, number, NOUNS)
     words.append("that")
-    place = start + 1 + _append_noun_phrase(rng, words, number, PEOPLE)
+    position = start + 1 + _append_noun_phrase(rng, words, number, PEOPLE)
     words.append(_pick(rng, TRANSITIVE_VERBS))
-    return place
+    return position
 
 
 def _append_noun_phrase(rng: random.Random, words: list[str], number: int, nouns: Sequence[tuple[str, str]]) -> int:
-    """Append "the (adjective) noun"; returns how many words stand before the noun in it."""
+    """Append "the (adjective) noun"; returns the number of words before the noun."""
     adjective = [_pick(rng, ADJECTIVES)] if rng.random() < 0.4 else []
     words += ["the", *adjective, _pick(rng, nouns)[number]]
     return 1 + len(adjective)
 
 
 def _draw_index(rng: random.Random, below: int) -> int:
-    return int(rng.random() * below)  # random() is promised to give the same numbers in every Python; choice() is not
+    return int(rng.random() * below)  # random() gives the same numbers in every Python version; choice() does not
 
 
 def _pick(rng: random.Random, options: Sequence[T]) -> T:

@@ -1,9 +1,9 @@
-"""Shapes: pictures in which it is known, pixel by pixel, what makes them belong to a class.
+"""Shapes: generated images in which the evidence for each class is known for every pixel.
 
-Objects of eight classes, of any colour, size and rotation, lie on a textured background cluttered with lines and
-blobs. Colour, place, background and clutter are drawn independently of the class, so only the pixels of an object say
-what it is. Objects do not touch each other and clutter lies behind them, so `masks` marks exactly the pixels that an
-object changed; `backgrounds` is the same picture without any object.
+Objects of eight classes, of any colour, size and rotation, are painted on a textured background with distracting lines
+and blobs. Colour, position, background and distractors are independent of the class, so only the pixels of an object
+show its class. Objects do not touch each other and are painted over the distractors, so `masks` marks exactly the
+pixels that an object changed; `backgrounds` are the same images without any object.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SIZE = 96  # pixels a side
-SMALLEST_RADIUS, LARGEST_RADIUS = 11.0, 20.0  # radius of an object in pixels
+SMALLEST_RADIUS, LARGEST_RADIUS = 11.0, 20.0  # of an object, in pixels
 
 FloatArray = NDArray[np.float64]
 
@@ -32,7 +32,7 @@ def _triangle(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
 
 
 def _star(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
-    """Five points: in each fifth of the circle, the side of a line from a tip to the notch beside it."""
+    """Five points: in each fifth of the circle, one side of the line from a tip to the next notch."""
     fifth = abs((np.arctan2(x, y) + np.pi / 5) % (2 * np.pi / 5) - np.pi / 5)
     along, across = np.hypot(x, y) * np.cos(fifth), np.hypot(x, y) * np.sin(fifth)
     notch_along, notch_across = 0.42 * np.cos(np.pi / 5), 0.42 * np.sin(np.pi / 5)
@@ -56,7 +56,7 @@ def _heart(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
     return lobes | ((y < 0.05) & (abs(x) < 0.9 * (y + 0.93)))
 
 
-# What lies inside each shape of radius 1 around 0.
+# Whether a point is inside the shape of radius 1 around 0.
 SHAPE_TESTS: dict[str, Callable[[FloatArray, FloatArray], NDArray[np.bool_]]] = {
     "circle": _circle,
     "square": _square,
@@ -72,25 +72,25 @@ CLASSES = tuple(SHAPE_TESTS)
 
 @dataclass(frozen=True, eq=False)
 class Scenes:
-    """Pictures and their truth."""
+    """Generated images and their ground truth."""
 
-    images: NDArray[np.uint8]  # picture height width channel
-    labels: NDArray[np.int64]  # picture object: indices into CLASSES, all different within a picture
-    masks: NDArray[np.bool_]  # picture object height width: every pixel the object changed
-    backgrounds: NDArray[np.uint8]  # picture height width channel
+    images: NDArray[np.uint8]  # image height width channel
+    labels: NDArray[np.int64]  # image object: indices into CLASSES, all different within an image
+    masks: NDArray[np.bool_]  # image object height width: every pixel that the object changed
+    backgrounds: NDArray[np.uint8]  # image height width channel
 
     def __len__(self) -> int:
         return len(self.images)
 
     def without(self, which: int) -> NDArray[np.uint8]:
-        """The pictures as they would be had object `which` not been there."""
+        """The images without object number `which`."""
         return np.where(self.masks[:, which, :, :, None], self.backgrounds, self.images)
 
 
 def generate(count: int, seed: int, *, objects: int = 1) -> Scenes:
-    """`count` pictures with 1 to 3 objects of different classes; picture i depends on `seed`, i and `objects` alone."""
+    """`count` images with 1 to 3 objects of different classes; image i depends only on `seed`, i and `objects`."""
     if not 1 <= objects <= 3:
-        raise ValueError(f"{objects} objects were asked for; a picture holds 1 to 3.")
+        raise ValueError(f"objects must be between 1 and 3, got {objects}.")
     scenes = [_draw_scene(np.random.default_rng([seed, i, objects]), objects) for i in range(count)]
     images, labels, masks, backgrounds = zip(*scenes, strict=True) if scenes else ((), (), (), ())
     return Scenes(
@@ -120,7 +120,7 @@ def _draw_scene(
 
 
 def _draw_places(rng: np.random.Generator, objects: int) -> list[tuple[FloatArray, float]]:
-    """Centre and radius of each object, apart from each other and inside the picture."""
+    """Centre and radius of each object, apart from each other and inside the image."""
     while True:
         radii = rng.uniform(SMALLEST_RADIUS, LARGEST_RADIUS - 2.0 * (objects - 1), objects)
         centres = [rng.uniform(radius, SIZE - radius, 2) for radius in radii]
@@ -133,7 +133,7 @@ def _draw_places(rng: np.random.Generator, objects: int) -> list[tuple[FloatArra
 def _draw_visible_colour(
     rng: np.random.Generator, canvas: FloatArray, coverage: FloatArray, corner: tuple[int, int]
 ) -> FloatArray:
-    """A colour that differs from what lies under the object, on average."""
+    """A colour that differs from the average colour under the object."""
     top, left = corner
     height, width = coverage.shape
     under = canvas[top : top + height, left : left + width][coverage > 0].mean(0)
@@ -147,7 +147,7 @@ def _draw_visible_colour(
 
 
 def _paint(canvas: FloatArray, coverage: FloatArray, corner: tuple[int, int], colour: FloatArray) -> NDArray[np.bool_]:
-    """Blend `colour` into the canvas by `coverage` (0 to 1), and return the pixels touched."""
+    """Blend `colour` into the canvas by `coverage` (0 to 1); returns which pixels changed."""
     top, left = corner
     height, width = coverage.shape
     window = canvas[top : top + height, left : left + width]
@@ -158,7 +158,7 @@ def _paint(canvas: FloatArray, coverage: FloatArray, corner: tuple[int, int], co
 
 
 def _make_window(centre: FloatArray, reach: float, points: int = 1) -> tuple[FloatArray, FloatArray, tuple[int, int]]:
-    """x and y, from `centre`, of `points` x `points` points in each pixel within `reach`; and the corner pixel."""
+    """x and y relative to `centre` of `points` x `points` samples per pixel within `reach`, and the corner pixel."""
     left, top = (max(0, int(np.floor(c - reach))) for c in centre)
     right, bottom = (min(SIZE, int(np.ceil(c + reach))) for c in centre)
     x = (np.arange(points * left, points * right) + 0.5) / points - centre[0]
@@ -169,7 +169,7 @@ def _make_window(centre: FloatArray, reach: float, points: int = 1) -> tuple[Flo
 def _draw_object(
     rng: np.random.Generator, name: str, centre: FloatArray, radius: float
 ) -> tuple[FloatArray, tuple[int, int]]:
-    """The share of each pixel that the object covers, from nine points in it."""
+    """How much of each pixel the object covers, from nine samples per pixel."""
     x, y, corner = _make_window(centre, radius, points=3)
     angle = rng.uniform(0, 2 * np.pi)
     turned_x, turned_y = x * np.cos(angle) + y * np.sin(angle), y * np.cos(angle) - x * np.sin(angle)
@@ -179,7 +179,7 @@ def _draw_object(
 
 
 def _draw_blob(rng: np.random.Generator) -> tuple[FloatArray, tuple[int, int]]:
-    """A wavy spot, smaller than any object."""
+    """A spot with a wavy outline, smaller than any object."""
     radius, waves = rng.uniform(2.5, 5.5), rng.integers(2, 4)
     x, y, corner = _make_window(rng.uniform(0, SIZE, 2), 1.5 * radius)
     outline = radius * (1 + 0.4 * np.cos(waves * np.arctan2(y, x) + rng.uniform(0, 2 * np.pi)))
@@ -187,7 +187,7 @@ def _draw_blob(rng: np.random.Generator) -> tuple[FloatArray, tuple[int, int]]:
 
 
 def _draw_line(rng: np.random.Generator) -> tuple[FloatArray, tuple[int, int]]:
-    """A thin line from one place to another."""
+    """A thin line between two random points."""
     start, end = rng.uniform(0, SIZE, (2, 2))
     length, width = np.hypot(*(end - start)), rng.uniform(0.5, 1.5)
     x, y, corner = _make_window((start + end) / 2, length / 2 + 1)
@@ -209,13 +209,13 @@ def _draw_background(rng: np.random.Generator) -> FloatArray:
 
 
 def _draw_noise(rng: np.random.Generator, cells: int) -> FloatArray:
-    """Random numbers on a grid, blended linearly between."""
+    """Random numbers on a grid, interpolated linearly."""
     blend = _make_blend_weights(cells)
     return blend @ rng.uniform(0, 1, (cells + 1, cells + 1)) @ blend.T
 
 
 @cache
 def _make_blend_weights(cells: int) -> FloatArray:
-    """[pixel grid point]: how much of each grid point a pixel takes."""
-    places = (np.arange(SIZE) + 0.5) * cells / SIZE
-    return (1 - abs(places[:, None] - np.arange(cells + 1))).clip(min=0)
+    """The interpolation weights, [pixel grid point]."""
+    positions = (np.arange(SIZE) + 0.5) * cells / SIZE
+    return (1 - abs(positions[:, None] - np.arange(cells + 1))).clip(min=0)

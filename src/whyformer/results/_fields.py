@@ -8,7 +8,7 @@ from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
 from whyformer._engine.target import Target
-from whyformer._model.image import ImageView, KeptImage
+from whyformer._model.kept_image import ImageView, KeptImage
 from whyformer._plain.archive import Fields, as_strings, to_json_text
 from whyformer._plain.tokens import Grid, Pieces, Tokens
 
@@ -30,7 +30,7 @@ def restore_explanation_fields(held: Fields) -> dict[str, Any]:
     apart = {name.removeprefix("details."): held[name] for name in held if name.startswith("details.")}
     kept = held.get("images", held.get("pictures", ()))  # before version 0.2 the field was called pictures
     images = tuple(restore_image(one, held.get(f"picture.{i}")) for i, one in enumerate(kept))
-    held = {name: value for name, value in held.items() if not name.startswith(("details.", "picture."))}
+    held = {name: value for name, value in held.items() if not name.startswith(("details.", "picture.", "pictures"))}
     return {
         **held,
         "details": {**held.get("details", {}), **apart},

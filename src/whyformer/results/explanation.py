@@ -22,7 +22,7 @@ import whyformer.methods  # noqa: F401 (fills METHODS)
 from whyformer._engine.capture import Capture, record
 from whyformer._engine.relevance.rules import RECIPES, Recipe, make_recipe
 from whyformer._engine.target import Target
-from whyformer._model.image import KeptImage
+from whyformer._model.kept_image import KeptImage
 from whyformer._model.loading import open as open_model
 from whyformer._model.model import EncodedBatch, Model
 from whyformer._plain import archive

@@ -1,0 +1,71 @@
+"""What the verbs do around the library call: open a model, run in batches, print and save the result."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whyformer._plain.progress import show_progress
+from whyformer.cli.gathering import gather_inputs
+from whyformer.errors import InputError
+
+if TYPE_CHECKING:
+    from whyformer._model.model import Model
+
+BATCH = 16  # inputs explained at once
+
+
+def silence_libraries() -> None:
+    """Turn off the progress bars and advice of transformers and the hub."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+
+
+def open_quietly(name: str, device: str | None = None) -> "Model":
+    """Open a model without output from other libraries."""
+    from whyformer._model.loading import open as open_model
+
+    silence_libraries()
+    return open_model(name, device=device)
+
+
+def open_with_inputs(name: str, words: list[str] | None) -> "tuple[Model, Any]":
+    """The model, and the inputs for it."""
+    model = open_quietly(name)
+    return model, gather_inputs(model, words or [])
+
+
+def check_out_file(out: Path | None, inputs: list[str] | None, formats: Mapping[str, Any]) -> None:
+    """Refuse an unknown format, or a file that is one of the inputs, before anything runs."""
+    from whyformer._plain.archive import suffix_of
+
+    if out is None:
+        return
+    suffix_of(out, formats)
+    if any(os.path.abspath(out) == os.path.abspath(word) for word in inputs or []):
+        raise InputError(f"-o {out} would overwrite the input. Choose another name.")
+
+
+def iterate_batches(inputs: Any, targets: Mapping[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """The inputs in batches, each with its target= and versus=; shows progress on stderr."""
+    if not isinstance(inputs, list) or len(inputs) <= BATCH:
+        yield inputs, dict(targets)
+        return
+    from whyformer._engine.target import expand_per_example
+
+    per_example = {name: expand_per_example(target, len(inputs), name) for name, target in targets.items()}
+    with show_progress(len(inputs), "explaining") as progress:
+        for start in range(0, len(inputs), BATCH):
+            batch = slice(start, start + BATCH)
+            yield inputs[batch], {name: target[batch] for name, target in per_example.items()}
+            progress.advance(len(inputs[batch]))
+
+
+def show_result(result: Any, out: Path | None = None, *, to_json: Callable[[Any], bytes] | None = None) -> None:
+    """Print a result, as JSON if `to_json` is given, and then save it to `out`."""
+    print(result if to_json is None else to_json(result).decode("ascii"))
+    if out is not None:
+        result.save(out)
