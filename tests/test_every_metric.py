@@ -20,10 +20,10 @@ from tiny_text import bert, wordpiece
 import whyformer as why
 import whyformer.metrics as metrics
 from whyformer._engine.capture import record
+from whyformer._explain.explain import explain
 from whyformer.errors import InputError, WhyformerError
 from whyformer.metrics._registry import METRICS, Rationale, choose_metric, combine_values, measure
 from whyformer.metrics._rerun import Rerun, join_batches
-from whyformer.results.explanation import explain
 
 every_metric = pytest.mark.parametrize("name", sorted(METRICS))
 every_metric_that_runs = pytest.mark.parametrize(

@@ -25,12 +25,13 @@ ROOMS = {
     "_engine": {*GROUND, *ENGINE, "_model"},
     "methods": {*GROUND, *ENGINE, "_model"},
     "show": {*GROUND, "_model", "_engine"},
-    "results": {*GROUND, *ENGINE, "_model", "methods", "show"},
-    "metrics": {*GROUND, *ENGINE, "_model", "methods", "results"},
+    "results": {*GROUND, "_model", "_engine", "show"},
+    "_explain": {*GROUND, *ENGINE, "_model", "methods", "show", "results"},
+    "metrics": {*GROUND, *ENGINE, "_model", "methods", "results", "_explain"},
     "data": {*GROUND, "_model"},
-    "_judge": {*GROUND, *ENGINE, "_model", "methods", "show", "results", "metrics", "data"},
-    "_audit": {*GROUND, *ENGINE, "_model", "methods", "show", "results", "data", "_judge"},
-    "demo": {*GROUND, "_model", "show", "results"},
+    "_judge": {*GROUND, *ENGINE, "_model", "methods", "show", "results", "_explain", "metrics", "data"},
+    "_audit": {*GROUND, *ENGINE, "_model", "methods", "show", "results", "_explain", "data", "_judge"},
+    "demo": {*GROUND, "_model", "show", "results", "_explain"},
     "whyformer": set(),  # __init__.py; filled in below: the public names come from everywhere
     "cli": set(),  # the shell over everything
 }

@@ -3,6 +3,7 @@
 import torch
 from conftest import animal
 
+from whyformer._explain.method_call import label_methods
 from whyformer._judge.judgement import choose_judged_metrics
 from whyformer._judge.plan import make_judge_plan
 from whyformer._model.loading import open as opened
@@ -12,7 +13,6 @@ from whyformer.errors import MethodError
 from whyformer.methods._registry import describe_method as describe_method
 from whyformer.metrics._registry import Measurement
 from whyformer.metrics._registry import describe_metric as describe_metric
-from whyformer.results.comparison import label_methods
 
 FACTS = dict(paper="none", class_specific=False, signed=False, recipe=None)
 

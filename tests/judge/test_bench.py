@@ -9,6 +9,7 @@ import torch
 from judge.bench_parts import BRIGHTNESS, FIRST_SCORE, PICKY, SHARE, TOUCHY, brightness, pictures, tiny
 from PIL import Image
 
+from whyformer._explain.method_call import label_methods
 from whyformer._judge import bench as bench_module
 from whyformer._judge.bench import (
     Bench,
@@ -21,7 +22,6 @@ from whyformer._judge.bench import (
 from whyformer._judge.judgement import choose_judged_metrics
 from whyformer._model.loading import open as opened
 from whyformer.data import Data, Example
-from whyformer.results.comparison import label_methods
 
 
 def a_bench(data, methods=(BRIGHTNESS,), metrics=(FIRST_SCORE,), model=None, target="predicted"):

@@ -33,7 +33,7 @@ def test_published_numbers_that_a_reader_can_look_up():
 @pytest.mark.parametrize("table", PAPER_TABLES.values(), ids=list(PAPER_TABLES))
 def test_every_table_names_methods_and_metrics_that_are_there(table):
     for name, settings in table.methods.values():
-        from whyformer.results.explanation import choose_method as choose_method
+        from whyformer._explain.method_call import choose_method as choose_method
 
         choose_method(METHODS[name], settings)
     for column in table.columns:

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from whyformer._explain.attention import inspect_attention
+from whyformer._explain.explain import explain
 from whyformer.errors import InputError
-from whyformer.results.attention_view import inspect_attention
-from whyformer.results.explanation import explain
 
 
 @pytest.mark.parametrize("name", ["vit", "bert", "gpt2"])
@@ -39,7 +39,7 @@ def test_files_and_drawings(zoo, tmp_path):
         found.save(tmp_path / f"i{suffix}")
     page = (tmp_path / "i.html").read_text()
     assert page.count('class="crisp tile"') == 3 * 3 * 3  # layers, heads, kinds
-    assert "Who looks at whom" in page
+    assert "Which token attends to which" in page
     for drawing in (found.draw("gradient"), found.tokens(0, 1), found.matrix()):
         assert drawing.svg().startswith("<?xml")
     assert "<img" in found._repr_html_()
@@ -47,10 +47,10 @@ def test_files_and_drawings(zoo, tmp_path):
 
 
 def test_what_cannot_be_looked_into(zoo):
-    with pytest.raises(InputError, match="One at a time"):
+    with pytest.raises(InputError, match="one example at a time, got 3"):
         inspect_attention(zoo("bert").module, zoo("bert").inputs)
     found = inspect_attention(zoo("bert").module, zoo("bert").alone(0))
-    with pytest.raises(InputError, match="There are: attention, gradient, relevance"):
+    with pytest.raises(InputError, match="kind must be one of attention, gradient, relevance, got 'value'"):
         found.draw("value")
     long = inspect_attention(zoo("vit").module, zoo("vit").alone(0))
     long.tokens(0)

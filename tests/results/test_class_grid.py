@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from whyformer._explain.classes import explain_classes, rank_classes
+from whyformer._explain.explain import explain
 from whyformer._model.loading import open as opened
 from whyformer.errors import InputError, TargetError
-from whyformer.results.class_grid import explain_classes, rank_classes
-from whyformer.results.explanation import explain
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_language_model_has_tokens_for_classes(zoo):
 
 def test_classes_that_cannot_be_had(model, zoo):
     for count in (0, 5):
-        with pytest.raises(TargetError, match="this model has 4"):
+        with pytest.raises(TargetError, match="classes must be from 1 to 4"):
             explain_classes(model, zoo("vit").inputs, classes=count)
     with pytest.raises(TargetError, match="No classes to explain"):
         explain_classes(model, zoo("vit").inputs, classes=[])
@@ -64,6 +64,6 @@ def test_files_of_a_sheet(model, zoo, tmp_path):
         assert (tmp_path / f"s{suffix}").stat().st_size > 500
     with pytest.raises(InputError, match=r"Names that end in \.html"):
         made.save(tmp_path / "s.gif")
-    assert repr(made) == "<Sheet of 2 classes by rollout, lrp>"
+    assert repr(made) == "<ClassGrid of 2 classes by rollout, lrp>"
     assert "agreement" in str(made)
     assert made._repr_html_().count("<img") == 4

@@ -5,15 +5,16 @@ from functools import partial
 import pytest
 import torch
 
-import whyformer.results.comparison
-import whyformer.results.explanation
+import whyformer._explain.sharing
 from whyformer._engine.target import Target
+from whyformer._explain.compare import compare
+from whyformer._explain.explain import explain
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import InputError, MethodError, NonFinite, TargetError, UnknownOperation
 from whyformer.methods import rollout
 from whyformer.methods._registry import METHODS
-from whyformer.results.comparison import Comparison, compare, comparison_to_json, mean_ranks, rank_correlation
-from whyformer.results.explanation import Explanation, explain
+from whyformer.results.comparison import Comparison, comparison_to_json, mean_ranks, rank_correlation
+from whyformer.results.explanation import Explanation
 from whyformer.show.terminal import Screen
 
 SPANS = (None, (0, 1), (2, 3), (4, 5), None)
@@ -82,7 +83,7 @@ def test_explanations_are_found_by_their_label():
     assert len(comparison) == 2
     assert [e.class_specific for e in comparison] == [True, False]
     assert comparison["one"].class_specific
-    with pytest.raises(MethodError, match=r"No 'two' in this comparison. There are: one, other\(start=1\)"):
+    with pytest.raises(MethodError, match=r"This comparison has no 'two'\. It has: one, other\(start=1\)"):
         comparison["two"]
     assert repr(comparison) == "<Comparison of one, other(start=1): 1 examples>"
 
@@ -138,13 +139,13 @@ def test_saving_and_loading_other_things(tmp_path):
 def runs(monkeypatch):
     """Counts how often the model is run."""
     asked = []
-    record = whyformer.results.explanation.record
+    record = whyformer._explain.sharing.record
 
     def counted(*given, **wanted):
         asked.append(wanted)
         return record(*given, **wanted)
 
-    monkeypatch.setattr(whyformer.results.explanation, "record", counted)
+    monkeypatch.setattr(whyformer._explain.sharing, "record", counted)
     return asked
 
 
@@ -187,14 +188,14 @@ def test_a_single_name_will_do(zoo):
 @pytest.fixture
 def broken(monkeypatch):
     """A model for which relevance cannot be had."""
-    record = whyformer.results.explanation.record
+    record = whyformer._explain.sharing.record
 
     def no_relevance(*given, recipes=(), **wanted):
         if recipes:
             raise UnknownOperation("chefer has no rule for cumsum in h.0.")
         return record(*given, recipes=recipes, **wanted)
 
-    monkeypatch.setattr(whyformer.results.explanation, "record", no_relevance)
+    monkeypatch.setattr(whyformer._explain.sharing, "record", no_relevance)
 
 
 @pytest.mark.usefixtures("broken")
@@ -217,14 +218,14 @@ def test_a_method_that_was_asked_for_by_name_must_work(zoo):
 
 def test_a_method_that_fails_on_its_own_is_listed_too(zoo, monkeypatch):
     vit = zoo("vit")
-    explained = whyformer.results.comparison.make_explanation
+    explained = whyformer._explain.sharing.make_explanation
 
     def fails(chosen, *rest):
         if chosen.method.name == "saliency":
             raise NonFinite("saliency gave NaN or infinity.")
         return explained(chosen, *rest)
 
-    monkeypatch.setattr(whyformer.results.comparison, "make_explanation", fails)
+    monkeypatch.setattr(whyformer._explain.sharing, "make_explanation", fails)
     assert compare(vit.module, vit.inputs).failures == {"saliency": "saliency gave NaN or infinity."}
 
 
@@ -234,8 +235,8 @@ def test_if_nothing_works_it_is_an_error(zoo, monkeypatch):
     def fails(*_):
         raise NonFinite("NaN in block 3.")
 
-    monkeypatch.setattr(whyformer.results.comparison, "make_explanation", fails)
-    with pytest.raises(MethodError, match=r"No method can be used on ViTForImageClassification. NaN in block 3."):
+    monkeypatch.setattr(whyformer._explain.sharing, "make_explanation", fails)
+    with pytest.raises(MethodError, match=r"No method works on ViTForImageClassification. NaN in block 3."):
         compare(vit.module, vit.inputs)
 
 
@@ -249,7 +250,7 @@ def test_lists_that_make_no_comparison(zoo):
     vit = zoo("vit")
     with pytest.raises(MethodError, match="No methods to compare"):
         compare(vit.module, vit.inputs, [])
-    with pytest.raises(MethodError, match="rollout is named twice"):
+    with pytest.raises(MethodError, match="rollout is listed twice"):
         compare(vit.module, vit.inputs, ["rollout", "rollout"])
     with pytest.raises(MethodError, match="No method 'rolout'"):
         compare(vit.module, vit.inputs, ["rolout"])

@@ -7,14 +7,16 @@ import pytest
 import torch
 from PIL import Image
 
-import whyformer.results.explanation
+import whyformer._explain.explain
+import whyformer._explain.sharing
 from whyformer._engine.target import Target
+from whyformer._explain.explain import explain
 from whyformer._model.model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import InputError, MethodError, NonFinite
 from whyformer.methods import rollout
 from whyformer.methods._registry import describe_method
-from whyformer.results.explanation import Explanation, explain
+from whyformer.results.explanation import Explanation
 from whyformer.show.terminal import Screen
 
 FACTS = dict(
@@ -119,9 +121,9 @@ def test_top_of_a_batch_is_a_list_for_each_example():
 
 
 def test_top_refuses_what_it_cannot_do():
-    with pytest.raises(InputError, match="by='size' is not an order"):
+    with pytest.raises(InputError, match="by must be 'score' or 'magnitude', got 'size'"):
         a_text().top(1, by="size")
-    with pytest.raises(InputError, match="The top -1 cannot be had"):
+    with pytest.raises(InputError, match="k must be >= 0, got -1"):
         a_text().top(-1)
 
 
@@ -176,7 +178,7 @@ def test_words_of_what_has_none():
     ids = Pieces(("7",), (False,), (False,), (None,))
     with pytest.raises(InputError, match="no text to find words in"):
         Explanation(torch.ones(1, 1), (ids,), a_text().targets[:1], ("x",), **FACTS).words()
-    with pytest.raises(InputError, match="reduce='median' is not a way"):
+    with pytest.raises(InputError, match="reduce must be one of sum, max, mean, got 'median'"):
         a_text().words(reduce="median")
 
 
@@ -216,7 +218,7 @@ def test_saving_a_picture(tmp_path):
         with Image.open(tmp_path / "map.PNG") as shown:
             heights.append(shown.height)
     assert 1.8 * heights[0] < heights[1] < 2.2 * heights[0]
-    with pytest.raises(InputError, match="holds no example"):
+    with pytest.raises(InputError, match="has no examples"):
         a_picture(2)[2:].save(tmp_path / "nothing.png")
 
 
@@ -257,7 +259,7 @@ def capture(monkeypatch):
         held.asked = asked
         return held
 
-    monkeypatch.setattr(whyformer.results.explanation, "record", record)
+    monkeypatch.setattr(whyformer._explain.sharing, "record", record)
     return held
 
 
@@ -375,7 +377,7 @@ def test_misspelt_methods_and_settings_are_refused_before_anything_runs(capture,
 
 
 def test_what_is_not_open_is_opened(capture, model, monkeypatch):
-    monkeypatch.setattr(whyformer.results.explanation, "open_model", lambda source: {"a name": model}[source])
+    monkeypatch.setattr(whyformer._explain.explain, "open_model", lambda source: {"a name": model}[source])
     assert explain("a name", "cat.png", method_returning(torch.ones(1, 5))).model == "tiny"
 
 

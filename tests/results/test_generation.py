@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from whyformer._explain.explain import explain
+from whyformer._explain.generation import decode_with_spans, explain_generation
 from whyformer._model.loading import open as opened
 from whyformer.errors import InputError, TargetError
-from whyformer.results.explanation import explain
-from whyformer.results.generation import decode_with_spans, explain_generation
 
 PROMPT = "the keys to the cabinet near the doors"
 
@@ -70,11 +70,11 @@ def test_letters_of_tokens_that_are_parts_of_letters():
 
 
 def test_what_cannot_be_written(gpt):
-    with pytest.raises(InputError, match="0 tokens cannot be explained"):
+    with pytest.raises(InputError, match="tokens must be >= 1, got 0"):
         explain_generation(gpt, PROMPT, tokens=0)
-    with pytest.raises(InputError, match="does not write text"):
+    with pytest.raises(InputError, match="cannot generate text"):
         explain_generation("demo/pets", "a")
-    with pytest.raises(InputError, match="answers with classes"):
+    with pytest.raises(InputError, match="predicts classes, not a next token"):
         explain_generation("demo/sentiment", "a film")
 
 

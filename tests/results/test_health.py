@@ -8,8 +8,9 @@ import whyformer as why
 from whyformer._engine.capture import AbsorbedRelevance, Capture, record
 from whyformer._engine.relevance.rules import CHEFER, CHEFER_BASELINE, LIBRA, RECIPES
 from whyformer._engine.target import Target
+from whyformer._explain.conservation import REQUIRED_SITES, check_health
 from whyformer.errors import InputError, NotCaptured
-from whyformer.results.health import REQUIRED_SITES, Health, check_health
+from whyformer.results.health import Health
 
 
 def by_hand(arrived: float = 6.0) -> Capture:
@@ -37,7 +38,8 @@ def test_the_books_by_hand():
     assert health.error.tolist() == [[0, 0, 0]]
     assert health.is_conserved
     assert health.verdict == (
-        "Accounted for to 0e+00: 60% of what was sent reached the input; most of the rest went to softmax."
+        "Relevance totals balance (error 0e+00): 60% of the relevance sent reached the input; "
+        "most of the rest was absorbed by softmax."
     )
 
 
@@ -46,7 +48,7 @@ def test_what_is_missing_is_named_with_its_place():
     health = check_health(by_hand(arrived=2.0), LIBRA)
     assert health.error[0].tolist() == pytest.approx([4 / 15, 0, 0])
     assert not health.is_conserved
-    assert health.verdict == "Not accounted for: 2.7e-01 of the relevance is missing in the embedding."
+    assert health.verdict == "Relevance totals do not balance: 2.7e-01 of the relevance is missing in the embedding."
 
 
 def test_it_is_printed_from_the_answer_down():
@@ -56,7 +58,7 @@ def test_it_is_printed_from_the_answer_down():
     assert shown[2].split() == ["the", "head", "9", "0", "0", "1", "0e+00"]
     assert shown[3].split() == ["block", "0", "7", "0", "2", "0", "0e+00"]
     assert shown[4].split() == ["the", "embedding", "6", "1", "0", "0", "0e+00"]
-    assert shown[5].startswith("Accounted for")
+    assert shown[5].startswith("Relevance totals balance")
     assert len({len(line) for line in shown[1:5]}) == 1
 
 
@@ -124,9 +126,9 @@ def test_an_explanation_keeps_it(tmp_path):
         assert str(why.load(tmp_path / file).health) == str(e.health)
     plain = why.explain(why.open(it.module), it.inputs, "libragrad")
     assert torch.equal(plain.scores, e.scores)
-    with pytest.raises(InputError, match="No books of relevance were kept: explain with health=True"):
+    with pytest.raises(InputError, match=r"Relevance totals were not recorded\. Pass health=True to explain\(\)\."):
         plain.health  # noqa: B018
-    with pytest.raises(InputError, match="rollout sends no relevance"):
+    with pytest.raises(InputError, match="rollout propagates no relevance"):
         why.explain(why.open(it.module), it.inputs, "rollout").health  # noqa: B018
 
 
@@ -140,7 +142,7 @@ def test_without_books_there_is_no_report():
     it = animal("bert")
     model = why.open(it.module)
     capture = record(model, model.encode(it.inputs), keep=set(REQUIRED_SITES), recipes=[LIBRA])
-    with pytest.raises(NotCaptured, match="No books were kept for the recipe libra; record with track_absorbed=True"):
+    with pytest.raises(NotCaptured, match=r"not tracked for the recipe libra\. Pass track_absorbed=True"):
         check_health(capture, LIBRA)
 
 
@@ -154,5 +156,5 @@ def test_of_a_contrast_that_sends_nothing_no_share_is_told():
         alone = why.explain(model, it.inputs, "lrp", target=0, health=True)
     finally:
         it.module.double()
-    assert "there is no share to arrive" in e.health.verdict
+    assert "no share of it can be given" in e.health.verdict
     assert mixed.health.verdict.split(":")[1] == alone[1:2].health.verdict.split(":")[1]

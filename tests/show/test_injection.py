@@ -22,12 +22,14 @@ from whyformer.results.class_grid import ClassGrid
 from whyformer.results.class_grid import class_grid_to_html as sheet_html
 from whyformer.results.comparison import Comparison
 from whyformer.results.comparison import comparison_to_html as comparison_html
-from whyformer.results.explanation import FORMATS, Explanation
+from whyformer.results.explanation import Explanation
 from whyformer.results.generation import Generation
 from whyformer.results.generation import generation_to_html as writing_html
 from whyformer.show import charts, page, report
 from whyformer.show.latex import TEX_ESCAPES, escape_tex
 from whyformer.show.terminal import Screen
+
+FORMATS = Explanation.formats
 
 every_payload = pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
 HARMLESS = "plain"

@@ -8,9 +8,11 @@ from drawn import an_explanation, picture_of
 
 from whyformer.results.comparison import Comparison
 from whyformer.results.comparison import comparison_to_html as comparison_html
-from whyformer.results.explanation import FORMATS
+from whyformer.results.explanation import Explanation
 from whyformer.show import colours, report
 from whyformer.show.page import make_explanation_fragment
+
+FORMATS = Explanation.formats
 
 
 def parsed(markup: str):

@@ -22,9 +22,9 @@ from whyformer._engine.layout import to_canonical_axes
 from whyformer._engine.probe import Probe
 from whyformer._engine.target import probabilities_of, read_logits
 from whyformer._engine.tracing.provenance import trace_of
+from whyformer._explain.compare import compare
+from whyformer._explain.scoring import sum_over_patches
 from whyformer.errors import UnsupportedModel
-from whyformer.results.comparison import compare
-from whyformer.results.explanation import sum_over_patches
 
 
 def probe_replay(replay: AttentionReplay) -> Probe:

@@ -24,6 +24,8 @@ from whyformer._audit.shape import measure_shapes
 from whyformer._engine.forward import output_of
 from whyformer._engine.shadow import make_shadow
 from whyformer._engine.target import TargetNames, read_logits
+from whyformer._explain.explain import ModelLike, as_model
+from whyformer._explain.method_call import label_methods
 from whyformer._judge.bench import find_class_index
 from whyformer._model.model import Model
 from whyformer._plain.progress import show_progress
@@ -31,8 +33,6 @@ from whyformer._plain.tokens import Grid
 from whyformer._plain.versions import collect_versions
 from whyformer.data import Data, read
 from whyformer.errors import InputError, MethodError, UnsupportedModel, suggest_nearest
-from whyformer.results.comparison import label_methods
-from whyformer.results.explanation import ModelLike, as_model
 
 TESTS = ("agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds", "baseline")
 FEW_EXAMPLES = 20  # examples, below which figures are hardly worth the name

@@ -15,6 +15,9 @@ from PIL import Image
 from torch import Tensor
 
 from whyformer._engine.capture import Capture, record
+from whyformer._explain.method_call import MethodCall
+from whyformer._explain.scoring import make_explanation
+from whyformer._explain.sharing import record_for_methods
 from whyformer._judge.rows import NAN, Row, Shard
 from whyformer._model import text as texts
 from whyformer._model.image import as_image
@@ -27,7 +30,7 @@ from whyformer.metrics._registry import Measurement, Rationale, measure
 from whyformer.metrics._registry import MetricCall as Measure
 from whyformer.metrics._rerun import Rerun
 from whyformer.results.comparison import rank_correlation
-from whyformer.results.explanation import Explanation, MethodCall, make_explanation, record_for_methods
+from whyformer.results.explanation import Explanation
 
 MAX_REASON_LENGTH = 300  # characters of a reason that are kept
 NOTE_SEPARATOR = "; "  # between two notes on an example

@@ -14,6 +14,8 @@ from rich.text import Text
 
 import whyformer.metrics  # noqa: F401 (fills METRICS)
 from whyformer._engine.target import TargetNames
+from whyformer._explain.explain import ModelLike, as_model
+from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
 from whyformer._judge.bench import Bench, is_chance
 from whyformer._judge.plan import JudgePlan, make_judge_plan, write_or_check_plan
 from whyformer._judge.rows import RowTable, Store, lock_folder
@@ -29,8 +31,6 @@ from whyformer.metrics._registry import METRICS, MetricLike
 from whyformer.metrics._registry import MetricCall as Measure
 from whyformer.metrics._registry import choose_metric as choose_metric
 from whyformer.metrics._registry import find_metric as find_metric
-from whyformer.results.comparison import label_methods
-from whyformer.results.explanation import MethodCall, MethodLike, ModelLike, as_model
 from whyformer.show import terminal
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible

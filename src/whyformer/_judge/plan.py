@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
+from whyformer._explain.method_call import MethodCall
 from whyformer._model.model import Model
 from whyformer._plain import archive
 from whyformer._plain.versions import __version__
 from whyformer.data import Data
 from whyformer.errors import InputError
 from whyformer.metrics._registry import MetricCall as Measure
-from whyformer.results.explanation import MethodCall
 
 PLAN_FILE = "plan.json"
 BATCH = {"cpu": 16, "cuda": 64}

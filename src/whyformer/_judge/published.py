@@ -21,6 +21,8 @@ from typing import Any
 from rich.table import Table as Grid
 from rich.text import Text
 
+from whyformer._explain.explain import ModelLike, as_model
+from whyformer._explain.method_call import label_methods
 from whyformer._judge import Judgement, judge
 from whyformer._judge.table import format_mean
 from whyformer._model.model import Model
@@ -30,8 +32,7 @@ from whyformer.data import Data, read
 from whyformer.errors import InputError, suggest_nearest
 from whyformer.methods._registry import METHODS
 from whyformer.metrics._registry import METRICS
-from whyformer.results.comparison import label_methods, rank_correlation
-from whyformer.results.explanation import ModelLike, as_model
+from whyformer.results.comparison import rank_correlation
 from whyformer.show import terminal
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible

@@ -70,13 +70,15 @@ def explain(
         parsing.refuse_useless_options({"-s": settings, "--words": words}, "several methods or --classes")
         parsing.compare_and_show(inputs, model, method, target, versus, out, as_json, classes)
         return
+    from whyformer._explain.explain import explain as explained
+    from whyformer._explain.method_call import choose_method
     from whyformer._plain import archive
-    from whyformer.results.explanation import FORMATS, choose_method, join_explanations
-    from whyformer.results.explanation import explain as explained
+    from whyformer.results.explanation import Explanation
+    from whyformer.results.joining import join_explanations
 
     name = method[0] if method else "transformer_attribution"
     choose_method(name, settings)  # refuse what is misspelt before a large model is opened
-    parsing.check_out_file(out, inputs or [], FORMATS)
+    parsing.check_out_file(out, inputs or [], Explanation.formats)
     opened = parsing.open_quietly(model)
     items = parsing.prepare_inputs(opened, gathering.gather_inputs(opened, inputs or []))
     aims = parsing.parse_aims(opened, target, versus)

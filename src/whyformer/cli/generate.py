@@ -31,11 +31,12 @@ def write(
     debug: DebugOption = False,
 ) -> None:
     """Why each token was said: click through them on a page (-o why.html)."""
-    from whyformer.results.explanation import choose_method
-    from whyformer.results.generation import FORMATS, explain_generation
+    from whyformer._explain.generation import explain_generation
+    from whyformer._explain.method_call import choose_method
+    from whyformer.results.generation import Generation
 
     choose_method(method, {})
-    parsing.check_out_file(out, [], FORMATS)
+    parsing.check_out_file(out, [], Generation.formats)
     found = explain_generation(parsing.open_quietly(model), prompt, method, tokens=tokens, continuation=continuation)
     print(found)
     if out is not None:

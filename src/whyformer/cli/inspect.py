@@ -31,11 +31,11 @@ def inside(
     """Attention of every head, its gradient and relevance, as a page or a figure (-o, by default inside.html)."""
     from pathlib import Path
 
-    from whyformer.results.attention_view import FORMATS
-    from whyformer.results.attention_view import inspect_attention as looked_into
+    from whyformer._explain.attention import inspect_attention as looked_into
+    from whyformer.results.attention_view import AttentionView
 
     out = Path("inside.html") if out is None else out
-    parsing.check_out_file(out, inputs or [], FORMATS)
+    parsing.check_out_file(out, inputs or [], AttentionView.formats)
     opened = parsing.open_quietly(model)
     items = parsing.prepare_inputs(opened, gathering.gather_inputs(opened, inputs or []))
     found = looked_into(opened, items, **parsing.parse_aims(opened, target, versus))

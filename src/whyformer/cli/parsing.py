@@ -74,28 +74,30 @@ def compare_and_show(
     classes: int | None,
 ) -> None:
     """Several methods, or several classes, printed and saved."""
+    from whyformer._explain.classes import DEFAULT_METHODS, explain_classes
+    from whyformer._explain.compare import compare
+    from whyformer._explain.method_call import label_methods
     from whyformer.cli import gathering
-    from whyformer.results import class_grid as sheets
-    from whyformer.results import comparison
+    from whyformer.results.class_grid import ClassGrid
+    from whyformer.results.comparison import Comparison, comparison_to_json
+    from whyformer.results.joining import join_comparisons
 
     named = method[0] if method in (["all"], ["quick"]) else method or None
-    comparison.label_methods(named if isinstance(named, list) else [])
-    check_out_file(out, inputs or [], comparison.FORMATS if classes is None else sheets.FORMATS)
+    label_methods(named if isinstance(named, list) else [])
+    check_out_file(out, inputs or [], Comparison.formats if classes is None else ClassGrid.formats)
     if classes is not None:
         refuse_useless_options({"--target": target, "--versus": versus, "--json": as_json}, "--classes")
     opened = open_quietly(model)
     items = prepare_inputs(opened, gathering.gather_inputs(opened, inputs or []))
     if classes is not None:
-        made = sheets.explain_classes(opened, items, named or sheets.DEFAULT_METHODS, classes=classes)
+        made = explain_classes(opened, items, named or DEFAULT_METHODS, classes=classes)
         print(made)
         if out is not None:
             made.save(out)
         return
     aims = parse_aims(opened, target, versus)
-    found = comparison.join_comparisons(
-        [comparison.compare(opened, part, named or "quick", **at) for part, at in batch_inputs(items, aims)]
-    )
-    print(comparison.comparison_to_json(found).decode("ascii") if as_json else str(found))
+    found = join_comparisons([compare(opened, part, named or "quick", **at) for part, at in batch_inputs(items, aims)])
+    print(comparison_to_json(found).decode("ascii") if as_json else str(found))
     if out is not None:
         found.save(out)
 

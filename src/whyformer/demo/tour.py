@@ -5,11 +5,12 @@ from pathlib import Path
 
 from PIL import Image
 
+from whyformer._explain.compare import compare
+from whyformer._explain.explain import explain
 from whyformer._model.loading import open as opened
 from whyformer._plain import archive
 from whyformer.demo import shapes
-from whyformer.results.comparison import Comparison, compare
-from whyformer.results.explanation import explain
+from whyformer.results.comparison import Comparison
 from whyformer.show import page, report
 from whyformer.show.panel import Panel
 from whyformer.show.report import Html

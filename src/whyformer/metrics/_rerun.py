@@ -18,10 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.perturb import pick_examples
+from whyformer._explain.explain import explain
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer.errors import InputError
-from whyformer.results.explanation import Explanation, explain
+from whyformer.results.explanation import Explanation
 
 
 @dataclass(frozen=True, eq=False)
