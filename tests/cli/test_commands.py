@@ -475,7 +475,7 @@ def test_writing_on(tmp_path):
     assert "' 19'" in said
     assert "Why &#x27; 19&#x27;?" in out.read_text()
     assert "cannot generate text" in error_of("write", "x", "-M", "demo/pets", code=3)
-    assert "answers with classes" in error_of("write", "a film", "-M", "demo/sentiment", code=3)
+    assert "predicts classes, not a next token" in error_of("write", "a film", "-M", "demo/sentiment", code=3)
 
 
 def test_names_are_completed_without_waiting_for_torch():

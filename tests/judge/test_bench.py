@@ -1,6 +1,7 @@
 """The bench: bad examples, bad methods and missing truth become rows that say so; forwards are shared."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,19 +10,17 @@ import torch
 from judge.bench_parts import BRIGHTNESS, FIRST_SCORE, PICKY, SHARE, TOUCHY, brightness, pictures, tiny
 from PIL import Image
 
+import whyformer as why
+from whyformer._explain import sharing
+from whyformer._explain.explain import explain
 from whyformer._explain.method_call import label_methods
-from whyformer._judge import bench as bench_module
-from whyformer._judge.bench import (
-    Bench,
-    cut_to_fit,
-    find_class_index,
-    measure_method_agreement,
-    prepare_example,
-    prepare_rationale,
-)
+from whyformer._judge.bench import Bench, measure_method_agreement
 from whyformer._judge.judgement import choose_judged_metrics
+from whyformer._judge.preparation import cut_to_fit, find_class_index, prepare_example, prepare_rationale
 from whyformer._model.loading import open as opened
 from whyformer.data import Data, Example
+from whyformer.methods import gradient_x_input
+from whyformer.metrics._registry import METRICS
 
 
 def a_bench(data, methods=(BRIGHTNESS,), metrics=(FIRST_SCORE,), model=None, target="predicted"):
@@ -47,10 +46,30 @@ def test_one_row_for_each_example_method_and_metric():
 
 def test_all_methods_of_one_pass_share_one_run(monkeypatch):
     calls = []
-    real = bench_module.record
-    monkeypatch.setattr(bench_module, "record", lambda *a, **k: (calls.append(k["keep"]), real(*a, **k))[1])
+    real = sharing.record
+    monkeypatch.setattr(sharing, "record", lambda *a, **k: (calls.append(k["keep"]), real(*a, **k))[1])
     rows_of(a_bench(pictures(4), ("rollout", "grad_cam", "transformer_attribution", "gradient_x_input", "chance")))
     assert len(calls) == 1
+
+
+def test_sites_that_only_a_setting_needs_are_captured():
+    method = partial(gradient_x_input, at=1)
+    data = pictures(3)
+    rows = rows_of(a_bench(data, (method, "rollout")), method="gradient_x_input(at=1)")
+    alone = explain(tiny(), [one.content for one in data.examples], method)
+    assert [(row.state, row.reason) for row in rows] == [("measured", "")] * 3
+    assert [row.value for row in rows] == pytest.approx(alone.scores[:, 0].tolist(), abs=1e-9)
+
+
+@pytest.mark.parametrize("metric", ["consistency", "max_sensitivity"])
+def test_metrics_that_rerun_the_method_on_image_files(tmp_path, metric):
+    for i, colour in enumerate(("red", "green", "blue")):
+        image = Image.new("RGB", (40, 40), colour)
+        image.paste("white", (10 * i, 10, 10 * i + 10, 30))
+        image.save(tmp_path / f"{i}.png")
+    metrics = (partial(METRICS[metric].compute, samples=2),)
+    rows = rows_of(a_bench(why.data.read(tmp_path), ("rollout",), metrics, why.open("demo/untrained-vit")))
+    assert [(row.state, row.reason) for row in rows] == [("measured", "")] * 3
 
 
 def test_an_example_gets_the_same_rows_in_any_batch():
@@ -184,8 +203,6 @@ def test_words_are_marked_where_they_touch_the_evidence():
 
 
 def test_a_picture_that_cannot_be_read(tmp_path):
-    import whyformer as why
-
     (tmp_path / "a.png").write_text("no picture")
     Image.new("RGB", (40, 40), "red").save(tmp_path / "b.png")
     data = Data("files", (Example("a", tmp_path / "a.png"), Example("b", tmp_path / "b.png")))

@@ -26,7 +26,7 @@ from whyformer._engine.shadow import make_shadow
 from whyformer._engine.target import TargetNames, read_logits
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import label_methods
-from whyformer._judge.bench import find_class_index
+from whyformer._judge.preparation import find_class_index
 from whyformer._model.model import Model
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Grid

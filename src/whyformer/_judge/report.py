@@ -6,8 +6,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from whyformer._judge.bench import Bench, ExampleGroup, PreparedExample, is_chance, prepare_example
+from whyformer._judge.bench import Bench, ExampleGroup, is_chance
 from whyformer._judge.judgement import Judgement
+from whyformer._judge.preparation import PreparedExample, prepare_example
 from whyformer._judge.rows import Row
 from whyformer._judge.table import Line, format_line
 from whyformer._plain.tokens import Grid, Pieces
