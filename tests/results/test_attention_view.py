@@ -54,3 +54,11 @@ def test_what_cannot_be_looked_into(zoo):
         found.draw("value")
     long = inspect_attention(zoo("vit").module, zoo("vit").alone(0))
     long.tokens(0)
+
+
+def test_old_names_of_fields(zoo):
+    view = inspect_attention(zoo("bert").module, zoo("bert").alone(0))
+    with pytest.warns(DeprecationWarning, match=r"AttentionView\.tokens_of is now input_tokens\."):
+        assert view.tokens_of is view.input_tokens
+    with pytest.warns(DeprecationWarning, match=r"AttentionView\.picture is now image\."):
+        assert view.picture is view.image

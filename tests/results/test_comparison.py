@@ -132,6 +132,12 @@ def test_saving_and_loading_other_things(tmp_path):
         Comparison.load(tmp_path / "e.json")
 
 
+def test_agreement_chart_is_the_old_name_of_draw_agreement():
+    comparison = a_comparison()
+    with pytest.warns(DeprecationWarning, match=r"Comparison\.agreement_chart is now draw_agreement\."):
+        assert comparison.agreement_chart().svg() == comparison.draw_agreement().svg()
+
+
 # --- making one -------------------------------------------------------------------------------------------------------
 
 

@@ -86,3 +86,8 @@ def test_files(said, tmp_path):
     assert "<script" not in page
     assert "<mark" in said._repr_html_()
     assert "Generation of" in repr(said)
+
+
+def test_prompt_is_the_old_name_of_prompt_length(said):
+    with pytest.warns(DeprecationWarning, match=r"Generation\.prompt is now prompt_length\."):
+        assert said.prompt == said.prompt_length
