@@ -1,18 +1,11 @@
-"""Several methods from one run, and how far they agree."""
-
-from functools import partial
+"""A comparison: agreement, reading, displaying and saving."""
 
 import pytest
 import torch
 
-import whyformer._explain.sharing
 from whyformer._engine.target import Target
-from whyformer._explain.compare import compare
-from whyformer._explain.explain import explain
 from whyformer._plain.tokens import Grid, Pieces
-from whyformer.errors import InputError, MethodError, NonFinite, TargetError, UnknownOperation
-from whyformer.methods import rollout
-from whyformer.methods._registry import METHODS
+from whyformer.errors import InputError, MethodError
 from whyformer.results.comparison import Comparison, comparison_to_json, mean_ranks, rank_correlation
 from whyformer.results.explanation import Explanation
 from whyformer.show.terminal import Screen
@@ -136,127 +129,3 @@ def test_agreement_chart_is_the_old_name_of_draw_agreement():
     comparison = a_comparison()
     with pytest.warns(DeprecationWarning, match=r"Comparison\.agreement_chart is now draw_agreement\."):
         assert comparison.agreement_chart().svg() == comparison.draw_agreement().svg()
-
-
-# --- making one -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def runs(monkeypatch):
-    """Counts how often the model is run."""
-    asked = []
-    record = whyformer._explain.sharing.record
-
-    def counted(*given, **wanted):
-        asked.append(wanted)
-        return record(*given, **wanted)
-
-    monkeypatch.setattr(whyformer._explain.sharing, "record", counted)
-    return asked
-
-
-def test_one_run_serves_all_and_gives_what_each_gives_alone(zoo, runs):
-    bert = zoo("bert")
-    names = ["rollout", "attcat", "transformer_attribution", "partial_lrp"]
-    comparison = compare(bert.module, bert.inputs, names, target=1)
-    assert len(runs) == 1
-    assert len(runs[0]["recipes"]) == 1
-    for name in names:
-        alone = explain(bert.module, bert.inputs, name, target=1)
-        torch.testing.assert_close(comparison[name].scores, alone.scores)
-        assert comparison[name].settings == alone.settings
-
-
-def test_settings_and_recipes_may_differ(zoo, runs):
-    vit = zoo("vit")
-    lrp = METHODS["lrp"].compute
-    comparison = compare(
-        vit.module, vit.inputs, ["lrp", partial(lrp, recipe="baseline"), partial(rollout, start=1), rollout]
-    )
-    assert comparison.labels == ("lrp", "lrp(recipe='baseline')", "rollout(start=1)", "rollout")
-    assert [recipe.name for recipe in runs[0]["recipes"]] == ["chefer", "chefer_baseline"]
-    assert not torch.equal(comparison["lrp"].scores, comparison["lrp(recipe='baseline')"].scores)
-    assert len(runs) == 1
-
-
-def test_quick_means_every_method_of_one_pass(zoo):
-    vit = zoo("vit")
-    comparison = compare(vit.module, vit.inputs)
-    assert set(comparison.labels) == {name for name, method in METHODS.items() if method.is_quick}
-    assert not comparison.failures
-
-
-def test_a_single_name_will_do(zoo):
-    vit = zoo("vit")
-    assert compare(vit.module, vit.inputs, "rollout").labels == ("rollout",)
-
-
-@pytest.fixture
-def broken(monkeypatch):
-    """A model for which relevance cannot be had."""
-    record = whyformer._explain.sharing.record
-
-    def no_relevance(*given, recipes=(), **wanted):
-        if recipes:
-            raise UnknownOperation("chefer has no rule for cumsum in h.0.")
-        return record(*given, recipes=recipes, **wanted)
-
-    monkeypatch.setattr(whyformer._explain.sharing, "record", no_relevance)
-
-
-@pytest.mark.usefixtures("broken")
-def test_with_all_methods_that_fail_are_listed_and_the_others_go_on(zoo):
-    vit = zoo("vit")
-    comparison = compare(vit.module, vit.inputs)
-    quick = {name for name, method in METHODS.items() if method.is_quick}
-    need_relevance = {name for name in quick if METHODS[name].recipe}
-    assert set(comparison.failures) == need_relevance
-    assert set(comparison.labels) == quick - need_relevance
-    assert "not used: lrp: chefer has no rule for cumsum in h.0." in str(comparison)
-
-
-@pytest.mark.usefixtures("broken")
-def test_a_method_that_was_asked_for_by_name_must_work(zoo):
-    vit = zoo("vit")
-    with pytest.raises(UnknownOperation, match="no rule for cumsum"):
-        compare(vit.module, vit.inputs, ["rollout", "lrp"])
-
-
-def test_a_method_that_fails_on_its_own_is_listed_too(zoo, monkeypatch):
-    vit = zoo("vit")
-    explained = whyformer._explain.sharing.make_explanation
-
-    def fails(chosen, *rest):
-        if chosen.method.name == "saliency":
-            raise NonFinite("saliency gave NaN or infinity.")
-        return explained(chosen, *rest)
-
-    monkeypatch.setattr(whyformer._explain.sharing, "make_explanation", fails)
-    assert compare(vit.module, vit.inputs).failures == {"saliency": "saliency gave NaN or infinity."}
-
-
-def test_if_nothing_works_it_is_an_error(zoo, monkeypatch):
-    vit = zoo("vit")
-
-    def fails(*_):
-        raise NonFinite("NaN in block 3.")
-
-    monkeypatch.setattr(whyformer._explain.sharing, "make_explanation", fails)
-    with pytest.raises(MethodError, match=r"No method works on ViTForImageClassification. NaN in block 3."):
-        compare(vit.module, vit.inputs)
-
-
-def test_a_wrong_target_is_never_taken_for_a_failure_of_methods(zoo):
-    vit = zoo("vit")
-    with pytest.raises(TargetError, match="There is no class 99"):
-        compare(vit.module, vit.inputs, target=99)
-
-
-def test_lists_that_make_no_comparison(zoo):
-    vit = zoo("vit")
-    with pytest.raises(MethodError, match="No methods to compare"):
-        compare(vit.module, vit.inputs, [])
-    with pytest.raises(MethodError, match="rollout is listed twice"):
-        compare(vit.module, vit.inputs, ["rollout", "rollout"])
-    with pytest.raises(MethodError, match="No method 'rolout'"):
-        compare(vit.module, vit.inputs, ["rolout"])
