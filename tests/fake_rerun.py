@@ -1,4 +1,4 @@
-"""Again without a model: what the explanations of variants would be is a function of the test's own."""
+"""A Rerun without a model: the test itself computes the scores of the variants."""
 
 import torch
 from fake_probe import TARGET, explanation

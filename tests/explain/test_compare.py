@@ -27,7 +27,7 @@ def runs(monkeypatch):
     return asked
 
 
-def test_one_run_serves_all_and_gives_what_each_gives_alone(zoo, runs):
+def test_one_run_gives_the_same_scores_as_separate_runs(zoo, runs):
     bert = zoo("bert")
     names = ["rollout", "attcat", "transformer_attribution", "partial_lrp"]
     comparison = compare(bert.module, bert.inputs, names, target=1)
@@ -51,21 +51,21 @@ def test_settings_and_recipes_may_differ(zoo, runs):
     assert len(runs) == 1
 
 
-def test_quick_means_every_method_of_one_pass(zoo):
+def test_quick_is_every_method_of_one_pass(zoo):
     vit = zoo("vit")
     comparison = compare(vit.module, vit.inputs)
     assert set(comparison.labels) == {name for name, method in METHODS.items() if method.is_quick}
     assert not comparison.failures
 
 
-def test_a_single_name_will_do(zoo):
+def test_a_single_name_is_allowed(zoo):
     vit = zoo("vit")
     assert compare(vit.module, vit.inputs, "rollout").labels == ("rollout",)
 
 
 @pytest.fixture
 def broken(monkeypatch):
-    """A model for which relevance cannot be had."""
+    """A model on which relevance passes fail."""
     record = whyformer._explain.sharing.record
 
     def no_relevance(*given, recipes=(), **wanted):
@@ -77,7 +77,7 @@ def broken(monkeypatch):
 
 
 @pytest.mark.usefixtures("broken")
-def test_with_all_methods_that_fail_are_listed_and_the_others_go_on(zoo):
+def test_quick_lists_the_methods_that_fail(zoo):
     vit = zoo("vit")
     comparison = compare(vit.module, vit.inputs)
     quick = {name for name, method in METHODS.items() if method.is_quick}
@@ -88,13 +88,13 @@ def test_with_all_methods_that_fail_are_listed_and_the_others_go_on(zoo):
 
 
 @pytest.mark.usefixtures("broken")
-def test_a_method_that_was_asked_for_by_name_must_work(zoo):
+def test_a_named_method_must_work(zoo):
     vit = zoo("vit")
     with pytest.raises(UnknownOperation, match="no rule for cumsum"):
         compare(vit.module, vit.inputs, ["rollout", "lrp"])
 
 
-def test_a_method_that_fails_on_its_own_is_listed_too(zoo, monkeypatch):
+def test_quick_lists_a_method_whose_own_code_fails(zoo, monkeypatch):
     vit = zoo("vit")
     explained = whyformer._explain.sharing.make_explanation
 
@@ -107,7 +107,7 @@ def test_a_method_that_fails_on_its_own_is_listed_too(zoo, monkeypatch):
     assert compare(vit.module, vit.inputs).failures == {"saliency": "saliency gave NaN or infinity."}
 
 
-def test_if_nothing_works_it_is_an_error(zoo, monkeypatch):
+def test_an_error_if_every_method_fails(zoo, monkeypatch):
     vit = zoo("vit")
 
     def fails(*_):
@@ -118,13 +118,13 @@ def test_if_nothing_works_it_is_an_error(zoo, monkeypatch):
         compare(vit.module, vit.inputs)
 
 
-def test_a_wrong_target_is_never_taken_for_a_failure_of_methods(zoo):
+def test_a_wrong_target_is_not_a_failure_of_the_methods(zoo):
     vit = zoo("vit")
     with pytest.raises(TargetError, match="There is no class 99"):
         compare(vit.module, vit.inputs, target=99)
 
 
-def test_lists_that_make_no_comparison(zoo):
+def test_invalid_lists_are_refused(zoo):
     vit = zoo("vit")
     with pytest.raises(MethodError, match="No methods to compare"):
         compare(vit.module, vit.inputs, [])

@@ -32,8 +32,8 @@ def method_returning(scores, **facts):
 
 @pytest.fixture
 def capture(monkeypatch):
-    """A picture of 2 x 2 patches behind a class token, unless changed; `asked` is what record() was asked for."""
-    held = SimpleNamespace(
+    """An image of 2 x 2 patches after a class token, unless changed; `asked` has the arguments of record()."""
+    captured = SimpleNamespace(
         targets=(Target(0, "cat", 1.0, 0.5),),
         tokens=(Grid(2, 2),),
         patches=(1, 2, 3, 4),
@@ -43,11 +43,11 @@ def capture(monkeypatch):
     )
 
     def record(model, encoded, **asked):
-        held.asked = asked
-        return held
+        captured.asked = asked
+        return captured
 
     monkeypatch.setattr(whyformer._explain.sharing, "record", record)
-    return held
+    return captured
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def model():
     return made
 
 
-def test_tokens_that_are_no_patch_are_set_apart(capture, model):
+def test_scores_of_tokens_that_are_no_patch_go_to_special(capture, model):
     e = explain(model, "cat.png", method_returning(torch.tensor([[9.0, 1.0, 2.0, 3.0, 4.0]])))
     assert e.scores.tolist() == [[1, 2, 3, 4]]
     assert e.special.tolist() == [[9]]
@@ -67,7 +67,7 @@ def test_tokens_that_are_no_patch_are_set_apart(capture, model):
     assert set(e.versions) == {"whyformer", "torch", "transformers", "python", "dtype", "device"}
 
 
-def test_patches_may_stand_anywhere_in_any_order(capture, model):
+def test_patches_may_be_in_any_order(capture, model):
     capture.patches = (4, 0, 1, 3)
     e = explain(model, "cat.png", method_returning(torch.tensor([[10.0, 11.0, 12.0, 13.0, 14.0]])))
     assert e.scores.tolist() == [[14, 10, 11, 13]]
@@ -87,7 +87,7 @@ def test_pixels_that_do_not_divide_into_patches_are_refused(capture, model):
         explain(model, "cat.png", method_returning(torch.zeros(1, 5, 6)))
 
 
-def test_padding_gets_exactly_nothing_and_cannot_spoil_the_rest(capture, model):
+def test_padding_is_exactly_zero_even_if_it_was_nan(capture, model):
     capture.tokens, capture.patches = (Pieces(("a", "b"), (False,) * 2, (False, True), (None,) * 2),), None
     e = explain(model, "a", method_returning(torch.tensor([[1.0, float("nan")]])))
     assert e.scores.tolist() == [[1, 0]]
@@ -132,13 +132,13 @@ def test_recipe_and_stabiliser_are_settings_of_methods_that_use_relevance(captur
 
 
 def test_exactly_what_the_method_needs_is_recorded(capture, model):
-    held = {"attention": [torch.eye(5).expand(1, 1, 5, 5)], "readout": ONE_ROW, "mask": ONE_ROW.bool()}
-    capture.get = lambda site, recipe: held[site]
+    captured = {"attention": [torch.eye(5).expand(1, 1, 5, 5)], "readout": ONE_ROW, "mask": ONE_ROW.bool()}
+    capture.get = lambda site, recipe: captured[site]
     explain(model, "cat.png", "rollout", target=3, versus="dog")
     assert capture.asked == {"target": 3, "versus": "dog", "keep": {"attention", "readout", "mask"}, "recipes": []}
 
 
-def test_class_agnostic_methods_say_so_and_still_name_the_target(capture, model):
+def test_class_agnostic_methods_still_name_the_target(capture, model):
     e = explain(model, "cat.png", method_returning(torch.ones(1, 5), class_specific=False, signed=False))
     assert not e.class_specific
     assert not e.signed
@@ -147,8 +147,8 @@ def test_class_agnostic_methods_say_so_and_still_name_the_target(capture, model)
 
 
 def test_a_configured_method_is_a_partial(capture, model):
-    held = {"attention": [torch.eye(5).expand(1, 1, 5, 5)], "readout": ONE_ROW, "mask": ONE_ROW.bool()}
-    capture.get = lambda site, recipe: held[site]
+    captured = {"attention": [torch.eye(5).expand(1, 1, 5, 5)], "readout": ONE_ROW, "mask": ONE_ROW.bool()}
+    capture.get = lambda site, recipe: captured[site]
     assert explain(model, "cat.png", partial(rollout, start=-1)).settings["start"] == -1
     assert explain(model, "cat.png", partial(rollout, start=-1), start=0).settings["start"] == 0
 
@@ -163,7 +163,7 @@ def test_misspelt_methods_and_settings_are_refused_before_anything_runs(capture,
     assert capture.asked is None
 
 
-def test_what_is_not_open_is_opened(capture, model, monkeypatch):
+def test_a_name_is_opened(capture, model, monkeypatch):
     monkeypatch.setattr(whyformer._explain.explain, "open_model", lambda source: {"a name": model}[source])
     assert explain("a name", "cat.png", method_returning(torch.ones(1, 5))).model == "tiny"
 
@@ -171,7 +171,7 @@ def test_what_is_not_open_is_opened(capture, model, monkeypatch):
 # --- on a real model --------------------------------------------------------------------------------------------------
 
 
-def test_a_picture_from_end_to_end(zoo):
+def test_an_image_from_end_to_end(zoo):
     vit = zoo("vit")
     e = explain(vit.module, vit.inputs, target=[0, 1, 2])
     assert e.method == "transformer_attribution"

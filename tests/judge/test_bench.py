@@ -1,4 +1,4 @@
-"""The bench: bad examples, bad methods and missing truth become rows that say so; forwards are shared."""
+"""The bench: bad examples, failing methods and missing truth become rows with a reason; methods share runs."""
 
 import math
 from functools import partial
@@ -88,7 +88,7 @@ def test_a_method_that_fails_on_some_examples_keeps_the_others():
     assert 0 < len(bright) < 8
     rows = rows_of(a_bench(data, (PICKY, "chance")), method="picky")
     assert {row.example for row in rows if row.state == "failed"} == bright
-    assert {row.reason for row in rows if row.state == "failed"} == {"a picture is too bright for me"}
+    assert {row.reason for row in rows if row.state == "failed"} == {"an image is too bright for me"}
     assert all(math.isfinite(row.value) for row in rows if row.example not in bright)
     assert {row.state for row in rows_of(a_bench(data, (PICKY, "chance")), method="chance")} == {"measured"}
 
@@ -100,7 +100,7 @@ def test_a_metric_that_fails_or_is_undefined_on_some_examples():
     assert rows[2].value == 2.0 and math.isnan(rows[3].value)
 
 
-def test_examples_that_the_model_cannot_take():
+def test_examples_that_the_model_rejects():
     good = pictures(4).examples
     bad = Example("bad", {"pixel_values": torch.full((3, 16, 16), float("nan"))}, 0)
     small = Example("small", {"pixel_values": torch.zeros(3, 8, 8)}, 0)
@@ -111,12 +111,12 @@ def test_examples_that_the_model_cannot_take():
     assert rows[2].value == rows_of(a_bench(pictures(2)))[1].value
 
 
-def test_data_in_which_no_example_can_be_taken():
+def test_data_in_which_every_example_is_rejected():
     bad = Example("bad", {"pixel_values": torch.full((3, 16, 16), float("nan"))}, 0)
     assert [row.state for row in rows_of(a_bench(Data("bad", (bad, bad))))] == ["failed", "failed"]
 
 
-def test_memory_that_ran_out_stops_the_run():
+def test_running_out_of_memory_stops_the_run():
     def hungry(input, mask):
         raise MemoryError
 
@@ -128,8 +128,8 @@ def test_memory_that_ran_out_stops_the_run():
         rows_of(a_bench(pictures(2), (describe_method(hungry, **FACTS),)))
 
 
-def test_a_method_the_model_cannot_serve_fails_alone():
-    """What one method needs cannot be had: the others are still explained."""
+def test_a_method_that_does_not_work_on_the_model_fails_alone():
+    """One method needs a site that cannot be captured: the others still work."""
 
     def greedy(query, mask):
         raise ValueError("never")
@@ -180,7 +180,7 @@ def test_the_class_that_is_explained(target, explained):
     assert [row.target for row in rows] == [rows[2].predicted if t is None else t for t in explained]
 
 
-def test_a_long_text_is_cut_to_what_the_model_takes():
+def test_a_long_text_is_cut_to_the_maximum_length():
     model = opened(tiny_text.bert(), tokenizer=tiny_text.wordpiece())
     long = "the film is not good " * 20
     short = cut_to_fit(model, long)
@@ -193,7 +193,7 @@ def test_a_long_text_is_cut_to_what_the_model_takes():
     assert rows_of(a_bench(data, ("rollout",), model=model))[0].note == "cut to 16 tokens"
 
 
-def test_words_are_marked_where_they_touch_the_evidence():
+def test_words_that_overlap_the_evidence_are_marked():
     missing = {}
     one = Example("x", "not  good at all", 0, rationale=((0, 3), (6, 8)))
     assert prepare_rationale(one, missing).marks == (1, 1, 0, 0)
@@ -202,8 +202,8 @@ def test_words_are_marked_where_they_touch_the_evidence():
     assert prepare_rationale(Example("x", "fine", 0), missing) is None
 
 
-def test_a_picture_that_cannot_be_read(tmp_path):
-    (tmp_path / "a.png").write_text("no picture")
+def test_an_image_that_cannot_be_read(tmp_path):
+    (tmp_path / "a.png").write_text("no image")
     Image.new("RGB", (40, 40), "red").save(tmp_path / "b.png")
     data = Data("files", (Example("a", tmp_path / "a.png"), Example("b", tmp_path / "b.png")))
     rows = rows_of(a_bench(data, ("chance",), model=why.open("demo/untrained-vit")))

@@ -35,8 +35,8 @@ def test_the_target_stays_when_the_input_changes():
 
 
 @pytest.mark.parametrize("name", ["vit", "bert"])
-def test_rows_are_variants_of_the_examples_they_name(name):
-    """Seven rows of a batch of three go in three chunks and come back in order."""
+def test_rows_are_variants_of_their_examples(name):
+    """Seven rows of a batch of three run in three chunks and come back in order."""
     rerun, e = rerun_of(name)
     of = [2, 0, 1, 1, 2, 0, 0]
     found = rerun(of=of)
@@ -81,7 +81,7 @@ def test_variants_keep_the_images_of_their_examples(tmp_path):
     assert variants.notes == e.notes and variants.spent == e.spent
 
 
-def test_what_does_not_fit_is_refused():
+def test_wrong_numbers_of_rows_are_refused():
     rerun, _ = rerun_of("vit")
     with pytest.raises(InputError, match="3 inputs for 2 rows"):
         rerun(rerun.inputs, of=[0, 1])

@@ -45,7 +45,7 @@ def test_the_same_order_is_1_and_the_reverse_is_minus_1():
 
 
 def test_agreement_is_averaged_over_examples_and_looks_only_at_words():
-    """Example 0 agrees (1), example 1 is reversed (-1); class token and padding would say otherwise."""
+    """Example 0 agrees (1), example 1 is reversed (-1); class token and padding would change that."""
     one = an_explanation([[9, 1, 2, 3, 0], [9, 1, 2, 3, 0]], PIECES)
     other = an_explanation([[-9, 4, 5, 6, 0], [-9, 6, 5, 4, 0]], PIECES)
     found = Comparison({"one": one, "other": other}).agreement()
@@ -70,7 +70,7 @@ def a_comparison(tokens=None, **more) -> Comparison:
     return Comparison({"one": one, "other(start=1)": other}, **more)
 
 
-def test_explanations_are_found_by_their_label():
+def test_explanations_by_label():
     comparison = a_comparison()
     assert comparison.labels == ("one", "other(start=1)")
     assert len(comparison) == 2
@@ -81,23 +81,23 @@ def test_explanations_are_found_by_their_label():
     assert repr(comparison) == "<Comparison of one, other(start=1): 1 examples>"
 
 
-def test_the_table_names_agreement_class_and_the_best():
-    said = str(a_comparison(failures={"bad": "because\x1b"})).split("\n")
-    assert said[0] == "0: cat (50.0%)"
-    rows = [line.split() for line in said]
+def test_the_table_has_agreement_class_and_top_tokens():
+    text = str(a_comparison(failures={"bad": "because\x1b"})).split("\n")
+    assert text[0] == "0: cat (50.0%)"
+    rows = [line.split() for line in text]
     assert ["one", "+1.00", "yes", "(1,", "1)", "(1,", "0)", "(0,", "1)"] in rows
     assert ["other(start=1)", "+1.00", "any", "(1,", "1)", "(1,", "0)", "(0,", "1)"] in rows
-    assert r"not used: bad: because\x1b" in said
+    assert r"not used: bad: because\x1b" in text
 
 
-def test_in_colour_the_scores_stand_side_by_side():
+def test_in_colour_the_scores_are_side_by_side():
     screen = Screen(80, "truecolor")
     assert "▀" in a_comparison().render(screen)
-    said = a_comparison(PIECES).render(screen)
-    assert said.count("[CLS]") == 2
+    text = a_comparison(PIECES).render(screen)
+    assert text.count("[CLS]") == 2
 
 
-def test_what_was_saved_comes_back(tmp_path):
+def test_round_trip_through_a_file(tmp_path):
     saved = a_comparison(failures={"bad": "because"})
     saved.save(tmp_path / "c.json")
     loaded = Comparison.load(tmp_path / "c.json")
@@ -109,13 +109,13 @@ def test_what_was_saved_comes_back(tmp_path):
         assert one.targets == other.targets
 
 
-def test_an_empty_comparison_is_damage(tmp_path):
+def test_an_empty_file_is_refused(tmp_path):
     (tmp_path / "c.json").write_bytes(comparison_to_json(Comparison({})))
     with pytest.raises(InputError, match="is no comparison saved by whyformer, or it is damaged"):
         Comparison.load(tmp_path / "c.json")
 
 
-def test_saving_and_loading_other_things(tmp_path):
+def test_other_formats_and_other_results(tmp_path):
     a_comparison().save(tmp_path / "c.txt")
     assert (tmp_path / "c.txt").read_text() == a_comparison().render(Screen(100, None)) + "\n"
     with pytest.raises(InputError, match=r"Names that end in \.json, .*\.txt work"):

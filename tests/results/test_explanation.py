@@ -40,7 +40,7 @@ def a_text(**changes) -> Explanation:
     return Explanation(SCORES, (PIECES, SHORT), targets, (TEXT, "fine"), **FACTS | changes)
 
 
-def a_picture(batch: int = 3, **changes) -> Explanation:
+def an_image(batch: int = 3, **changes) -> Explanation:
     """Patch (r, c) of example i has the score 100 i + 10 r + c."""
     rows, columns = torch.arange(2), torch.arange(3)
     scores = (100 * torch.arange(batch)[:, None, None] + 10 * rows[:, None] + columns).flatten(1).double()
@@ -56,7 +56,7 @@ def a_picture(batch: int = 3, **changes) -> Explanation:
 
 
 def test_an_example_is_an_explanation_of_its_own():
-    whole = a_picture()
+    whole = an_image()
     assert len(whole) == 3
     for i, one in enumerate(whole):
         assert len(one) == 1
@@ -69,7 +69,7 @@ def test_an_example_is_an_explanation_of_its_own():
 
 
 def test_slices_and_negative_indices():
-    whole = a_picture()
+    whole = an_image()
     assert whole[1:3].names == ("1.png", "2.png")
     assert whole[-1].names == ("2.png",)
     assert len(whole[3:]) == 0
@@ -90,7 +90,7 @@ def test_scores_must_fit_what_they_belong_to():
 
 
 def test_the_map_is_row_by_row():
-    assert a_picture().map(1).tolist() == [[100, 101, 102], [110, 111, 112]]
+    assert an_image().map(1).tolist() == [[100, 101, 102], [110, 111, 112]]
     with pytest.raises(InputError, match="A text has no map"):
         a_text().map()
 
@@ -106,16 +106,16 @@ def test_top_with_special_tokens_and_by_magnitude():
     assert a_text()[0].top(1, by="magnitude") == [("not", -3.0)]
 
 
-def test_top_of_a_picture_is_by_row_and_column():
-    assert a_picture(1).top(2) == [((1, 2), 12.0), ((1, 1), 11.0)]
-    assert ("special 0", 0.0) in a_picture(1).top(99, special=True)
+def test_top_of_an_image_is_by_row_and_column():
+    assert an_image(1).top(2) == [((1, 2), 12.0), ((1, 1), 11.0)]
+    assert ("special 0", 0.0) in an_image(1).top(99, special=True)
 
 
 def test_top_of_a_batch_is_a_list_for_each_example():
     assert a_text().top(1) == [[("od", 1.0)], [("fine", 2.0)]]
 
 
-def test_top_refuses_what_it_cannot_do():
+def test_top_refuses_invalid_arguments():
     with pytest.raises(InputError, match="by must be 'score' or 'magnitude', got 'size'"):
         a_text().top(1, by="size")
     with pytest.raises(InputError, match="k must be >= 0, got -1"):
@@ -125,7 +125,7 @@ def test_top_refuses_what_it_cannot_do():
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def test_words_put_pieces_together():
+def test_words_combine_the_scores_of_their_tokens():
     words = a_text().words()
     assert words.tokens[0].pieces == ("[CLS]", "not", "a", "good", "film", "[SEP]")
     assert words.tokens[0].special == (True, False, False, False, False, True)
@@ -142,11 +142,11 @@ def test_words_of_a_batch_are_padded_and_keep_their_sums():
 
 
 @pytest.mark.parametrize(("reduce", "good"), [("sum", 1.5), ("max", 1.0), ("mean", 0.75)])
-def test_ways_to_put_scores_together(reduce, good):
+def test_ways_to_combine_scores(reduce, good):
     assert a_text().words(reduce=reduce).scores[0, 3] == good
 
 
-def test_words_of_tokenizers_that_count_the_blank_in():
+def test_words_of_tokenizers_whose_tokens_include_the_blank():
     """GPT-2: ' good' begins at the blank; bytes of one emoji share their character; a blank alone is no word."""
     text = "a  good film👍!"
     pieces = Pieces(
@@ -167,9 +167,9 @@ def test_words_twice_are_words():
     assert torch.equal(once.words().scores, once.scores)
 
 
-def test_words_of_what_has_none():
+def test_inputs_without_words_are_refused():
     with pytest.raises(InputError, match="A picture has no words"):
-        a_picture().words()
+        an_image().words()
     ids = Pieces(("7",), (False,), (False,), (None,))
     with pytest.raises(InputError, match="no text to find words in"):
         Explanation(torch.ones(1, 1), (ids,), a_text().targets[:1], ("x",), **FACTS).words()
@@ -177,12 +177,12 @@ def test_words_of_what_has_none():
         a_text().words(reduce="median")
 
 
-# --- looking ----------------------------------------------------------------------------------------------------------
+# --- displaying -------------------------------------------------------------------------------------------------------
 
 
-def test_the_short_form_is_one_line():
+def test_the_repr_is_one_line():
     assert repr(a_text()) == "<Explanation by lrp of positive, negative: 2 x 8 scores>"
-    hostile = a_picture(1, method="lrp")
+    hostile = an_image(1, method="lrp")
     hostile = Explanation(
         hostile.scores, hostile.tokens, (Target(0, "\x1b[2J\n", 1.0),), hostile.names, **FACTS
     )  # fmt: skip
@@ -198,23 +198,23 @@ def test_printing_a_text_without_colour():
     assert lines[-1] == "note: something to know"
 
 
-def test_printing_a_picture_with_and_without_colour():
-    plain = a_picture(1).render(Screen(80, None))
+def test_printing_an_image_with_and_without_colour():
+    plain = an_image(1).render(Screen(80, None))
     assert plain.startswith("0.png: label 0 (50.0%), by lrp\n")
     assert "\x1b" not in plain
-    assert "▀" in a_picture(1).render(Screen(80, "truecolor"))
+    assert "▀" in an_image(1).render(Screen(80, "truecolor"))
 
 
-def test_saving_a_picture(tmp_path):
-    """Every example takes its place; without the picture itself the map is shown alone."""
+def test_saving_an_image(tmp_path):
+    """One row per example; without the original image, the map is shown alone."""
     heights = []
     for count in (1, 2):
-        a_picture(count).save(tmp_path / "map.PNG")
+        an_image(count).save(tmp_path / "map.PNG")
         with Image.open(tmp_path / "map.PNG") as shown:
             heights.append(shown.height)
     assert 1.8 * heights[0] < heights[1] < 2.2 * heights[0]
     with pytest.raises(InputError, match="has no examples"):
-        a_picture(2)[2:].save(tmp_path / "nothing.png")
+        an_image(2)[2:].save(tmp_path / "nothing.png")
 
 
 def test_saving_as_plain_text(tmp_path):
@@ -226,7 +226,7 @@ def test_saving_as_plain_text(tmp_path):
 
 
 def test_old_names_of_an_explanation_work_with_a_warning():
-    e = a_picture(1, details={"per_layer": torch.rand(1, 2, 6, dtype=torch.double)})
+    e = an_image(1, details={"per_layer": torch.rand(1, 2, 6, dtype=torch.double)})
     with pytest.warns(DeprecationWarning, match=r"Explanation\.build_up is now draw_build_up\.") as caught:
         assert e.build_up().svg() == e.draw_build_up().svg()
     assert caught[0].filename == __file__
@@ -237,16 +237,16 @@ def test_old_names_of_an_explanation_work_with_a_warning():
 def test_images_were_called_pictures():
     image = KeptImage(Image.new("RGB", (6, 4), "red"))
     with pytest.warns(DeprecationWarning, match=r"pictures= of __init__\(\) is now images="):
-        e = a_picture(1, pictures=(image,))
+        e = an_image(1, pictures=(image,))
     assert e.images == (image,)
     with pytest.warns(DeprecationWarning, match=r"Explanation\.pictures is now images\."):
         assert e.pictures == e.images
 
 
 @pytest.mark.parametrize("suffix", [".json", ".safetensors"])
-def test_files_that_say_pictures_can_be_loaded(tmp_path, suffix):
-    """Written by version 0.1."""
-    e = a_picture(1, images=(KeptImage(Image.new("RGB", (6, 4), "red")),))
+def test_files_with_the_old_field_name_can_be_loaded(tmp_path, suffix):
+    """Version 0.1 wrote `pictures`."""
+    e = an_image(1, images=(KeptImage(Image.new("RGB", (6, 4), "red")),))
     fields = {"pictures" if name == "images" else name: value for name, value in vars(e).items()}
     path = tmp_path / f"old{suffix}"
     if suffix == ".json":

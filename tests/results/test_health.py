@@ -1,4 +1,4 @@
-"""Health: the books of relevance, by hand and on models; kept with an explanation."""
+"""Health: the conservation check, by hand and on models, and saved with an explanation."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from whyformer.results.health import Health
 
 
 def by_hand(arrived: float = 6.0) -> Capture:
-    """One block: 10 is sent, the head's bias takes 1, the block's softmax 2, a position 1; 6 should arrive."""
+    """One block: 10 is sent, the head's bias absorbs 1, the block's softmax 2, a position 1; 6 should arrive."""
     states = [torch.tensor([[[7.0, 0.0]]]), torch.tensor([[[-3.0, 12.0]]])]
     taken = (
         AbsorbedRelevance("positions", 3, torch.tensor([1.0])),
@@ -25,7 +25,7 @@ def by_hand(arrived: float = 6.0) -> Capture:
     return Capture((Target(0, "a", 10.0),), (), None, torch.zeros(1, 2), (5, 15), {LIBRA: taken}, (), held)
 
 
-def test_the_books_by_hand():
+def test_totals_by_hand():
     health = check_health(by_hand(), LIBRA)
     assert health.sent.tolist() == [10]
     assert health.relevance.tolist() == [[7, 9]]
@@ -43,15 +43,15 @@ def test_the_books_by_hand():
     )
 
 
-def test_what_is_missing_is_named_with_its_place():
-    """4 of 15, the largest amount there is, are gone before the first block."""
+def test_the_verdict_names_where_relevance_is_missing():
+    """4 of 15, the largest magnitude at any boundary, are missing before the first block."""
     health = check_health(by_hand(arrived=2.0), LIBRA)
     assert health.error[0].tolist() == pytest.approx([4 / 15, 0, 0])
     assert not health.is_conserved
     assert health.verdict == "Relevance totals do not balance: 2.7e-01 of the relevance is missing in the embedding."
 
 
-def test_it_is_printed_from_the_answer_down():
+def test_the_table_goes_from_the_output_to_the_input():
     shown = str(check_health(by_hand(), LIBRA)).splitlines()
     assert shown[0] == "relevance under libra: 10 sent"
     assert shown[1].split() == ["below", "relevance", "positions", "softmax", "biases", "error"]
@@ -62,18 +62,18 @@ def test_it_is_printed_from_the_answer_down():
     assert len({len(line) for line in shown[1:5]}) == 1
 
 
-def test_it_survives_as_details():
+def test_round_trip_through_details():
     health = check_health(by_hand(), LIBRA)
-    again = Health.from_details(health.to_details(), "libra")
-    assert str(again) == str(health)
+    restored = Health.from_details(health.to_details(), "libra")
+    assert str(restored) == str(health)
     assert str(health[0:1]) == str(health)
     assert Health.from_details({"per_layer": torch.ones(1)}, "libra") is None
 
 
 @pytest.mark.parametrize("name", ["vit", "bert", "gpt2", "encoder_token_first"])
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
-def test_every_recipe_accounts_for_its_relevance(name, recipe):
-    """Also the one that doubles: what it makes from nothing is in the books."""
+def test_the_totals_of_every_recipe_balance(name, recipe):
+    """This includes the recipe that doubles: what it creates counts as absorbed with a minus sign."""
     it = animal(name)
     model = why.open(it.module)
     capture = record(
@@ -94,8 +94,8 @@ def test_every_recipe_accounts_for_its_relevance(name, recipe):
         torch.testing.assert_close(health.relevance, torch.ones_like(health.relevance), rtol=0, atol=1e-7)
 
 
-def test_a_rule_that_loses_relevance_is_found():
-    """Half of what passes an activation disappears: the MLP of every block."""
+def test_a_rule_that_loses_relevance_is_detected():
+    """Half of the relevance is lost at each activation, in the MLP of every block."""
     broken = {**LIBRA.rules, "activation": lambda *given: tuple(s / 2 for s in LIBRA.rules["activation"](*given))}
     recipe = type(LIBRA)("broken", broken, sends="slope", attention_part=0)
     it = animal("vit")
@@ -107,7 +107,7 @@ def test_a_rule_that_loses_relevance_is_found():
     assert (health.error[:, [0, -1]] < 1e-9).all()
 
 
-def test_of_a_contrast_the_difference_is_sent():
+def test_a_contrast_sends_the_difference():
     it = animal("bert")
     for method in ("attnlrp", "lrp"):
         e = why.explain(why.open(it.module), it.inputs, method, target=1, versus=2, health=True)
@@ -116,7 +116,7 @@ def test_of_a_contrast_the_difference_is_sent():
         assert e.health.sent.tolist() == pytest.approx(wanted)
 
 
-def test_an_explanation_keeps_it(tmp_path):
+def test_an_explanation_saves_the_check(tmp_path):
     it = animal("bert")
     e = why.explain(why.open(it.module), it.inputs, "libragrad", health=True)
     assert e.health.recipe == "libra"
@@ -132,13 +132,13 @@ def test_an_explanation_keeps_it(tmp_path):
         why.explain(why.open(it.module), it.inputs, "rollout").health  # noqa: B018
 
 
-def test_a_method_without_relevance_has_no_health_to_ask_for():
+def test_a_method_without_relevance_has_no_health_setting():
     it = animal("bert")
     with pytest.raises(why.WhyformerError, match="rollout has no setting 'health'"):
         why.explain(why.open(it.module), it.inputs, "rollout", health=True)
 
 
-def test_without_books_there_is_no_report():
+def test_absorbed_relevance_must_be_tracked():
     it = animal("bert")
     model = why.open(it.module)
     capture = record(model, model.encode(it.inputs), keep=set(REQUIRED_SITES), recipes=[LIBRA])
@@ -146,8 +146,8 @@ def test_without_books_there_is_no_report():
         check_health(capture, LIBRA)
 
 
-def test_of_a_contrast_that_sends_nothing_no_share_is_told():
-    """1 and -1 are sent: 0 in all. The example without a contrast is the one that is spoken of."""
+def test_a_contrast_that_sends_no_relevance_has_no_share():
+    """1 - 1 = 0 is sent. The verdict is about the example without a contrast."""
     it = animal("bert")
     model = why.open(it.module.float())
     try:

@@ -1,6 +1,8 @@
 """Explain several classes, each by several methods.
 
-explain_classes(model, "cat-and-dog.jpg", ["transformer_attribution", "rollout"], classes=2).save("classes.html")
+    explain_classes(model, "cat-and-dog.jpg", ["transformer_attribution", "rollout"], classes=2).save("classes.html")
+
+The model is run once to rank the classes, then once per class.
 """
 
 from collections.abc import Sequence

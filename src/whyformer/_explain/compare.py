@@ -1,6 +1,8 @@
 """Compare several methods on the same inputs, from one run of the model.
 
-compare(model, "cat.png", ["rollout", "lrp"]).agreement()
+    compare(model, "cat.png", ["rollout", "lrp"]).agreement()
+
+Where the methods cannot share a run, see `sharing`.
 """
 
 from collections.abc import Sequence

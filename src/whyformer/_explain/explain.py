@@ -1,7 +1,9 @@
 """Explain a prediction by one method.
 
-e = explain(model, "cat.png")              the predicted class, by transformer attribution
-e.top(3); e.map(); print(e); e.save("cat.safetensors")
+    e = explain(model, "cat.png")              the predicted class, by transformer attribution
+    e.top(3); e.map(); print(e); e.save("cat.safetensors")
+
+Choose the method, record what it needs in one run of the model, and compute the scores.
 """
 
 import os

@@ -1,7 +1,9 @@
 """A method call: a method with checked settings, ready to be computed from a capture.
 
-choose_method("rollout", {"start": 1})           one call
-label_methods(["lrp", partial(rollout, start=1)])  several, by the label that tells them apart
+    choose_method("rollout", {"start": 1})               one call
+    label_methods(["lrp", partial(rollout, start=1)])    several, by label: "lrp", "rollout(start=1)"
+
+Misspelt methods and settings raise here, before a model is run.
 """
 
 from collections.abc import Mapping, Sequence

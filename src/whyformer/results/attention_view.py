@@ -1,9 +1,10 @@
 """An attention view: what every head of every layer attends to, and how strongly the answer depends on it.
 
-view = inspect_attention(model, "cat.jpg")
-view.draw("attention"); view.draw("gradient"); view.draw("relevance")      # layers x heads
-view.tokens(layer=-1, head=2)                                              # which token attends to which
-view.save("attention.html")
+    view = inspect_attention(model, "cat.jpg")
+    view.draw("attention"); view.draw("gradient"); view.draw("relevance")      # layers x heads
+    view.tokens(layer=-1, head=2)                                              # which token attends to which
+
+`view.save("attention.html")` writes a page with all of these.
 """
 
 from collections.abc import Callable, Mapping

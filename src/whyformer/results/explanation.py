@@ -1,7 +1,9 @@
 """An explanation: one score for every patch or token of every example, with everything needed to read it later.
 
-e = explain(model, "cat.png")
-e.top(3); e.map(); print(e); e.save("cat.safetensors")
+    e = explain(model, "cat.png")
+    e.top(3); e.map(); print(e); e.save("cat.safetensors")
+
+`load("cat.safetensors")` reads it back, without the model.
 """
 
 import os

@@ -27,7 +27,7 @@ TOTALS = ("sent", "relevance", "magnitude", "arrived")
 class Health:
     """Where the relevance of each example went.
 
-    A segment is what lies between two boundaries: 0 is the embedding, 1 to L are the blocks, L + 1 is the head.
+    A segment is the part of the model between two boundaries: 0 the embedding, 1 to L the blocks, L + 1 the head.
     """
 
     recipe: str
