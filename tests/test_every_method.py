@@ -16,8 +16,10 @@ import torch
 from conftest import FAMILIES, IMAGE_FAMILIES, IMAGES_ONLY, LENGTHS, QUICK, TEXT_FAMILIES, animal
 
 import whyformer as why
+from whyformer._explain.method_call import choose_method
+from whyformer._explain.scoring import make_explanation
+from whyformer._explain.sharing import record_for_methods
 from whyformer.methods._registry import METHODS
-from whyformer.results.explanation import choose_method, make_explanation, record_for_methods
 
 TARGETS = [0, 1, 2]
 every_method = pytest.mark.parametrize("method", sorted(METHODS))

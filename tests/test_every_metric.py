@@ -20,10 +20,11 @@ from tiny_text import bert, wordpiece
 import whyformer as why
 import whyformer.metrics as metrics
 from whyformer._engine.capture import record
+from whyformer._explain.explain import explain
 from whyformer.errors import InputError, WhyformerError
 from whyformer.metrics._registry import METRICS, Rationale, choose_metric, combine_values, measure
-from whyformer.metrics._rerun import Rerun, join_batches
-from whyformer.results.explanation import explain
+from whyformer.metrics._rerun import Rerun
+from whyformer.results.joining import join_explanations
 
 every_metric = pytest.mark.parametrize("name", sorted(METRICS))
 every_metric_that_runs = pytest.mark.parametrize(
@@ -175,7 +176,7 @@ def test_the_worst_map_is_still_a_number_or_undefined(name, kind):
         flat = replace(e, scores=scores, pixels=None)
 
         def fake(*args, flat=flat, of=None, **more):
-            return flat if of is None else join_batches([flat[int(i)] for i in of])
+            return flat if of is None else join_explanations([flat[int(i)] for i in of])
 
         fake.inputs, fake.encoded, fake.model = things["rerun"].inputs, things["rerun"].encoded, things["rerun"].model
         found = measure(choose_metric(name, settings_of(name, kind)), {**things, "explanation": flat, "rerun": fake})

@@ -1,4 +1,4 @@
-"""The shape of the code: imports point one way, files are named by nouns of the domain, public names are a list."""
+"""The layers of the package: imports point downward, files are named after what they hold, public names are listed."""
 
 import ast
 import subprocess
@@ -12,7 +12,7 @@ import whyformer
 
 SOURCE = Path(whyformer.__file__).parent
 
-# Which rooms a room may look into, beside itself. A room is a folder, or a file that lies on the ground of the package.
+# Which rooms a room may import from, besides itself. A room is a folder, or a file at the top of the package.
 # `_engine` has two rooms below it; "_engine" alone is the files directly in that folder.
 GROUND = {"errors", "_plain"}
 ENGINE = {"_engine", "_engine.relevance", "_engine.tracing"}
@@ -25,13 +25,14 @@ ROOMS = {
     "_engine": {*GROUND, *ENGINE, "_model"},
     "methods": {*GROUND, *ENGINE, "_model"},
     "show": {*GROUND, "_model", "_engine"},
-    "results": {*GROUND, *ENGINE, "_model", "methods", "show"},
-    "metrics": {*GROUND, *ENGINE, "_model", "methods", "results"},
+    "results": {*GROUND, "_model", "_engine", "show"},
+    "_explain": {*GROUND, *ENGINE, "_model", "methods", "show", "results"},
+    "metrics": {*GROUND, *ENGINE, "_model", "methods", "results", "_explain"},
     "data": {*GROUND, "_model"},
     "_runs": GROUND,
-    "_judge": {*GROUND, *ENGINE, "_model", "methods", "show", "results", "metrics", "data", "_runs"},
-    "_audit": {*GROUND, *ENGINE, "_model", "methods", "show", "results", "data", "_runs", "_judge"},
-    "demo": {*GROUND, "_model", "show", "results"},
+    "_judge": {*GROUND, *ENGINE, "_model", "methods", "show", "results", "_explain", "metrics", "data", "_runs"},
+    "_audit": {*GROUND, *ENGINE, "_model", "methods", "show", "results", "_explain", "data", "_runs", "_judge"},
+    "demo": {*GROUND, "_model", "show", "results", "_explain"},
     "whyformer": set(),  # __init__.py; filled in below: the public names come from everywhere
     "cli": set(),  # the shell over everything
 }
@@ -48,22 +49,22 @@ def test_imports_only_from_rooms_below(file):
     assert imported_rooms(ast.parse(file.read_text())) <= {*ROOMS[own], own}
 
 
-def test_no_room_looks_back_up():
-    """The table itself has no cycle, apart from the package's front door and the shell over it."""
+def test_the_table_of_rooms_has_no_cycle():
+    """Apart from `__init__.py` and the command line, which may import everything."""
     below = {room: set(into) - {room} for room, into in ROOMS.items() if room not in ("whyformer", "cli")}
     while below:
         bottom = {room for room, into in below.items() if not into & below.keys()}
-        assert bottom, f"these look into each other: {', '.join(below)}"
+        assert bottom, f"these import each other: {', '.join(below)}"
         below = {room: into for room, into in below.items() if room not in bottom}
 
 
 @every_file
-def test_begins_by_saying_what_it_is(file):
+def test_every_file_has_a_docstring(file):
     assert ast.get_docstring(ast.parse(file.read_text()))
 
 
 @every_file
-def test_is_named_by_an_idea(file):
+def test_every_file_is_named_after_an_idea(file):
     assert not WITHOUT_AN_IDEA & {*file.relative_to(SOURCE).parts[:-1], file.stem}
 
 
@@ -71,7 +72,7 @@ def test_every_file_is_in_a_room():
     assert {room_of(module_of(file)) for file in files} == set(ROOMS)
 
 
-def test_imports_are_read_in_every_form():
+def test_every_form_of_import_is_recognised():
     """`import a.b`, `from a import b`, `from a.b import c`, and the same inside a function."""
     code = """
 import whyformer.errors
@@ -87,13 +88,13 @@ def later():
     assert found == {"errors", "data", "_engine", "_engine.tracing", "methods", "whyformer"}
 
 
-def test_public_names_are_a_sorted_list_of_what_is_there():
+def test_public_names_are_sorted_and_exist():
     assert whyformer.__all__ == sorted(whyformer.__all__, key=constants_classes_functions)
     assert not [name for name in whyformer.__all__ if not hasattr(whyformer, name)]
 
 
 def test_the_package_is_a_plain_module_and_its_verbs_are_functions():
-    """Whatever was imported before: no module is called like a verb."""
+    """Whatever was imported before: no module has the name of a verb."""
     code = (
         "import sys, types, whyformer as why; assert 'torch' not in sys.modules;"
         "import whyformer._audit, whyformer._judge, whyformer.methods, whyformer.metrics;"
@@ -105,12 +106,12 @@ def test_the_package_is_a_plain_module_and_its_verbs_are_functions():
 
 
 @pytest.mark.parametrize("old", whyformer.RENAMED)
-def test_old_names_work_for_one_version_and_say_what_they_are_called_now(old):
+def test_old_names_work_with_a_warning(old):
     with pytest.warns(DeprecationWarning, match=rf"whyformer\.{old} is now whyformer\.{whyformer.RENAMED[old]}\."):
         assert getattr(whyformer, old) is getattr(whyformer, whyformer.RENAMED[old])
 
 
-def test_the_package_says_that_it_is_typed():
+def test_the_package_is_marked_as_typed():
     assert (SOURCE / "py.typed").is_file()
 
 
@@ -119,19 +120,19 @@ def constants_classes_functions(name: str) -> tuple[bool, bool, str]:
 
 
 def module_of(file: Path) -> str:
-    """'_engine.tracing.follow', below the package; a folder's __init__.py is the folder, and the package itself ''."""
+    """'_engine.tracing.follow', below the package; a folder's __init__.py is the folder, the package itself ''."""
     return ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix("__init__").removesuffix(".")
 
 
 def room_of(module: str) -> str:
-    """The longest name of a room that the module begins with; 'whyformer' for the package itself."""
+    """The most specific room that holds the module; 'whyformer' for the package itself."""
     parts = module.split(".")
     names = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     return next((name for name in names if name in ROOMS), "whyformer")
 
 
 def imported_rooms(tree: ast.AST) -> set[str]:
-    """The rooms of ours that a file imports from, wherever the import is."""
+    """The rooms that a file imports from, also inside functions."""
     return {
         room_of(name.partition(".")[2]) for node in ast.walk(tree) for name in imported_names(node) if is_ours(name)
     }

@@ -8,9 +8,9 @@ from conftest import animal
 
 import whyformer as why
 from whyformer._engine import capture, probe
+from whyformer._explain.method_call import choose_method
 from whyformer.errors import UnsupportedModel
 from whyformer.methods._registry import METHODS
-from whyformer.results.explanation import choose_method
 
 QUICKLY = sorted(name for name, method in METHODS.items() if method.is_quick)
 RECIPES = {choose_method(name, {}).recipe for name in QUICKLY} - {None}

@@ -1,6 +1,6 @@
-"""Why did the transformer say that? Explanations of any PyTorch transformer, unmodified.
+"""Why did the transformer say that? Explanations of any PyTorch transformer, without changing the model.
 
-Public names are imported when they are first used, so that `whyformer --help` need not wait for torch.
+Public names are imported on first use, so that `whyformer --help` does not wait for torch.
 """
 
 from importlib import import_module
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from whyformer._engine.relevance.rules import RECIPES, make_recipe
     from whyformer._engine.sites import SITES
     from whyformer._engine.target import Target
+    from whyformer._explain.attention import inspect_attention
+    from whyformer._explain.classes import explain_classes
+    from whyformer._explain.compare import compare
+    from whyformer._explain.explain import explain
+    from whyformer._explain.generation import explain_generation
     from whyformer._judge import Judgement, judge
     from whyformer._model.loading import open
     from whyformer._model.model import Model
@@ -24,11 +29,11 @@ if TYPE_CHECKING:
     from whyformer._plain.versions import __version__
     from whyformer.methods._registry import METHODS, Scores, method
     from whyformer.metrics._registry import METRICS, Measurement, Rationale, metric
-    from whyformer.results.attention_view import AttentionView, inspect_attention
-    from whyformer.results.class_grid import ClassGrid, explain_classes
-    from whyformer.results.comparison import Comparison, compare
-    from whyformer.results.explanation import Explanation, explain, load
-    from whyformer.results.generation import Generation, explain_generation
+    from whyformer.results.attention_view import AttentionView
+    from whyformer.results.class_grid import ClassGrid
+    from whyformer.results.comparison import Comparison
+    from whyformer.results.explanation import Explanation, load
+    from whyformer.results.generation import Generation
 
 HOMES = {
     "_audit": "Audit audit",
@@ -38,6 +43,11 @@ HOMES = {
     "_engine.relevance.rules": "RECIPES make_recipe",
     "_engine.sites": "SITES",
     "_engine.target": "Target",
+    "_explain.attention": "inspect_attention",
+    "_explain.classes": "explain_classes",
+    "_explain.compare": "compare",
+    "_explain.explain": "explain",
+    "_explain.generation": "explain_generation",
     "_judge": "Judgement judge",
     "_model.loading": "open",
     "_model.model": "Model",
@@ -45,15 +55,15 @@ HOMES = {
     "_plain.versions": "__version__",
     "methods._registry": "METHODS Scores method",
     "metrics._registry": "METRICS Measurement Rationale metric",
-    "results.attention_view": "AttentionView inspect_attention",
-    "results.class_grid": "ClassGrid explain_classes",
-    "results.comparison": "Comparison compare",
-    "results.explanation": "Explanation explain load",
-    "results.generation": "Generation explain_generation",
+    "results.attention_view": "AttentionView",
+    "results.class_grid": "ClassGrid",
+    "results.comparison": "Comparison",
+    "results.explanation": "Explanation load",
+    "results.generation": "Generation",
 }
 HOME_OF = {name: home for home, names in HOMES.items() for name in names.split()}
 SUBPACKAGES = ("data", "demo", "errors", "methods", "metrics", "show")
-FILLED_BY = {"METHODS": "methods", "METRICS": "metrics"}  # registries, and the package whose import fills them
+FILLED_BY = {"METHODS": "methods", "METRICS": "metrics"}  # registry -> the package whose import fills it
 RENAMED = {
     "Inside": "AttentionView",
     "Measured": "Measurement",
@@ -123,9 +133,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"whyformer has no {name!r}")
     if name in FILLED_BY:
         import_module(f"whyformer.{FILLED_BY[name]}")
-    found = getattr(import_module(f"whyformer.{HOME_OF[name]}"), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(f"whyformer.{HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -200,7 +200,7 @@ def test_the_demo_only_writes_html(tmp_path):
         (["generate"], "Missing argument"),
         (["explain", "x", "-m", "rolout"], "No method 'rolout'. Did you mean 'rollout'?"),
         (["compare", "x", "-m", "rolout"], "No method 'rolout'"),
-        (["compare", "x", "-m", "rollout", "-m", "rollout"], "rollout is named twice"),
+        (["compare", "x", "-m", "rollout", "-m", "rollout"], "rollout is listed twice"),
         (["explain", "x", "-s", "start"], "'start' is not a setting. Write NAME=VALUE"),
         (["explain", "x", "-s", "target=1"], "target is not a setting of a method"),
         (["explain", "x", "-s", "strat=1"], "transformer_attribution has no setting 'strat'. Did you mean 'start'?"),
@@ -444,7 +444,7 @@ def test_several_classes_in_one_figure(text_model, tmp_path):
     out = tmp_path / "s.svg"
     run("explain", "a good film", "-M", text_model, "-m", "lrp", "--classes", "2", "-o", str(out))
     assert out.read_text().count("Why") == 0 and out.read_text().count("film") >= 2
-    assert "this model has 3" in error_of("explain", "a", "-M", text_model, "--classes", "4", code=2)
+    assert "classes must be from 1 to 3" in error_of("explain", "a", "-M", text_model, "--classes", "4", code=2)
     assert "cannot be combined with --classes" in error_of(
         "explain", "a", "-M", text_model, "--classes", "2", "-t", "0", code=2
     )
@@ -470,7 +470,7 @@ def test_inspects_attention(text_model, tmp_path):
     out = tmp_path / "i.html"
     assert "layers x" in run("inspect", "a good film", "-M", text_model, "-o", str(out))
     assert "relevance" in out.read_text()
-    assert "One at a time" in error_of("inspect", "a", "a", "-M", text_model, "-o", str(out), code=3)
+    assert "one example at a time" in error_of("inspect", "a", "a", "-M", text_model, "-o", str(out), code=3)
 
 
 def test_explains_generated_tokens(tmp_path):
@@ -478,8 +478,8 @@ def test_explains_generated_tokens(tmp_path):
     output = run("generate", "12 + 7 =", "-n", "2", "-o", str(out))
     assert "' 19'" in output
     assert "Why &#x27; 19&#x27;?" in out.read_text()
-    assert "does not write text" in error_of("generate", "x", "-M", "demo/pets", code=3)
-    assert "answers with classes" in error_of("generate", "a film", "-M", "demo/sentiment", code=3)
+    assert "cannot generate text" in error_of("generate", "x", "-M", "demo/pets", code=3)
+    assert "predicts classes, not a next token" in error_of("generate", "a film", "-M", "demo/sentiment", code=3)
 
 
 @pytest.mark.parametrize(("old", "new"), [("inside", "inspect"), ("write", "generate")])

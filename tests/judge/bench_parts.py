@@ -1,8 +1,9 @@
-"""A tiny model with data, methods and metrics whose answers a reader can work out."""
+"""A tiny model with data, methods and metrics whose results a reader can work out."""
 
 import torch
 from conftest import animal
 
+from whyformer._explain.method_call import label_methods
 from whyformer._judge.choice import choose_judged_metrics
 from whyformer._judge.plan import make_judge_plan
 from whyformer._model.loading import open as opened
@@ -12,7 +13,6 @@ from whyformer.errors import MethodError
 from whyformer.methods._registry import describe_method as describe_method
 from whyformer.metrics._registry import Measurement
 from whyformer.metrics._registry import describe_metric as describe_metric
-from whyformer.results.comparison import label_methods
 
 FACTS = dict(paper="none", class_specific=False, signed=False, recipe=None)
 
@@ -23,7 +23,7 @@ def tiny() -> Model:
 
 
 def pictures(count: int, **truth) -> Data:
-    """Random pictures, labelled 0, 1, 2, 3, 0, ..."""
+    """Random images, labelled 0, 1, 2, 3, 0, ..."""
     made = []
     for i in range(count):
         pixels = torch.randn(3, 16, 16, generator=torch.Generator().manual_seed(i), dtype=torch.float64)
@@ -38,9 +38,9 @@ def brightness(input, mask):
 
 
 def picky(input, mask):
-    """As brightness, but refuses a batch in which a picture is brighter than most."""
+    """As brightness, but rejects a batch with an image that is brighter than most."""
     if bool((input.flatten(1).sum(1) > 10).any()):
-        raise MethodError("a picture is too bright for me")
+        raise MethodError("an image is too bright for me")
     return brightness(input, mask)
 
 

@@ -1,6 +1,7 @@
-"""The bench: bad examples, bad methods and missing truth become rows that say so; forwards are shared."""
+"""The bench: bad examples, failing methods and missing truth become rows with a reason; methods share runs."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,19 +10,17 @@ import torch
 from judge.bench_parts import BRIGHTNESS, FIRST_SCORE, PICKY, SHARE, TOUCHY, brightness, pictures, tiny
 from PIL import Image
 
-from whyformer._judge import bench as bench_module
-from whyformer._judge.bench import (
-    Bench,
-    cut_to_fit,
-    find_class_index,
-    measure_method_agreement,
-    prepare_example,
-    prepare_rationale,
-)
+import whyformer as why
+from whyformer._explain import sharing
+from whyformer._explain.explain import explain
+from whyformer._explain.method_call import label_methods
+from whyformer._judge.bench import Bench, measure_method_agreement
 from whyformer._judge.choice import choose_judged_metrics
+from whyformer._judge.preparation import cut_to_fit, find_class_index, prepare_example, prepare_rationale
 from whyformer._model.loading import open as opened
 from whyformer.data import Data, Example
-from whyformer.results.comparison import label_methods
+from whyformer.methods import gradient_x_input
+from whyformer.metrics._registry import METRICS
 
 
 def a_bench(data, methods=(BRIGHTNESS,), metrics=(FIRST_SCORE,), model=None, target="predicted"):
@@ -47,10 +46,30 @@ def test_one_row_for_each_example_method_and_metric():
 
 def test_all_methods_of_one_pass_share_one_run(monkeypatch):
     calls = []
-    real = bench_module.record
-    monkeypatch.setattr(bench_module, "record", lambda *a, **k: (calls.append(k["keep"]), real(*a, **k))[1])
+    real = sharing.record
+    monkeypatch.setattr(sharing, "record", lambda *a, **k: (calls.append(k["keep"]), real(*a, **k))[1])
     rows_of(a_bench(pictures(4), ("rollout", "grad_cam", "transformer_attribution", "gradient_x_input", "chance")))
     assert len(calls) == 1
+
+
+def test_sites_that_only_a_setting_needs_are_captured():
+    method = partial(gradient_x_input, at=1)
+    data = pictures(3)
+    rows = rows_of(a_bench(data, (method, "rollout")), method="gradient_x_input(at=1)")
+    alone = explain(tiny(), [one.content for one in data.examples], method)
+    assert [(row.state, row.reason) for row in rows] == [("measured", "")] * 3
+    assert [row.value for row in rows] == pytest.approx(alone.scores[:, 0].tolist(), abs=1e-9)
+
+
+@pytest.mark.parametrize("metric", ["consistency", "max_sensitivity"])
+def test_metrics_that_rerun_the_method_on_image_files(tmp_path, metric):
+    for i, colour in enumerate(("red", "green", "blue")):
+        image = Image.new("RGB", (40, 40), colour)
+        image.paste("white", (10 * i, 10, 10 * i + 10, 30))
+        image.save(tmp_path / f"{i}.png")
+    metrics = (partial(METRICS[metric].compute, samples=2),)
+    rows = rows_of(a_bench(why.data.read(tmp_path), ("rollout",), metrics, why.open("demo/untrained-vit")))
+    assert [(row.state, row.reason) for row in rows] == [("measured", "")] * 3
 
 
 def test_an_example_gets_the_same_rows_in_any_batch():
@@ -69,7 +88,7 @@ def test_a_method_that_fails_on_some_examples_keeps_the_others():
     assert 0 < len(bright) < 8
     rows = rows_of(a_bench(data, (PICKY, "chance")), method="picky")
     assert {row.example for row in rows if row.state == "failed"} == bright
-    assert {row.reason for row in rows if row.state == "failed"} == {"a picture is too bright for me"}
+    assert {row.reason for row in rows if row.state == "failed"} == {"an image is too bright for me"}
     assert all(math.isfinite(row.value) for row in rows if row.example not in bright)
     assert {row.state for row in rows_of(a_bench(data, (PICKY, "chance")), method="chance")} == {"measured"}
 
@@ -81,7 +100,7 @@ def test_a_metric_that_fails_or_is_undefined_on_some_examples():
     assert rows[2].value == 2.0 and math.isnan(rows[3].value)
 
 
-def test_examples_that_the_model_cannot_take():
+def test_examples_that_the_model_rejects():
     good = pictures(4).examples
     bad = Example("bad", {"pixel_values": torch.full((3, 16, 16), float("nan"))}, 0)
     small = Example("small", {"pixel_values": torch.zeros(3, 8, 8)}, 0)
@@ -92,12 +111,12 @@ def test_examples_that_the_model_cannot_take():
     assert rows[2].value == rows_of(a_bench(pictures(2)))[1].value
 
 
-def test_data_in_which_no_example_can_be_taken():
+def test_data_in_which_every_example_is_rejected():
     bad = Example("bad", {"pixel_values": torch.full((3, 16, 16), float("nan"))}, 0)
     assert [row.state for row in rows_of(a_bench(Data("bad", (bad, bad))))] == ["failed", "failed"]
 
 
-def test_memory_that_ran_out_stops_the_run():
+def test_running_out_of_memory_stops_the_run():
     def hungry(input, mask):
         raise MemoryError
 
@@ -109,8 +128,8 @@ def test_memory_that_ran_out_stops_the_run():
         rows_of(a_bench(pictures(2), (describe_method(hungry, **FACTS),)))
 
 
-def test_a_method_the_model_cannot_serve_fails_alone():
-    """What one method needs cannot be had: the others are still explained."""
+def test_a_method_that_does_not_work_on_the_model_fails_alone():
+    """One method needs a site that cannot be captured: the others still work."""
 
     def greedy(query, mask):
         raise ValueError("never")
@@ -161,7 +180,7 @@ def test_the_class_that_is_explained(target, explained):
     assert [row.target for row in rows] == [rows[2].predicted if t is None else t for t in explained]
 
 
-def test_a_long_text_is_cut_to_what_the_model_takes():
+def test_a_long_text_is_cut_to_the_maximum_length():
     model = opened(tiny_text.bert(), tokenizer=tiny_text.wordpiece())
     long = "the film is not good " * 20
     short = cut_to_fit(model, long)
@@ -174,7 +193,7 @@ def test_a_long_text_is_cut_to_what_the_model_takes():
     assert rows_of(a_bench(data, ("rollout",), model=model))[0].note == "cut to 16 tokens"
 
 
-def test_words_are_marked_where_they_touch_the_evidence():
+def test_words_that_overlap_the_evidence_are_marked():
     missing = {}
     one = Example("x", "not  good at all", 0, rationale=((0, 3), (6, 8)))
     assert prepare_rationale(one, missing).marks == (1, 1, 0, 0)
@@ -183,10 +202,8 @@ def test_words_are_marked_where_they_touch_the_evidence():
     assert prepare_rationale(Example("x", "fine", 0), missing) is None
 
 
-def test_a_picture_that_cannot_be_read(tmp_path):
-    import whyformer as why
-
-    (tmp_path / "a.png").write_text("no picture")
+def test_an_image_that_cannot_be_read(tmp_path):
+    (tmp_path / "a.png").write_text("no image")
     Image.new("RGB", (40, 40), "red").save(tmp_path / "b.png")
     data = Data("files", (Example("a", tmp_path / "a.png"), Example("b", tmp_path / "b.png")))
     rows = rows_of(a_bench(data, ("chance",), model=why.open("demo/untrained-vit")))

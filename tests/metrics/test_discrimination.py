@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from fake_again import FakeAgain
 from fake_probe import FakeProbe, picture, text
+from fake_rerun import FakeRerun
 from scipy.stats import kendalltau
 
 from whyformer.errors import MetricError
@@ -16,7 +16,7 @@ FIRST, SECOND = [[4.0, 3.0, 2.0, 1.0]], [[3.0, 4.0, 2.0, 1.0]]
 def measured(first, second, **settings):
     e = text(first)
     other = torch.nn.functional.pad(torch.tensor(second, dtype=torch.float64), (1, 1))
-    again = FakeAgain(e, torch.zeros(1, 6, dtype=torch.long), lambda **_: other)
+    again = FakeRerun(e, torch.zeros(1, 6, dtype=torch.long), lambda **_: other)
     given = {"explanation": e, "probe": FakeProbe(first), "rerun": again}
     return measure(choose_metric("class_discrimination", settings), given).value.item(), again
 
@@ -64,5 +64,5 @@ def test_another_class_can_be_named_and_one_answer_has_none():
 
 def test_patches_of_a_picture():
     e = picture(FIRST, 2, 2)
-    again = FakeAgain(e, torch.zeros(1, 1, 2, 2), lambda **_: torch.tensor(SECOND))
+    again = FakeRerun(e, torch.zeros(1, 1, 2, 2), lambda **_: torch.tensor(SECOND))
     assert class_discrimination(e, FakeProbe(FIRST, grid=(2, 2)), again).item() == pytest.approx(4 / 6)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from fake_again import FakeAgain
 from fake_probe import TARGET, picture, text
+from fake_rerun import FakeRerun
 
 from whyformer.errors import InputError, MetricError
 from whyformer.metrics import grid_pointing_game
@@ -16,7 +16,7 @@ def played(make, classes=(0, 1, 2, 3), side=4, tiles=2):
     pictures = torch.arange(1.0, 1 + len(classes), dtype=torch.float64)[:, None, None, None].expand(-1, 1, side, side)
     targets = tuple(replace(TARGET, index=c) for c in classes)
     e = picture(torch.zeros(len(classes), side * side), side, side, targets=targets)
-    again = FakeAgain(e, pictures.clone(), make)
+    again = FakeRerun(e, pictures.clone(), make)
     return grid_pointing_game(e, again, tiles=tiles), again
 
 
@@ -68,4 +68,4 @@ def test_tiles_and_pictures_are_checked():
         played(own_tile, tiles=1)
     e = text([[1.0, 2.0]])
     with pytest.raises(InputError, match="needs images"):
-        grid_pointing_game(e, FakeAgain(e, torch.zeros(1, 4, dtype=torch.long), own_tile))
+        grid_pointing_game(e, FakeRerun(e, torch.zeros(1, 4, dtype=torch.long), own_tile))

@@ -7,8 +7,8 @@ a transformer whose words add up to its logit.
 
 import pytest
 import torch
-from fake_again import FakeAgain
 from fake_probe import FakeProbe, explanation, picture, text
+from fake_rerun import FakeRerun
 from torch import Tensor, nn
 
 import whyformer as why
@@ -111,7 +111,7 @@ def test_localisation_without_masks(case):
 
     makers = (own, lambda inputs, **_: numbers(len(inputs), 64, seed=case), lambda **given: 1 - own(**given))
     chosen = choose_metric("grid_pointing_game")
-    given = ({"explanation": e, "rerun": FakeAgain(e, pictures, make)} for make in makers)
+    given = ({"explanation": e, "rerun": FakeRerun(e, pictures, make)} for make in makers)
     best, middle, worst = (measure(chosen, one).value.mean() for one in given)
     assert best > middle > worst
 

@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 from conftest import animal
-from fake_again import FakeAgain
 from fake_probe import FakeProbe, picture
+from fake_rerun import FakeRerun
 from torch import nn
 
 import whyformer as why
@@ -36,7 +36,7 @@ def test_the_cascade_goes_from_the_output_downwards_and_ends_with_everything():
         return torch.stack([part.weight.sum() for part in model])[None]
 
     e = picture(weights(module).detach(), 2, 2)
-    found = parameter_randomisation(e, FakeAgain(e, PIXELS, weights, model=Held(module)), stages=2)
+    found = parameter_randomisation(e, FakeRerun(e, PIXELS, weights, model=Held(module)), stages=2)
     assert seen[1:] == [[False, False, True, True], [True] * 4]
     assert found.curve.shape == (1, 2) and found.at == (0.5, 1.0)
     assert all(torch.equal(module.state_dict()[name], held) for name, held in before.items())  # a copy was changed
@@ -45,7 +45,7 @@ def test_the_cascade_goes_from_the_output_downwards_and_ends_with_everything():
 def test_value_by_hand():
     """After the stages the maps are as before, and turned round: (1 - 1) / 2."""
     maps = iter([E.scores, -E.scores])
-    again = FakeAgain(E, PIXELS, lambda **_: next(maps), model=Held(nn.Linear(2, 2)))
+    again = FakeRerun(E, PIXELS, lambda **_: next(maps), model=Held(nn.Linear(2, 2)))
     found = parameter_randomisation(E, again, stages=2)
     torch.testing.assert_close(found.curve, torch.tensor([[1.0, -1.0]], dtype=torch.float64))
     assert found.value.item() == pytest.approx(0, abs=1e-12)
@@ -77,7 +77,7 @@ def test_parts_are_modules_with_weights_of_their_own_from_the_output():
 
 def test_the_model_is_its_own_twin_and_a_twin_must_be_given():
     twin = nn.Linear(2, 2)
-    again = FakeAgain(E, PIXELS, lambda **_: E.scores)
+    again = FakeRerun(E, PIXELS, lambda **_: E.scores)
     assert label_randomised_twin(E, again, twin=twin).item() == pytest.approx(1)
     assert again.asked[0]["model"] is twin
     with pytest.raises(MetricError, match="Pass it as twin="):
@@ -86,7 +86,7 @@ def test_the_model_is_its_own_twin_and_a_twin_must_be_given():
 
 def test_class_swap_explains_the_least_likely_class():
     probe = FakeProbe(E.scores, grid=(2, 2))
-    again = FakeAgain(E, PIXELS, lambda **_: torch.tensor([[3.0, 4.0, 2.0, 1.0]]))
+    again = FakeRerun(E, PIXELS, lambda **_: torch.tensor([[3.0, 4.0, 2.0, 1.0]]))
     assert class_swap(E, probe, again).item() == pytest.approx(0.8, abs=1e-12)
     assert again.asked[0]["target"] == [1]
 

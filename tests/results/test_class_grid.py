@@ -1,12 +1,12 @@
-"""Classes side by side: the likeliest first, each explained as if it had been asked for alone."""
+"""A class grid: the likeliest class first, each class explained as if alone."""
 
 import pytest
 import torch
 
+from whyformer._explain.classes import explain_classes, rank_classes
+from whyformer._explain.explain import explain
 from whyformer._model.loading import open as opened
 from whyformer.errors import InputError, TargetError
-from whyformer.results.class_grid import explain_classes, rank_classes
-from whyformer.results.explanation import explain
 
 
 @pytest.fixture
@@ -18,22 +18,22 @@ def test_the_likeliest_classes_come_first(model, zoo):
     inputs = zoo("vit").inputs
     logits = zoo("vit").module(**inputs).logits
     assert rank_classes(model, model.encode(inputs)) == logits.argsort(-1, descending=True).tolist()
-    made = explain_classes(model, inputs, ["lrp"], classes=2)
+    grid = explain_classes(model, inputs, ["lrp"], classes=2)
     for place in range(2):
-        targets = [target.index for target in made[place]["lrp"].targets]
+        targets = [target.index for target in grid[place]["lrp"].targets]
         assert targets == logits.argsort(-1, descending=True)[:, place].tolist()
 
 
 def test_every_class_is_explained_as_if_alone(model, zoo):
     inputs = zoo("vit").inputs
-    made = explain_classes(model, inputs, ["attcat", "rollout"], classes=["c", 0])
+    grid = explain_classes(model, inputs, ["attcat", "rollout"], classes=["c", 0])
     alone = explain(model, inputs, "attcat", target="c")
-    torch.testing.assert_close(made[0]["attcat"].scores, alone.scores)
-    torch.testing.assert_close(made[0]["rollout"].scores, made[1]["rollout"].scores)  # the same for every class
-    assert not torch.allclose(made[0]["attcat"].scores, made[1]["attcat"].scores)
+    torch.testing.assert_close(grid[0]["attcat"].scores, alone.scores)
+    torch.testing.assert_close(grid[0]["rollout"].scores, grid[1]["rollout"].scores)  # the same for every class
+    assert not torch.allclose(grid[0]["attcat"].scores, grid[1]["attcat"].scores)
 
 
-def test_each_class_rather_than_the_strongest_of_the_others(model, zoo):
+def test_contrast_is_against_the_strongest_other_class(model, zoo):
     inputs = zoo("vit").inputs
     first, second = explain_classes(model, inputs, ["attcat"], classes=2, contrast=True)
     for one, other in zip(first["attcat"].targets, second["attcat"].targets, strict=True):
@@ -43,27 +43,27 @@ def test_each_class_rather_than_the_strongest_of_the_others(model, zoo):
     assert all(target.versus != 1 for target in named[0]["attcat"].targets)
 
 
-def test_a_language_model_has_tokens_for_classes(zoo):
-    made = explain_classes(zoo("gpt2").module, zoo("gpt2").alone(0), ["attcat"], classes=2)
-    assert made[0]["attcat"].targets[0].predicted
-    assert made[0]["attcat"].targets[0].score > made[1]["attcat"].targets[0].score
+def test_the_classes_of_a_language_model_are_tokens(zoo):
+    grid = explain_classes(zoo("gpt2").module, zoo("gpt2").alone(0), ["attcat"], classes=2)
+    assert grid[0]["attcat"].targets[0].predicted
+    assert grid[0]["attcat"].targets[0].score > grid[1]["attcat"].targets[0].score
 
 
-def test_classes_that_cannot_be_had(model, zoo):
+def test_invalid_classes_are_refused(model, zoo):
     for count in (0, 5):
-        with pytest.raises(TargetError, match="this model has 4"):
+        with pytest.raises(TargetError, match="classes must be from 1 to 4"):
             explain_classes(model, zoo("vit").inputs, classes=count)
     with pytest.raises(TargetError, match="No classes to explain"):
         explain_classes(model, zoo("vit").inputs, classes=[])
 
 
-def test_files_of_a_sheet(model, zoo, tmp_path):
-    made = explain_classes(model, zoo("vit").alone(0), ["rollout", "lrp"], classes=2)
+def test_files(model, zoo, tmp_path):
+    grid = explain_classes(model, zoo("vit").alone(0), ["rollout", "lrp"], classes=2)
     for suffix in (".html", ".png", ".svg", ".pdf", ".csv", ".parquet"):
-        made.save(tmp_path / f"s{suffix}")
+        grid.save(tmp_path / f"s{suffix}")
         assert (tmp_path / f"s{suffix}").stat().st_size > 500
     with pytest.raises(InputError, match=r"Supported suffixes: \.html"):
-        made.save(tmp_path / "s.gif")
-    assert repr(made) == "<Sheet of 2 classes by rollout, lrp>"
-    assert "agreement" in str(made)
-    assert made._repr_html_().count("<img") == 4
+        grid.save(tmp_path / "s.gif")
+    assert repr(grid) == "<ClassGrid of 2 classes by rollout, lrp>"
+    assert "agreement" in str(grid)
+    assert grid._repr_html_().count("<img") == 4

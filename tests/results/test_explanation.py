@@ -1,20 +1,17 @@
-"""An explanation: reading it, and making one of what a method returns."""
-
-from functools import partial
-from types import SimpleNamespace
+"""An explanation: reading, displaying and saving it."""
 
 import pytest
 import torch
 from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import save_file
 
-import whyformer.results.explanation
 from whyformer._engine.target import Target
-from whyformer._model.model import EncodedBatch, Model
+from whyformer._model.image import KeptImage
+from whyformer._plain.archive import to_json_text
 from whyformer._plain.tokens import Grid, Pieces
-from whyformer.errors import InputError, MethodError, NonFinite
-from whyformer.methods import rollout
-from whyformer.methods._registry import describe_method
-from whyformer.results.explanation import Explanation, explain
+from whyformer.errors import InputError
+from whyformer.results.explanation import Explanation, load
 from whyformer.show.terminal import Screen
 
 FACTS = dict(
@@ -43,7 +40,7 @@ def a_text(**changes) -> Explanation:
     return Explanation(SCORES, (PIECES, SHORT), targets, (TEXT, "fine"), **FACTS | changes)
 
 
-def a_picture(batch: int = 3, **changes) -> Explanation:
+def an_image(batch: int = 3, **changes) -> Explanation:
     """Patch (r, c) of example i has the score 100 i + 10 r + c."""
     rows, columns = torch.arange(2), torch.arange(3)
     scores = (100 * torch.arange(batch)[:, None, None] + 10 * rows[:, None] + columns).flatten(1).double()
@@ -59,7 +56,7 @@ def a_picture(batch: int = 3, **changes) -> Explanation:
 
 
 def test_an_example_is_an_explanation_of_its_own():
-    whole = a_picture()
+    whole = an_image()
     assert len(whole) == 3
     for i, one in enumerate(whole):
         assert len(one) == 1
@@ -72,7 +69,7 @@ def test_an_example_is_an_explanation_of_its_own():
 
 
 def test_slices_and_negative_indices():
-    whole = a_picture()
+    whole = an_image()
     assert whole[1:3].names == ("1.png", "2.png")
     assert whole[-1].names == ("2.png",)
     assert len(whole[3:]) == 0
@@ -93,7 +90,7 @@ def test_scores_must_fit_what_they_belong_to():
 
 
 def test_the_map_is_row_by_row():
-    assert a_picture().map(1).tolist() == [[100, 101, 102], [110, 111, 112]]
+    assert an_image().map(1).tolist() == [[100, 101, 102], [110, 111, 112]]
     with pytest.raises(InputError, match="A text has no map"):
         a_text().map()
 
@@ -109,26 +106,26 @@ def test_top_with_special_tokens_and_by_magnitude():
     assert a_text()[0].top(1, by="magnitude") == [("not", -3.0)]
 
 
-def test_top_of_a_picture_is_by_row_and_column():
-    assert a_picture(1).top(2) == [((1, 2), 12.0), ((1, 1), 11.0)]
-    assert ("special 0", 0.0) in a_picture(1).top(99, special=True)
+def test_top_of_an_image_is_by_row_and_column():
+    assert an_image(1).top(2) == [((1, 2), 12.0), ((1, 1), 11.0)]
+    assert ("special 0", 0.0) in an_image(1).top(99, special=True)
 
 
 def test_top_of_a_batch_is_a_list_for_each_example():
     assert a_text().top(1) == [[("od", 1.0)], [("fine", 2.0)]]
 
 
-def test_top_refuses_what_it_cannot_do():
-    with pytest.raises(InputError, match="by='size' is not an order"):
+def test_top_refuses_invalid_arguments():
+    with pytest.raises(InputError, match="by must be 'score' or 'magnitude', got 'size'"):
         a_text().top(1, by="size")
-    with pytest.raises(InputError, match="The top -1 cannot be had"):
+    with pytest.raises(InputError, match="k must be >= 0, got -1"):
         a_text().top(-1)
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def test_words_put_pieces_together():
+def test_words_combine_the_scores_of_their_tokens():
     words = a_text().words()
     assert words.tokens[0].pieces == ("[CLS]", "not", "a", "good", "film", "[SEP]")
     assert words.tokens[0].special == (True, False, False, False, False, True)
@@ -145,11 +142,11 @@ def test_words_of_a_batch_are_padded_and_keep_their_sums():
 
 
 @pytest.mark.parametrize(("reduce", "good"), [("sum", 1.5), ("max", 1.0), ("mean", 0.75)])
-def test_ways_to_put_scores_together(reduce, good):
+def test_ways_to_combine_scores(reduce, good):
     assert a_text().words(reduce=reduce).scores[0, 3] == good
 
 
-def test_words_of_tokenizers_that_count_the_blank_in():
+def test_words_of_tokenizers_whose_tokens_include_the_blank():
     """GPT-2: ' good' begins at the blank; bytes of one emoji share their character; a blank alone is no word."""
     text = "a  good film👍!"
     pieces = Pieces(
@@ -170,22 +167,22 @@ def test_words_twice_are_words():
     assert torch.equal(once.words().scores, once.scores)
 
 
-def test_words_of_what_has_none():
+def test_inputs_without_words_are_refused():
     with pytest.raises(InputError, match="An image has no words"):
-        a_picture().words()
+        an_image().words()
     ids = Pieces(("7",), (False,), (False,), (None,))
     with pytest.raises(InputError, match="no text to find words in"):
         Explanation(torch.ones(1, 1), (ids,), a_text().targets[:1], ("x",), **FACTS).words()
-    with pytest.raises(InputError, match="reduce='median' is not a way"):
+    with pytest.raises(InputError, match="reduce must be one of sum, max, mean, got 'median'"):
         a_text().words(reduce="median")
 
 
-# --- looking ----------------------------------------------------------------------------------------------------------
+# --- displaying -------------------------------------------------------------------------------------------------------
 
 
-def test_the_short_form_is_one_line():
+def test_the_repr_is_one_line():
     assert repr(a_text()) == "<Explanation by lrp of positive, negative: 2 x 8 scores>"
-    hostile = a_picture(1, method="lrp")
+    hostile = an_image(1, method="lrp")
     hostile = Explanation(
         hostile.scores, hostile.tokens, (Target(0, "\x1b[2J\n", 1.0),), hostile.names, **FACTS
     )  # fmt: skip
@@ -201,23 +198,23 @@ def test_printing_a_text_without_colour():
     assert lines[-1] == "note: something to know"
 
 
-def test_printing_a_picture_with_and_without_colour():
-    plain = a_picture(1).render(Screen(80, None))
+def test_printing_an_image_with_and_without_colour():
+    plain = an_image(1).render(Screen(80, None))
     assert plain.startswith("0.png: label 0 (50.0%), by lrp\n")
     assert "\x1b" not in plain
-    assert "▀" in a_picture(1).render(Screen(80, "truecolor"))
+    assert "▀" in an_image(1).render(Screen(80, "truecolor"))
 
 
-def test_saving_a_picture(tmp_path):
-    """Every example takes its place; without the picture itself the map is shown alone."""
+def test_saving_an_image(tmp_path):
+    """One row per example; without the original image, the map is shown alone."""
     heights = []
     for count in (1, 2):
-        a_picture(count).save(tmp_path / "map.PNG")
+        an_image(count).save(tmp_path / "map.PNG")
         with Image.open(tmp_path / "map.PNG") as shown:
             heights.append(shown.height)
     assert 1.8 * heights[0] < heights[1] < 2.2 * heights[0]
-    with pytest.raises(InputError, match="holds no example"):
-        a_picture(2)[2:].save(tmp_path / "nothing.png")
+    with pytest.raises(InputError, match="has no examples"):
+        an_image(2)[2:].save(tmp_path / "nothing.png")
 
 
 def test_saving_as_plain_text(tmp_path):
@@ -225,184 +222,41 @@ def test_saving_as_plain_text(tmp_path):
     assert (tmp_path / "e.txt").read_text().startswith("positive (90.0%), by lrp\n")
 
 
-# --- making one -------------------------------------------------------------------------------------------------------
+# --- old names --------------------------------------------------------------------------------------------------------
 
 
-ONE_ROW = torch.tensor([[1.0, 0, 0, 0, 0]])
+def test_old_names_of_an_explanation_work_with_a_warning():
+    e = an_image(1, details={"per_layer": torch.rand(1, 2, 6, dtype=torch.double)})
+    with pytest.warns(DeprecationWarning, match=r"Explanation\.build_up is now draw_build_up\.") as caught:
+        assert e.build_up().svg() == e.draw_build_up().svg()
+    assert caught[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match=r"Explanation\.animation is now animate_build_up\."):
+        assert e.animation() == e.animate_build_up()
 
 
-def method_returning(scores, **facts):
-    """A method that needs nothing but a mask and returns these scores."""
-
-    def fixed(mask, *, scale: float = 1.0):
-        """These numbers."""
-        return scores * scale
-
-    return describe_method(fixed, **dict(paper="none", class_specific=True, signed=True, recipe=None) | facts)
-
-
-@pytest.fixture
-def capture(monkeypatch):
-    """A picture of 2 x 2 patches behind a class token, unless changed; `asked` is what record() was asked for."""
-    held = SimpleNamespace(
-        targets=(Target(0, "cat", 1.0, 0.5),),
-        tokens=(Grid(2, 2),),
-        patches=(1, 2, 3, 4),
-        notes=("a note",),
-        get=lambda site, recipe: {"mask": ONE_ROW.bool()}[site],
-        asked=None,
-    )
-
-    def record(model, encoded, **asked):
-        held.asked = asked
-        return held
-
-    monkeypatch.setattr(whyformer.results.explanation, "record", record)
-    return held
+def test_images_were_called_pictures():
+    image = KeptImage(Image.new("RGB", (6, 4), "red"))
+    with pytest.warns(DeprecationWarning, match=r"pictures= of __init__\(\) is now images="):
+        e = an_image(1, pictures=(image,))
+    assert e.images == (image,)
+    with pytest.warns(DeprecationWarning, match=r"Explanation\.pictures is now images\."):
+        assert e.pictures == e.images
 
 
-@pytest.fixture
-def model():
-    made = Model(torch.nn.Linear(2, 2).double(), "tiny")
-    object.__setattr__(made, "encode", lambda inputs: EncodedBatch({}, "x", 1, ("cat.png",)))
-    return made
-
-
-def test_tokens_that_are_no_patch_are_set_apart(capture, model):
-    e = explain(model, "cat.png", method_returning(torch.tensor([[9.0, 1.0, 2.0, 3.0, 4.0]])))
-    assert e.scores.tolist() == [[1, 2, 3, 4]]
-    assert e.special.tolist() == [[9]]
-    assert e.pixels is None
-    assert (e.names, e.targets, e.notes, e.model) == (("cat.png",), capture.targets, ("a note",), "tiny")
-    assert e.versions["dtype"] == "float64"
-    assert set(e.versions) == {"whyformer", "torch", "transformers", "python", "dtype", "device"}
-
-
-def test_patches_may_stand_anywhere_in_any_order(capture, model):
-    capture.patches = (4, 0, 1, 3)
-    e = explain(model, "cat.png", method_returning(torch.tensor([[10.0, 11.0, 12.0, 13.0, 14.0]])))
-    assert e.scores.tolist() == [[14, 10, 11, 13]]
-    assert e.special.tolist() == [[12]]
-
-
-def test_a_map_of_pixels_is_kept_and_summed_over_each_patch(capture, model):
-    pixels = torch.arange(24.0).reshape(1, 4, 6)
-    e = explain(model, "cat.png", method_returning(pixels))
-    assert torch.equal(e.pixels, pixels)
-    by_hand = [0 + 1 + 2 + 6 + 7 + 8, 3 + 4 + 5 + 9 + 10 + 11, 12 + 13 + 14 + 18 + 19 + 20, 15 + 16 + 17 + 21 + 22 + 23]
-    assert e.scores.tolist() == [by_hand]
-
-
-def test_pixels_that_do_not_divide_into_patches_are_refused(capture, model):
-    with pytest.raises(InputError, match="5 x 6 pixels do not divide into 2 x 2 patches"):
-        explain(model, "cat.png", method_returning(torch.zeros(1, 5, 6)))
-
-
-def test_padding_gets_exactly_nothing_and_cannot_spoil_the_rest(capture, model):
-    capture.tokens, capture.patches = (Pieces(("a", "b"), (False,) * 2, (False, True), (None,) * 2),), None
-    e = explain(model, "a", method_returning(torch.tensor([[1.0, float("nan")]])))
-    assert e.scores.tolist() == [[1, 0]]
-    assert e.special is None
-
-
-@pytest.mark.parametrize("shape", [(1, 3), (2, 5), (5,), (), (1, 2, 2, 2), (2, 4, 4)])
-def test_a_result_of_the_wrong_shape_is_refused(capture, model, shape):
-    with pytest.raises(MethodError, match=r"fixed returned \[.*\] for 1 x 4 patches"):
-        explain(model, "cat.png", method_returning(torch.zeros(shape)))
-
-
-def test_a_map_of_a_text_is_refused(capture, model):
-    capture.tokens, capture.patches = (PIECES,), None
-    with pytest.raises(MethodError, match=r"fixed returned \[1, 4, 4\] for 1 x 8 tokens"):
-        explain(model, "a", method_returning(torch.zeros(1, 4, 4)))
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_result_that_is_not_finite_is_refused(capture, model, value):
-    for place in range(2):  # the class token counts too
-        scores = torch.zeros(1, 5)
-        scores[0, place] = value
-        with pytest.raises(NonFinite, match="fixed gave NaN or infinity"):
-            explain(model, "cat.png", method_returning(scores))
-
-
-def test_settings_are_all_kept_defaults_included(capture, model):
-    fixed = method_returning(torch.ones(1, 5))
-    assert explain(model, "cat.png", fixed).settings == {"scale": 1.0}
-    doubled = explain(model, "cat.png", fixed, scale=2.0)
-    assert doubled.settings == {"scale": 2.0}
-    assert doubled.scores.tolist() == [[2, 2, 2, 2]]
-
-
-def test_recipe_and_stabiliser_are_settings_of_methods_that_use_relevance(capture, model):
-    capture.get = lambda site, recipe: {"input_relevance": torch.ones(1, 4, 4, 3), "readout": ONE_ROW}[site]
-    e = explain(model, "cat.png", "lrp", recipe="baseline", stabiliser="released")
-    assert e.settings == {"own": "keep", "recipe": "chefer_baseline", "stabiliser": "released"}
-    assert [recipe.name for recipe in capture.asked["recipes"]] == ["chefer_baseline"]
-    assert explain(model, "cat.png", "lrp").settings == {"own": "keep", "recipe": "chefer", "stabiliser": "signed"}
-
-
-def test_exactly_what_the_method_needs_is_recorded(capture, model):
-    held = {"attention": [torch.eye(5).expand(1, 1, 5, 5)], "readout": ONE_ROW, "mask": ONE_ROW.bool()}
-    capture.get = lambda site, recipe: held[site]
-    explain(model, "cat.png", "rollout", target=3, versus="dog")
-    assert capture.asked == {"target": 3, "versus": "dog", "keep": {"attention", "readout", "mask"}, "recipes": []}
-
-
-def test_class_agnostic_methods_say_so_and_still_name_the_target(capture, model):
-    e = explain(model, "cat.png", method_returning(torch.ones(1, 5), class_specific=False, signed=False))
-    assert not e.class_specific
-    assert not e.signed
-    assert e.targets == capture.targets
-    assert "the same for every class" in str(e)
-
-
-def test_a_configured_method_is_a_partial(capture, model):
-    held = {"attention": [torch.eye(5).expand(1, 1, 5, 5)], "readout": ONE_ROW, "mask": ONE_ROW.bool()}
-    capture.get = lambda site, recipe: held[site]
-    assert explain(model, "cat.png", partial(rollout, start=-1)).settings["start"] == -1
-    assert explain(model, "cat.png", partial(rollout, start=-1), start=0).settings["start"] == 0
-
-
-def test_misspelt_methods_and_settings_are_refused_before_anything_runs(capture, model):
-    with pytest.raises(MethodError, match=r"No method 'rolout'\. Did you mean 'rollout'"):
-        explain(model, "cat.png", "rolout")
-    with pytest.raises(MethodError, match=r"rollout has no setting 'strat'\. Did you mean 'start'"):
-        explain(model, "cat.png", "rollout", strat=1)
-    with pytest.raises(MethodError, match="No recipe 'chefr'"):
-        explain(model, "cat.png", "lrp", recipe="chefr")
-    assert capture.asked is None
-
-
-def test_what_is_not_open_is_opened(capture, model, monkeypatch):
-    monkeypatch.setattr(whyformer.results.explanation, "open_model", lambda source: {"a name": model}[source])
-    assert explain("a name", "cat.png", method_returning(torch.ones(1, 5))).model == "tiny"
-
-
-# --- on a real model --------------------------------------------------------------------------------------------------
-
-
-def test_a_picture_from_end_to_end(zoo):
-    vit = zoo("vit")
-    e = explain(vit.module, vit.inputs, target=[0, 1, 2])
-    assert e.method == "transformer_attribution"
-    assert e.scores.shape == (3, 16)
-    assert e.special.shape == (3, 1)
-    assert [target.index for target in e.targets] == [0, 1, 2]
-    assert e.map(2).shape == (4, 4)
-
-
-def test_pixels_from_end_to_end(zoo):
-    vit = zoo("vit")
-    e = explain(vit.module, vit.inputs, "gradient_x_input")
-    assert e.pixels.shape == (3, 16, 16)
-    torch.testing.assert_close(e.scores.sum(1), e.pixels.sum((1, 2)))
-    torch.testing.assert_close(e.map(1)[2, 3], e.pixels[1, 8:12, 12:16].sum())
-
-
-def test_a_text_from_end_to_end(zoo):
-    bert = zoo("bert")
-    e = explain(bert.module, bert.inputs, "attcat")
-    assert e.scores.shape == (3, 9)
-    assert (e.scores[2, 4:] == 0).all()
-    assert len(e[2].top(99)) == 4
+@pytest.mark.parametrize("suffix", [".json", ".safetensors"])
+def test_files_with_the_old_field_name_can_be_loaded(tmp_path, suffix):
+    """Version 0.1 wrote `pictures`."""
+    e = an_image(1, images=(KeptImage(Image.new("RGB", (6, 4), "red")),))
+    fields = {"pictures" if name == "images" else name: value for name, value in vars(e).items()}
+    path = tmp_path / f"old{suffix}"
+    if suffix == ".json":
+        path.write_text(to_json_text("explanation", fields))
+    else:
+        e.save(path)
+        with safe_open(path, framework="pt") as file:
+            facts = file.metadata()["whyformer"].replace('"images"', '"pictures"')
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        save_file(tensors, path, {"whyformer": facts})
+    loaded = load(path)
+    assert loaded.images == e.images
+    assert torch.equal(loaded.scores, e.scores)

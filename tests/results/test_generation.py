@@ -1,12 +1,12 @@
-"""Writing: every token that was said is explained as if it alone had been asked about."""
+"""A generation: every token is explained as if it had been asked about alone."""
 
 import pytest
 import torch
 
+from whyformer._explain.explain import explain
+from whyformer._explain.generation import decode_with_spans, explain_generation
 from whyformer._model.loading import open as opened
 from whyformer.errors import InputError, TargetError
-from whyformer.results.explanation import explain
-from whyformer.results.generation import decode_with_spans, explain_generation
 
 PROMPT = "the keys to the cabinet near the doors"
 
@@ -17,39 +17,39 @@ def gpt():
 
 
 @pytest.fixture(scope="module")
-def said(gpt):
+def generation(gpt):
     return explain_generation(gpt, PROMPT, tokens=5)
 
 
-def test_the_model_goes_on_with_its_likeliest_tokens(gpt, said):
+def test_decoding_is_greedy(gpt, generation):
     text = PROMPT
-    for step in said:
+    for step in generation:
         target = explain(gpt, text, "rollout").targets[0]
         assert step.targets[0].index == target.index
         assert step.targets[0].predicted
         text += target.label
-    assert said.text == text
-    assert said.words == [step.targets[0].label for step in said]
+    assert generation.text == text
+    assert generation.words == [step.targets[0].label for step in generation]
 
 
-def test_a_token_is_explained_as_if_alone(gpt, said):
-    """In a batch with padding, or by itself."""
-    for place, step in enumerate(said):
-        before = PROMPT + "".join(said.words[:place])
+def test_a_token_is_explained_as_if_alone(gpt, generation):
+    """In a batch with padding the scores are the same as without."""
+    for place, step in enumerate(generation):
+        before = PROMPT + "".join(generation.words[:place])
         alone = explain(gpt, before, "attcat", target=step.targets[0].index)
         torch.testing.assert_close(step.scores, alone.scores, rtol=1e-4, atol=1e-6)
         assert step.tokens[0].pieces == alone.tokens[0].pieces
         assert step.tokens[0].text == before
 
 
-def test_the_scores_as_a_matrix(said):
-    scores = said.matrix()
-    assert scores.shape == (len(said), said.prompt_length + len(said) - 1)
-    assert scores[0].isnan().sum() == len(said) - 1
+def test_the_scores_as_a_matrix(generation):
+    scores = generation.matrix()
+    assert scores.shape == (len(generation), generation.prompt_length + len(generation) - 1)
+    assert scores[0].isnan().sum() == len(generation) - 1
     assert not scores[-1].isnan().any()
 
 
-def test_a_continuation_that_is_given(gpt):
+def test_a_given_continuation(gpt):
     found = explain_generation(gpt, PROMPT, continuation=" is lost")
     assert found.words == [" is", " lost"]
     assert not found[0].targets[0].predicted
@@ -57,9 +57,9 @@ def test_a_continuation_that_is_given(gpt):
         explain_generation(gpt, "the ke", continuation="ys")
 
 
-def test_letters_of_tokens_that_are_parts_of_letters():
+def test_spans_of_tokens_that_are_parts_of_a_character():
     class Bytes:
-        """One token a byte."""
+        """One token per byte."""
 
         def decode(self, ids, **_):
             return bytes(ids).decode("utf-8", "replace")
@@ -69,20 +69,25 @@ def test_letters_of_tokens_that_are_parts_of_letters():
     assert spans == [(0, 1), (1, 2), (1, 2), (2, 3), (2, 3), (2, 3), (2, 3), (3, 4)]
 
 
-def test_what_cannot_be_written(gpt):
-    with pytest.raises(InputError, match="0 tokens cannot be explained"):
+def test_invalid_requests_are_refused(gpt):
+    with pytest.raises(InputError, match="tokens must be >= 1, got 0"):
         explain_generation(gpt, PROMPT, tokens=0)
-    with pytest.raises(InputError, match="does not write text"):
+    with pytest.raises(InputError, match="cannot generate text"):
         explain_generation("demo/pets", "a")
-    with pytest.raises(InputError, match="answers with classes"):
+    with pytest.raises(InputError, match="predicts classes, not a next token"):
         explain_generation("demo/sentiment", "a film")
 
 
-def test_files(said, tmp_path):
+def test_files(generation, tmp_path):
     for suffix in (".html", ".svg", ".txt", ".csv", ".parquet", ".pdf", ".png"):
-        said.save(tmp_path / f"w{suffix}")
+        generation.save(tmp_path / f"w{suffix}")
     page = (tmp_path / "w.html").read_text()
-    assert page.count('type="radio"') == len(said)
+    assert page.count('type="radio"') == len(generation)
     assert "<script" not in page
-    assert "<mark" in said._repr_html_()
-    assert "Generation of" in repr(said)
+    assert "<mark" in generation._repr_html_()
+    assert "Generation of" in repr(generation)
+
+
+def test_prompt_is_the_old_name_of_prompt_length(generation):
+    with pytest.warns(DeprecationWarning, match=r"Generation\.prompt is now prompt_length\."):
+        assert generation.prompt == generation.prompt_length

@@ -1,4 +1,4 @@
-"""Health: the books of relevance, by hand and on models; kept with an explanation."""
+"""Health: the conservation check, by hand and on models, and saved with an explanation."""
 
 import pytest
 import torch
@@ -8,12 +8,13 @@ import whyformer as why
 from whyformer._engine.capture import AbsorbedRelevance, Capture, record
 from whyformer._engine.relevance.rules import CHEFER, CHEFER_BASELINE, LIBRA, RECIPES
 from whyformer._engine.target import Target
+from whyformer._explain.conservation import REQUIRED_SITES, check_health
 from whyformer.errors import InputError, NotCaptured
-from whyformer.results.health import REQUIRED_SITES, Health, check_health
+from whyformer.results.health import Health
 
 
 def by_hand(arrived: float = 6.0) -> Capture:
-    """One block: 10 is sent, the head's bias takes 1, the block's softmax 2, a position 1; 6 should arrive."""
+    """One block: 10 is sent, the head's bias absorbs 1, the block's softmax 2, a position 1; 6 should arrive."""
     states = [torch.tensor([[[7.0, 0.0]]]), torch.tensor([[[-3.0, 12.0]]])]
     taken = (
         AbsorbedRelevance("positions", 3, torch.tensor([1.0])),
@@ -24,7 +25,7 @@ def by_hand(arrived: float = 6.0) -> Capture:
     return Capture((Target(0, "a", 10.0),), (), None, torch.zeros(1, 2), (5, 15), {LIBRA: taken}, (), held)
 
 
-def test_the_books_by_hand():
+def test_totals_by_hand():
     health = check_health(by_hand(), LIBRA)
     assert health.sent.tolist() == [10]
     assert health.relevance.tolist() == [[7, 9]]
@@ -37,41 +38,42 @@ def test_the_books_by_hand():
     assert health.error.tolist() == [[0, 0, 0]]
     assert health.is_conserved
     assert health.verdict == (
-        "Accounted for to 0e+00: 60% of what was sent reached the input; most of the rest went to softmax."
+        "Relevance totals balance (error 0e+00): 60% of the relevance sent reached the input; "
+        "most of the rest was absorbed by softmax."
     )
 
 
-def test_what_is_missing_is_named_with_its_place():
-    """4 of 15, the largest amount there is, are gone before the first block."""
+def test_the_verdict_names_where_relevance_is_missing():
+    """4 of 15, the largest magnitude at any boundary, are missing before the first block."""
     health = check_health(by_hand(arrived=2.0), LIBRA)
     assert health.error[0].tolist() == pytest.approx([4 / 15, 0, 0])
     assert not health.is_conserved
-    assert health.verdict == "Not accounted for: 2.7e-01 of the relevance is missing in the embedding."
+    assert health.verdict == "Relevance totals do not balance: 2.7e-01 of the relevance is missing in the embedding."
 
 
-def test_it_is_printed_from_the_answer_down():
+def test_the_table_goes_from_the_output_to_the_input():
     shown = str(check_health(by_hand(), LIBRA)).splitlines()
     assert shown[0] == "relevance under libra: 10 sent"
     assert shown[1].split() == ["below", "relevance", "positions", "softmax", "biases", "error"]
     assert shown[2].split() == ["the", "head", "9", "0", "0", "1", "0e+00"]
     assert shown[3].split() == ["block", "0", "7", "0", "2", "0", "0e+00"]
     assert shown[4].split() == ["the", "embedding", "6", "1", "0", "0", "0e+00"]
-    assert shown[5].startswith("Accounted for")
+    assert shown[5].startswith("Relevance totals balance")
     assert len({len(line) for line in shown[1:5]}) == 1
 
 
-def test_it_survives_as_details():
+def test_round_trip_through_details():
     health = check_health(by_hand(), LIBRA)
-    again = Health.from_details(health.to_details(), "libra")
-    assert str(again) == str(health)
+    restored = Health.from_details(health.to_details(), "libra")
+    assert str(restored) == str(health)
     assert str(health[0:1]) == str(health)
     assert Health.from_details({"per_layer": torch.ones(1)}, "libra") is None
 
 
 @pytest.mark.parametrize("name", ["vit", "bert", "gpt2", "encoder_token_first"])
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
-def test_every_recipe_accounts_for_its_relevance(name, recipe):
-    """Also the one that doubles: what it makes from nothing is in the books."""
+def test_the_totals_of_every_recipe_balance(name, recipe):
+    """This includes the recipe that doubles: what it creates counts as absorbed with a minus sign."""
     it = animal(name)
     model = why.open(it.module)
     capture = record(
@@ -92,8 +94,8 @@ def test_every_recipe_accounts_for_its_relevance(name, recipe):
         torch.testing.assert_close(health.relevance, torch.ones_like(health.relevance), rtol=0, atol=1e-7)
 
 
-def test_a_rule_that_loses_relevance_is_found():
-    """Half of what passes an activation disappears: the MLP of every block."""
+def test_a_rule_that_loses_relevance_is_detected():
+    """Half of the relevance is lost at each activation, in the MLP of every block."""
     broken = {**LIBRA.rules, "activation": lambda *given: tuple(s / 2 for s in LIBRA.rules["activation"](*given))}
     recipe = type(LIBRA)("broken", broken, sends="slope", attention_part=0)
     it = animal("vit")
@@ -105,7 +107,7 @@ def test_a_rule_that_loses_relevance_is_found():
     assert (health.error[:, [0, -1]] < 1e-9).all()
 
 
-def test_of_a_contrast_the_difference_is_sent():
+def test_a_contrast_sends_the_difference():
     it = animal("bert")
     for method in ("attnlrp", "lrp"):
         e = why.explain(why.open(it.module), it.inputs, method, target=1, versus=2, health=True)
@@ -114,7 +116,7 @@ def test_of_a_contrast_the_difference_is_sent():
         assert e.health.sent.tolist() == pytest.approx(wanted)
 
 
-def test_an_explanation_keeps_it(tmp_path):
+def test_an_explanation_saves_the_check(tmp_path):
     it = animal("bert")
     e = why.explain(why.open(it.module), it.inputs, "libragrad", health=True)
     assert e.health.recipe == "libra"
@@ -124,28 +126,28 @@ def test_an_explanation_keeps_it(tmp_path):
         assert str(why.load(tmp_path / file).health) == str(e.health)
     plain = why.explain(why.open(it.module), it.inputs, "libragrad")
     assert torch.equal(plain.scores, e.scores)
-    with pytest.raises(InputError, match="No books of relevance were kept: explain with health=True"):
+    with pytest.raises(InputError, match=r"Relevance totals were not recorded\. Pass health=True to explain\(\)\."):
         plain.health  # noqa: B018
-    with pytest.raises(InputError, match="rollout sends no relevance"):
+    with pytest.raises(InputError, match="rollout propagates no relevance"):
         why.explain(why.open(it.module), it.inputs, "rollout").health  # noqa: B018
 
 
-def test_a_method_without_relevance_has_no_health_to_ask_for():
+def test_a_method_without_relevance_has_no_health_setting():
     it = animal("bert")
     with pytest.raises(why.WhyformerError, match="rollout has no setting 'health'"):
         why.explain(why.open(it.module), it.inputs, "rollout", health=True)
 
 
-def test_without_books_there_is_no_report():
+def test_absorbed_relevance_must_be_tracked():
     it = animal("bert")
     model = why.open(it.module)
     capture = record(model, model.encode(it.inputs), keep=set(REQUIRED_SITES), recipes=[LIBRA])
-    with pytest.raises(NotCaptured, match="No books were kept for the recipe libra; record with track_absorbed=True"):
+    with pytest.raises(NotCaptured, match=r"not tracked for the recipe libra\. Pass track_absorbed=True"):
         check_health(capture, LIBRA)
 
 
-def test_of_a_contrast_that_sends_nothing_no_share_is_told():
-    """1 and -1 are sent: 0 in all. The example without a contrast is the one that is spoken of."""
+def test_a_contrast_that_sends_no_relevance_has_no_share():
+    """1 - 1 = 0 is sent. The verdict is about the example without a contrast."""
     it = animal("bert")
     model = why.open(it.module.float())
     try:
@@ -154,5 +156,15 @@ def test_of_a_contrast_that_sends_nothing_no_share_is_told():
         alone = why.explain(model, it.inputs, "lrp", target=0, health=True)
     finally:
         it.module.double()
-    assert "there is no share to arrive" in e.health.verdict
+    assert "no share of it can be given" in e.health.verdict
     assert mixed.health.verdict.split(":")[1] == alone[1:2].health.verdict.split(":")[1]
+
+
+def test_old_names_of_the_report():
+    health = check_health(by_hand(), LIBRA)
+    with pytest.warns(DeprecationWarning, match=r"Health\.took is now absorbed_by\."):
+        assert health.took is health.absorbed_by
+    with pytest.warns(DeprecationWarning, match=r"Health\.stretch is now name_segment\."):
+        assert health.stretch(0) == "the embedding"
+    with pytest.warns(DeprecationWarning, match=r"Health\.largest is now find_largest_absorber\."):
+        assert health.largest() == "softmax"

@@ -9,8 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
+from whyformer._explain.explain import explain
 from whyformer._model.kept_image import find_view
-from whyformer.results.explanation import explain, load
+from whyformer.results.explanation import load
 from whyformer.show import overlay
 
 ORIENTATIONS = range(1, 9)

@@ -11,7 +11,7 @@ from sample_explanations import explain_image, explain_text
 
 from whyformer.errors import InputError
 from whyformer.results.comparison import Comparison
-from whyformer.results.explanation import FORMATS
+from whyformer.results.explanation import Explanation
 from whyformer.show import figures, head_figures
 from whyformer.show.canvas import BoxItem, Canvas
 from whyformer.show.drawing import Drawing
@@ -21,6 +21,8 @@ SENTENCE = (
     "a film that takes its time and then some more of yours , with a cast so charming that you forgive the plot its "
     "holes , the score its violins and the ending , which comes twice , its lack of any surprise at all ."
 )
+
+FORMATS = Explanation.formats
 
 
 def explain_forty_words():

@@ -20,11 +20,13 @@ from sample_explanations import explain_image, explain_text
 from whyformer._engine.target import Target
 from whyformer.results.class_grid import ClassGrid, class_grid_to_html
 from whyformer.results.comparison import Comparison, comparison_to_html
-from whyformer.results.explanation import FORMATS, Explanation
+from whyformer.results.explanation import Explanation
 from whyformer.results.generation import Generation, generation_to_html
 from whyformer.show import charts, page, report
 from whyformer.show.latex import TEX_ESCAPES, escape_tex
 from whyformer.show.terminal import Screen
+
+FORMATS = Explanation.formats
 
 every_payload = pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
 HARMLESS = "plain"

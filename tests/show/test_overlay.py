@@ -4,9 +4,9 @@ import pytest
 import torch
 from PIL import Image
 
+from whyformer._explain.explain import explain
 from whyformer._model.kept_image import ImageView
 from whyformer.errors import InputError
-from whyformer.results.explanation import explain
 from whyformer.show import overlay
 from whyformer.show.colours import AGAINST_COLOUR, FOR_COLOUR, WHITE
 
@@ -119,7 +119,7 @@ def test_contours_go_around_the_peak():
 
 
 def test_a_text_has_no_overlay(text_explanation):
-    with pytest.raises(InputError, match="A text has no picture"):
+    with pytest.raises(InputError, match="A text has no image"):
         text_explanation.overlay()
 
 
@@ -127,5 +127,5 @@ def test_tensors_have_no_overlay(zoo):
     animal = zoo("vit")
     e = explain(animal.module, animal.inputs, "rollout")
     assert e.images == ()
-    with pytest.raises(InputError, match="The picture is not known"):
+    with pytest.raises(InputError, match="The original image is not available"):
         e.overlay()

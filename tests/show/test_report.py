@@ -7,9 +7,11 @@ import pytest
 from sample_explanations import explain_image, explain_text
 
 from whyformer.results.comparison import Comparison, comparison_to_html
-from whyformer.results.explanation import FORMATS
+from whyformer.results.explanation import Explanation
 from whyformer.show import colours, page_colours, report
 from whyformer.show.notebook import make_explanation_fragment
+
+FORMATS = Explanation.formats
 
 
 def parse(markup: str):

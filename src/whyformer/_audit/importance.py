@@ -25,11 +25,12 @@ from whyformer._engine.perturb import pick_examples
 from whyformer._engine.probe import Probe
 from whyformer._engine.target import read_logits
 from whyformer._engine.tracing.provenance import trace_of
+from whyformer._explain.compare import compare
+from whyformer._explain.method_call import MethodLike
+from whyformer._explain.scoring import sum_over_patches
 from whyformer.errors import UnsupportedModel
 from whyformer.methods.gradient_x_input import gradient_x_input
 from whyformer.methods.leave_one_out import leave_one_out
-from whyformer.results.comparison import compare
-from whyformer.results.explanation import MethodLike, sum_over_patches
 
 
 def measure_shared_importance(replay: AttentionReplay, methods: Sequence[MethodLike] | str) -> dict[str, Tensor]:

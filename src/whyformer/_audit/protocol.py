@@ -12,10 +12,11 @@ from whyformer._audit.replacement import REPLACEMENT_KINDS
 from whyformer._audit.result import Audit
 from whyformer._audit.rows import AuditRows
 from whyformer._audit.settings import TESTS, AuditSettings, normalise_methods
+from whyformer._explain.explain import ModelLike, as_model
+from whyformer._explain.method_call import MethodLike
 from whyformer._plain.deprecation import rename_keywords
 from whyformer._plain.versions import collect_versions
 from whyformer.data import read
-from whyformer.results.explanation import MethodLike, ModelLike, as_model
 
 
 @rename_keywords(searched="search_limit")

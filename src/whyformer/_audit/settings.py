@@ -6,9 +6,8 @@ from typing import Any
 
 from whyformer._audit.adversarial import SearchSettings
 from whyformer._audit.replacement import REPLACEMENT_KINDS
+from whyformer._explain.method_call import MethodLike, label_methods
 from whyformer.errors import MethodError, suggest_nearest
-from whyformer.results.comparison import label_methods
-from whyformer.results.explanation import MethodLike
 
 TESTS = ("agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds", "baseline")
 METHOD_GROUPS = ("quick", "all")  # names that stand for several methods

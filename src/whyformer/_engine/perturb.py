@@ -51,6 +51,7 @@ def pick_examples(encoded: EncodedBatch, of: Tensor) -> EncodedBatch:
         inputs={name: rows_of(tensor) for name, tensor in encoded.inputs.items()},
         batch=len(rows),
         names=pick(encoded.names),
+        images=pick(encoded.images),
         token_mask=encoded.token_mask[of] if encoded.token_mask is not None else None,
         special_mask=encoded.special_mask[of] if encoded.special_mask is not None else None,
         texts=pick(encoded.texts),

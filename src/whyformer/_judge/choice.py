@@ -5,14 +5,13 @@ from typing import Any
 
 import whyformer.metrics  # noqa: F401 (fills METRICS)
 from whyformer._engine.target import TargetNames
+from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
 from whyformer._judge.bench import is_chance
 from whyformer._model.model import Model
 from whyformer.data import Data
 from whyformer.errors import InputError, MethodError, MetricError, TargetError
 from whyformer.methods._registry import METHODS
 from whyformer.metrics._registry import METRICS, MetricCall, choose_metric, find_metric
-from whyformer.results.comparison import label_methods
-from whyformer.results.explanation import MethodCall, MethodLike
 
 # The metrics used if none are named: by the kind of input, and by the ground truth that the data has.
 DEFAULT_METRICS = {

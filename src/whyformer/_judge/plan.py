@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import __version__ as torch_version
 
+from whyformer._explain.method_call import MethodCall
 from whyformer._model.model import Model
 from whyformer._plain import archive
 from whyformer._plain.versions import __version__
@@ -14,7 +15,6 @@ from whyformer._runs.weights import hash_weights
 from whyformer.data import Data
 from whyformer.errors import InputError
 from whyformer.metrics._registry import MetricCall
-from whyformer.results.explanation import MethodCall
 
 DEFAULT_BATCH = {"cpu": 16, "cuda": 64}  # examples, by device
 

@@ -20,6 +20,8 @@ import torch
 from rich.table import Table as Grid
 from rich.text import Text
 
+from whyformer._explain.explain import ModelLike, as_model
+from whyformer._explain.method_call import label_methods
 from whyformer._judge.choice import format_metric_label
 from whyformer._judge.judgement import Judgement, encode_utf8
 from whyformer._judge.run import judge
@@ -30,8 +32,7 @@ from whyformer.data import Data, read
 from whyformer.errors import InputError, suggest_nearest
 from whyformer.methods._registry import METHODS
 from whyformer.metrics._registry import METRICS
-from whyformer.results.comparison import label_methods, rank_correlation
-from whyformer.results.explanation import ModelLike, as_model
+from whyformer.results.comparison import rank_correlation
 from whyformer.results.result import Result
 from whyformer.show import report, terminal
 from whyformer.show.report import make_element

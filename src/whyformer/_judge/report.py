@@ -6,8 +6,9 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from whyformer._judge.bench import Bench, ExampleGroup, is_chance, prepare_example
+from whyformer._judge.bench import Bench, ExampleGroup, is_chance
 from whyformer._judge.judgement import Judgement
+from whyformer._judge.preparation import prepare_example
 from whyformer._judge.rows import Row
 from whyformer._judge.table import HEADINGS, Line
 from whyformer._judge.verdict import write_metric_sentence

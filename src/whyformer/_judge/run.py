@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from whyformer._explain.explain import ModelLike, as_model
+from whyformer._explain.method_call import MethodLike
 from whyformer._judge.bench import Bench
 from whyformer._judge.choice import check_judged_target, choose_judged_methods, choose_judged_metrics
 from whyformer._judge.judgement import Judgement, encode_utf8
@@ -21,7 +23,6 @@ from whyformer._runs.lock import lock_folder
 from whyformer._runs.plan import write_or_check_plan
 from whyformer.data import read
 from whyformer.metrics._registry import MetricLike
-from whyformer.results.explanation import MethodLike, ModelLike, as_model
 
 PROGRESS_INTERVAL = 20.0  # seconds between two lines about progress, where the output is not a terminal
 

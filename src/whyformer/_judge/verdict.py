@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from whyformer._judge.bench import NOTE_SEPARATOR, is_chance
+from whyformer._judge.bench import is_chance
+from whyformer._judge.preparation import NOTE_SEPARATOR
 from whyformer._judge.rows import Row, RowTable
 from whyformer._judge.table import FEW_EXAMPLES, Line, Table, format_mean
 from whyformer.data import Problem

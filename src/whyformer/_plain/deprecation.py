@@ -28,3 +28,14 @@ def rename_keywords(**names: str) -> Callable[[Function], Function]:
         return cast(Function, call)
 
     return decorate
+
+
+def alias_attribute(old: str, new: str) -> Any:
+    """An old name for an attribute or method, to be assigned in the class body: old = alias_attribute("old", "new")."""
+
+    def read(self: Any) -> Any:
+        warn_renamed(f"{type(self).__name__}.{old}", new)
+        return getattr(self, new)
+
+    read.__doc__ = f"Deprecated: use `{new}`."
+    return property(read)

@@ -51,26 +51,25 @@ def compare_and_show(
     as_json: bool,
 ) -> None:
     """Compare methods, print the result and save it."""
-    from whyformer.results import comparison
+    from whyformer._explain.compare import compare
+    from whyformer.results.comparison import Comparison
+    from whyformer.results.joining import join_comparisons
 
     methods = choose_comparison_methods(method)
-    running.check_out_file(out, inputs, comparison.FORMATS)
+    running.check_out_file(out, inputs, Comparison.formats)
     opened, items = running.open_with_inputs(model, inputs)
     targets = parsing.parse_targets(opened, target, versus)
-    compared = comparison.join_comparisons(
-        [
-            comparison.compare(opened, batch, methods or "quick", **aim)
-            for batch, aim in running.iterate_batches(items, targets)
-        ]
+    compared = join_comparisons(
+        [compare(opened, batch, methods or "quick", **aim) for batch, aim in running.iterate_batches(items, targets)]
     )
-    running.show_result(compared, out, to_json=comparison.FORMATS[".json"] if as_json else None)
+    running.show_result(compared, out, to_json=Comparison.formats[".json"] if as_json else None)
 
 
 def choose_comparison_methods(names: list[str] | None) -> str | list[str] | None:
     """The names of methods, a group (quick, all) or None; misspelt and repeated names are refused."""
-    from whyformer.results import comparison
+    from whyformer._explain.method_call import label_methods
 
     if names in (["all"], ["quick"]):
         return names[0]
-    comparison.label_methods(names or [])
+    label_methods(names or [])
     return names or None

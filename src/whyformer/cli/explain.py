@@ -72,20 +72,22 @@ def run_explain(
     if len(method or []) > 1:
         compare_and_show(inputs, model, method, target, versus, out, as_json)
         return
-    from whyformer.results.explanation import FORMATS, choose_method, join_explanations
-    from whyformer.results.explanation import explain as explained
+    from whyformer._explain.explain import explain
+    from whyformer._explain.method_call import choose_method
+    from whyformer.results.explanation import Explanation
+    from whyformer.results.joining import join_explanations
 
     name = method[0] if method else "transformer_attribution"
     choose_method(name, settings)  # report misspelt names before a large model is opened
-    running.check_out_file(out, inputs, FORMATS)
+    running.check_out_file(out, inputs, Explanation.formats)
     opened, items = running.open_with_inputs(model, inputs)
     targets = parsing.parse_targets(opened, target, versus)
     explanation = join_explanations(
-        [explained(opened, batch, name, **aim, **settings) for batch, aim in running.iterate_batches(items, targets)]
+        [explain(opened, batch, name, **aim, **settings) for batch, aim in running.iterate_batches(items, targets)]
     )
     if words:
         explanation = explanation.words()
-    running.show_result(explanation, out, to_json=FORMATS[".json"] if as_json else None)
+    running.show_result(explanation, out, to_json=Explanation.formats[".json"] if as_json else None)
 
 
 def explain_classes_and_show(
@@ -97,11 +99,12 @@ def explain_classes_and_show(
     out: Path | None,
 ) -> None:
     """Explain the most likely classes; the options in `unused` cannot be combined with that."""
-    from whyformer.results import class_grid as sheets
+    from whyformer._explain.classes import DEFAULT_METHODS, explain_classes
+    from whyformer.results.class_grid import ClassGrid
 
     methods = choose_comparison_methods(method)
-    running.check_out_file(out, inputs, sheets.FORMATS)
+    running.check_out_file(out, inputs, ClassGrid.formats)
     parsing.refuse_unused_options(unused, "--classes")
     opened, items = running.open_with_inputs(model, inputs)
-    grid = sheets.explain_classes(opened, items, methods or sheets.DEFAULT_METHODS, classes=classes)
+    grid = explain_classes(opened, items, methods or DEFAULT_METHODS, classes=classes)
     running.show_result(grid, out)

@@ -28,11 +28,12 @@ def run_generate(
     debug: DebugOption = False,
 ) -> None:
     """Generate text and explain each token; -o why.html saves a page to click through them."""
-    from whyformer.results.explanation import choose_method
-    from whyformer.results.generation import FORMATS, explain_generation
+    from whyformer._explain.generation import explain_generation
+    from whyformer._explain.method_call import choose_method
+    from whyformer.results.generation import Generation
 
     choose_method(method, {})
-    running.check_out_file(out, [], FORMATS)
+    running.check_out_file(out, [], Generation.formats)
     opened = running.open_quietly(model)
     running.show_result(explain_generation(opened, prompt, method, tokens=tokens, continuation=continuation), out)
 

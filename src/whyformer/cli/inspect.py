@@ -31,13 +31,13 @@ def run_inspect(
     debug: DebugOption = False,
 ) -> None:
     """Show the attention of every head with its gradient and relevance (-o, default: inspect.html)."""
-    from whyformer.results.attention_view import FORMATS
-    from whyformer.results.attention_view import inspect_attention as looked_into
+    from whyformer._explain.attention import inspect_attention
+    from whyformer.results.attention_view import AttentionView
 
     out = Path("inspect.html") if out is None else out
-    running.check_out_file(out, inputs, FORMATS)
+    running.check_out_file(out, inputs, AttentionView.formats)
     opened, items = running.open_with_inputs(model, inputs)
-    view = looked_into(opened, items, **parsing.parse_targets(opened, target, versus))
+    view = inspect_attention(opened, items, **parsing.parse_targets(opened, target, versus))
     view.save(out)
     print(f"{view.title}\n{view!r}: {out}")
 

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from PIL import Image
 
+from whyformer._explain.compare import compare
+from whyformer._explain.explain import explain
 from whyformer._model.loading import open as open_model
 from whyformer._plain import archive
 from whyformer.demo import shapes
-from whyformer.results.comparison import compare
-from whyformer.results.explanation import explain
 from whyformer.show import page, report
 from whyformer.show.report import Html
 

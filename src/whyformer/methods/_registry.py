@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from whyformer._engine.sites import SITES
+from whyformer._plain.deprecation import rename_keywords
 from whyformer.errors import MethodError, suggest_nearest
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Method:
         return any(need.endswith("_grad") for need in self.needs)
 
 
+@rename_keywords(also="extra_needs")
 def method(
     *,
     paper: str,

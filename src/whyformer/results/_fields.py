@@ -1,4 +1,4 @@
-"""The fields of an explanation in a file: tensors, tokens, targets and images."""
+"""How the fields of an explanation are saved to a file and restored: tensors, tokens, targets and images."""
 
 from base64 import b64decode
 from typing import Any
@@ -14,42 +14,49 @@ from whyformer._plain.tokens import Grid, Pieces, Tokens
 
 
 def to_safetensors(kind: str, fields: Fields) -> bytes:
+    """Tensors (details and the bytes of images included) as tensors, all other fields as JSON in the metadata."""
     details = {f"details.{name}": value for name, value in fields.get("details", {}).items()}
-    kept = fields.get("images", ())
-    pictures = {f"picture.{i}": torch.frombuffer(bytearray(one.data), dtype=torch.uint8) for i, one in enumerate(kept)}
-    held = {**fields, **details, **pictures}
-    tensors = {name: v.contiguous() for name, v in held.items() if isinstance(v, Tensor)}
+    images = fields.get("images", ())
+    contents = {f"picture.{i}": torch.frombuffer(bytearray(im.data), dtype=torch.uint8) for i, im in enumerate(images)}
+    tensors = {
+        name: value.contiguous()
+        for name, value in {**fields, **details, **contents}.items()
+        if isinstance(value, Tensor)
+    }
     facts = {name: value for name, value in fields.items() if not isinstance(value, Tensor) and name != "details"}
     if "images" in facts:
-        facts["images"] = [{"view": one.view} for one in kept]
+        facts["images"] = [{"view": image.view} for image in images]
     return safetensors_bytes(tensors, {"whyformer": to_json_text(kind, facts)})
 
 
-def restore_explanation_fields(held: Fields) -> dict[str, Any]:
-    """The fields of an explanation, lists made into what they were."""
-    apart = {name.removeprefix("details."): held[name] for name in held if name.startswith("details.")}
-    kept = held.get("images", held.get("pictures", ()))  # before version 0.2 the field was called pictures
-    images = tuple(restore_image(one, held.get(f"picture.{i}")) for i, one in enumerate(kept))
-    held = {name: value for name, value in held.items() if not name.startswith(("details.", "picture.", "pictures"))}
+def restore_explanation_fields(saved: Fields) -> dict[str, Any]:
+    """The fields of an explanation as they were before saving."""
+    details = {name.removeprefix("details."): saved[name] for name in saved if name.startswith("details.")}
+    images = saved.get("images", saved.get("pictures", ()))  # before version 0.2 the field was called pictures
+    plain = {
+        name: value
+        for name, value in saved.items()
+        if name != "pictures" and not name.startswith(("details.", "picture."))
+    }
     return {
-        **held,
-        "details": {**held.get("details", {}), **apart},
-        "images": images,
-        "tokens": tuple(map(restore_tokens, held["tokens"])),
-        "targets": tuple(Target(**target) for target in held["targets"]),
-        "names": as_strings(held["names"]),
-        "notes": as_strings(held["notes"]),
+        **plain,
+        "details": {**saved.get("details", {}), **details},
+        "images": tuple(restore_image(image, saved.get(f"picture.{i}")) for i, image in enumerate(images)),
+        "tokens": tuple(map(restore_tokens, saved["tokens"])),
+        "targets": tuple(Target(**target) for target in saved["targets"]),
+        "names": as_strings(saved["names"]),
+        "notes": as_strings(saved["notes"]),
     }
 
 
-def restore_tokens(held: Fields) -> Tokens:
-    if "rows" in held:
-        return Grid(held["rows"], held["columns"], tuple(held["covers"]) if held.get("covers") else None)
-    spans = tuple(None if span is None else (span[0], span[1]) for span in held["spans"])
-    return Pieces(as_strings(held["pieces"]), tuple(held["special"]), tuple(held["padding"]), spans, held["text"])
+def restore_tokens(saved: Fields) -> Tokens:
+    if "rows" in saved:
+        return Grid(saved["rows"], saved["columns"], tuple(saved["covers"]) if saved.get("covers") else None)
+    spans = tuple(None if span is None else (span[0], span[1]) for span in saved["spans"])
+    return Pieces(as_strings(saved["pieces"]), tuple(saved["special"]), tuple(saved["padding"]), spans, saved["text"])
 
 
-def restore_image(held: Fields, apart: Tensor | None) -> KeptImage:
-    """A picture that was kept: its bytes stand by themselves, or in base 64 among the facts."""
-    data = bytes(apart.tolist()) if apart is not None else b64decode(held["data"], validate=True)
-    return KeptImage.read(data, None if held["view"] is None else ImageView(**held["view"]))
+def restore_image(saved: Fields, contents: Tensor | None) -> KeptImage:
+    """An image from its bytes: a tensor of a safetensors file, or base 64 in a JSON file."""
+    data = bytes(contents.tolist()) if contents is not None else b64decode(saved["data"], validate=True)
+    return KeptImage.read(data, None if saved["view"] is None else ImageView(**saved["view"]))

@@ -1,101 +1,115 @@
-"""Inside a model: what every head of every layer attends to, and how far the answer follows it.
+"""An attention view: what every head of every layer attends to, and how strongly the answer depends on it.
 
-i = inside(model, "cat.jpg")
-i.draw("attention"); i.draw("gradient"); i.draw("relevance")      # layers x heads
-i.tokens(layer=-1, head=2)                                        # who looks at whom
-i.save("inside.html")
+    view = inspect_attention(model, "cat.jpg")
+    view.draw("attention"); view.draw("gradient"); view.draw("relevance")      # layers x heads
+    view.tokens(layer=-1, head=2)                                              # which token attends to which
+
+`view.save("attention.html")` writes a page with all of these.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import record
-from whyformer._engine.relevance.rules import make_recipe
 from whyformer._engine.target import Target
-from whyformer._plain import archive
-from whyformer._plain.tokens import Tokens
-from whyformer.errors import InputError, ModelError, NonFinite
-from whyformer.results.explanation import ModelLike, as_model
+from whyformer._model.kept_image import KeptImage
+from whyformer._plain.deprecation import alias_attribute
+from whyformer._plain.tokens import Grid, Tokens
+from whyformer.errors import InputError
+from whyformer.results.result import DRAWING_FORMATS, Result
 from whyformer.show import head_figures, overlay, report
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
 from whyformer.show.report import make_element
+from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_headline
 
 KIND_MEANINGS = {
-    "attention": "how much attention each head pays to each token",
-    "gradient": "how far the answer follows each weight of attention",
-    "relevance": "how much of the answer each weight of attention accounts for",
+    "attention": "the attention weight of each head on each token",
+    "gradient": "the gradient of the answer with respect to each attention weight",
+    "relevance": "the share of the answer that each attention weight accounts for",
 }
+MOST_LINKED_TOKENS = 64  # longer texts get no drawing of links on the page
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AttentionView:
-    """The attention of one example, with its gradient and relevance: [layer head query key] each."""
+class AttentionView(Result):
+    """The attention of one example, with its gradient and relevance: each [layer head query key].
 
-    parts: Mapping[str, Tensor]
-    readout: Tensor  # [token]: where the answer is read
+    Files: .html has everything; .png, .svg and .pdf show the attention of all heads.
+    """
+
+    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
+        ".html": lambda view: attention_to_html(view),
+        **DRAWING_FORMATS,
+    }
+
+    parts: Mapping[str, Tensor]  # by kind: attention, gradient and, where available, relevance
+    readout: Tensor  # [token]: the weight of each token position in the pooling that the answer is read from
     input_tokens: Tokens
-    patches: tuple[int, ...] | None  # pictures: where the patches are among the tokens, row by row
-    pieces: tuple[str, ...]  # what to call every token
+    patches: tuple[int, ...] | None  # images: the positions of the patches among the tokens, row by row
+    pieces: tuple[str, ...]  # the name of every token
     target: Target
     name: str
     model: str
-    image: Any = None
+    image: KeptImage | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        layers, count = self.parts["attention"].shape[:2]
-        return f"<Inside of {make_visible(self.model)}: {layers} layers x {count} heads, {', '.join(self.parts)}>"
+        layers, heads = self.parts["attention"].shape[:2]
+        kinds = ", ".join(self.parts)
+        return f"<AttentionView of {make_visible(self.model)}: {layers} layers x {heads} heads, {kinds}>"
+
+    def render(self, screen: Screen | None = None) -> str:
+        """The prediction and what the view holds, in two lines; the attention itself needs a figure."""
+        return f"{make_visible(self.title)}\n{self!r}"
 
     def part(self, kind: str) -> Tensor:
         if kind not in self.parts:
-            raise InputError(f"There is no {kind!r} here. There are: {', '.join(self.parts)}.")
+            raise InputError(f"kind must be one of {', '.join(self.parts)}, got {kind!r}.")
         return self.parts[kind]
 
     def rows(self, kind: str = "attention") -> Tensor:
-        """[layer head token]: the row of every head where the answer is read."""
-        found = self.part(kind)
-        return torch.einsum("q,lhqk->lhk", self.readout.to(found), found)
+        """[layer head token]: the row of every head at the position where the answer is read."""
+        part = self.part(kind)
+        return torch.einsum("q,lhqk->lhk", self.readout.to(part), part)
 
     def maps(self, kind: str = "attention") -> Tensor:
-        """What is drawn of every head: of a picture the patches at the readout, of a text all tokens by all tokens."""
+        """What `draw` shows of every head: [rows columns] of patches at the readout, or for texts [query key]."""
         if self.patches is None:
             return self.part(kind)
-        grid: Any = self.input_tokens
-        return self.rows(kind)[..., list(self.patches)].unflatten(-1, (grid.rows, grid.columns))
+        assert isinstance(self.input_tokens, Grid)
+        size = (self.input_tokens.rows, self.input_tokens.columns)
+        return self.rows(kind)[..., list(self.patches)].unflatten(-1, size)
 
     def draw(self, kind: str = "attention") -> Drawing:
-        """Layers from top to bottom, heads from left to right."""
+        """A figure of all heads: layers from top to bottom, heads from left to right."""
         return head_figures.draw_head_grid(
             self.maps(kind), title=f"{self.title}: {kind}", note=self.note(kind), signed=is_signed(kind)
         )
 
     def tokens(self, layer: int = -1, head: int | None = None, kind: str = "attention") -> Drawing:
-        """Who looks at whom: every token at the left, what it attends to at the right; without a head, their mean."""
-        found = self.part(kind)
-        chosen = found[layer].mean(0) if head is None else found[layer, head]
-        which = f"layer {range(len(found))[layer]}, " + ("mean over heads" if head is None else f"head {head}")
-        return head_figures.draw_attention_links(
-            chosen, self.pieces, title=f"{self.title}: {kind}, {which}", signed=is_signed(kind)
-        )
+        """Links from every token on the left to the tokens it attends to; without `head`, the mean over heads."""
+        weights, title = self._select_head(layer, head, kind)
+        return head_figures.draw_attention_links(weights, self.pieces, title=title, signed=is_signed(kind))
 
     def matrix(self, layer: int = -1, head: int | None = None, kind: str = "attention") -> Drawing:
-        """The same as a table of colours: queries in rows, keys in columns."""
-        found = self.part(kind)
-        chosen = found[layer].mean(0) if head is None else found[layer, head]
-        which = f"layer {range(len(found))[layer]}, " + ("mean over heads" if head is None else f"head {head}")
-        return head_figures.draw_attention_matrix(
-            chosen, self.pieces, title=f"{self.title}: {kind}, {which}", signed=is_signed(kind)
-        )
+        """The same as a heat map: queries in rows, keys in columns."""
+        weights, title = self._select_head(layer, head, kind)
+        return head_figures.draw_attention_matrix(weights, self.pieces, title=title, signed=is_signed(kind))
+
+    def _select_head(self, layer: int, head: int | None, kind: str) -> tuple[Tensor, str]:
+        """[query key] of one head, or the mean over the heads of a layer, with a title."""
+        part = self.part(kind)
+        weights = part[layer].mean(0) if head is None else part[layer, head]
+        which = f"layer {range(len(part))[layer]}, " + ("mean over heads" if head is None else f"head {head}")
+        return weights, f"{self.title}: {kind}, {which}"
 
     @cached_property
     def title(self) -> str:
@@ -107,91 +121,46 @@ class AttentionView:
         return Panel("", self.name, self.input_tokens, zero, self.target, False, True, model=self.model)
 
     def note(self, kind: str) -> str:
+        """What a figure of this kind shows."""
         what = "patches, at the readout" if self.patches is not None else "queries in rows, keys in columns"
-        said = f"{KIND_MEANINGS[kind]}; {what}. Colours end at each head's own largest value."
-        return said[0].upper() + said[1:]
+        note = f"{KIND_MEANINGS[kind]}; {what}. Each head has its own colour scale."
+        return note[0].upper() + note[1:]
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file: .html with everything, or the attention of all heads as .png, .svg or .pdf."""
-        archive.write_file(path, FORMATS[archive.suffix_of(path, FORMATS)](self))
+    def to_html(self) -> str:
+        return report.embed_png(self.draw().png(110), f"Attention in {self.model}: {self.title}")
 
-    def _repr_html_(self) -> str:
-        return report.embed_png(self.draw().png(110), f"Inside {self.model}: {self.title}")
+    tokens_of = alias_attribute("tokens_of", "input_tokens")
+    picture = alias_attribute("picture", "image")
 
 
 def is_signed(kind: str) -> bool:
     return kind != "attention"
 
 
-def inspect_attention(model: ModelLike, inputs: Any, *, target: Any = None, versus: Any = None) -> AttentionView:
-    """What all heads do on one example: their attention, its gradient and its relevance for the target."""
-    model = as_model(model)
-    encoded = model.encode(inputs)
-    if encoded.batch != 1:
-        raise InputError(f"{encoded.batch} examples were given. One at a time can be looked into.")
-    rules = make_recipe("chefer", "signed")
-    keep = {"attention", "attention_grad", "attention_relevance", "readout", "mask", "special"}
-    notes: tuple[str, ...] = ()
-    try:
-        capture = record(model, encoded, target=target, versus=versus, keep=keep, recipes=[rules])
-    except (ModelError, NonFinite) as error:
-        keep.remove("attention_relevance")
-        capture = record(model, encoded, target=target, versus=versus, keep=keep)
-        notes = (f"No relevance here. {error}",)
-    sites = {"attention": "attention", "gradient": "attention_grad", "relevance": "attention_relevance"}
-    parts = {
-        kind: torch.stack([layer[0].detach().float().cpu() for layer in capture.get(site, rules)])
-        for kind, site in sites.items()
-        if site in keep
-    }
-    length = parts["attention"].shape[-1]
-    return AttentionView(
-        parts=parts,
-        readout=capture["readout"][0].detach().float().cpu(),
-        input_tokens=capture.tokens[0],
-        patches=capture.patches,
-        pieces=head_figures.name_tokens(capture.tokens[0], capture.patches, length),
-        target=capture.targets[0],
-        name=encoded.names[0],
-        model=model.name,
-        image=encoded.images[0] if encoded.images else None,
-        notes=(*capture.notes, *notes),
-    )
-
-
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def attention_to_html(found: AttentionView) -> bytes:
-    """All heads by kind, then who looks at whom by layer."""
+def attention_to_html(view: AttentionView) -> bytes:
+    """A page with all heads of every kind, then for texts the links between tokens, layer by layer."""
     options = []
-    for kind in found.parts:
-        note = make_element("p", found.note(kind), class_="dim")
+    for kind in view.parts:
+        note = make_element("p", view.note(kind), class_="dim")
         options.append(
-            (kind, report.join_html([note, head_figures.make_head_table(found.maps(kind), signed=is_signed(kind))]))
+            (kind, report.join_html([note, head_figures.make_head_table(view.maps(kind), signed=is_signed(kind))]))
         )
     chooser, style = report.make_chooser(options, name="kind", legend="What to show of every head")
     parts = [report.make_section("Every head", chooser)]
-    if found.image is not None:
-        seen = overlay.shrink_image(overlay.frame_view(found.image.image, found.image.view), 320)
-        drawn = report.embed_image(seen, found.name, found.name)
-        parts.insert(0, report.make_section(found.name, report.arrange_figures([drawn])))
-    if found.patches is None and len(found.pieces) <= 64:
+    if view.image is not None:
+        seen = overlay.shrink_image(overlay.frame_view(view.image.image, view.image.view), 320)
+        figure = report.embed_image(seen, view.name, view.name)
+        parts.insert(0, report.make_section(view.name, report.arrange_figures([figure])))
+    if view.patches is None and len(view.pieces) <= MOST_LINKED_TOKENS:
         layers = [
-            (f"layer {layer}", report.embed_drawing(found.tokens(layer)))
-            for layer in range(len(found.parts["attention"]))
+            (f"layer {layer}", report.embed_drawing(view.tokens(layer)))
+            for layer in range(len(view.parts["attention"]))
         ]
-        links, more = report.make_chooser(layers, name="links", legend="Which layer")
-        parts.append(report.make_section("Who looks at whom", links, remark="The mean over the heads of a layer."))
-        style += more
-    parts.append(report.make_notes(found.notes))
-    lead = f"Inside {found.model}."
-    return report.make_page(found.title, parts, lead=lead, style=style).encode("utf-8")
-
-
-FORMATS: dict[str, Callable[[AttentionView], bytes]] = {
-    ".html": attention_to_html,
-    ".png": lambda i: i.draw().png(),
-    ".svg": lambda i: i.draw().svg().encode("utf-8"),
-    ".pdf": lambda i: i.draw().pdf(),
-}
+        links, link_style = report.make_chooser(layers, name="links", legend="Which layer")
+        parts.append(report.make_section("Which token attends to which", links, remark="Mean over the heads."))
+        style += link_style
+    parts.append(report.make_notes(view.notes))
+    return report.make_page(view.title, parts, lead=f"Attention in {view.model}.", style=style).encode("utf-8")

@@ -1,35 +1,22 @@
-"""Writing: a language model continues a text, and every token of the continuation is explained.
+"""A generation: the continuation of a text by a language model, with an explanation of every token.
 
-    w = written(model, "the keys to the cabinet", tokens=8)
-    w[0]; print(w); w.save("why.html")      # the page: click on a token to see why it was said
+    g = explain_generation(model, "the keys to the cabinet", tokens=8)
+    g[0]; print(g); g.save("why.html")
 
-Each token is explained as the one that comes after all before it. The beginnings of the text are explained in batches;
-a batch gives what its examples give alone, so it does not matter how they are cut.
+On the page, click on a token to see why the model chose it.
 """
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import record
-from whyformer._model.model import EncodedBatch, Model
-from whyformer._plain import archive
-from whyformer._plain.progress import show_progress
+from whyformer._plain.deprecation import alias_attribute
 from whyformer._plain.tokens import Pieces
-from whyformer.errors import InputError, TargetError
-from whyformer.results.explanation import (
-    Explanation,
-    MethodLike,
-    ModelLike,
-    as_model,
-    choose_method,
-    make_explanation,
-    record_for_methods,
-)
+from whyformer.results.explanation import Explanation
+from whyformer.results.result import DRAWING_FORMATS, Result, to_plain_text
 from whyformer.show import figures, notebook, page, report, score_rows, terminal
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
@@ -38,16 +25,26 @@ from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_certainty, name_target
 
-BATCH = 16  # beginnings explained at once
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Generation:
-    """A text, and for each token of its continuation why it was said."""
+class Generation(Result):
+    """A text, and for each token of its continuation why the model chose it.
 
-    text: str  # all of it, the prompt first; empty without a tokenizer
-    prompt_length: int  # how many tokens were given
-    steps: tuple[Explanation, ...]  # one example each: token `prompt + i` from all before it
+    Files: .html is a page to click through; .png, .svg, .pdf and .txt show all tokens; .csv and .parquet have the
+    scores as a table.
+    """
+
+    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
+        ".html": lambda g: generation_to_html(g),
+        **DRAWING_FORMATS,
+        ".txt": to_plain_text,
+        ".csv": lambda g: score_rows.as_csv(score_rows.list_score_rows(g.panels())),
+        ".parquet": lambda g: score_rows.as_parquet(score_rows.list_score_rows(g.panels())),
+    }
+
+    text: str  # prompt and continuation; empty without a tokenizer
+    prompt_length: int  # in tokens
+    steps: tuple[Explanation, ...]  # one example each: token `prompt_length + i` from all tokens before it
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -60,11 +57,11 @@ class Generation:
 
     @property
     def words(self) -> list[str]:
-        """The tokens that were said."""
+        """The tokens of the continuation."""
         return [step.targets[0].label for step in self.steps]
 
     def matrix(self) -> Tensor:
-        """[said token, token before]: the scores, NaN where a token was not there yet."""
+        """[generated token, earlier token]: the scores, NaN where a token comes later."""
         longest = max(len(step.tokens[0]) for step in self.steps)
         scores = torch.full((len(self), longest), float("nan"), dtype=torch.double)
         for row, step in zip(scores, self.steps, strict=True):
@@ -75,11 +72,8 @@ class Generation:
         words, method = make_visible("".join(self.words)), make_visible(self.steps[0].method)
         return f"<Generation of {len(self)} tokens by {method}: {words!r}>"
 
-    def __str__(self) -> str:
-        return self.render()
-
     def render(self, screen: Screen | None = None) -> str:
-        """As text for a terminal: every said token with its reasons."""
+        """The generation as text for a terminal: every generated token with the scores of the tokens before it."""
         screen = screen or Screen.from_stdout()
         parts: list[Any] = []
         for step in self.steps:
@@ -90,159 +84,40 @@ class Generation:
         return terminal.render_parts(parts, screen)
 
     def panels(self) -> list[Panel]:
+        """One panel per generated token."""
         return [step.panels()[0] for step in self.steps]
 
     def draw(self) -> Drawing:
-        """Every said token a line: the text before it in colour."""
-        lines = [(name_target(case.target), case) for case in self.panels()]
-        names = [name for name, _ in lines]
+        """A figure with one line per generated token: the text before it, coloured by score."""
+        panels = self.panels()
+        names = [name_target(panel.target) for panel in panels]
         alt = f"Why {', '.join(names)}, by {self.steps[0].method}"
-        return figures.draw_panel_table([("", [case for _, case in lines])], names, title="", alt=alt)
+        return figures.draw_panel_table([("", panels)], names, title="", alt=alt)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file: .html to click through, .png, .svg, .pdf, .txt, or .csv and .parquet for the numbers."""
-        archive.write_file(path, FORMATS[archive.suffix_of(path, FORMATS)](self))
+    def to_html(self) -> str:
+        return notebook.make_comparison_fragment([{name_target(panel.target): panel for panel in self.panels()}])
 
-    def _repr_html_(self) -> str:
-        return notebook.make_comparison_fragment([{name_target(case.target): case for case in self.panels()}])
-
-
-def explain_generation(
-    model: ModelLike,
-    prompt: str,
-    method: MethodLike = "attcat",
-    *,
-    tokens: int = 20,
-    continuation: str | None = None,
-    **settings: Any,
-) -> Generation:
-    """Why each token was said: of what the model goes on with, at most `tokens`, or of a continuation that is given."""
-    chosen = choose_method(method, settings)
-    model = as_model(model)
-    if tokens < 1:
-        raise InputError(f"{tokens} tokens cannot be explained; give 1 or more.")
-    if model.kind != "text":
-        raise InputError(f"{model.name} does not write text: it was opened without a tokenizer.")
-    start, ids = encode_prompt(model, prompt, continuation)
-    if continuation is None:
-        ids = generate_ids(model, start, tokens)
-    if len(ids) == len(start):
-        raise InputError("The model says nothing after this text: its first token would be the end.")
-    steps = []
-    with show_progress(len(ids) - len(start), "explaining") as progress:
-        for first in range(len(start), len(ids), BATCH):
-            places = list(range(first, min(first + BATCH, len(ids))))
-            encoded = encode_ids(model, [ids[:place] for place in places])
-            capture = record_for_methods([chosen], model, encoded, [ids[place] for place in places], None)
-            found = make_explanation(chosen, model, encoded, capture)
-            steps += [trim_padding(found[i], model, ids[:place]) for i, place in enumerate(places)]
-            progress.advance(len(places))
-    return Generation(model.tokenizer.decode(ids), len(start), tuple(steps))
-
-
-def encode_prompt(model: Model, prompt: str, continuation: str | None) -> tuple[list[int], list[int]]:
-    """The ids of the prompt, and those of the whole text if its continuation is given."""
-    start = token_ids_of(model.encode(prompt))
-    if continuation is None:
-        return start, start
-    whole = token_ids_of(model.encode(prompt + continuation))
-    if whole[: len(start)] != start or len(whole) == len(start):
-        raise TargetError(
-            f"{continuation!r} does not continue the prompt token by token: together the tokenizer cuts them "
-            "differently. Begin it with the blank that stands between them, or end the prompt elsewhere."
-        )
-    return start, whole
-
-
-def token_ids_of(encoded: EncodedBatch) -> list[int]:
-    return [int(i) for i in encoded.inputs[encoded.main][0]]
-
-
-def generate_ids(model: Model, start: Sequence[int], tokens: int) -> list[int]:
-    """What the model goes on with, always the likeliest token, until it ends."""
-    ends = {model.tokenizer.eos_token_id, model.tokenizer.pad_token_id} - {None}
-    most = len(start) + tokens if model.max_length is None else min(len(start) + tokens, model.max_length)
-    ids = list(start)
-    with show_progress(most - len(ids), "writing") as progress:
-        while len(ids) < most:
-            target = record(model, encode_ids(model, [ids]), keep={"mask"}).targets[0]
-            if target.position is None:
-                raise InputError(f"{model.name} answers with classes, not with a next token.")
-            if target.index in ends:
-                break
-            ids.append(target.index)
-            progress.advance()
-    return ids
-
-
-def encode_ids(model: Model, rows: Sequence[Sequence[int]]) -> EncodedBatch:
-    """Token ids as a batch."""
-    return model.encode([{"input_ids": torch.tensor(row)} for row in rows])
-
-
-def trim_padding(e: Explanation, model: Model, ids: Sequence[int]) -> Explanation:
-    """One example without its padding, its tokens with the letters they stand for."""
-    tokens = e.tokens[0]
-    assert isinstance(tokens, Pieces)
-    real = [i for i, padding in enumerate(tokens.padding) if not padding]
-    text, spans = decode_with_spans(model.tokenizer, ids)
-    cut = Pieces(
-        pieces=tuple(tokens.pieces[i] for i in real),
-        special=tuple(tokens.special[i] for i in real),
-        padding=(False,) * len(real),
-        spans=tuple(None if tokens.special[i] else spans[place] for place, i in enumerate(real)),
-        text=text,
-    )
-    details = {name: found[..., real] for name, found in e.details.items() if found.shape[-1] == len(tokens)}
-    return replace(e, scores=e.scores[:, real], tokens=(cut,), names=(text,), details=details)
-
-
-def decode_with_spans(tokenizer: Any, ids: Sequence[int]) -> tuple[str, list[tuple[int, int] | None]]:
-    """The text of these ids, and which of its letters each stands for; the bytes of one letter share it."""
-    text = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
-    ends = []
-    for count in range(1, len(ids) + 1):
-        part = tokenizer.decode(ids[:count], clean_up_tokenization_spaces=False).rstrip("\ufffd")
-        ends.append(
-            next((i for i, (a, b) in enumerate(zip(part, text, strict=False)) if a != b), min(len(part), len(text)))
-        )
-    spans: list[tuple[int, int] | None] = []
-    begin = 0
-    for place, end in enumerate(ends):
-        final = next((later for later in ends[place:] if later > begin), end)  # where the letter it begins is whole
-        spans.append((begin, final) if final > begin else None)
-        begin = max(begin, end)
-    return text, spans
+    prompt = alias_attribute("prompt", "prompt_length")
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def generation_to_html(made: Generation) -> bytes:
-    """The continuation to click on; under it the text before the chosen token, in colour."""
-    first = made.panels()[0]
+def generation_to_html(generation: Generation) -> bytes:
+    """A page with the continuation to click on; below it, the text before the selected token, coloured by score."""
+    panels = generation.panels()
+    first = panels[0]
     options: list[tuple[Any, Html]] = []
-    for case in made.panels():
-        heading = make_element("h3", f"Why {name_target(case.target)}? {format_certainty(case.target)}")
-        options.append((case.target.label, report.join_html([heading, *page.make_text_blocks(case)])))
+    for panel in panels:
+        heading = make_element("h3", f"Why {name_target(panel.target)}? {format_certainty(panel.target)}")
+        options.append((panel.target.label, report.join_html([heading, *page.make_text_blocks(panel)])))
     chooser, style = report.make_chooser(options, name="said", legend="Which token to explain", prose=True)
-    given = first.pieces.text or ""
+    prompt = make_element("div", first.pieces.text or "", class_="text", dir="auto")
     parts = [
-        report.make_section("The prompt", make_element("div", given, class_="text", dir="auto")),
-        report.make_section("What the model says", chooser, remark="Choose a token, by click or with the arrow keys."),
+        report.make_section("Prompt", prompt),
+        report.make_section("Continuation", chooser, remark="Choose a token by click or with the arrow keys."),
     ]
     lead = f"{first.model}, token by token, explained by {first.label}. {page.describe_colours(first)}"
     return report.make_page(
         "Why did it say that?", parts, lead=lead, about=page.collect_facts(first), style=style
     ).encode("utf-8")
-
-
-FORMATS: dict[str, Callable[[Generation], bytes]] = {
-    ".html": generation_to_html,
-    ".png": lambda w: w.draw().png(),
-    ".svg": lambda w: w.draw().svg().encode("utf-8"),
-    ".pdf": lambda w: w.draw().pdf(),
-    ".txt": lambda w: (w.render(Screen(width=100, colours=None)) + "\n").encode("utf-8", "backslashreplace"),
-    ".csv": lambda w: score_rows.as_csv(score_rows.list_score_rows(w.panels())),
-    ".parquet": lambda w: score_rows.as_parquet(score_rows.list_score_rows(w.panels())),
-}

@@ -1,4 +1,4 @@
-"""Again without a model: what the explanations of variants would be is a function of the test's own."""
+"""A Rerun without a model: the test itself computes the scores of the variants."""
 
 import torch
 from fake_probe import TARGET, explanation
@@ -6,7 +6,7 @@ from fake_probe import TARGET, explanation
 from whyformer._model.encoded import EncodedBatch
 
 
-class FakeAgain:
+class FakeRerun:
     """make(inputs [n ...], of [n], target, model, settings) gives the scores [n unit] of the variants."""
 
     def __init__(self, first, inputs, make, model=None):

@@ -1,0 +1,49 @@
+"""Inspect the attention of every head on one example, with its gradient and relevance."""
+
+from typing import Any
+
+import torch
+
+from whyformer._engine.capture import record
+from whyformer._engine.relevance.rules import make_recipe
+from whyformer._explain.explain import ModelLike, as_model
+from whyformer.errors import InputError, ModelError, NonFinite
+from whyformer.results.attention_view import AttentionView
+from whyformer.show import head_figures
+
+SITE_OF_KIND = {"attention": "attention", "gradient": "attention_grad", "relevance": "attention_relevance"}
+
+
+def inspect_attention(model: ModelLike, inputs: Any, *, target: Any = None, versus: Any = None) -> AttentionView:
+    """The attention of all heads on one example, with its gradient and relevance for the target."""
+    model = as_model(model)
+    encoded = model.encode(inputs)
+    if encoded.batch != 1:
+        raise InputError(f"Attention can be inspected for one example at a time, got {encoded.batch}.")
+    recipe = make_recipe("chefer", "signed")
+    keep = {*SITE_OF_KIND.values(), "readout", "mask", "special"}
+    notes: tuple[str, ...] = ()
+    try:
+        capture = record(model, encoded, target=target, versus=versus, keep=keep, recipes=[recipe])
+    except (ModelError, NonFinite) as error:
+        keep.remove("attention_relevance")
+        capture = record(model, encoded, target=target, versus=versus, keep=keep)
+        notes = (f"Relevance is not available. {error}",)
+    parts = {
+        kind: torch.stack([layer[0].detach().float().cpu() for layer in capture.get(site, recipe)])
+        for kind, site in SITE_OF_KIND.items()
+        if site in keep
+    }
+    length = parts["attention"].shape[-1]
+    return AttentionView(
+        parts=parts,
+        readout=capture["readout"][0].detach().float().cpu(),
+        input_tokens=capture.tokens[0],
+        patches=capture.patches,
+        pieces=head_figures.name_tokens(capture.tokens[0], capture.patches, length),
+        target=capture.targets[0],
+        name=encoded.names[0],
+        model=model.name,
+        image=encoded.images[0] if encoded.images else None,
+        notes=(*capture.notes, *notes),
+    )

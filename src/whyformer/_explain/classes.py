@@ -1,0 +1,67 @@
+"""Explain several classes, each by several methods.
+
+    explain_classes(model, "cat-and-dog.jpg", ["transformer_attribution", "rollout"], classes=2).save("classes.html")
+
+The model is run once to rank the classes, then once per class.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from whyformer._engine.capture import record
+from whyformer._engine.target import read_logits
+from whyformer._explain.compare import MethodsLike, compare
+from whyformer._explain.explain import ModelLike, as_model
+from whyformer._model.model import EncodedBatch, Model
+from whyformer.errors import TargetError
+from whyformer.results.class_grid import ClassGrid
+
+DEFAULT_METHODS = ("transformer_attribution", "grad_cam", "attcat", "lrp", "rollout")
+
+
+def explain_classes(
+    model: ModelLike,
+    inputs: Any,
+    methods: MethodsLike = DEFAULT_METHODS,
+    *,
+    classes: int | Sequence[int | str] = 3,
+    contrast: bool = False,
+) -> ClassGrid:
+    """Several classes, each explained by several methods.
+
+    classes: how many of the likeliest, or a list of indices or labels.
+    contrast: explain each class against the likeliest of the other classes.
+    """
+    model = as_model(model)
+    encoded = model.encode(inputs)
+    ranking = rank_classes(model, encoded)
+    comparisons = []
+    for targets in choose_classes(ranking, classes):
+        versus = find_strongest_others(ranking, targets, model) if contrast else None
+        comparisons.append(compare(model, encoded, methods, target=targets, versus=versus))
+    return ClassGrid(tuple(comparisons))
+
+
+def rank_classes(model: Model, encoded: EncodedBatch) -> list[list[int]]:
+    """The classes of each example, likeliest first."""
+    logits = record(model, encoded, keep={"mask"}).logits
+    answers, _, _ = read_logits(encoded, logits)
+    return answers.argsort(dim=-1, descending=True, stable=True).tolist()
+
+
+def choose_classes(ranking: list[list[int]], classes: int | Sequence[int | str]) -> list[list[int | str]]:
+    """For each row of the grid, the target of every example."""
+    if not isinstance(classes, int):
+        if not classes:
+            raise TargetError("No classes to explain. Name at least one, or pass how many of the likeliest.")
+        return [[wanted] * len(ranking) for wanted in classes]
+    if not 1 <= classes <= len(ranking[0]):
+        raise TargetError(f"classes must be from 1 to {len(ranking[0])}, the number of classes, got {classes}.")
+    return [[likeliest[place] for likeliest in ranking] for place in range(classes)]
+
+
+def find_strongest_others(ranking: list[list[int]], targets: Sequence[int | str], model: Model) -> list[int]:
+    """For each example, the likeliest class other than the target."""
+    labels = model.labels or ()
+    indices = [labels.index(t) if isinstance(t, str) and t in labels else t for t in targets]
+    return [next(i for i in likeliest if i != own) for likeliest, own in zip(ranking, indices, strict=True)]

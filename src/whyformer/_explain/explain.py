@@ -1,0 +1,48 @@
+"""Explain a prediction by one method.
+
+    e = explain(model, "cat.png")              the predicted class, by transformer attribution
+    e.top(3); e.map(); print(e); e.save("cat.safetensors")
+
+Choose the method, record what it needs in one run of the model, and compute the scores.
+"""
+
+import os
+from typing import Any, TypeAlias
+
+from torch import nn
+
+from whyformer._explain.method_call import MethodLike, choose_method
+from whyformer._explain.scoring import make_explanation
+from whyformer._explain.sharing import record_for_methods
+from whyformer._model.loading import open as open_model
+from whyformer._model.model import Model
+from whyformer.results.explanation import Explanation
+
+ModelLike: TypeAlias = Model | str | os.PathLike[str] | nn.Module
+
+
+def explain(
+    model: ModelLike,
+    inputs: Any,
+    method: MethodLike = "transformer_attribution",
+    *,
+    target: Any = None,
+    versus: Any = None,
+    **settings: Any,
+) -> Explanation:
+    """How much each patch or token of the inputs counts for the target, by default the model's own prediction.
+
+    inputs: a path, image, text, tensor or dict of tensors, or a list of these.
+    target, versus: a class by index or label, or a next token of a language model; one for all examples, or one each.
+    health=True: methods that propagate relevance also check whether it is conserved; see `Explanation.health`.
+    """
+    call = choose_method(method, settings)
+    model = as_model(model)
+    encoded = model.encode(inputs)
+    capture = record_for_methods([call], model, encoded, target, versus)
+    return make_explanation(call, model, encoded, capture)
+
+
+def as_model(model: ModelLike) -> Model:
+    """The model itself, or the one opened from a name, a path or a module."""
+    return model if isinstance(model, Model) else open_model(model)

@@ -1,0 +1,139 @@
+"""Explain every token that a language model generates.
+
+    g = explain_generation(model, "the keys to the cabinet", tokens=8)
+    g[0]; print(g); g.save("why.html")      # a page: click on a token to see why the model chose it
+
+Each token is explained as the next token after all before it. The prefixes are explained in batches; an example gets
+the same scores in a batch as alone, so the batch size does not matter.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from whyformer._engine.capture import record
+from whyformer._explain.explain import ModelLike, as_model
+from whyformer._explain.method_call import MethodLike, choose_method
+from whyformer._explain.scoring import make_explanation
+from whyformer._explain.sharing import record_for_methods
+from whyformer._model.model import EncodedBatch, Model
+from whyformer._plain.progress import show_progress
+from whyformer._plain.tokens import Pieces
+from whyformer.errors import InputError, TargetError
+from whyformer.results.explanation import Explanation
+from whyformer.results.generation import Generation
+
+BATCH = 16  # prefixes explained at once
+
+
+def explain_generation(
+    model: ModelLike,
+    prompt: str,
+    method: MethodLike = "attcat",
+    *,
+    tokens: int = 20,
+    continuation: str | None = None,
+    **settings: Any,
+) -> Generation:
+    """Why each token of a continuation was chosen.
+
+    tokens: how many tokens the model generates at most. continuation: explain this text instead of the model's own.
+    """
+    call = choose_method(method, settings)
+    model = as_model(model)
+    if tokens < 1:
+        raise InputError(f"tokens must be >= 1, got {tokens}.")
+    if model.kind != "text":
+        raise InputError(f"{model.name} has no tokenizer, so it cannot generate text. Use a causal language model.")
+    start, ids = encode_prompt(model, prompt, continuation)
+    if continuation is None:
+        ids = generate_ids(model, start, tokens)
+    if len(ids) == len(start):
+        raise InputError("The model generates nothing after this prompt: its first token is the end of the text.")
+    steps = []
+    with show_progress(len(ids) - len(start), "explaining") as progress:
+        for first in range(len(start), len(ids), BATCH):
+            places = list(range(first, min(first + BATCH, len(ids))))
+            encoded = encode_ids(model, [ids[:place] for place in places])
+            capture = record_for_methods([call], model, encoded, [ids[place] for place in places], None)
+            batch = make_explanation(call, model, encoded, capture)
+            steps += [trim_padding(batch[i], model, ids[:place]) for i, place in enumerate(places)]
+            progress.advance(len(places))
+    return Generation(model.tokenizer.decode(ids), len(start), tuple(steps))
+
+
+def encode_prompt(model: Model, prompt: str, continuation: str | None) -> tuple[list[int], list[int]]:
+    """The ids of the prompt, and of the whole text if a continuation is given."""
+    start = token_ids_of(model.encode(prompt))
+    if continuation is None:
+        return start, start
+    whole = token_ids_of(model.encode(prompt + continuation))
+    if whole[: len(start)] != start or len(whole) == len(start):
+        raise TargetError(
+            f"{continuation!r} does not continue the prompt token by token: the tokenizer splits the joined text "
+            "differently. Put the space between them at the start of the continuation, or end the prompt elsewhere."
+        )
+    return start, whole
+
+
+def token_ids_of(encoded: EncodedBatch) -> list[int]:
+    return [int(i) for i in encoded.inputs[encoded.main][0]]
+
+
+def generate_ids(model: Model, start: Sequence[int], tokens: int) -> list[int]:
+    """Greedy decoding: append the likeliest token until the text ends or is long enough."""
+    ends = {model.tokenizer.eos_token_id, model.tokenizer.pad_token_id} - {None}
+    longest = len(start) + tokens if model.max_length is None else min(len(start) + tokens, model.max_length)
+    ids = list(start)
+    with show_progress(longest - len(ids), "generating") as progress:
+        while len(ids) < longest:
+            target = record(model, encode_ids(model, [ids]), keep={"mask"}).targets[0]
+            if target.position is None:
+                raise InputError(f"{model.name} predicts classes, not a next token. Use a causal language model.")
+            if target.index in ends:
+                break
+            ids.append(target.index)
+            progress.advance()
+    return ids
+
+
+def encode_ids(model: Model, rows: Sequence[Sequence[int]]) -> EncodedBatch:
+    """Token ids as a batch."""
+    return model.encode([{"input_ids": torch.tensor(row)} for row in rows])
+
+
+def trim_padding(e: Explanation, model: Model, ids: Sequence[int]) -> Explanation:
+    """One example without its padding, its tokens with the characters that they cover."""
+    tokens = e.tokens[0]
+    assert isinstance(tokens, Pieces)
+    real = [i for i, padding in enumerate(tokens.padding) if not padding]
+    text, spans = decode_with_spans(model.tokenizer, ids)
+    trimmed = Pieces(
+        pieces=tuple(tokens.pieces[i] for i in real),
+        special=tuple(tokens.special[i] for i in real),
+        padding=(False,) * len(real),
+        spans=tuple(None if tokens.special[i] else spans[place] for place, i in enumerate(real)),
+        text=text,
+    )
+    details = {name: detail[..., real] for name, detail in e.details.items() if detail.shape[-1] == len(tokens)}
+    return replace(e, scores=e.scores[:, real], tokens=(trimmed,), names=(text,), details=details)
+
+
+def decode_with_spans(tokenizer: Any, ids: Sequence[int]) -> tuple[str, list[tuple[int, int] | None]]:
+    """The text of these ids, and the characters each of them covers; the bytes of one character share it."""
+    text = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+    ends = []
+    for count in range(1, len(ids) + 1):
+        part = tokenizer.decode(ids[:count], clean_up_tokenization_spaces=False).rstrip("\ufffd")
+        ends.append(
+            next((i for i, (a, b) in enumerate(zip(part, text, strict=False)) if a != b), min(len(part), len(text)))
+        )
+    spans: list[tuple[int, int] | None] = []
+    begin = 0
+    for place, end in enumerate(ends):
+        final = next((later for later in ends[place:] if later > begin), end)  # where its character is complete
+        spans.append((begin, final) if final > begin else None)
+        begin = max(begin, end)
+    return text, spans

@@ -1,0 +1,89 @@
+"""A method call: a method with checked settings, ready to be computed from a capture.
+
+    choose_method("rollout", {"start": 1})               one call
+    label_methods(["lrp", partial(rollout, start=1)])    several, by label: "lrp", "rollout(start=1)"
+
+Misspelt methods and settings raise here, before a model is run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeAlias
+
+import whyformer.methods  # noqa: F401 (fills METHODS)
+from whyformer._engine.relevance.node import Recipe
+from whyformer._engine.relevance.rules import RECIPES, make_recipe
+from whyformer.errors import MethodError
+from whyformer.methods._registry import Method, MethodFunction, check_settings, find_method
+from whyformer.methods._selection import list_selection_settings
+
+MethodLike: TypeAlias = str | Method | MethodFunction | partial[Any]
+
+
+@dataclass(frozen=True)
+class MethodCall:
+    """A method, its settings, and the recipe (set of relevance rules) that they name."""
+
+    method: Method
+    settings: dict[str, Any]  # arguments of the method's function
+    recipe: Recipe | None
+    selected: dict[str, Any] = field(default_factory=dict)  # layers, heads, per_layer where they are not the default
+    wants_health: bool = False
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The sites to capture, including those that only these settings need."""
+        return self.method.needs_with(self.settings)
+
+    @property
+    def all_settings(self) -> dict[str, Any]:
+        """Every setting, defaults included, as plain values that a file can hold."""
+        settings = {name: as_plain_setting(value) for name, value in {**self.settings, **self.selected}.items()}
+        if self.recipe is None:
+            return settings
+        rules = {"recipe": self.recipe.name, "stabiliser": self.recipe.stabiliser.name, **self.recipe.parameters}
+        return settings | rules
+
+
+def as_plain_setting(value: Any) -> Any:
+    """Convert scalars of numpy or torch to Python numbers, and collections to lists."""
+    if isinstance(value, list | tuple | range | set | frozenset):
+        return [as_plain_setting(item) for item in value]
+    return value.item() if getattr(value, "ndim", None) == 0 else value
+
+
+def choose_method(wanted: MethodLike, settings: Mapping[str, Any]) -> MethodCall:
+    """Find a method, check its settings and fill in the defaults."""
+    method, preset = find_method(wanted)
+    given = {**preset, **settings}
+    selection = {
+        name: default for name, default in list_selection_settings(method.needs).items() if name not in method.settings
+    }
+    recipe_name = str(given.get("recipe", method.recipe))
+    parameters = RECIPES[recipe_name].parameters if method.recipe and recipe_name in RECIPES else {}
+    check_settings(method, given, [*selection, *parameters, *(["health"] if method.recipe else [])])
+    recipe = None
+    if method.recipe:
+        given_parameters = {name: given[name] for name in parameters if name in given}
+        recipe = make_recipe(recipe_name, given.get("stabiliser", "signed"), **given_parameters)
+    return MethodCall(
+        method,
+        settings={name: given.get(name, default) for name, default in method.settings.items()},
+        recipe=recipe,
+        selected={name: given[name] for name, default in selection.items() if given.get(name, default) != default},
+        wants_health=bool(given.get("health")),
+    )
+
+
+def label_methods(methods: Sequence[MethodLike]) -> dict[str, MethodCall]:
+    """The calls by label: the name of the method, with its settings where they were given."""
+    calls: dict[str, MethodCall] = {}
+    for wanted in methods:
+        method, given = find_method(wanted)
+        settings = ", ".join(f"{name}={value!r}" for name, value in given.items())
+        label = f"{method.name}({settings})" if settings else method.name
+        if label in calls:
+            raise MethodError(f"{label} is listed twice. List it once, or with different settings.")
+        calls[label] = choose_method(wanted, {})
+    return calls

@@ -1,0 +1,140 @@
+"""From a capture to an explanation: compute the scores of a method and assign them to patches, tokens or pixels."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from whyformer._engine.capture import Capture
+from whyformer._explain.conservation import check_health
+from whyformer._explain.method_call import MethodCall
+from whyformer._model.model import EncodedBatch, Model
+from whyformer._plain.tokens import Grid, Pieces, Tokens
+from whyformer._plain.versions import collect_versions
+from whyformer.errors import InputError, MethodError, NonFinite
+from whyformer.methods import _selection
+from whyformer.methods._registry import Scores
+from whyformer.results.explanation import Explanation
+
+SplitScores: TypeAlias = tuple[Tensor, Tensor | None, Tensor | None]  # of patches or tokens, pixels, special tokens
+
+
+def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capture: Capture) -> Explanation:
+    """Compute one method on a capture that holds what it needs."""
+    name = call.method.name
+    captured = {need: capture.get(need, call.recipe) for need in call.needs}
+    spent_before = Counter(captured["probe"].spent) if "probe" in captured else Counter()
+    selection = _selection.resolve_selection(call.selected, captured)
+    computed = compute_scores(call, captured, selection)
+    is_image = getattr(encoded.inputs.get(encoded.main), "ndim", 0) == 4
+    split = partial(split_scores, capture=capture, method=name, is_image=is_image)
+    scores, pixels, special = split(computed.values.detach().cpu())
+    details = dict(computed.details)
+    if call.selected.get("per_layer"):
+        details["per_layer"] = compute_per_layer(call, captured, selection, split)
+    if call.wants_health and call.recipe is not None:
+        details |= check_health(capture, call.recipe).to_details()
+    if not all(part.isfinite().all() for part in (scores, pixels, special) if part is not None):
+        raise NonFinite(f"{name} gave NaN or infinity. Open the model with dtype=torch.float64, or use another method.")
+    return Explanation(
+        scores=scores,
+        tokens=find_scored_tokens(scores, pixels, capture),
+        targets=capture.targets,
+        names=encoded.names,
+        method=name,
+        settings=call.all_settings,
+        model=model.name,
+        versions=collect_versions(model.module),
+        class_specific=call.method.class_specific,
+        signed=call.method.signed,
+        pixels=pixels,
+        special=special,
+        notes=capture.notes,
+        details={key: detail.detach().cpu() for key, detail in details.items()},
+        spent=count_model_passes(call, capture, captured, spent_before),
+        images=encoded.images,
+    )
+
+
+def compute_scores(call: MethodCall, captured: Mapping[str, Any], selection: _selection.Selection) -> Scores:
+    """Call the method's function on the selected layers and heads."""
+    needs = [selection.of(need, value) for need, value in captured.items()]
+    computed = call.method.compute(*needs, **call.settings)
+    return computed if isinstance(computed, Scores) else Scores(computed)
+
+
+def compute_per_layer(
+    call: MethodCall,
+    captured: Mapping[str, Any],
+    selection: _selection.Selection,
+    split: Callable[[Tensor], SplitScores],
+) -> Tensor:
+    """[batch layer unit]: the scores computed from each layer up to the last."""
+    layers = selection.layers or tuple(range(_selection.depth_of(captured)))
+    parts = [replace(selection, layers=layers[start:]) for start in range(len(layers))]
+    return torch.stack([split(compute_scores(call, captured, part).values.detach().cpu())[0] for part in parts], dim=1)
+
+
+def count_model_passes(
+    call: MethodCall, capture: Capture, captured: Mapping[str, Any], spent_before: "Counter[str]"
+) -> dict[str, float]:
+    """Passes through the model per example, as if this method had run alone."""
+    batch = len(capture.targets)
+    spent = {"forward": 1.0}
+    if call.method.needs_gradient:
+        spent["backward"] = 1.0
+    if call.recipe is not None:
+        spent["relevance"] = 2.0 if any(target.versus is not None for target in capture.targets) else 1.0
+    if "probe" in captured:
+        for kind, rows in (captured["probe"].spent - spent_before).items():
+            spent[kind] = spent.get(kind, 0.0) + rows / batch
+    return spent
+
+
+def find_scored_tokens(scores: Tensor, pixels: Tensor | None, capture: Capture) -> tuple[Tokens, ...]:
+    """What the scores belong to; where the patches are unknown, every pixel counts as a patch."""
+    if pixels is None or len(capture.tokens[0]) == scores.shape[1]:
+        return capture.tokens
+    return (Grid(pixels.shape[1], pixels.shape[2]),) * len(scores)
+
+
+def split_scores(scores: Tensor, capture: Capture, method: str, *, is_image: bool = True) -> SplitScores:
+    """Split what a method returned into scores of patches or tokens, of pixels, and of tokens that are no patch."""
+    tokens, batch = capture.tokens[0], len(capture.tokens)
+    if isinstance(tokens, Grid) and scores.dim() == 3 and len(scores) == batch:
+        return sum_over_patches(scores, tokens), scores, None
+    if isinstance(tokens, Grid):
+        patches = capture.patches or tuple(range(len(tokens)))
+        if scores.dim() == 2 and len(scores) == batch and scores.shape[1] > max(patches):
+            others = sorted(set(range(scores.shape[1])) - set(patches))
+            return scores[:, patches], None, scores[:, others] if others else None
+        if scores.shape == (batch, len(tokens)):  # the method scores patches only
+            return scores, None, None
+    elif is_image and scores.dim() == 3 and len(scores) == batch:  # the patches are unknown
+        return scores.flatten(1), scores, None
+    elif scores.shape == (batch, len(tokens)):
+        padding = torch.tensor([pieces.padding for pieces in capture.tokens if isinstance(pieces, Pieces)])
+        return scores.masked_fill(padding, 0), None, None
+    units = "patches" if isinstance(tokens, Grid) else "tokens"
+    raise MethodError(
+        f"{method} returned {list(scores.shape)} for {batch} x {len(tokens)} {units}. "
+        "A method must return one score per token, [batch token], or for images [batch height width]."
+    )
+
+
+def sum_over_patches(pixels: Tensor, grid: Grid) -> Tensor:
+    """[batch patch]: the sum over the pixels of each patch."""
+    if grid.covers is not None:  # the model ignores the pixels to the right of and below the last whole patch
+        pixels = pixels[:, : grid.covers[0], : grid.covers[1]]
+    batch, height, width = pixels.shape
+    if height % grid.rows or width % grid.columns:
+        raise InputError(
+            f"{height} x {width} pixels do not divide into {grid.rows} x {grid.columns} patches. Resize the image so "
+            "that they do, or use a method that works on tokens."
+        )
+    tiles = pixels.reshape(batch, grid.rows, height // grid.rows, grid.columns, width // grid.columns)
+    return tiles.sum((2, 4)).flatten(1)

@@ -1,0 +1,98 @@
+"""Several methods from one run of the model; where they cannot share a run, one run per set of needs.
+
+    captures = share_captures(list(calls.values()), run, tolerate=(ModelError,))
+    explanations, failures = explain_by_each(calls, captures, model, encoded, tolerate=(WhyformerError,))
+
+`tolerate` lists the errors that fail one method only. All others stop everything, and so does running out of memory.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from whyformer._engine.capture import Capture, record
+from whyformer._engine.relevance.node import Recipe
+from whyformer._explain.conservation import REQUIRED_SITES
+from whyformer._explain.method_call import MethodCall
+from whyformer._explain.scoring import make_explanation
+from whyformer._model.model import EncodedBatch, Model
+from whyformer.errors import ModelError, NonFinite, NotCaptured, WhyformerError
+from whyformer.results.explanation import Explanation
+
+ErrorTypes = tuple[type[Exception], ...]
+METHOD_FAILURES: ErrorTypes = (ModelError, NotCaptured, NonFinite)  # a run failed because of what a method needs
+
+
+def record_for_methods(
+    calls: Sequence[MethodCall],
+    model: Model,
+    encoded: EncodedBatch,
+    target: Any,
+    versus: Any,
+    extra_sites: Collection[str] = (),
+) -> Capture:
+    """Run the model once and capture what all these methods need, plus `extra_sites`."""
+    keep = {need for call in calls for need in call.needs} | set(extra_sites)
+    recipes = list(dict.fromkeys(call.recipe for call in calls if call.recipe))
+    if not any(call.wants_health for call in calls):
+        return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes)
+    keep |= set(REQUIRED_SITES)
+    return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes, track_absorbed=True)
+
+
+def share_captures(
+    calls: Sequence[MethodCall],
+    run: Callable[[Sequence[MethodCall]], Capture],
+    *,
+    tolerate: ErrorTypes = METHOD_FAILURES,
+) -> list[Capture | Exception]:
+    """The capture to compute each method from: one for all, or, if that fails, one for each set of needs.
+
+    A method whose own run fails gets the error instead.
+    """
+    try:
+        return [run(calls)] * len(calls)
+    except tolerate as error:
+        raise_if_out_of_memory(error)
+    own_failures: ErrorTypes = (WhyformerError, *tolerate)
+    captures: dict[tuple[tuple[str, ...], Recipe | None, bool], Capture | Exception] = {}
+    for call in calls:
+        if (key := key_of_needs(call)) not in captures:
+            try:
+                captures[key] = run([call])
+            except own_failures as error:
+                raise_if_out_of_memory(error)
+                captures[key] = error
+    return [captures[key_of_needs(call)] for call in calls]
+
+
+def key_of_needs(call: MethodCall) -> tuple[tuple[str, ...], Recipe | None, bool]:
+    """Methods with the same key can share a run."""
+    return call.needs, call.recipe, call.wants_health
+
+
+def explain_by_each(
+    calls: Mapping[str, MethodCall],
+    captures: Sequence[Capture | Exception],
+    model: Model,
+    encoded: EncodedBatch,
+    *,
+    tolerate: ErrorTypes,
+) -> tuple[dict[str, Explanation], dict[str, Exception]]:
+    """The explanation by each method, and the errors of the methods that failed; both by label."""
+    explanations: dict[str, Explanation] = {}
+    failures: dict[str, Exception] = {}
+    for (label, call), capture in zip(calls.items(), captures, strict=True):
+        try:
+            if isinstance(capture, Exception):
+                raise capture
+            explanations[label] = make_explanation(call, model, encoded, capture)
+        except tolerate as error:
+            raise_if_out_of_memory(error)
+            failures[label] = error
+    return explanations, failures
+
+
+def raise_if_out_of_memory(error: Exception) -> None:
+    """Running out of memory says nothing about a method or an example, so it must stop the run."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        raise error
