@@ -7,7 +7,7 @@ import torch
 from conftest import FAMILIES, IMAGE_FAMILIES, LENGTHS, animal
 
 import whyformer as why
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer._engine.relevance.rules import PA_LRP
 from whyformer._engine.sites import SITES
 
@@ -69,7 +69,8 @@ def test_every_site_has_the_axes_the_table_says(name):
         "key": tokens,
         "token": tokens,
     }
-    for site, axes in SITES.items():
+    for site in SITES:
+        axes = SITES[site].axes
         if site in ("query", "key", "probe", "norms"):
             continue
         value = capture.get(site, PA_LRP if site in ("token_relevance", "position_relevance") else CHEFER)

@@ -75,7 +75,7 @@ def test_a_second_tower_is_refused(method):
 
 @pytest.mark.parametrize("method", ON_ATTENTION)
 def test_tokens_put_into_another_order_are_refused(method):
-    with pytest.raises(UnsupportedModel, match=r"the order of the tokens has changed|does not go on where"):
+    with pytest.raises(UnsupportedModel, match=r"the order of the tokens has changed|does not continue where"):
         explained(Chain(between=lambda x: x.flip(1)), method)
 
 
@@ -85,7 +85,7 @@ def test_an_encoder_with_a_decoder_is_refused_before_it_runs():
     module = T5ForConditionalGeneration(T5Config(vocab_size=20, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2))
     model = why.open(module.eval())
     for method in ("rollout", "lrp", "saliency"):
-        with pytest.raises(UnsupportedModel, match="has an encoder and a decoder, which is not supported yet"):
+        with pytest.raises(UnsupportedModel, match="has an encoder and a decoder; such models are not supported yet"):
             why.explain(
                 model, {"input_ids": torch.tensor([[3, 4, 1]]), "decoder_input_ids": torch.tensor([[0, 5]])}, method
             )
@@ -94,7 +94,7 @@ def test_an_encoder_with_a_decoder_is_refused_before_it_runs():
 def test_a_weighted_mean_is_not_taken_for_a_plain_one():
     weights = torch.arange(1.0, 7, dtype=torch.float64)[None, :, None]
     module = Chain(pool=lambda x: (x * weights).sum(1) / weights.sum(1))
-    with pytest.raises(UnsupportedModel, match="at which tokens the answer is read"):
+    with pytest.raises(UnsupportedModel, match="At which tokens the answer is read"):
         explained(module, "rollout")
     told = why.explain(why.open(module.double().eval(), readout="mean"), INPUT, "rollout", target=0)
     assert told.scores.shape == (2, 6)
@@ -152,7 +152,7 @@ def test_a_weight_in_a_list_takes_no_relevance():
 
 def test_a_weight_out_of_reach_is_refused():
     scale = torch.full((16,), 1.5, dtype=torch.float64, requires_grad=True)
-    with pytest.raises(UnsupportedModel, match="that belongs to no module asks for a gradient"):
+    with pytest.raises(UnsupportedModel, match="that belongs to no module requires a gradient"):
         explained(Chain(pool=lambda x: (x * scale).mean(1)), "lrp")
 
 
@@ -163,5 +163,5 @@ class Several(Chain):
 
 def test_which_of_several_tensors_was_explained_is_said():
     (note,) = explained(Several(), "rollout").notes
-    assert note == "The model returned 2 tensors; the first, of shape [2, 3], was taken for its answer."
+    assert note == "The model returned 2 tensors; the first, of shape [2, 3], is explained."
     assert explained(Chain(), "rollout").notes == ()

@@ -64,7 +64,12 @@ def methods_page() -> str:
             "## What a method can ask for",
             "The sites, with their axes. Those with a `layer` or `boundary` come as a sequence with one tensor each; a "
             "boundary is the entrance of a block or, the last, its exit.",
-            table([["site", "axes"], *([f"`{site}`", axes.replace("*", "\\*")] for site, axes in SITES.items())]),
+            table(
+                [
+                    ["site", "axes", "what"],
+                    *([f"`{s.name}`", s.axes.replace("*", "\\*"), s.description] for s in SITES.values()),
+                ]
+            ),
         ]
     )
 

@@ -227,7 +227,7 @@ def test_the_input_is_never_overwritten(picture):
 def test_wrong_targets(picture):
     assert "There is no class" in error_of("explain", picture, "-t", "-1", code=2)
     assert "There is no class 'tabby'" in error_of("explain", picture, "-t", "tabby", code=2)
-    assert "2 entries in target for 1 examples" in error_of("explain", picture, "-t", "1", "-t", "2", code=2)
+    assert "target has 2 entries for 1 examples" in error_of("explain", picture, "-t", "1", "-t", "2", code=2)
 
 
 def test_wrong_inputs(picture, text_model, tmp_path):

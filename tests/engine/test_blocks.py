@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer._model.model import Model
 from whyformer.errors import UnsupportedModel
 

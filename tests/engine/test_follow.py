@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer._engine.relevance.rules import CHEFER
 from whyformer._engine.tracing.follow import Follower, map_label_axes
 from whyformer._engine.tracing.operations import Operation, name_of
@@ -150,7 +150,7 @@ UNSEEN: dict[str, Callable[..., Tensor]] = {
 
 @pytest.mark.parametrize("way", UNSEEN)
 def test_what_cannot_be_seen_is_asked_for(way):
-    with pytest.raises(UnsupportedModel, match=r"It could not be seen at which tokens the answer is read"):
+    with pytest.raises(UnsupportedModel, match=r"At which tokens the answer is read is not known"):
         pooled(UNSEEN[way])
 
 

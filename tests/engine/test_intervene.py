@@ -7,9 +7,9 @@ import torch
 from conftest import animal
 
 import whyformer as why
-from whyformer._engine.capture import record
 from whyformer._engine.forward import run_forward
 from whyformer._engine.intervene import Intervention
+from whyformer._engine.record import record
 from whyformer._engine.relevance.rules import make_recipe
 from whyformer.errors import InputError, UnsupportedModel
 
@@ -136,7 +136,7 @@ def test_a_detached_copy_freezes_attention(name):
         else:
             running = run_forward(model, encoded, asks_gradient=True, intervention=held, starting_at=start)
         with running as made:
-            return plain["probe"].read(encoded, made.output, torch.arange(3)).score.detach()
+            return plain["probe"].read_answers(encoded, made.output, torch.arange(3)).score.detach()
 
     slope = (moved(1e-5) - moved(-1e-5)) / 2e-5
     wanted = (frozen["input_grad"] * way).flatten(1).sum(1)
@@ -152,7 +152,7 @@ def test_relevance_through_foreign_attention_is_refused():
     it = animal("bert")
     model = why.open(it.module)
     same = Intervention(attention=lambda _, a: a)
-    with pytest.raises(UnsupportedModel, match="put in from outside"):
+    with pytest.raises(UnsupportedModel, match="that an intervention has replaced"):
         record(
             model, model.encode(it.inputs), keep={"input_relevance"}, recipes=[make_recipe("chefer")], intervention=same
         )

@@ -6,10 +6,10 @@ from conftest import FAMILIES, LENGTHS, animal
 
 import whyformer as why
 import whyformer._engine.probe
-from whyformer._engine.capture import record
 from whyformer._engine.intervene import Intervention
 from whyformer._engine.perturb import as_pixels, blur_pixels
 from whyformer._engine.probe import read_hidden_states
+from whyformer._engine.record import record
 from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError, MethodError
 
@@ -249,11 +249,11 @@ def test_what_does_not_fit_is_refused():
     probe = probe_of("bert")
     with pytest.raises(MethodError, match="fill='black' is not a choice for a text"):
         probe.keep_only(torch.ones(1, 9), torch.tensor([0]), "black")
-    with pytest.raises(MethodError, match="does not fit"):
+    with pytest.raises(MethodError, match="keep has the shape"):
         probe.keep_only(torch.ones(1, 8), torch.tensor([0]))
-    with pytest.raises(InputError, match="What black is"):
+    with pytest.raises(InputError, match="The value of black"):
         probe_of("vit").keep_only(torch.ones(1, 16), torch.tensor([0]), "black")
-    with pytest.raises(InputError, match="Nothing is left"):
+    with pytest.raises(InputError, match="Deleting all tokens"):
         probe_of("gpt").keep_only(torch.zeros(1, 9), torch.tensor([0]), "delete")
 
 
@@ -282,7 +282,7 @@ def test_when_all_tokens_are_dropped_nothing_is_attended_to():
 
 
 def test_pixels_cannot_be_dropped():
-    with pytest.raises(MethodError, match="'drop' takes whole patches"):
+    with pytest.raises(MethodError, match="'drop' removes whole patches"):
         probe_of("vit").keep_only(torch.ones(1, 16, 16, dtype=torch.bool), torch.tensor([0]), "drop")
 
 
@@ -334,3 +334,21 @@ def test_positions_that_were_given_move_together_when_a_token_is_deleted():
         for some in (inputs, {**inputs, "position_ids": positions})
     )
     torch.testing.assert_close(given, plain)
+
+
+def test_old_spellings_work_for_one_version():
+    it = animal("bert")
+    model = why.open(it.module)
+    probe = record(model, model.encode(it.inputs), target=TARGETS, keep={"probe"})["probe"]
+    of = torch.arange(3)
+    keep = torch.ones(3, probe.units, dtype=torch.bool)
+    ids = it.inputs["input_ids"]
+    with pytest.warns(DeprecationWarning, match=r"Probe\.without is now Probe\.keep_only\."):
+        assert torch.equal(probe.without(keep, of, "pad").score, probe.keep_only(keep, of, "pad").score)
+    with pytest.warns(DeprecationWarning, match=r"Probe\.inputs is now Probe\.replace_inputs\."):
+        assert torch.equal(probe.inputs(ids, of).score, probe.replace_inputs(ids, of).score)
+    with pytest.warns(DeprecationWarning, match=r"Probe\.at_leaf is now Probe\.run_at_leaf\."):
+        old, gradient = probe.at_leaf(probe.leaf, of, gradient=False)
+    assert torch.equal(old.score, probe.run_at_leaf(probe.leaf, of, gradient=False)[0].score) and gradient is None
+    with pytest.warns(DeprecationWarning, match=r"Probe\.is_picture is now Probe\.is_image\."):
+        assert probe.is_picture is False

@@ -7,7 +7,7 @@ from conftest import FAMILIES, TEXT, HandmadeGPT, animal
 from torch.testing import assert_close
 
 import whyformer as why
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer._engine.residual import LinearNorm
 from whyformer.errors import UnsupportedModel
 
@@ -42,7 +42,7 @@ def test_the_parts_of_a_block_add_up(name, kernel):
         assert_close(held["residual"][layer], held["hidden"][layer])
         assert len(norms) == 2 * (name in POST_NORM)
         if norms:
-            state, end = (n.part(t) * n.scale[..., None] for n, t in zip(norms, (state, end), strict=True))
+            state, end = (n.apply_unscaled(t) * n.scale[..., None] for n, t in zip(norms, (state, end), strict=True))
         assert ways_to_differ(state, middle) == (name in POST_NORM)
         assert ways_to_differ(end, left) == 0
         if not norms:
@@ -62,8 +62,8 @@ def test_a_scale_per_channel_is_part_of_the_projection():
 def test_a_norm_as_a_linear_map_by_hand():
     """(1, 3) has mean 2; centred (-1, 1); times the gain (2, 1)."""
     gain, vectors = torch.tensor([2.0, 1.0]), torch.tensor([1.0, 3.0])
-    assert_close(LinearNorm(torch.ones(1, 1), gain, is_centred=True).part(vectors), torch.tensor([-2.0, 1.0]))
-    assert_close(LinearNorm(torch.ones(1, 1), None, is_centred=False).part(vectors), vectors)
+    assert_close(LinearNorm(torch.ones(1, 1), gain, is_centred=True).apply_unscaled(vectors), torch.tensor([-2.0, 1.0]))
+    assert_close(LinearNorm(torch.ones(1, 1), None, is_centred=False).apply_unscaled(vectors), vectors)
 
 
 def test_heads_can_be_chosen_among():
@@ -108,7 +108,7 @@ def gated():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (parallel, "is not added to what came into the block"),
+        (parallel, "is not added to the input of the block"),
         (squared, "goes through square before it is added to the state"),
         (gated, "is used in several places"),
     ],
@@ -119,7 +119,7 @@ def test_other_blocks_are_refused_when_they_are_asked_for(make, message):
     module, ids = make().double().eval(), torch.tensor([[5, 6, 7, 8]])
     held = taken(module, ids, {"attention", "projected"})
     with pytest.raises(
-        UnsupportedModel, match=f"The output of the attention in .* {message}. Methods that take blocks"
+        UnsupportedModel, match=f"The output of the attention in .* {message}. Methods that decompose blocks"
     ):
         held["projected"][1]
     assert held["attention"][1].isfinite().all()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer._engine.relevance.rules import CHEFER
 from whyformer._engine.shadow import make_shadow, weights_of
 from whyformer._model.model import Model
@@ -302,5 +302,5 @@ class Leaking(nn.Module):
 @pytest.mark.parametrize("how", ["closure over a weight", "closure over a module", "partial"])
 def test_a_run_that_reaches_a_weight_of_the_original_is_refused(how):
     model = Model(Leaking(how), "leaking")
-    with pytest.raises(UnsupportedModel, match=r"reached the weight 'inner\.weight' of the model itself"):
+    with pytest.raises(UnsupportedModel, match=r"used the weight 'inner\.weight' of the model itself"):
         record(model, model.encode({"x": an_input(1, 3, 2)}), keep={"attention"})

@@ -89,7 +89,7 @@ def test_a_label_that_is_none_lists_what_there_is():
 
 
 def test_a_label_of_several_classes():
-    with pytest.raises(TargetError, match=r"2 classes are called 'bird': \[3, 4\]. Give a number"):
+    with pytest.raises(TargetError, match=r"2 classes are called 'bird': \[3, 4\]. Pass a number"):
         chosen("bird")
     assert chosen(4)[0] == [0.5, 0.5]
     with pytest.raises(TargetError, match=r"2 classes are called 'CAT': \[0, 2\]"):
@@ -99,7 +99,7 @@ def test_a_label_of_several_classes():
 def test_a_model_without_labels():
     assert chosen(2, labels=None)[1][0].label == "2"
     with pytest.raises(
-        TargetError, match=r"There is no class 'dog': this model has no labels. Give a number from 0 to 4"
+        TargetError, match=r"There is no class 'dog': this model has no labels. Pass a number from 0 to 4"
     ):
         chosen("dog", labels=None)
     assert chosen(2, labels=("too", "few"))[1][0].label == "2"
@@ -108,15 +108,15 @@ def test_a_model_without_labels():
 @pytest.mark.parametrize("wanted", [[1], [1, 1, 1], [], torch.tensor([1, 2, 3])])
 def test_a_list_of_another_length(wanted):
     with pytest.raises(
-        TargetError, match=rf"{len(wanted)} entries in target for 2 examples. Give one for all, or one for"
+        TargetError, match=rf"target has {len(wanted)} entries for 2 examples. Pass one for all, or one per"
     ):
         chosen(wanted)
-    with pytest.raises(TargetError, match="entries in versus for 2 examples"):
+    with pytest.raises(TargetError, match=rf"versus has {len(wanted)} entries for 2 examples"):
         chosen(None, wanted)
 
 
 def test_nothing_to_contrast():
-    with pytest.raises(TargetError, match="target and versus are both 'dog': there is nothing to contrast"):
+    with pytest.raises(TargetError, match=r"target and versus are both 'dog'\. Choose two different ones"):
         chosen("dog", 1)
 
 
@@ -145,9 +145,9 @@ def test_of_many_labels_each_has_its_own_probability():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: hf.BertForMaskedLM(hf.BertConfig(**TEXT)), "BertForMaskedLM answers with a word for every place"),
-        (lambda: hf.BertForTokenClassification(hf.BertConfig(**TEXT)), "answers with a class for every token"),
-        (lambda: hf.BertForQuestionAnswering(hf.BertConfig(**TEXT | {"num_labels": 2})), "answers with the two ends"),
+        (lambda: hf.BertForMaskedLM(hf.BertConfig(**TEXT)), "BertForMaskedLM predicts a word for every position"),
+        (lambda: hf.BertForTokenClassification(hf.BertConfig(**TEXT)), "predicts a class for every token"),
+        (lambda: hf.BertForQuestionAnswering(hf.BertConfig(**TEXT | {"num_labels": 2})), "predicts the two ends"),
     ],
 )
 def test_heads_whose_answer_is_no_class(make, message):
@@ -160,7 +160,7 @@ def test_an_answer_of_another_shape():
     module = torch.nn.Module()
     model = SimpleNamespace(module=module, labels=None, tokenizer=None)
     with pytest.raises(
-        UnsupportedModel, match=r"a tensor of shape \[1, 2, 3, 4\]; a classifier answers \[batch, class\]"
+        UnsupportedModel, match=r"a tensor of shape \[1, 2, 3, 4\]; a classifier returns \[batch, class\]"
     ):
         choose_target(model, SimpleNamespace(token_mask=None), torch.zeros(1, 2, 3, 4), None, None)
 
@@ -203,7 +203,7 @@ def test_the_representation_is_explained_where_there_is_no_head(make, inputs, re
     assert {(target.index, target.label, target.probability) for target in e.targets} == {(-1, REPRESENTATION, None)}
     assert e.scores.isfinite().all()
     if read is not None:
-        assert e.notes == (f"The model has no head. Explained is the representation, {read}.",)
+        assert e.notes == (f"The model has no head. The explanation is of its representation: {read}.",)
 
 
 def test_the_class_token_of_features_is_found_from_where_it_was_taken():
@@ -219,16 +219,16 @@ def test_the_class_token_of_features_is_found_from_where_it_was_taken():
 def test_where_the_representation_is_read_can_be_said():
     module = hf.ViTModel(hf.ViTConfig(**IMAGE)).double().eval()
     e = whyformer.explain(whyformer.open(module, readout="mean"), PIXELS, "rollout")
-    assert e.notes == ("The model has no head. Explained is the representation, the mean of its tokens.",)
+    assert e.notes == ("The model has no head. The explanation is of its representation: the mean of its tokens.",)
     e = whyformer.explain(whyformer.open(module, readout=3), PIXELS, "rollout")
-    assert e.notes == ("The model has no head. Explained is the representation, token 3.",)
+    assert e.notes == ("The model has no head. The explanation is of its representation: token 3.",)
     assert e.scores.argmax(-1).tolist() == [2, 2]  # the residual: patch 2 is token 3
 
 
 def test_a_text_is_read_at_its_class_token_where_the_tokenizer_says_so():
     model = whyformer.open(hf.BertModel(bert().config).double().eval(), tokenizer=wordpiece())
     together = whyformer.explain(model, ["the film is good", "bad"], "redistribution")
-    assert together.notes[-1] == "The model has no head. Explained is the representation, its first token."
+    assert together.notes[-1] == "The model has no head. The explanation is of its representation: its first token."
     alone = whyformer.explain(model, "bad", "redistribution")
     assert (together.scores[1, : alone.scores.shape[1]] - alone.scores[0]).abs().max() < 1e-10
 
@@ -237,7 +237,7 @@ def test_a_text_is_read_at_its_class_token_where_the_tokenizer_says_so():
 @pytest.mark.parametrize("method", ["gradient_x_input", "generic_attention", "lrp", "transformer_attribution"])
 def test_there_is_no_class_to_follow_without_a_head(make, inputs, read, method):
     with pytest.raises(
-        UnsupportedModel, match=r"has no head, so there is no class to follow\. Use a method that knows"
+        UnsupportedModel, match=r"has no head, so there is no class to explain\. Use a method that is not"
     ):
         whyformer.explain(whyformer.open(make().eval()), inputs, method)
 
@@ -306,7 +306,7 @@ def test_next_tokens_that_are_none(language_model):
         with pytest.raises(TargetError, match=r"There is no token .*. Tokens are 0 to 399"):
             names.index(wrong)
     with pytest.raises(
-        TargetError, match=r"Target ' Paris' is token .*; the model answers with 100. Its tokenizer is of"
+        TargetError, match=r"Target ' Paris' is token .*, but the model has only 100 tokens: the tokenizer belongs to"
     ):
         TargetNames(language_model, 100, is_language=True).index(" Paris")
 
@@ -316,7 +316,7 @@ def test_next_tokens_without_a_tokenizer():
     e = whyformer.explain(gpt, torch.tensor([[3, 4, 5]]), "gradient_x_input", target=7)
     assert (e.targets[0].label, e.targets[0].position) == ("7", 2)
     with pytest.raises(
-        TargetError, match="Which token ' Paris' is cannot be known: the model was opened without a tokenizer"
+        TargetError, match="' Paris' cannot be converted to a token: the model was opened without a tokenizer"
     ):
         whyformer.explain(gpt, torch.tensor([[3, 4, 5]]), "gradient_x_input", target=" Paris")
 

@@ -41,7 +41,7 @@ def test_a_selection_cuts_a_capture_down():
     assert [a.flatten().tolist() for a in picked.of("attention", attention)] == [[1.0], [5.0]]
     assert picked.of("readout", "as it is") == "as it is"
     assert Selection(layers=(1, 2)).of("hidden", [10, 11, 12, 13]) == [11, 12, 13]
-    with pytest.raises(MethodError, match="run of neighbours"):
+    with pytest.raises(MethodError, match="Pass consecutive layers"):
         picked.of("hidden", [10, 11, 12, 13])
 
 

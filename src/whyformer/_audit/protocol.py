@@ -21,7 +21,7 @@ from whyformer._audit.replay import AttentionReplay
 from whyformer._audit.result import Audit
 from whyformer._audit.rows import AuditRows
 from whyformer._audit.shape import measure_shapes
-from whyformer._engine.forward import output_of
+from whyformer._engine.forward import run_plain
 from whyformer._engine.shadow import make_shadow
 from whyformer._engine.target import TargetNames, read_logits
 from whyformer._judge.bench import find_class_index
@@ -322,12 +322,11 @@ class Auditor:
 
     def _compare(self, rows: AuditRows, baseline: Model) -> None:
         """What a model answers that was trained with equal weights in place of attention."""
-        twin = make_shadow(baseline.module)
+        shadow = make_shadow(baseline.module)
         for batch in self._batches(self.lengths, self.inputs):
             if rows.missing("baseline", "", batch):
                 encoded = baseline.encode([self.inputs[i] for i in batch])
-                with torch.no_grad():
-                    answers = read_logits(encoded, output_of(twin(**encoded.inputs)))[0]
+                answers = read_logits(encoded, run_plain(shadow, encoded))[0]
                 if answers.size(1) != self.classes:
                     raise InputError(f"The baseline knows {answers.size(1)} classes, the model {self.classes}.")
                 found = [{"predicted": index} for index in answers.argmax(-1).tolist()]

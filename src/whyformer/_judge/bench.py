@@ -14,7 +14,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from whyformer._engine.capture import Capture, record
+from whyformer._engine.capture import Capture
+from whyformer._engine.record import record
 from whyformer._judge.rows import NAN, Row, Shard
 from whyformer._model import text as texts
 from whyformer._model.image import as_image

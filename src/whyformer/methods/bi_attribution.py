@@ -82,5 +82,5 @@ def average_attention_grad(probe: Probe, steps: int) -> Tensor:
     nothing, everyone = probe.baseline("zero").to(probe.leaf), torch.arange(probe.batch)
     total = torch.zeros(())
     for k in range(steps):
-        total = total + probe.last_attention_grad(nothing + k / (steps - 1) * (probe.leaf - nothing), everyone)
+        total = total + probe.compute_last_attention_grad(nothing + k / (steps - 1) * (probe.leaf - nothing), everyone)
     return total / steps

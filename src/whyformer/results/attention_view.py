@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer._engine.relevance.rules import make_recipe
 from whyformer._engine.target import Target
 from whyformer._plain import archive

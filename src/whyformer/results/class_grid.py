@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer._engine.target import read_logits
 from whyformer._model.model import EncodedBatch, Model
 from whyformer._plain import archive

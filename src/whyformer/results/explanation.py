@@ -19,7 +19,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 import whyformer.methods  # noqa: F401 (fills METHODS)
-from whyformer._engine.capture import Capture, record
+from whyformer._engine.capture import Capture
+from whyformer._engine.record import record
 from whyformer._engine.relevance.rules import RECIPES, Recipe, make_recipe
 from whyformer._engine.target import Target
 from whyformer._model.image import KeptImage

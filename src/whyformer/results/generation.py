@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import record
+from whyformer._engine.next_token import predict_next_token
+from whyformer._engine.shadow import make_shadow
 from whyformer._model.model import EncodedBatch, Model
 from whyformer._plain import archive
 from whyformer._plain.progress import show_progress
@@ -162,15 +163,15 @@ def generate_ids(model: Model, start: Sequence[int], tokens: int) -> list[int]:
     """What the model goes on with, always the likeliest token, until it ends."""
     ends = {model.tokenizer.eos_token_id, model.tokenizer.pad_token_id} - {None}
     most = len(start) + tokens if model.max_length is None else min(len(start) + tokens, model.max_length)
-    ids = list(start)
+    ids, shadow = list(start), make_shadow(model.module)
     with show_progress(most - len(ids), "writing") as progress:
         while len(ids) < most:
-            target = record(model, encode_ids(model, [ids]), keep={"mask"}).targets[0]
-            if target.position is None:
+            token = predict_next_token(model, shadow, encode_ids(model, [ids]))
+            if token is None:
                 raise InputError(f"{model.name} answers with classes, not with a next token.")
-            if target.index in ends:
+            if token in ends:
                 break
-            ids.append(target.index)
+            ids.append(token)
             progress.advance()
     return ids
 
