@@ -1,4 +1,4 @@
-"""One forward, one gradient backward, one relevance backward for each recipe, however many methods share them."""
+"""Methods share passes: one forward, one gradient backward pass, and one relevance pass per recipe."""
 
 from collections import Counter
 
@@ -77,7 +77,7 @@ def test_methods_that_rerun_the_model_declare_their_cost():
 
 
 def test_methods_with_the_same_needs_share_a_run_where_not_all_can(monkeypatch):
-    """A model whose hidden states cannot be found: the methods on attention run once for each set of needs."""
+    """For a model without hidden states, methods on attention run once for each set of needs."""
     module = animal("bert").module
     monkeypatch.setattr(builder, "find_blocks", lambda mode: (_ for _ in ()).throw(UnsupportedModel("none")))
     runs = Counter()

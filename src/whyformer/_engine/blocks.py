@@ -18,14 +18,14 @@ def find_blocks(mode: Intercept) -> tuple[list[Tensor], list[int]]:
     """The hidden states at the block boundaries, one more than there are blocks, and the step of each."""
     blocks = find_block_calls(mode)
     for block, following in pairwise(blocks):
-        if getattr(following.entered, "_whyformer_leaf", following.entered) is not block.left:
+        if getattr(following.input, "_whyformer_leaf", following.input) is not block.output:
             raise UnsupportedModel(
                 f"{following.path or 'The model'} does not continue where {block.path or 'the model'} ended: the "
                 "module around the attention is not a whole block with its residual. Methods that need hidden states "
                 "do not work with this model."
             )
-    boundaries = [block.entered for block in blocks] + [blocks[-1].left]
-    steps = [block.entered_at for block in blocks] + [blocks[-1].left_at]
+    boundaries = [block.input for block in blocks] + [blocks[-1].output]
+    steps = [block.input_step for block in blocks] + [blocks[-1].output_step]
     return [getattr(tensor, "_whyformer_leaf", tensor) for tensor in boundaries], steps  # type: ignore[misc]
 
 
@@ -46,7 +46,7 @@ def find_block_calls(mode: Intercept) -> list[ModuleCall]:
 
 
 def keeps_shape(call: ModuleCall) -> bool:
-    return call.entered is not None and call.left is not None and call.entered.shape == call.left.shape
+    return call.input is not None and call.output is not None and call.input.shape == call.output.shape
 
 
 def is_repeated(call: ModuleCall, mode: Intercept) -> bool:

@@ -40,10 +40,10 @@ class ModuleCall:
 
     path: str
     number: int
-    entered: Tensor | None = None
-    entered_at: int = 0
-    left: Tensor | None = None
-    left_at: int = 0
+    input: Tensor | None = None
+    input_step: int = 0
+    output: Tensor | None = None
+    output_step: int = 0
     sites: list[int] = field(default_factory=list)
 
 
@@ -86,14 +86,16 @@ class Intercept(TorchFunctionMode):
     def place(self) -> str:
         return (self.open_calls[-1].path if self.open_calls else "") or "the model"
 
-    def enter(self, path: str, entered: Tensor | None) -> None:
-        call = ModuleCall(path, len(self.calls), self.resolve(entered), self.step)
+    def enter(self, path: str, given: Tensor | None) -> None:
+        """Called when the forward of a module starts."""
+        call = ModuleCall(path, len(self.calls), self.resolve(given), self.step)
         self.calls.append(call)
         self.open_calls.append(call)
 
-    def leave(self, left: Tensor | None) -> None:
+    def leave(self, result: Tensor | None) -> None:
+        """Called when the forward of a module ends."""
         call = self.open_calls.pop()
-        call.left, call.left_at = self.resolve(left), self.step
+        call.output, call.output_step = self.resolve(result), self.step
 
     def release(self) -> None:
         """Free the graph. A tensor that points to its replacement would keep itself alive through the graph."""
