@@ -21,7 +21,14 @@ from whyformer._engine.forward import Run, run_forward, run_plain
 from whyformer._engine.intervene import Intervention
 from whyformer._engine.layout import Layout, axis_order_of, from_canonical_axes, to_canonical_axes
 from whyformer._engine.shadow import make_shadow
-from whyformer._engine.target import REPRESENTATION, Target, make_headless_error, probabilities_of, read_logits
+from whyformer._engine.target import (
+    REPRESENTATION,
+    Target,
+    make_headless_error,
+    pick_logits,
+    probabilities_of,
+    read_logits,
+)
 from whyformer._engine.tracing.provenance import trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
@@ -318,16 +325,13 @@ class Probe:
         if not bool(output.isfinite().all()):
             raise NonFinite("The model's output for a perturbed input is not finite. Use another fill.")
         logits = read_logits(encoded, output)[0]
-        rows, wanted = torch.arange(len(of), device=logits.device), [self.targets[i] for i in of.tolist()]
-        score = logits[rows, torch.tensor([t.index for t in wanted], device=logits.device)]
+        wanted = [self.targets[i] for i in of.tolist()]
+        target, versus = pick_logits(logits, [t.index for t in wanted], [t.versus for t in wanted])
+        score = target if versus is None else target - versus
         probabilities = probabilities_of(self.model.module, logits)
-        probability = score
+        probability = target
         if probabilities is not None:
-            probability = probabilities[rows, torch.tensor([t.index for t in wanted], device=logits.device)]
-        if any(t.versus is not None for t in wanted):
-            at = torch.tensor([t.versus if t.versus is not None else 0 for t in wanted], device=logits.device)
-            has = torch.tensor([t.versus is not None for t in wanted], device=logits.device)
-            score = score - torch.where(has, logits[rows, at], 0)
+            probability = pick_logits(probabilities, [t.index for t in wanted], [None] * len(wanted))[0]
         return Answers(score, probability, logits)
 
     # --- fills --------------------------------------------------------------------------------------------------------

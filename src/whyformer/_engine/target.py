@@ -77,15 +77,7 @@ def choose_target(
     for index, other in zip(indices, others, strict=True):
         if index == other:
             raise TargetError(f"target and versus are both {names.label(index)!r}. Choose two different ones.")
-    rows = torch.arange(batch, device=answers.device)
-    contrast = None
-    if any(other is not None for other in others):
-        at = torch.tensor([0 if o is None else o for o in others], device=answers.device)
-        counts = torch.tensor([o is not None for o in others], device=answers.device)
-        contrast = torch.where(counts, answers[rows, at], 0)
-    answer = ExplainedAnswer(
-        answers[rows, torch.tensor(indices, device=answers.device)], contrast, trace, answers.shape
-    )
+    answer = ExplainedAnswer(*pick_logits(answers, indices, others), trace, answers.shape)
     scores = answer.score
     probabilities = probabilities_of(model.module, answers.detach())
     targets = tuple(
@@ -102,6 +94,17 @@ def choose_target(
         for i, (index, other) in enumerate(zip(indices, others, strict=True))
     )
     return answer, targets
+
+
+def pick_logits(logits: Tensor, targets: Sequence[int], others: Sequence[int | None]) -> tuple[Tensor, Tensor | None]:
+    """[batch]: the logit of each row's target, and of its `versus`: zero for rows without one, None if all are."""
+    rows = torch.arange(len(logits), device=logits.device)
+    target = logits[rows, torch.tensor(targets, device=logits.device)]
+    if all(other is None for other in others):
+        return target, None
+    at = torch.tensor([other or 0 for other in others], device=logits.device)
+    has_versus = torch.tensor([other is not None for other in others], device=logits.device)
+    return target, torch.where(has_versus, logits[rows, at], 0)
 
 
 def probabilities_of(module: nn.Module, answers: Tensor) -> Tensor | None:
