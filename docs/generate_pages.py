@@ -62,7 +62,12 @@ def make_methods_page() -> str:
             "Sites are the named points at which a running model can be captured, listed here with their axes. A site "
             "whose first axis is `layer` or `boundary` is a sequence of tensors, one for each. Boundary 0 is the input "
             "of the first block, the last boundary the output of the last block.",
-            table([["site", "axes"], *([f"`{site}`", axes.replace("*", "\\*")] for site, axes in SITES.items())]),
+            table(
+                [
+                    ["site", "axes", "what"],
+                    *([f"`{s.name}`", s.axes.replace("*", "\\*"), s.description] for s in SITES.values()),
+                ]
+            ),
         ]
     )
 

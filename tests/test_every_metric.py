@@ -19,7 +19,7 @@ from tiny_text import bert, wordpiece
 
 import whyformer as why
 import whyformer.metrics as metrics
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer._explain.explain import explain
 from whyformer.errors import InputError, WhyformerError
 from whyformer.metrics._registry import METRICS, Rationale, choose_metric, combine_values, measure

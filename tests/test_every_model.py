@@ -1,4 +1,4 @@
-"""What every family of the zoo must show: the model's own numbers, true gradients, and books that balance."""
+"""Every model family: the same numbers as the model, correct gradients, and conserved relevance."""
 
 import copy
 
@@ -7,7 +7,7 @@ import torch
 from conftest import FAMILIES, IMAGE_FAMILIES, LENGTHS, animal
 
 import whyformer as why
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer._engine.relevance.rules import PA_LRP
 from whyformer._engine.sites import SITES
 
@@ -17,7 +17,7 @@ CHEFER, BASELINE = why.make_recipe("chefer"), why.make_recipe("baseline")
 TARGETS = [0, 1, 2]
 
 
-def recorded(name, keep, **options):
+def record_family(name, keep, **options):
     it = animal(name)
     model = why.open(it.module)
     return record(model, model.encode(it.inputs), keep=set(keep), target=TARGETS, **options)
@@ -32,8 +32,8 @@ def answer_of(module, inputs):
 @every_family
 @pytest.mark.parametrize("keep", ["attention", "attention_grad", "attention_relevance"])
 def test_the_shadow_answers_as_the_model_does(name, keep):
-    """Without relevance to the bit (`nn.TransformerEncoder` leaves its fast path: rounding)."""
-    capture = recorded(name, {keep}, recipes=[CHEFER])
+    """Bit for bit without relevance (`nn.TransformerEncoder` leaves its fast path: rounding)."""
+    capture = record_family(name, {keep}, recipes=[CHEFER])
     difference = (capture.logits - answer_of(animal(name).module, animal(name).inputs)).abs().max()
     assert difference <= (1e-14 if name == "encoder" or keep == "attention_relevance" else 0)
 
@@ -54,7 +54,7 @@ def test_attention_is_what_the_model_itself_reports(name, kernel):
 
 @every_family
 def test_every_site_has_the_axes_the_table_says(name):
-    capture = recorded(name, SITES.keys() - {"query", "key"}, recipes=[CHEFER, PA_LRP])
+    capture = record_family(name, SITES.keys() - {"query", "key"}, recipes=[CHEFER, PA_LRP])
     heads = capture["attention"][0].shape[1]
     tokens = capture["mask"].shape[1]
     width = capture["hidden"][0].shape[-1]
@@ -69,7 +69,8 @@ def test_every_site_has_the_axes_the_table_says(name):
         "key": tokens,
         "token": tokens,
     }
-    for site, axes in SITES.items():
+    for site in SITES:
+        axes = SITES[site].axes
         if site in ("query", "key", "probe", "norms"):
             continue
         value = capture.get(site, PA_LRP if site in ("token_relevance", "position_relevance") else CHEFER)
@@ -91,10 +92,10 @@ def test_every_site_has_the_axes_the_table_says(name):
 
 
 @every_family
-def test_the_gradient_at_the_input_is_true(name):
+def test_the_gradient_at_the_input_is_correct(name):
     """N8, by finite differences along random directions."""
     it = animal(name)
-    capture = recorded(name, {"input_grad", "input"})
+    capture = record_family(name, {"input_grad", "input"})
     direction = torch.randn(capture["input"].shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     wanted = (direction * capture["input_grad"]).flatten(1).sum(1)
     if name in IMAGE_FAMILIES:
@@ -102,7 +103,7 @@ def test_the_gradient_at_the_input_is_true(name):
             it.module, {"pixel_values": it.inputs["pixel_values"] + step * direction.permute(0, 3, 1, 2)}
         )
     else:
-        moved = lambda step: answer_of(nudged(it, step * direction), it.inputs)  # noqa: E731
+        moved = lambda step: answer_of(nudge_embeddings(it, step * direction), it.inputs)  # noqa: E731
     step, precision = (1e-5, 1e-6) if name != "llama" else (1e-3, 3e-3)  # Llama norms in float32 whatever its weights
     change = (moved(step) - moved(-step)) / (2 * step)
     for i, target in enumerate(TARGETS):
@@ -110,7 +111,7 @@ def test_the_gradient_at_the_input_is_true(name):
         assert change[(i, *place, target)] == pytest.approx(wanted[i].item(), rel=precision)
 
 
-def nudged(it, step):
+def nudge_embeddings(it, step):
     """The model with `step` added to its embeddings of the ids."""
     module = copy.deepcopy(it.module)
     table = max((m for m in module.modules() if isinstance(m, torch.nn.Embedding)), key=lambda m: m.num_embeddings)
@@ -120,8 +121,8 @@ def nudged(it, step):
 
 @pytest.mark.parametrize("name", TWO_KERNELS)
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])
-def test_the_gradient_of_attention_is_true(name, kernel):
-    """Against autograd's own, where the model computes its attention in the open."""
+def test_the_gradient_of_attention_is_correct(name, kernel):
+    """Against autograd, where the model computes its attention in separate operations."""
     own = gradients_by_autograd(name)
     it = animal(name, kernel)
     model = why.open(it.module)
@@ -152,7 +153,7 @@ def gradients_by_autograd(name):
     "recipe", [CHEFER, why.make_recipe("chefer", "released"), BASELINE], ids=lambda r: f"{r.name}-{r.stabiliser.name}"
 )
 def test_relevance_at_every_boundary_and_what_was_absorbed_sum_to_the_seed(name, recipe):
-    capture = recorded(name, {"hidden_relevance", "input_relevance"}, recipes=[recipe], track_absorbed=True)
+    capture = record_family(name, {"hidden_relevance", "input_relevance"}, recipes=[recipe], track_absorbed=True)
     absorbed = capture.absorbed[recipe]
     ends = [*zip(capture.boundaries, capture.get("hidden_relevance", recipe), strict=True)]
     ends.append((-1, capture.get("input_relevance", recipe)))
@@ -165,9 +166,9 @@ def test_relevance_at_every_boundary_and_what_was_absorbed_sum_to_the_seed(name,
 
 
 @every_family
-def test_the_paper_s_rules_lose_little_but_to_constants(name):
-    """Within the blocks only an attention bias absorbs anything (BEiT has one)."""
-    capture = recorded(name, {"hidden_relevance"}, recipes=[CHEFER])
+def test_the_paper_s_rules_lose_relevance_only_to_constants(name):
+    """Within the blocks only an attention bias absorbs relevance (BEiT has one)."""
+    capture = record_family(name, {"hidden_relevance"}, recipes=[CHEFER])
     for relevance in capture.get("hidden_relevance", CHEFER):
         assert relevance.flatten(1).sum(1).tolist() == pytest.approx([1, 1, 1], abs=0.05 if name == "beit" else 1e-7)
 
@@ -194,7 +195,7 @@ def test_a_contrast_is_the_difference_of_two_relevances(name):
 
 @every_family
 def test_readout_says_where_the_answer_is_read(name):
-    found = recorded(name, {"readout"})["readout"]
+    found = record_family(name, {"readout"})["readout"]
     torch.testing.assert_close(found.sum(1), torch.ones(3, dtype=torch.float64))
     if name == "deit":
         assert found[0, :3].tolist() == [0.5, 0.5, 0]
@@ -213,7 +214,7 @@ def test_readout_says_where_the_answer_is_read(name):
 
 @pytest.mark.parametrize("name", ["bert", "vit", "llama"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_relevance_of_a_half_precision_model_is_made_in_float32(name, dtype):
+def test_relevance_of_a_half_precision_model_is_computed_in_float32(name, dtype):
     module = copy.deepcopy(animal(name).module)
     half = copy.deepcopy(module).to(dtype)
     inputs = animal(name).inputs

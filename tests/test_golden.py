@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 import whyformer as why
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 
 GOLDEN = Path(__file__).parent / "golden"
 FOLDERS = ("vit/grid4", "vit/grid14", "bert")

@@ -1,4 +1,4 @@
-"""Models that are not one line of self-attention over one sequence: told aloud, never stacked as if they were."""
+"""Models that are not a chain of self-attention over one sequence: refused with a clear error, never stacked."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ ON_ATTENTION = sorted(name for name, m in METHODS.items() if any(need.startswith
 INPUT = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def explained(module: nn.Module, method: str) -> why.Explanation:
+def explain_odd(module: nn.Module, method: str) -> why.Explanation:
     return why.explain(why.open(module.double().eval()), INPUT, method, target=0)
 
 
@@ -54,7 +54,7 @@ class Chain(nn.Module):
 
 
 class TwoTowers(nn.Module):
-    """The second tower looks at the first, and both are equally long."""
+    """The second tower attends to the first, and both have the same length."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,13 +70,13 @@ class TwoTowers(nn.Module):
 @pytest.mark.parametrize("method", ON_ATTENTION)
 def test_a_second_tower_is_refused(method):
     with pytest.raises(UnsupportedModel, match="is not self-attention over one sequence"):
-        explained(TwoTowers(), method)
+        explain_odd(TwoTowers(), method)
 
 
 @pytest.mark.parametrize("method", ON_ATTENTION)
-def test_tokens_put_into_another_order_are_refused(method):
-    with pytest.raises(UnsupportedModel, match=r"the order of the tokens has changed|does not go on where"):
-        explained(Chain(between=lambda x: x.flip(1)), method)
+def test_reordered_tokens_are_refused(method):
+    with pytest.raises(UnsupportedModel, match=r"the order of the tokens has changed|does not continue where"):
+        explain_odd(Chain(between=lambda x: x.flip(1)), method)
 
 
 def test_an_encoder_with_a_decoder_is_refused_before_it_runs():
@@ -85,17 +85,17 @@ def test_an_encoder_with_a_decoder_is_refused_before_it_runs():
     module = T5ForConditionalGeneration(T5Config(vocab_size=20, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2))
     model = why.open(module.eval())
     for method in ("rollout", "lrp", "saliency"):
-        with pytest.raises(UnsupportedModel, match="has an encoder and a decoder, which is not supported yet"):
+        with pytest.raises(UnsupportedModel, match="has an encoder and a decoder; such models are not supported yet"):
             why.explain(
                 model, {"input_ids": torch.tensor([[3, 4, 1]]), "decoder_input_ids": torch.tensor([[0, 5]])}, method
             )
 
 
-def test_a_weighted_mean_is_not_taken_for_a_plain_one():
+def test_a_weighted_mean_is_not_a_plain_mean():
     weights = torch.arange(1.0, 7, dtype=torch.float64)[None, :, None]
     module = Chain(pool=lambda x: (x * weights).sum(1) / weights.sum(1))
-    with pytest.raises(UnsupportedModel, match="at which tokens the answer is read"):
-        explained(module, "rollout")
+    with pytest.raises(UnsupportedModel, match="At which tokens the answer is read"):
+        explain_odd(module, "rollout")
     told = why.explain(why.open(module.double().eval(), readout="mean"), INPUT, "rollout", target=0)
     assert told.scores.shape == (2, 6)
 
@@ -107,7 +107,7 @@ def test_a_handmade_norm_before_the_mean_is_still_a_plain_mean():
 
 
 class NoBlockModule(nn.Module):
-    """The residual is added outside of every module: what enters the next one is not what left the last."""
+    """The residual is added outside of every module: a module's input is not the output of the one before."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,25 +122,25 @@ class NoBlockModule(nn.Module):
 
 
 @pytest.mark.parametrize("method", ["cat", "attcat"])
-def test_hidden_states_that_are_no_boundaries_are_refused(method):
+def test_hidden_states_that_are_not_boundaries_are_refused(method):
     with pytest.raises(UnsupportedModel, match="is not a whole block with its residual"):
-        explained(NoBlockModule(), method)
+        explain_odd(NoBlockModule(), method)
 
 
-def test_methods_without_hidden_states_do_not_mind():
-    assert explained(NoBlockModule(), "transformer_attribution").scores.isfinite().all()
+def test_methods_without_hidden_states_work():
+    assert explain_odd(NoBlockModule(), "transformer_attribution").scores.isfinite().all()
 
 
 class LooseWeight(Chain):
     def __init__(self) -> None:
         super().__init__()
-        self.loose = [nn.Parameter(torch.full((16,), 1.5, dtype=torch.float64))]  # a list hides it from torch
+        self.loose = [nn.Parameter(torch.full((16,), 1.5, dtype=torch.float64))]  # torch does not find it in a list
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x * self.loose[0])
 
 
-def test_a_weight_in_a_list_takes_no_relevance():
+def test_a_weight_in_a_list_absorbs_no_relevance():
     recipe = why.make_recipe("chefer")
     model = why.open(LooseWeight().double().eval())
     capture = why.record(
@@ -152,8 +152,8 @@ def test_a_weight_in_a_list_takes_no_relevance():
 
 def test_a_weight_out_of_reach_is_refused():
     scale = torch.full((16,), 1.5, dtype=torch.float64, requires_grad=True)
-    with pytest.raises(UnsupportedModel, match="that belongs to no module asks for a gradient"):
-        explained(Chain(pool=lambda x: (x * scale).mean(1)), "lrp")
+    with pytest.raises(UnsupportedModel, match="that belongs to no module requires a gradient"):
+        explain_odd(Chain(pool=lambda x: (x * scale).mean(1)), "lrp")
 
 
 class Several(Chain):
@@ -161,7 +161,7 @@ class Several(Chain):
         return super().forward(x), x
 
 
-def test_which_of_several_tensors_was_explained_is_said():
-    (note,) = explained(Several(), "rollout").notes
-    assert note == "The model returned 2 tensors; the first, of shape [2, 3], was taken for its answer."
-    assert explained(Chain(), "rollout").notes == ()
+def test_a_note_names_the_explained_tensor_of_several():
+    (note,) = explain_odd(Several(), "rollout").notes
+    assert note == "The model returned 2 tensors; the first, of shape [2, 3], is explained."
+    assert explain_odd(Chain(), "rollout").notes == ()

@@ -1,4 +1,4 @@
-"""One forward, one gradient backward, one relevance backward for each recipe, however many methods share them."""
+"""Methods share passes: one forward, one gradient backward pass, and one relevance pass per recipe."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ import torch
 from conftest import animal
 
 import whyformer as why
-from whyformer._engine import capture, probe
+from whyformer._engine import backward, builder, probe, record
 from whyformer._explain.method_call import choose_method
 from whyformer.errors import UnsupportedModel
 from whyformer.methods._registry import METHODS
@@ -18,36 +18,36 @@ RECIPES = {choose_method(name, {}).recipe for name in QUICKLY} - {None}
 
 @pytest.fixture
 def passes(monkeypatch):
-    """What goes through the model, counted where it is done."""
+    """Counts the passes through the model."""
     counted = Counter()
     plain_forward, plain_relevance, plain_backward = (
-        capture.run_forward,
-        capture.run_relevance_pass,
-        capture.run_backward,
+        record.run_forward,
+        backward.run_relevance_pass,
+        backward.run_backward,
     )
 
     def forward(*args, **kwargs):
         counted["forward"] += 1
         return plain_forward(*args, **kwargs)
 
-    def relevance(answer, tracked, switch, recipe, books):
+    def relevance(answer, tracked, switch, recipe, track_absorbed):
         counted["relevance", recipe] += 1
-        return plain_relevance(answer, tracked, switch, recipe, books)
+        return plain_relevance(answer, tracked, switch, recipe, track_absorbed)
 
-    def backward(score, tracked):
+    def gradient(score, tracked):
         counted["backward"] += 1
         return plain_backward(score, tracked)
 
-    monkeypatch.setattr(capture, "run_forward", forward)
+    monkeypatch.setattr(record, "run_forward", forward)
     monkeypatch.setattr(probe, "run_forward", forward)
-    monkeypatch.setattr(capture, "run_relevance_pass", relevance)
-    monkeypatch.setattr(capture, "run_backward", backward)
+    monkeypatch.setattr(backward, "run_relevance_pass", relevance)
+    monkeypatch.setattr(backward, "run_backward", gradient)
     return counted
 
 
 def assert_shared(counted):
     assert counted.pop("forward") == 1
-    assert counted.pop("backward") == 1 + len(RECIPES)  # the gradient, and what each recipe sends back
+    assert counted.pop("backward") == 1 + len(RECIPES)  # the gradient, and one per recipe
     assert counted == {("relevance", recipe): 1 for recipe in RECIPES}
 
 
@@ -60,7 +60,7 @@ def test_quick_methods_share_every_pass(name, passes):
 
 @pytest.mark.slow
 def test_quick_methods_share_every_pass_on_a_vit_b(passes):
-    """The size of ViT-B/16 at 224 pixels, random weights, one picture."""
+    """The size of ViT-B/16 at 224 pixels, random weights, one image."""
     from transformers import ViTConfig, ViTForImageClassification
 
     torch.manual_seed(0)
@@ -71,18 +71,18 @@ def test_quick_methods_share_every_pass_on_a_vit_b(passes):
     assert not compared.failures
 
 
-def test_methods_that_ask_again_say_so():
+def test_methods_that_rerun_the_model_declare_their_cost():
     for name, method in METHODS.items():
         assert method.is_quick is (method.extra_cost is None), name
 
 
 def test_methods_with_the_same_needs_share_a_run_where_not_all_can(monkeypatch):
-    """A model whose hidden states cannot be found: the methods on attention run once for each set of needs."""
+    """For a model without hidden states, methods on attention run once for each set of needs."""
     module = animal("bert").module
-    monkeypatch.setattr(capture, "find_blocks", lambda mode: (_ for _ in ()).throw(UnsupportedModel("none")))
+    monkeypatch.setattr(builder, "find_blocks", lambda mode: (_ for _ in ()).throw(UnsupportedModel("none")))
     runs = Counter()
-    plain = capture.run_forward
-    monkeypatch.setattr(capture, "run_forward", lambda *a, **k: runs.update(n=1) or plain(*a, **k))
+    plain = record.run_forward
+    monkeypatch.setattr(record, "run_forward", lambda *a, **k: runs.update(n=1) or plain(*a, **k))
     compared = why.compare(why.open(module), animal("bert").inputs, "quick", target=0)
     sets = {(choose_method(name, {}).needs, choose_method(name, {}).recipe) for name in QUICKLY}
     assert runs["n"] == 1 + len(sets) < 1 + len(QUICKLY)
@@ -92,13 +92,13 @@ def test_methods_with_the_same_needs_share_a_run_where_not_all_can(monkeypatch):
 
 @pytest.mark.slow
 def test_all_methods_share_the_passes_of_one_run(monkeypatch):
-    """Those that ask the model again do so beside it, and say in `spent` how often."""
+    """Those that rerun the model do so separately, and count it in `spent`."""
     counted = Counter()
-    for name in ("forward", "backward", "relevance"):
-        plain = getattr(capture, name)
-        monkeypatch.setattr(capture, name, lambda *a, name=name, plain=plain: counted.update([name]) or plain(*a))
+    for name, key in (("run_backward", "backward"), ("run_relevance_pass", "relevance")):
+        plain = getattr(backward, name)
+        monkeypatch.setattr(backward, name, lambda *a, key=key, plain=plain: counted.update([key]) or plain(*a))
     plain_forward = probe.run_forward
-    monkeypatch.setattr(capture, "run_forward", lambda *a, **k: counted.update(["forward"]) or plain_forward(*a, **k))
+    monkeypatch.setattr(record, "run_forward", lambda *a, **k: counted.update(["forward"]) or plain_forward(*a, **k))
     compared = why.compare(why.open(animal("vit").module), animal("vit").alone(0), "all", target=0)
     assert counted == {"forward": 1, "backward": 1 + len(RECIPES), "relevance": len(RECIPES)}
     assert set(compared.labels) == set(METHODS)

@@ -11,8 +11,9 @@ from whyformer.errors import WhyformerError
 if TYPE_CHECKING:
     from whyformer import data, demo, errors, methods, metrics, show
     from whyformer._audit import Audit, audit
-    from whyformer._engine.capture import Capture, record
+    from whyformer._engine.capture import Capture
     from whyformer._engine.intervene import Intervention
+    from whyformer._engine.record import record
     from whyformer._engine.relevance.node import Recipe
     from whyformer._engine.relevance.rules import RECIPES, make_recipe
     from whyformer._engine.sites import SITES
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
 
 HOMES = {
     "_audit": "Audit audit",
-    "_engine.capture": "Capture record",
+    "_engine.capture": "Capture",
     "_engine.intervene": "Intervention",
+    "_engine.record": "record",
     "_engine.relevance.node": "Recipe",
     "_engine.relevance.rules": "RECIPES make_recipe",
     "_engine.sites": "SITES",

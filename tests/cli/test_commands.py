@@ -227,7 +227,7 @@ def test_the_input_is_never_overwritten(image_file):
 def test_wrong_targets(image_file):
     assert "There is no class" in error_of("explain", image_file, "-t", "-1", code=2)
     assert "There is no class 'tabby'" in error_of("explain", image_file, "-t", "tabby", code=2)
-    assert "2 entries in target for 1 examples" in error_of("explain", image_file, "-t", "1", "-t", "2", code=2)
+    assert "target has 2 entries for 1 examples" in error_of("explain", image_file, "-t", "1", "-t", "2", code=2)
 
 
 def test_wrong_inputs(image_file, text_model, tmp_path):

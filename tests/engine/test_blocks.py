@@ -1,11 +1,11 @@
-"""Blocks: found in every family, as many as there are layers, each beginning where the last one ended."""
+"""Blocks: found in every family, one per layer, each starting where the previous one ends."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer._model.model import Model
 from whyformer.errors import UnsupportedModel
 
@@ -15,7 +15,7 @@ ENDINGS = ("layer", "layers", "h", "albert_layers")
 
 
 def blocks_of(module: nn.Module) -> list[nn.Module]:
-    """The list of blocks, by the names families give it."""
+    """The list of blocks, under the name that the family uses."""
     (found,) = (
         part
         for path, part in module.named_modules()
@@ -28,8 +28,8 @@ def first_of(given: object) -> Tensor:
     return given if isinstance(given, Tensor) else given[0]
 
 
-def watched(module: nn.Module, blocks: list[nn.Module], inputs: dict[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """What entered and what left each call of a block, seen by plain hooks."""
+def watch_blocks(module: nn.Module, blocks: list[nn.Module], inputs: dict[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Input and output of each call of a block, from plain hooks."""
     seen = []
 
     def after(_: nn.Module, args: tuple, kwargs: dict, result: object) -> None:
@@ -51,8 +51,8 @@ def hidden_of(module: nn.Module, inputs: dict[str, Tensor], site: str = "hidden"
 
 
 def test_hidden_states_are_those_at_the_boundaries_of_the_blocks(family):
-    """[0] enters the first block, [-1] leaves the last, and between them each block hands on to the next."""
-    seen = watched(family.module, blocks_of(family.module), family.inputs)
+    """[0] enters the first block, [-1] leaves the last, and the output of each block is the input of the next."""
+    seen = watch_blocks(family.module, blocks_of(family.module), family.inputs)
     hidden = hidden_of(family.module, family.inputs)
     assert len(hidden) == LAYERS.get(family.name, 3) + 1 == len(seen) + 1
     for layer, (entered, left) in enumerate(seen):
@@ -103,7 +103,7 @@ class Block(nn.Module):
 
 
 class Stack(nn.Module):
-    """Two blocks kept in one of several ways."""
+    """Two blocks, stored in one of several ways."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -147,10 +147,10 @@ class Stack(nn.Module):
         "single",
     ],
 )
-def test_blocks_are_found_however_they_are_kept(how):
+def test_blocks_are_found_however_they_are_stored(how):
     torch.manual_seed(0)
     module = Stack(how).eval()
-    seen = watched(module, module.parts(), {"inputs_embeds": X})
+    seen = watch_blocks(module, module.parts(), {"inputs_embeds": X})
     hidden = hidden_of(module, {"inputs_embeds": X})
     assert len(hidden) == len(seen) + 1
     for layer, (entered, left) in enumerate(seen):
@@ -173,7 +173,7 @@ def test_gradients_at_boundaries_are_those_of_autograd(how):
 
 
 class Shrinking(nn.Module):
-    """Attention in the open, between projections to other widths: no module call keeps its shape around it."""
+    """Attention outside any module, between projections to other widths: no module call around it keeps the shape."""
 
     def __init__(self) -> None:
         super().__init__()

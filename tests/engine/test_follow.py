@@ -1,4 +1,4 @@
-"""Following: where the answer is read, and whose an entry is after products and reductions."""
+"""Traces: at which tokens the answer is read, and labels after products and reductions."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer._engine.relevance.rules import CHEFER
 from whyformer._engine.tracing.follow import Follower, map_label_axes
 from whyformer._engine.tracing.operations import Operation, name_of
@@ -24,7 +24,7 @@ MASK = torch.arange(LENGTH)[None] < torch.tensor(LENGTHS)[:, None]
 
 
 class Pooling(nn.Module):
-    """One block of attention, and a way to make an answer of its tokens."""
+    """One attention block, and a function that pools its tokens."""
 
     def __init__(self, way: Callable[..., Tensor]) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ def inputs() -> dict[str, Tensor]:
     return {"input_ids": ids * MASK, "attention_mask": MASK.long()}
 
 
-def pooled(way: Callable[..., Tensor], keep=frozenset(("readout",)), **more):
+def record_pooling(way: Callable[..., Tensor], keep=frozenset(("readout",)), **more):
     torch.manual_seed(0)
     model = Model(Pooling(way).double().eval(), "pooling")
     return record(model, model.encode(inputs()), target=0, keep=keep, **more)
@@ -53,7 +53,7 @@ def one_hot(*places: int) -> Tensor:
     return F.one_hot(torch.tensor(places), LENGTH).double()
 
 
-def evenly(allowed: Tensor) -> Tensor:
+def even_over(allowed: Tensor) -> Tensor:
     weights = (allowed & MASK).double()
     return weights / weights.sum(-1, keepdim=True)
 
@@ -89,18 +89,18 @@ READOUTS: dict[str, tuple[Callable[..., Tensor], Tensor]] = {
         lambda m, x, mask: m.one(x.gather(1, (mask.sum(-1) - 1)[:, None, None].expand(-1, 1, WIDTH)).squeeze(1)),
         one_hot(5, 3),
     ),
-    "mean": (lambda m, x, mask: m.one(x.mean(1)), evenly(EVERY)),
-    "mean, by name": (lambda m, x, mask: m.one(x.mean(dim=1, keepdim=True).squeeze(1)), evenly(EVERY)),
-    "mean, as a sum": (lambda m, x, mask: m.one(torch.sum(x, 1) / x.size(1)), evenly(EVERY)),
-    "mean, token first": (lambda m, x, mask: m.one(x.transpose(0, 1).mean(0)), evenly(EVERY)),
-    "mean of answers": (lambda m, x, mask: m.one(x).mean(1), evenly(EVERY)),
+    "mean": (lambda m, x, mask: m.one(x.mean(1)), even_over(EVERY)),
+    "mean, by name": (lambda m, x, mask: m.one(x.mean(dim=1, keepdim=True).squeeze(1)), even_over(EVERY)),
+    "mean, as a sum": (lambda m, x, mask: m.one(torch.sum(x, 1) / x.size(1)), even_over(EVERY)),
+    "mean, token first": (lambda m, x, mask: m.one(x.transpose(0, 1).mean(0)), even_over(EVERY)),
+    "mean of answers": (lambda m, x, mask: m.one(x).mean(1), even_over(EVERY)),
     "mean, adaptive pooling": (
         lambda m, x, mask: m.one(F.adaptive_avg_pool1d(x.transpose(1, 2), 1).flatten(1)),
-        evenly(EVERY),
+        even_over(EVERY),
     ),
-    "mean without the first": (lambda m, x, mask: m.one(x[:, 1:].mean(1)), evenly(REST)),
-    "masked mean": (lambda m, x, mask: m.one(masked_mean(x, mask)), evenly(EVERY)),
-    "masked mean without the first": (lambda m, x, mask: m.one(masked_mean(x, without_first(mask))), evenly(REST)),
+    "mean without the first": (lambda m, x, mask: m.one(x[:, 1:].mean(1)), even_over(REST)),
+    "masked mean": (lambda m, x, mask: m.one(masked_mean(x, mask)), even_over(EVERY)),
+    "masked mean without the first": (lambda m, x, mask: m.one(masked_mean(x, without_first(mask))), even_over(REST)),
     "first and mean, concatenated": (
         lambda m, x, mask: m.both(torch.cat([x[:, 0], x[:, 1:].mean(1)], -1)),
         None,  # filled in below
@@ -118,8 +118,8 @@ READOUTS: dict[str, tuple[Callable[..., Tensor], Tensor]] = {
 }  # fmt: skip
 
 
-def mixture(way: str) -> Tensor:
-    """Part of the answer is read at the first token, the rest at all of them, of which the real ones count."""
+def mix_readouts(way: str) -> Tensor:
+    """Part of the answer is read at the first token, the rest at all real tokens."""
     spread = REST.double() / (LENGTH - 1) if "concatenated" in way else torch.full((2, LENGTH), 1 / LENGTH).double()
     part = 0.25 if "quarter" in way else 0.5
     weights = (FIRST * (1 - part) + spread * part) * MASK
@@ -127,17 +127,17 @@ def mixture(way: str) -> Tensor:
 
 
 @pytest.mark.parametrize("way", READOUTS)
-def test_it_is_seen_where_the_answer_is_read(way):
+def test_the_readout_is_found(way):
     pooling, wanted = READOUTS[way]
-    wanted = mixture(way) if wanted is None else wanted
-    torch.testing.assert_close(pooled(pooling)["readout"], wanted)
+    wanted = mix_readouts(way) if wanted is None else wanted
+    torch.testing.assert_close(record_pooling(pooling)["readout"], wanted)
 
 
 @pytest.mark.parametrize("way", READOUTS)
-def test_it_is_seen_with_rules_in_the_graph_as_well(way):
+def test_the_readout_is_found_with_rules_in_the_graph(way):
     pooling, _ = READOUTS[way]
-    found = pooled(pooling, {"readout", "input_relevance"}, recipes=[CHEFER])["readout"]
-    torch.testing.assert_close(found, pooled(pooling)["readout"])
+    found = record_pooling(pooling, {"readout", "input_relevance"}, recipes=[CHEFER])["readout"]
+    torch.testing.assert_close(found, record_pooling(pooling)["readout"])
 
 
 UNSEEN: dict[str, Callable[..., Tensor]] = {
@@ -149,19 +149,19 @@ UNSEEN: dict[str, Callable[..., Tensor]] = {
 
 
 @pytest.mark.parametrize("way", UNSEEN)
-def test_what_cannot_be_seen_is_asked_for(way):
-    with pytest.raises(UnsupportedModel, match=r"It could not be seen at which tokens the answer is read"):
-        pooled(UNSEEN[way])
+def test_an_unknown_readout_is_refused(way):
+    with pytest.raises(UnsupportedModel, match=r"At which tokens the answer is read is not known"):
+        record_pooling(UNSEEN[way])
 
 
 def test_relevance_passes_a_maximum_over_tokens_and_a_residual_after_it():
-    """Examples stay apart behind `max`, which returns values and indices."""
+    """Examples stay separate after `max`, which returns values and indices."""
 
     def way(m: nn.Module, x: Tensor, mask: Tensor) -> Tensor:
         p = x.max(1).values
         return m.one(p + F.linear(p, m.both.weight[:, :WIDTH].repeat(3, 1)[:WIDTH]))
 
-    found = pooled(way, {"input_relevance"}, recipes=[CHEFER], track_absorbed=True)
+    found = record_pooling(way, {"input_relevance"}, recipes=[CHEFER], track_absorbed=True)
     lost = sum(entry.amount for entry in found.absorbed[CHEFER])
     total = found.get("input_relevance", CHEFER).sum((1, 2)) + lost
     torch.testing.assert_close(total, torch.ones(2, dtype=torch.float64))
@@ -173,7 +173,7 @@ def half_and_half(places: list[int], rest: list[int], length: int) -> Tensor:
     return weights
 
 
-def test_every_family_is_read_where_it_should(family):
+def test_the_readout_of_every_family(family):
     length = (
         9 if "pixel_values" not in family.inputs else {"vit": 17, "beit": 17, "deit": 18, "dinov2": 21}[family.name]
     )
@@ -202,7 +202,7 @@ def test_every_family_is_read_where_it_should(family):
 @given(st.data())
 @settings(max_examples=100, deadline=None)
 def test_an_einsum_keeps_the_label_of_each_letter(data):
-    """The label counts along one letter; in the output it counts along the same one, or is lost with it."""
+    """The label changes along one letter; in the output it changes along the same letter, or is lost with it."""
     letters = "".join(data.draw(st.permutations("abcd")))[: data.draw(st.integers(1, 4))]
     output = "".join(data.draw(st.permutations(letters + "xy")))[: data.draw(st.integers(1, len(letters) + 2))]
     sizes = {letter: i + 2 for i, letter in enumerate("abcdxy")}
@@ -242,7 +242,7 @@ REDUCTIONS = {
 
 
 @pytest.mark.parametrize("form", REDUCTIONS)
-def test_a_reduction_keeps_what_it_does_not_mix(form):
+def test_a_reduction_keeps_labels_it_does_not_mix(form):
     reduce, keeps_samples, keeps_tokens = REDUCTIONS[form]
     trace, result = reduce(traced((2, 3, 4)))
     assert (trace.samples is not None) == keeps_samples

@@ -1,7 +1,7 @@
-"""Interception: what a forward does is seen, whichever way it is written, and what cannot be seen is refused.
+"""Interception: every way to write an operation is recognised, and what interception cannot see is refused.
 
-Small models of one or two blocks, in float64. Ways of writing the same thing must give the same values, gradients and
-relevance.
+Small models of one or two blocks, in float64. Different ways of writing the same operation must give the same values,
+gradients and relevance.
 """
 
 import math
@@ -13,9 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from whyformer._engine.capture import Capture, record
-from whyformer._engine.intercept import multi_head_attention
+from whyformer._engine.capture import Capture
+from whyformer._engine.record import record
 from whyformer._engine.relevance.rules import CHEFER, CHEFER_BASELINE
+from whyformer._engine.sites import SITES
+from whyformer._engine.tracing.composites import multi_head_attention
 from whyformer._model.model import Model
 from whyformer.errors import NoAttention, UnknownOperation, UnsupportedModel
 
@@ -27,16 +29,16 @@ def draw(seed: int, *shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def filled(module: nn.Module) -> nn.Module:
-    """The same weights for every module that has the same ones."""
+def fill_weights(module: nn.Module) -> nn.Module:
+    """The module with weights that depend only on their shapes."""
     with torch.no_grad():
         for i, parameter in enumerate(module.parameters()):
             parameter.copy_(0.4 * draw(i, *parameter.shape) + (parameter.dim() == 1))
     return module.double().eval()
 
 
-class Doing(nn.Module):
-    """A parameterless module of one function."""
+class Calling(nn.Module):
+    """A module without parameters that calls one function."""
 
     def __init__(self, way: Way) -> None:
         super().__init__()
@@ -47,7 +49,7 @@ class Doing(nn.Module):
 
 
 class Attention(nn.Module):
-    """Projections around a way to combine queries, keys and values [batch head token channel]."""
+    """Projections around a function of queries, keys and values [batch head token channel]."""
 
     def __init__(self, way: Way, keys: int = HEADS) -> None:
         super().__init__()
@@ -125,8 +127,8 @@ def tiny(attention: nn.Module | Way = by_hand, mlp: Way = F.gelu, norm: Way = la
     made = []
     for _ in range(blocks):
         inner = attention if isinstance(attention, nn.Module) else Attention(attention)
-        made.append(Block(inner, mlp if isinstance(mlp, nn.Module) else Doing(mlp), norm))
-    return filled(Tiny(*made))
+        made.append(Block(inner, mlp if isinstance(mlp, nn.Module) else Calling(mlp), norm))
+    return fill_weights(Tiny(*made))
 
 
 X = draw(99, BATCH, LENGTH, WIDTH)
@@ -134,17 +136,17 @@ EVERYTHING = frozenset(
     "attention attention_grad attention_relevance attention_output_grad hidden hidden_grad hidden_relevance input_grad "
     "input_relevance value readout".split()
 )
-WITHOUT_RELEVANCE = frozenset(name for name in EVERYTHING if not name.endswith("_relevance"))
+WITHOUT_RELEVANCE = frozenset(name for name in EVERYTHING if not SITES[name].is_relevance)
 
 
-def look(module: nn.Module, keep=EVERYTHING, x: Tensor = X, recipe=CHEFER, **more: Any) -> Capture:
+def record_tiny(module: nn.Module, keep=EVERYTHING, x: Tensor = X, recipe=CHEFER, **more: Any) -> Capture:
     model = Model(module, "tiny")
     return record(model, model.encode({"inputs_embeds": x}), target=1, keep=keep, recipes=[recipe], **more)
 
 
 def values(capture: Capture, recipe=CHEFER) -> dict[str, Tensor]:
     found = {"logits": capture.logits}
-    for name, rule in capture.held:
+    for name, rule in capture.values:
         site = capture.get(name, rule)
         if isinstance(site, Tensor):
             found[name] = site
@@ -154,7 +156,7 @@ def values(capture: Capture, recipe=CHEFER) -> dict[str, Tensor]:
 
 
 def assert_same(one: nn.Module, other: nn.Module, keep=EVERYTHING, recipe=CHEFER) -> None:
-    found, wanted = (values(look(module, keep, recipe=recipe)) for module in (one, other))
+    found, wanted = (values(record_tiny(module, keep, recipe=recipe)) for module in (one, other))
     assert found.keys() == wanted.keys() and set(keep) <= found.keys()
     for name in wanted:
         torch.testing.assert_close(
@@ -163,11 +165,11 @@ def assert_same(one: nn.Module, other: nn.Module, keep=EVERYTHING, recipe=CHEFER
 
 
 def assert_true(module: nn.Module, keep=WITHOUT_RELEVANCE) -> None:
-    """The captured answer and input gradient are those of a plain forward and backward."""
+    """The captured output and input gradient equal those of a plain forward and backward."""
     x = X.clone().requires_grad_()
     plain = module(x)
     (gradient,) = torch.autograd.grad(plain[:, 1].sum(), x)
-    capture = look(module, keep)
+    capture = record_tiny(module, keep)
     torch.testing.assert_close(capture.logits, plain.detach(), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(capture["input_grad"], gradient, rtol=1e-9, atol=1e-12)
 
@@ -181,7 +183,7 @@ LOW = torch.zeros(LENGTH, LENGTH, dtype=torch.float64).masked_fill(~ALLOWED, -ma
 CAUSAL = torch.zeros(LENGTH, LENGTH, dtype=torch.float64).masked_fill(torch.ones(LENGTH, LENGTH).triu(1) > 0, -math.inf)
 sdpa = F.scaled_dot_product_attention
 
-WAYS: dict[str, tuple[Way, Way]] = {  # a way to write it, and the plain one
+WAYS: dict[str, tuple[Way, Way]] = {  # a way to write it, and the plain way
     "fused": (sdpa, by_hand),
     "fused, causal": (
         lambda q, k, v: sdpa(q, k, v, is_causal=True),
@@ -230,7 +232,7 @@ WAYS: dict[str, tuple[Way, Way]] = {  # a way to write it, and the plain one
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_attention_is_seen_whichever_way_it_is_written(way):
+def test_attention_is_recognised_in_every_form(way):
     written, plain = WAYS[way]
     assert_same(tiny(written, blocks=2), tiny(plain, blocks=2))
     assert_true(tiny(written))
@@ -239,9 +241,9 @@ def test_attention_is_seen_whichever_way_it_is_written(way):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_batch_gives_each_example_what_it_gets_alone(way):
     module = tiny(WAYS[way][0])
-    together = values(look(module))
+    together = values(record_tiny(module))
     for i in range(BATCH):
-        alone = values(look(module, x=X[i : i + 1]))
+        alone = values(record_tiny(module, x=X[i : i + 1]))
         for name in ("input_relevance", "input_grad"):
             torch.testing.assert_close(together[name][i], alone[name][0], rtol=1e-9, atol=1e-11)
         for name in ("attention_relevance", "attention_grad", "attention"):
@@ -249,7 +251,7 @@ def test_a_batch_gives_each_example_what_it_gets_alone(way):
 
 
 class Explicit(Attention):
-    """Keeps its attention matrix, so that autograd can be asked about it."""
+    """Keeps its attention matrix, so that autograd can compute its gradient."""
 
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = (
@@ -272,14 +274,14 @@ MATRICES: dict[str, tuple[Way, Way, int]] = {
 
 @pytest.mark.parametrize("form", MATRICES)
 def test_a_fused_matrix_and_its_gradient_are_those_of_autograd(form):
-    """softmax by hand, and the gradient with respect to an attention matrix that is really there."""
+    """Against softmax by hand, and the gradient by an explicit attention matrix."""
     fused, matrix, keys = MATRICES[form]
     explicit = tiny(Explicit(matrix, keys))
     x = X.clone().requires_grad_()
     score = explicit(x)[:, 1].sum()
     wanted = explicit.blocks[0].attention.matrix
     (gradient,) = torch.autograd.grad(score, wanted)
-    capture = look(tiny(Attention(fused, keys)))
+    capture = record_tiny(tiny(Attention(fused, keys)))
     torch.testing.assert_close(capture["attention"][0], wanted.detach(), rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(capture["attention_grad"][0], gradient, rtol=1e-9, atol=1e-12)
 
@@ -302,12 +304,12 @@ def test_an_attention_bias_that_depends_on_the_input_is_refused_with_relevance()
     with pytest.raises(
         UnknownOperation, match=r"blocks\.0\.attention adds an attention bias that depends on the input"
     ):
-        look(module)
+        record_tiny(module)
     assert_true(module)
 
 
 def test_heads_folded_into_the_batch_by_hand():
-    """[batch*head token channel] and bmm: heads are read off the labels."""
+    """[batch*head token channel] and bmm: the number of heads comes from the labels."""
 
     def folded(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = (t.reshape(-1, LENGTH, WIDTH // HEADS) for t in (q, k, v))
@@ -337,9 +339,9 @@ FORMS = [
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_multi_head_attention_is_looked_into(form):
+def test_multi_head_attention_is_recognised(form):
     module = tiny(Mixer(**form))
-    capture = look(module)
+    capture = record_tiny(module)
     inner = module.blocks[0].attention.attention
     x = module.blocks[0].before(X)
     x = x if form["batch_first"] else x.transpose(0, 1)
@@ -359,15 +361,15 @@ def test_multi_head_attention_is_the_same_in_every_form(form):
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_multi_head_attention_keeps_examples_apart(form):
     module = tiny(Mixer(**form))
-    together = look(module)
+    together = record_tiny(module)
     for i in range(BATCH):
-        alone = look(module, x=X[i : i + 1])
+        alone = record_tiny(module, x=X[i : i + 1])
         one, other = (c.get("input_relevance", CHEFER) for c in (together, alone))
         torch.testing.assert_close(one[i], other[0], rtol=1e-9, atol=1e-11)
 
 
 class Encoder(nn.Module):
-    """nn.TransformerEncoder with an even number of heads: without gradients torch would take its fast path."""
+    """nn.TransformerEncoder with an even number of heads: without gradients torch would use its fast path."""
 
     def __init__(self, nested: bool = False) -> None:
         super().__init__()
@@ -381,12 +383,12 @@ class Encoder(nn.Module):
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_the_fast_path_of_an_encoder_layer_hides_nothing(nested):
-    """Asking for attention alone runs without gradients, where torch prefers one opaque kernel."""
-    module = filled(Encoder(nested))
+    """Recording only attention runs without gradients, where torch prefers one opaque kernel."""
+    module = fill_weights(Encoder(nested))
     with torch.no_grad(), torch.profiler.profile() as seen:
         wanted = module(X)
     assert any("_transformer_encoder_layer_fwd" in event.name for event in seen.events())
-    without, with_gradient = (look(module, keep) for keep in ({"attention"}, {"attention", "attention_grad"}))
+    without, with_gradient = (record_tiny(module, keep) for keep in ({"attention"}, {"attention", "attention_grad"}))
     assert len(without["attention"]) == 2
     torch.testing.assert_close(without["attention"].stack(), with_gradient["attention"].stack())
     torch.testing.assert_close(without.logits, wanted, rtol=1e-10, atol=1e-12)
@@ -394,7 +396,7 @@ def test_the_fast_path_of_an_encoder_layer_hides_nothing(nested):
 
 def test_the_private_copy_touches_nothing_global():
     before = dict(F.__dict__)
-    look(tiny(Mixer(batch_first=True)))
+    record_tiny(tiny(Mixer(batch_first=True)))
     assert F.__dict__.keys() == before.keys()
     assert all(F.__dict__[name] is value for name, value in before.items())
     assert multi_head_attention.__globals__ is not F.multi_head_attention_forward.__globals__
@@ -416,9 +418,9 @@ class Router(nn.Module):
         return (weights.unsqueeze(-1) * mixed).sum(-2)
 
 
-def test_a_router_is_no_attention():
+def test_a_router_is_not_attention():
     module = tiny(mlp=Router(), blocks=2)
-    capture = look(module)
+    capture = record_tiny(module)
     assert len(capture["attention"]) == 2
     assert capture["attention"][0].shape == (BATCH, HEADS, LENGTH, LENGTH)
     assert_true(module)
@@ -426,7 +428,7 @@ def test_a_router_is_no_attention():
 
 def test_a_model_without_attention_is_refused():
     with pytest.raises(NoAttention, match="Tiny ran without reaching attention"):
-        look(tiny(Router()))
+        record_tiny(tiny(Router()))
 
 
 # --- operations that write into their operand ------------------------------------------------------------------------
@@ -509,23 +511,23 @@ def test_a_composed_operation_is_the_same_as_its_parts(form):
 
 
 def test_a_resized_sequence_keeps_its_relevance():
-    """Linear: what each entry contributed."""
+    """A linear operation: each entry gets what it contributed."""
     twice = lambda x: F.interpolate(x.mT, scale_factor=2).mT[:, ::2]  # noqa: E731
     assert_same(tiny(mlp=twice), tiny(mlp=lambda x: x.clone()))
 
 
 @pytest.mark.parametrize("form", IN_PLACE)
-def test_writing_into_a_tensor_is_the_same_as_making_a_new_one(form):
+def test_an_in_place_change_is_the_same_as_a_new_tensor(form):
     written, plain = IN_PLACE[form]
     assert_same(tiny(Adding(written)), tiny(Adding(plain)))
     assert_true(tiny(Adding(written)))
     assert torch.equal(
-        look(tiny(Adding(written)), {"attention"}).logits, look(tiny(Adding(plain)), {"attention"}).logits
+        record_tiny(tiny(Adding(written)), {"attention"}).logits, record_tiny(tiny(Adding(plain)), {"attention"}).logits
     )
 
 
 class Residual(Block):
-    """The residual itself in place, across a module boundary: the caller's tensor is written into."""
+    """The residual in place, across a module boundary: the caller's tensor is modified."""
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.before(x)
@@ -538,14 +540,14 @@ class Residual(Block):
 
 def test_a_residual_in_place_gives_the_same_hidden_states():
     made = [
-        filled(Tiny(*(kind(Attention(by_hand), Doing(F.gelu), layer_norm) for _ in range(2))))
+        fill_weights(Tiny(*(kind(Attention(by_hand), Calling(F.gelu), layer_norm) for _ in range(2))))
         for kind in (Residual, Block)
     ]
     assert_same(*made)
 
 
 class Ending(Tiny):
-    """The answer itself is written into, last thing."""
+    """The output is modified in place at the very end."""
 
     def forward(self, inputs_embeds: Tensor) -> Tensor:
         answer = super().forward(inputs_embeds)
@@ -553,10 +555,10 @@ class Ending(Tiny):
         return answer
 
 
-def test_an_answer_that_is_written_into_last_is_the_answer():
-    module = filled(Ending(Block(Attention(by_hand), Doing(F.gelu), layer_norm)))
+def test_an_output_that_is_modified_last_is_the_output():
+    module = fill_weights(Ending(Block(Attention(by_hand), Calling(F.gelu), layer_norm)))
     assert_true(module)
-    once, twice = (look(m).get("input_grad") for m in (tiny(), module))
+    once, twice = (record_tiny(m).get("input_grad") for m in (tiny(), module))
     torch.testing.assert_close(twice, 2 * once)
 
 
@@ -583,10 +585,10 @@ def one_view_then_another(h: Tensor, x: Tensor) -> Tensor:
 )
 @pytest.mark.parametrize("way", [view_then_base, base_then_view, one_view_then_another])
 def test_a_tensor_used_again_after_its_view_was_changed_is_refused(way, keep):
-    """Done out of place, the change would not arrive: that must be said, or be right."""
+    """Out of place, the change would be lost: either the result is right, or the model is refused."""
     module = tiny(Adding(way))
     with pytest.raises(UnknownOperation, match=r"blocks\.0\.attention.* uses a tensor again after"):
-        look(module, keep)
+        record_tiny(module, keep)
 
 
 def set_first(h: Tensor, x: Tensor) -> Tensor:
@@ -603,10 +605,12 @@ WRITING: dict[str, Way] = {
 
 
 @pytest.mark.parametrize("name", WRITING)
-def test_other_writing_is_refused_by_name_with_relevance_and_fine_without(name):
+def test_other_in_place_operations_are_refused_only_with_relevance(name):
     module = tiny(Adding(WRITING[name]))
-    with pytest.raises(UnknownOperation, match=rf"blocks\.0\.attention changes a tensor in place with {name}, and"):
-        look(module)
+    with pytest.raises(
+        UnknownOperation, match=rf"blocks\.0\.attention changes a tensor in place with {name}; relevance"
+    ):
+        record_tiny(module)
     assert_true(module)
 
 
@@ -625,7 +629,7 @@ UNKNOWN: dict[str, Way] = {
 def test_an_unknown_operation_is_named_with_its_module(name):
     module = tiny(mlp=UNKNOWN[name])
     with pytest.raises(UnknownOperation, match=rf"No relevance rule for {name}, called in blocks\.0\.mlp\."):
-        look(module)
+        record_tiny(module)
     assert_true(module)
 
 
@@ -640,17 +644,17 @@ class Stranger(torch.autograd.Function):
         return gradient * 3
 
 
-def test_an_autograd_function_of_somebody_is_refused_with_relevance():
+def test_a_custom_autograd_function_is_refused_with_relevance():
     module = tiny(mlp=Stranger.apply)
-    with pytest.raises(UnknownOperation, match="StrangerBackward lies between the answer and the input"):
-        look(module)
+    with pytest.raises(UnknownOperation, match="StrangerBackward is between the answer and the input"):
+        record_tiny(module)
     assert_true(module)
 
 
 def test_a_weight_that_depends_on_the_input_has_no_rule():
     module = tiny(mlp=lambda x: F.linear(x, x[0, :1].expand(WIDTH, WIDTH)))
     with pytest.raises(UnknownOperation, match=r"No relevance rule for linear, called in blocks\.0\.mlp"):
-        look(module)
+        record_tiny(module)
 
 
 def test_a_kernel_that_hides_its_attention_is_refused():
@@ -659,8 +663,10 @@ def test_a_kernel_that_hides_its_attention_is_refused():
             return torch.overrides.handle_torch_function(flash_attn_func, (q, k, v), q, k, v)
         return by_hand(q, k, v)
 
-    with pytest.raises(UnsupportedModel, match=r"blocks\.0\.attention calls flash_attn_func, a kernel that hides"):
-        look(tiny(flash_attn_func), {"attention"})
+    with pytest.raises(
+        UnsupportedModel, match=r"blocks\.0\.attention calls flash_attn_func, a kernel that does not expose"
+    ):
+        record_tiny(tiny(flash_attn_func), {"attention"})
 
 
 # --- norms and activations in primitives -----------------------------------------------------------------------------
@@ -749,7 +755,7 @@ class SwiGLU(nn.Module):
 
 
 def test_a_gated_mlp_gives_half_to_each_part():
-    """Written out: the two factors of a product get half of its relevance each."""
+    """The two factors of a product get half of its relevance each."""
     torch.manual_seed(0)
     halves: list[Tensor] = []
 
@@ -761,7 +767,7 @@ def test_a_gated_mlp_gives_half_to_each_part():
                 tensor.register_hook(lambda g: halves.append(g.clone()))
             return self.down(product)
 
-    look(tiny(mlp=Watching()), {"input_relevance"})
+    record_tiny(tiny(mlp=Watching()), {"input_relevance"})
     product, *parts = halves[:3]
     assert product.abs().sum() > 0
     for part in parts:
@@ -790,8 +796,8 @@ def test_rotary_positions_run_and_relevance_adds_up(attend):
 
 
 def assert_adds_up(module: nn.Module, recipe=CHEFER) -> None:
-    """What reaches the input and what was absorbed is the 1 that was sent, for each example."""
-    capture = look(module, {"input_relevance"}, recipe=recipe, track_absorbed=True)
+    """Relevance at the input plus absorbed relevance is the 1 that was sent, for each example."""
+    capture = record_tiny(module, {"input_relevance"}, recipe=recipe, track_absorbed=True)
     arrived = capture.get("input_relevance", recipe).sum((1, 2))
     lost = sum(entry.amount for entry in capture.absorbed[recipe])
     torch.testing.assert_close(arrived + lost, torch.ones(BATCH, dtype=torch.float64), rtol=0, atol=1e-9)
@@ -829,11 +835,11 @@ def test_relevance_adds_up_over_every_kind_of_operation(piece, recipe):
 @pytest.mark.parametrize("piece", PIECES)
 def test_every_kind_of_operation_keeps_examples_apart(piece):
     module = tiny(mlp=PIECES[piece])
-    together = look(module).get("input_relevance", CHEFER)
-    if piece == "concatenation":  # its constant differs from example to example
+    together = record_tiny(module).get("input_relevance", CHEFER)
+    if piece == "concatenation":  # its constant differs per example
         return
     for i in range(BATCH):
-        alone = look(module, x=X[i : i + 1]).get("input_relevance", CHEFER)
+        alone = record_tiny(module, x=X[i : i + 1]).get("input_relevance", CHEFER)
         torch.testing.assert_close(together[i], alone[0], rtol=1e-9, atol=1e-11)
 
 
@@ -857,7 +863,7 @@ FORMS_AND_RECIPES = [
 
 
 @pytest.mark.parametrize(("form", "recipe"), FORMS_AND_RECIPES)
-def test_two_ways_to_write_an_operation_are_one(form, recipe):
+def test_two_ways_to_write_an_operation_give_the_same(form, recipe):
     assert_same(*(tiny(mlp=way) for way in SAME[form]), {"input_grad", "input_relevance"}, recipe)
 
 
@@ -865,12 +871,12 @@ def test_two_ways_to_write_an_operation_are_one(form, recipe):
 
 
 class Reading(nn.Module):
-    """Token ids, an embedding, and a way to prepare the sum of embeddings."""
+    """Token ids, an embedding, and a function that computes the sum of embeddings."""
 
     def __init__(self, way: Way) -> None:
         super().__init__()
         self.words, self.places, self.way = nn.Embedding(9, WIDTH), nn.Embedding(LENGTH, WIDTH), way
-        self.blocks = nn.ModuleList([Block(Attention(by_hand), Doing(F.gelu), layer_norm)])
+        self.blocks = nn.ModuleList([Block(Attention(by_hand), Calling(F.gelu), layer_norm)])
         self.head = nn.Linear(WIDTH, 3)
 
     def forward(self, input_ids: Tensor) -> Tensor:
@@ -882,7 +888,7 @@ IDS = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 8, 1, 2]])
 
 
 def read(way: Way, keep=frozenset(("input", "input_grad", "input_relevance", "hidden", "hidden_grad"))) -> Capture:
-    model = Model(filled(Reading(way)), "reading")
+    model = Model(fill_weights(Reading(way)), "reading")
     return record(model, model.encode({"input_ids": IDS}), target=1, keep=keep, recipes=[CHEFER])
 
 
@@ -905,7 +911,7 @@ def test_the_explained_input_is_the_sum_of_embeddings(way):
     assert found.keys() == plain.keys()
     for name in plain:
         torch.testing.assert_close(found[name], plain[name], rtol=1e-10, atol=1e-12)
-    module = filled(Reading(lambda words, places: words + places))
+    module = fill_weights(Reading(lambda words, places: words + places))
     torch.testing.assert_close(found["hidden"][0], module.words(IDS) + module.places.weight)
 
 
@@ -916,19 +922,19 @@ def test_the_explained_input_is_the_sum_of_embeddings(way):
 def test_writing_into_embeddings_happens_once(keep):
     """tanh(tanh(x)) would not be the same."""
     way = lambda words, places: words.tanh_() + places  # noqa: E731
-    module = filled(Reading(way))
+    module = fill_weights(Reading(way))
     with torch.no_grad():
         wanted = module(IDS)
     torch.testing.assert_close(read(way, keep).logits, wanted, rtol=1e-10, atol=1e-12)
 
 
 class Unfolding(nn.Module):
-    """Patches cut by nn.Unfold instead of a convolution, as many a ViT does."""
+    """Patches cut by nn.Unfold instead of a convolution, as in many ViTs."""
 
     def __init__(self) -> None:
         super().__init__()
         self.cut, self.embed = nn.Unfold(2, stride=2), nn.Linear(12, WIDTH)
-        self.blocks = nn.ModuleList([Block(Attention(by_hand), Doing(F.gelu), layer_norm)])
+        self.blocks = nn.ModuleList([Block(Attention(by_hand), Calling(F.gelu), layer_norm)])
         self.head = nn.Linear(WIDTH, 3)
 
     def forward(self, pixel_values: Tensor) -> Tensor:
@@ -936,7 +942,7 @@ class Unfolding(nn.Module):
 
 
 def test_patches_may_be_cut_by_unfolding():
-    module, pixels = filled(Unfolding()), draw(4, 2, 3, 4, 6).requires_grad_()
+    module, pixels = fill_weights(Unfolding()), draw(4, 2, 3, 4, 6).requires_grad_()
     model = Model(module, "unfolding")
     (wanted,) = torch.autograd.grad(module(pixels)[:, 1].sum(), pixels)
     found = record(model, model.encode({"pixel_values": pixels.detach()}), target=1, keep={"attention", "input_grad"})
@@ -945,7 +951,7 @@ def test_patches_may_be_cut_by_unfolding():
 
 
 class Twice(nn.Module):
-    """Reads its text through two embeddings that never meet in a sum."""
+    """Embeds its text twice and never adds the two embeddings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -958,6 +964,6 @@ class Twice(nn.Module):
 
 
 def test_a_second_sequence_of_embeddings_is_refused():
-    model = Model(filled(Twice()), "twice")
-    with pytest.raises(UnsupportedModel, match="norm takes in a second sequence of embeddings"):
+    model = Model(fill_weights(Twice()), "twice")
+    with pytest.raises(UnsupportedModel, match="norm takes a second sequence of embeddings"):
         record(model, model.encode({"input_ids": IDS}), keep={"input_grad"})

@@ -1,4 +1,4 @@
-"""Interventions: own attention put back changes nothing; other attention changes what comes after it, and only that."""
+"""Interventions: the model's own attention changes nothing; other attention changes only what comes after it."""
 
 import copy
 
@@ -7,9 +7,9 @@ import torch
 from conftest import animal
 
 import whyformer as why
-from whyformer._engine.capture import record
 from whyformer._engine.forward import run_forward
 from whyformer._engine.intervene import Intervention
+from whyformer._engine.record import record
 from whyformer._engine.relevance.rules import make_recipe
 from whyformer.errors import InputError, UnsupportedModel
 
@@ -27,14 +27,14 @@ def run(name, intervention=None, *, kernel="sdpa", keep=("attention", "hidden"))
 
 @every_kind
 @every_kernel
-def test_own_attention_put_back_changes_nothing(name, kernel):
+def test_own_attention_changes_nothing(name, kernel):
     same = Intervention(attention=lambda _, a: a.clone(), value=lambda _, v: v.clone(), scores=lambda _, s: None)
     assert torch.equal(run(name, same, kernel=kernel).logits, run(name, kernel=kernel).logits)
 
 
 @every_kind
 @every_kernel
-def test_own_scores_put_back_give_the_same_answer(name, kernel):
+def test_own_scores_give_the_same_answer(name, kernel):
     plain, same = run(name, kernel=kernel), run(name, Intervention(scores=lambda _, s: s + 0), kernel=kernel)
     torch.testing.assert_close(same.logits, plain.logits, rtol=1e-5, atol=1e-6)  # some eager kernels cast to float32
 
@@ -53,7 +53,7 @@ def test_other_attention_changes_what_comes_after_it_and_only_that(name, kernel)
 
 @every_kernel
 def test_is_what_the_model_computes_with_that_attention(kernel):
-    """Uniform attention at the last block of a BERT, written out with its own weights."""
+    """Uniform attention at the last block of a BERT, computed by hand with its own weights."""
     it = animal("bert", kernel)
     uniform = Intervention(attention=lambda site, a: torch.full_like(a, 1 / a.size(-1)) if site == 2 else None)
     changed = run("bert", uniform, kernel=kernel)
@@ -65,7 +65,7 @@ def test_is_what_the_model_computes_with_that_attention(kernel):
     torch.testing.assert_close(changed["hidden"][3], left, rtol=1e-10, atol=1e-10)
 
 
-def test_an_example_left_alone_keeps_its_bits():
+def test_an_unchanged_example_is_identical_bit_for_bit():
     def only_second(_, a):
         return torch.stack([a[0], a[1].flip(-1), a[2]])
 
@@ -76,15 +76,15 @@ def test_an_example_left_alone_keeps_its_bits():
 
 @every_kind
 @every_kernel
-def test_values_can_be_taken_away(name, kernel):
-    """Without values at the first site its output is zero, whatever the attention."""
+def test_values_can_be_removed(name, kernel):
+    """With zero values at the first site its output is zero, whatever the attention."""
     gone = Intervention(value=lambda site, v: torch.zeros_like(v) if site == 0 else None)
     changed = run(name, gone, kernel=kernel, keep=("attention_output",))
     assert not changed["attention_output"][0].any()
     assert changed["attention_output"][1].any()
 
 
-def test_scores_of_minus_infinity_take_a_key_out():
+def test_scores_of_minus_infinity_remove_a_key():
     def without_key_one(site, scores):
         scores = scores.clone()
         scores[..., 1] = -torch.inf
@@ -97,7 +97,7 @@ def test_scores_of_minus_infinity_take_a_key_out():
             torch.testing.assert_close(attention.sum(-1), torch.ones_like(attention[..., 0]))
 
 
-def test_gradients_flow_into_what_is_put_in():
+def test_gradients_flow_into_the_replacement():
     it = animal("vit")
     model = why.open(it.module)
     own = run("vit")["attention"][1].clone().requires_grad_()
@@ -110,8 +110,10 @@ def test_gradients_flow_into_what_is_put_in():
 
 @pytest.mark.parametrize("name", ["vit", "bert", "gpt2", "gpt"])
 def test_a_detached_copy_freezes_attention(name):
-    """The answer keeps its bits; at the input only the way through the values is left. Asked of the model by finite
-    differences: attention held at its own numbers while the input moves."""
+    """The output is unchanged bit for bit; at the input only the gradient through the values is left.
+
+    Checked by finite differences: attention stays constant while the input moves.
+    """
     it = animal(name)
     model = why.open(it.module)
     encoded = model.encode(it.inputs)
@@ -136,7 +138,7 @@ def test_a_detached_copy_freezes_attention(name):
         else:
             running = run_forward(model, encoded, asks_gradient=True, intervention=held, starting_at=start)
         with running as made:
-            return plain["probe"].read(encoded, made.output, torch.arange(3)).score.detach()
+            return plain["probe"].read_answers(encoded, made.output, torch.arange(3)).score.detach()
 
     slope = (moved(1e-5) - moved(-1e-5)) / 2e-5
     wanted = (frozen["input_grad"] * way).flatten(1).sum(1)
@@ -148,17 +150,17 @@ def test_a_wrong_shape_is_refused():
         run("bert", Intervention(attention=lambda _, a: a[0, 0, :3, :3]))
 
 
-def test_relevance_through_foreign_attention_is_refused():
+def test_relevance_through_replaced_attention_is_refused():
     it = animal("bert")
     model = why.open(it.module)
     same = Intervention(attention=lambda _, a: a)
-    with pytest.raises(UnsupportedModel, match="put in from outside"):
+    with pytest.raises(UnsupportedModel, match="that an intervention has replaced"):
         record(
             model, model.encode(it.inputs), keep={"input_relevance"}, recipes=[make_recipe("chefer")], intervention=same
         )
 
 
-def test_the_model_is_left_alone():
+def test_the_model_is_not_changed():
     it = animal("gpt2")
     before = copy.deepcopy(it.module.state_dict())
     run("gpt2", Intervention(attention=lambda _, a: a.flip(-1)))

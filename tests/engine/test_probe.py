@@ -1,4 +1,4 @@
-"""The probe: variants of the examples, and what the model answers to them, against the model asked by hand."""
+"""The probe: answers to variants of the examples, compared with calls of the model by hand."""
 
 import pytest
 import torch
@@ -6,10 +6,10 @@ from conftest import FAMILIES, LENGTHS, animal
 
 import whyformer as why
 import whyformer._engine.probe
-from whyformer._engine.capture import record
 from whyformer._engine.intervene import Intervention
 from whyformer._engine.perturb import as_pixels, blur_pixels
 from whyformer._engine.probe import read_hidden_states
+from whyformer._engine.record import record
 from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError, MethodError
 
@@ -22,7 +22,7 @@ def probe_of(name, target=TARGETS, **more):
     return record(model, model.encode(it.inputs), target=target, keep={"probe"}, **more)["probe"]
 
 
-def by_hand(name, inputs):
+def run_by_hand(name, inputs):
     with torch.no_grad():
         answer = animal(name).module(**inputs)
     return getattr(answer, "logits", answer)
@@ -31,7 +31,7 @@ def by_hand(name, inputs):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_before_is_the_model_on_the_examples(name):
     probe = probe_of(name)
-    logits = by_hand(name, animal(name).inputs)
+    logits = run_by_hand(name, animal(name).inputs)
     if logits.dim() == 3:
         lengths = LENGTHS if "attention_mask" in animal(name).inputs else [9, 9, 9]
         logits = torch.stack([row[n - 1] for row, n in zip(logits, lengths, strict=True)])
@@ -51,7 +51,7 @@ def test_keeping_everything_changes_nothing(name):
         torch.testing.assert_close(answers.logits, probe.before.logits[of], rtol=1e-9, atol=1e-9)
 
 
-def test_a_patch_taken_away_is_filled():
+def test_a_removed_patch_is_filled():
     probe = probe_of("vit")
     pixels = animal("vit").inputs["pixel_values"]
     keep = torch.ones(1, 16, dtype=torch.bool)
@@ -59,21 +59,21 @@ def test_a_patch_taken_away_is_filled():
     for fill, value in (("zero", 0.0), ("mean", pixels[2].mean((1, 2))[:, None, None])):
         varied = pixels[2:].clone()
         varied[0, :, 4:8, 4:8] = value
-        wanted = by_hand("vit", {"pixel_values": varied})
+        wanted = run_by_hand("vit", {"pixel_values": varied})
         torch.testing.assert_close(probe.keep_only(keep, torch.tensor([2]), fill).logits, wanted)
 
 
-def test_pixels_can_be_taken_away_one_by_one():
+def test_pixels_can_be_removed_one_by_one():
     probe = probe_of("vit")
     keep = torch.ones(1, 16, 16, dtype=torch.bool)
     keep[0, 3, 7] = False
     varied = animal("vit").inputs["pixel_values"][:1].clone()
     varied[0, :, 3, 7] = 0
-    wanted = by_hand("vit", {"pixel_values": varied})
+    wanted = run_by_hand("vit", {"pixel_values": varied})
     torch.testing.assert_close(probe.keep_only(keep, torch.tensor([0]), "zero").logits, wanted)
 
 
-def test_other_pixels_may_be_made_when_they_are_needed():
+def test_other_pixels_may_be_computed_in_chunks():
     probe = probe_of("vit")
     of = torch.arange(3).repeat(15)
     pixels = animal("vit").inputs["pixel_values"]
@@ -87,7 +87,7 @@ def test_other_pixels_may_be_made_when_they_are_needed():
     assert made == [32, 13]
     everything = darker(torch.arange(45))
     torch.testing.assert_close(found, probe.replace_inputs(everything, of).logits)
-    torch.testing.assert_close(found, by_hand("vit", {"pixel_values": everything}))
+    torch.testing.assert_close(found, run_by_hand("vit", {"pixel_values": everything}))
 
 
 def test_a_mask_of_patches_covers_all_their_pixels():
@@ -100,7 +100,7 @@ def test_a_mask_of_patches_covers_all_their_pixels():
     ]
 
 
-def test_blur_keeps_a_constant_picture_and_spreads_a_dot():
+def test_blur_keeps_a_constant_image_and_spreads_a_dot():
     flat = torch.full((1, 3, 16, 16), 0.7, dtype=torch.float64)
     torch.testing.assert_close(blur_pixels(flat), flat)
     dot = torch.zeros(1, 1, 17, 17, dtype=torch.float64)
@@ -111,8 +111,8 @@ def test_blur_keeps_a_constant_picture_and_spreads_a_dot():
 
 
 @pytest.mark.parametrize("name", ["bert", "distilbert", "electra", "gpt2", "llama", "encoder", "encoder_token_first"])
-def test_a_deleted_token_is_gone(name):
-    """As if the text had been given without it."""
+def test_a_deleted_token_is_removed(name):
+    """The same as the text without it."""
     probe = probe_of(name, target=0)
     real = probe.real.nonzero().tolist()
     example, place = next((e, t) for e, t in real if e == 1 and t > 0)
@@ -120,27 +120,27 @@ def test_a_deleted_token_is_gone(name):
     keep[0, place] = False
     inputs = {key: value[example : example + 1, : LENGTHS[example]] for key, value in animal(name).inputs.items()}
     rest = [t for t in range(LENGTHS[example]) if t != place]
-    wanted = by_hand(name, {key: value[:, rest] for key, value in inputs.items()})
+    wanted = run_by_hand(name, {key: value[:, rest] for key, value in inputs.items()})
     wanted = wanted[:, -1] if wanted.dim() == 3 else wanted
     found = probe.keep_only(keep, torch.tensor([example]), "delete").logits
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
-def test_a_padded_token_is_out_of_the_mask(name):
-    """RoBERTa, which counts positions by what is no padding, keeps those of the other tokens."""
+def test_a_padded_token_is_masked(name):
+    """RoBERTa, which numbers positions by counting tokens that are not padding, keeps those of the other tokens."""
     probe = probe_of(name)
     it = animal(name)
     keep = torch.ones(1, 9, dtype=torch.bool)
     keep[0, 3] = False
     mask = it.inputs["attention_mask"][:1].clone()
     mask[0, 3] = 0
-    wanted = by_hand(name, {**{k: v[:1] for k, v in it.inputs.items()}, "attention_mask": mask})
+    wanted = run_by_hand(name, {**{k: v[:1] for k, v in it.inputs.items()}, "attention_mask": mask})
     torch.testing.assert_close(probe.keep_only(keep, torch.tensor([0]), "pad").logits, wanted)
 
 
 def test_padding_and_special_tokens_stay():
-    """Of a short and a long text nothing is kept: what is left is [CLS] [SEP]."""
+    """No token of a short and a long text is kept: [CLS] [SEP] is left."""
     model = why.open("demo/sentiment")
     probe = record(model, model.encode(["dull", "a gorgeous, witty film"]), keep={"probe"})["probe"]
     tokenizer = model.tokenizer
@@ -151,7 +151,7 @@ def test_padding_and_special_tokens_stay():
 
 
 def test_dropping_patches_is_running_the_model_on_the_others():
-    """A ViT that never sees tokens 3 and 7: its class token attends to the rest alone."""
+    """A ViT without tokens 3 and 7: its class token attends only to the rest."""
     probe = probe_of("vit")
     keep = torch.ones(1, 16, dtype=torch.bool)
     keep[0, [3, 7]] = False
@@ -203,15 +203,15 @@ def test_baselines_of_a_text_leave_special_tokens_and_padding():
     assert not torch.equal(padded[probe.real], probe.leaf[probe.real])
 
 
-def test_baselines_of_a_picture():
+def test_baselines_of_an_image():
     probe = probe_of("vit")
     assert not probe.baseline("zero").any()
     pixels = animal("vit").inputs["pixel_values"]
     torch.testing.assert_close(probe.baseline("mean"), pixels.mean((2, 3))[:, None, None].expand(3, 16, 16, 3))
 
 
-def test_an_intervention_is_asked_for_each_row():
-    """Values of token `row` taken away at the first site: the run is that of the model without them."""
+def test_an_intervention_is_made_for_each_row():
+    """Values of token `row` set to zero at the first site: the same as the model without them."""
     probe = probe_of("bert")
     of = torch.zeros(5, dtype=torch.long)
 
@@ -245,26 +245,26 @@ def test_rows_go_in_chunks_and_come_back_in_order(monkeypatch):
         monkeypatch.undo()
 
 
-def test_what_does_not_fit_is_refused():
+def test_wrong_arguments_are_refused():
     probe = probe_of("bert")
     with pytest.raises(MethodError, match="fill='black' is not a choice for a text"):
         probe.keep_only(torch.ones(1, 9), torch.tensor([0]), "black")
-    with pytest.raises(MethodError, match="does not fit"):
+    with pytest.raises(MethodError, match="keep has the shape"):
         probe.keep_only(torch.ones(1, 8), torch.tensor([0]))
-    with pytest.raises(InputError, match="What black is"):
+    with pytest.raises(InputError, match="The value of black"):
         probe_of("vit").keep_only(torch.ones(1, 16), torch.tensor([0]), "black")
-    with pytest.raises(InputError, match="Nothing is left"):
+    with pytest.raises(InputError, match="Deleting all tokens"):
         probe_of("gpt").keep_only(torch.zeros(1, 9), torch.tensor([0]), "delete")
 
 
-def test_a_contrast_is_asked_about_as_a_contrast():
+def test_the_score_of_a_contrast_is_a_difference():
     probe = probe_of("bert", versus=3)
     logits = probe.before.logits
     torch.testing.assert_close(probe.before.score, logits[range(3), TARGETS] - logits[:, 3])
 
 
 def test_a_baseline_of_padding_leaves_positions_also_where_the_model_counts_its_tokens():
-    """RoBERTa gives padding no position of its own; the baseline replaces words, so every position stays."""
+    """RoBERTa numbers no padding; the baseline replaces only words, so every position stays."""
     probe = probe_of("roberta")
     nothing = animal("roberta").module.roberta.embeddings.word_embeddings.weight[1]
     wanted = (probe.leaf - probe.words + nothing)[probe.real]
@@ -272,7 +272,7 @@ def test_a_baseline_of_padding_leaves_positions_also_where_the_model_counts_its_
 
 
 def test_when_all_tokens_are_dropped_nothing_is_attended_to():
-    """There is no class token in this one: were its attention left as it is, nothing would have been dropped."""
+    """This model has no class token: if its attention stayed as it is, nothing would be dropped."""
     probe = probe_of("encoder")
     keep = torch.zeros(1, probe.units, dtype=torch.bool)
     nothing = Intervention(attention=lambda site, a: torch.zeros_like(a))
@@ -282,12 +282,12 @@ def test_when_all_tokens_are_dropped_nothing_is_attended_to():
 
 
 def test_pixels_cannot_be_dropped():
-    with pytest.raises(MethodError, match="'drop' takes whole patches"):
+    with pytest.raises(MethodError, match="'drop' removes whole patches"):
         probe_of("vit").keep_only(torch.ones(1, 16, 16, dtype=torch.bool), torch.tensor([0]), "drop")
 
 
 class Remainder(torch.nn.Module):
-    """Patches of 8 x 8 from pictures of 20 x 23: four pixels below and seven at the right are in none."""
+    """Patches of 8 x 8 from images of 20 x 23: four rows and seven columns of pixels are in no patch."""
 
     def __init__(self):
         super().__init__()
@@ -320,12 +320,12 @@ def test_pixels_that_are_in_no_patch_are_left_out():
     assert not masks[:, 16:].any() and not masks[:, :, 16:].any() and bool((masks[:, :16, :16] > 0).any())
 
 
-def test_patches_that_cover_a_picture_say_nothing_of_it():
+def test_patches_that_cover_an_image_have_no_covers():
     assert probe_of("vit").grid == Grid(4, 4)
 
 
-def test_positions_that_were_given_move_together_when_a_token_is_deleted():
-    """RoBERTa counts from 2. With these positions given, a text is the same as without."""
+def test_given_positions_move_together_when_a_token_is_deleted():
+    """RoBERTa counts from 2. Passing these positions changes nothing."""
     it = animal("roberta")
     model, inputs = why.open(it.module), it.alone(0)
     positions = torch.arange(2, 2 + inputs["input_ids"].size(1))[None]
@@ -334,3 +334,21 @@ def test_positions_that_were_given_move_together_when_a_token_is_deleted():
         for some in (inputs, {**inputs, "position_ids": positions})
     )
     torch.testing.assert_close(given, plain)
+
+
+def test_old_spellings_work_for_one_version():
+    it = animal("bert")
+    model = why.open(it.module)
+    probe = record(model, model.encode(it.inputs), target=TARGETS, keep={"probe"})["probe"]
+    of = torch.arange(3)
+    keep = torch.ones(3, probe.units, dtype=torch.bool)
+    ids = it.inputs["input_ids"]
+    with pytest.warns(DeprecationWarning, match=r"Probe\.without is now Probe\.keep_only\."):
+        assert torch.equal(probe.without(keep, of, "pad").score, probe.keep_only(keep, of, "pad").score)
+    with pytest.warns(DeprecationWarning, match=r"Probe\.inputs is now Probe\.replace_inputs\."):
+        assert torch.equal(probe.inputs(ids, of).score, probe.replace_inputs(ids, of).score)
+    with pytest.warns(DeprecationWarning, match=r"Probe\.at_leaf is now Probe\.run_at_leaf\."):
+        old, gradient = probe.at_leaf(probe.leaf, of, gradient=False)
+    assert torch.equal(old.score, probe.run_at_leaf(probe.leaf, of, gradient=False)[0].score) and gradient is None
+    with pytest.warns(DeprecationWarning, match=r"Probe\.is_picture is now Probe\.is_image\."):
+        assert probe.is_picture is False

@@ -1,4 +1,4 @@
-"""Labels: whatever is done to a tensor and to its small label, the label says of every entry what a full one would."""
+"""Labels: after any views, a small label agrees with a full label, entry by entry."""
 
 import pytest
 import torch
@@ -14,11 +14,11 @@ from whyformer._engine.tracing.provenance import SampleGroups, Trace, attach_tra
 CPU = torch.device("cpu")
 
 
-# --- a chain of views, followed --------------------------------------------------------------------------------------
+# --- a chain of views -----------------------------------------------------------------------------------------------
 
 
 class Pair:
-    """A tensor with small labels beside full ones: everything is done to all of them."""
+    """A tensor with small labels and full ones: every operation is applied to all of them."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         batch, length = shape[:2]
@@ -28,14 +28,14 @@ class Pair:
         self.samples, self.tokens = samples.expand(shape), tokens.expand(shape)
 
     def do(self, function, *args, **kwargs) -> None:
-        result = self.followed(function, self.tensor, *args, **kwargs)
+        result = self.follow_call(function, self.tensor, *args, **kwargs)
         fulls = (full.contiguous() for full in (self.samples, self.tokens))
         self.samples, self.tokens = (function(full, *args, **kwargs) for full in fulls)
         self.tensor = result
 
     def take(self, function, which: int, *args, **kwargs) -> None:
-        """One of several results, as of chunk."""
-        results = self.followed(function, self.tensor, *args, **kwargs)
+        """One of several results, e.g. of chunk."""
+        results = self.follow_call(function, self.tensor, *args, **kwargs)
         self.samples, self.tokens = (function(full, *args, **kwargs)[which] for full in (self.samples, self.tokens))
         self.tensor = results[which]
 
@@ -43,11 +43,11 @@ class Pair:
         """Concatenated with itself and with constants, whose token is -1 and whose example is that of the rest."""
         parts = [self.tensor if other == "same" else torch.zeros_like(self.tensor) for other in others]
         full = [self.tokens if other == "same" else torch.full_like(self.tokens, -1) for other in others]
-        self.tensor = self.followed(function, parts, axis)
+        self.tensor = self.follow_call(function, parts, axis)
         self.samples = function([self.samples] * len(others), axis)
         self.tokens = function(full, axis)
 
-    def followed(self, function, *args, **kwargs):
+    def follow_call(self, function, *args, **kwargs):
         operation = Operation(operations.name_of(function), function, args, kwargs)
         result = operation.run()
         traces = self.follower.follow(operation, result)
@@ -64,7 +64,7 @@ class Pair:
             assert torch.equal(small.expand(self.tensor.shape), full)
 
 
-def a_step(draw, pair: Pair) -> None:
+def draw_step(draw, pair: Pair) -> None:
     """One random view that fits the shape."""
     shape = list(pair.tensor.shape)
     dims = len(shape)
@@ -117,7 +117,7 @@ def a_step(draw, pair: Pair) -> None:
             pair.take(torch.chunk, draw(st.integers(0, count - 1)), 2, axis)
         case "join":
             forms = [["same", "same"]]
-            if trace_of(pair.tensor).samples.size(axis) == 1:  # else nobody can say to which example a constant belongs
+            if trace_of(pair.tensor).samples.size(axis) == 1:  # else a constant belongs to no known example
                 forms += [["constant", "same"], ["same", "constant"], ["constant", "same", "same"]]
             pair.join(torch.cat, draw(st.sampled_from(forms)), axis)
         case "stack":
@@ -126,11 +126,11 @@ def a_step(draw, pair: Pair) -> None:
 
 @given(st.data())
 @settings(max_examples=150, deadline=None)
-def test_a_followed_label_is_a_full_label_pushed_through_the_same_views(data):
+def test_a_small_label_agrees_with_a_full_label_after_the_same_views(data):
     shape = data.draw(st.tuples(st.integers(1, 3), st.integers(1, 4), st.sampled_from([1, 2, 4])), label="shape")
     pair = Pair(shape)
     for _ in range(data.draw(st.integers(1, 6), label="steps")):
-        a_step(data.draw, pair)
+        draw_step(data.draw, pair)
         if pair.tensor.numel() > 3000:
             break
         pair.check()
@@ -164,10 +164,10 @@ def test_a_view_of_a_label_whose_strides_forbid_it():
 
 
 def test_padding_belongs_to_no_token_and_to_its_own_example():
-    """Two channels more belong where their neighbours do; two tokens more are no tokens."""
+    """Two added channels get the label of their neighbours; two added tokens get -1."""
     for padding, tokens in (((0, 2), [0, 1, 2]), ((0, 0, 0, 2), [0, 1, 2, -1, -1])):
         pair = Pair((2, 3, 4))
-        padded = pair.followed(torch.nn.functional.pad, pair.tensor, padding)
+        padded = pair.follow_call(torch.nn.functional.pad, pair.tensor, padding)
         trace = trace_of(padded)
         assert trace.samples.expand(padded.shape)[:, 0, 0].tolist() == [0, 1]
         assert trace.samples.expand(padded.shape)[:, -1, -1].tolist() == [0, 1]
@@ -175,9 +175,9 @@ def test_padding_belongs_to_no_token_and_to_its_own_example():
 
 
 def test_a_part_that_is_empty_is_left_out_of_a_concatenation():
-    """A cache that holds nothing yet is a tensor of shape [0], which torch.cat takes beside any shape."""
+    """An empty cache is a tensor of shape [0], which torch.cat accepts next to any shape."""
     pair = Pair((2, 3, 4))
-    joined = pair.followed(torch.cat, [torch.tensor([]), pair.tensor], 1)
+    joined = pair.follow_call(torch.cat, [torch.tensor([]), pair.tensor], 1)
     assert trace_of(joined).tokens.flatten().tolist() == [0, 1, 2]
     assert trace_of(joined).samples.flatten().tolist() == [0, 1]
 
@@ -185,7 +185,7 @@ def test_a_part_that_is_empty_is_left_out_of_a_concatenation():
 # --- small pieces ----------------------------------------------------------------------------------------------------
 
 
-def test_constant_axes_are_cut_to_one():
+def test_constant_axes_are_reduced_to_one():
     label = label_axis(1, 3, 3, CPU).expand(2, 3, 4)
     assert provenance.squeeze_constant(label).shape == (1, 3, 1)
     assert provenance.squeeze_constant(label.contiguous()).shape == (1, 3, 1)
@@ -200,7 +200,7 @@ def test_labels_align_from_the_right(shape, wanted):
 
 
 def test_parts_without_a_label_take_that_of_the_others_if_they_agree():
-    """Examples lie along axis 0: a class token joined along axis 1 belongs to them, one along axis 0 does not."""
+    """Examples are along axis 0: a class token added along axis 1 belongs to them, one along axis 0 does not."""
     label, parts = label_axis(0, 2, 3, CPU), [torch.zeros(2, 1, 4), torch.zeros(2, 3, 4)]
     assert torch.equal(provenance.join_labels([None, label], parts, 1, None), label)
     assert provenance.join_labels([None, label], [torch.zeros(1, 3, 4), torch.zeros(2, 3, 4)], 0, None) is None
@@ -238,7 +238,7 @@ def test_sums_are_per_example_in_every_layout(layout):
     torch.testing.assert_close(lay(x) * samples.spread(values), lay(x * values.view(3, 1, 1)))
 
 
-def test_one_example_takes_everything():
+def test_a_single_example_gets_everything():
     samples = SampleGroups(torch.zeros(1, 1, dtype=torch.int32), 1)
     x = torch.arange(6.0).view(2, 3)
     assert samples.sum(x).tolist() == [15.0]
@@ -263,14 +263,14 @@ def test_each_example_may_read_another_token():
     assert provenance.compute_pooling_weights(trace, torch.Size((2, 4)), 2, 3).tolist() == [[0, 0, 1], [1, 0, 0]]
 
 
-def test_tokens_side_by_side_count_by_their_entries():
-    """Three channels of token 0 beside one of token 1; an entry of no token does not count."""
+def test_tokens_count_by_their_entries():
+    """Three channels of token 0 and one of token 1; an entry without a token does not count."""
     tokens = torch.tensor([[0, 0, 0, 1, -1]], dtype=torch.int32)
     trace = Trace(samples=label_axis(0, 1, 2, CPU), tokens=tokens)
     assert provenance.compute_pooling_weights(trace, torch.Size((1, 5)), 1, 2).tolist() == [[0.75, 0.25]]
 
 
-def test_nothing_is_known_without_labels():
+def test_pooling_weights_need_labels():
     assert provenance.compute_pooling_weights(Trace(), torch.Size((2, 4)), 2, 3) is None
     tokens_only = Trace(tokens=torch.tensor([[0]], dtype=torch.int32))
     assert provenance.compute_pooling_weights(tokens_only, torch.Size((2, 4)), 2, 3) is None

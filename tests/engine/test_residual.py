@@ -1,4 +1,4 @@
-"""The residual stream: blocks taken apart add up to what the model computed, in every family; others are refused."""
+"""The residual stream: the parts of a block add up to its output in every family; other blocks are refused."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from conftest import FAMILIES, TEXT, HandmadeGPT, animal
 from torch.testing import assert_close
 
 import whyformer as why
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer._engine.residual import LinearNorm
 from whyformer.errors import UnsupportedModel
 
@@ -17,13 +17,13 @@ POST_NORM = {"bert", "roberta", "distilbert", "electra", "albert", "encoder"}
 KEEP = {"attention", "projected", "residual", "middle", "update", "norms", "hidden"}
 
 
-def taken(module, inputs, keep=KEEP):
+def record_stream(module, inputs, keep=KEEP):
     model = why.open(module)
     return record(model, model.encode(inputs), keep=keep)
 
 
-def ways_to_differ(found, wanted):
-    """By how many vectors, each times a number a token, the two differ, besides one that is the same for all."""
+def difference_rank(found, wanted):
+    """The rank of the difference of two states, up to one vector that is the same for all tokens."""
     away = (wanted - found).flatten(0, 1)
     return int((torch.linalg.svdvals(away - away[:1]) > 1e-9).sum())
 
@@ -31,10 +31,12 @@ def ways_to_differ(found, wanted):
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_parts_of_a_block_add_up(name, kernel):
-    """x + sum_j A_ij v_j W_O is the state in the middle but for a bias, which a norm behind it scales token by token.
-    The middle plus the update is the end, but for the bias of a norm."""
+    """x + sum_j A_ij v_j W_O is the middle state up to a bias, which a norm after it scales token by token.
+
+    The middle plus the update is the output, up to the bias of a norm.
+    """
     it = animal(name, kernel)
-    held = taken(it.module, it.inputs)
+    held = record_stream(it.module, it.inputs)
     for layer, mixing in enumerate(held["attention"]):
         state = held["residual"][layer] + torch.einsum("bhqk,bhkc->bqc", mixing, held["projected"][layer])
         middle, norms, left = held["middle"][layer], held["norms"][layer], held["hidden"][layer + 1]
@@ -42,19 +44,19 @@ def test_the_parts_of_a_block_add_up(name, kernel):
         assert_close(held["residual"][layer], held["hidden"][layer])
         assert len(norms) == 2 * (name in POST_NORM)
         if norms:
-            state, end = (n.part(t) * n.scale[..., None] for n, t in zip(norms, (state, end), strict=True))
-        assert ways_to_differ(state, middle) == (name in POST_NORM)
-        assert ways_to_differ(end, left) == 0
+            state, end = (n.apply_unscaled(t) * n.scale[..., None] for n, t in zip(norms, (state, end), strict=True))
+        assert difference_rank(state, middle) == (name in POST_NORM)
+        assert difference_rank(end, left) == 0
         if not norms:
             assert_close(end, left)
 
 
 def test_a_scale_per_channel_is_part_of_the_projection():
-    """DINOv2 multiplies what attention gives by a vector before it is added."""
+    """DINOv2 multiplies the attention output by a vector before adding it."""
     it = animal("dinov2")
     layer = it.module.dinov2_with_registers.encoder.layer[0]
     weight = layer.attention.o_proj.weight * layer.layer_scale1.lambda1[:, None]
-    held = taken(it.module, it.inputs, {"value", "projected"})
+    held = record_stream(it.module, it.inputs, {"value", "projected"})
     expected = torch.einsum("bhkc,shc->bhks", held["value"][0], weight.unflatten(1, (3, 8)))
     assert_close(held["projected"][0], expected.detach())
 
@@ -62,11 +64,11 @@ def test_a_scale_per_channel_is_part_of_the_projection():
 def test_a_norm_as_a_linear_map_by_hand():
     """(1, 3) has mean 2; centred (-1, 1); times the gain (2, 1)."""
     gain, vectors = torch.tensor([2.0, 1.0]), torch.tensor([1.0, 3.0])
-    assert_close(LinearNorm(torch.ones(1, 1), gain, is_centred=True).part(vectors), torch.tensor([-2.0, 1.0]))
-    assert_close(LinearNorm(torch.ones(1, 1), None, is_centred=False).part(vectors), vectors)
+    assert_close(LinearNorm(torch.ones(1, 1), gain, is_centred=True).apply_unscaled(vectors), torch.tensor([-2.0, 1.0]))
+    assert_close(LinearNorm(torch.ones(1, 1), None, is_centred=False).apply_unscaled(vectors), vectors)
 
 
-def test_heads_can_be_chosen_among():
+def test_heads_can_be_selected():
     it = animal("vit")
     once = why.explain(why.open(it.module), it.inputs, "norm_analysis", heads=[0])
     assert not torch.allclose(once.scores, why.explain(why.open(it.module), it.inputs, "norm_analysis").scores)
@@ -82,7 +84,7 @@ def parallel():
 
 
 class Squared(torch.nn.Linear):
-    """A projection that is none."""
+    """A projection that is not linear."""
 
     def forward(self, x):
         return super().forward(x).square()
@@ -108,18 +110,18 @@ def gated():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (parallel, "is not added to what came into the block"),
+        (parallel, "is not added to the input of the block"),
         (squared, "goes through square before it is added to the state"),
         (gated, "is used in several places"),
     ],
 )
-def test_other_blocks_are_refused_when_they_are_asked_for(make, message):
-    """Not before: other methods in the same run go on."""
+def test_other_blocks_are_refused_on_access(make, message):
+    """Only on access: other methods in the same run continue."""
     torch.manual_seed(0)
     module, ids = make().double().eval(), torch.tensor([[5, 6, 7, 8]])
-    held = taken(module, ids, {"attention", "projected"})
+    held = record_stream(module, ids, {"attention", "projected"})
     with pytest.raises(
-        UnsupportedModel, match=f"The output of the attention in .* {message}. Methods that take blocks"
+        UnsupportedModel, match=f"The output of the attention in .* {message}. Methods that decompose blocks"
     ):
         held["projected"][1]
     assert held["attention"][1].isfinite().all()

@@ -1,4 +1,4 @@
-"""The shadow: computes the same to the last bit, and the original never notices."""
+"""The shadow: computes the same to the last bit and never changes the original."""
 
 import copy
 import functools
@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer._engine.relevance.rules import CHEFER
 from whyformer._engine.shadow import make_shadow, weights_of
 from whyformer._model.model import Model
@@ -17,7 +17,7 @@ from whyformer._model.unwrap import unwrap
 from whyformer.errors import UnsupportedModel
 
 
-def an_input(*shape: int) -> Tensor:
+def make_input(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(3))
 
 
@@ -41,7 +41,7 @@ def state_of(module: nn.Module) -> list:
 
 
 def test_a_shadow_computes_the_same_to_the_last_bit(family):
-    """Beside a copy without gradients: for weights that ask for one torch multiplies in another order."""
+    """Against a copy without gradients: for weights that require one torch multiplies in another order."""
     frozen = copy.deepcopy(family.module).requires_grad_(False)
     with torch.no_grad():
         wanted, found = (module(**family.inputs) for module in (frozen, make_shadow(family.module)))
@@ -49,7 +49,7 @@ def test_a_shadow_computes_the_same_to_the_last_bit(family):
     assert torch.equal(wanted, found)
 
 
-def test_a_shadow_is_a_model_of_its_own():
+def test_a_shadow_is_a_separate_model():
     module = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
     twin = make_shadow(module)
     assert type(twin) is nn.Sequential and type(twin[0]) is nn.Linear
@@ -61,7 +61,7 @@ def test_a_shadow_is_a_model_of_its_own():
 
 def test_dropout_is_off_in_the_shadow_of_a_model_in_training():
     module = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.9)).train()
-    twin, x = make_shadow(module), an_input(2, 4)
+    twin, x = make_shadow(module), make_input(2, 4)
     assert torch.equal(twin(x), module[0](x))
     assert module.training and module[1].training and not twin[1].training
 
@@ -70,7 +70,7 @@ def test_dropout_is_off_in_the_shadow_of_a_model_in_training():
 
 
 def test_nothing_changes_on_the_original(family):
-    """Not after relevance and gradients, and in whatever state it was."""
+    """Not even after relevance and gradients, whatever state it was in."""
     module = family.module
     module.train()
     first = next(module.parameters())
@@ -105,13 +105,13 @@ def test_nothing_changes_on_the_original_if_its_forward_fails():
     before = state_of(module)
     model = Model(module, "failing")
     with pytest.raises(KeyError, match="in the middle"):
-        record(model, model.encode({"x": an_input(1, 3, 2)}), keep={"attention_grad"})
+        record(model, model.encode({"x": make_input(1, 3, 2)}), keep={"attention_grad"})
     assert state_of(module) == before
-    torch.nn.functional.linear(an_input(2), an_input(2, 2))  # no mode is left behind
+    torch.nn.functional.linear(make_input(2), make_input(2, 2))  # no mode is left behind
     assert torch.overrides._get_current_function_mode() is None
 
 
-def test_what_is_done_to_the_shadow_stays_there():
+def test_changes_to_the_shadow_stay_there():
     module = nn.Sequential(nn.Linear(2, 2))
     before = state_of(module)
     twin = make_shadow(module)
@@ -165,7 +165,7 @@ def test_bound_methods_and_containers_are_redirected():
     assert twin.nested["pair"][0] is twin.tied and twin.nested["pair"][1] == [twin.first]
     assert twin.parent_of_itself == [twin]
     assert module.bound.__self__ is module.first and module.listed[0] is module.first
-    x = an_input(2, 4)
+    x = make_input(2, 4)
     assert torch.equal(twin(x), module(x))
 
 
@@ -178,7 +178,7 @@ def test_weights_are_known_under_all_their_names():
 
 def test_a_weight_under_a_parametrization_is_computed_in_the_shadow():
     module = nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))
-    twin, x = make_shadow(module), an_input(4, 3)
+    twin, x = make_shadow(module), make_input(4, 3)
     assert torch.equal(twin(x), module(x))
     assert not twin(x).requires_grad
 
@@ -188,7 +188,7 @@ def test_a_weight_under_a_parametrization_is_computed_in_the_shadow():
 
 def test_forward_hooks_of_the_user_are_part_of_the_model():
     module = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
-    x = an_input(2, 3)
+    x = make_input(2, 3)
     plain = module(x)
     module[0].register_forward_pre_hook(lambda part, args: (args[0] * 2,))
     module[1].register_forward_hook(lambda part, args, result: result + 1)
@@ -197,11 +197,11 @@ def test_forward_hooks_of_the_user_are_part_of_the_model():
     assert not torch.equal(module(x), plain)
 
 
-def test_backward_hooks_of_the_user_are_left_behind():
+def test_backward_hooks_of_the_user_are_not_copied():
     module, seen = nn.Sequential(nn.Linear(3, 3)), []
     module[0].register_full_backward_hook(lambda *_: seen.append("full"))
     module[0].register_full_backward_pre_hook(lambda *_: seen.append("before"))
-    x = an_input(2, 3).requires_grad_()
+    x = make_input(2, 3).requires_grad_()
     make_shadow(module)(x).sum().backward()
     assert not seen
     module(x).sum().backward()
@@ -211,7 +211,7 @@ def test_backward_hooks_of_the_user_are_left_behind():
 # --- other types -----------------------------------------------------------------------------------------------------
 
 
-def test_a_shadow_of_another_type_leaves_the_original_alone():
+def test_a_shadow_of_another_dtype_does_not_change_the_original():
     module = Knotted().half()
     module.register_buffer("places", torch.arange(3))
     before = state_of(module)
@@ -237,8 +237,8 @@ def wrapped() -> Iterator[tuple[str, object]]:
 
 
 @pytest.mark.parametrize("wrap", [pytest.param(wrap, id=name) for name, wrap in wrapped()])
-def test_wrappers_are_looked_through(wrap):
-    module, x = nn.Sequential(nn.Linear(3, 3)), an_input(2, 3)
+def test_wrappers_are_unwrapped(wrap):
+    module, x = nn.Sequential(nn.Linear(3, 3)), make_input(2, 3)
     assert unwrap(wrap(module)) is module
     assert torch.equal(make_shadow(wrap(module))(x), module(x))
 
@@ -250,8 +250,8 @@ def test_a_module_compiled_in_place_runs_plainly():
     assert module._compiled_call_impl is not None
 
 
-def test_a_compiled_part_is_looked_through():
-    module, x = nn.Sequential(nn.Linear(3, 3), nn.ReLU()), an_input(2, 3)
+def test_a_compiled_part_is_unwrapped():
+    module, x = nn.Sequential(nn.Linear(3, 3), nn.ReLU()), make_input(2, 3)
     wanted = module(x)
     module[0] = compiled(module[0])
     twin = make_shadow(module)
@@ -262,7 +262,7 @@ def test_a_compiled_part_is_looked_through():
 def scripted(how: str, module: nn.Module) -> nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return torch.jit.script(module) if how == "script" else torch.jit.trace(module, an_input(2, 3))
+        return torch.jit.script(module) if how == "script" else torch.jit.trace(module, make_input(2, 3))
 
 
 @pytest.mark.parametrize("how", ["script", "trace"])
@@ -283,7 +283,7 @@ def test_a_scripted_part_is_refused():
 
 
 class Leaking(nn.Module):
-    """Keeps a way to its own weights that no twin can follow."""
+    """Keeps a path to its own weights that no shadow can follow."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -302,5 +302,5 @@ class Leaking(nn.Module):
 @pytest.mark.parametrize("how", ["closure over a weight", "closure over a module", "partial"])
 def test_a_run_that_reaches_a_weight_of_the_original_is_refused(how):
     model = Model(Leaking(how), "leaking")
-    with pytest.raises(UnsupportedModel, match=r"reached the weight 'inner\.weight' of the model itself"):
-        record(model, model.encode({"x": an_input(1, 3, 2)}), keep={"attention"})
+    with pytest.raises(UnsupportedModel, match=r"used the weight 'inner\.weight' of the model itself"):
+        record(model, model.encode({"x": make_input(1, 3, 2)}), keep={"attention"})

@@ -16,7 +16,7 @@ from rule_calls import a_call, assert_same, away_from_zero, numbers, softmax_slo
 from torch import Tensor
 
 import whyformer as why
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer._engine.relevance import rules, slopes
 from whyformer._engine.relevance.dispatch import hold_spread
 from whyformer._engine.relevance.node import Switch
@@ -412,7 +412,7 @@ def test_positions_are_found_and_tokens_and_positions_make_up_the_whole(name, pl
 
 def test_only_recipes_that_send_slopes_tell_positions_apart():
     it = animal("bert")
-    with pytest.raises(MethodError, match="The recipe chefer does not tell tokens from positions"):
+    with pytest.raises(MethodError, match="The recipe chefer does not separate tokens from positions"):
         why.explain(why.open(it.module), it.inputs, "pa_lrp", recipe="chefer")
     assert why.explain(why.open(it.module), it.inputs, "pa_lrp", recipe="attnlrp").scores.isfinite().all()
 

@@ -1,4 +1,4 @@
-"""What is explained: classes by index or label, next tokens, contrasts; and what cannot be."""
+"""Targets: classes by index or label, next tokens and contrasts, and what is refused."""
 
 from types import SimpleNamespace
 
@@ -25,8 +25,8 @@ LABELS = ("cat", "dog", "Cat", "bird", "bird")
 LOGITS = torch.tensor([[1.0, 4.0, 2.0, 0.0, 0.5], [3.0, 1.0, 0.0, 2.0, 0.5]], dtype=torch.float64)
 
 
-def chosen(target=None, versus=None, *, logits=LOGITS, labels=LABELS, config=None):
-    """The scores and targets of a classifier that answered `logits`."""
+def choose(target=None, versus=None, *, logits=LOGITS, labels=LABELS, config=None):
+    """The scores and targets of a classifier that returned `logits`."""
     model = SimpleNamespace(module=SimpleNamespace(config=config), labels=labels, tokenizer=None)
     answer, targets = choose_target(model, SimpleNamespace(token_mask=None), logits, target, versus)
     assert [one.score for one in targets] == answer.score.tolist()
@@ -36,8 +36,8 @@ def chosen(target=None, versus=None, *, logits=LOGITS, labels=LABELS, config=Non
 # --- classes ----------------------------------------------------------------------------------------------------------
 
 
-def test_by_default_what_the_model_answers():
-    scores, targets = chosen()
+def test_the_default_is_the_predicted_class():
+    scores, targets = choose()
     assert scores == [4.0, 3.0]
     assert [(t.index, t.label, t.predicted) for t in targets] == [(1, "dog", True), (0, "cat", True)]
     assert targets[0].probability == pytest.approx(float(LOGITS[0].softmax(0)[1]), abs=1e-12)
@@ -49,93 +49,93 @@ def test_by_default_what_the_model_answers():
     [1, "dog", "DOG", np.int64(1), torch.tensor(1), [1, "dog"], (1, 1), torch.tensor([1, 1]), np.array([1, 1])],
 )
 def test_a_class_for_all_or_one_for_each(wanted):
-    scores, targets = chosen(wanted)
+    scores, targets = choose(wanted)
     assert scores == [4.0, 1.0]
     assert [t.label for t in targets] == ["dog", "dog"]
     assert [t.predicted for t in targets] == [True, False]
 
 
 def test_a_class_for_some():
-    assert chosen([None, "dog"])[0] == [4.0, 1.0]
-    assert chosen(["dog", 3])[0] == [4.0, 2.0]
+    assert choose([None, "dog"])[0] == [4.0, 1.0]
+    assert choose(["dog", 3])[0] == [4.0, 2.0]
 
 
 def test_the_exact_label_comes_before_one_in_other_case():
-    assert [chosen(label)[1][0].index for label in ("cat", "Cat")] == [0, 2]
+    assert [choose(label)[1][0].index for label in ("cat", "Cat")] == [0, 2]
 
 
 def test_a_contrast():
-    scores, targets = chosen("dog", "cat")
+    scores, targets = choose("dog", "cat")
     assert scores == [3.0, -2.0]
     assert (targets[0].versus, targets[0].versus_label, targets[0].score) == (0, "cat", 3.0)
-    assert chosen("dog", [None, "cat"])[0] == [4.0, -2.0]
-    assert chosen(None, 3)[0] == [4.0, 1.0]
+    assert choose("dog", [None, "cat"])[0] == [4.0, -2.0]
+    assert choose(None, 3)[0] == [4.0, 1.0]
 
 
 @pytest.mark.parametrize("wanted", [-1, 5, 10**30, 1.5, float("nan"), True, object(), torch.tensor(1.5), b"dog", {}])
-def test_classes_that_are_none(wanted):
+def test_unknown_classes_are_refused(wanted):
     with pytest.raises(TargetError, match=r"There is no class .* Classes are 0 to 4: cat, dog, Cat, bird, bird"):
-        chosen(wanted)
+        choose(wanted)
 
 
-def test_a_label_that_is_none_lists_what_there_is():
+def test_an_unknown_label_lists_the_labels():
     with pytest.raises(
         TargetError, match=r"There is no class 'dgo'. Did you mean 'dog'[?] There are: cat, dog, Cat, bird"
     ):
-        chosen("dgo")
+        choose("dgo")
     many = tuple(f"class {i}" for i in range(1000))
     with pytest.raises(TargetError, match=r"There are: class 0, class 1, .*class 19 and 980 more"):
-        chosen("zebra", labels=many, logits=torch.zeros(1, 1000))
+        choose("zebra", labels=many, logits=torch.zeros(1, 1000))
 
 
 def test_a_label_of_several_classes():
-    with pytest.raises(TargetError, match=r"2 classes are called 'bird': \[3, 4\]. Give a number"):
-        chosen("bird")
-    assert chosen(4)[0] == [0.5, 0.5]
+    with pytest.raises(TargetError, match=r"2 classes are called 'bird': \[3, 4\]. Pass a number"):
+        choose("bird")
+    assert choose(4)[0] == [0.5, 0.5]
     with pytest.raises(TargetError, match=r"2 classes are called 'CAT': \[0, 2\]"):
-        chosen("CAT")
+        choose("CAT")
 
 
 def test_a_model_without_labels():
-    assert chosen(2, labels=None)[1][0].label == "2"
+    assert choose(2, labels=None)[1][0].label == "2"
     with pytest.raises(
-        TargetError, match=r"There is no class 'dog': this model has no labels. Give a number from 0 to 4"
+        TargetError, match=r"There is no class 'dog': this model has no labels. Pass a number from 0 to 4"
     ):
-        chosen("dog", labels=None)
-    assert chosen(2, labels=("too", "few"))[1][0].label == "2"
+        choose("dog", labels=None)
+    assert choose(2, labels=("too", "few"))[1][0].label == "2"
 
 
 @pytest.mark.parametrize("wanted", [[1], [1, 1, 1], [], torch.tensor([1, 2, 3])])
 def test_a_list_of_another_length(wanted):
     with pytest.raises(
-        TargetError, match=rf"{len(wanted)} entries in target for 2 examples. Give one for all, or one for"
+        TargetError, match=rf"target has {len(wanted)} entries for 2 examples. Pass one for all, or one per"
     ):
-        chosen(wanted)
-    with pytest.raises(TargetError, match="entries in versus for 2 examples"):
-        chosen(None, wanted)
+        choose(wanted)
+    with pytest.raises(TargetError, match=rf"versus has {len(wanted)} entries for 2 examples"):
+        choose(None, wanted)
 
 
-def test_nothing_to_contrast():
-    with pytest.raises(TargetError, match="target and versus are both 'dog': there is nothing to contrast"):
-        chosen("dog", 1)
+def test_target_and_versus_must_differ():
+    with pytest.raises(TargetError, match=r"target and versus are both 'dog'\. Choose two different ones"):
+        choose("dog", 1)
 
 
-def test_one_wish_for_all():
+def test_one_entry_for_all():
     assert expand_per_example("dog", 3, "target") == ["dog"] * 3
     assert expand_per_example(None, 2, "target") == [None, None]
 
 
 def test_a_regression_has_no_probability():
     for logits in (torch.tensor([[0.7], [0.1]]), torch.tensor([0.7, 0.1])):
-        scores, targets = chosen(logits=logits, labels=None)
+        scores, targets = choose(logits=logits, labels=None)
         assert scores == pytest.approx([0.7, 0.1])
         assert [t.probability for t in targets] == [None, None]
-    several = chosen(1, config=SimpleNamespace(problem_type="regression"))
+    several = choose(1, config=SimpleNamespace(problem_type="regression"))
     assert several[1][0].probability is None
 
 
-def test_of_many_labels_each_has_its_own_probability():
-    _, targets = chosen(config=SimpleNamespace(problem_type="multi_label_classification"))
+def test_multi_label_probabilities_are_independent():
+    _, targets = choose(config=SimpleNamespace(problem_type="multi_label_classification"))
     assert targets[0].probability == pytest.approx(float(LOGITS[0, 1].sigmoid()))
 
 
@@ -145,12 +145,12 @@ def test_of_many_labels_each_has_its_own_probability():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: hf.BertForMaskedLM(hf.BertConfig(**TEXT)), "BertForMaskedLM answers with a word for every place"),
-        (lambda: hf.BertForTokenClassification(hf.BertConfig(**TEXT)), "answers with a class for every token"),
-        (lambda: hf.BertForQuestionAnswering(hf.BertConfig(**TEXT | {"num_labels": 2})), "answers with the two ends"),
+        (lambda: hf.BertForMaskedLM(hf.BertConfig(**TEXT)), "BertForMaskedLM predicts a word for every position"),
+        (lambda: hf.BertForTokenClassification(hf.BertConfig(**TEXT)), "predicts a class for every token"),
+        (lambda: hf.BertForQuestionAnswering(hf.BertConfig(**TEXT | {"num_labels": 2})), "predicts the two ends"),
     ],
 )
-def test_heads_whose_answer_is_no_class(make, message):
+def test_unsupported_heads_are_refused(make, message):
     model = whyformer.open(make().eval())
     with pytest.raises(UnsupportedModel, match=message):
         whyformer.explain(model, torch.tensor([[5, 6, 7]]), "rollout")
@@ -160,7 +160,7 @@ def test_an_answer_of_another_shape():
     module = torch.nn.Module()
     model = SimpleNamespace(module=module, labels=None, tokenizer=None)
     with pytest.raises(
-        UnsupportedModel, match=r"a tensor of shape \[1, 2, 3, 4\]; a classifier answers \[batch, class\]"
+        UnsupportedModel, match=r"a tensor of shape \[1, 2, 3, 4\]; a classifier returns \[batch, class\]"
     ):
         choose_target(model, SimpleNamespace(token_mask=None), torch.zeros(1, 2, 3, 4), None, None)
 
@@ -172,7 +172,7 @@ IDS = torch.tensor([[5, 6, 7, 8, 9], [6, 7, 8, 9, 5]])
 
 
 class Features(torch.nn.Module):
-    """As timm gives them: [batch channel], with an identity for a head."""
+    """As in timm: [batch channel], with an identity as head."""
 
     def __init__(self, num_classes=None):
         super().__init__()
@@ -203,7 +203,7 @@ def test_the_representation_is_explained_where_there_is_no_head(make, inputs, re
     assert {(target.index, target.label, target.probability) for target in e.targets} == {(-1, REPRESENTATION, None)}
     assert e.scores.isfinite().all()
     if read is not None:
-        assert e.notes == (f"The model has no head. Explained is the representation, {read}.",)
+        assert e.notes == (f"The model has no head. The explanation is of its representation: {read}.",)
 
 
 def test_the_class_token_of_features_is_found_from_where_it_was_taken():
@@ -216,34 +216,34 @@ def test_the_class_token_of_features_is_found_from_where_it_was_taken():
     assert [target.score for target in whole.targets] == pytest.approx(length.tolist(), abs=1e-10)
 
 
-def test_where_the_representation_is_read_can_be_said():
+def test_the_readout_of_a_representation_can_be_chosen():
     module = hf.ViTModel(hf.ViTConfig(**IMAGE)).double().eval()
     e = whyformer.explain(whyformer.open(module, readout="mean"), PIXELS, "rollout")
-    assert e.notes == ("The model has no head. Explained is the representation, the mean of its tokens.",)
+    assert e.notes == ("The model has no head. The explanation is of its representation: the mean of its tokens.",)
     e = whyformer.explain(whyformer.open(module, readout=3), PIXELS, "rollout")
-    assert e.notes == ("The model has no head. Explained is the representation, token 3.",)
+    assert e.notes == ("The model has no head. The explanation is of its representation: token 3.",)
     assert e.scores.argmax(-1).tolist() == [2, 2]  # the residual: patch 2 is token 3
 
 
-def test_a_text_is_read_at_its_class_token_where_the_tokenizer_says_so():
+def test_a_text_is_read_at_its_class_token_if_the_tokenizer_has_one():
     model = whyformer.open(hf.BertModel(bert().config).double().eval(), tokenizer=wordpiece())
     together = whyformer.explain(model, ["the film is good", "bad"], "redistribution")
-    assert together.notes[-1] == "The model has no head. Explained is the representation, its first token."
+    assert together.notes[-1] == "The model has no head. The explanation is of its representation: its first token."
     alone = whyformer.explain(model, "bad", "redistribution")
     assert (together.scores[1, : alone.scores.shape[1]] - alone.scores[0]).abs().max() < 1e-10
 
 
 @without_a_head
 @pytest.mark.parametrize("method", ["gradient_x_input", "generic_attention", "lrp", "transformer_attribution"])
-def test_there_is_no_class_to_follow_without_a_head(make, inputs, read, method):
+def test_class_specific_methods_need_a_head(make, inputs, read, method):
     with pytest.raises(
-        UnsupportedModel, match=r"has no head, so there is no class to follow\. Use a method that knows"
+        UnsupportedModel, match=r"has no head, so there is no class to explain\. Use a method that is not"
     ):
         whyformer.explain(whyformer.open(make().eval()), inputs, method)
 
 
 @pytest.mark.parametrize("wanted", [{"target": 1}, {"versus": 1}, {"target": [None, "cat"]}])
-def test_there_is_no_class_to_ask_for_without_a_head(wanted):
+def test_a_target_needs_a_head(wanted):
     model = whyformer.open(hf.ViTModel(hf.ViTConfig(**IMAGE)).eval())
     with pytest.raises(TargetError, match=r"ViTModel has no head, so there is no (target|versus) .*\. Leave it out to"):
         whyformer.explain(model, PIXELS, "rollout", **wanted)
@@ -282,8 +282,8 @@ def test_a_next_token_for_each_text(language_model):
     assert len({target.position for target in together.targets}) == 1  # padded on the left, all end together
 
 
-def test_what_follows_is_read_as_following():
-    """A unigram tokenizer puts a blank before a text of its own: ' Paris' alone would become two blanks and a word."""
+def test_a_target_is_tokenised_as_a_continuation():
+    """A unigram tokenizer adds a space before a text: ' Paris' on its own would become two spaces and a word."""
     for tokenizer in (unigram(), byte_pairs()):
         (blank,) = encode_as_continuation(tokenizer, " a")
         (joined,) = encode_as_continuation(tokenizer, "a")
@@ -294,7 +294,7 @@ def test_the_end_of_the_text_can_be_a_target(language_model):
     assert whyformer.explain(language_model, PROMPT, "gradient_x_input", target="<|endoftext|>").targets[0].index == 0
 
 
-def test_next_tokens_that_are_none(language_model):
+def test_unknown_next_tokens_are_refused(language_model):
     names = TargetNames(language_model, 400, is_language=True)
     with pytest.raises(
         TargetError, match=r"Target ' Berlin' is not one token for this model: it is ' B' \+|' ' \+ 'B'"
@@ -306,7 +306,7 @@ def test_next_tokens_that_are_none(language_model):
         with pytest.raises(TargetError, match=r"There is no token .*. Tokens are 0 to 399"):
             names.index(wrong)
     with pytest.raises(
-        TargetError, match=r"Target ' Paris' is token .*; the model answers with 100. Its tokenizer is of"
+        TargetError, match=r"Target ' Paris' is token .*, but the model has only 100 tokens: the tokenizer belongs to"
     ):
         TargetNames(language_model, 100, is_language=True).index(" Paris")
 
@@ -316,7 +316,7 @@ def test_next_tokens_without_a_tokenizer():
     e = whyformer.explain(gpt, torch.tensor([[3, 4, 5]]), "gradient_x_input", target=7)
     assert (e.targets[0].label, e.targets[0].position) == ("7", 2)
     with pytest.raises(
-        TargetError, match="Which token ' Paris' is cannot be known: the model was opened without a tokenizer"
+        TargetError, match="' Paris' cannot be converted to a token: the model was opened without a tokenizer"
     ):
         whyformer.explain(gpt, torch.tensor([[3, 4, 5]]), "gradient_x_input", target=" Paris")
 

@@ -7,7 +7,7 @@ from games import Game, additive_game
 from torch.testing import assert_close
 
 import whyformer as why
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer.errors import MethodError
 from whyformer.methods import atman
 from whyformer.methods.atman import embedding_similarities

@@ -6,7 +6,7 @@ from conftest import animal
 from torch.testing import assert_close
 
 import whyformer as why
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer.errors import MethodError
 from whyformer.methods.bi_attribution import average_attention_grad, bi_attribution, weigh_heads
 
@@ -25,7 +25,7 @@ class Line:
         assert kind == "zero"
         return torch.zeros_like(self.leaf)
 
-    def last_attention_grad(self, leaf, of):
+    def compute_last_attention_grad(self, leaf, of):
         self.asked.append(float(leaf[0, 0, 0]))
         return self.constant + self.slope * self.asked[-1]
 
@@ -81,7 +81,7 @@ def test_the_gradient_of_the_last_attention_in_a_model():
     model = why.open(it.module)
     held = record(model, model.encode(it.inputs), target=[0, 1, 2], keep={"probe", "attention_grad"})
     probe = held["probe"]
-    assert_close(probe.last_attention_grad(probe.leaf, torch.arange(3)), held["attention_grad"][-1])
+    assert_close(probe.compute_last_attention_grad(probe.leaf, torch.arange(3)), held["attention_grad"][-1])
     assert probe.spent["backward"] == 3
 
 

@@ -9,8 +9,8 @@ from torch.testing import assert_close
 
 import whyformer as why
 from whyformer._engine import decompose
-from whyformer._engine.capture import record
 from whyformer._engine.decompose import compute_secant_slope, share_bias
+from whyformer._engine.record import record
 from whyformer.errors import UnsupportedModel
 
 IDS = torch.tensor([[5, 6, 7, 8], [9, 5, 8, 6]])
@@ -161,7 +161,7 @@ def test_long_sequences_are_refused(monkeypatch):
     monkeypatch.setattr(decompose, "MOST_TOKENS", 8)
     it = animal("bert")
     with pytest.raises(
-        UnsupportedModel, match="each of 9 tokens of every state is too much to keep; up to 8 tokens can"
+        UnsupportedModel, match="every state into 9 parts, one per token, takes too much memory; at most 8"
     ):
         why.explain(why.open(it.module), it.inputs, "decompx")
     model = why.open(it.module)
@@ -176,5 +176,5 @@ def test_operations_that_are_not_linear_are_refused_by_name():
 
     module = copy.deepcopy(animal("gpt").module)
     module.h[1].up = torch.nn.Sequential(module.h[1].up, Cumulative())
-    with pytest.raises(UnsupportedModel, match=r"Parts cannot be sent through cumsum\. Use another method\."):
+    with pytest.raises(UnsupportedModel, match=r"cumsum cannot be applied to parts of a state\. Use another method\."):
         why.explain(why.open(module), IDS, "decompx")

@@ -103,9 +103,9 @@ def test_a_default_that_no_setting_asks_for_is_refused():
 
     facts = dict(paper="", class_specific=True, signed=True, recipe=None)
     with pytest.raises(
-        MethodError, match=r"slope\(\) has a default for hidden; say in `extra_needs` when it is needed\."
+        MethodError, match=r"slope\(\) has a default for hidden; declare in `extra_needs` when it is needed\."
     ):
         describe_method(slope, **facts)
-    with pytest.raises(MethodError, match=r"slope\(\) has hidden with a default; `extra_needs` must name these"):
+    with pytest.raises(MethodError, match=r"slope\(\) has a default for hidden; `extra_needs` must list exactly"):
         describe_method(slope, **facts, extra_needs={"at": ("mask",)})
     assert describe_method(slope, **facts, extra_needs={"at": ("hidden",)}).needs == ("input",)

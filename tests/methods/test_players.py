@@ -8,7 +8,7 @@ from games import Game, additive_game
 from torch.testing import assert_close
 
 import whyformer as why
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer.errors import MethodError
 from whyformer.methods._answers import read_answers, read_clean_answers
 from whyformer.methods._players import Players, ask_coalitions, make_patch_players, players_of

@@ -93,5 +93,5 @@ def test_seeds_and_settings():
         rise(game, normalise="none")
     with pytest.raises(MethodError, match="fill='drop' removes whole patches"):
         why.explain(AddsPatches(), PICTURES, "rise", fill="drop")
-    with pytest.raises(MethodError, match="fill='mask' is not a choice for a picture"):
+    with pytest.raises(MethodError, match="fill='mask' is not a choice for an image"):
         why.explain(AddsPatches(), PICTURES, "rise", fill="mask")

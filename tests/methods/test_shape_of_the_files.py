@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import whyformer.methods
+from whyformer._engine.sites import SITES
 from whyformer.methods._registry import METHODS
 
 FOLDER = Path(whyformer.methods.__file__).parent
@@ -69,5 +70,4 @@ def test_every_file_with_a_method_is_imported():
 def test_what_knows_the_class_looks_at_a_gradient_or_a_relevance_or_asks_the_model(name):
     needs = METHODS[name].needs
     if "probe" not in needs:
-        of_a_class = ("_grad", "_relevance", "answer_parts")
-        assert METHODS[name].class_specific == any(need.endswith(of_a_class) for need in needs)
+        assert METHODS[name].class_specific == any(SITES[need].is_class_specific for need in needs)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import whyformer as why
 import whyformer.metrics
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer._plain.tokens import Pieces
 from whyformer.metrics._registry import METRICS, Rationale, choose_metric, combine_values, measure
 

@@ -10,7 +10,7 @@ from fake_rerun import FakeRerun
 from torch import nn
 
 import whyformer as why
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer.errors import MetricError
 from whyformer.metrics import class_swap, label_randomised_twin, parameter_randomisation
 from whyformer.metrics._rerun import Rerun

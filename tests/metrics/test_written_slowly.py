@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score
 from tiny_text import bert, wordpiece
 
 import whyformer as why
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer.metrics._registry import METRICS, choose_metric, combine_values, measure
 
 TEXTS = ["the film is not good at all !", "a bad film", "the film is good , not bad"]

@@ -12,9 +12,9 @@ import torch
 from oracles import tiny_models
 
 import whyformer as why
-from whyformer._engine.capture import record
 from whyformer._engine.forward import trace_input
 from whyformer._engine.intercept import Intercept
+from whyformer._engine.record import record
 from whyformer._engine.relevance import slopes
 from whyformer._engine.relevance.node import Switch
 from whyformer._engine.relevance.rules import ATTNLRP, CP_LRP, make_recipe

@@ -12,7 +12,7 @@ from whyformer._audit.audited_attention import AuditedAttention
 from whyformer._audit.choice import AttentionChoice
 from whyformer._audit.distance import jsd, tvd
 from whyformer._audit.replay import AttentionReplay
-from whyformer._engine.forward import output_of
+from whyformer._engine.forward import run_plain
 from whyformer._engine.shadow import make_shadow
 from whyformer._engine.target import read_logits
 from whyformer._model.model import Model
@@ -43,7 +43,7 @@ def compare_seeds(
 def predict_baseline(baseline: Model, inputs: Sequence[Any], classes: int) -> list[dict[str, int]]:
     """The predicted class of each input. The baseline need not have attention, so it runs without interception."""
     encoded = baseline.encode(list(inputs))
-    logits = read_logits(encoded, output_of(make_shadow(baseline.module)(**encoded.inputs)))[0]
+    logits = read_logits(encoded, run_plain(make_shadow(baseline.module), encoded))[0]
     if logits.size(1) != classes:
         raise InputError(f"The baseline has {logits.size(1)} classes, the audited model {classes}.")
     return [{"predicted": index} for index in logits.argmax(-1).tolist()]

@@ -1,4 +1,4 @@
-"""One forward of a shadow of the model, under interception."""
+"""Running a model: the only file that calls a shadow, under interception (`run_forward`) or not (`run_plain`)."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,14 +14,15 @@ from whyformer._engine.relevance.node import Switch
 from whyformer._engine.shadow import make_shadow, weights_of
 from whyformer._engine.tracing import provenance
 from whyformer._engine.tracing.provenance import Trace, attach_trace
-from whyformer._model.model import EncodedBatch, Model
+from whyformer._model.encoded import EncodedBatch
+from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap
 from whyformer.errors import NoAttention, NonFinite, UnsupportedModel
 
 
 @dataclass
 class Run:
-    """A forward that has been made, with its graph."""
+    """A finished forward and its graph."""
 
     mode: Intercept
     output: Tensor
@@ -40,17 +41,17 @@ def run_forward(
     keeps_tape: bool = False,
     prepare: Callable[[nn.Module], None] | None = None,
 ) -> Iterator[Run]:
-    """Run the shadow: `with run_forward(...) as run`. The graph is released when the block ends.
+    """Run a shadow of the model under interception: `with run_forward(...) as run`. The graph is freed at the end.
 
-    With a switch the shadow's weights are at least float32: 16 bits are too few for relevance.
-
-    `starting_at` takes the place of the sum of embeddings, in the model's own order of axes; `keeps_tape` remembers
-    every operation; `prepare` may put hooks on the twin, or replace what its modules do.
+    switch: prepares for relevance passes. Weights are then at least float32: 16 bits are too few for relevance.
+    starting_at: replaces the sum of embeddings, in the model's order of axes.
+    keeps_tape: keep a list of all operations.
+    prepare: may put hooks on the shadow, or replace what its modules do.
     """
     if switch is not None and intervention is not None:
-        raise UnsupportedModel("Relevance cannot be sent through attention that was put in from outside.")
+        raise UnsupportedModel("Relevance cannot be propagated through attention that an intervention has replaced.")
     dtype = choose_relevance_dtype(model) if switch is not None else None
-    twin = make_shadow(model.module, dtype)
+    shadow = make_shadow(model.module, dtype)
     mode = Intercept(
         batch=encoded.batch,
         originals=weights_of(unwrap(model.module)),
@@ -63,50 +64,57 @@ def run_forward(
     try:
         inputs = label_inputs(encoded, mode, dtype)
         if prepare is not None:
-            prepare(twin)
-        watch_modules(twin, mode)
+            prepare(shadow)
+        watch_modules(shadow, mode)
         with torch.set_grad_enabled(mode.needs_gradient), mode:
-            answer = twin(**inputs)
-        output = mode.current(output_of(answer))
-        notes = note_taken_output(answer, output)
+            answer = shadow(**inputs)
+        output = mode.resolve(output_of(answer))
+        notes = note_chosen_output(answer, output)
         check_run(model, encoded, mode, output)
         yield Run(mode, output, notes)
     finally:
-        mode.forget()
+        mode.release()
+
+
+def run_plain(shadow: nn.Module, encoded: EncodedBatch) -> Tensor:
+    """The output of a shadow, without interception and without a graph."""
+    with torch.no_grad():
+        return output_of(shadow(**encoded.inputs))
 
 
 def check_run(model: Model, encoded: EncodedBatch, mode: Intercept, output: Tensor) -> None:
+    """Refuse a run without attention, or with an output that is not finite."""
     if not mode.sites:
         raise NoAttention(
             f"{type(unwrap(model.module)).__name__} ran without reaching attention: no softmax multiplied values and "
             "no fused attention was called. whyformer explains transformers."
         )
     if not bool(output.isfinite().all()):
-        raise NonFinite(f"The model's answer is not finite. {find_first_non_finite(model, encoded)}")
+        raise NonFinite(f"The model's output is not finite. {find_first_non_finite(model, encoded)}")
 
 
 def choose_relevance_dtype(model: Model) -> torch.dtype | None:
-    """float32 if a weight has fewer bits than that; None leaves the weights alone."""
+    """float32 if a weight has fewer bits; None leaves the weights as they are."""
     is_short = any(p.is_floating_point() and p.dtype.itemsize < 4 for p in model.module.parameters())
     return torch.float32 if is_short else None
 
 
 def label_inputs(encoded: EncodedBatch, mode: Intercept, dtype: torch.dtype | None) -> dict[str, Tensor]:
-    """The inputs, labelled. A floating-point input that is to be explained becomes the leaf."""
+    """The inputs with their labels. A floating-point main input becomes the leaf."""
     entered: dict[str, Tensor] = {}
     for name, tensor in encoded.inputs.items():
         given = tensor.detach().to(dtype) if tensor.is_floating_point() and dtype is not None else tensor.detach()
         trace = trace_input(given, encoded, is_main=name == encoded.main)
         if name == encoded.main and given.is_floating_point() and mode.needs_gradient:
             mode.leaf = attach_trace(given.clone().requires_grad_(), trace)
-            entered[name] = attach_trace(mode.leaf.clone(), trace)  # the model may write into this one
+            entered[name] = attach_trace(mode.leaf.clone(), trace)  # the model may write into the copy
         else:
             entered[name] = attach_trace(given.view_as(given), trace)
     return entered
 
 
 def trace_input(given: Tensor, encoded: EncodedBatch, *, is_main: bool) -> Trace:
-    """Which example, and which token of the given sequence."""
+    """Labels for an input: which example and which token each entry belongs to."""
     axis = encoded.batch_axis if given.dim() == 3 else 0
     if given.dim() <= axis or given.size(axis) != encoded.batch:
         return Trace(carries=is_main and given.is_floating_point())
@@ -117,8 +125,8 @@ def trace_input(given: Tensor, encoded: EncodedBatch, *, is_main: bool) -> Trace
     return Trace(samples=samples, tokens=tokens, is_pixels=given.dim() == 4, is_ids=is_main, carries=carries)
 
 
-def watch_modules(twin: nn.Module, mode: Intercept) -> None:
-    """Hooks on the twin tell the mode where it is, and what passes every module."""
+def watch_modules(shadow: nn.Module, mode: Intercept) -> None:
+    """Add hooks that report each module call, its input and its output to the mode."""
 
     def watch(path: str, module: nn.Module) -> None:
         def before(_: nn.Module, args: Any, kwargs: Any) -> None:
@@ -131,7 +139,7 @@ def watch_modules(twin: nn.Module, mode: Intercept) -> None:
         module.register_forward_pre_hook(before, with_kwargs=True)
         module.register_forward_hook(after)
 
-    for path, module in twin.named_modules():
+    for path, module in shadow.named_modules():
         watch(path, module)
 
 
@@ -141,45 +149,43 @@ def find_first_tensor(result: Any) -> Tensor | None:
     if isinstance(result, Mapping):
         result = list(result.values())
     if isinstance(result, list | tuple):
-        return next((found for item in result if (found := find_first_tensor(item)) is not None), None)
+        return next((tensor for item in result if (tensor := find_first_tensor(item)) is not None), None)
     return None
 
 
 def output_of(answer: Any) -> Tensor:
-    """The logits, however the model packs them."""
+    """The logits: the field of that name, or the first tensor the model returns."""
     logits = getattr(answer, "logits", None)
     if logits is None and isinstance(answer, Mapping):
         logits = answer.get("logits")
-    found = logits if isinstance(logits, Tensor) else find_first_tensor(answer)
-    if found is None:
-        raise UnsupportedModel(f"The model returned {type(answer).__name__}, in which there is no tensor to explain.")
-    return found
+    output = logits if isinstance(logits, Tensor) else find_first_tensor(answer)
+    if output is None:
+        raise UnsupportedModel(f"The model returned {type(answer).__name__}, which contains no tensor to explain.")
+    return output
 
 
-def note_taken_output(answer: Any, output: Tensor) -> tuple[str, ...]:
-    """Say which tensor was taken for the answer where a model returns several and calls none of them logits."""
+def note_chosen_output(answer: Any, output: Tensor) -> tuple[str, ...]:
+    """A note on which tensor is explained if a model returns several and calls none of them logits."""
     others = [t for t in answer if isinstance(t, Tensor)] if isinstance(answer, list | tuple) else []
     if hasattr(answer, "logits") or len(others) < 2:
         return ()
-    taken = f"the first, of shape {list(output.shape)}, was taken for its answer."
-    return (f"The model returned {len(others)} tensors; {taken}",)
+    return (f"The model returned {len(others)} tensors; the first, of shape {list(output.shape)}, is explained.",)
 
 
 def find_first_non_finite(model: Model, encoded: EncodedBatch) -> str:
-    """Run again and say which module first answered NaN or infinity."""
-    twin = make_shadow(model.module)
-    found: list[str] = []
+    """Rerun and report the first module that returned NaN or infinity."""
+    shadow = make_shadow(model.module)
+    reports: list[str] = []
 
-    def look(path: str) -> Callable[..., None]:
+    def watch(path: str) -> Callable[..., None]:
         def after(module: nn.Module, _: Any, result: Any) -> None:
             tensor = find_first_tensor(result)
-            if not found and tensor is not None and tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-                found.append(f"The first NaN or infinity comes from {path or 'the model'} ({type(module).__name__}).")
+            if not reports and tensor is not None and tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+                reports.append(f"The first NaN or infinity comes from {path or 'the model'} ({type(module).__name__}).")
 
         return after
 
-    for path, module in twin.named_modules():
-        module.register_forward_hook(look(path))
-    with torch.no_grad():
-        twin(**encoded.inputs)
-    return "".join(found)
+    for path, module in shadow.named_modules():
+        module.register_forward_hook(watch(path))
+    run_plain(shadow, encoded)
+    return "".join(reports)

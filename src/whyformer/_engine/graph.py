@@ -1,8 +1,8 @@
-"""A last look at the graph: nothing may pass relevance on as a plain gradient.
+"""A check of the autograd graph before a relevance pass: no node may treat relevance as a plain gradient.
 
-An operation that nobody saw (inside a composite, a compiled region, somebody's own autograd function) would hand
-relevance on as if it were a gradient. So before relevance is sent back, every node between the score and the input
-must be ours or a view.
+An operation that interception did not see (inside a composite, a compiled region, a custom autograd function) would
+propagate relevance as if it were a gradient. So every node between the score and the input must be a rule node or a
+view.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ RULE_NODE: Any = RuleNode._backward_cls
 
 
 def refuse_unknown_nodes(score: Tensor, leaf: Tensor | None = None) -> None:
-    """Raise if a node on the way of relevance is neither ours nor a view, or ends anywhere but in the leaf."""
+    """Raise if a node that relevance passes is neither a rule node nor a view, or if a path ends outside the leaf."""
     seen: set[Any] = set()
     waiting: list[Any] = [score.grad_fn]
     while waiting:
@@ -34,17 +34,17 @@ def refuse_unknown_nodes(score: Tensor, leaf: Tensor | None = None) -> None:
         seen.add(node)
         name = node.name().rpartition("::")[2]
         if isinstance(node, RULE_NODE):
-            waiting.extend(following for following, _ in node.next_functions[1:])  # the first is the true operation
+            waiting.extend(following for following, _ in node.next_functions[1:])  # the first is the operation itself
             continue
         if name == "AccumulateGrad" and leaf is not None and node.variable is not leaf:
             raise UnsupportedModel(
-                f"A weight of shape {list(node.variable.shape)} that belongs to no module asks for a gradient and "
-                "would take relevance. Make it a parameter of its module, or call requires_grad_(False) on it."
+                f"A weight of shape {list(node.variable.shape)} that belongs to no module requires a gradient and "
+                "would absorb relevance. Make it a parameter of its module, or call requires_grad_(False) on it."
             )
         kind = name.rstrip("0123456789").removesuffix("Backward")
         if kind not in PASS_THROUGH_NODES:
             raise UnknownOperation(
-                f"{name} lies between the answer and the input and has no relevance rule: an operation that could not "
-                "be seen. Use a method without relevance."
+                f"{name} is between the answer and the input and has no relevance rule: interception did not see this "
+                "operation. Use a method without relevance."
             )
         waiting.extend(following for following, _ in node.next_functions)

@@ -1,18 +1,15 @@
-"""The function mode: sees every operation of a forward, finds attention sites, applies rules.
+"""The function mode: sees every operation of a forward, finds attention sites, attaches rules.
 
-It is entered around the forward of a shadow and is thread-local. For every torch function it follows the labels
-(follow.py), notices sites (attention.py), and, if relevance is asked for, puts a rule beside the operation
-(rulebook.py). A tensor *carries* if it depends on the explained input, which is to say: if it requires a gradient,
-since the shadow's weights do not.
+It is active during the forward of a shadow and is thread-local. For every torch function it computes the labels of the
+result (follow.py), detects attention sites (attention.py) and, if relevance is asked for, attaches a rule to the
+operation (dispatch.py). A tensor *carries* if it depends on the explained input. That is so exactly if it requires a
+gradient, since the shadow's weights do not.
 """
 
-import types
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -23,13 +20,15 @@ from whyformer._engine.tracing import operations, provenance
 from whyformer._engine.tracing.attention import (
     AttentionSite,
     find_live_plain_site,
-    find_oddity,
+    find_obstacle,
     find_plain_site,
     read_fused_site,
     read_live_fused_site,
     reorder_attention_product,
 )
+from whyformer._engine.tracing.composites import COMPOSITE_OPERATIONS, multi_head_attention
 from whyformer._engine.tracing.follow import Follower, extends_embedding_sum
+from whyformer._engine.tracing.in_place import InPlaceWrites, is_in_place_activation, is_in_place_write
 from whyformer._engine.tracing.operations import Operation, find_tensors
 from whyformer._engine.tracing.provenance import Trace, attach_trace, is_embedding_sum, trace_of
 from whyformer.errors import UnknownOperation, UnsupportedModel
@@ -37,69 +36,19 @@ from whyformer.errors import UnknownOperation, UnsupportedModel
 
 @dataclass
 class ModuleCall:
-    """One call of one module: what went in, what came out, which sites it held."""
+    """One call of one module: its input, its output and the attention sites in it."""
 
     path: str
     number: int
-    entered: Tensor | None = None
-    entered_at: int = 0
-    left: Tensor | None = None
-    left_at: int = 0
+    input: Tensor | None = None
+    input_step: int = 0
+    output: Tensor | None = None
+    output_step: int = 0
     sites: list[int] = field(default_factory=list)
 
 
-def is_in_place_write(operation: Operation) -> bool:
-    name = operation.name
-    is_marked = name.endswith("_") and name not in operations.HARMLESS
-    return name == "setitem" or bool(operation.kwargs.get("inplace")) or is_marked
-
-
-def is_in_place_activation(operation: Operation) -> bool:
-    is_asked = operation.name in operations.ACTIVATIONS and bool(operation.kwargs.get("inplace"))
-    return is_asked and bool(operation.carrying) and trace_of(operation.args[0]).samples is not None
-
-
-def copy_without_overrides(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`F.multi_head_attention_forward` with globals in which nothing is overridden, so that the mode sees what it does.
-
-    Under a mode that function hands itself over as one opaque call; changing the module's globals would reach other
-    threads.
-    """
-    plain = {**function.__globals__, "has_torch_function": lambda tensors: False}
-    copy = types.FunctionType(function.__code__, plain, function.__name__, function.__defaults__, function.__closure__)
-    copy.__kwdefaults__ = function.__kwdefaults__
-    return copy
-
-
-multi_head_attention = copy_without_overrides(F.multi_head_attention_forward)
-
-
-class InPlaceWrites:
-    """Which entries of which memory the model has written into, in its own eyes: we did it out of place."""
-
-    def __init__(self) -> None:
-        self.entries: dict[int, Tensor] = {}  # address -> [entry] bool; the tensors in `sent_on` keep the memory alive
-
-    def note(self, tensor: Tensor) -> None:
-        storage = tensor.untyped_storage()
-        size = storage.nbytes() // tensor.element_size()
-        marks = self.entries.setdefault(storage.data_ptr(), torch.zeros(size, dtype=torch.bool, device=tensor.device))
-        view_marks_as(tensor, marks).fill_(True)
-
-    def __contains__(self, tensor: Tensor) -> bool:
-        if not self.entries:
-            return False
-        with torch._C.DisableTorchFunction():  # also asked from hooks, where the mode is on
-            marks = self.entries.get(tensor.untyped_storage().data_ptr())
-            return marks is not None and bool(view_marks_as(tensor, marks).any())
-
-
-def view_marks_as(tensor: Tensor, marks: Tensor) -> Tensor:
-    return marks.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
-
-
 class Intercept(TorchFunctionMode):
-    """One run. `leaf` is the tensor where the explained input enters, once it is known."""
+    """One run. `leaf` is the tensor where the explained input enters the graph, once it is known."""
 
     def __init__(
         self,
@@ -113,9 +62,9 @@ class Intercept(TorchFunctionMode):
         keeps_tape: bool = False,
     ) -> None:
         super().__init__()
-        self.tape: list[tuple[Operation, Any]] | None = [] if keeps_tape else None  # every operation and its result
+        self.tape: list[tuple[Operation, Any]] | None = [] if keeps_tape else None  # all operations and results
         self.intervention = intervention
-        self.starting_at = starting_at  # what the leaf is to be instead of the sum of embeddings
+        self.starting_at = starting_at  # replaces the sum of embeddings as the leaf
         self.batch = batch
         self.originals = originals
         self.switch = switch
@@ -125,31 +74,31 @@ class Intercept(TorchFunctionMode):
         self.calls: list[ModuleCall] = []
         self.open_calls: list[ModuleCall] = []
         self.leaf: Tensor | None = None
-        self.words: Tensor | None = None  # of the leaf, the part that comes from token ids
+        self.words: Tensor | None = None  # the part of the leaf that comes from token ids
         self.step = 0
-        self.heads = 0  # of the nn.MultiheadAttention call under way
+        self.heads = 0  # of the current nn.MultiheadAttention call; 0 outside one
         self.written = InPlaceWrites()
-        self.replaced_tensors: list[
-            Tensor
-        ] = []  # tensors that were changed in place, each pointing at what stands for it now
+        self.replaced_tensors: list[Tensor] = []  # tensors the model changed in place; each points to its replacement
 
-    # --- where we are ------------------------------------------------------------------------------------------------
+    # --- module calls ------------------------------------------------------------------------------------------------
 
     @property
     def place(self) -> str:
         return (self.open_calls[-1].path if self.open_calls else "") or "the model"
 
-    def enter(self, path: str, entered: Tensor | None) -> None:
-        call = ModuleCall(path, len(self.calls), self.current(entered), self.step)
+    def enter(self, path: str, given: Tensor | None) -> None:
+        """Called when the forward of a module starts."""
+        call = ModuleCall(path, len(self.calls), self.resolve(given), self.step)
         self.calls.append(call)
         self.open_calls.append(call)
 
-    def leave(self, left: Tensor | None) -> None:
+    def leave(self, result: Tensor | None) -> None:
+        """Called when the forward of a module ends."""
         call = self.open_calls.pop()
-        call.left, call.left_at = self.current(left), self.step
+        call.output, call.output_step = self.resolve(result), self.step
 
-    def forget(self) -> None:
-        """Let go of the graph. A tensor that points at its successor would keep itself alive through the graph."""
+    def release(self) -> None:
+        """Free the graph. A tensor that points to its replacement would keep itself alive through the graph."""
         for old in self.replaced_tensors:
             del old._whyformer_moved  # type: ignore[attr-defined]
         self.sites, self.calls, self.open_calls, self.replaced_tensors = [], [], [], []
@@ -162,7 +111,7 @@ class Intercept(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         operation = Operation(operations.name_of(func), func, args, kwargs or {})
         if self.replaced_tensors:
-            operation = operation.map_arguments(self.current)
+            operation = operation.map_arguments(self.resolve)
         if not operation.given:
             return operation.run()
         self.step += 1
@@ -174,22 +123,23 @@ class Intercept(TorchFunctionMode):
         if self.switch is not None and is_in_place_activation(operation):
             return self.run_out_of_place(operation)
         if self.switch is not None and operation.name in COMPOSITE_OPERATIONS and operation.carrying:
-            return COMPOSITE_OPERATIONS[operation.name](self, operation)
+            with self:
+                return COMPOSITE_OPERATIONS[operation.name](operation)
         if self.needs_gradient and any(is_embedding_sum(t) for t in operation.given):
             operation = self.settle_input(operation)
-        if (turned := reorder_attention_product(operation)) is not None:
+        if (reordered := reorder_attention_product(operation)) is not None:
             with self:
-                return turned()
+                return reordered()
         self.refuse_writing(operation)
         result = operation.run()
         if any(result is tensor for tensor in operation.given):
-            return result  # a cast to the type it has, dropout outside training
+            return result  # a cast to the same type, dropout outside training
         if self.intervention is not None:
-            return self.finish_changed(operation, result, self.intervention)
+            return self.finish_with_intervention(operation, result, self.intervention)
         return self.finish(operation, result)
 
-    def finish_changed(self, operation: Operation, result: Any, intervention: Intervention) -> Any:
-        """As `finish`, with an intervention at what is a site."""
+    def finish_with_intervention(self, operation: Operation, result: Any, intervention: Intervention) -> Any:
+        """As `finish`; if the operation is an attention site, the intervention is applied first."""
         is_fused = operation.name == operations.FUSED_ATTENTION
         site = read_live_fused_site(operation, result, self.place) if is_fused else None
         if operation.name in operations.PRODUCTS:
@@ -202,7 +152,7 @@ class Intercept(TorchFunctionMode):
                 seen = given if is_softmax else getattr(given, "_whyformer_scores", None)
                 made._whyformer_scores = seen  # type: ignore[attr-defined]
             return made
-        site.unfold(self.heads or self.folded(site.keys, site.output))
+        site.unfold(self.heads or self.count_folded_heads(site.keys, site.output))
         scores = None if is_fused else getattr(operation.given[0], "_whyformer_scores", None)
         new = apply_intervention(intervention, len(self.sites), site, scores)
         made = self.finish(operation, result if new is None else new.output)
@@ -211,7 +161,7 @@ class Intercept(TorchFunctionMode):
         return made
 
     def finish(self, operation: Operation, result: Any) -> Any:
-        """Label the result, put a rule beside it, and record it if it is a site."""
+        """Label the result, attach a rule, and record it if it is an attention site."""
         traces = self.follower.follow(operation, result)
         if any(trace_of(t).carries for t in operation.given) or any(t.words is not None for t in traces):
             traces = [provenance.mark_carrying(trace) for trace in traces]
@@ -223,30 +173,31 @@ class Intercept(TorchFunctionMode):
         if self.tape is not None and (isinstance(result, Tensor) or any(True for _ in find_tensors([result]))):
             self.tape.append((operation, result))
         if operation.name == operations.FUSED_ATTENTION:
-            self.add(read_fused_site(operation, result, self.place))
+            self.add_site(read_fused_site(operation, result, self.place))
         elif (
             operation.name in operations.PRODUCTS
             and (site := find_plain_site(operation, result, self.place)) is not None
         ):
-            self.add(site)
+            self.add_site(site)
         return result
 
     def refuse_unseen(self, operation: Operation) -> None:
+        """Refuse weights of the model itself, and kernels that hide their attention."""
         for tensor in operation.given:
             if id(tensor) in self.originals:
                 raise UnsupportedModel(
-                    f"{self.place} reached the weight {self.originals[id(tensor)]!r} of the model itself, not of its "
-                    "shadow: some module keeps a function or another module where it cannot be followed (hooks of "
-                    "accelerate's device_map do). Load the model without it."
+                    f"{self.place} used the weight {self.originals[id(tensor)]!r} of the model itself, not of its "
+                    "shadow: a module keeps a function or another module where whyformer does not find it (hooks of "
+                    "accelerate's device_map do). Load the model without them."
                 )
         if operations.hides_attention(operation.name):
             raise UnsupportedModel(
-                f"{self.place} calls {operation.name}, a kernel that hides its attention. "
+                f"{self.place} calls {operation.name}, a kernel that does not expose its attention. "
                 'Load the model with attn_implementation="sdpa" or "eager".'
             )
 
     def run_multi_head(self, operation: Operation) -> Any:
-        """nn.MultiheadAttention, looked into."""
+        """nn.MultiheadAttention, run operation by operation."""
         before, self.heads = self.heads, operation.argument(4, "num_heads", default=0)
         try:
             with self:
@@ -254,61 +205,31 @@ class Intercept(TorchFunctionMode):
         finally:
             self.heads = before
 
-    def split_glu(self, operation: Operation) -> Any:
-        """`glu` as the product it is."""
-        x, axis = operation.argument(0, "input"), operation.argument(1, "dim", default=-1)
-        with self:
-            kept, gate = x.chunk(2, axis)
-            return kept * torch.sigmoid(gate)
-
-    def split_lerp(self, operation: Operation) -> Any:
-        """`lerp` as the sum it is."""
-        start, end = operation.argument(0, "input"), operation.argument(1, "end")
-        weight = operation.argument(2, "weight")
-        with self:
-            return start * (1 - weight) + end * weight
-
-    def split_addmm(self, operation: Operation) -> Any:
-        """`addmm` and `baddbmm` as the product and the addition they are."""
-        names = ("mat1", "mat2") if operation.name == "addmm" else ("batch1", "batch2")
-        added = operation.argument(0, "input")
-        first, second = (operation.argument(place, name) for place, name in enumerate(names, 1))
-        alpha, beta = (operation.kwargs.get(name, 1) for name in ("alpha", "beta"))
-        with self:
-            if operation.name == "addmm" and not second.requires_grad and alpha == beta == 1 and added.dim() == 1:
-                return F.linear(first, second.t(), added)
-            product = torch.matmul(first, second)
-            product = product * alpha if alpha != 1 else product
-            if beta == 0:  # torch ignores what is added then, also NaN in it
-                return product
-            return product + (added * beta if beta != 1 else added)
-
     # --- where the input enters --------------------------------------------------------------------------------------
 
     def settle_input(self, operation: Operation) -> Operation:
-        """Adding constants keeps a sum of embeddings open; any other use of it makes it the explained input."""
+        """Adding constants extends a sum of embeddings; any other use makes it the explained input."""
         if is_in_place_write(operation):
-            return operation.map_arguments(lambda value: self.as_leaf(value) if is_embedding_sum(value) else value)
+            return operation.map_arguments(lambda value: self.make_leaf(value) if is_embedding_sum(value) else value)
         result = operation.run()
-        is_question = not any(True for _ in find_tensors([result]))  # size() and the like
-        if is_question or any(result is t for t in operation.given) or extends_embedding_sum(operation):
+        returns_tensor = any(True for _ in find_tensors([result]))  # size() and the like do not
+        if not returns_tensor or any(result is t for t in operation.given) or extends_embedding_sum(operation):
             return operation
-        return operation.map_arguments(lambda value: self.as_leaf(value) if is_embedding_sum(value) else value)
+        return operation.map_arguments(lambda value: self.make_leaf(value) if is_embedding_sum(value) else value)
 
-    def as_leaf(self, tensor: Tensor) -> Tensor:
-        """The explained input, made on first use. The copy handed to the model may be changed in place; the leaf may
-        not."""
+    def make_leaf(self, tensor: Tensor) -> Tensor:
+        """The explained input, created on first use. The model gets a copy, which it may change in place."""
         entered = getattr(tensor, "_whyformer_leaf", None)
         if entered is None:
             if self.leaf is not None:
                 raise UnsupportedModel(
-                    f"{self.place} takes in a second sequence of embeddings. One input can be explained; models with "
+                    f"{self.place} takes a second sequence of embeddings. Only one input can be explained; models with "
                     "an encoder and a decoder are not supported yet."
                 )
             trace = replace(trace_of(tensor), words=None)
             self.words = trace_of(tensor).words
-            started = tensor if self.starting_at is None else self.starting_at.to(tensor)
-            self.leaf = attach_trace(started.detach().clone().requires_grad_(), trace)
+            start = tensor if self.starting_at is None else self.starting_at.to(tensor)
+            self.leaf = attach_trace(start.detach().clone().requires_grad_(), trace)
             entered = attach_trace(self.leaf.clone(), trace)
             tensor._whyformer_leaf = entered  # type: ignore[attr-defined]
         return entered
@@ -316,7 +237,7 @@ class Intercept(TorchFunctionMode):
     # --- operations that write into their operand ---------------------------------------------------------------------
 
     def run_out_of_place(self, operation: Operation) -> Tensor:
-        """`h += x` done out of place. Whoever holds the old h is sent to the new one from here on."""
+        """`h += x` out of place. From here on, the old h is replaced by the new one wherever it is used."""
         old = operation.args[0]
         function = (
             getattr(torch, operations.IN_PLACE[operation.name]) if operation.name in operations.IN_PLACE else None
@@ -329,8 +250,8 @@ class Intercept(TorchFunctionMode):
         self.written.note(old)
         return new
 
-    def current(self, value: Any) -> Any:
-        """The tensor that stands for this one now."""
+    def resolve(self, value: Any) -> Any:
+        """The current replacement of a tensor that was changed in place; other values unchanged."""
         if not isinstance(value, Tensor):
             return value
         while (moved := getattr(value, "_whyformer_moved", None)) is not None:
@@ -338,7 +259,7 @@ class Intercept(TorchFunctionMode):
         if value in self.written:
             raise UnknownOperation(
                 f"{self.place} uses a tensor again after one of its views was changed in place. "
-                "Write it as an assignment (x = x + y)."
+                "Write the change as an assignment (x = x + y)."
             )
         return value
 
@@ -346,7 +267,7 @@ class Intercept(TorchFunctionMode):
         name = operation.name
         if self.switch is not None and is_in_place_write(operation) and operation.carrying:
             raise UnknownOperation(
-                f"{self.place} changes a tensor in place with {name}, and relevance cannot be followed through that. "
+                f"{self.place} changes a tensor in place with {name}; relevance cannot be propagated through that. "
                 "Write it as an assignment, or use a method without relevance."
             )
 
@@ -384,23 +305,24 @@ class Intercept(TorchFunctionMode):
 
     # --- sites -------------------------------------------------------------------------------------------------------
 
-    def add(self, site: AttentionSite) -> None:
+    def add_site(self, site: AttentionSite) -> None:
+        """Record an attention site and renumber the tokens of its output."""
         site.enclosing = tuple(call.number for call in self.open_calls)
         for call in self.open_calls:
             call.sites.append(len(self.sites))
         self.sites.append(site)
         output = site.output
         before = trace_of(output)
-        site.odd = find_oddity(before, site.keys, len(self.sites) - 1)
+        site.obstacle = find_obstacle(before, site.keys, len(self.sites) - 1)
         self.follower.length = output.size(-2)
         tokens = provenance.label_axis(output.dim() - 2, output.size(-2), output.dim(), output.device)
         attach_trace(
             output, Trace(samples=before.samples, tokens=tokens, epoch=len(self.sites), carries=before.carries)
         )
-        site.unfold(self.heads or self.folded(site.keys, output))
+        site.unfold(self.heads or self.count_folded_heads(site.keys, output))
 
-    def folded(self, trace: Trace, output: Tensor) -> int:
-        """How many heads lie folded into the batch, head after head of each example; 0 if that cannot be seen."""
+    def count_folded_heads(self, trace: Trace, output: Tensor) -> int:
+        """How many heads of each example are folded into the batch axis; 0 if not known."""
         rows = output.size(0)
         if output.dim() != 3 or trace.tokens is None or trace.tokens.size(0) > 1 or rows % self.batch:
             return 0
@@ -408,11 +330,3 @@ class Intercept(TorchFunctionMode):
         wanted = torch.arange(self.batch, device=output.device).repeat_interleave(rows // self.batch)
         matches = self.batch == 1 or (of is not None and torch.equal(of.long(), wanted))
         return rows // self.batch if matches else 0
-
-
-COMPOSITE_OPERATIONS: dict[str, Callable[[Intercept, Operation], Any]] = {
-    "addmm": Intercept.split_addmm,
-    "baddbmm": Intercept.split_addmm,
-    "glu": Intercept.split_glu,
-    "lerp": Intercept.split_lerp,
-}

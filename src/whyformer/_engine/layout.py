@@ -1,5 +1,7 @@
-"""Layout: what the token sequence of the attention sites is, in terms of the input. Which token is real, which
-special, where the patches are, and how much of the answer is read at each."""
+"""Layout: how the token sequence that attention sees relates to the input.
+
+Which tokens are padding, which are special, where the patches are, and how much of the answer is read at each token.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -10,17 +12,20 @@ from whyformer._engine.forward import Run
 from whyformer._engine.target import ExplainedAnswer
 from whyformer._engine.tracing import provenance
 from whyformer._engine.tracing.attention import AttentionSite
-from whyformer._engine.tracing.provenance import Trace, axis_of
-from whyformer._model.model import EncodedBatch, Model
+from whyformer._engine.tracing.provenance import Trace, axis_of, trace_of
+from whyformer._model.encoded import EncodedBatch
+from whyformer._model.model import Model
 from whyformer._plain.tokens import Grid, Tokens
 from whyformer.errors import InputError, UnsupportedModel
 
 
 @dataclass(frozen=True)
 class Layout:
-    mask: Tensor  # [batch token]: no padding
-    special: Tensor  # [batch token]: stands for no word or patch
-    patches: tuple[int, ...] | None  # images: where the patches are in the sequence, row by row
+    """The token sequence that attention sees."""
+
+    mask: Tensor  # [batch token]: not padding
+    special: Tensor  # [batch token]: no word and no patch
+    patches: tuple[int, ...] | None  # images: positions of the patches in the sequence, row by row
     tokens: tuple[Tokens, ...]
 
     @property
@@ -29,8 +34,10 @@ class Layout:
 
 
 def lay_out(run: Run, encoded: EncodedBatch) -> Layout:
+    """The layout of a run, from the labels of its first and last attention site."""
     first, last = run.mode.sites[0], run.mode.sites[-1]
-    length, grid = last.value.size(-2) if is_pooling(last) else last.output.size(-2), run.mode.follower.grid
+    length = last.value.size(-2) if is_pooling(last) else last.output.size(-2)
+    grid = run.mode.follower.grid
     is_one_order = first.origin is None or not bool((first.origin != first.origin[:1]).any())
     origin = (
         first.origin[0].long()
@@ -59,29 +66,29 @@ def lay_out(run: Run, encoded: EncodedBatch) -> Layout:
 
 
 def is_pooling(site: AttentionSite) -> bool:
-    """One query of the model's own collects from all tokens: the answer is read by attention."""
+    """A single learned query attends to all tokens: the answer is pooled by attention."""
     return site.output.size(-2) == 1 < site.value.size(-2)
 
 
 def guess_origin(grid: tuple[int, int] | None, length: int) -> Tensor:
-    """Where the origin was lost: patches come last; without patches every token is one of the input."""
+    """If the labels were lost: patches come last; without patches every token is an input token."""
     count = grid[0] * grid[1] if grid is not None else length
     return torch.arange(length) - max(length - count, 0)
 
 
 def find_patch_positions(origin: Tensor) -> tuple[int, ...]:
-    """Where patch 0, 1, 2, ... stand in the sequence."""
+    """The positions of patch 0, 1, 2, ... in the sequence."""
     by_patch = sorted((int(patch), place) for place, patch in enumerate(origin) if patch >= 0)
     return tuple(place for _, place in by_patch)
 
 
 def compute_readout(model: Model, run: Run, layout: Layout, answer: ExplainedAnswer) -> Tensor:
-    """How much of the answer is read at each token, [batch token], from the model's own pooling."""
+    """How much of the answer the model's pooling reads at each token: [batch token]."""
     mask = layout.mask
     if is_pooling(run.mode.sites[-1]) and model.readout is None:
         raise UnsupportedModel(
-            "The answer is read by an attention of its own over all tokens, so no token is where it is read. Say where "
-            'to begin when opening the model: readout="first", "last", "mean" or the index of a token.'
+            "The model pools all tokens with its own attention, so there is no token at which the answer is read. "
+            'Pass one when opening the model: readout="first", "last", "mean" or the index of a token.'
         )
     if model.readout is not None:
         weights: Tensor | None = model.readout_weights(mask)
@@ -89,7 +96,7 @@ def compute_readout(model: Model, run: Run, layout: Layout, answer: ExplainedAns
         weights = provenance.compute_pooling_weights(answer.trace, answer.shape, mask.size(0), layout.length)
     if weights is None or weights.shape != mask.shape:
         raise UnsupportedModel(
-            "It could not be seen at which tokens the answer is read. Say so when opening the model: "
+            "At which tokens the answer is read is not known. Pass it when opening the model: "
             'readout="first", "last", "mean" or the index of a token.'
         )
     weights = weights.to(mask.device, run.mode.sites[-1].value.dtype) * mask
@@ -97,14 +104,14 @@ def compute_readout(model: Model, run: Run, layout: Layout, answer: ExplainedAns
     if not bool(total.all()):
         which = int((total[:, 0] == 0).nonzero()[0])
         raise InputError(
-            f"The answer for example {which} is read at a padding token: this model reads a fixed place, such as the "
-            "first token. Pad on the other side."
+            f"The answer for example {which} is read at a padding token: this model reads a fixed position, such as "
+            "the first token. Pad on the other side."
         )
     return weights / total
 
 
 def axis_order_of(tensor: Tensor, trace: Trace) -> str:
-    """How the model keeps [batch place channel]: as such ("plain"), "turned" [token batch channel], or as "pixels"."""
+    """The model's order of axes: "plain" [batch token channel], "turned" [token batch channel], or "pixels"."""
     if trace.is_pixels:
         return "pixels"
     batch_axis, token_axis = axis_of(trace.samples), axis_of(trace.tokens)
@@ -112,18 +119,18 @@ def axis_order_of(tensor: Tensor, trace: Trace) -> str:
 
 
 def to_canonical_axes(tensor: Tensor, trace: Trace) -> Tensor:
-    """[batch token channel] or [batch height width channel], whatever the model's order of axes."""
+    """[batch token channel] or [batch height width channel], from the model's order of axes."""
     order = axis_order_of(tensor, trace)
     return tensor.permute(0, 2, 3, 1) if order == "pixels" else tensor.transpose(0, 1) if order == "turned" else tensor
 
 
 def from_canonical_axes(tensor: Tensor, order: str) -> Tensor:
-    """The way back of `as_places`."""
+    """The inverse of `to_canonical_axes`."""
     return tensor.permute(0, 3, 1, 2) if order == "pixels" else tensor.transpose(0, 1) if order == "turned" else tensor
 
 
 def find_representation(model: Model, run: Run, layout: Layout) -> tuple[Tensor, str]:
-    """Where a model that answers with a state for every token keeps its representation: [batch token], and in words."""
+    """Where a headless model that returns one state per token keeps its representation: [batch token], and a note."""
     mask, special = layout.mask, layout.special
     kind: str | int = "mean"
     first = replace(model, readout="first").readout_weights(mask).bool()
@@ -131,10 +138,62 @@ def find_representation(model: Model, run: Run, layout: Layout) -> tuple[Tensor,
     if model.readout is not None:
         kind = model.readout
     elif mask.size(1) > 1 and not bool(attention.triu(1).any()):
-        kind = "last"  # each token sees only those before it
+        kind = "last"  # causal: each token sees only those before it
     elif bool((special | ~first).all()):
         kind = "first"
     weights = replace(model, readout=kind).readout_weights(mask).to(mask.device) * mask
     words = {"mean": "the mean of its tokens", "first": "its first token", "last": "its last token"}
-    note = f"The model has no head. Explained is the representation, {words.get(str(kind), f'token {kind}')}."
+    where = words.get(str(kind), f"token {kind}")
+    note = f"The model has no head. The explanation is of its representation: {where}."
     return weights / weights.sum(-1, keepdim=True), note
+
+
+def align_to_tokens(amount: Tensor, layout: Layout) -> Tensor:
+    """[batch token], also where tokens that are no patch (CLS, registers) join after positions were added."""
+    patches, length = layout.patches or (), layout.length
+    if amount.size(1) == length:
+        return amount
+    others = [place for place in range(length) if place not in patches]
+    early = others[: max(amount.size(1) - len(patches), 0)]
+    if not patches or len(early) + len(patches) != amount.size(1):
+        raise UnsupportedModel(
+            f"Positions are added at {amount.size(1)} places, but attention covers {length} tokens, and which place "
+            "belongs to which token is not known. Use attnlrp."
+        )
+    aligned = amount.new_zeros(amount.size(0), length)
+    aligned[:, [*early, *patches] if patches[0] > 0 else [*patches, *early]] = amount
+    return aligned
+
+
+# --- models whose tokens do not stay the same -------------------------------------------------------------------------
+
+
+def refuse_unstackable_sites(sites: list[AttentionSite], layout: Layout) -> None:
+    """Methods on attention need self-attention over the same tokens at every layer."""
+    batch, length = layout.mask.shape
+    for site in sites:
+        if site.obstacle:
+            raise UnsupportedModel(
+                f"Attention in {site.place} is not self-attention over one sequence: {site.obstacle}. Methods that "
+                "need attention do not support this yet."
+            )
+        shape = (site.value.size(0), site.output.size(-2), site.value.size(-2))
+        if shape != (batch, length, length):
+            raise UnsupportedModel(
+                f"Attention in {site.place} covers {shape[1]} x {shape[2]} tokens in a batch of {shape[0]}, the last "
+                f"attention {length} x {length} in a batch of {batch}. Methods that need attention do not support "
+                "windows, cross-attention and changing lengths yet. Others, such as gradient_x_input and lrp, work."
+            )
+
+
+def refuse_changing_tokens(states: list[Tensor], layout: Layout) -> None:
+    """Methods on hidden states need the same tokens at every block boundary."""
+    batch, length = layout.mask.shape
+    for layer, state in enumerate(states):
+        shape = tuple(to_canonical_axes(state.detach(), trace_of(state)).shape)
+        if len(shape) != 3 or shape[:2] != (batch, length):
+            raise UnsupportedModel(
+                f"The hidden states at boundary {layer} have the shape {list(shape)}, but attention covers {length} "
+                f"tokens in a batch of {batch}. Methods that need hidden states do not support models whose tokens "
+                "change between layers yet."
+            )

@@ -1,20 +1,21 @@
-"""Perturbed inputs: the examples of a batch with some of their patches, pixels or tokens taken away.
+"""Perturbed inputs: variants of the examples of a batch with some patches, pixels or tokens removed.
 
-    without(model, encoded, grid, keep, of, "mean")          keep [n unit] or, of a picture, [n height width]
+    erase_pixels(model, encoded, grid, keep, of, "mean", seed)      keep [n patch] or [n height width]
+    replace_tokens(model, encoded, keep, of, "mask")                keep [n token]
 
-`of` says which example each row of `keep` is a variant of. What is taken away from a picture is filled:
+`of` [n] is the example that each row of `keep` is a variant of. Removed pixels are filled:
 
-    zero    0 where the model sees it, after normalisation
-    black   0 where the eye sees it, before normalisation
-    mean    the picture's own mean colour
-    blur    the picture, blurred (Gaussian, its width an eighth of the shorter side)
-    noise   normal numbers of the picture's own mean and spread, per channel
+    zero    with 0 after normalisation
+    black   with 0 before normalisation
+    mean    with the mean colour of the image
+    blur    with the blurred image (Gaussian, its standard deviation an eighth of the shorter side)
+    noise   with normal noise that has the mean and standard deviation of the image, per channel
 
-What is taken away from a text is replaced or removed:
+Removed tokens are replaced or deleted:
 
-    mask, unknown   by the tokenizer's token of that name
-    pad             taken out of the attention mask; by the padding token where the model takes no mask
-    delete          gone, and the rest moves together
+    mask, unknown   replaced by the tokenizer's token of that name
+    pad             removed from the attention mask; replaced by the padding token if the model takes no mask
+    delete          deleted, and the remaining tokens move together
 """
 
 import math
@@ -36,7 +37,7 @@ TEXT_FILLS = ("mask", "unknown", "pad", "delete")
 
 
 def pick_examples(encoded: EncodedBatch, of: Tensor) -> EncodedBatch:
-    """The examples at these places, each as often as it is named."""
+    """The examples with these numbers, which may repeat."""
     rows = of.tolist()
 
     def rows_of(tensor: Tensor) -> Tensor:
@@ -45,7 +46,7 @@ def pick_examples(encoded: EncodedBatch, of: Tensor) -> EncodedBatch:
             return tensor
         return tensor.index_select(axis, of.to(tensor.device))
 
-    pick = lambda held: tuple(held[i] for i in rows) if held else held  # noqa: E731
+    pick = lambda values: tuple(values[i] for i in rows) if values else values  # noqa: E731
     return replace(
         encoded,
         inputs={name: rows_of(tensor) for name, tensor in encoded.inputs.items()},
@@ -60,15 +61,15 @@ def pick_examples(encoded: EncodedBatch, of: Tensor) -> EncodedBatch:
     )
 
 
-# --- pictures ---------------------------------------------------------------------------------------------------------
+# --- images -----------------------------------------------------------------------------------------------------------
 
 
 def erase_pixels(
     model: Model, encoded: EncodedBatch, grid: Grid | None, keep: Tensor, of: Tensor, fill: str, seed: int
 ) -> EncodedBatch:
-    """Pictures with some patches or pixels filled."""
+    """Images with some patches or pixels filled."""
     pixels = encoded.inputs[encoded.main]
-    filling = FILL_MAKERS[fill](model, encoded, seed)  # one a picture, or one number a channel
+    filling = FILL_MAKERS[fill](model, encoded, seed)  # one per image, or one number per channel
     kept = as_pixels(keep, grid, pixels.shape[-2:]).to(pixels.device)[:, None]
     at = of.to(pixels.device)
     filling = filling[at] if len(filling) == len(pixels) else filling
@@ -78,27 +79,29 @@ def erase_pixels(
 
 
 def as_pixels(keep: Tensor, grid: Grid | None, size: Sequence[int]) -> Tensor:
-    """[n height width] from [n patch], each patch all kept or all gone."""
+    """[n height width] from [n patch]; every patch is kept or removed as a whole."""
     if keep.dim() == 3:
         if tuple(keep.shape[1:]) != tuple(size):
-            raise InputError(f"A mask of {list(keep.shape[1:])} pixels does not fit a picture of {list(size)}.")
+            raise InputError(f"keep is a mask of {list(keep.shape[1:])} pixels, but the image has {list(size)}.")
         return keep
     if grid is None or keep.size(1) != len(grid):
-        there = f"{grid.rows} x {grid.columns} patches" if grid is not None else "no known patches"
-        raise InputError(f"A mask of {keep.size(1)} patches does not fit a picture with {there}.")
+        present = f"{grid.rows} x {grid.columns} patches" if grid is not None else "no known patches"
+        raise InputError(f"keep is a mask of {keep.size(1)} patches, but the image has {present}.")
     patches = keep.reshape(-1, 1, grid.rows, grid.columns).to(torch.uint8)
     covers = grid.covers or tuple(size)
     pixels = F.interpolate(patches, size=covers, mode="nearest")[:, 0].bool()
-    return F.pad(pixels, (0, size[1] - covers[1], 0, size[0] - covers[0]), value=True)  # what is in no patch stays
+    return F.pad(
+        pixels, (0, size[1] - covers[1], 0, size[0] - covers[0]), value=True
+    )  # pixels outside all patches stay
 
 
 def normalise_black(model: Model) -> Tensor:
-    """[1 channel 1 1]: what black is after the model's own normalisation."""
+    """[1 channel 1 1]: black after the model's normalisation."""
     mean, spread = (getattr(model.processor, name, None) for name in ("image_mean", "image_std"))
     if mean is None or spread is None:
         raise InputError(
-            f"What black is cannot be known: {model.name} was opened without a processor that says how it normalises. "
-            'Use fill="zero" or "mean".'
+            f"The value of black is not known: {model.name} was opened without a processor that has image_mean and "
+            'image_std. Use fill="zero" or "mean".'
         )
     return (-torch.tensor(mean, dtype=torch.float64) / torch.tensor(spread, dtype=torch.float64)).view(1, -1, 1, 1)
 
@@ -120,7 +123,7 @@ def make_blur_fill(model: Model, encoded: EncodedBatch, seed: int) -> Tensor:
 
 
 def blur_pixels(pixels: Tensor, width: float | None = None) -> Tensor:
-    """Pictures under a Gaussian of this standard deviation, in pixels; borders are mirrored."""
+    """Images blurred by a Gaussian of this standard deviation, in pixels; borders are mirrored."""
     shorter = min(pixels.shape[-2:])
     width = shorter / 8 if width is None else width
     reach = min(math.ceil(3 * width), shorter - 1)
@@ -133,13 +136,13 @@ def blur_pixels(pixels: Tensor, width: float | None = None) -> Tensor:
 
 def make_noise_fill(model: Model, encoded: EncodedBatch, seed: int) -> Tensor:
     pixels = encoded.inputs[encoded.main]
-    drawn = torch.stack(
+    noise = torch.stack(
         [
-            torch.randn(pixels.shape[1:], dtype=torch.float64, generator=make_generator(seed, mark))
-            for mark in encoded.fingerprints()
+            torch.randn(pixels.shape[1:], dtype=torch.float64, generator=make_generator(seed, fingerprint))
+            for fingerprint in encoded.fingerprints()
         ]
     ).to(pixels)
-    return pixels.mean((-2, -1), keepdim=True) + drawn * pixels.std((-2, -1), keepdim=True)
+    return pixels.mean((-2, -1), keepdim=True) + noise * pixels.std((-2, -1), keepdim=True)
 
 
 FILL_MAKERS: dict[str, Callable[[Model, EncodedBatch, int], Tensor]] = {
@@ -155,7 +158,7 @@ FILL_MAKERS: dict[str, Callable[[Model, EncodedBatch, int], Tensor]] = {
 
 
 def replace_tokens(model: Model, encoded: EncodedBatch, keep: Tensor, of: Tensor, fill: str) -> EncodedBatch:
-    """Texts with some tokens replaced, masked or deleted; `keep` is True at padding and special tokens."""
+    """Texts with some tokens replaced, masked or deleted; `keep` must be True at padding and special tokens."""
     chosen = pick_examples(encoded, of)
     keep = keep.to(model.device)
     if fill == "delete":
@@ -165,45 +168,47 @@ def replace_tokens(model: Model, encoded: EncodedBatch, keep: Tensor, of: Tensor
     ids = chosen.inputs[chosen.main]
     if ids.is_floating_point():
         raise InputError(
-            f'This input holds no token ids to replace by fill={fill!r}. Use fill="pad" or "delete", or a method that '
-            "needs no perturbation."
+            f'This input has no token ids for fill={fill!r} to replace. Use fill="pad" or "delete", or a method '
+            "without perturbations."
         )
     return replace(chosen, inputs={**chosen.inputs, chosen.main: torch.where(keep, ids, find_fill_token(model, fill))})
 
 
 def mask_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBatch:
-    """Tokens out of the attention mask, and padding in their place. A text of which nothing is left is all padding that
-    is attended to: there is no answer to no input."""
+    """Remove tokens from the attention mask and put padding in their place.
+
+    If no token of a text is left, all of it becomes padding that is attended to, since no model takes an empty input.
+    """
     main, like = chosen.inputs[chosen.main], chosen.inputs.get("attention_mask")
     if like is None and chosen.batch_axis:
         raise InputError('Tokens of a [token batch channel] input cannot be masked. Use fill="delete".')
-    there = torch.ones_like(keep) if like is None else like.bool()
-    left = there & keep
+    real = torch.ones_like(keep) if like is None else like.bool()
+    left = real & keep
     is_empty = ~left.any(-1, keepdim=True)
-    mask = torch.where(is_empty, there, left)
+    mask = torch.where(is_empty, real, left)
     dtype = torch.long if like is None else like.dtype
     if main.is_floating_point():
-        main = torch.where((keep | ~there)[..., None], main, 0)
-    elif not model.counts_positions or bool(is_empty.any()):  # such a model would count on behind a padding token
-        gone = ~keep & there & (is_empty if model.counts_positions else True)
-        main = torch.where(gone, model.padding, main)
+        main = torch.where((keep | ~real)[..., None], main, 0)
+    elif not model.counts_positions or bool(is_empty.any()):  # a model that counts tokens would skip the padding token
+        removed = ~keep & real & (is_empty if model.counts_positions else True)
+        main = torch.where(removed, model.padding, main)
     inputs = {**chosen.inputs, chosen.main: main, "attention_mask": mask.to(dtype)}
     return replace(chosen, inputs=inputs, token_mask=mask.cpu())
 
 
 def find_fill_token(model: Model, fill: str) -> int:
-    """The id that stands for nothing in particular."""
+    """The id of the token that replaces removed tokens."""
     if fill == "pad":
         return model.padding
     name = {"mask": "mask_token_id", "unknown": "unk_token_id"}[fill]
-    found = getattr(model.tokenizer, name, None)
-    if found is None:
+    token = getattr(model.tokenizer, name, None)
+    if token is None:
         raise InputError(f'{model.name} has no token for fill={fill!r}. Use fill="pad" or "delete".')
-    return int(found)
+    return int(token)
 
 
 def choose_default_fill(model: Model, encoded: EncodedBatch) -> str:
-    """What takes the place of a token unless something else is asked for."""
+    """The fill that is used if none is given."""
     if encoded.inputs[encoded.main].dim() == 4:
         return "zero"
     has_ids = not encoded.inputs[encoded.main].is_floating_point()
@@ -213,7 +218,7 @@ def choose_default_fill(model: Model, encoded: EncodedBatch) -> str:
 
 
 def delete_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBatch:
-    """The kept tokens moved together, padded on the right to the longest."""
+    """The kept tokens, moved together and padded on the right to the longest text."""
     real = keep if chosen.token_mask is None else keep & chosen.token_mask.to(keep.device)
     lengths = real.sum(-1)
     length = int(lengths.max())
@@ -222,7 +227,9 @@ def delete_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBa
     inputs = {name: compact_input(name, tensor, order, mask, model, chosen) for name, tensor in chosen.inputs.items()}
     if not bool(mask.all()):
         if "attention_mask" not in inputs and not model.takes_attention_mask:
-            raise InputError("Texts of different lengths need an attention mask, which this model does not take.")
+            raise InputError(
+                "Texts of different lengths need an attention mask, which this model does not take. Pass one text."
+            )
         inputs.setdefault("attention_mask", mask.long())
     at = order.cpu()
     special = chosen.special_mask.gather(1, at) & mask.cpu() if chosen.special_mask is not None else None
@@ -230,13 +237,13 @@ def delete_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBa
 
 
 def compact_input(name: str, tensor: Tensor, order: Tensor, mask: Tensor, model: Model, chosen: EncodedBatch) -> Tensor:
-    """One input of the model after its tokens have moved."""
+    """One input of the model after tokens were deleted."""
     axis = chosen.batch_axis if tensor.dim() == 3 else 0
     if tensor.dim() not in (2, 3) or tensor.size(axis) != chosen.batch:
         return tensor
-    if name == "position_ids":  # those of the first tokens, wherever the model begins to count
-        there = mask.new_ones(tensor.shape) if chosen.token_mask is None else chosen.token_mask.to(mask.device)
-        first = torch.argsort((~there).to(torch.int8), dim=-1, stable=True)[:, : mask.size(1)]
+    if name == "position_ids":  # those of the first tokens, whatever number the model starts from
+        real = mask.new_ones(tensor.shape) if chosen.token_mask is None else chosen.token_mask.to(mask.device)
+        first = torch.argsort((~real).to(torch.int8), dim=-1, stable=True)[:, : mask.size(1)]
         return torch.where(mask, tensor.gather(1, first), 0)
     if name.endswith("padding_mask"):
         return (~mask).to(tensor.dtype)

@@ -1,12 +1,13 @@
-r"""The probe: the model again, on variants of the examples that are explained.
+r"""The probe: runs the model on variants of the explained examples.
 
-A method that perturbs, integrates or intervenes asks for `probe`, says which variants it wants, and gets the answers of
-the model to all of them. The explained target is that of the first run, whatever the variants would be predicted as.
-Rows go through the model in chunks whose size depends on the number of rows alone; `spent` counts them.
+A method that perturbs, integrates or intervenes asks for `probe`, chooses variants, and gets the answers of the model
+to all of them. The target is that of the first run, whatever the model predicts for the variants. Rows go through the
+model in chunks whose size depends only on the number of rows; `spent` counts them.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,33 +17,41 @@ from torch import Tensor, nn
 
 from whyformer._engine import perturb
 from whyformer._engine.blocks import find_blocks
-from whyformer._engine.forward import Run, output_of, run_forward
+from whyformer._engine.forward import Run, run_forward, run_plain
 from whyformer._engine.intervene import Intervention
 from whyformer._engine.layout import Layout, axis_order_of, from_canonical_axes, to_canonical_axes
 from whyformer._engine.shadow import make_shadow
-from whyformer._engine.target import REPRESENTATION, Target, probabilities_of, read_logits
+from whyformer._engine.target import (
+    REPRESENTATION,
+    Target,
+    make_headless_error,
+    pick_logits,
+    probabilities_of,
+    read_logits,
+)
 from whyformer._engine.tracing.provenance import trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
-from whyformer._model.unwrap import unwrap
+from whyformer._plain.deprecation import warn_renamed
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import InputError, MethodError, NonFinite, UnsupportedModel
 
-CHUNK_ROWS = {"cpu": 32, "cuda": 256}  # rows sent through the model at once
+CHUNK_ROWS = {"cpu": 32, "cuda": 256}  # rows per forward
+NO_INPUT = "The explained input was not found: the model does not embed token ids."
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What the model says about each of n variants; the target is that of the example as it was."""
+    """The answers of the model to n variants, for the target of the original example."""
 
-    score: Tensor  # [n] the explained logit, or the difference of two
-    probability: Tensor  # [n] of the target; its score where the model answers with a number
+    score: Tensor  # [n], the explained logit, or the difference of two
+    probability: Tensor  # [n], of the target; for a regression its score
     logits: Tensor  # [n class]
 
 
 class Probe:
-    """The model, to be asked again about the examples of one capture."""
+    """Runs the model on variants of the examples of one capture."""
 
     def __init__(self, model: Model, encoded: EncodedBatch, layout: Layout, targets: tuple[Target, ...]) -> None:
         self.model, self.encoded, self.layout = model, encoded, layout
@@ -50,7 +59,7 @@ class Probe:
         self.targets, self.tokens = targets, layout.tokens
         self.spent: Counter[str] = Counter()
 
-    # --- what can be taken away ---------------------------------------------------------------------------------------
+    # --- what can be removed ------------------------------------------------------------------------------------------
 
     @property
     def is_image(self) -> bool:
@@ -58,119 +67,126 @@ class Probe:
 
     @property
     def grid(self) -> Grid | None:
-        """Of a picture whose patches are known."""
+        """The grid of patches of an image; None for texts, and for images whose patches are not known."""
         first = self.tokens[0]
         return first if isinstance(first, Grid) else None
 
     @property
     def units(self) -> int:
-        """Patches of a picture, or tokens of a text."""
+        """The number of patches of an image, or of tokens of a text."""
         return len(self.tokens[0])
 
     @cached_property
     def places(self) -> Tensor:
-        """[unit]: where each patch or token stands in the model's sequence."""
+        """[unit]: the position of each patch or token in the model's sequence."""
         patches = self.layout.patches
         return torch.arange(self.units) if patches is None else torch.tensor(patches)
 
     @cached_property
     def real(self) -> Tensor:
-        """[batch unit]: may be taken away, being neither padding nor a special token."""
+        """[batch unit]: can be removed, because it is neither padding nor a special token."""
         if self.grid is not None:
             return torch.ones(self.batch, self.units, dtype=torch.bool)
-        rows = [one for one in self.tokens if isinstance(one, Pieces)]
-        return ~(torch.tensor([one.padding for one in rows]) | torch.tensor([one.special for one in rows]))
+        rows = [tokens for tokens in self.tokens if isinstance(tokens, Pieces)]
+        return ~(torch.tensor([row.padding for row in rows]) | torch.tensor([row.special for row in rows]))
 
     @cached_property
     def fingerprints(self) -> tuple[int, ...]:
+        """One integer per example, which depends only on that example."""
         return self.encoded.fingerprints()
 
     @property
     def fill(self) -> str:
-        """What takes the place of what is taken away, unless something else is asked for."""
+        """The default fill for what is removed."""
         return perturb.choose_default_fill(self.model, self.encoded)
 
     @cached_property
     def before(self) -> Answers:
-        """The examples as they are."""
-        return self.answered(self.encoded, torch.arange(self.batch))
+        """The answers to the original examples."""
+        return self.run_batch(self.encoded, torch.arange(self.batch))
 
-    # --- asking -------------------------------------------------------------------------------------------------------
+    # --- running ------------------------------------------------------------------------------------------------------
 
     def keep_only(self, keep: Tensor, of: Tensor, fill: str | None = None, *, seed: int = 0) -> Answers:
-        """The answers when only some units are kept: keep [n unit], or [n height width] of a picture's pixels.
+        """The answers when only some units are kept and the rest is filled. Special tokens and padding always stay.
 
-        of: [n], the example each row is a variant of. Special tokens and padding always stay.
+        keep: [n unit], or [n height width] for the pixels of an image.
+        of: [n], the example that each row is a variant of.
+        fill: replaces what is removed (see perturb.py), or "drop": patches or tokens are removed from all attention.
         """
         fill = self.check_fill(fill)
         keep, of = keep.detach().bool().cpu(), of.detach().long().cpu()
         if keep.size(0) != of.size(0) or (keep.dim() == 2 and keep.size(1) != self.units):
-            raise MethodError(f"keep {list(keep.shape)} does not fit {len(of)} variants of {self.units} units.")
+            raise MethodError(
+                f"keep has the shape {list(keep.shape)}, expected {[len(of), self.units]} or a mask of pixels."
+            )
         if fill == "drop":
             if keep.dim() != 2:
-                raise MethodError("fill='drop' takes whole patches away, not pixels or superpixels. Use another fill.")
+                raise MethodError("fill='drop' removes whole patches, not pixels or superpixels. Use another fill.")
             return self.intervene(lambda rows: self.drop_tokens(keep[rows], of[rows]), of)[0]
         if self.is_image:
-            return self.gathered(of, lambda rows: self.erase_pixels(keep[rows], of[rows], fill, seed))
+            return self.run_variants(of, lambda rows: self.erase_pixels(keep[rows], of[rows], fill, seed))
         keep = keep | ~self.real[of]
         if fill != "delete":
-            return self.gathered(
+            return self.run_variants(
                 of, lambda rows: perturb.replace_tokens(self.model, self.encoded, keep[rows], of[rows], fill)
             )
         return self.run_shortened(keep, of)
 
     def replace_inputs(self, tensors: Tensor | Callable[[Tensor], Tensor], of: Tensor) -> Answers:
-        """The answers to other pixels [n channel height width] or ids [n token] in place of the explained input.
+        """The answers to other pixels [n channel height width] or token ids [n token].
 
-        Where all of them at once would be too much: a function from the numbers of some rows to these.
+        tensors: all of them, or a function that returns those of the given rows, to save memory.
+        of: [n], the example that each row is a variant of.
         """
 
-        def variant(rows: Tensor) -> EncodedBatch:
+        def make_variant(rows: Tensor) -> EncodedBatch:
             chosen = perturb.pick_examples(self.encoded, of[rows])
             own = chosen.inputs[chosen.main]
             given = (tensors[rows.to(tensors.device)] if isinstance(tensors, Tensor) else tensors(rows)).to(own)
             return replace(chosen, inputs={**chosen.inputs, chosen.main: given})
 
-        return self.gathered(of, variant)
+        return self.run_variants(of, make_variant)
 
     def run_at_leaf(self, leaf: Tensor, of: Tensor, *, gradient: bool = True) -> tuple[Answers, Tensor | None]:
-        """The answers when the explained input is these numbers, and the gradient of the score there.
+        """The answers when the explained input is replaced by `leaf`, and the gradient of the score there.
 
         leaf: [n token channel], the sum of embeddings, or [n height width channel], pixels, like the site `input`.
         """
         answers, gradients = [], []
         for rows in self.chunks(len(of), "gradients" if gradient else "forwards"):
-            chosen = perturb.pick_examples(self.encoded, of[rows])
-            start = from_canonical_axes(leaf[rows.to(leaf.device)].to(self.model.device, self.model.dtype), self._order)
-            if self.encoded.inputs[self.encoded.main].is_floating_point():
-                chosen = replace(chosen, inputs={**chosen.inputs, chosen.main: start})
-            with run_forward(self.model, chosen, asks_gradient=True, starting_at=start) as run:
-                found = self.read(chosen, run.output, of[rows])
+            with self._run_rows_at_leaf(leaf, of, rows) as (run, answer):
                 if gradient:
                     if run.mode.leaf is None:
-                        raise UnsupportedModel("The explained input was not found: there is no embedding of token ids.")
-                    (back,) = torch.autograd.grad(found.score.sum(), run.mode.leaf)
+                        raise UnsupportedModel(NO_INPUT)
+                    (back,) = torch.autograd.grad(answer.score.sum(), run.mode.leaf)
                     gradients.append(to_canonical_axes(back, trace_of(run.mode.leaf)))
                     self.spent["backward"] += len(rows)
-                answers.append(detach_answers(found))
-            self.spent["forward"] += len(rows)
+                answers.append(detach_answers(answer))
         return join_answers(answers), torch.cat(gradients) if gradient else None
 
-    def last_attention_grad(self, leaf: Tensor, of: Tensor) -> Tensor:
-        """[n head query key]: the gradient of the score with respect to the last attention, when the input is this."""
-        found = []
+    def compute_last_attention_grad(self, leaf: Tensor, of: Tensor) -> Tensor:
+        """[n head query key]: the gradient of the score by the last attention, when the input is `leaf`."""
+        gradients = []
         for rows in self.chunks(len(of), "gradients"):
-            chosen = perturb.pick_examples(self.encoded, of[rows])
-            start = from_canonical_axes(leaf[rows.to(leaf.device)].to(self.model.device, self.model.dtype), self._order)
-            if self.encoded.inputs[self.encoded.main].is_floating_point():
-                chosen = replace(chosen, inputs={**chosen.inputs, chosen.main: start})
-            with run_forward(self.model, chosen, asks_gradient=True, starting_at=start) as run:
-                site, score = run.mode.sites[-1], self.read(chosen, run.output, of[rows]).score
-                (back,) = torch.autograd.grad(score.sum(), site.output)
-                found.append(site.split_heads(back) @ site.value.mT)
-            self.spent["forward"] += len(rows)
+            with self._run_rows_at_leaf(leaf, of, rows) as (run, answer):
+                site = run.mode.sites[-1]
+                (back,) = torch.autograd.grad(answer.score.sum(), site.output)
+                gradients.append(site.split_heads(back) @ site.value.mT)
             self.spent["backward"] += len(rows)
-        return torch.cat(found)
+        return torch.cat(gradients)
+
+    @contextmanager
+    def _run_rows_at_leaf(self, leaf: Tensor, of: Tensor, rows: Tensor) -> Iterator[tuple[Run, Answers]]:
+        """One forward with a graph, of some rows of `leaf` in place of the explained input."""
+        chosen = perturb.pick_examples(self.encoded, of[rows])
+        given = leaf[rows.to(leaf.device)].to(self.model.device, self.model.dtype)
+        start = from_canonical_axes(given, self._axis_order)
+        if self.encoded.inputs[self.encoded.main].is_floating_point():
+            chosen = replace(chosen, inputs={**chosen.inputs, chosen.main: start})
+        with run_forward(self.model, chosen, asks_gradient=True, starting_at=start) as run:
+            yield run, self.read_answers(chosen, run.output, of[rows])
+        self.spent["forward"] += len(rows)
 
     def intervene(
         self,
@@ -179,18 +195,17 @@ class Probe:
         *,
         look: Callable[[Run], Any] | None = None,
     ) -> tuple[Answers, list[Any]]:
-        """The answers under an intervention, and what `look` finds in the run of each chunk.
+        """The answers under an intervention, and what `look` returns for the run of each chunk.
 
-        A model without a head has no answers; then they are empty, and it can only be looked at.
-
-        make: from the numbers of the rows in a chunk, what to do there.
+        make: returns the intervention for the given rows.
+        look: reads something from a run. A model without a head has no answers (they are empty) and needs `look`.
         """
         answers, seen = [], []
         for rows in self.chunks(len(of), "interventions"):
             chosen = perturb.pick_examples(self.encoded, of[rows])
             with run_forward(self.model, chosen, asks_gradient=False, intervention=make(rows)) as run:
                 if self.targets[0].label != REPRESENTATION or look is None:
-                    answers.append(detach_answers(self.read(chosen, run.output, of[rows])))
+                    answers.append(detach_answers(self.read_answers(chosen, run.output, of[rows])))
                 if look is not None:
                     seen.append(look(run))
             self.spent["forward"] += len(rows)
@@ -201,38 +216,38 @@ class Probe:
 
     @property
     def leaf(self) -> Tensor:
-        """What enters the model: [batch token channel], the sum of embeddings, or [batch height width channel]."""
-        return self._entered[0]
+        """The explained input: [batch token channel], the sum of embeddings, or [batch height width channel]."""
+        return self._leaf_parts[0]
 
     @property
     def words(self) -> Tensor:
-        """The part of the leaf that comes from the token ids themselves; of a picture, all of it."""
-        return self._entered[1]
+        """The part of the leaf that comes from the token ids; for an image, all of it."""
+        return self._leaf_parts[1]
 
     @property
-    def _order(self) -> str:
-        return self._entered[2]
+    def _axis_order(self) -> str:
+        return self._leaf_parts[2]
 
     @cached_property
-    def _entered(self) -> tuple[Tensor, Tensor, str]:
-        return self.entered(self.encoded)
+    def _leaf_parts(self) -> tuple[Tensor, Tensor, str]:
+        return self.find_leaf_parts(self.encoded)
 
-    def entered(self, encoded: EncodedBatch) -> tuple[Tensor, Tensor, str]:
-        """Leaf, words and the order of axes the model keeps them in."""
+    def find_leaf_parts(self, encoded: EncodedBatch) -> tuple[Tensor, Tensor, str]:
+        """Leaf, words and the model's order of axes."""
         with run_forward(self.model, encoded, asks_gradient=True) as run:
             self.spent["forward"] += encoded.batch
             leaf = run.mode.leaf
             if leaf is None:
-                raise UnsupportedModel("The explained input was not found: there is no embedding of token ids.")
+                raise UnsupportedModel(NO_INPUT)
             trace = trace_of(leaf)
             words = leaf.detach() if run.mode.words is None else run.mode.words
             return to_canonical_axes(leaf.detach(), trace), to_canonical_axes(words, trace), axis_order_of(leaf, trace)
 
     def baseline(self, kind: str, *, seed: int = 0) -> Tensor:
-        """A starting point of the leaf's shape: what is left when there is nothing to see.
+        """A baseline of the leaf's shape: an input without information.
 
-        Pictures: "zero", "black", "mean", "blur", "noise". Texts: "zero" (no word, only its position), "mask",
-        "unknown", "pad": every token that is neither special nor padding replaced.
+        Images: "zero", "black", "mean", "blur", "noise". Texts: "zero" (no word embedding, only the position), or every
+        token that is neither special nor padding replaced by "mask", "unknown" or "pad".
         """
         everything = torch.arange(self.batch)
         if self.is_image:
@@ -250,88 +265,84 @@ class Probe:
         ids = torch.where(
             self.real.to(self.model.device), perturb.find_fill_token(self.model, kind), chosen.inputs[chosen.main]
         )
-        words = self.entered(replace(chosen, inputs={**chosen.inputs, chosen.main: ids}))[1]
+        words = self.find_leaf_parts(replace(chosen, inputs={**chosen.inputs, chosen.main: ids}))[1]
         real = self.real.to(self.leaf.device)[..., None]
-        # Not the leaf of those ids: models that count their tokens count no padding, and positions would go too.
+        # Not the leaf of those ids: models that number positions by counting tokens skip padding.
         return torch.where(real, self.leaf - self.words + words, self.leaf)
 
-    # --- one chunk after the other ------------------------------------------------------------------------------------
+    # --- in chunks ----------------------------------------------------------------------------------------------------
 
     def chunks(self, rows: int, what: str) -> Iterator[Tensor]:
-        """Numbers of rows, as many as go through the model at once, with progress."""
+        """Row numbers, chunk by chunk, with a progress bar."""
         size = CHUNK_ROWS.get(self.model.device.type, 32)
         with show_progress(rows, what) as progress:
             for rows_now in torch.arange(rows).split(size):
                 yield rows_now
                 progress.advance(len(rows_now))
 
-    def gathered(self, of: Tensor, variant: Callable[[Tensor], EncodedBatch]) -> Answers:
-        return join_answers([self.answered(variant(rows), of[rows]) for rows in self.chunks(len(of), "forwards")])
+    def run_variants(self, of: Tensor, make_variant: Callable[[Tensor], EncodedBatch]) -> Answers:
+        chunks = self.chunks(len(of), "forwards")
+        return join_answers([self.run_batch(make_variant(rows), of[rows]) for rows in chunks])
 
     def run_shortened(self, keep: Tensor, of: Tensor) -> Answers:
-        """Deleted tokens: rows of like length go together, and come back in the order they were asked in."""
+        """The answers with tokens deleted. Rows of similar length run together; answers keep the order of the rows."""
         mask = self.encoded.token_mask
         lengths = (keep if mask is None else keep & mask[of]).sum(-1)
         if not bool(lengths.all()):
-            raise InputError("Nothing is left of a text when all its tokens are deleted. Use fill='pad' or 'mask'.")
+            raise InputError("Deleting all tokens of a text leaves an empty input. Use fill='pad' or 'mask'.")
         order = lengths.argsort(stable=True)
         answers = []
         for rows in self.chunks(len(of), "forwards"):
             at = order[rows]
             for group in self.group_by_length(at, lengths):
                 varied = perturb.replace_tokens(self.model, self.encoded, keep[group], of[group], "delete")
-                answers.append(self.answered(varied, of[group]))
+                answers.append(self.run_batch(varied, of[group]))
         back = order.argsort()
         return take_answers(join_answers(answers), back)
 
     def group_by_length(self, rows: Tensor, lengths: Tensor) -> Iterator[Tensor]:
-        """All rows, or those of each length by themselves where the model takes no mask."""
+        """All rows or, if the model takes no mask, one group per length."""
         if "attention_mask" in self.encoded.inputs or self.model.takes_attention_mask:
             yield rows
             return
         for length in lengths[rows].unique():
             yield rows[lengths[rows] == length]
 
-    def answered(self, encoded: EncodedBatch, of: Tensor) -> Answers:
-        with torch.no_grad():
-            output = output_of(self._twin(**encoded.inputs))
+    def run_batch(self, encoded: EncodedBatch, of: Tensor) -> Answers:
+        """The answers to one batch; row i is a variant of example of[i]."""
+        output = run_plain(self._shadow, encoded)
         self.spent["forward"] += encoded.batch
-        return self.read(encoded, output, of)
+        return self.read_answers(encoded, output, of)
 
     @cached_property
-    def _twin(self) -> nn.Module:
+    def _shadow(self) -> nn.Module:
         return make_shadow(self.model.module)
 
-    def read(self, encoded: EncodedBatch, output: Tensor, of: Tensor) -> Answers:
-        """The target of each row's example in what the model answered."""
+    def read_answers(self, encoded: EncodedBatch, output: Tensor, of: Tensor) -> Answers:
+        """Score and probability of each row's target in the output of the model."""
         if self.targets[0].label == REPRESENTATION:
-            raise UnsupportedModel(
-                f"{type(unwrap(self.model.module)).__name__} has no head, so there is no class to follow. Use a method "
-                "that knows no class (redistribution, rollout, ...), or open the model with its head."
-            )
+            raise make_headless_error(self.model)
         if not bool(output.isfinite().all()):
-            raise NonFinite("The model's answer to a perturbed input is not finite. Use another fill.")
+            raise NonFinite("The model's output for a perturbed input is not finite. Use another fill.")
         logits = read_logits(encoded, output)[0]
-        rows, wanted = torch.arange(len(of), device=logits.device), [self.targets[i] for i in of.tolist()]
-        score = logits[rows, torch.tensor([t.index for t in wanted], device=logits.device)]
+        wanted = [self.targets[i] for i in of.tolist()]
+        target, versus = pick_logits(logits, [t.index for t in wanted], [t.versus for t in wanted])
+        score = target if versus is None else target - versus
         probabilities = probabilities_of(self.model.module, logits)
-        probability = score
+        probability = target
         if probabilities is not None:
-            probability = probabilities[rows, torch.tensor([t.index for t in wanted], device=logits.device)]
-        if any(t.versus is not None for t in wanted):
-            at = torch.tensor([t.versus if t.versus is not None else 0 for t in wanted], device=logits.device)
-            has = torch.tensor([t.versus is not None for t in wanted], device=logits.device)
-            score = score - torch.where(has, logits[rows, at], 0)
+            probability = pick_logits(probabilities, [t.index for t in wanted], [None] * len(wanted))[0]
         return Answers(score, probability, logits)
 
     # --- fills --------------------------------------------------------------------------------------------------------
 
     def check_fill(self, fill: str | None) -> str:
+        """The fill to use: the default for None; an unknown one raises."""
         if fill is None:
             return self.fill
         known = (*(perturb.IMAGE_FILLS if self.is_image else perturb.TEXT_FILLS), "drop")
         if fill not in known:
-            kind = "a picture" if self.is_image else "a text"
+            kind = "an image" if self.is_image else "a text"
             raise MethodError(f"fill={fill!r} is not a choice for {kind}. There are: {', '.join(map(repr, known))}.")
         return fill
 
@@ -339,22 +350,42 @@ class Probe:
         return perturb.erase_pixels(self.model, self.encoded, self.grid, keep, of, fill, seed)
 
     def drop_tokens(self, keep: Tensor, of: Tensor) -> Intervention:
-        """Nobody attends to the tokens that are gone; what is left of each row is scaled to sum to 1.
-
-        Where nothing is left, nothing is attended to.
-        """
+        """Remove the attention to dropped tokens; the rest of each row is scaled to sum to 1, or 0 if it is empty."""
         stays = torch.ones(len(of), self.layout.length, dtype=torch.bool)
         stays[:, self.places] = keep | ~self.real[of]
         stays = stays.to(self.model.device)[:, None, None, :]
 
         def keep_left(_: int, attention: Tensor) -> Tensor:
             if attention.size(-1) != stays.size(-1):
-                raise UnsupportedModel('fill="drop" needs the same tokens at every attention.')
+                raise UnsupportedModel('fill="drop" needs the same tokens at every layer. Use another fill.')
             left = attention * stays
             total = left.sum(-1, keepdim=True)
             return torch.where(stays.all(-1, keepdim=True), attention, left / total.masked_fill(total == 0, 1))
 
         return Intervention(attention=keep_left)
+
+    # --- old spellings ------------------------------------------------------------------------------------------------
+
+    @property
+    def is_picture(self) -> bool:
+        """Deprecated: use `is_image`."""
+        warn_renamed("Probe.is_picture", "Probe.is_image")
+        return self.is_image
+
+    def without(self, keep: Tensor, of: Tensor, fill: str | None = None, *, seed: int = 0) -> Answers:
+        """Deprecated: use `keep_only`."""
+        warn_renamed("Probe.without", "Probe.keep_only")
+        return self.keep_only(keep, of, fill, seed=seed)
+
+    def inputs(self, tensors: Tensor | Callable[[Tensor], Tensor], of: Tensor) -> Answers:
+        """Deprecated: use `replace_inputs`."""
+        warn_renamed("Probe.inputs", "Probe.replace_inputs")
+        return self.replace_inputs(tensors, of)
+
+    def at_leaf(self, leaf: Tensor, of: Tensor, *, gradient: bool = True) -> tuple[Answers, Tensor | None]:
+        """Deprecated: use `run_at_leaf`."""
+        warn_renamed("Probe.at_leaf", "Probe.run_at_leaf")
+        return self.run_at_leaf(leaf, of, gradient=gradient)
 
 
 def read_hidden_states(run: Run) -> list[Tensor]:
@@ -369,7 +400,7 @@ def detach_answers(answers: Answers) -> Answers:
 
 def join_answers(parts: list[Answers]) -> Answers:
     if not parts:
-        raise MethodError("There are no variants to ask the model about.")
+        raise MethodError("There are no variants to run.")
     return Answers(*(torch.cat([getattr(p, name) for p in parts]) for name in ("score", "probability", "logits")))
 
 

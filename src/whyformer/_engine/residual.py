@@ -1,15 +1,15 @@
-r"""The residual stream: what the attention of a block adds to it, head by head and token by token.
+r"""The residual stream: what the attention of a block adds to it, per head and per token.
 
 $$ y_i = x_i + \sum_j \sum_h A^h_{ij}\, v^h_j W_O^h + b, \qquad z_i = \mathrm{norm}(y_i) $$
 
-Attention sites tell $A$ and $v$. What becomes of a site's output is read off the *tape*, the operations of the forward
-in their order: views that join the heads, one linear map $W_O$ (a scale per channel folded into it), the addition to
-what came into the block. Blocks that normalise after each addition (BERT) have two norms from there to their end,
-others (ViT, GPT) none. A norm with its statistics held at what they were is linear, so parts of $y_i$ can be sent
-through it one by one.
+Attention sites provide $A$ and $v$. What happens to a site's output is read from the *tape*, the list of all operations
+of the forward in their order: views that concatenate the heads, one linear map $W_O$ (with a scale per channel folded
+in), the addition to the input of the block. Blocks that normalise after each addition (BERT) have two norms from there
+to their end, others (ViT, GPT) none. A norm whose statistics are held constant is linear, so parts of $y_i$ can be sent
+through it separately.
 
-Nothing is assumed silently: the sum above is computed and compared with what the model had, and a block of another
-build is refused when it is asked for.
+Nothing is assumed: the sum above is computed and compared with the state that the model computed. A block of another
+build raises on access.
 """
 
 from collections.abc import Sequence
@@ -30,61 +30,81 @@ TRANSPARENT_OPERATIONS = operations.VIEWS | operations.IDENTITIES
 
 @dataclass(frozen=True)
 class LinearNorm:
-    """A norm with its statistics held: the linear map it is for parts of what it was given."""
+    """A norm with its statistics held constant: a linear map, which can be applied to parts of its input."""
 
-    scale: Tensor  # [batch token], one over the standard deviation (or root of the mean square)
+    scale: Tensor  # [batch token], 1 / standard deviation (or 1 / root mean square)
     gain: Tensor | None  # [channel]
     is_centred: bool
 
-    def part(self, vectors: Tensor) -> Tensor:
-        """What becomes of parts [... channel] of a token's state, but for that token's `scale`."""
+    def apply_unscaled(self, vectors: Tensor) -> Tensor:
+        """The norm of parts [... channel] of a token's state, without that token's `scale`."""
         vectors = vectors - vectors.mean(dim=-1, keepdim=True) if self.is_centred else vectors
         return vectors if self.gain is None else vectors * self.gain
 
 
 @dataclass(frozen=True)
 class Branch:
-    """The way from the attention of a block to the end of the block."""
+    """The path from the attention of a block to the end of the block."""
 
     value: Tensor  # [batch head key channel]
-    weight: Tensor  # [state channel of the joined heads], all that is multiplied on the way
-    residual: Tensor  # [batch token state], what came into the block
-    middle: Tensor  # [batch token state], after attention (and the norm behind it)
-    update: Tensor  # [batch token state], what the second half adds to the middle
-    norms: tuple[LinearNorm, ...]  # behind the two additions, if they are there
+    weight: Tensor  # [state, channel of the concatenated heads], the product of all linear maps on the path
+    residual: Tensor  # [batch token state], the input of the block
+    middle: Tensor  # [batch token state], after attention (and its norm)
+    update: Tensor  # [batch token state], what the second half adds to `middle`
+    norms: tuple[LinearNorm, ...]  # after the two additions, if any
 
     @property
     def projected(self) -> Tensor:
-        """[batch head key state]: what each head adds to a token that attends to this one alone."""
+        """[batch head key state]: what each head adds to a token that attends only to this key."""
         heads = self.weight.unflatten(1, (self.value.size(1), -1))  # state head channel
         return torch.einsum("bhkc,shc->bhks", self.value, heads)
 
 
-def find_branch(site: AttentionSite, entered: Tensor, left: Tensor, tape: OperationTape, turned: bool) -> Branch:
-    """The branch of one block: what came in and what went out, in the model's own order of axes.
+def find_branch(site: AttentionSite, entered: Tensor, left: Tensor, tape: OperationTape, is_turned: bool) -> Branch:
+    """The branch of one block, from its input and output in the model's order of axes.
 
-    turned: that order is [token batch channel].
+    is_turned: that order is [token batch channel].
     """
     walk = TapeWalker(site, tape)
     weight, added = walk.walk_to_addition()
     mixed, residual = added
     if residual.shape != entered.shape or not torch.equal(residual, entered):
-        raise walk.make_refusal("is not added to what came into the block")
-    places = lambda tensor: tensor.detach().transpose(0, 1) if turned else tensor.detach()  # noqa: E731
+        raise walk.make_refusal("is not added to the input of the block")
+    places = lambda tensor: tensor.detach().transpose(0, 1) if is_turned else tensor.detach()  # noqa: E731
     last, _ = walk.find_source(left)
     norms: tuple[LinearNorm, ...] = ()
     middle, end = mixed, left
     if last.name in operations.NORMS:
         first = walk.find_use(mixed, operations.NORMS)
         if first is None:
-            raise walk.make_refusal("is not normalised where the end of its block is")
+            raise walk.make_refusal("is not normalised, but the output of its block is")
         middle, end = first[1], last.argument(0, "input")
         norms = tuple(linearise_norm(op, places) for op in (first[0], last))
     source = last.args if last.name in operations.ADDITIONS else walk.find_source(end)[0].args
     if not any(isinstance(t, Tensor) and t.shape == middle.shape and torch.equal(t, middle) for t in source):
-        raise walk.make_refusal("does not end in an addition to the state in its middle")
-    found = Branch(site.value, weight, places(residual), places(middle), places(end) - places(middle), norms)
-    return walk.checked(found, places(mixed), site)
+        raise walk.make_refusal("is not followed by a second addition to the state")
+    branch = Branch(site.value, weight, places(residual), places(middle), places(end) - places(middle), norms)
+    walk.check_sum(branch, places(mixed))
+    return replace(branch, value=branch.value.detach())
+
+
+BranchOrError = Branch | UnsupportedModel
+
+
+def try_find_branch(
+    site: AttentionSite, entered: Tensor, left: Tensor, tape: OperationTape, is_turned: bool
+) -> BranchOrError:
+    """As `find_branch`; an error is returned, to be raised on access."""
+    try:
+        return find_branch(site, entered, left, tape, is_turned)
+    except UnsupportedModel as error:
+        return error.with_traceback(None)  # the traceback would keep the graph alive
+
+
+def read_branch(branch: BranchOrError, which: str) -> Any:
+    if isinstance(branch, UnsupportedModel):
+        raise UnsupportedModel(str(branch))
+    return getattr(branch, which)
 
 
 class TapeWalker:
@@ -95,38 +115,38 @@ class TapeWalker:
 
     def make_refusal(self, why: str) -> UnsupportedModel:
         return UnsupportedModel(
-            f"The output of the attention in {self.site.place} {why}. Methods that take blocks apart (norm_analysis, "
-            "globenc, alti, tokentm) know blocks with one projection, an addition and norms; use another method."
+            f"The output of the attention in {self.site.place} {why}. Methods that decompose blocks (norm_analysis, "
+            "globenc, alti, tokentm) support blocks with one projection, an addition and norms. Use another method."
         )
 
-    def uses(self, tensor: Tensor) -> list[tuple[Operation, Any]]:
+    def find_uses(self, tensor: Tensor) -> list[tuple[Operation, Any]]:
         return [(op, result) for op, result in self.tape if any(given is tensor for given in op.given)]
 
     def find_use(self, tensor: Tensor, names: frozenset[str]) -> tuple[Operation, Any] | None:
-        return next(((op, result) for op, result in self.uses(tensor) if op.name in names), None)
+        return next(((op, result) for op, result in self.find_uses(tensor) if op.name in names), None)
 
     def find_source(self, tensor: Tensor) -> tuple[Operation, Any]:
-        """The operation a tensor came from, through views of it."""
+        """The operation that computed a tensor, looking through views."""
         for op, result in reversed(self.tape):
             if result is tensor:
                 return self.find_source(op.given[0]) if op.name in TRANSPARENT_OPERATIONS else (op, result)
         raise self.make_refusal("cannot be followed to the end of its block")
 
     def walk_to_addition(self) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """All that the output is multiplied by; then the sum and what it was added to."""
+        """The product of all maps applied to the output; then the sum and what it was added to."""
         current, weight = self.site.output, None
         while True:
-            uses = self.uses(current)
+            uses = self.find_uses(current)
             if len(uses) != 1:
                 raise self.make_refusal("is used in several places" if uses else "is not used")
             op, result = uses[0]
             others = [given for given in op.given if given is not current]
             if op.name in TRANSPARENT_OPERATIONS and isinstance(result, Tensor) and not others:
                 current = result
-            elif (found := find_projection(op, current)) is not None and weight is None:
-                current, weight = result, found
+            elif (projection := find_projection(op, current)) is not None and weight is None:
+                current, weight = result, projection
             elif op.name in operations.MULTIPLICATIONS and weight is not None and len(others) == 1 and op.name != "neg":
-                weight = self.scaled(weight, op, others[0], current)
+                weight = self.fold_scale(weight, op, others[0], current)
                 current = result
             elif op.name in operations.ADDITIONS - {"sub", "rsub", "subtract"} and weight is not None and others:
                 if others[0].dim() > 1:
@@ -135,28 +155,27 @@ class TapeWalker:
             else:
                 raise self.make_refusal(f"goes through {op.name} before it is added to the state")
 
-    def scaled(self, weight: Tensor, op: Operation, factor: Tensor, current: Tensor) -> Tensor:
+    def fold_scale(self, weight: Tensor, op: Operation, factor: Tensor, current: Tensor) -> Tensor:
         """The weight with a scale per channel folded in."""
         if factor.numel() not in (1, weight.size(0)) or factor.size(-1) != factor.numel():
-            raise self.make_refusal("is multiplied with something other than a number a channel")
+            raise self.make_refusal("is multiplied by something other than one number per channel")
         if op.name in operations.DIVISIONS and op.args[0] is not current:
-            raise self.make_refusal("is divided by")
+            raise self.make_refusal("is used as a divisor")
         return weight / factor.reshape(-1, 1) if op.name in operations.DIVISIONS else weight * factor.reshape(-1, 1)
 
-    def checked(self, found: Branch, mixed: Tensor, site: AttentionSite) -> Branch:
-        """Compare the sum of all that heads add with what the model added, up to a constant (biases)."""
-        heads = found.weight.unflatten(1, (found.value.size(1), -1))
-        added = torch.einsum("bhqc,shc->bqs", site.split_heads(site.output.detach()), heads)
-        rest = mixed - found.residual - added
+    def check_sum(self, branch: Branch, mixed: Tensor) -> None:
+        """Compare the sum over heads with what the model added, up to a constant (biases)."""
+        heads = branch.weight.unflatten(1, (branch.value.size(1), -1))
+        added = torch.einsum("bhqc,shc->bqs", self.site.split_heads(self.site.output.detach()), heads)
+        rest = mixed - branch.residual - added
         away = (rest - rest[:1, :1]).abs().amax()
         tolerance = max(1e-3, 16 * torch.finfo(mixed.dtype).eps)
         if bool(away > tolerance * mixed.abs().amax()):
-            raise self.make_refusal("is not joined head after head")
-        return replace(found, value=found.value.detach())
+            raise self.make_refusal("is not the heads concatenated in order")
 
 
 def find_projection(op: Operation, current: Tensor) -> Tensor | None:
-    """The matrix [out in] this operation multiplies the tensor by, if it is one."""
+    """The matrix [out in] that this operation multiplies the tensor by; None for other operations."""
     if op.name == "linear" and op.linear_arguments()[0] is current:
         return op.linear_arguments()[1]
     if op.name == "addmm" and op.argument(1, "mat1") is current and op.kwargs.get("alpha", 1) == 1:
@@ -167,12 +186,12 @@ def find_projection(op: Operation, current: Tensor) -> Tensor | None:
 
 
 def linearise_norm(op: Operation, places: Any) -> LinearNorm:
-    """A norm of the library, its statistics held."""
+    """A layer or RMS norm with its statistics held constant."""
     given = places(op.argument(0, "input"))
     eps = op.argument(4 if op.name == "layer_norm" else 3, "eps", default=1e-5)
     is_centred = op.name == "layer_norm"
     if op.name not in ("layer_norm", "rms_norm"):
-        raise UnsupportedModel(f"Parts of a state cannot be sent through {op.name}. Use another method.")
+        raise UnsupportedModel(f"{op.name} cannot be applied to parts of a state. Use another method.")
     eps = torch.finfo(given.dtype).eps if eps is None else eps
     mean_square = given.var(-1, unbiased=False) if is_centred else given.square().mean(-1)
     gain = op.argument(2, "weight")

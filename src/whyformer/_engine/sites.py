@@ -1,36 +1,109 @@
-"""Sites: the named places where a running model can be captured, with their axes. Said once, here.
+"""Sites: the named points of a running model that can be captured, each with its axes and its meaning.
 
-Sites that begin with `layer` or `boundary` come as a sequence with one tensor a layer, rebuilt when it is asked for; a
-stacked tensor serves as well, since a method only indexes and iterates. `_grad` is the gradient of the explained score,
-`_relevance` what the recipe sends there.
+A site whose first axis is `layer` or `boundary` comes as a sequence with one tensor per layer, computed on access. A
+stacked tensor works too, since methods only index and iterate.
 """
 
-SITES: dict[str, str] = {
-    "attention": "layer batch head query key",  # after softmax
-    "attention_grad": "layer batch head query key",
-    "attention_relevance": "layer batch head query key",
-    "query": "layer batch head query channel",
-    "key": "layer batch head key channel",
-    "value": "layer batch head key channel",
-    "attention_output": "layer batch head query channel",  # attention @ value, before heads are joined
-    "attention_output_grad": "layer batch head query channel",
-    "projected": "layer batch head key channel",  # what a head adds to a token that attends to this one alone
-    "residual": "layer batch token channel",  # what the attention of a block is added to
-    "middle": "layer batch token channel",  # the state after that, and after the norm behind it if there is one
-    "update": "layer batch token channel",  # what the second half of a block adds to that
-    "norms": "layer norm",  # the norms between that first addition and the end of the block: stream.Norm, a linear map
-    "hidden": "boundary batch token channel",  # [0] enters the first block, [-1] leaves the last
-    "hidden_grad": "boundary batch token channel",
-    "hidden_relevance": "boundary batch token channel",
-    "input": "batch *place channel",  # *place is `token`, or `height width` of an image
-    "input_grad": "batch *place channel",
-    "input_relevance": "batch *place channel",
-    "token_relevance": "batch token",  # of the tokens themselves, where positions are added to them
-    "position_relevance": "place batch token",  # of positions, once for each place where they come in
-    "answer_parts": "batch token",  # what each token brought into the explained logit, parts carried through all layers
-    "readout": "batch token",  # how much of the answer is read at each token; sums to 1
-    "mask": "batch token",  # True where a token is real, not padding
-    "special": "batch token",  # True where a token stands for no word or patch (CLS, SEP, registers)
-    "fingerprint": "batch",  # an integer that depends on the example alone, never on its place in the batch
-    "probe": "the model again",  # a Probe: other inputs, other attention, their answers
+from dataclasses import dataclass
+from typing import Literal
+
+Quantity = Literal["value", "gradient", "relevance", "other"]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A point of a running model that can be captured. `str(site)` gives its axes."""
+
+    name: str
+    axes: str
+    description: str
+    quantity: Quantity = "value"
+    of: str | None = None  # what it is the gradient or relevance of
+    is_class_specific: bool = False  # it depends on the explained class, so the model needs a head
+    is_costly: bool = False  # it takes more than the forward and backward passes of one run
+
+    def __str__(self) -> str:
+        return self.axes
+
+    @property
+    def axis_names(self) -> tuple[str, ...]:
+        return tuple(self.axes.split())
+
+    @property
+    def has_layers(self) -> bool:
+        """One tensor per layer."""
+        return self.axis_names[0] == "layer"
+
+    @property
+    def has_boundaries(self) -> bool:
+        """One tensor per block boundary: one more than there are layers."""
+        return self.axis_names[0] == "boundary"
+
+    @property
+    def has_heads(self) -> bool:
+        return "head" in self.axis_names
+
+    @property
+    def is_gradient(self) -> bool:
+        return self.quantity == "gradient"
+
+    @property
+    def is_relevance(self) -> bool:
+        """It belongs to a relevance recipe."""
+        return self.quantity == "relevance"
+
+
+def make_gradient_site(of: str, axes: str) -> Site:
+    return Site(f"{of}_grad", axes, f"gradient of the explained score by `{of}`", "gradient", of, True)
+
+
+def make_relevance_site(of: str, axes: str, description: str = "") -> Site:
+    return Site(f"{of}_relevance", axes, description or f"relevance that arrives at `{of}`", "relevance", of, True)
+
+
+_HEAD_MATRIX = "layer batch head query key"
+_HEAD_OUTPUT = "layer batch head query channel"
+_HEAD_KEYS = "layer batch head key channel"
+_STATE = "layer batch token channel"
+_BOUNDARY = "boundary batch token channel"
+_INPUT = "batch *place channel"  # *place is `token`, or `height width` of an image
+
+SITES: dict[str, Site] = {
+    site.name: site
+    for site in (
+        Site("attention", _HEAD_MATRIX, "attention weights, after the softmax"),
+        make_gradient_site("attention", _HEAD_MATRIX),
+        make_relevance_site("attention", _HEAD_MATRIX),
+        Site("query", _HEAD_OUTPUT, "queries"),
+        Site("key", _HEAD_KEYS, "keys"),
+        Site("value", _HEAD_KEYS, "values"),
+        Site("attention_output", _HEAD_OUTPUT, "attention @ value, before the heads are concatenated"),
+        make_gradient_site("attention_output", _HEAD_OUTPUT),
+        Site("projected", _HEAD_KEYS, "what a head adds to a token that attends only to this key"),
+        Site("residual", _STATE, "the state that the attention output of a block is added to"),
+        Site("middle", _STATE, "the state after that addition, and after the norm that follows it, if any"),
+        Site("update", _STATE, "what the second half of a block adds to `middle`"),
+        Site("norms", "layer norm", "the norms after the two additions of a block, as linear maps", "other"),
+        Site("hidden", _BOUNDARY, "hidden states: [0] enters the first block, [-1] leaves the last"),
+        make_gradient_site("hidden", _BOUNDARY),
+        make_relevance_site("hidden", _BOUNDARY),
+        Site("input", _INPUT, "the explained input: pixels, or the embeddings of the token ids"),
+        make_gradient_site("input", _INPUT),
+        make_relevance_site("input", _INPUT),
+        make_relevance_site("token", "batch token", "relevance of the tokens without their positions"),
+        make_relevance_site("position", "place batch token", "relevance of positions, per place where they are added"),
+        Site(
+            "answer_parts",
+            "batch token",
+            "what each token contributes to the explained logit, propagated through all layers",
+            "other",
+            is_class_specific=True,
+            is_costly=True,
+        ),
+        Site("readout", "batch token", "how much of the answer is read at each token; sums to 1"),
+        Site("mask", "batch token", "True where a token is not padding"),
+        Site("special", "batch token", "True where a token is no word and no patch (CLS, SEP, registers)"),
+        Site("fingerprint", "batch", "an integer that depends only on the example, not on its batch", "other"),
+        Site("probe", "a Probe", "runs the model on variants of the examples", "other", is_costly=True),
+    )
 }

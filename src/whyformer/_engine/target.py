@@ -1,9 +1,9 @@
-"""What is explained: one logit of the model, or the difference of two (`versus`). The logit, never a probability.
+"""The target: the logit that is explained, or the difference of two (`versus`). Never a probability.
 
-A model without a head has no logits, and what is explained is the *representation*, the state it hands on. Methods that
-know no class use nothing of it but where it is read. Methods that follow a class have nothing to follow there and are
-refused: the obvious stand-in, half the squared length of the state, is nearly the same for every input where a norm
-comes last, as it does nearly everywhere, so that its gradient says little.
+A model without a head has no logits; then the *representation* is explained, the state that the model returns. Methods
+that are not class-specific only use where it is read. Class-specific methods are refused: the obvious substitute, half
+the squared norm of the state, is nearly constant if the last layer is a norm, which it nearly always is, so its
+gradient carries little information.
 """
 
 import operator
@@ -12,21 +12,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from whyformer._engine.tracing.provenance import Trace, trace_of
+from whyformer._model.encoded import EncodedBatch
+from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap
 from whyformer.errors import TargetError, UnsupportedModel, suggest_nearest
 
 UNSUPPORTED_HEADS = {
-    "ForMaskedLM": "a word for every place of the text",
+    "ForMaskedLM": "a word for every position of the text",
     "ForPreTraining": "what it was pretrained for",
     "ForTokenClassification": "a class for every token",
     "ForQuestionAnswering": "the two ends of a span",
     "ForMultipleChoice": "a choice between texts",
-    "ForMaskedImageModeling": "a picture",
+    "ForMaskedImageModeling": "an image",
 }
-HEAD_NAMES = ("head", "heads", "fc", "classifier")  # where libraries keep it; an identity there is none
+HEAD_NAMES = ("head", "heads", "fc", "classifier")  # where libraries keep the head; nn.Identity means no head
 REPRESENTATION = "the representation"
 
 
@@ -37,22 +39,22 @@ class Target:
     index: int  # -1 for a representation
     label: str
     score: float  # the logit, or the difference of two logits when there is a `versus`
-    # Softmax over the classes (or the vocabulary); of each class by itself if there can be many; None for a regression.
+    # Softmax over the classes (or the vocabulary); sigmoid for multi-label models; None for a regression.
     probability: float | None = None
-    predicted: bool = True  # it is what the model itself answers
+    predicted: bool = True  # the model predicts this class or token
     versus: int | None = None
     versus_label: str | None = None
-    position: int | None = None  # language models: the token whose successor is explained
+    position: int | None = None  # language models: the position after which the next token is explained
 
 
 @dataclass(frozen=True)
 class ExplainedAnswer:
-    """What is explained, on the graph: the target's logit of each example, less that of `versus` where there is one."""
+    """What is explained, on the graph: the target's logit of each example, minus that of `versus`, if any."""
 
     target: Tensor  # [batch]
-    versus: Tensor | None  # [batch], zero where an example has none
-    trace: Trace  # where it was read
-    shape: torch.Size  # of the logits it was picked from
+    versus: Tensor | None  # [batch], zero for examples without one
+    trace: Trace  # at which tokens it is read
+    shape: torch.Size  # of the logits
 
     @property
     def score(self) -> Tensor:
@@ -60,9 +62,9 @@ class ExplainedAnswer:
 
 
 def choose_target(
-    model: Any, encoded: Any, output: Tensor, target: Any, versus: Any
+    model: Model, encoded: EncodedBatch, output: Tensor, target: Any, versus: Any
 ) -> tuple[ExplainedAnswer, tuple[Target, ...]]:
-    """The explained answer, and what it is for each example."""
+    """The explained answer on the graph, and the target of each example."""
     refuse_unsupported_heads(model.module)
     answers, positions, trace = read_logits(encoded, output)
     batch, classes = answers.shape
@@ -74,16 +76,8 @@ def choose_target(
     others = [None if w is None else names.index(w) for w in against]
     for index, other in zip(indices, others, strict=True):
         if index == other:
-            raise TargetError(f"target and versus are both {names.label(index)!r}: there is nothing to contrast.")
-    rows = torch.arange(batch, device=answers.device)
-    contrast = None
-    if any(other is not None for other in others):
-        at = torch.tensor([0 if o is None else o for o in others], device=answers.device)
-        counts = torch.tensor([o is not None for o in others], device=answers.device)
-        contrast = torch.where(counts, answers[rows, at], 0)
-    answer = ExplainedAnswer(
-        answers[rows, torch.tensor(indices, device=answers.device)], contrast, trace, answers.shape
-    )
+            raise TargetError(f"target and versus are both {names.label(index)!r}. Choose two different ones.")
+    answer = ExplainedAnswer(*pick_logits(answers, indices, others), trace, answers.shape)
     scores = answer.score
     probabilities = probabilities_of(model.module, answers.detach())
     targets = tuple(
@@ -102,8 +96,19 @@ def choose_target(
     return answer, targets
 
 
-def probabilities_of(module: Any, answers: Tensor) -> Tensor | None:
-    """[batch class], by what the model was trained for as far as it says so."""
+def pick_logits(logits: Tensor, targets: Sequence[int], others: Sequence[int | None]) -> tuple[Tensor, Tensor | None]:
+    """[batch]: the logit of each row's target, and of its `versus`: zero for rows without one, None if all are."""
+    rows = torch.arange(len(logits), device=logits.device)
+    target = logits[rows, torch.tensor(targets, device=logits.device)]
+    if all(other is None for other in others):
+        return target, None
+    at = torch.tensor([other or 0 for other in others], device=logits.device)
+    has_versus = torch.tensor([other is not None for other in others], device=logits.device)
+    return target, torch.where(has_versus, logits[rows, at], 0)
+
+
+def probabilities_of(module: nn.Module, answers: Tensor) -> Tensor | None:
+    """[batch class]: sigmoid, softmax or None, depending on the `problem_type` in the model's config."""
     problem = getattr(getattr(unwrap(module), "config", None), "problem_type", None)
     if answers.size(1) == 1 or problem == "regression":
         return None
@@ -111,23 +116,23 @@ def probabilities_of(module: Any, answers: Tensor) -> Tensor | None:
     return wide.sigmoid() if problem == "multi_label_classification" else wide.softmax(-1)
 
 
-def refuse_unsupported_heads(module: Any) -> None:
-    """Hugging Face models whose answer would be taken for classes or next tokens, and is neither."""
+def refuse_unsupported_heads(module: nn.Module) -> None:
+    """Refuse Hugging Face models whose output looks like classes or next tokens and is neither."""
     inner = unwrap(module)
     name = type(inner).__name__
     if not hasattr(inner, "main_input_name"):
         return
     if getattr(getattr(inner, "config", None), "is_encoder_decoder", False):
-        raise UnsupportedModel(f"{name} has an encoder and a decoder, which is not supported yet.")
+        raise UnsupportedModel(f"{name} has an encoder and a decoder; such models are not supported yet.")
     if head := next((head for head in UNSUPPORTED_HEADS if name.endswith(head)), None):
         raise UnsupportedModel(
-            f"{name} answers with {UNSUPPORTED_HEADS[head]}. Open a classifier of whole examples, or a model of the "
-            "next token."
+            f"{name} predicts {UNSUPPORTED_HEADS[head]}. Open a classifier of whole examples, or a model that predicts "
+            "the next token."
         )
 
 
-def has_head(module: Any, output: Tensor, *, is_image: bool) -> bool:
-    """The answer is a class or a next token; a representation otherwise, by the model's name, its head or its shape."""
+def has_head(module: nn.Module, output: Tensor, *, is_image: bool) -> bool:
+    """The output is classes or next tokens, not a representation: from the model's name, head and output shape."""
     inner = unwrap(module)
     name = type(inner).__name__
     if hasattr(inner, "main_input_name") and name.endswith("Model") and "Head" not in name:
@@ -137,12 +142,19 @@ def has_head(module: Any, output: Tensor, *, is_image: bool) -> bool:
     return not any(isinstance(getattr(inner, head, None), torch.nn.Identity) for head in HEAD_NAMES)
 
 
+def make_headless_error(model: Model) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"{type(unwrap(model.module)).__name__} has no head, so there is no class to explain. Use a method that is not "
+        "class-specific (redistribution, rollout, ...), or open the model with its head."
+    )
+
+
 def choose_representation(
-    model: Any, states: Tensor, trace: Trace, target: Any, versus: Any
+    model: Model, states: Tensor, trace: Trace, target: Any, versus: Any
 ) -> tuple[ExplainedAnswer, tuple[Target, ...]]:
-    """The representation as what is explained, states [batch channel]; its score is its length."""
+    """The representation as what is explained: states [batch channel]; its score is its norm."""
     for what, wanted in (("target", target), ("versus", versus)):
-        if any(one is not None for one in expand_per_example(wanted, len(states), what)):
+        if any(entry is not None for entry in expand_per_example(wanted, len(states), what)):
             raise TargetError(
                 f"{type(unwrap(model.module)).__name__} has no head, so there is no {what} {wanted!r}. Leave it out to "
                 "explain the representation, or open the model with its head."
@@ -152,8 +164,8 @@ def choose_representation(
     return answer, targets
 
 
-def read_logits(encoded: Any, output: Tensor) -> tuple[Tensor, list[int] | None, Trace]:
-    """The logits [batch class]; for a language model those after the last real token of each example."""
+def read_logits(encoded: EncodedBatch, output: Tensor) -> tuple[Tensor, list[int] | None, Trace]:
+    """The logits [batch class], their positions and trace; for a language model after the last real token."""
     if output.dim() == 1:
         trace = trace_of(output)
         samples, tokens = (
@@ -164,7 +176,7 @@ def read_logits(encoded: Any, output: Tensor) -> tuple[Tensor, list[int] | None,
         return output, None, trace_of(output)
     if output.dim() != 3 or encoded.token_mask is None or output.size(1) != encoded.token_mask.size(1):
         raise UnsupportedModel(
-            f"The model answers with a tensor of shape {list(output.shape)}; a classifier answers [batch, class], "
+            f"The model returns a tensor of shape {list(output.shape)}; a classifier returns [batch, class], "
             "a language model [batch, token, word], a model without a head [batch, channel] or [batch, token, channel]."
         )
     mask = encoded.token_mask.to(output.device)
@@ -176,22 +188,22 @@ def read_logits(encoded: Any, output: Tensor) -> tuple[Tensor, list[int] | None,
 
 
 def expand_per_example(wanted: Any, batch: int, what: str) -> list[Any]:
-    """One wish per example, from one for all or a list."""
+    """One entry per example, from one for all or a list."""
     if hasattr(wanted, "tolist"):  # a tensor or array
         wanted = wanted.tolist()
     if isinstance(wanted, Sequence) and not isinstance(wanted, str | bytes):
         if len(wanted) != batch:
             raise TargetError(
-                f"{len(wanted)} entries in {what} for {batch} examples. Give one for all, or one for each."
+                f"{what} has {len(wanted)} entries for {batch} examples. Pass one for all, or one per example."
             )
         return list(wanted)
     return [wanted] * batch
 
 
 class TargetNames:
-    """Labels of classes or tokens, both ways."""
+    """Maps indices of classes or tokens to labels, and back."""
 
-    def __init__(self, model: Any, classes: int, *, is_language: bool) -> None:
+    def __init__(self, model: Model, classes: int, *, is_language: bool) -> None:
         self.classes = classes
         self.is_language = is_language
         self.labels: tuple[str, ...] | None = None if is_language else model.labels
@@ -206,7 +218,7 @@ class TargetNames:
 
     def index(self, wanted: Any) -> int:
         if isinstance(wanted, str):
-            return self._token(wanted) if self.is_language else self._class(wanted)
+            return self._find_token(wanted) if self.is_language else self._find_class(wanted)
         try:
             index = operator.index(wanted)
         except TypeError:
@@ -214,43 +226,45 @@ class TargetNames:
         if isinstance(wanted, bool) or not 0 <= index < self.classes:
             things = ("token", "Tokens") if self.is_language else ("class", "Classes")
             raise TargetError(
-                f"There is no {things[0]} {wanted!r}. {things[1]} are 0 to {self.classes - 1}{self._listed()}."
+                f"There is no {things[0]} {wanted!r}. {things[1]} are 0 to {self.classes - 1}{self._list_labels()}."
             )
         return index
 
-    def _class(self, wanted: str) -> int:
+    def _find_class(self, wanted: str) -> int:
         if self.labels is None:
             raise TargetError(
-                f"There is no class {wanted!r}: this model has no labels. Give a number from 0 to {self.classes - 1}."
+                f"There is no class {wanted!r}: this model has no labels. Pass a number from 0 to {self.classes - 1}."
             )
-        found = [i for i, label in enumerate(self.labels) if label == wanted]
-        found = found or [i for i, label in enumerate(self.labels) if label.casefold() == wanted.casefold()]
-        if len(found) > 1:
-            raise TargetError(f"{len(found)} classes are called {wanted!r}: {found}. Give a number.")
-        if not found:
+        matches = [i for i, label in enumerate(self.labels) if label == wanted]
+        matches = matches or [i for i, label in enumerate(self.labels) if label.casefold() == wanted.casefold()]
+        if len(matches) > 1:
+            raise TargetError(f"{len(matches)} classes are called {wanted!r}: {matches}. Pass a number.")
+        if not matches:
             raise TargetError(
-                f"There is no class {wanted!r}.{suggest_nearest(wanted, self.labels)} There are{self._listed()}."
+                f"There is no class {wanted!r}.{suggest_nearest(wanted, self.labels)} There are{self._list_labels()}."
             )
-        return found[0]
+        return matches[0]
 
-    def _token(self, wanted: str) -> int:
+    def _find_token(self, wanted: str) -> int:
         if self.tokenizer is None:
             raise TargetError(
-                f"Which token {wanted!r} is cannot be known: the model was opened without a tokenizer. "
-                f"Give a number from 0 to {self.classes - 1}."
+                f"{wanted!r} cannot be converted to a token: the model was opened without a tokenizer. "
+                f"Pass a number from 0 to {self.classes - 1}."
             )
         ids = encode_as_continuation(self.tokenizer, wanted)
         if len(ids) != 1:
             pieces = " + ".join(repr(self.tokenizer.decode([i])) for i in ids) or "nothing"
-            raise TargetError(f"Target {wanted!r} is not one token for this model: it is {pieces}. Give one token.")
+            raise TargetError(
+                f"Target {wanted!r} is not one token for this model: it is {pieces}. Pass a single token."
+            )
         if ids[0] >= self.classes:
             raise TargetError(
-                f"Target {wanted!r} is token {ids[0]}; the model answers with {self.classes}. "
-                "Its tokenizer is of another model."
+                f"Target {wanted!r} is token {ids[0]}, but the model has only {self.classes} tokens: the tokenizer "
+                "belongs to another model."
             )
         return ids[0]
 
-    def _listed(self) -> str:
+    def _list_labels(self) -> str:
         if self.labels is None:
             return ""
         shown = ", ".join(self.labels[:20])
@@ -258,7 +272,7 @@ class TargetNames:
 
 
 def encode_as_continuation(tokenizer: Any, wanted: str) -> list[int]:
-    """The tokens of `wanted` after other text: alone, some tokenizers would put a blank before it."""
+    """The tokens of `wanted` after other text: some tokenizers put a space before text on its own."""
     if wanted in tokenizer.all_special_tokens:
         return [int(tokenizer.convert_tokens_to_ids(wanted))]
     for before in ("a", ":"):

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer._engine.relevance.rules import make_recipe
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer.errors import InputError, ModelError, NonFinite

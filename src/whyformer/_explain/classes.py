@@ -8,7 +8,7 @@ The model is run once to rank the classes, then once per class.
 from collections.abc import Sequence
 from typing import Any
 
-from whyformer._engine.capture import record
+from whyformer._engine.record import record
 from whyformer._engine.target import read_logits
 from whyformer._explain.compare import MethodsLike, compare
 from whyformer._explain.explain import ModelLike, as_model

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from whyformer._engine.capture import record
+from whyformer._engine.next_token import predict_next_token
+from whyformer._engine.shadow import make_shadow
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._explain.scoring import make_explanation
@@ -86,15 +87,15 @@ def generate_ids(model: Model, start: Sequence[int], tokens: int) -> list[int]:
     """Greedy decoding: append the likeliest token until the text ends or is long enough."""
     ends = {model.tokenizer.eos_token_id, model.tokenizer.pad_token_id} - {None}
     longest = len(start) + tokens if model.max_length is None else min(len(start) + tokens, model.max_length)
-    ids = list(start)
+    ids, shadow = list(start), make_shadow(model.module)
     with show_progress(longest - len(ids), "generating") as progress:
         while len(ids) < longest:
-            target = record(model, encode_ids(model, [ids]), keep={"mask"}).targets[0]
-            if target.position is None:
+            token = predict_next_token(model, shadow, encode_ids(model, [ids]))
+            if token is None:
                 raise InputError(f"{model.name} predicts classes, not a next token. Use a causal language model.")
-            if target.index in ends:
+            if token in ends:
                 break
-            ids.append(target.index)
+            ids.append(token)
             progress.advance()
     return ids
 

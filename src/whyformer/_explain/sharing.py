@@ -9,7 +9,8 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from whyformer._engine.capture import Capture, record
+from whyformer._engine.capture import Capture
+from whyformer._engine.record import record
 from whyformer._engine.relevance.node import Recipe
 from whyformer._explain.conservation import REQUIRED_SITES
 from whyformer._explain.method_call import MethodCall

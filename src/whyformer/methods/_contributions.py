@@ -28,8 +28,8 @@ def measure_contributions(
     residual: the state x that is added at i = j; None leaves only what attention adds.
     """
     for norm in norms:
-        projected = norm.part(projected)
-        residual = norm.part(residual) if residual is not None else None
+        projected = norm.apply_unscaled(projected)
+        residual = norm.apply_unscaled(residual) if residual is not None else None
     batch, _, queries, keys = attention.shape
     rows = max(1, MAX_VECTOR_ENTRIES // (batch * keys * projected.size(-1)))
     measured = []

@@ -1,14 +1,14 @@
-"""A method is a plain function: what stands before the star must be captured, what stands after are its settings.
+"""A method is a plain function: arguments before the star are captured sites, those after it are its settings.
 
     @method(paper="Abnar & Zuidema, ACL 2020", class_specific=False, signed=False)
     def rollout(attention, readout, *, start=0): ...
 
     METHODS["rollout"].needs == ("attention", "readout")
 
-A need with a default (None) is captured only if a setting asks for it: `@method(extra_needs={"at": ("hidden",)})` with
-`def slope(input_grad, hidden=None, *, at="input")` captures hidden states for every `at` but "input".
+A need with a default (None) is captured only if a setting requires it: `@method(extra_needs={"at": ("hidden",)})` with
+`def slope(input_grad, hidden=None, *, at="input")` captures hidden states for every `at` except "input".
 
-The decorator hands the function back unchanged, so in a test it is just called with tensors.
+The decorator returns the function unchanged, so tests can call it with tensors.
 """
 
 import inspect
@@ -25,12 +25,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 METHODS: dict[str, "Method"] = {}
-COSTLY_SITES = {"probe", "answer_parts"}  # sites that take more than the passes of one run
+COSTLY_SITES = {name for name, site in SITES.items() if site.is_costly}
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What a method may return instead of bare scores: with details, floating tensors that begin with the batch."""
+    """Scores with details, which a method may return instead of scores alone.
+
+    details: floating-point tensors whose first axis is the batch.
+    """
 
     values: "Tensor"
     details: Mapping[str, "Tensor"] = field(default_factory=dict)
@@ -41,6 +44,8 @@ MethodFunction = Callable[..., "Tensor | Scores"]
 
 @dataclass(frozen=True)
 class Method:
+    """A registered method: its function, what it needs and what it claims."""
+
     name: str
     compute: MethodFunction
     needs: tuple[str, ...]
@@ -48,14 +53,13 @@ class Method:
     paper: str
     class_specific: bool
     signed: bool
-    recipe: str | None  # the relevance rules it uses unless told otherwise; None if it needs no relevance
-    extra_cost: str | None = None  # how often it asks the model again, in words; None if it never does
-    extra_needs: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # setting -> needs, unless it has its default
+    recipe: str | None  # its default relevance recipe; None if it needs no relevance
+    extra_cost: str | None = None  # how often it reruns the model, in words; None if it does not
+    # setting -> what is also captured if that setting does not have its default
+    extra_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def needs_with(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
-        """What must be captured under these settings."""
+        """The sites to capture for these settings."""
         more = [needs for name, needs in self.extra_needs.items() if settings.get(name) != self.settings[name]]
         return tuple(dict.fromkeys((*self.needs, *(need for needs in more for need in needs))))
 
@@ -66,6 +70,7 @@ class Method:
 
     @property
     def cost(self) -> str:
+        """The passes through the model, in words."""
         passes = ["forward"]
         if self.needs_gradient:
             passes.append("backward")
@@ -75,12 +80,12 @@ class Method:
 
     @property
     def is_quick(self) -> bool:
-        """One forward and at most one pass back of each kind."""
+        """It takes one forward and at most one backward pass of each kind."""
         return not COSTLY_SITES & set(self.needs)
 
     @property
     def needs_gradient(self) -> bool:
-        return any(need.endswith("_grad") for need in self.needs)
+        return any(SITES[need].is_gradient for need in self.needs)
 
 
 @rename_keywords(also="extra_needs")
@@ -95,8 +100,8 @@ def method(
 ) -> Callable[[MethodFunction], MethodFunction]:
     """Register a function as a method under its own name.
 
-    cost: in words, how often a method that needs the probe asks the model again ("one forward a token").
-    extra_needs: what must be captured, beside its needs, if a setting is not the default.
+    cost: in words, how often a method that needs the probe reruns the model ("one forward a token").
+    extra_needs: what is also captured if a setting does not have its default.
     """
 
     def register(compute: MethodFunction) -> MethodFunction:
@@ -115,43 +120,43 @@ def method(
 
 
 def describe_method(compute: MethodFunction, **facts: Any) -> Method:
-    """Read needs and settings off a signature."""
+    """Read needs and settings from a signature."""
     parameters = inspect.signature(compute).parameters.values()
     before = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
     needs, more = (tuple(p.name for p in before if (p.default is p.empty) is always) for always in (True, False))
     settings = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-    if strange := [need for need in (*needs, *more) if need not in SITES]:
+    if unknown := [need for need in (*needs, *more) if need not in SITES]:
         raise MethodError(
-            f"{compute.__name__}() asks for {', '.join(strange)}; a capture can hold {', '.join(SITES)}. "
-            "Settings go after a star in the signature."
+            f"{compute.__name__}() needs {', '.join(unknown)}, which cannot be captured. Sites: {', '.join(SITES)}. "
+            "Put settings after a star in the signature."
         )
     extra_needs = facts.get("extra_needs") or {}
     if any(name not in settings for name in extra_needs) or any(tuple(named) != more for named in extra_needs.values()):
         raise MethodError(
-            f"{compute.__name__}() has {', '.join(more) or 'no need'} with a default; `extra_needs` must name these, "
-            "in this order, under a setting."
+            f"{compute.__name__}() has a default for {', '.join(more) or 'no need'}; `extra_needs` must list exactly "
+            "these, in this order, under a setting."
         )
     if more and not extra_needs:
         raise MethodError(
-            f"{compute.__name__}() has a default for {', '.join(more)}; say in `extra_needs` when it is needed."
+            f"{compute.__name__}() has a default for {', '.join(more)}; declare in `extra_needs` when it is needed."
         )
-    relevance = any(need.endswith("_relevance") for need in needs)
-    if relevance != bool(facts["recipe"]):
-        raise MethodError(f"{compute.__name__}() must name a recipe exactly if it asks for a relevance.")
+    needs_relevance = any(SITES[need].is_relevance for need in needs)
+    if needs_relevance != bool(facts["recipe"]):
+        raise MethodError(f"{compute.__name__}() must name a recipe if, and only if, it needs relevance.")
     if bool(COSTLY_SITES & set(needs)) != bool(facts.get("extra_cost")):
         raise MethodError(
-            f"{compute.__name__}() must say what it costs exactly if it asks for {' or '.join(sorted(COSTLY_SITES))}."
+            f"{compute.__name__}() must declare its cost if, and only if, it needs {' or '.join(sorted(COSTLY_SITES))}."
         )
     return Method(compute.__name__, compute, needs, settings, **facts)
 
 
 def find_method(wanted: "str | Method | MethodFunction | partial[Any]") -> tuple[Method, dict[str, Any]]:
-    """The method meant by a name, a registered function or a `partial` of one, and the settings it brings along."""
+    """The method for a name, a registered function or a `partial` of one, and the settings of the `partial`."""
     if isinstance(wanted, Method):
         return wanted, {}
     if isinstance(wanted, partial):
-        found, settings = find_method(wanted.func)
-        return found, settings | wanted.keywords
+        named, settings = find_method(wanted.func)
+        return named, settings | wanted.keywords
     if isinstance(wanted, str):
         if wanted not in METHODS:
             known = ", ".join(sorted(METHODS))
@@ -160,13 +165,13 @@ def find_method(wanted: "str | Method | MethodFunction | partial[Any]") -> tuple
     for known_method in METHODS.values():
         if known_method.compute is wanted:
             return known_method, {}
-    raise MethodError(f"{wanted!r} is not a method. Give a name, or a function decorated with @whyformer.method.")
+    raise MethodError(f"{wanted!r} is not a method. Pass a name, or a function decorated with @whyformer.method.")
 
 
 def check_settings(chosen: Method, settings: Mapping[str, Any], offered: Iterable[str] = ()) -> None:
-    """Refuse a setting the method does not have; `offered` are those that any method of its kind has."""
+    """Refuse settings that the method does not have; `offered` are those that all methods of its kind have."""
     known = [*chosen.settings, *(["recipe", "stabiliser"] if chosen.recipe else []), *offered]
     for name in settings:
         if name not in known:
-            there = f"Its settings: {', '.join(known)}." if known else "It has none."
-            raise MethodError(f"{chosen.name} has no setting {name!r}.{suggest_nearest(name, known)} {there}")
+            available = f"Its settings: {', '.join(known)}." if known else "It has none."
+            raise MethodError(f"{chosen.name} has no setting {name!r}.{suggest_nearest(name, known)} {available}")

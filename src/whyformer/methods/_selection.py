@@ -1,11 +1,11 @@
-"""Some layers, some heads: what every method that reads them can be asked to confine itself to.
+"""Selections: restrict any method that reads layers or heads to some of them.
 
     explain(model, x, "rollout", layers=[4, 5, 6])        as if the model had only these blocks
     explain(model, x, "raw_attention", heads=2)           one head
-    explain(model, x, "rollout", per_layer=True)          details["per_layer"]: [batch layer unit], how it builds up
+    explain(model, x, "rollout", per_layer=True)          details["per_layer"]: [batch layer unit], layer by layer
 
-The capture is cut down before the method sees it, so no method knows about this. The build-up begins at the answer:
-entry l is the explanation from the layers l to the last, so entry 0 is the explanation itself.
+The capture is reduced before the method gets it, so methods need no code for this. With per_layer, entry l is the
+explanation from layer l to the last layer, so entry 0 is the explanation itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,45 +21,43 @@ SELECTION_SETTINGS = {"layers": None, "heads": None, "per_layer": False}
 
 
 def list_selection_settings(needs: Sequence[str]) -> dict[str, Any]:
-    """Which of these settings make sense for what a method needs."""
-    axes = [SITES[need].split() for need in needs]
-    has_layers = any(a[0] in ("layer", "boundary") for a in axes)
-    has_heads = any("head" in a for a in axes)
+    """Which of these settings apply to a method with these needs."""
+    sites = [SITES[need] for need in needs]
     return {
-        **({"layers": None, "per_layer": False} if has_layers else {}),
-        **({"heads": None} if has_heads else {}),
+        **({"layers": None, "per_layer": False} if any(s.has_layers or s.has_boundaries for s in sites) else {}),
+        **({"heads": None} if any(s.has_heads for s in sites) else {}),
     }
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The layers and heads that count; None is all of them."""
+    """The selected layers and heads; None selects all."""
 
     layers: tuple[int, ...] | None = None
     heads: tuple[int, ...] | None = None
 
     def of(self, need: str, captured: Any) -> Any:
-        """What is left of a site."""
-        axes = SITES[need].split()
-        if axes[0] == "boundary":
-            return captured if self.layers is None else self.boundaries(captured)
-        if axes[0] != "layer":
+        """The selected part of a site."""
+        site = SITES[need]
+        if site.has_boundaries:
+            return captured if self.layers is None else self.pick_boundaries(captured)
+        if not site.has_layers:
             return captured
-        chosen = captured if self.layers is None else [_defer_layer(captured, layer) for layer in self.layers]
+        chosen = captured
         if self.layers is not None:
-            chosen = LazyLayers(chosen)
-        if self.heads is None or "head" not in axes:
+            chosen = LazyLayers([_defer_layer(captured, layer) for layer in self.layers])
+        if self.heads is None or not site.has_heads:
             return chosen
         return LazyLayers([_defer_heads(chosen, layer, list(self.heads)) for layer in range(len(chosen))])
 
-    def boundaries(self, states: Sequence[Any]) -> Sequence[Any]:
-        """The hidden states around a run of layers."""
+    def pick_boundaries(self, states: Sequence[Any]) -> Sequence[Any]:
+        """The hidden states before, between and after consecutive layers."""
         assert self.layers is not None
         first, last = self.layers[0], self.layers[-1]
         if self.layers != tuple(range(first, last + 1)):
             raise MethodError(
-                f"layers={list(self.layers)} leaves some out in between, but this method reads the hidden states "
-                "around its layers. Give a run of neighbours."
+                f"layers={list(self.layers)} are not consecutive, but this method reads the hidden states between "
+                "layers. Pass consecutive layers."
             )
         return states[first : last + 2]
 
@@ -73,45 +71,43 @@ def _defer_heads(captured: Sequence[Any], layer: int, heads: list[int]) -> Any:
 
 
 def resolve_selection(settings: Mapping[str, Any], captured: Mapping[str, Any]) -> Selection:
-    """The selection that was asked for, checked against what was captured."""
+    """The selection in these settings, checked against what was captured."""
     layers = heads = None
-    sites = [value for need, value in captured.items() if SITES[need].split()[0] == "layer"]
-    states = [value for need, value in captured.items() if SITES[need].split()[0] == "boundary"]
-    depth = len(sites[0]) if sites else len(states[0]) - 1 if states else 0
+    depth = depth_of(captured)
     if settings.get("layers") is not None:
         layers = resolve_indices("layers", settings["layers"], depth)
     if settings.get("heads") is not None:
-        site = next(value for need, value in captured.items() if "head" in SITES[need].split())
-        counts = {site[layer].size(1) for layer in layers or range(depth)}
+        per_head = next(value for need, value in captured.items() if SITES[need].has_heads)
+        counts = {per_head[layer].size(1) for layer in layers or range(depth)}
         heads = resolve_indices("heads", settings["heads"], min(counts))
         if len(counts) > 1 and resolve_indices("heads", settings["heads"], max(counts)) != heads:
             raise MethodError(
                 f"heads={settings['heads']!r} counts from the end, but layers have {min(counts)} to {max(counts)} "
-                "heads. Count from 0, or choose layers that have the same."
+                "heads. Count from 0, or select layers with the same number of heads."
             )
     return Selection(layers, heads)
 
 
 def depth_of(captured: Mapping[str, Any]) -> int:
-    """How many layers there are."""
+    """The number of layers in what was captured; 0 if it has none."""
     for need, value in captured.items():
-        if SITES[need].split()[0] in ("layer", "boundary"):
-            return len(value) - (SITES[need].split()[0] == "boundary")
+        if SITES[need].has_layers or SITES[need].has_boundaries:
+            return len(value) - SITES[need].has_boundaries
     return 0
 
 
 def resolve_indices(setting: str, wanted: Any, count: int) -> tuple[int, ...]:
-    """One number or several, in order, below 0 counted from the end."""
-    one = setting[:-1]
+    """One index or several, sorted; negative indices count from the end."""
+    singular = setting[:-1]
     try:
         given = [index(w) for w in wanted] if isinstance(wanted, Sequence | range | set) else [index(wanted)]
     except TypeError:
         given = []
     if isinstance(wanted, str) or not given:
-        raise MethodError(f"{setting}={wanted!r} names no {one}. Give a number or a list of numbers.")
-    if strange := [n for n in given if not -count <= n < count]:
+        raise MethodError(f"{setting}={wanted!r} is not a {singular}. Pass a number or a list of numbers.")
+    if outside := [n for n in given if not -count <= n < count]:
         raise MethodError(
-            f"There is no {one} {strange[0]} at each place this method reads: there are {count}. "
-            f"Give {-count} to {count - 1}; below 0 counts from the end."
+            f"There is no {singular} {outside[0]}: there are {count} wherever this method reads them. "
+            f"Pass {-count} to {count - 1}; negative numbers count from the end."
         )
     return tuple(sorted({n % count for n in given}))

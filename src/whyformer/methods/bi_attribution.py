@@ -80,5 +80,5 @@ def average_attention_grad(probe: Probe, steps: int) -> Tensor:
     zero, examples = probe.baseline("zero").to(probe.leaf), torch.arange(probe.batch)
     total = torch.zeros(())
     for k in range(steps):
-        total = total + probe.last_attention_grad(zero + k / (steps - 1) * (probe.leaf - zero), examples)
+        total = total + probe.compute_last_attention_grad(zero + k / (steps - 1) * (probe.leaf - zero), examples)
     return total / steps

@@ -208,7 +208,7 @@ class Rulebook:
         return self.call("select", run=lambda x: x[index]), self.operation.carrying[:1]
 
     def concatenation(self) -> Ruling:
-        parts, axis = self.operation.joined()
+        parts, axis = self.operation.concatenation_arguments()
         is_stack = self.operation.name == "stack"
         facts = {
             "axis": axis,

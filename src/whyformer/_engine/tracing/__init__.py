@@ -1,1 +1,1 @@
-"""What is known of every tensor of a run: which operation made it, and which example and token it belongs to."""
+"""Tracing: which operation computed each tensor of a run, and which example and token its entries belong to."""

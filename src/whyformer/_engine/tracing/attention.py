@@ -1,4 +1,4 @@
-"""Attention sites: "a softmax whose result multiplies values", or a fused attention call."""
+"""Attention sites: a softmax whose result multiplies values, or a fused attention call."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,36 +13,36 @@ from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, trace_of
 
 @dataclass
 class AttentionSite:
-    """One attention call. [batch head query key] and so on; `output` is the tensor of the graph itself."""
+    """One attention call, with tensors of the axes [batch head query key] and so on; `output` is on the graph."""
 
-    place: str
+    place: str  # path of the module that calls it
     value: Tensor
     output: Tensor
-    weights: Tensor | None = None  # as the model computed them; None for a fused call
+    weights: Tensor | None = None  # [batch head query key] as the model computed it; None for a fused call
     query: Tensor | None = None
     key: Tensor | None = None
     mask: Tensor | None = None
     scale: float = 1.0
-    origin: Tensor | None = None  # which patch or input token each key is: [batch or 1, key], -1 for none
-    keys: Trace = EMPTY_TRACE  # what was known of the values
-    odd: str = ""  # why its matrix does not belong in a stack of self-attention over one sequence
+    origin: Tensor | None = None  # [batch or 1, key]: the patch or input token of each key, -1 for none
+    keys: Trace = EMPTY_TRACE  # the trace of the values
+    obstacle: str = ""  # why it is not self-attention over the same sequence as the sites before
     enclosing: tuple[int, ...] = ()  # numbers of the module calls around it, outermost first
 
     def attention(self) -> Tensor:
-        """The matrix, rebuilt if the kernel was fused."""
+        """The attention matrix, recomputed if the kernel is fused."""
         if self.weights is not None:
             return self.weights
         assert self.query is not None and self.key is not None
         return compute_attention_weights((self.query @ self.key.mT) * self.scale, self.mask)
 
     def split_heads(self, tensor: Tensor) -> Tensor:
-        """[batch head query channel], also where the model folds heads into the batch."""
+        """[batch head query channel], also if the model folds heads into the batch axis."""
         if tensor.dim() > 4:
             return tensor.flatten(1, -3)
         return tensor if tensor.dim() == 4 else tensor.unflatten(0, (-1, self.value.size(1)))
 
     def unfold(self, heads: int) -> None:
-        """Three axes, [batch*head query key] or [batch query key], become four; more than four too."""
+        """Reshape [batch*head query key], [batch query key] or more than four axes to [batch head query key]."""
         if self.value.dim() == 4:
             return
         if self.value.dim() > 4:
@@ -57,7 +57,7 @@ class AttentionSite:
 
 
 def read_live_fused_site(operation: Operation, output: Tensor, place: str) -> AttentionSite:
-    """A fused call as a site whose tensors are still on the graph."""
+    """A fused call as a site with its tensors on the graph."""
     query, key, value, mask, scale, is_grouped = read_fused_arguments(operation)
     origin, keys = origin_of(value), trace_of(value)
     repeats = query.size(-3) // key.size(-3) if is_grouped else 1
@@ -67,7 +67,7 @@ def read_live_fused_site(operation: Operation, output: Tensor, place: str) -> At
 
 
 def find_live_plain_site(operation: Operation, output: Tensor, place: str) -> AttentionSite | None:
-    """The site, if this product is one, its tensors still on the graph."""
+    """A product as a site with its tensors on the graph; None if it is not an attention product."""
     factors = parse_attention_einsum(operation.args) if operation.name == "einsum" else operation.args[:2]
     if factors is None or len(factors) < 2 or not all(isinstance(factor, Tensor) for factor in factors):
         return None
@@ -97,12 +97,12 @@ def detach_site(site: AttentionSite) -> AttentionSite:
 
 
 def has_constant_token(trace: Trace, tensor: Tensor) -> bool:
-    """Along the rows of this tensor the token is known to stay the same."""
+    """All rows of this tensor are known to belong to the same token."""
     return trace.tokens is not None and trace.tokens.size(-2) == 1 < tensor.size(-2) and trace.tokens.numel() > 1
 
 
-def find_oddity(rows: Trace, keys: Trace, passed: int) -> str:
-    """Why a site is no self-attention over the sequence of the site before; empty if nothing speaks against it."""
+def find_obstacle(rows: Trace, keys: Trace, passed: int) -> str:
+    """Why a site is not self-attention over the sequence of the site before; empty if it is, as far as is known."""
     known = all(trace.samples is not None and trace.read is None for trace in (rows, keys))
     if known and (rows.tokens is None) != (keys.tokens is None):
         return "its queries or its keys are not the tokens"
@@ -110,19 +110,19 @@ def find_oddity(rows: Trace, keys: Trace, passed: int) -> str:
         if trace.tokens is None:
             continue
         if any(size > 1 for axis, size in enumerate(trace.tokens.shape) if axis != trace.tokens.dim() - 2):
-            return "not all tokens attend to the same ones (windows, an order of each example's own, channels as keys)"
+            return "not all tokens attend to the same tokens (windows, a different order per example, channels as keys)"
         along = trace.tokens.flatten()
         if trace.epoch and not torch.equal(along, torch.arange(len(along), device=along.device, dtype=along.dtype)):
             return "the order of the tokens has changed since the last attention"
         if trace.epoch < passed:
-            return "it is not in one line with the attention before it (a second tower, a decoder)"
+            return "it does not follow the attention before it (a second tower, a decoder)"
     if rows.tokens is not None and keys.tokens is not None and rows.epoch != keys.epoch:
         return "queries and keys come from different sequences"
     return ""
 
 
 def parse_attention_einsum(args: Any) -> tuple[Tensor, Tensor] | None:
-    """Only the plain form `...ij,...jd->...id`, whatever its letters."""
+    """The two factors of the form `...ij,...jd->...id`, in any letters; None for other equations."""
     if not isinstance(args[0], str) or len(args) != 3:
         return None
     inputs, _, out = args[0].replace(" ", "").partition("->")
@@ -132,7 +132,7 @@ def parse_attention_einsum(args: Any) -> tuple[Tensor, Tensor] | None:
 
 
 def read_fused_arguments(operation: Operation) -> tuple[Tensor, Tensor, Tensor, Tensor | None, float, bool]:
-    """query, key, value, additive mask, scale, whether several queries share a key."""
+    """query, key, value, additive mask, scale, and whether query heads share key heads."""
     query, key, value = (operation.argument(i, name) for i, name in enumerate(("query", "key", "value")))
     mask = operation.argument(3, "attn_mask")
     if operation.argument(5, "is_causal", default=False):
@@ -152,7 +152,7 @@ def read_fused_arguments(operation: Operation) -> tuple[Tensor, Tensor, Tensor, 
 
 
 def origin_of(value: Tensor) -> Tensor | None:
-    """Which input token each key of a site is: [batch or 1, key]."""
+    """[batch or 1, key]: which input token each key of a site is."""
     trace = trace_of(value)
     if trace.tokens is None or trace.epoch > 0 or trace.tokens.size(-2) != value.size(-2):
         return None
@@ -160,7 +160,7 @@ def origin_of(value: Tensor) -> Tensor | None:
 
 
 def reorder_attention_product(operation: Operation) -> Callable[[], Tensor] | None:
-    """The product of attention and values in the plain order `...qk,...kd->...qd`, where the model has another."""
+    """A function that computes attention @ values in the order `...qk,...kd->...qd`; None if it already has it."""
     if operation.name == "einsum":
         return _reorder_einsum(operation.args)
     if operation.name not in ("matmul", "rmatmul", "bmm") or len(operation.args) < 2:
@@ -193,15 +193,15 @@ def _reorder_einsum(args: Any) -> Callable[[], Tensor] | None:
         return None
     if key[0] not in v or sorted(out) != sorted([*shared, *query, *channel]):
         return None
-    turn = lambda letters, tensor, wanted: tensor.permute([letters.index(x) for x in wanted])  # noqa: E731
-    made = [*shared, *query, *channel]
-    return lambda: turn(
-        made, turn(a, weights, [*shared, *query, *key]) @ turn(v, value, [*shared, *key, *channel]), out
+    permute = lambda letters, tensor, wanted: tensor.permute([letters.index(x) for x in wanted])  # noqa: E731
+    result = [*shared, *query, *channel]
+    return lambda: permute(
+        result, permute(a, weights, [*shared, *query, *key]) @ permute(v, value, [*shared, *key, *channel]), out
     ).contiguous()
 
 
 def compute_attention_weights(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Attention from scores; a row that may look nowhere attends to nothing."""
+    """Attention weights from scores; a row whose keys are all masked is zero."""
     if mask is not None:
         scores = scores + mask
     return scores.softmax(-1).nan_to_num(0.0)

@@ -1,8 +1,8 @@
-"""Following: the trace of a result, from the traces of what went in.
+"""The trace of a result, from the traces of the operands.
 
-Three things are followed through a forward: which example an entry belongs to, which token, and, once tokens are
-pooled, how much of each token has been read (labels.py says how labels look). Besides, a few facts about a tensor
-that decide which rule applies: it is a softmax, a statistic, an elementwise function of another tensor.
+A trace holds which example an entry belongs to, which token, and, after pooling, how much of each token has been read
+(provenance.py describes labels). It also holds facts that decide which rule applies: whether a tensor is a softmax, a
+statistic, or an elementwise function of another tensor.
 """
 
 from dataclasses import replace
@@ -18,25 +18,25 @@ from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, is_embeddin
 
 
 class Follower:
-    """What following needs to know of the run."""
+    """Computes traces, with the state of the run that this needs."""
 
     def __init__(self, batch: int) -> None:
         self.batch = batch
         self.length = 0  # tokens at the last attention site
-        self.grid: tuple[int, int] | None = None  # patches, once a convolution has cut them
-        self.covers: tuple[int, int] | None = None  # the pixels they were cut from, where some were left over
+        self.grid: tuple[int, int] | None = None  # rows and columns of patches, once a convolution has cut them
+        self.covers: tuple[int, int] | None = None  # pixels that the patches cover, if not all
 
     def follow(self, operation: Operation, result: Any) -> list[Trace]:
-        """A trace for each tensor of the result."""
+        """One trace per tensor of the result."""
         if isinstance(result, Tensor):
-            return [self.follow_one(operation, result)]
+            return [self.follow_tensor(operation, result)]
         if operation.name in operations.EXTREMA and isinstance(result, tuple):
-            return [self.follow_winners(operation, result[0]), *[EMPTY_TRACE] * (len(result) - 1)]
+            return [self.follow_extremum(operation, result[0]), *[EMPTY_TRACE] * (len(result) - 1)]
         is_views = operation.name in operations.VIEWS and isinstance(result, (list, tuple))
         return follow_view(operation, len(result)) if is_views else []
 
-    def follow_winners(self, operation: Operation, values: Tensor) -> Trace:
-        """max(dim), sort and topk: labels stay, except those that change along the axis that was searched."""
+    def follow_extremum(self, operation: Operation, values: Tensor) -> Trace:
+        """max(dim), sort and topk: labels stay, except those that change along the searched axis."""
         tensor = operation.given[0]
         trace = trace_of(tensor)
         place, default = {"max": (1, None), "min": (1, None), "sort": (1, -1), "topk": (2, -1)}[operation.name]
@@ -47,12 +47,12 @@ class Follower:
         is_statistic = values.dim() == tensor.dim() and values.size(-1) == 1 < tensor.size(-1)
         return Trace(samples, tokens, trace.epoch, trace.read, is_statistic=is_statistic)
 
-    def follow_one(self, operation: Operation, result: Tensor) -> Trace:
+    def follow_tensor(self, operation: Operation, result: Tensor) -> Trace:
         name = operation.name
         if name in operations.VIEWS:
             return follow_view(operation, 1)[0]
         if name in operations.CONCATENATIONS:
-            return self.follow_join(operation, result)
+            return self.follow_concatenation(operation, result)
         if name in operations.EMBEDDINGS:
             return follow_embedding(operation, result)
         if name in operations.CONVOLUTIONS:
@@ -63,10 +63,10 @@ class Follower:
             return follow_einsum(operation.args)
         if name in operations.PRODUCTS or name == operations.FUSED_ATTENTION:
             return follow_product(operation, result)
-        return self.follow_entries(operation, result)
+        return self.follow_elementwise(operation, result)
 
-    def follow_join(self, operation: Operation, result: Tensor) -> Trace:
-        parts, axis = operation.joined()
+    def follow_concatenation(self, operation: Operation, result: Tensor) -> Trace:
+        parts, axis = operation.concatenation_arguments()
         traces = [trace_of(part) for part in parts]
         if operation.name == "stack":
             axis %= result.dim()
@@ -75,12 +75,12 @@ class Follower:
         samples = provenance.join_labels([t.samples for t in traces], parts, axis, None)
         epoch = max(t.epoch for t in traces)
         if any(t.read is not None for t in traces):
-            return Trace(samples=samples, epoch=epoch, read=self.mixed(parts, traces))
+            return Trace(samples=samples, epoch=epoch, read=self.mix_reads(parts, traces))
         current = [t.tokens if t.epoch == epoch else None for t in traces]
         return Trace(samples=samples, tokens=provenance.join_labels(current, parts, axis, -1), epoch=epoch)
 
-    def mixed(self, parts: list[Tensor], traces: list[Trace]) -> Tensor | None:
-        """What several tensors read together, each counting as much as it has entries."""
+    def mix_reads(self, parts: list[Tensor], traces: list[Trace]) -> Tensor | None:
+        """How much several tensors read of each token, weighted by their number of entries."""
         weighed = []
         for part, trace in zip(parts, traces, strict=True):
             read = provenance.compute_pooling_weights(trace, part.shape, self.batch, self.length)
@@ -110,17 +110,17 @@ class Follower:
         is_statistic = operation.name in operations.STATISTICS and keeps_axes and result.size(-1) == 1 < tensor.size(-1)
         try:
             samples, tokens = (reduce_label(label, tensor, operation) for label in (trace.samples, trace.tokens))
-        except (RuntimeError, TypeError, IndexError):  # a form of the function that is not followed
+        except (RuntimeError, TypeError, IndexError):  # a form of the function that is not supported
             return replace(EMPTY_TRACE, is_statistic=is_statistic)
         if trace.tokens is None or tokens is not None:
             return Trace(samples, tokens, trace.epoch, trace.read, is_statistic=is_statistic)
         read = None
-        can_count = operation.name not in operations.EXTREMA  # which token wins differs from channel to channel
+        can_count = operation.name not in operations.EXTREMA  # which token is selected differs per channel
         if self.length and can_count and not trace.is_weighted:
             read = provenance.compute_pooling_weights(trace, tensor.shape, self.batch, self.length)
         return Trace(samples, None, trace.epoch, read)
 
-    def follow_entries(self, operation: Operation, result: Tensor) -> Trace:
+    def follow_elementwise(self, operation: Operation, result: Tensor) -> Trace:
         given, name = operation.given, operation.name
         traces = [trace_of(t) for t in given]
         best = provenance.pick_newest_trace(traces)
@@ -153,24 +153,22 @@ class Follower:
         )
 
     def merge_reads(self, best: Trace, given: list[Tensor]) -> Trace:
-        """The sum of two answers reads what both read."""
+        """A sum of two pooled tensors reads what both read."""
         latest = max(trace_of(t).epoch for t in given)
         current = [
             t
             for t in given
             if trace_of(t).epoch == latest > 0 and (trace_of(t).tokens is not None or trace_of(t).read is not None)
         ]
-        if any(
-            _is_sequence(trace_of(t)) for t in current
-        ):  # nothing is pooled yet: scores by row plus scores by column
+        if any(_is_sequence(trace_of(t)) for t in current):  # not pooled yet: scores by row plus scores by column
             return best
         if len(current) < 2 or all(_is_same_label(trace_of(t).tokens, best.tokens) for t in current):
             return best if best.tokens is not None or not current else replace(best, read=trace_of(current[0]).read)
-        return replace(best, tokens=None, read=self.mixed(current, [trace_of(t) for t in current]))
+        return replace(best, tokens=None, read=self.mix_reads(current, [trace_of(t) for t in current]))
 
 
 def follow_view(operation: Operation, count: int) -> list[Trace]:
-    """Do to the labels what was done to the tensor."""
+    """Apply to the labels the view that was applied to the tensor."""
     tensor, rest = operation.args[0], operation.args[1:]
     trace = trace_of(tensor)
     if trace is EMPTY_TRACE:
@@ -203,13 +201,13 @@ def follow_view(operation: Operation, count: int) -> list[Trace]:
 
 
 def pad_label(label: Tensor, widths: Any) -> Tensor:
-    """Padding belongs where its neighbours do; along an axis on which the label changes, to nothing."""
+    """Padding gets the label of its neighbours or, along an axis on which the label changes, -1."""
     changing = [w if label.size(-1 - i // 2) > 1 else 0 for i, w in enumerate(widths)]
     return F.pad(label, changing, value=-1)
 
 
 def follow_embedding(operation: Operation, result: Tensor) -> Trace:
-    """An embedding of the given ids is where the input enters; one of positions is a constant."""
+    """The input enters at an embedding of the given ids; an embedding of positions is a constant."""
     trace = next((trace_of(t) for t in operation.given if not t.is_floating_point()), EMPTY_TRACE)
     if trace.samples is None:
         return EMPTY_TRACE
@@ -219,7 +217,7 @@ def follow_embedding(operation: Operation, result: Tensor) -> Trace:
 
 
 def extends_embedding_sum(operation: Operation) -> bool:
-    """Adding constants to a sum of embeddings, or scaling it by a number, is still part of making the input."""
+    """Adding constants to a sum of embeddings, or scaling it by a number, is part of computing the input."""
     others = [t for t in operation.given if not is_embedding_sum(t)]
     if operation.name in operations.ADDITIONS | {"dropout"}:
         return not any(t.requires_grad for t in others)
@@ -227,8 +225,7 @@ def extends_embedding_sum(operation: Operation) -> bool:
 
 
 def token_part_of(operation: Operation) -> Tensor | None:
-    """The part of a sum of embeddings that comes from the explained ids: constants add nothing to it, numbers scale
-    it."""
+    """The part of a sum of embeddings that comes from the explained ids. Constants leave it, numbers scale it."""
     sums = [t for t in operation.given if is_embedding_sum(t)]
     if not sums or not extends_embedding_sum(operation):
         return None
@@ -239,7 +236,7 @@ def token_part_of(operation: Operation) -> Tensor | None:
 
 
 def follow_product(operation: Operation, result: Tensor) -> Trace:
-    """Rows are those of the first factor; if it has no label, columns are those of the second."""
+    """The labels of the rows of the first factor or, if it has none, of the columns of the second."""
     factors = operation.given[:3:2] if operation.name == operations.FUSED_ATTENTION else operation.given[-2:]
     for factor, contracted in zip(factors, (-1, -2), strict=False):
         trace = trace_of(factor)
@@ -253,7 +250,7 @@ def follow_product(operation: Operation, result: Tensor) -> Trace:
 
 
 def follow_einsum(args: Any) -> Trace:
-    """Each letter of the output keeps the label it has in the first factor with a label."""
+    """Each letter of the output keeps its label in the first labelled factor."""
     if not isinstance(args[0], str) or "->" not in args[0]:
         return EMPTY_TRACE
     factors = args[1] if isinstance(args[1], list | tuple) else args[1:]
@@ -270,6 +267,7 @@ def follow_einsum(args: Any) -> Trace:
 
 
 def map_label_axes(label: Tensor | None, letters: str, output: str) -> Tensor | None:
+    """The label after an einsum; None if it changes along an axis that is summed over."""
     if label is None or label.dim() != len(letters):
         return None
     if any(label.size(i) > 1 and letter not in output for i, letter in enumerate(letters)):
@@ -284,7 +282,7 @@ def map_label_axes(label: Tensor | None, letters: str, output: str) -> Tensor | 
 
 
 def reduce_label(label: Tensor | None, tensor: Tensor, operation: Operation) -> Tensor | None:
-    """The label after a reduction; None if it changed along what was reduced."""
+    """The label after a reduction; None if it changes along a reduced axis."""
     if label is None:
         return None
     full = label.double().expand(tensor.shape)
@@ -293,7 +291,7 @@ def reduce_label(label: Tensor | None, tensor: Tensor, operation: Operation) -> 
 
 
 def _reduce_as(pick: Any, full: Tensor, operation: Operation) -> Tensor:
-    """Take the smallest or largest over the axes that the operation reduced."""
+    """Take the minimum or maximum over the axes that the operation reduced."""
     name = operation.name
     if "pool" in name:
         extreme = {"adaptive_avg_pool1d": F.adaptive_max_pool1d, "adaptive_avg_pool2d": F.adaptive_max_pool2d}.get(name)
@@ -309,8 +307,10 @@ def _reduce_as(pick: Any, full: Tensor, operation: Operation) -> Tensor:
 
 
 def find_elementwise_root(operation: Operation, result: Tensor) -> tuple[Tensor | None, bool]:
-    """Of which tensor this is an elementwise function, and whether a mere multiple: lets activations in primitives
-    count as one."""
+    """The tensor that the result is an elementwise function of, and whether it is only a multiple of it.
+
+    This way an activation written out in primitives counts as one activation.
+    """
     carrying = operation.carrying
     if operation.name not in operations.ELEMENTWISE or not carrying:
         return None, False
@@ -322,17 +322,17 @@ def find_elementwise_root(operation: Operation, result: Tensor) -> tuple[Tensor 
 
 
 def get_root(tensor: Tensor) -> Tensor:
-    found = trace_of(tensor).root
-    return tensor if found is None else found
+    root = trace_of(tensor).root
+    return tensor if root is None else root
 
 
 def is_straight(tensor: Tensor) -> bool:
-    """It is its own root, or a multiple of it."""
+    """The tensor is its own root, or a multiple of it."""
     return trace_of(tensor).root is None or trace_of(tensor).is_straight
 
 
 def weighs_tokens(operation: Operation) -> bool:
-    """A number per token, other than 0 and 1, multiplied in; norms do that too, but only to one scale for all."""
+    """A product with one number per token other than 0 and 1. Norms do not count: they bring all to one scale."""
     if operation.name not in operations.MULTIPLICATIONS:
         return False
     for factor in operation.given:
@@ -343,7 +343,7 @@ def weighs_tokens(operation: Operation) -> bool:
 
 
 def drop_masked_tokens(tokens: Tensor, given: list[Tensor]) -> Tensor:
-    """Tokens multiplied by zero are no longer there: how a mean leaves out some."""
+    """Remove the labels of tokens that are multiplied by zero: this is how a masked mean leaves tokens out."""
     for factor in given:
         is_mask = not factor.requires_grad and trace_of(factor).epoch == 0 and factor.dim() and factor.size(-1) == 1
         if is_mask and factor.numel() > 1 and bool((factor == 0).any()):
@@ -352,12 +352,12 @@ def drop_masked_tokens(tokens: Tensor, given: list[Tensor]) -> Tensor:
 
 
 def contract_label(label: Tensor | None, axis: int) -> Tensor | None:
-    """The label for when an axis is summed over; None if it changes there."""
+    """The label after an axis is summed over; None if it changes along that axis."""
     return label if label is not None and label.dim() >= -axis and label.size(axis) == 1 else None
 
 
 def _is_sequence(trace: Trace) -> bool:
-    """Tokens follow each other within an example."""
+    """The token label changes within an example."""
     if trace.tokens is None:
         return False
     of = trace.samples
@@ -374,7 +374,7 @@ def _unsqueeze_trace(trace: Trace, part: Tensor, axis: int) -> Trace:
 
 
 def find_covered_pixels(operation: Operation, pixels: Tensor, patches: Tensor) -> tuple[int, int] | None:
-    """The height and width that patches side by side cover, where that is not the whole picture."""
+    """The height and width that adjacent patches cover, if that is not the whole image."""
     kernel, stride = operation.argument(1, "weight").shape[-2:], operation.argument(3, "stride", default=1)
     steps = tuple(stride) if isinstance(stride, (tuple, list)) else (stride, stride)
     size = (patches.size(-2) * kernel[0], patches.size(-1) * kernel[1])

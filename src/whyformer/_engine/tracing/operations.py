@@ -1,7 +1,7 @@
-"""Operations: a torch function as it was called, and which kind of operation each name is.
+"""Operations: calls of torch functions, and which kind of operation each name is.
 
-A name is the function's own, without the double underscores of operators: `torch.add`, `Tensor.add`, `a + b` are all
-`add`. A property such as `x.T` is `T`. In-place ones keep their underscore: `add_`.
+A name is that of the function, without the double underscores of operators: `torch.add`, `Tensor.add` and `a + b` are
+all `add`. A property such as `x.T` is `T`. In-place operations keep their underscore: `add_`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +21,8 @@ CONCATENATIONS = frozenset("cat concat concatenate stack".split())
 IDENTITIES = frozenset(
     "contiguous clone to float double half bfloat16 type type_as cuda cpu dropout dropout1d dropout2d alpha_dropout "
     "feature_dropout masked_fill nan_to_num where triu tril alias".split()
-)  # entry by entry the same, or blocked
-EXTREMA = frozenset("amax max amin min topk sort".split())  # the gradient goes to the entry that won
+)  # every entry is passed on or blocked
+EXTREMA = frozenset("amax max amin min topk sort".split())  # the gradient goes to the selected entry
 HARMLESS = frozenset("requires_grad_ retain_grad detach_ register_hook set_ data grad".split())
 
 ACTIVATIONS = frozenset(
@@ -34,7 +34,7 @@ SOFTMAXES = frozenset("softmax _softmax softmin log_softmax".split())
 NORMS = frozenset("layer_norm rms_norm group_norm batch_norm instance_norm normalize native_layer_norm".split())
 POOLS = frozenset("mean sum avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d".split())
 STATISTICS = frozenset("mean sum var std norm vector_norm amax amin logsumexp linalg_norm linalg_vector_norm".split())
-RESIZES = frozenset("interpolate upsample".split())  # linear in the picture
+RESIZES = frozenset("interpolate upsample".split())  # linear in the image
 REDUCTIONS = POOLS | STATISTICS | EXTREMA
 CONVOLUTIONS = frozenset("conv1d conv2d conv3d".split())
 PRODUCTS = frozenset("matmul rmatmul bmm mm baddbmm addmm einsum".split())
@@ -76,16 +76,16 @@ def find_tensors(values: Any) -> Iterator[Tensor]:
 
 
 def expand_equation(equation: str, factors: Sequence[Tensor]) -> str:
-    """An einsum equation without blanks, with letters instead of `...` where all factors mean the same axes by it."""
+    """An einsum equation without spaces, and with letters for `...` if it has the same axes in all factors."""
     equation = equation.replace(" ", "")
     letters = equation.partition("->")[0].split(",")
-    hidden = {f.dim() - len(x) + 3 for x, f in zip(letters, factors, strict=False) if "..." in x}
+    implied = {f.dim() - len(x) + 3 for x, f in zip(letters, factors, strict=False) if "..." in x}
     unused = [x for x in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if x not in equation]
-    return equation.replace("...", "".join(unused[: hidden.pop()])) if len(hidden) == 1 else equation
+    return equation.replace("...", "".join(unused[: implied.pop()])) if len(implied) == 1 else equation
 
 
 def map_nested(values: Any, change: Callable[[Any], Any]) -> Any:
-    """The same arguments with every entry changed, also inside lists and tuples."""
+    """The same arguments with `change` applied to every entry, also inside lists and tuples."""
     if type(values) in (list, tuple):
         return type(values)(map_nested(value, change) for value in values)
     return change(values)
@@ -102,6 +102,7 @@ class Operation:
 
     @cached_property
     def given(self) -> list[Tensor]:
+        """All tensors among the arguments."""
         return list(find_tensors((*self.args, *self.kwargs.values())))
 
     @property
@@ -119,7 +120,7 @@ class Operation:
         )
 
     def argument(self, place: int, *names: str, default: Any = None) -> Any:
-        """An argument that may be given by place or under one of several names."""
+        """An argument that is passed by position or under one of several names."""
         for name in names:
             if name in self.kwargs:
                 return self.kwargs[name]
@@ -128,10 +129,8 @@ class Operation:
     def linear_arguments(self) -> tuple[Tensor, Tensor, Tensor | None]:
         return self.argument(0, "input"), self.argument(1, "weight"), self.argument(2, "bias")
 
-    def joined(self) -> tuple[list[Tensor], int]:
-        """The parts of a concatenation, and its axis. Caches start from an empty tensor of one axis, which adds
-        nothing."""
+    def concatenation_arguments(self) -> tuple[list[Tensor], int]:
+        """The parts of a concatenation, without the empty tensor that caches start from, and its axis."""
         parts = list(self.argument(0, "tensors"))
-        return [p for p in parts if p.dim() > 1 or p.numel() or len(parts) == 1], self.argument(
-            1, "dim", "axis", default=0
-        )
+        axis = self.argument(1, "dim", "axis", default=0)
+        return [p for p in parts if p.dim() > 1 or p.numel() or len(parts) == 1], axis

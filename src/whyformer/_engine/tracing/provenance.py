@@ -1,12 +1,12 @@
-"""Labels: which example and which token each entry of a tensor belongs to, followed through any view.
+"""Labels: which example and which token each entry of a tensor belongs to.
 
-A label is a small integer tensor that broadcasts to its tensor: size 1 along every axis that does not matter. For a
-hidden state [batch token channel] the sample label has shape [batch 1 1]. A view is followed by doing it to the
-label as well, so folded axes (heads or windows in the batch), [token batch channel] layouts, slices and concatenations
-need no case of their own. `-1` marks entries that come from no input token, such as a class token.
+A label is a small integer tensor that broadcasts to its tensor, with size 1 along every axis that does not matter: for
+a hidden state [batch token channel] the sample label has the shape [batch 1 1]. A view is applied to the label as well,
+so folded axes (heads or windows in the batch), [token batch channel] layouts, slices and concatenations need no special
+case. `-1` marks entries that come from no input token, such as a class token.
 
-Token labels are renumbered at every attention site: before the first they say which patch or input token an entry came
-from, afterwards the place in the sequence that site attended over.
+Token labels are renumbered at every attention site: before the first site they are the number of the patch or input
+token, afterwards the position in the sequence of the last site.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,21 +19,21 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Trace:
-    """What is known about a tensor of a run. Kept on the tensor, so that it lives exactly as long."""
+    """What is known about a tensor of a run. It is an attribute of the tensor, so it lives exactly as long."""
 
     samples: Tensor | None = None  # label: the example
     tokens: Tensor | None = None  # label: the token
-    epoch: int = 0  # attention sites passed when the tokens were numbered
-    read: Tensor | None = None  # [batch token], once tokens have been pooled: how much of each was read
+    epoch: int = 0  # number of attention sites passed when the tokens were numbered
+    read: Tensor | None = None  # [batch token], after pooling: how much of each token was read
     carries: bool = False  # it depends on the explained input
-    is_weighted: bool = False  # tokens were weighed against each other: a sum over them is no plain mean
-    is_attention: bool = False  # a softmax whose product with values makes a site
+    is_weighted: bool = False  # tokens have different weights, so a sum over them is no plain mean
+    is_attention: bool = False  # a softmax; its product with values is an attention site
     is_statistic: bool = False  # a mean, variance or norm: multiplying by it normalises
     is_ids: bool = False  # the token ids to be explained
-    words: Tensor | None = None  # of a sum of embeddings that nothing has used yet: the part that comes from those ids
-    is_pixels: bool = False  # the picture itself
+    words: Tensor | None = None  # an unused sum of embeddings: the part of it that comes from those ids
+    is_pixels: bool = False  # the image itself
     root: Tensor | None = None  # this is an elementwise function of that tensor ...
-    is_straight: bool = False  # ... and a mere multiple of it
+    is_straight: bool = False  # ... and only a multiple of it
 
 
 EMPTY_TRACE = Trace()
@@ -44,14 +44,14 @@ def trace_of(tensor: Any) -> Trace:
 
 
 def mark_carrying(trace: Trace) -> Trace:
-    """The same of a tensor that depends on the explained input."""
-    made = object.__new__(Trace)  # ten times as fast as `replace`, and done for every operation
+    """The same trace for a tensor that depends on the explained input."""
+    made = object.__new__(Trace)  # ten times as fast as `replace`; this runs for every operation
     made.__dict__.update(trace.__dict__, carries=True)
     return made
 
 
 def is_embedding_sum(tensor: Any) -> bool:
-    """A sum of embeddings, the explained ids among them, that no other operation has used yet."""
+    """A sum of embeddings, including those of the explained ids, that no other operation has used yet."""
     return trace_of(tensor).words is not None
 
 
@@ -68,22 +68,22 @@ def label_axis(axis: int, size: int, dims: int, device: torch.device) -> Tensor:
 
 
 def squeeze_constant(label: Tensor) -> Tensor:
-    """Cut every axis along which the label does not change down to size 1."""
+    """Reduce every axis along which the label is constant to size 1."""
     for axis in range(label.dim()):
         if label.size(axis) > 1 and label.stride(axis) == 0:
             label = label.narrow(axis, 0, 1)
-    for axis in range(label.dim()):  # only now look at numbers: there are few left
+    for axis in range(label.dim()):  # comparing numbers is cheap now: few are left
         if label.size(axis) > 1 and bool((label == label.narrow(axis, 0, 1)).all()):
             label = label.narrow(axis, 0, 1)
     return label
 
 
 def replay_view(label: Tensor, shape: torch.Size, view: Callable[[Tensor], Any]) -> Any:
-    """Do to the label what was done to its tensor."""
+    """Apply to the label the view that was applied to its tensor."""
     full = label.expand(shape)
     try:
         seen = view(full)
-    except NotImplementedError:  # unfold is not for integers
+    except NotImplementedError:  # unfold does not support integers
         seen = view(full.double()).int()
     except RuntimeError:  # `view` on a label whose strides do not allow it
         seen = view(full.contiguous())
@@ -95,7 +95,7 @@ def replay_view(label: Tensor, shape: torch.Size, view: Callable[[Tensor], Any])
 def join_labels(
     labels: Sequence[Tensor | None], tensors: Sequence[Tensor], axis: int, missing: int | None
 ) -> Tensor | None:
-    """The label of a concatenation. Parts without one get `missing`; without that, what the others agree on."""
+    """The label of a concatenation. Parts without one get `missing` or, if that is None, the label of the others."""
     if all(label is None for label in labels):
         return None
     dims = tensors[0].dim()
@@ -114,8 +114,7 @@ def join_labels(
 
 
 def broadcast_label(label: Tensor | None, shape: torch.Size) -> Tensor | None:
-    """The label for a result of this shape, aligned from the right as in elementwise operations; None if it does not
-    fit."""
+    """The label for a result of this shape, aligned from the right as in broadcasting; None if it does not fit."""
     if label is None or label.dim() > len(shape):
         return None
     label = label.view((1,) * (len(shape) - label.dim()) + tuple(label.shape))
@@ -124,13 +123,13 @@ def broadcast_label(label: Tensor | None, shape: torch.Size) -> Tensor | None:
 
 
 def axis_of(label: Tensor | None) -> int | None:
-    """The one axis along which a label changes; None if there is none."""
+    """The only axis along which a label changes; None if there is none, or several."""
     changing = [axis for axis in range(label.dim()) if label.size(axis) > 1] if label is not None else []
     return changing[0] if len(changing) == 1 else None
 
 
 def pick_newest_trace(traces: Sequence[Trace]) -> Trace:
-    """The trace whose tokens were numbered last, with the first sample label found."""
+    """The trace with the newest token labels, and the first sample label."""
     best = EMPTY_TRACE
     for trace in traces:
         if trace.tokens is not None and (best.tokens is None or trace.epoch > best.epoch):
@@ -141,13 +140,13 @@ def pick_newest_trace(traces: Sequence[Trace]) -> Trace:
 
 @dataclass(frozen=True)
 class SampleGroups:
-    """Sums per example, and back."""
+    """Sums per example, and the reverse."""
 
     label: Tensor
     count: int
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum of each example's entries: [count]."""
+        """[count]: the sum of the entries of each example."""
         if self.count == 1:
             return tensor.sum().view(1)
         constant = [axis for axis in range(tensor.dim()) if self.label.size(axis) == 1]
@@ -161,7 +160,7 @@ class SampleGroups:
 
 
 def compute_pooling_weights(trace: Trace, shape: torch.Size, samples: int, tokens: int) -> Tensor | None:
-    """How much of each token an output [batch ...] of this shape reads: [samples tokens], each row summing to 1."""
+    """[samples tokens]: how much an output [batch ...] of this shape reads of each token; rows sum to 1."""
     if trace.read is not None:
         return trace.read
     if trace.tokens is None or trace.samples is None:
@@ -173,7 +172,7 @@ def compute_pooling_weights(trace: Trace, shape: torch.Size, samples: int, token
     sample, label = torch.broadcast_tensors(sample, label)
     kept = (label >= 0) & (sample >= 0)
     if bool((label >= tokens).any()) or bool((sample >= samples).any()):
-        return None  # numbered at another site
+        return None  # the labels were numbered at another site
     flat = sample[kept].long() * tokens + label[kept].long()
     counted = torch.bincount(flat, minlength=samples * tokens).view(samples, tokens).double()
     total = counted.sum(-1, keepdim=True)

@@ -1,0 +1,84 @@
+"""Backward passes from the explained score to the tracked tensors: plain gradients, or relevance under a recipe."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from whyformer._engine.capture import AbsorbedRelevance
+from whyformer._engine.relevance.node import Recipe, Switch
+from whyformer._engine.target import ExplainedAnswer
+from whyformer._engine.tracing.provenance import attach_trace, trace_of
+from whyformer.errors import UnsupportedModel
+
+TrackedTensors = Mapping[str, list[Tensor]]  # site -> one tensor per layer
+PlacedRelevance = dict[tuple[int, str], Tensor]  # (step, "token" or "position") -> relevance [batch token]
+
+
+def run_backward(score: Tensor, tracked: TrackedTensors) -> dict[str, list[Tensor]]:
+    """The gradient at each tracked tensor; zero where the score does not depend on it."""
+    refuse_untracked(tracked)
+    flat = [tensor for group in tracked.values() for tensor in group]
+    try:
+        gradients = torch.autograd.grad(score.sum(), flat, retain_graph=True, allow_unused=True)
+    except RuntimeError as error:
+        if "checkpoint" not in str(error):
+            raise
+        raise UnsupportedModel(
+            "The model recomputes parts of itself in the backward pass (gradient checkpointing), where whyformer "
+            "cannot see them. Switch it off; this changes no number."
+        ) from None
+    filled = iter(
+        attach_trace(torch.zeros_like(tensor) if gradient is None else gradient, trace_of(tensor))
+        for tensor, gradient in zip(flat, gradients, strict=True)
+    )
+    return {name: [next(filled) for _ in group] for name, group in tracked.items()}
+
+
+def refuse_untracked(tracked: TrackedTensors) -> None:
+    for name, group in tracked.items():
+        for layer, tensor in enumerate(group):
+            if not tensor.requires_grad:
+                raise UnsupportedModel(
+                    f"{name} {layer} does not depend on the explained input, or was computed without a gradient (a "
+                    "decoder with its own input, gradient checkpointing). Methods that need its gradient do not work "
+                    "with this model."
+                )
+
+
+def run_relevance_pass(
+    answer: ExplainedAnswer, tracked: TrackedTensors, switch: Switch, recipe: Recipe, track_absorbed: bool
+) -> tuple[dict[str, list[Tensor]], tuple[AbsorbedRelevance, ...], PlacedRelevance]:
+    """A relevance pass: what arrives, what was absorbed on the way, and how tokens and positions share it.
+
+    For a contrast (`versus`) the two logits are propagated one after the other and then subtracted: rules divide by a
+    total, and the total of a difference may be zero.
+    """
+    switch.recipe, switch.absorbed = recipe, {} if track_absorbed else None
+    try:
+        arrived = run_checked_backward(answer.target, tracked, switch)
+        absorbed, placed = switch.absorbed or {}, switch.placed or {}
+        if answer.versus is not None:
+            switch.absorbed, switch.placed = {} if track_absorbed else None, None if switch.placed is None else {}
+            against = run_checked_backward(answer.versus, tracked, switch)
+            # Not in place: where relevance passes unchanged, two tracked tensors share one result.
+            arrived = {
+                name: [attach_trace(a - b, trace_of(a)) for a, b in zip(arrived[name], against[name], strict=True)]
+                for name in arrived
+            }
+            for ours, theirs in ((absorbed, switch.absorbed or {}), (placed, switch.placed or {})):
+                for key, amount in theirs.items():
+                    ours[key] = ours.get(key, 0) - amount
+        taken = tuple(AbsorbedRelevance(what, step, amount) for (step, what), amount in sorted(absorbed.items()))
+        return arrived, taken, placed
+    finally:
+        switch.recipe, switch.absorbed, switch.placed, switch.is_strict = None, None, None, False
+
+
+def run_checked_backward(score: Tensor, tracked: TrackedTensors, switch: Switch) -> dict[str, list[Tensor]]:
+    """As `run_backward`. If a result is not finite, run again so that the first operation to blame raises."""
+    arrived = run_backward(score, tracked)
+    if not all(bool(t.isfinite().all()) for group in arrived.values() for t in group):
+        switch.is_strict = True
+        run_backward(score, tracked)
+    return arrived

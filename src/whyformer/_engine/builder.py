@@ -1,0 +1,268 @@
+"""CaptureBuilder: takes from a run, and from its backward passes, what a capture keeps."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer._engine import backward
+from whyformer._engine.backward import PlacedRelevance, TrackedTensors
+from whyformer._engine.blocks import find_blocks
+from whyformer._engine.capture import POSITIONAL_SITES, AbsorbedRelevance, Capture, CapturedValues, LazyLayers
+from whyformer._engine.decompose import compute_answer_parts
+from whyformer._engine.forward import Run
+from whyformer._engine.graph import refuse_unknown_nodes
+from whyformer._engine.layout import (
+    align_to_tokens,
+    axis_order_of,
+    compute_readout,
+    find_representation,
+    lay_out,
+    refuse_changing_tokens,
+    refuse_unstackable_sites,
+    to_canonical_axes,
+)
+from whyformer._engine.probe import Probe
+from whyformer._engine.relevance.node import Recipe, Switch
+from whyformer._engine.relevance.rules import compute_attention_share
+from whyformer._engine.residual import BranchOrError, read_branch, try_find_branch
+from whyformer._engine.sites import SITES
+from whyformer._engine.target import (
+    ExplainedAnswer,
+    Target,
+    choose_representation,
+    choose_target,
+    has_head,
+    make_headless_error,
+)
+from whyformer._engine.tracing.attention import AttentionSite
+from whyformer._engine.tracing.provenance import Trace, attach_trace, trace_of
+from whyformer._model.encoded import EncodedBatch
+from whyformer._model.model import Model
+from whyformer.errors import UnknownOperation, UnsupportedModel
+
+STREAM_SITES = {"projected", "residual", "middle", "update", "norms"}
+
+
+class CaptureBuilder:
+    """Takes from a run what is to be kept."""
+
+    def __init__(self, model: Model, encoded: EncodedBatch, run: Run, keep: set[str]) -> None:
+        self.model, self.encoded, self.run, self.keep = model, encoded, run, keep
+        self.mode = run.mode
+        self.layout = lay_out(run, encoded)
+        self.steps: list[int] = []  # the step of the forward at each block boundary
+        self.tracked = self.find_tracked_tensors()
+        self.values: CapturedValues = {}
+
+    def build(
+        self, target: Any, versus: Any, switch: Switch | None, recipes: Sequence[Recipe], track_absorbed: bool
+    ) -> Capture:
+        answer, targets, notes = self.choose_answer(target, versus)
+        self.keep_values(answer)
+        if "answer_parts" in self.keep:
+            self.store("answer_parts", self.find_answer_parts(targets))
+        if "probe" in self.keep:
+            self.store("probe", Probe(self.model, self.encoded, self.layout, targets))
+        if any(SITES[name].is_gradient for name in self.keep):
+            self.keep_arrived(backward.run_backward(answer.score, self.tracked), None)
+        absorbed: dict[Recipe, tuple[AbsorbedRelevance, ...]] = {}
+        if switch is not None:
+            refuse_unknown_nodes(answer.score, self.mode.leaf)
+            for recipe in recipes:
+                switch.placed = {} if self.keep & POSITIONAL_SITES else None
+                arrived, taken, placed = backward.run_relevance_pass(
+                    answer, self.tracked, switch, recipe, track_absorbed
+                )
+                absorbed.update({recipe: taken} if track_absorbed else {})
+                self.keep_arrived(arrived, recipe)
+                self.keep_positional(arrived, placed, recipe)
+        return Capture(
+            targets,
+            self.layout.tokens,
+            self.layout.patches,
+            self.run.output.detach(),
+            tuple(self.steps),
+            absorbed,
+            (*self.encoded.notes, *self.run.notes, *notes),
+            self.values,
+        )
+
+    def choose_answer(self, target: Any, versus: Any) -> tuple[ExplainedAnswer, tuple[Target, ...], tuple[str, ...]]:
+        """The explained answer, and a note if it is a representation and not a class."""
+        output = self.run.output
+        is_image = self.encoded.token_mask is None
+        if has_head(self.model.module, output, is_image=is_image):
+            return *choose_target(self.model, self.encoded, output, target, versus), ()
+        if any(SITES[name].is_class_specific for name in self.keep):
+            raise make_headless_error(self.model)
+        if output.dim() != 3:
+            return *choose_representation(self.model, output, trace_of(output), target, versus), ()
+        weights, note = find_representation(self.model, self.run, self.layout)
+        states = to_canonical_axes(output, trace_of(output))
+        if states.shape[:2] != weights.shape:
+            raise UnsupportedModel(
+                f"The model returns a tensor of shape {list(output.shape)}, which is not one state for each of its "
+                f"{weights.size(1)} tokens in a batch of {weights.size(0)}. Open the model with its head."
+            )
+        pooled = torch.einsum("bt,btc->bc", weights.to(states), states)
+        return *choose_representation(self.model, pooled, Trace(read=weights), target, versus), (note,)
+
+    def wants(self, *subjects: str) -> bool:
+        """One of these is to be kept, or its gradient or relevance."""
+        return any((SITES[name].of or name) in subjects for name in self.keep)
+
+    @property
+    def is_image(self) -> bool:
+        return self.mode.leaf is not None and trace_of(self.mode.leaf).is_pixels
+
+    def find_tracked_tensors(self) -> dict[str, list[Tensor]]:
+        """The tensors of the graph whose gradient or relevance is wanted, by site."""
+        tracked: dict[str, list[Tensor]] = {}
+        if self.wants("attention", "attention_output", "value", "query", "key"):
+            refuse_unstackable_sites(self.mode.sites, self.layout)
+        if self.wants("attention", "attention_output"):
+            tracked["attention_output"] = [site.output for site in self.mode.sites]
+        if self.wants("hidden") or (self.wants("token", "position") and self.is_image):
+            tracked["hidden"], self.steps = find_blocks(self.mode)
+            refuse_changing_tokens(tracked["hidden"], self.layout)
+        # Positions are added below the first block, so relevance must be propagated down to there.
+        if self.wants("input", "token", "position"):
+            if self.mode.leaf is None:
+                raise UnsupportedModel(
+                    "The explained input was not found: the model has no floating-point input and does not embed "
+                    "token ids."
+                )
+            tracked["input"] = [self.mode.leaf]
+        return tracked
+
+    # --- values of the forward ----------------------------------------------------------------------------------------
+
+    def keep_values(self, answer: ExplainedAnswer) -> None:
+        """What the forward itself computed."""
+        self.store("mask", self.layout.mask)
+        self.store("special", self.layout.special)
+        if "fingerprint" in self.keep:
+            self.store("fingerprint", self.encoded.fingerprints())
+        if "readout" in self.keep:
+            self.store("readout", compute_readout(self.model, self.run, self.layout, answer))
+        sites = [detach_site_output(site) for site in self.mode.sites]
+        for name in self.keep & ATTENTION_READERS.keys():
+            self.store(name, LazyLayers([partial(ATTENTION_READERS[name], site) for site in sites]))
+        if STREAM_SITES & self.keep:
+            self.keep_stream()
+        if "hidden" in self.keep:
+            self.store("hidden", [to_canonical_axes(t.detach(), trace_of(t)) for t in self.tracked["hidden"]])
+        if "input" in self.keep:
+            leaf = self.tracked["input"][0]
+            words = leaf.detach() if self.mode.words is None else self.mode.words
+            self.store("input", to_canonical_axes(words, trace_of(leaf)))
+
+    def keep_stream(self) -> None:
+        """What the two halves of each block add to the state. A block of an unknown build raises on access."""
+        branches: list[BranchOrError] = []
+        try:
+            refuse_unstackable_sites(self.mode.sites, self.layout)
+            states, _ = find_blocks(self.mode)
+            refuse_changing_tokens(states, self.layout)
+        except UnsupportedModel as error:
+            branches = [error.with_traceback(None)] * len(self.mode.sites)
+        else:
+            is_turned = [axis_order_of(state, trace_of(state)) == "turned" for state in states]
+            tape = self.mode.tape or []
+            for layer, site in enumerate(self.mode.sites):
+                branches.append(try_find_branch(site, states[layer], states[layer + 1], tape, is_turned[layer]))
+        for name in STREAM_SITES & self.keep:
+            self.store(name, LazyLayers([partial(read_branch, branch, name) for branch in branches]))
+
+    def find_answer_parts(self, targets: tuple[Target, ...]) -> Tensor | UnsupportedModel:
+        try:
+            states, _ = find_blocks(self.mode)
+            refuse_changing_tokens(states, self.layout)
+            is_turned = axis_order_of(states[0], trace_of(states[0])) == "turned"
+            return compute_answer_parts(self.mode.tape or [], states[0], is_turned, self.run.output, targets)
+        except (UnsupportedModel, UnknownOperation) as error:
+            return UnsupportedModel(str(error))
+
+    # --- results of backward passes -----------------------------------------------------------------------------------
+
+    def keep_arrived(self, arrived: TrackedTensors, recipe: Recipe | None) -> None:
+        """What a backward pass brought: gradients, or relevance under a recipe."""
+        quantity = "gradient" if recipe is None else "relevance"
+        wanted = {SITES[name].of: name for name in self.keep if SITES[name].quantity == quantity}
+        sites = self.mode.sites
+        outputs = [site.split_heads(t) for site, t in zip(sites, arrived.get("attention_output", ()), strict=False)]
+        if "attention" in wanted:
+            make = compute_attention_grad if recipe is None else partial(compute_attention_relevance, recipe)
+            makers = [partial(make, detach_site_output(site), t) for site, t in zip(sites, outputs, strict=True)]
+            self.store(wanted["attention"], LazyLayers(makers), recipe)
+        if "attention_output" in wanted:
+            self.store(wanted["attention_output"], outputs, recipe)
+        if "hidden" in wanted:
+            states = [self.compute_amount("hidden", layer, t, recipe) for layer, t in enumerate(arrived["hidden"])]
+            self.store(wanted["hidden"], states, recipe)
+        if "input" in wanted:
+            self.store(wanted["input"], self.compute_amount("input", 0, arrived["input"][0], recipe), recipe)
+
+    def compute_amount(self, site: str, layer: int, arrived: Tensor, recipe: Recipe | None) -> Tensor:
+        """The gradient or relevance at a tracked tensor. A recipe that sends slopes is multiplied by the tensor."""
+        if recipe is not None and recipe.sends == "slope":
+            arrived = attach_trace(arrived * self.tracked[site][layer].detach(), trace_of(arrived))
+        return to_canonical_axes(arrived, trace_of(arrived))
+
+    def keep_positional(self, arrived: TrackedTensors, placed: PlacedRelevance, recipe: Recipe) -> None:
+        """How relevance is divided between tokens and positions, wherever positions are added."""
+        if not self.keep & POSITIONAL_SITES or recipe.sends != "slope":
+            return
+        positions = [amount for (_, what), amount in sorted(placed.items()) if what == "position"]
+        tokens = [amount for (_, what), amount in sorted(placed.items()) if what == "token"]
+        if not self.is_image:
+            leaf, slope = self.tracked["input"][0].detach(), arrived["input"][0]
+            words = leaf if self.mode.words is None else self.mode.words
+            own, added = (to_canonical_axes(slope * part, trace_of(slope)).sum(-1) for part in (words, leaf - words))
+            tokens, positions = [own], [added, *positions] if bool(added.any()) else positions
+        if not tokens:
+            tokens = [self.compute_amount("hidden", 0, arrived["hidden"][0], recipe).sum(-1)]
+        self.store("token_relevance", align_to_tokens(tokens[0], self.layout), recipe)
+        self.store("position_relevance", [align_to_tokens(amount, self.layout) for amount in positions], recipe)
+
+    def store(self, name: str, value: Any, recipe: Recipe | None = None) -> None:
+        self.values[name, recipe] = value
+
+
+# --- reading one attention site ---------------------------------------------------------------------------------------
+
+
+def detach_site_output(site: AttentionSite) -> AttentionSite:
+    """The site with its output detached and its heads separate."""
+    return replace(site, output=site.split_heads(site.output.detach()))
+
+
+def compute_attention_grad(site: AttentionSite, output_grad: Tensor) -> Tensor:
+    return output_grad @ site.value.mT
+
+
+def compute_attention_relevance(recipe: Recipe, site: AttentionSite, output_relevance: Tensor) -> Tensor:
+    return compute_attention_share(site.attention(), site.value, site.output, output_relevance, recipe)
+
+
+def require_operand(site: AttentionSite, which: str) -> Tensor:
+    operand = getattr(site, which)
+    if operand is None:
+        raise UnsupportedModel(
+            f"{site.place} computes its attention in separate operations, so its {which} is not known. Load the model "
+            'with attn_implementation="sdpa".'
+        )
+    return operand
+
+
+ATTENTION_READERS: dict[str, Callable[[AttentionSite], Tensor]] = {
+    "attention": AttentionSite.attention,
+    "value": lambda site: site.value,
+    "attention_output": lambda site: site.output,
+    "query": partial(require_operand, which="query"),
+    "key": partial(require_operand, which="key"),
+}

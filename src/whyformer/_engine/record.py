@@ -1,0 +1,56 @@
+"""record(): runs a model once and keeps what is asked for.
+
+One forward pass, a gradient backward pass if a gradient is asked for, and one relevance pass per recipe.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from whyformer._engine.builder import STREAM_SITES, CaptureBuilder
+from whyformer._engine.capture import Capture
+from whyformer._engine.forward import run_forward
+from whyformer._engine.intervene import Intervention
+from whyformer._engine.relevance.node import Recipe, Switch
+from whyformer._engine.sites import SITES
+from whyformer._engine.target import refuse_unsupported_heads
+from whyformer._model.encoded import EncodedBatch
+from whyformer._model.model import Model
+from whyformer._plain.deprecation import rename_keywords
+from whyformer.errors import NotCaptured
+
+GRAPH_SITES = {"input", "answer_parts"}  # values that are found only if the forward builds a graph
+TAPE_SITES = STREAM_SITES | {"answer_parts"}  # values that are computed from the list of all operations
+
+
+@rename_keywords(books="track_absorbed")
+def record(
+    model: Model,
+    encoded: EncodedBatch,
+    *,
+    target: Any = None,
+    versus: Any = None,
+    keep: Collection[str],
+    recipes: Sequence[Recipe] = (),
+    track_absorbed: bool = False,
+    intervention: Intervention | None = None,
+) -> Capture:
+    """Run the model once and keep the sites named in `keep`.
+
+    track_absorbed: also keep, per recipe, the relevance that did not reach the input (`Capture.absorbed`).
+    intervention: attention to use instead of the model's own.
+    """
+    wanted = set(keep)
+    if unknown := sorted(wanted - set(SITES)):
+        raise NotCaptured(f"There is no site {', '.join(unknown)}. There are: {', '.join(SITES)}.")
+    sites = [SITES[name] for name in wanted]
+    switch = Switch() if recipes and any(site.is_relevance for site in sites) else None
+    refuse_unsupported_heads(model.module)
+    with run_forward(
+        model,
+        encoded,
+        switch=switch,
+        asks_gradient=bool(wanted & GRAPH_SITES) or any(site.is_gradient for site in sites),
+        intervention=intervention,
+        keeps_tape=bool(wanted & TAPE_SITES),
+    ) as run:
+        return CaptureBuilder(model, encoded, run, wanted).build(target, versus, switch, recipes, track_absorbed)

@@ -1,0 +1,63 @@
+"""Composite operations, written as the simpler operations they consist of, so that each of them can be seen."""
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from whyformer._engine.tracing.operations import Operation
+
+
+def copy_without_overrides(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`F.multi_head_attention_forward` with globals in which nothing is overridden, so that the mode sees what it does.
+
+    Under a mode that function dispatches itself as one opaque call. Changing the module's globals instead would affect
+    other threads.
+    """
+    plain = {**function.__globals__, "has_torch_function": lambda tensors: False}
+    copy = types.FunctionType(function.__code__, plain, function.__name__, function.__defaults__, function.__closure__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+multi_head_attention = copy_without_overrides(F.multi_head_attention_forward)
+
+
+def split_glu(operation: Operation) -> Tensor:
+    """`glu` as a product."""
+    x, axis = operation.argument(0, "input"), operation.argument(1, "dim", default=-1)
+    kept, gate = x.chunk(2, axis)
+    return kept * torch.sigmoid(gate)
+
+
+def split_lerp(operation: Operation) -> Tensor:
+    """`lerp` as a weighted sum."""
+    start, end = operation.argument(0, "input"), operation.argument(1, "end")
+    weight = operation.argument(2, "weight")
+    return start * (1 - weight) + end * weight
+
+
+def split_addmm(operation: Operation) -> Tensor:
+    """`addmm` and `baddbmm` as a product and an addition."""
+    names = ("mat1", "mat2") if operation.name == "addmm" else ("batch1", "batch2")
+    added = operation.argument(0, "input")
+    first, second = (operation.argument(place, name) for place, name in enumerate(names, 1))
+    alpha, beta = (operation.kwargs.get(name, 1) for name in ("alpha", "beta"))
+    if operation.name == "addmm" and not second.requires_grad and alpha == beta == 1 and added.dim() == 1:
+        return F.linear(first, second.t(), added)
+    product = torch.matmul(first, second)
+    product = product * alpha if alpha != 1 else product
+    if beta == 0:  # torch then ignores the added tensor, even if it contains NaN
+        return product
+    return product + (added * beta if beta != 1 else added)
+
+
+COMPOSITE_OPERATIONS: dict[str, Callable[[Operation], Tensor]] = {
+    "addmm": split_addmm,
+    "baddbmm": split_addmm,
+    "glu": split_glu,
+    "lerp": split_lerp,
+}
