@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from whyformer.errors import WhyformerError
 
 if TYPE_CHECKING:
-    from whyformer import data, demo, errors, methods, metrics, show
+    from whyformer import data, demo, errors, methods, metrics, rules, show
     from whyformer._audit import Audit, audit
     from whyformer._engine.capture import Capture, record
     from whyformer._engine.intervene import Intervention
-    from whyformer._engine.relevance.node import Recipe
-    from whyformer._engine.relevance.rules import RECIPES, make_recipe
+    from whyformer._engine.relevance.recipes import RECIPES, Recipe, make_recipe
     from whyformer._engine.sites import SITES
     from whyformer._engine.target import Target
     from whyformer._judge import Judgement, judge
@@ -34,8 +33,7 @@ HOMES = {
     "_audit": "Audit audit",
     "_engine.capture": "Capture record",
     "_engine.intervene": "Intervention",
-    "_engine.relevance.node": "Recipe",
-    "_engine.relevance.rules": "RECIPES make_recipe",
+    "_engine.relevance.recipes": "RECIPES Recipe make_recipe",
     "_engine.sites": "SITES",
     "_engine.target": "Target",
     "_judge": "Judgement judge",
@@ -52,7 +50,7 @@ HOMES = {
     "results.generation": "Generation explain_generation",
 }
 HOME_OF = {name: home for home, names in HOMES.items() for name in names.split()}
-SUBPACKAGES = ("data", "demo", "errors", "methods", "metrics", "show")
+SUBPACKAGES = ("data", "demo", "errors", "methods", "metrics", "rules", "show")
 FILLED_BY = {"METHODS": "methods", "METRICS": "metrics"}  # registries, and the package whose import fills them
 RENAMED = {
     "Inside": "AttentionView",
@@ -107,6 +105,7 @@ __all__ = [
     "metrics",
     "open",
     "record",
+    "rules",
     "show",
 ]
 

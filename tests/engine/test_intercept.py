@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from whyformer._engine.capture import Capture, record
 from whyformer._engine.intercept import multi_head_attention
-from whyformer._engine.relevance.rules import CHEFER, CHEFER_BASELINE
+from whyformer._engine.relevance.recipes import CHEFER, CHEFER_BASELINE
 from whyformer._model.model import Model
 from whyformer.errors import NoAttention, UnknownOperation, UnsupportedModel
 

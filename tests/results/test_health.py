@@ -6,7 +6,7 @@ from conftest import animal
 
 import whyformer as why
 from whyformer._engine.capture import AbsorbedRelevance, Capture, record
-from whyformer._engine.relevance.rules import CHEFER, CHEFER_BASELINE, LIBRA, RECIPES
+from whyformer._engine.relevance.recipes import CHEFER, CHEFER_BASELINE, LIBRA, RECIPES
 from whyformer._engine.target import Target
 from whyformer.errors import InputError, NotCaptured
 from whyformer.results.health import REQUIRED_SITES, Health, check_health

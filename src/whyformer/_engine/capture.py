@@ -26,8 +26,8 @@ from whyformer._engine.graph import refuse_unknown_nodes
 from whyformer._engine.intervene import Intervention
 from whyformer._engine.layout import axis_order_of, compute_readout, find_representation, lay_out, to_canonical_axes
 from whyformer._engine.probe import Probe
-from whyformer._engine.relevance.node import Recipe, Switch
-from whyformer._engine.relevance.rules import compute_attention_share
+from whyformer._engine.relevance.node import Switch
+from whyformer._engine.relevance.recipes import Recipe, compute_attention_share
 from whyformer._engine.residual import Branch, OperationTape, find_branch
 from whyformer._engine.sites import SITES
 from whyformer._engine.target import (

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture import record
-from whyformer._engine.relevance.rules import make_recipe
+from whyformer._engine.relevance.recipes import make_recipe
 from whyformer._engine.target import Target
 from whyformer._plain import archive
 from whyformer._plain.tokens import Tokens

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import whyformer.methods  # noqa: F401 (fills METHODS)
 from whyformer._engine.capture import Capture, record
-from whyformer._engine.relevance.rules import RECIPES, Recipe, make_recipe
+from whyformer._engine.relevance.recipes import Recipe, find_recipe, make_recipe
 from whyformer._engine.target import Target
 from whyformer._model.image import KeptImage
 from whyformer._model.loading import open as open_model
@@ -351,12 +351,12 @@ def choose_method(wanted: MethodLike, settings: Mapping[str, Any]) -> MethodCall
         for name, default in _selection.list_selection_settings(method.needs).items()
         if name not in method.settings
     }
-    name = str(given.get("recipe", method.recipe))
-    parameters = RECIPES[name].parameters if method.recipe and name in RECIPES else {}
+    recipe: Any = given.get("recipe", method.recipe)
+    parameters = find_recipe(recipe).parameters if method.recipe else {}
     check_settings(method, given, [*offered, *parameters, *(["health"] if method.recipe else [])])
     own = {name: given.get(name, default) for name, default in method.settings.items()}
     chosen = {key: given[key] for key in parameters if key in given}
-    rules = make_recipe(name, given.get("stabiliser", "signed"), **chosen) if method.recipe else None
+    rules = make_recipe(recipe, given.get("stabiliser"), **chosen) if method.recipe else None
     selected = {name: given[name] for name, default in offered.items() if given.get(name, default) != default}
     return MethodCall(method, own, rules, selected, wants_health=bool(given.get("health")))
 
