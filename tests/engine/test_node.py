@@ -1,4 +1,4 @@
-"""The node: stabilised division, and the true gradient wherever the switch is off."""
+"""The autograd node: stabilised division, and the true gradient while the switch is off."""
 
 import math
 from dataclasses import replace

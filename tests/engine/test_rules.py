@@ -1,4 +1,4 @@
-"""Every relevance rule against its definition, written slowly; conservation; planted denominators; examples kept apart.
+"""Every relevance rule against a slow definition; conservation; planted denominators; examples kept apart.
 
 The slow definitions run over Python numbers, one product at a time (Chefer, Gur & Wolf 2021, eqs. 3 to 10). A
 convolution is a linear layer whose matrix is found by pushing every unit vector through it.
@@ -222,8 +222,8 @@ def test_convolution_is_its_definition(rule, form):
         assert_same(found.flatten(1), wanted)
 
 
-def test_the_pixel_box_takes_each_picture_by_itself():
-    """The second picture is a hundred times brighter; the first does not notice."""
+def test_the_pixel_box_is_that_of_each_image():
+    """The second image is a hundred times brighter, which does not change the relevance of the first."""
     x, weight = numbers(0, 2, 1, 4, 4), numbers(1, 2, 1, 2, 2)
     x[1] *= 100
     run = lambda start, w: F.conv2d(start, w, stride=2)  # noqa: E731
@@ -611,9 +611,11 @@ def test_relevance_of_the_attention_matrix_is_the_share_of_the_product_rule():
 # --- conservation ----------------------------------------------------------------------------------------------------
 
 
-def calm(rule_name: str, seed: int, dtype: torch.dtype) -> tuple[OperationCall, Tensor, Tensor, tuple[Tensor, ...]]:
-    """A case without bias for each rule: call, relevance, result, operands. Denominators are not cancelled by accident,
-    since what rounding does then is a matter of the numbers, not of the rule."""
+def make_well_conditioned(
+    rule_name: str, seed: int, dtype: torch.dtype
+) -> tuple[OperationCall, Tensor, Tensor, tuple[Tensor, ...]]:
+    """Call, relevance, result and operands for each rule, without bias. No denominator cancels by accident: rounding
+    errors would then come from the numbers, not from the rule."""
     draw = lambda offset, *shape: away_from_zero(seed + offset, *shape, dtype=dtype)  # noqa: E731
     if rule_name in ("share_positive_products", "share_doubled_products"):
         x, weight = draw(0, 3, 6), draw(100, 5, 6)
@@ -671,9 +673,9 @@ def test_shares_and_what_was_absorbed_add_up(rule_name, dtype):
     rule = NAMED.get(rule_name) or getattr(rules, rule_name)
     tolerance = 1e-12 if dtype == torch.float64 else 1e-5
     for seed in SEEDS:
-        call, arriving, result, operands = calm(rule_name, seed, dtype)
+        call, arriving, result, operands = make_well_conditioned(rule_name, seed, dtype)
         absorbed: dict = {}
-        recipe = CHEFER_BASELINE if rule_name in ("doubled_products", "plain_addition") else CHEFER
+        recipe = CHEFER_BASELINE if rule_name in ("share_doubled_products", "share_plain_addition") else CHEFER
         shares = share(rule, call, arriving, result, *operands, recipe=recipe, absorbed=absorbed)
         given = sum(s.double().flatten(1).sum(1) for s in shares if s is not None)
         lost = sum(amount.double() for amount in absorbed.values()) if absorbed else 0.0
@@ -807,7 +809,7 @@ def test_a_linear_layer_survives_any_denominator(rule, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_picture_of_one_colour_survives(dtype):
+def test_an_image_of_one_colour_gives_finite_relevance(dtype):
     """x = l = h: every contribution of the box is zero up to rounding."""
     for value in planted(dtype):
         x, weight = torch.full((1, 1, 2, 2), value, dtype=dtype), torch.ones(1, 1, 2, 2, dtype=dtype)
@@ -963,6 +965,12 @@ def test_a_rule_that_returns_something_else_is_named(zoo, returned, what):
         why.explain(why.open(it.module), it.inputs, "lrp", recipe=recipe)
 
 
+def test_more_shares_than_operands_are_refused():
+    call = make_call(NormCall, U).attach(Switch(recipe=CHEFER), U, [U])
+    with pytest.raises(MethodError, match=r"fit\(\) got 2 shares; operation in place has 1 operand"):
+        call.fit(R, R)
+
+
 def test_inside_fused_attention_a_gradient_cannot_pass(zoo):
     it = zoo("bert")
     recipe = recipes.ATTNLRP.replace("mine", softmax=lambda call, slope: None)
@@ -974,10 +982,10 @@ def test_a_softmax_held_constant_inside_fused_attention_leaves_the_values_their_
     query, key, value, arriving = (numbers(i, 1, 1, 2, 3) for i in range(4))
     result = F.scaled_dot_product_attention(query, key, value, scale=1.0)
     call = make_call(AttentionCall, result, mask=None, scale=1.0)
-    recipe = CHEFER.replace("held", softmax=lambda call, arriving: call.fit())
-    held = share(rules.share_attention, call, arriving, result, query, key, value, recipe=recipe)
+    recipe = CHEFER.replace("mine", softmax=lambda call, arriving: call.fit())
+    found = share(rules.share_attention, call, arriving, result, query, key, value, recipe=recipe)
     plain = share(rules.share_attention, call, arriving, result, query, key, value)
-    assert held[:2] == (None, None) and torch.equal(held[2], plain[2])
+    assert found[:2] == (None, None) and torch.equal(found[2], plain[2])
 
 
 def test_the_public_module_has_every_rule_of_every_recipe():

@@ -1,4 +1,4 @@
-"""Rules that send slopes, against their definition in relevance, written slowly; by hand; conservation.
+"""Rules that send slopes, against slow definitions in terms of relevance; by hand; conservation.
 
 A slope is relevance divided by the tensor it belongs to. The slow definitions work on relevance, one entry at a time
 and with the divisions that slopes avoid, so that the two have nothing in common but the result.
@@ -449,7 +449,7 @@ def test_only_recipes_that_send_slopes_tell_positions_apart():
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_logit_is_accounted_for_at_every_boundary(name):
+def test_the_logit_is_conserved_at_every_boundary(name):
     """What is there, and what was absorbed above it, is the explained logit (1 under the recipes that send relevance).
     Under LibraGrad only biases, positions and constants absorb: nothing is lost to a nonlinearity."""
     it = animal(name)

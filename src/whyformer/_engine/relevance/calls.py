@@ -18,7 +18,6 @@ An *operand* is a tensor that depends on the explained input; weights, biases an
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -106,6 +105,11 @@ class OperationCall:
 
     def fit(self, *shares: Tensor) -> Shares:
         """Shares in the shapes of the first operands: sums over what was broadcast. The other operands get nothing."""
+        if len(shares) > len(self.operands):
+            raise MethodError(
+                f"fit() got {len(shares)} shares; {self.operation} in {self.place or 'the model'} has "
+                f"{len(self.operands)} operand(s)."
+            )
         fitted = tuple(undo_broadcast(share, x) for share, x in zip(shares, self.operands, strict=False))
         return fitted + (None,) * (len(self.operands) - len(shares))
 
@@ -113,8 +117,8 @@ class OperationCall:
 
     def attach(self, switch: Switch, result: Tensor, operands: Sequence[Tensor]) -> Self:
         """This call during a relevance pass. A copy, so that no tensor outlives the pass."""
-        attached = copy.copy(self)
-        vars(attached).update(switch=switch, result=result, operands=tuple(operands))  # frozen for everybody else
+        attached = object.__new__(type(self))
+        vars(attached).update(vars(self), switch=switch, result=result, operands=tuple(operands))
         return attached
 
     def make_part(

@@ -125,10 +125,11 @@ class CallBuilder:
 
     def describe_softmax(self) -> CallAndOperands | None:
         x = self.operation.given[0]
+        if not x.requires_grad:
+            return None
         axis = self.operation.argument(1, "dim", "axis")
         is_plain = self.operation.name in ("softmax", "_softmax")
-        call = self.make(SoftmaxCall, axis=-1 if axis is None else axis, is_plain=is_plain)
-        return (call, [x]) if x.requires_grad else None
+        return self.make(SoftmaxCall, axis=-1 if axis is None else axis, is_plain=is_plain), [x]
 
     def describe_norm(self) -> CallAndOperands | None:
         x = self.operation.given[0]
