@@ -14,6 +14,7 @@ from types import ModuleType
 
 from whyformer import methods, metrics
 from whyformer._engine.relevance import rules
+from whyformer._engine.relevance.recipes import RECIPES, STABILISERS, Recipe
 from whyformer._engine.sites import SITES
 from whyformer.methods._registry import METHODS, Method
 from whyformer.metrics._registry import METRIC_INPUTS, METRIC_KINDS, METRICS, Metric
@@ -179,7 +180,7 @@ def named(method: Method, *, link: bool) -> str:
 
 
 def make_recipes_page() -> str:
-    recipes = rules.RECIPES.values()
+    recipes = RECIPES.values()
     used = {rule.__name__: rule for recipe in recipes for rule in recipe.rules.values()}
     kinds = dict.fromkeys(kind for recipe in recipes for kind in recipe.rules)
     which = [["operation", *(f"`{recipe.name}`" for recipe in recipes)]]
@@ -192,7 +193,8 @@ def make_recipes_page() -> str:
             "# Recipes",
             "A relevance rule takes the relevance $R$ of an operation's result and says how much of it each operand "
             "gets. A recipe is a table from the kind of an operation to its rule; a method that needs relevance takes "
-            "one as `recipe=`. This page is generated from `src/whyformer/_engine/relevance/`.",
+            "one as `recipe=`. [Write your own rule](write-a-rule.md) shows how to change one. This page is generated "
+            "from `src/whyformer/_engine/relevance/`.",
             *(f"`{recipe.name}`\n: {recipe.describe}{parameters(recipe)}" for recipe in recipes),
             table(which),
             "An operation without a rule in the recipe raises an error that names it. It never falls back to the plain "
@@ -203,12 +205,12 @@ def make_recipes_page() -> str:
             *(f"### `{name}`\n\n{linked(inspect.getdoc(rule))}" for name, rule in used.items()),
             "## Stabilisers",
             "How a division by a number close to zero is kept finite. Pass `stabiliser=` beside `recipe=`.",
-            table([["name", "divides by"], *([f"`{s.name}`", s.describe] for s in rules.STABILISERS.values())]),
+            table([["name", "divides by"], *([f"`{s.name}`", s.describe] for s in STABILISERS.values())]),
         ]
     )
 
 
-def parameters(recipe: rules.Recipe) -> str:
+def parameters(recipe: Recipe) -> str:
     """The settings that a recipe gives to every method that uses it."""
     return "".join(f" Setting: `{name}={value:g}`." for name, value in recipe.parameters.items())
 

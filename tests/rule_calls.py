@@ -1,11 +1,11 @@
-"""Calls to try relevance rules on, and rules written slowly that several tests share."""
+"""Calls to try relevance rules on, and slow definitions that several tests share."""
 
 import math
 
 import torch
 from torch import Tensor
 
-from whyformer._engine.relevance.node import OperationCall
+from whyformer._engine.relevance.calls import SomeCall
 from whyformer._engine.tracing.provenance import SampleGroups, label_axis
 
 
@@ -14,15 +14,15 @@ def numbers(seed: int, *shape: int, dtype: torch.dtype = torch.float64) -> Tenso
 
 
 def away_from_zero(seed: int, *shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Magnitudes between 0.5 and 1.5: nothing cancels by accident."""
+    """Magnitudes between 0.5 and 1.5, so that nothing cancels by accident."""
     drawn = numbers(seed, *shape)
     return torch.copysign(0.5 + drawn.abs() % 1, drawn).to(dtype)
 
 
-def a_call(result: Tensor, *, kind: str = "", axis: int = 0, **more) -> OperationCall:
-    """A call whose examples lie along one axis of its result."""
-    samples = SampleGroups(label_axis(axis, result.size(axis), result.dim(), result.device), result.size(axis))
-    return OperationCall(kind, 0, "operation", "place", samples, **more)
+def make_call(call_class: type[SomeCall], result: Tensor, **fields) -> SomeCall:
+    """A call whose examples are along the first axis of its result."""
+    samples = SampleGroups(label_axis(0, result.size(0), result.dim(), result.device), result.size(0))
+    return call_class(step=0, operation="operation", place="place", samples=samples, **fields)
 
 
 def assert_same(found: Tensor, wanted: Tensor, tolerance: float = 1e-10) -> None:

@@ -23,6 +23,7 @@ ROOMS = {
     "_engine.tracing": GROUND,
     "_engine.relevance": {*GROUND, "_engine.tracing"},
     "_engine": {*GROUND, *ENGINE, "_model"},
+    "rules": {*GROUND, *ENGINE},
     "methods": {*GROUND, *ENGINE, "_model"},
     "show": {*GROUND, "_model", "_engine"},
     "results": {*GROUND, "_model", "_engine", "show"},

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 from whyformer.errors import WhyformerError
 
 if TYPE_CHECKING:
-    from whyformer import data, demo, errors, methods, metrics, show
+    from whyformer import data, demo, errors, methods, metrics, rules, show
     from whyformer._audit import Audit, audit
     from whyformer._engine.capture import Capture
     from whyformer._engine.intervene import Intervention
     from whyformer._engine.record import record
-    from whyformer._engine.relevance.node import Recipe
-    from whyformer._engine.relevance.rules import RECIPES, make_recipe
+    from whyformer._engine.relevance.recipes import RECIPES, Recipe, make_recipe
     from whyformer._engine.sites import SITES
     from whyformer._engine.target import Target
     from whyformer._explain.attention import inspect_attention
@@ -41,8 +40,7 @@ HOMES = {
     "_engine.capture": "Capture",
     "_engine.intervene": "Intervention",
     "_engine.record": "record",
-    "_engine.relevance.node": "Recipe",
-    "_engine.relevance.rules": "RECIPES make_recipe",
+    "_engine.relevance.recipes": "RECIPES Recipe make_recipe",
     "_engine.sites": "SITES",
     "_engine.target": "Target",
     "_explain.attention": "inspect_attention",
@@ -64,7 +62,7 @@ HOMES = {
     "results.generation": "Generation",
 }
 HOME_OF = {name: home for home, names in HOMES.items() for name in names.split()}
-SUBPACKAGES = ("data", "demo", "errors", "methods", "metrics", "show")
+SUBPACKAGES = ("data", "demo", "errors", "methods", "metrics", "rules", "show")
 FILLED_BY = {"METHODS": "methods", "METRICS": "metrics"}  # registry -> the package whose import fills it
 RENAMED = {
     "Inside": "AttentionView",
@@ -119,6 +117,7 @@ __all__ = [
     "metrics",
     "open",
     "record",
+    "rules",
     "show",
 ]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from whyformer._engine.record import record
-from whyformer._engine.relevance.rules import CHEFER
+from whyformer._engine.relevance.recipes import CHEFER
 from whyformer._engine.tracing.follow import Follower, map_label_axes
 from whyformer._engine.tracing.operations import Operation, name_of
 from whyformer._engine.tracing.provenance import Trace, attach_trace, label_axis

@@ -6,10 +6,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._engine.graph import refuse_unknown_nodes
-from whyformer._engine.relevance.node import OperationCall, RuleNode, Switch
+from whyformer._engine.relevance.calls import ActivationCall
+from whyformer._engine.relevance.node import RuleNode, Switch
 from whyformer.errors import UnknownOperation
 
-CALL = OperationCall("activation", 0, "gelu", "mlp", None)
+CALL = ActivationCall(step=0, operation="gelu", place="mlp", run=F.gelu)
 
 
 def ours(function, *operands: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from whyformer._engine.capture import Capture
 from whyformer._engine.record import record
-from whyformer._engine.relevance.rules import CHEFER, CHEFER_BASELINE
+from whyformer._engine.relevance.recipes import CHEFER, CHEFER_BASELINE
 from whyformer._engine.sites import SITES
 from whyformer._engine.tracing.composites import multi_head_attention
 from whyformer._model.model import Model

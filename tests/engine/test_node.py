@@ -1,6 +1,7 @@
-"""The node: stabilised division, and the true gradient wherever the switch is off."""
+"""The autograd node: stabilised division, and the true gradient while the switch is off."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,16 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from whyformer._engine.record import record
-from whyformer._engine.relevance.node import (
-    STABILISERS,
-    OperationCall,
-    RuleNode,
-    Switch,
-    absorb_relevance,
-    samples_of,
-    stabilise_clone,
-)
-from whyformer._engine.relevance.rules import CHEFER, make_recipe
+from whyformer._engine.relevance.calls import ActivationCall, AdditionCall
+from whyformer._engine.relevance.node import RuleNode, Switch
+from whyformer._engine.relevance.recipes import CHEFER, STABILISERS, make_recipe
 from whyformer._engine.tracing.provenance import SampleGroups, label_axis
 from whyformer._model.model import Model
 from whyformer.errors import UnsupportedModel
@@ -88,20 +82,22 @@ def test_without_a_stabiliser_division_is_exact_and_nothing_at_zero():
 
 
 def test_only_the_released_stabiliser_divides_at_a_branch():
-    """What it takes away is in the books."""
-    call = OperationCall("activation", 0, "gelu", "mlp", SampleGroups(torch.zeros(1, dtype=torch.int32), 1))
+    """What it takes away is recorded as absorbed."""
+    samples = SampleGroups(torch.zeros(1, dtype=torch.int32), 1)
+    call = ActivationCall(step=0, operation="gelu", place="mlp", run=F.gelu, samples=samples)
     x, relevance = torch.tensor([2.0, 0.0, 3e-9, 1e-9]).double(), torch.ones(4).double()
     for name in ("signed", "none"):
-        assert torch.equal(stabilise_clone(call, relevance, x, Switch(recipe=make_recipe("chefer", name))), relevance)
+        attached = call.attach(Switch(recipe=make_recipe("chefer", name)), x, [x])
+        assert torch.equal(attached.stabilise_copy(relevance), relevance)
     switch = Switch(recipe=make_recipe("chefer", "released"), absorbed={})
-    found = stabilise_clone(call, relevance, x, switch)
+    found = call.attach(switch, x, [x]).stabilise_copy(relevance)
     torch.testing.assert_close(found, torch.tensor([2 / (2 + 1e-9), 0.0, 0.75, 0.5]).double())
     torch.testing.assert_close(sum(switch.absorbed.values()), (relevance - found).sum().view(1))
 
 
 # --- the node --------------------------------------------------------------------------------------------------------
 
-CALL = OperationCall("activation", 0, "gelu", "mlp", None)
+CALL = ActivationCall(step=0, operation="gelu", place="mlp", run=F.gelu)
 
 OPERATIONS = {
     "linear": (lambda x: F.linear(x, torch.ones(2, 4, dtype=torch.float64).tril()), ((3, 4),)),
@@ -163,27 +159,28 @@ def test_an_operand_that_is_reached_twice_collects_both():
 
 def test_the_released_code_divides_where_a_residual_branches_off():
     """x R / (x + 1e-9) at a tensor that is used twice, once in an addition; nothing of the kind at one that is not."""
-    for used, wanted in ((["add", "layer_norm"], 0.5), (["layer_norm", "gelu"], 1.0), (["add"], 1.0)):
+    for consumers, wanted in ((["add", "layer_norm"], 0.5), (["layer_norm", "gelu"], 1.0), (["add"], 1.0)):
         x = torch.tensor([1e-9], dtype=torch.float64, requires_grad=True)
-        call = OperationCall("activation", 0, "gelu", "mlp", None, used=used)
+        call = replace(CALL, consumers=consumers)
         out = RuleNode.apply(Switch(recipe=make_recipe("chefer", "released")), call, x.clone(), x)
         (found,) = torch.autograd.grad(out, x, torch.ones(1, dtype=torch.float64))
         assert found.item() == pytest.approx(wanted)
 
 
-def test_the_books_are_kept_per_example_and_only_when_asked():
-    call = OperationCall("add", 4, "add", "place", SampleGroups(label_axis(0, 2, 2, torch.device("cpu")), 2))
+def test_absorbed_relevance_is_summed_per_example_and_only_when_tracked():
+    samples = SampleGroups(label_axis(0, 2, 2, torch.device("cpu")), 2)
     lost = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    absorb_relevance(Switch(), call, "bias", lambda: pytest.fail("nobody asked"))
+    call = AdditionCall(step=4, operation="add", place="place", samples=samples)
+    call.attach(Switch(), lost, [lost]).absorb("bias", lambda: pytest.fail("not tracked"))
     switch = Switch(absorbed={})
-    absorb_relevance(switch, call, "bias", lambda: lost)
-    absorb_relevance(switch, call, "bias", lambda: lost)
+    call.attach(switch, lost, [lost]).absorb("bias", lambda: lost)
+    call.attach(switch, lost, [lost]).absorb("bias", lambda: lost)
     assert switch.absorbed[4, "bias"].tolist() == [6.0, 14.0]
 
 
 def test_a_lost_batch_axis_is_noticed():
     with pytest.raises(UnsupportedModel, match=r"gelu in mlp belong to which example. Explain one example at a time"):
-        samples_of(CALL)
+        assert CALL.examples
 
 
 # --- whole models against finite differences -------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Every relevance rule against its definition, written slowly; conservation; planted denominators; examples kept apart.
+"""Every relevance rule against a slow definition; conservation; planted denominators; examples kept apart.
 
 The slow definitions run over Python numbers, one product at a time (Chefer, Gur & Wolf 2021, eqs. 3 to 10). A
 convolution is a linear layer whose matrix is found by pushing every unit vector through it.
@@ -11,12 +11,27 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from rule_calls import a_call, assert_same, away_from_zero, numbers, softmax_slowly
+from rule_calls import assert_same, away_from_zero, make_call, numbers, softmax_slowly
 from torch import Tensor
 
-from whyformer._engine.relevance import rules
-from whyformer._engine.relevance.node import STABILISERS, OperationCall, RuleNode, Switch
-from whyformer._engine.relevance.rules import CHEFER, CHEFER_BASELINE
+import whyformer as why
+from whyformer._engine.relevance import recipes, rules
+from whyformer._engine.relevance.calls import (
+    ActivationCall,
+    AdditionCall,
+    AttentionCall,
+    ConvolutionCall,
+    JoinCall,
+    LinearCall,
+    NormCall,
+    OperationCall,
+    PoolCall,
+    ProductCall,
+    ScaleCall,
+    SelectCall,
+)
+from whyformer._engine.relevance.node import RuleNode, Switch
+from whyformer._engine.relevance.recipes import CHEFER, CHEFER_BASELINE, STABILISERS
 from whyformer._engine.tracing.provenance import SampleGroups
 from whyformer.errors import MethodError, NonFinite
 
@@ -25,8 +40,10 @@ EXACT = replace(CHEFER, stabiliser=STABILISERS["none"])
 DTYPES = (torch.float32, torch.float64)
 
 
-def share(rule, call: OperationCall, relevance: Tensor, result: Tensor, *operands: Tensor, recipe=CHEFER, books=None):
-    return rule(call, relevance, result, list(operands), Switch(recipe=recipe, absorbed=books))
+def share(
+    rule, call: OperationCall, relevance: Tensor, result: Tensor, *operands: Tensor, recipe=CHEFER, absorbed=None
+):
+    return rule(call.attach(Switch(recipe=recipe, absorbed=absorbed), result, operands), relevance)
 
 
 # --- by hand ---------------------------------------------------------------------------------------------------------
@@ -48,7 +65,9 @@ X = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)
 def test_linear_by_hand(rule, arriving, wanted):
     """Products for output 0 are 1, 2, 1: a quarter, a half, a quarter. The bias of 10 takes nothing."""
     result = F.linear(X, WEIGHT, BIAS)
-    (found,) = share(rule, a_call(result, weight=WEIGHT, bias=BIAS), torch.tensor([arriving]).double(), result, X)
+    (found,) = share(
+        rule, make_call(LinearCall, result, weight=WEIGHT, bias=BIAS), torch.tensor([arriving]).double(), result, X
+    )
     torch.testing.assert_close(found, torch.tensor([wanted], dtype=torch.float64))
 
 
@@ -57,13 +76,13 @@ U, V, R = (torch.tensor([row], dtype=torch.float64) for row in ([1, 2, 3], [-0.5
 
 def test_addition_by_hand():
     """The shares sum to -0.5 and 1.5; scaled to 0.25 and 0.75 of the total, which turns the first around."""
-    to_u, to_v = share(rules.share_normalised_addition, a_call(U), R, U + V, U, V)
+    to_u, to_v = share(rules.share_normalised_addition, make_call(AdditionCall, U), R, U + V, U, V)
     torch.testing.assert_close(to_u, torch.tensor([[-0.2, -0.3, 0.75]], dtype=torch.float64))
     torch.testing.assert_close(to_v, torch.tensor([[-0.1, -0.15, 1.0]], dtype=torch.float64))
 
 
 def test_plain_addition_by_hand():
-    to_u, to_v = share(rules.share_plain_addition, a_call(U), R, U + V, U, V)
+    to_u, to_v = share(rules.share_plain_addition, make_call(AdditionCall, U), R, U + V, U, V)
     torch.testing.assert_close(to_u, torch.tensor([[0.4, 0.6, -1.5]], dtype=torch.float64))
     torch.testing.assert_close(to_v, torch.tensor([[-0.2, -0.3, 2.0]], dtype=torch.float64))
 
@@ -73,7 +92,7 @@ def test_product_by_hand():
     a = torch.tensor([[[0.75, 0.25], [0.4, 0.6]]], dtype=torch.float64)
     v = torch.tensor([[[1.0, 2.0], [3.0, -1.0]]], dtype=torch.float64)
     arriving = torch.tensor([[[1.0, 0.0], [0.0, 0.0]]], dtype=torch.float64)
-    to_a, to_v = share(rules.share_product_halves, a_call(a, run=torch.matmul), arriving, a @ v, a, v)
+    to_a, to_v = share(rules.share_product_halves, make_call(ProductCall, a, run=torch.matmul), arriving, a @ v, a, v)
     torch.testing.assert_close(to_a, torch.tensor([[[0.25, 0.25], [0.0, 0.0]]], dtype=torch.float64))
     torch.testing.assert_close(to_v, torch.tensor([[[0.25, 0.0], [0.25, 0.0]]], dtype=torch.float64))
 
@@ -171,7 +190,7 @@ def test_linear_is_its_definition(rule, shape):
     for seed in SEEDS:
         x, weight, bias = numbers(seed, rows, ins), numbers(seed + 100, outs, ins), numbers(seed + 200, outs)
         result, arriving = F.linear(x, weight, bias), numbers(seed + 300, rows, outs)
-        (found,) = share(rule, a_call(result, weight=weight, bias=bias), arriving, result, x)
+        (found,) = share(rule, make_call(LinearCall, result, weight=weight, bias=bias), arriving, result, x)
         assert_same(found, wanted := LINEAR[rule](x, weight, arriving))
         if rule is rules.share_positive_products:
             assert_same(wanted, signed_parts_slowly(x, weight, arriving))
@@ -196,22 +215,24 @@ def test_convolution_is_its_definition(rule, form):
         result = F.conv2d(x, weight, bias, **how)
         arriving = numbers(seed + 300, *result.shape)
         run = lambda start, w: F.conv2d(start, w, **how)  # noqa: E731
-        call = a_call(result, weight=weight, bias=bias.view(-1, 1, 1), run=run)
+        call = make_call(ConvolutionCall, result, weight=weight, bias=bias.view(-1, 1, 1), convolve=run)
         (found,) = share(rule, call, arriving, result, x)
         matrix = matrix_of(lambda unit, w=weight: F.conv2d(unit, w, **how), x.shape[1:])
         wanted = CONVOLUTION_RULES[rule](x.flatten(1), matrix, arriving.flatten(1))
         assert_same(found.flatten(1), wanted)
 
 
-def test_the_pixel_box_takes_each_picture_by_itself():
-    """The second picture is a hundred times brighter; the first does not notice."""
+def test_the_pixel_box_is_that_of_each_image():
+    """The second image is a hundred times brighter, which does not change the relevance of the first."""
     x, weight = numbers(0, 2, 1, 4, 4), numbers(1, 2, 1, 2, 2)
     x[1] *= 100
     run = lambda start, w: F.conv2d(start, w, stride=2)  # noqa: E731
     result = run(x, weight)
     arriving = numbers(2, *result.shape)
-    (both,) = share(rules.share_pixel_box, a_call(result, weight=weight, run=run), arriving, result, x)
-    call = a_call(result[:1], weight=weight, run=run)
+    (both,) = share(
+        rules.share_pixel_box, make_call(ConvolutionCall, result, weight=weight, convolve=run), arriving, result, x
+    )
+    call = make_call(ConvolutionCall, result[:1], weight=weight, convolve=run)
     (alone,) = share(rules.share_pixel_box, call, arriving[:1], result[:1], x[:1])
     torch.testing.assert_close(both[:1], alone)
 
@@ -227,17 +248,23 @@ def test_product_is_its_definition(how, shape):
         wanted = product_slowly(a, v, arriving)
         if how == "einsum":
             run = lambda a, v: torch.einsum("qk,kd->dq", a, v)  # noqa: E731
-            found = share(rules.share_product_halves, a_call(a, run=run), arriving.T, run(a, v), a, v)
+            found = share(rules.share_product_halves, make_call(ProductCall, a, run=run), arriving.T, run(a, v), a, v)
         elif how == "batched":
             stacked = [torch.stack([t, 2 * t]) for t in (a, v, arriving)]
             result = torch.bmm(*stacked[:2])
             pairs = share(
-                rules.share_product_halves, a_call(result, run=torch.matmul), stacked[2], result, *stacked[:2]
+                rules.share_product_halves,
+                make_call(ProductCall, result, run=torch.matmul),
+                stacked[2],
+                result,
+                *stacked[:2],
             )
             torch.testing.assert_close(pairs[0][1], 2 * pairs[0][0])
             found = tuple(pair[0] for pair in pairs)
         else:
-            found = share(rules.share_product_halves, a_call(a, run=torch.matmul), arriving, a @ v, a, v)
+            found = share(
+                rules.share_product_halves, make_call(ProductCall, a, run=torch.matmul), arriving, a @ v, a, v
+            )
         for one, other in zip(found, wanted, strict=True):
             assert_same(one, other)
 
@@ -251,7 +278,9 @@ def test_elementwise_product_is_its_definition(left, right):
     for seed in SEEDS:
         a, b = numbers(seed, *left), numbers(seed + 100, *right)
         arriving = numbers(seed + 300, *(a * b).shape)
-        to_a, to_b = share(rules.share_product_halves, a_call(a * b, run=torch.mul), arriving, a * b, a, b)
+        to_a, to_b = share(
+            rules.share_product_halves, make_call(ProductCall, a * b, run=torch.mul), arriving, a * b, a, b
+        )
         assert_same(to_a, (arriving / 2).sum_to_size(left))
         assert_same(to_b, (arriving / 2).sum_to_size(right))
 
@@ -260,7 +289,9 @@ def test_a_product_with_broadcast_matrices_is_its_definition():
     """One matrix of values for three heads: it collects the halves of all of them."""
     for seed in SEEDS:
         a, v, arriving = numbers(seed, 3, 2, 4), numbers(seed + 100, 4, 5), numbers(seed + 300, 3, 2, 5)
-        to_a, to_v = share(rules.share_product_halves, a_call(a, run=torch.matmul), arriving, a @ v, a, v)
+        to_a, to_v = share(
+            rules.share_product_halves, make_call(ProductCall, a, run=torch.matmul), arriving, a @ v, a, v
+        )
         wanted = [product_slowly(a[h], v, arriving[h]) for h in range(3)]
         assert_same(to_a, torch.stack([w[0] for w in wanted]))
         assert_same(to_v, sum(w[1] for w in wanted))
@@ -269,7 +300,9 @@ def test_a_product_with_broadcast_matrices_is_its_definition():
 def test_a_product_with_a_constant_gives_everything_to_the_other():
     for seed in SEEDS:
         a, v, arriving = numbers(seed, 3, 4), numbers(seed + 100, 4, 2), numbers(seed + 300, 3, 2)
-        (found,) = share(rules.share_product_halves, a_call(a, run=lambda a, v=v: a @ v), arriving, a @ v, a)
+        (found,) = share(
+            rules.share_product_halves, make_call(ProductCall, a, run=lambda a, v=v: a @ v), arriving, a @ v, a
+        )
         assert_same(found, 2 * product_slowly(a, v, arriving)[0])
 
 
@@ -291,7 +324,7 @@ def test_pooling_is_its_definition(form):
         x = away_from_zero(seed, *shape)
         result = run(x)
         arriving = numbers(seed + 300, *result.shape)
-        (found,) = share(rules.share_pooled, a_call(result, run=run), arriving, result, x)
+        (found,) = share(rules.share_pooled, make_call(PoolCall, result, run=run), arriving, result, x)
         wanted = []
         for row, r in zip(x.flatten(1).tolist(), arriving.flatten(1).tolist(), strict=True):
             shares = [0.0] * len(row)
@@ -312,7 +345,7 @@ ADDITIONS = {rules.share_normalised_addition: True, rules.share_plain_addition: 
 def test_addition_is_its_definition(rule, shape):
     for seed in SEEDS:
         u, v, arriving = numbers(seed, *shape), numbers(seed + 100, *shape), numbers(seed + 300, *shape)
-        found = share(rule, a_call(u), arriving, u + v, u, v)
+        found = share(rule, make_call(AdditionCall, u), arriving, u + v, u, v)
         wanted = addition_slowly(u, v, arriving, normalised=ADDITIONS[rule])
         for one, other in zip(found, wanted, strict=True):
             assert_same(one, other)
@@ -322,7 +355,7 @@ def test_addition_is_its_definition(rule, shape):
 def test_subtraction_is_the_addition_of_the_negative(rule):
     for seed in SEEDS:
         u, v, arriving = numbers(seed, 2, 3), numbers(seed + 100, 2, 3), numbers(seed + 300, 2, 3)
-        found = share(rule, a_call(u, facts={"sign": -1}), arriving, u - v, u, v)
+        found = share(rule, make_call(AdditionCall, u, signs=(1, -1)), arriving, u - v, u, v)
         wanted = addition_slowly(u, -v, arriving, normalised=ADDITIONS[rule])
         for one, other in zip(found, wanted, strict=True):
             assert_same(one, other)
@@ -333,18 +366,18 @@ def test_an_added_constant_takes_its_share_and_it_is_reported(rule):
     """Positions [1 token channel] beside embeddings [batch token channel]."""
     for seed in SEEDS:
         x, positions, arriving = numbers(seed, 2, 3, 4), numbers(seed + 100, 1, 3, 4), numbers(seed + 300, 2, 3, 4)
-        books: dict = {}
-        call = a_call(x, facts={"constant": positions, "constant_is": "positions"})
-        (found,) = share(rule, call, arriving, x + positions, x, books=books)
+        absorbed: dict = {}
+        call = make_call(AdditionCall, x, constant=positions, constant_is="positions")
+        (found,) = share(rule, call, arriving, x + positions, x, absorbed=absorbed)
         wanted, taken = addition_slowly(x, positions.expand_as(x), arriving, normalised=ADDITIONS[rule])
         assert_same(found, wanted)
-        torch.testing.assert_close(books[0, "positions"], taken.sum((1, 2)))
+        torch.testing.assert_close(absorbed[0, "positions"], taken.sum((1, 2)))
 
 
 def test_an_addend_that_was_broadcast_collects_its_share():
     for seed in SEEDS:
         u, v, arriving = numbers(seed, 2, 3, 4), numbers(seed + 100, 2, 1, 4), numbers(seed + 300, 2, 3, 4)
-        to_u, to_v = share(rules.share_normalised_addition, a_call(u), arriving, u + v, u, v)
+        to_u, to_v = share(rules.share_normalised_addition, make_call(AdditionCall, u), arriving, u + v, u, v)
         wanted = addition_slowly(u, v.expand_as(u), arriving)
         assert_same(to_u, wanted[0])
         assert_same(to_v, wanted[1].sum(1, keepdim=True))
@@ -353,7 +386,7 @@ def test_an_addend_that_was_broadcast_collects_its_share():
 def test_an_addition_that_cancels_is_reported():
     """R = (1, -1) over equal parts: both shares sum to nothing, and so does what they are scaled to."""
     u, arriving = torch.ones(1, 2, dtype=torch.float64), torch.tensor([[1.0, -1.0]], dtype=torch.float64)
-    for one in share(rules.share_normalised_addition, a_call(u), arriving, 2 * u, u, u.clone()):
+    for one in share(rules.share_normalised_addition, make_call(AdditionCall, u), arriving, 2 * u, u, u.clone()):
         assert one.isfinite().all()
 
 
@@ -361,7 +394,7 @@ def test_a_masked_score_gets_nothing_even_if_the_mask_is_infinite():
     scores = numbers(0, 1, 1, 2, 3)
     mask = torch.tensor([0.0, 0.5, -math.inf], dtype=torch.float64).expand(1, 1, 1, 3)
     arriving = numbers(1, 1, 1, 2, 3) * (mask > -1)
-    call = a_call(scores, facts={"constant": mask, "constant_is": "attention bias"})
+    call = make_call(AdditionCall, scores, constant=mask, constant_is="attention bias")
     (found,) = share(rules.share_normalised_addition, call, arriving, scores + mask, scores)
     assert found.isfinite().all()
     assert not found[..., 2].any()
@@ -378,14 +411,14 @@ SHAPES = [(1, 1), (2, 3), (1, 4, 2), (3, 2, 2), (2, 1, 2, 3)]
 def test_unchanged_passes_everything_to_the_first_operand(shape):
     for seed in SEEDS:
         x, arriving = numbers(seed, *shape), numbers(seed + 300, *shape)
-        found = share(rules.pass_unchanged, a_call(x), arriving, x.tanh(), x, x[..., :1])
+        found = share(rules.pass_unchanged, make_call(NormCall, x), arriving, x.tanh(), x, x[..., :1])
         assert torch.equal(found[0], arriving)
         assert found[1] is None
 
 
 def test_unchanged_collects_what_was_broadcast():
     x, arriving = numbers(0, 2, 1, 3), numbers(1, 2, 4, 3)
-    (found,) = share(rules.pass_unchanged, a_call(arriving), arriving, x.expand(2, 4, 3), x)
+    (found,) = share(rules.pass_unchanged, make_call(NormCall, arriving), arriving, x.expand(2, 4, 3), x)
     torch.testing.assert_close(found, arriving.sum(1, keepdim=True))
 
 
@@ -394,17 +427,19 @@ def test_scaling_passes_relevance_except_where_the_factor_is_zero(shape):
     for seed in SEEDS:
         x, arriving = numbers(seed, *shape), numbers(seed + 300, *shape)
         factor = numbers(seed + 100, *shape) * (numbers(seed + 200, *shape) > 0)
-        books: dict = {}
-        (found,) = share(rules.pass_scaled, a_call(x, facts={"factor": factor}), arriving, x * factor, x, books=books)
+        absorbed: dict = {}
+        (found,) = share(
+            rules.pass_scaled, make_call(ScaleCall, x, factor=factor), arriving, x * factor, x, absorbed=absorbed
+        )
         wanted = [r if f != 0 else 0.0 for r, f in zip(arriving.flatten(), factor.flatten(), strict=True)]
         assert torch.equal(found.flatten(), torch.tensor(wanted, dtype=torch.float64))
-        torch.testing.assert_close(books[0, "zeroed"], (arriving - found).flatten(1).sum(1))
+        torch.testing.assert_close(absorbed[0, "zeroed"], (arriving - found).flatten(1).sum(1))
 
 
 @pytest.mark.parametrize(("factor", "passes"), [(3.0, True), (-0.5, True), (0.0, False)])
 def test_scaling_by_a_number(factor, passes):
     x, arriving = numbers(0, 2, 3), numbers(1, 2, 3)
-    (found,) = share(rules.pass_scaled, a_call(x, facts={"factor": factor}), arriving, x * factor, x)
+    (found,) = share(rules.pass_scaled, make_call(ScaleCall, x, factor=factor), arriving, x * factor, x)
     assert torch.equal(found, arriving if passes else torch.zeros_like(arriving))
 
 
@@ -420,7 +455,12 @@ def test_a_selected_entry_gets_what_came_back_to_it(stabiliser, index):
         result = x[index]
         arriving = numbers(seed + 300, *result.shape)
         (found,) = share(
-            rules.pass_selected, a_call(result, run=lambda t: t[index]), arriving, result, x, recipe=recipe
+            rules.pass_selected,
+            make_call(SelectCall, result, run=lambda t: t[index]),
+            arriving,
+            result,
+            x,
+            recipe=recipe,
         )
         wanted = torch.zeros_like(x)
         wanted[index] = arriving * x[index] / (x[index] + 1e-9) if stabiliser == "released" else arriving
@@ -435,10 +475,10 @@ def test_a_concatenation_gives_each_part_its_own_and_reports_the_constants(axis,
         carrying = [i % 2 == seed % 2 for i in range(len(parts))]
         joined = torch.cat(parts, axis)
         arriving = numbers(seed + 300, *joined.shape)
-        facts = {"axis": axis, "sizes": list(sizes), "carrying": carrying, "is_stack": False}
-        books: dict = {}
+        call = make_call(JoinCall, joined, axis=axis, sizes=list(sizes), carrying=carrying)
+        absorbed: dict = {}
         ours = [part for part, is_ours in zip(parts, carrying, strict=True) if is_ours]
-        found = share(rules.pass_joined, a_call(joined, facts=facts), arriving, joined, *ours, books=books)
+        found = share(rules.pass_joined, call, arriving, joined, *ours, absorbed=absorbed)
         start, wanted, lost = 0, [], torch.zeros(2, dtype=torch.float64)
         for n, is_ours in zip(sizes, carrying, strict=True):
             own = arriving.narrow(axis, start, n)
@@ -449,13 +489,13 @@ def test_a_concatenation_gives_each_part_its_own_and_reports_the_constants(axis,
                 lost += own.sum((1, 2))
         assert len(found) == len(wanted)
         assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
-        torch.testing.assert_close(books[0, "class token and other constants"], lost)
+        torch.testing.assert_close(absorbed[0, "class token and other constants"], lost)
 
 
 def test_a_stack_gives_each_part_its_own():
     parts, arriving = [numbers(i, 2, 3) for i in range(3)], numbers(9, 2, 3, 3)
-    facts = {"axis": 1, "sizes": [1, 1, 1], "carrying": [True, False, True], "is_stack": True}
-    found = share(rules.pass_joined, a_call(arriving, facts=facts), arriving, torch.stack(parts, 1), parts[0], parts[2])
+    call = make_call(JoinCall, arriving, axis=1, sizes=[1, 1, 1], carrying=[True, False, True], is_stack=True)
+    found = share(rules.pass_joined, call, arriving, torch.stack(parts, 1), parts[0], parts[2])
     assert torch.equal(found[0], arriving[:, 0])
     assert torch.equal(found[1], arriving[:, 2])
 
@@ -465,7 +505,7 @@ def test_a_mask_takes_nothing(low):
     x, arriving = numbers(0, 2, 1, 3, 4), numbers(1, 2, 1, 3, 4)
     mask = torch.tensor([0.0, low, 0.0, low], dtype=torch.float64)
     arriving = torch.where(mask == 0, arriving, 0)
-    call = a_call(x, facts={"constant": mask, "constant_is": "mask"})
+    call = make_call(AdditionCall, x, constant=mask, constant_is="mask")
     (found,) = share(rules.pass_unmasked, call, arriving, x + mask, x)
     assert torch.equal(found, arriving)
 
@@ -476,7 +516,7 @@ def test_under_the_released_stabiliser_a_mask_is_an_addition():
     x, arriving = away_from_zero(0, 1, 1, 3, 4), numbers(1, 1, 1, 3, 4)
     mask = torch.tensor([0.0, -math.inf, 0.0, 0.0], dtype=torch.float64)
     arriving = torch.where(mask == 0, arriving, 0)
-    call = a_call(x, facts={"constant": mask, "constant_is": "mask"})
+    call = make_call(AdditionCall, x, constant=mask, constant_is="mask")
     (found,) = share(rules.pass_unmasked, call, arriving, x + mask, x, recipe=recipe)
     exact = torch.where(mask == 0, x * arriving / (x + 1e-9), 0)
     assert_same(found, exact * arriving.sum() / exact.sum(), tolerance=1e-8)
@@ -536,8 +576,10 @@ def test_fused_attention_is_its_definition(form, shape):
         scale = 0.3 if form == "scale" else width**-0.5
         result = F.scaled_dot_product_attention(query, key, value, mask, scale=scale, enable_gqa=shared > 1)
         arriving = numbers(seed + 300, *result.shape)
-        facts = {"mask": mask, "scale": scale, "is_grouped": shared > 1, "has_bias": form == "bias"}
-        found = share(rules.share_attention, a_call(result, facts=facts), arriving, result, query, key, value)
+        how = dict(mask=mask, scale=scale, is_grouped=shared > 1, has_bias=form == "bias")
+        found = share(
+            rules.share_attention, make_call(AttentionCall, result, **how), arriving, result, query, key, value
+        )
         wanted = attention_slowly(query, key, value, arriving, mask, scale, has_bias=form == "bias")
         for one, other in zip(found, wanted, strict=True):
             assert_same(one, other)
@@ -548,8 +590,8 @@ def test_a_query_that_may_look_nowhere_passes_nothing_on():
     mask = torch.tensor([[0.0, 0.0], [-math.inf, -math.inf]], dtype=torch.float64)
     weights = rules.compute_attention_weights(query @ key.mT, mask)
     assert torch.equal(weights[0, 0, 1], torch.zeros(2, dtype=torch.float64))
-    facts = {"mask": mask, "scale": 1.0, "is_grouped": False, "has_bias": False}
-    found = share(rules.share_attention, a_call(query, facts=facts), arriving, weights @ value, query, key, value)
+    call = make_call(AttentionCall, query, mask=mask, scale=1.0)
+    found = share(rules.share_attention, call, arriving, weights @ value, query, key, value)
     assert all(one.isfinite().all() for one in found)
     assert not found[0][0, 0, 1].any()
 
@@ -561,7 +603,7 @@ def test_relevance_of_the_attention_matrix_is_the_share_of_the_product_rule():
             numbers(seed + 1, 2, 3, 4, 5),
             numbers(seed + 2, 2, 3, 4, 5),
         )
-        found = rules.compute_attention_share(weights, value, weights @ value, arriving, EXACT)
+        found = recipes.compute_attention_share(weights, value, weights @ value, arriving, EXACT)
         for b, h in itertools.product(range(2), range(3)):
             assert_same(found[b, h], product_slowly(weights[b, h], value[b, h], arriving[b, h])[0])
 
@@ -569,49 +611,51 @@ def test_relevance_of_the_attention_matrix_is_the_share_of_the_product_rule():
 # --- conservation ----------------------------------------------------------------------------------------------------
 
 
-def calm(rule_name: str, seed: int, dtype: torch.dtype) -> tuple[OperationCall, Tensor, Tensor, tuple[Tensor, ...]]:
-    """A case without bias for each rule: call, relevance, result, operands. Denominators are not cancelled by accident,
-    since what rounding does then is a matter of the numbers, not of the rule."""
+def make_well_conditioned(
+    rule_name: str, seed: int, dtype: torch.dtype
+) -> tuple[OperationCall, Tensor, Tensor, tuple[Tensor, ...]]:
+    """Call, relevance, result and operands for each rule, without bias. No denominator cancels by accident: rounding
+    errors would then come from the numbers, not from the rule."""
     draw = lambda offset, *shape: away_from_zero(seed + offset, *shape, dtype=dtype)  # noqa: E731
     if rule_name in ("share_positive_products", "share_doubled_products"):
         x, weight = draw(0, 3, 6), draw(100, 5, 6)
         result = F.linear(x, weight)
-        return a_call(result, weight=weight), draw(300, 3, 5), result, (x,)
+        return make_call(LinearCall, result, weight=weight), draw(300, 3, 5), result, (x,)
     if rule_name in ("positive_convolution", "share_pixel_box"):
         x, weight = draw(0, 2, 2, 4, 4), draw(100, 3, 2, 2, 2)
         run = lambda start, w: F.conv2d(start, w, stride=2)  # noqa: E731
         result = run(x, weight)
-        return a_call(result, weight=weight, run=run), draw(300, *result.shape), result, (x,)
+        return make_call(ConvolutionCall, result, weight=weight, convolve=run), draw(300, *result.shape), result, (x,)
     if rule_name == "share_product_halves":
         a, v = draw(0, 2, 3, 4).softmax(-1), draw(100, 2, 4, 5).abs() * draw(200, 2, 1, 5).sign()
-        return a_call(a, run=torch.matmul), draw(300, 2, 3, 5), a @ v, (a, v)
+        return make_call(ProductCall, a, run=torch.matmul), draw(300, 2, 3, 5), a @ v, (a, v)
     if rule_name == "share_pooled":
         x, run = draw(0, 2, 4, 3).abs() * draw(100, 2, 1, 3).sign(), lambda t: t.mean(1)
-        return a_call(run(x), run=run), draw(300, 2, 3), run(x), (x,)
+        return make_call(PoolCall, run(x), run=run), draw(300, 2, 3), run(x), (x,)
     if rule_name in ("share_normalised_addition", "share_plain_addition"):
         u = draw(0, 2, 3, 4)
         v = u * (0.5 + draw(100, 2, 3, 4).abs()) * draw(200, 2, 1, 4).sign() * 3
-        return a_call(u), draw(300, 2, 3, 4), u + v, (u, v)
+        return make_call(AdditionCall, u), draw(300, 2, 3, 4), u + v, (u, v)
     if rule_name == "pass_scaled":
         x, factor = draw(0, 2, 3), draw(100, 3) * torch.tensor([1, 0, 1])
-        return a_call(x, facts={"factor": factor}), draw(300, 2, 3), x * factor, (x,)
+        return make_call(ScaleCall, x, factor=factor), draw(300, 2, 3), x * factor, (x,)
     if rule_name == "pass_selected":
         x = draw(0, 2, 4, 3)
-        return a_call(x[:, 0], run=lambda t: t[:, 0]), draw(300, 2, 3), x[:, 0], (x,)
+        return make_call(SelectCall, x[:, 0], run=lambda t: t[:, 0]), draw(300, 2, 3), x[:, 0], (x,)
     if rule_name == "pass_joined":
         x, token = draw(0, 2, 4, 3), draw(100, 2, 1, 3)
-        facts = {"axis": 1, "sizes": [1, 4], "carrying": [False, True], "is_stack": False}
-        return a_call(x, facts=facts), draw(300, 2, 5, 3), torch.cat([token, x], 1), (x,)
+        call = make_call(JoinCall, x, axis=1, sizes=[1, 4], carrying=[False, True])
+        return call, draw(300, 2, 5, 3), torch.cat([token, x], 1), (x,)
     if rule_name in ("share_attention", "attention_with_bias"):
         query, key = draw(0, 2, 2, 3, 4).abs(), draw(100, 2, 2, 3, 4).abs()
         value = draw(200, 2, 2, 3, 4).abs()
         has_bias = rule_name.endswith("bias")
         mask = draw(400, 1, 2, 3, 3).abs() if has_bias else None
-        facts = {"mask": mask, "scale": 0.5, "is_grouped": False, "has_bias": has_bias}
         result = F.scaled_dot_product_attention(query, key, value, mask, scale=0.5)
-        return a_call(result, facts=facts), draw(300, 2, 2, 3, 4), result, (query, key, value)
+        call = make_call(AttentionCall, result, mask=mask, scale=0.5, has_bias=has_bias)
+        return call, draw(300, 2, 2, 3, 4), result, (query, key, value)
     x = draw(0, 2, 3, 4)
-    return a_call(x), draw(300, 2, 3, 4), x, (x,)
+    return make_call(AdditionCall, x, constant=0), draw(300, 2, 3, 4), x, (x,)
 
 
 CONSERVING = (
@@ -625,16 +669,16 @@ NAMED = {"positive_convolution": rules.share_positive_products, "attention_with_
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rule_name", CONSERVING)
 def test_shares_and_what_was_absorbed_add_up(rule_name, dtype):
-    """For every example: what arrived is what the operands got, and what the books say went elsewhere."""
+    """For every example: what arrived is what the operands got, and what was absorbed."""
     rule = NAMED.get(rule_name) or getattr(rules, rule_name)
     tolerance = 1e-12 if dtype == torch.float64 else 1e-5
     for seed in SEEDS:
-        call, arriving, result, operands = calm(rule_name, seed, dtype)
-        books: dict = {}
-        recipe = CHEFER_BASELINE if rule_name in ("doubled_products", "plain_addition") else CHEFER
-        shares = share(rule, call, arriving, result, *operands, recipe=recipe, books=books)
+        call, arriving, result, operands = make_well_conditioned(rule_name, seed, dtype)
+        absorbed: dict = {}
+        recipe = CHEFER_BASELINE if rule_name in ("share_doubled_products", "share_plain_addition") else CHEFER
+        shares = share(rule, call, arriving, result, *operands, recipe=recipe, absorbed=absorbed)
         given = sum(s.double().flatten(1).sum(1) for s in shares if s is not None)
-        lost = sum(amount.double() for amount in books.values()) if books else 0.0
+        lost = sum(amount.double() for amount in absorbed.values()) if absorbed else 0.0
         wanted, size = arriving.double().flatten(1).sum(1), arriving.double().abs().flatten(1).sum(1)
         assert ((given + lost - wanted).abs() <= tolerance * size).all(), f"seed {seed}"
 
@@ -643,18 +687,32 @@ def test_the_baseline_doubles():
     """Every output has positive and negative inputs with weights of their sign, so the total is doubled exactly."""
     x = torch.tensor([[1.0, 2.0, -1.0, -3.0]], dtype=torch.float64)
     weight = torch.tensor([[1.0, 1.0, -2.0, -1.0], [2.0, -1.0, 1.0, -1.0]], dtype=torch.float64)
-    result, arriving, books = F.linear(x, weight), torch.tensor([[3.0, 4.0]], dtype=torch.float64), {}
-    (found,) = share(rules.share_doubled_products, a_call(result, weight=weight), arriving, result, x, books=books)
+    result, arriving, absorbed = F.linear(x, weight), torch.tensor([[3.0, 4.0]], dtype=torch.float64), {}
+    (found,) = share(
+        rules.share_doubled_products,
+        make_call(LinearCall, result, weight=weight),
+        arriving,
+        result,
+        x,
+        absorbed=absorbed,
+    )
     torch.testing.assert_close(found.sum(), torch.tensor(14.0, dtype=torch.float64))
-    assert sum(books.values()).item() == pytest.approx(-7.0)
+    assert sum(absorbed.values()).item() == pytest.approx(-7.0)
 
 
 def test_an_output_without_a_positive_product_absorbs_its_relevance():
     x, weight = torch.tensor([[1.0, 2.0]]).double(), torch.tensor([[-1.0, -1.0], [1.0, -1.0]]).double()
-    result, arriving, books = F.linear(x, weight), torch.tensor([[5.0, 3.0]]).double(), {}
-    (found,) = share(rules.share_positive_products, a_call(result, weight=weight), arriving, result, x, books=books)
+    result, arriving, absorbed = F.linear(x, weight), torch.tensor([[5.0, 3.0]]).double(), {}
+    (found,) = share(
+        rules.share_positive_products,
+        make_call(LinearCall, result, weight=weight),
+        arriving,
+        result,
+        x,
+        absorbed=absorbed,
+    )
     torch.testing.assert_close(found, torch.tensor([[3.0, 0.0]]).double())
-    torch.testing.assert_close(books[0, "no positive product"], torch.tensor([5.0]).double())
+    torch.testing.assert_close(absorbed[0, "no positive product"], torch.tensor([5.0]).double())
 
 
 # --- planted denominators --------------------------------------------------------------------------------------------
@@ -677,7 +735,7 @@ def cancelling(z: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 def test_an_addition_survives_any_denominator(rule, dtype):
     for z in planted(dtype):
         u, v = cancelling(z, dtype)
-        shares = share(rule, a_call(u), torch.ones_like(u), torch.full_like(u, z), u, v)
+        shares = share(rule, make_call(AdditionCall, u), torch.ones_like(u), torch.full_like(u, z), u, v)
         assert all(s.isfinite().all() for s in shares), z
         bound = 1.001 / STABILISERS["signed"].epsilon(dtype)
         assert all(s.abs().max() <= bound for s in shares), z
@@ -693,7 +751,12 @@ def test_a_product_survives_any_denominator(dtype):
         a, v = torch.tensor([[[1.0, -1.0]]], dtype=dtype), torch.ones(1, 2, 1, dtype=dtype)
         result = torch.full((1, 1, 1), z, dtype=dtype)
         to_a, to_v = share(
-            rules.share_product_halves, a_call(result, run=torch.matmul), torch.ones_like(result), result, a, v
+            rules.share_product_halves,
+            make_call(ProductCall, result, run=torch.matmul),
+            torch.ones_like(result),
+            result,
+            a,
+            v,
         )
         bound = 0.501 / STABILISERS["signed"].epsilon(dtype)
         for found in (to_a.flatten(), to_v.flatten()):
@@ -705,7 +768,7 @@ def test_a_product_survives_any_denominator(dtype):
 def test_pooling_survives_any_denominator(dtype):
     for z in planted(dtype):
         x, result = torch.tensor([[1.0, -1.0]], dtype=dtype), torch.tensor([z], dtype=dtype)
-        call = a_call(result, run=lambda t: t.mean(1))
+        call = make_call(PoolCall, result, run=lambda t: t.mean(1))
         (found,) = share(rules.share_pooled, call, torch.ones_like(result), result, x)
         assert found.isfinite().all() and (found.abs() <= 0.501 / STABILISERS["signed"].epsilon(dtype)).all(), z
         assert found[0].sign().tolist() == [math.copysign(1, z), -math.copysign(1, z)]
@@ -718,9 +781,14 @@ def test_attention_survives_any_output_and_any_score(dtype):
         query = torch.tensor([[[[1.0, 1.0], [z, 0.0]]]], dtype=dtype)
         key, value = torch.ones(1, 1, 2, 2, dtype=dtype), torch.tensor([[[[1.0], [-1.0]]]], dtype=dtype)
         result = torch.full((1, 1, 2, 1), z, dtype=dtype)
-        facts = {"mask": None, "scale": 1.0, "is_grouped": False, "has_bias": False}
         shares = share(
-            rules.share_attention, a_call(result, facts=facts), torch.ones_like(result), result, query, key, value
+            rules.share_attention,
+            make_call(AttentionCall, result, mask=None, scale=1.0),
+            torch.ones_like(result),
+            result,
+            query,
+            key,
+            value,
         )
         assert all(s.isfinite().all() for s in shares), z
 
@@ -733,7 +801,7 @@ def test_a_linear_layer_survives_any_denominator(rule, dtype):
         x = torch.tensor([[z, 1.0]], dtype=dtype)
         weight = torch.tensor([[math.copysign(1, z), -1.0]], dtype=dtype)
         result = F.linear(x, weight)
-        (found,) = share(rule, a_call(result, weight=weight), torch.ones_like(result), result, x)
+        (found,) = share(rule, make_call(LinearCall, result, weight=weight), torch.ones_like(result), result, x)
         assert found.isfinite().all() and (found >= 0).all(), z
         assert found[0, 0] <= 1.001 and found[0, 1] == 0, z
         if abs(z) == 0.5:
@@ -741,14 +809,18 @@ def test_a_linear_layer_survives_any_denominator(rule, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_picture_of_one_colour_survives(dtype):
+def test_an_image_of_one_colour_gives_finite_relevance(dtype):
     """x = l = h: every contribution of the box is zero up to rounding."""
     for value in planted(dtype):
         x, weight = torch.full((1, 1, 2, 2), value, dtype=dtype), torch.ones(1, 1, 2, 2, dtype=dtype)
         run = lambda start, w: F.conv2d(start, w)  # noqa: E731
         result = run(x, weight)
         (found,) = share(
-            rules.share_pixel_box, a_call(result, weight=weight, run=run), torch.ones_like(result), result, x
+            rules.share_pixel_box,
+            make_call(ConvolutionCall, result, weight=weight, convolve=run),
+            torch.ones_like(result),
+            result,
+            x,
         )
         assert found.isfinite().all(), value
 
@@ -773,7 +845,7 @@ def test_the_sums_of_an_addition_are_per_example(layout):
         "tokens folded": lambda t: t.flatten(0, 1),
     }[layout]
     label = change(torch.arange(3, dtype=torch.int32).view(3, 1, 1).expand(3, 4, 2))
-    call = OperationCall("add", 0, "add", "place", SampleGroups(label, 3))
+    call = AdditionCall(step=0, operation="add", place="place", samples=SampleGroups(label, 3))
     found = share(rules.share_normalised_addition, call, change(arriving), change(u + v), change(u), change(v))
     for one, other in zip(found, alone, strict=True):
         assert_same(one, change(other))
@@ -783,30 +855,148 @@ def test_the_sums_of_an_addition_are_per_example(layout):
 
 
 def test_recipes_by_name():
-    assert rules.make_recipe("chefer") == CHEFER
-    assert rules.make_recipe("baseline") == rules.make_recipe("chefer_baseline") == CHEFER_BASELINE
-    assert rules.make_recipe("chefer", "released") != CHEFER
-    assert len({rules.make_recipe("chefer"), CHEFER, rules.make_recipe("chefer", "none")}) == 2
+    assert recipes.make_recipe("chefer") == CHEFER
+    assert recipes.make_recipe("baseline") == recipes.make_recipe("chefer_baseline") == CHEFER_BASELINE
+    assert recipes.make_recipe("chefer", "released") != CHEFER
+    assert len({recipes.make_recipe("chefer"), CHEFER, recipes.make_recipe("chefer", "none")}) == 2
 
 
 def test_unknown_recipes_and_stabilisers_are_refused():
     with pytest.raises(MethodError, match=r"No recipe 'cheffer'. Did you mean 'chefer'\?"):
-        rules.make_recipe("cheffer")
+        recipes.make_recipe("cheffer")
     with pytest.raises(MethodError, match=r"No stabiliser 'sined'. Did you mean 'signed'\?"):
-        rules.make_recipe("chefer", "sined")
+        recipes.make_recipe("chefer", "sined")
 
 
 def test_every_kind_of_operation_has_a_rule_in_every_recipe():
     kinds = (
         "linear pixels product add pool attention scale bias mask normalise select join norm softmax activation".split()
     )
-    for recipe in rules.RECIPES.values():
+    for recipe in recipes.RECIPES.values():
         assert set(recipe.rules) == set(kinds)
 
 
 def test_a_strict_switch_names_the_operation_that_is_not_finite():
     x = torch.tensor([1.0, 2.0], requires_grad=True)
-    call = OperationCall("activation", 0, "gelu", "block.3.mlp", None)
+    call = ActivationCall(step=0, operation="gelu", place="block.3.mlp", run=F.gelu)
     out = RuleNode.apply(Switch(recipe=CHEFER, is_strict=True), call, x * 2, x)
     with pytest.raises(NonFinite, match=r"The relevance of gelu in block\.3\.mlp is not finite"):
         torch.autograd.grad(out, x, torch.tensor([math.nan, 1.0]))
+
+
+# --- rules of one's own ----------------------------------------------------------------------------------------------
+
+
+def share_by_magnitude(call: AdditionCall, arriving: Tensor):
+    u, v = (addend.abs() for addend in call.addends)
+    s = call.divide(arriving, u + v)
+    return call.fit(s * u, s * v)
+
+
+def share_by_power(call: AdditionCall, arriving: Tensor):
+    u, v = (addend.abs() ** call.parameters["power"] for addend in call.addends)
+    s = call.divide(arriving, u + v)
+    return call.fit(s * u, s * v)
+
+
+BY_MAGNITUDE = CHEFER.replace("by_magnitude", add=share_by_magnitude)
+BY_POWER = CHEFER.replace("by_power", add=share_by_power, parameters={"power": 1.0})
+
+
+def test_a_recipe_with_one_rule_replaced():
+    assert BY_MAGNITUDE.rules == {**CHEFER.rules, "add": share_by_magnitude}
+    assert BY_MAGNITUDE.name == "by_magnitude" and BY_MAGNITUDE.sends == CHEFER.sends
+    assert recipes.make_recipe(BY_MAGNITUDE) == BY_MAGNITUDE != CHEFER
+
+
+def test_recipes_of_the_same_name_with_other_rules_are_not_equal():
+    assert replace(CHEFER, name="by_magnitude") != BY_MAGNITUDE
+
+
+def test_a_recipe_keeps_its_stabiliser_unless_another_is_asked_for():
+    released = recipes.make_recipe("chefer", "released").replace("mine", add=share_by_magnitude)
+    assert recipes.make_recipe(released).stabiliser.name == "released"
+    assert recipes.make_recipe(released, "none").stabiliser.name == "none"
+
+
+def test_rules_for_unknown_kinds_and_names_that_are_taken_are_refused():
+    with pytest.raises(MethodError, match=r"No kind of operation 'ad'. Did you mean 'add'\? There are: linear, "):
+        CHEFER.replace("mine", ad=share_by_magnitude)
+    with pytest.raises(MethodError, match=r"Give the new recipe a name of its own; 'chefer' is"):
+        CHEFER.replace("chefer", add=share_by_magnitude)
+
+
+@pytest.mark.parametrize("name", ["bert", "vit", "gpt2", "llama"])
+@pytest.mark.parametrize("recipe", [BY_MAGNITUDE, BY_POWER], ids=lambda recipe: recipe.name)
+def test_a_rule_of_ones_own_explains_and_conserves(zoo, name, recipe):
+    it = zoo(name)
+    e = why.explain(why.open(it.module), it.inputs, "lrp", recipe=recipe, health=True)
+    assert e.settings["recipe"] == recipe.name
+    assert bool((e.health.error <= 1e-4).all())
+
+
+def test_its_parameters_are_settings(zoo):
+    it = zoo("bert")
+    model = why.open(it.module)
+    plain, one, two = (
+        why.explain(model, it.inputs, "lrp", recipe=recipe, **settings)
+        for recipe, settings in ((BY_MAGNITUDE, {}), (BY_POWER, {}), (BY_POWER, {"power": 2}))
+    )
+    assert torch.equal(plain.scores, one.scores) and not torch.equal(one.scores, two.scores)
+    assert two.settings["power"] == 2.0
+
+
+def test_a_recipe_in_the_table_is_used_by_name(zoo, monkeypatch):
+    monkeypatch.setitem(recipes.RECIPES, "by_magnitude", BY_MAGNITUDE)
+    it = zoo("bert")
+    by_name, itself = (
+        why.explain(why.open(it.module), it.inputs, "lrp", recipe=recipe) for recipe in ("by_magnitude", BY_MAGNITUDE)
+    )
+    assert torch.equal(by_name.scores, itself.scores)
+
+
+@pytest.mark.parametrize(
+    ("returned", "what"), [(lambda arriving: arriving, "a Tensor"), (lambda arriving: (arriving,) * 3, "3 shares")]
+)
+def test_a_rule_that_returns_something_else_is_named(zoo, returned, what):
+    it = zoo("bert")
+    recipe = CHEFER.replace("mine", add=lambda call, arriving: returned(arriving))
+    with pytest.raises(MethodError, match=rf"The rule for 'add' of the recipe mine .* \(2 for add in .* {what}\."):
+        why.explain(why.open(it.module), it.inputs, "lrp", recipe=recipe)
+
+
+def test_more_shares_than_operands_are_refused():
+    call = make_call(NormCall, U).attach(Switch(recipe=CHEFER), U, [U])
+    with pytest.raises(MethodError, match=r"fit\(\) got 2 shares; operation in place has 1 operand"):
+        call.fit(R, R)
+
+
+def test_inside_fused_attention_a_gradient_cannot_pass(zoo):
+    it = zoo("bert")
+    recipe = recipes.ATTNLRP.replace("mine", softmax=lambda call, slope: None)
+    with pytest.raises(MethodError, match=r"The rule for 'softmax' of the recipe mine returned None inside fused att"):
+        why.explain(why.open(it.module), it.inputs, "attnlrp", recipe=recipe)
+
+
+def test_a_softmax_held_constant_inside_fused_attention_leaves_the_values_their_share():
+    query, key, value, arriving = (numbers(i, 1, 1, 2, 3) for i in range(4))
+    result = F.scaled_dot_product_attention(query, key, value, scale=1.0)
+    call = make_call(AttentionCall, result, mask=None, scale=1.0)
+    recipe = CHEFER.replace("mine", softmax=lambda call, arriving: call.fit())
+    found = share(rules.share_attention, call, arriving, result, query, key, value, recipe=recipe)
+    plain = share(rules.share_attention, call, arriving, result, query, key, value)
+    assert found[:2] == (None, None) and torch.equal(found[2], plain[2])
+
+
+def test_the_public_module_has_every_rule_of_every_recipe():
+    used = {rule.__name__ for recipe in recipes.RECIPES.values() for rule in recipe.rules.values()}
+    assert used <= set(why.rules.__all__)
+    assert why.rules.__all__ == sorted(why.rules.__all__, key=lambda n: (not n.isupper(), not n[0].isupper(), n))
+    assert all(hasattr(why.rules, name) for name in why.rules.__all__)
+
+
+def test_calls_hold_no_tensor_after_a_relevance_pass():
+    """The graph keeps the call; what it is attached to lives in a copy."""
+    call = make_call(AdditionCall, U)
+    call.attach(Switch(recipe=CHEFER), U + V, [U, V])
+    assert not {"result", "operands", "switch"} & vars(call).keys()

@@ -1,4 +1,4 @@
-"""Rules that send slopes, against their definition in relevance, written slowly; by hand; conservation.
+"""Rules that send slopes, against slow definitions in terms of relevance; by hand; conservation.
 
 A slope is relevance divided by the tensor it belongs to. The slow definitions work on relevance, one entry at a time
 and with the divisions that slopes avoid, so that the two have nothing in common but the result.
@@ -6,21 +6,41 @@ and with the divisions that slopes avoid, so that the two have nothing in common
 
 import itertools
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 from conftest import FAMILIES, animal
-from rule_calls import a_call, assert_same, away_from_zero, numbers, softmax_slowly
+from rule_calls import assert_same, away_from_zero, make_call, numbers, softmax_slowly
 from torch import Tensor
 
 import whyformer as why
 from whyformer._engine.record import record
 from whyformer._engine.relevance import rules, slopes
+from whyformer._engine.relevance.calls import (
+    ActivationCall,
+    AdditionCall,
+    AttentionCall,
+    Gate,
+    LinearCall,
+    NormCall,
+    ProductCall,
+    ScaleCall,
+    SoftmaxCall,
+)
 from whyformer._engine.relevance.dispatch import hold_spread
 from whyformer._engine.relevance.node import Switch
-from whyformer._engine.relevance.rules import ATTNLRP, CP_LRP, EPSILON, GAMMA, LIBRA, PA_LRP, RECIPES, make_recipe
+from whyformer._engine.relevance.recipes import (
+    ATTNLRP,
+    CP_LRP,
+    EPSILON,
+    GAMMA,
+    LIBRA,
+    PA_LRP,
+    RECIPES,
+    compute_attention_share,
+    make_recipe,
+)
 from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import Trace, label_axis
 from whyformer.errors import MethodError
@@ -29,9 +49,13 @@ SEEDS = range(8)
 SLOPES = [one for one in RECIPES.values() if one.sends == "slope"]
 
 
-def sent(rule, call, relevance: Tensor, result: Tensor, *operands: Tensor, recipe=ATTNLRP, books=None) -> list:
+def apply(rule, call, arriving: Tensor, result: Tensor, *operands: Tensor, recipe=ATTNLRP, absorbed=None, placed=None):
+    return rule(call.attach(Switch(recipe=recipe, absorbed=absorbed, placed=placed), result, operands), arriving)
+
+
+def sent(rule, call, relevance: Tensor, result: Tensor, *operands: Tensor, recipe=ATTNLRP, absorbed=None) -> list:
     """The relevance of each operand, by a rule that is given the slope of the result."""
-    shares = rule(call, relevance / result, result, list(operands), Switch(recipe=recipe, absorbed=books))
+    shares = apply(rule, call, relevance / result, result, *operands, recipe=recipe, absorbed=absorbed)
     return [None if share is None else share * x for share, x in zip(shares, operands, strict=True)]
 
 
@@ -59,13 +83,11 @@ def test_gamma_by_hand():
     """Products 1, 2, -1 and bias -1: the output is 1. With gamma 1 they count 2, 4, -1, -1, together 4."""
     x, weight, bias = numbered([1, -2, 0.5]), numbered([1, -1, -2]), numbered(-1)
     result = F.linear(x, weight, bias)
-    books: dict = {}
-    (found,) = sent(
-        slopes.favour_agreeing_products, a_call(result, weight=weight, bias=bias), numbered([1]), result, x,
-        recipe=make_recipe("gamma", gamma=1), books=books,
-    )  # fmt: skip
+    absorbed: dict = {}
+    call, recipe = make_call(LinearCall, result, weight=weight, bias=bias), make_recipe("gamma", gamma=1)
+    (found,) = sent(slopes.favour_agreeing_products, call, numbered([1]), result, x, recipe=recipe, absorbed=absorbed)
     torch.testing.assert_close(found, numbered([0.5, 1.0, -0.25]))
-    torch.testing.assert_close(books[0, "biases"], numbered(-0.25))
+    torch.testing.assert_close(absorbed[0, "biases"], numbered(-0.25))
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.25, 1.0, 50.0])
@@ -74,8 +96,8 @@ def test_gamma_is_its_definition(shape, gamma):
     rows, ins, outs = shape
     for seed in SEEDS:
         x, weight, bias = numbers(seed, rows, ins), numbers(seed + 100, outs, ins), numbers(seed + 200, outs)
-        result, arriving, books = F.linear(x, weight, bias), numbers(seed + 300, rows, outs), {}
-        call = a_call(result, weight=weight, bias=bias)
+        result, arriving, absorbed = F.linear(x, weight, bias), numbers(seed + 300, rows, outs), {}
+        call = make_call(LinearCall, result, weight=weight, bias=bias)
         (found,) = sent(
             slopes.favour_agreeing_products,
             call,
@@ -83,11 +105,11 @@ def test_gamma_is_its_definition(shape, gamma):
             result,
             x,
             recipe=make_recipe("gamma", gamma=gamma),
-            books=books,
+            absorbed=absorbed,
         )
         wanted, to_bias = gamma_slowly(x, weight, bias, arriving, gamma)
         assert_same(found, wanted, 1e-9)
-        assert_same(books[0, "biases"], to_bias, 1e-9)
+        assert_same(absorbed[0, "biases"], to_bias, 1e-9)
 
 
 def epsilon_slowly(x: Tensor, weight: Tensor, bias: Tensor, relevance: Tensor, epsilon: float) -> Tensor:
@@ -100,25 +122,26 @@ def epsilon_slowly(x: Tensor, weight: Tensor, bias: Tensor, relevance: Tensor, e
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-6, 0.1, 1.0])
-def test_epsilon_is_its_definition_and_the_books_say_the_rest(epsilon):
+def test_epsilon_is_its_definition_and_the_rest_is_absorbed(epsilon):
     rules_of = make_recipe("epsilon", epsilon=epsilon)
     for seed in SEEDS:
         x, weight, bias = numbers(seed, 2, 4), numbers(seed + 100, 3, 4), numbers(seed + 200, 3)
-        result, arriving, books = F.linear(x, weight, bias), numbers(seed + 300, 2, 3), {}
-        call = a_call(result, weight=weight, bias=bias)
-        (found,) = rules.share_epsilon_products(call, arriving, result, [x], Switch(recipe=rules_of, absorbed=books))
+        result, arriving, absorbed = F.linear(x, weight, bias), numbers(seed + 300, 2, 3), {}
+        call = make_call(LinearCall, result, weight=weight, bias=bias)
+        (found,) = apply(rules.share_epsilon_products, call, arriving, result, x, recipe=rules_of, absorbed=absorbed)
         assert_same(found, epsilon_slowly(x, weight, bias, arriving, epsilon), 1e-9)
-        torch.testing.assert_close(found.sum(1) + sum(books.values()), arriving.sum(1))
+        torch.testing.assert_close(found.sum(1) + sum(absorbed.values()), arriving.sum(1))
 
 
 def test_epsilon_by_hand():
     """Products 1, 2 and bias 1 are 4; with epsilon 1, fifths: 1, 2, 1 and one for epsilon."""
-    x, weight, bias, books = numbered([1, 2]), numbered([1, 1]), numbered(1), {}
-    call, switch = a_call(x, weight=weight, bias=bias), Switch(recipe=make_recipe("epsilon", epsilon=1), absorbed={})
-    (found,) = rules.share_epsilon_products(call, numbered([5]), F.linear(x, weight, bias), [x], switch)
+    x, weight, bias, absorbed = numbered([1, 2]), numbered([1, 1]), numbered(1), {}
+    call, result = make_call(LinearCall, x, weight=weight, bias=bias), F.linear(x, weight, bias)
+    recipe = make_recipe("epsilon", epsilon=1)
+    (found,) = apply(rules.share_epsilon_products, call, numbered([5]), result, x, recipe=recipe, absorbed=absorbed)
     torch.testing.assert_close(found, numbered([1.0, 2.0]))
-    books = {who: amount.item() for (_, who), amount in switch.absorbed.items()}
-    assert books == pytest.approx({"biases": 1, "stabiliser": 1})
+    taken = {who: amount.item() for (_, who), amount in absorbed.items()}
+    assert taken == pytest.approx({"biases": 1, "stabiliser": 1})
 
 
 # --- what is not linear ----------------------------------------------------------------------------------------------
@@ -129,22 +152,23 @@ def test_a_secant_passes_relevance_unchanged():
         x, arriving = away_from_zero(0, 2, 5), numbers(1, 2, 5)
         result = function(x)
         slope = torch.where(result == 0, 0, arriving / result)
-        (share,) = slopes.pass_secant(a_call(result), slope, result, [x], Switch(recipe=ATTNLRP))
+        (share,) = apply(slopes.pass_secant, make_call(ActivationCall, result, run=function), slope, result, x)
         assert_same(share * x, torch.where(result == 0, 0, arriving), 1e-12)
 
 
 def test_a_secant_at_zero_is_finite():
     x = numbered([0.0, -0.0, 1e-320, 1.0])
-    (share,) = slopes.pass_secant(a_call(x), torch.ones_like(x), F.gelu(x), [x], Switch(recipe=ATTNLRP))
+    (share,) = apply(slopes.pass_secant, make_call(ActivationCall, x, run=F.gelu), torch.ones_like(x), F.gelu(x), x)
     assert share.isfinite().all()
 
 
-def test_a_tangent_leaves_the_gradient_alone_and_books_the_curvature():
+def test_a_tangent_leaves_the_gradient_alone_and_absorbs_the_curvature():
     """GELU at 1: 0.8413 less 1.0833 is made from nothing."""
-    x, books = numbered([1.0]), {}
-    call = a_call(x, run=F.gelu)
-    assert slopes.pass_tangent(call, torch.ones_like(x), F.gelu(x), [x], Switch(recipe=CP_LRP, absorbed=books)) is None
-    assert books[0, "curvature of activations"].item() == pytest.approx(0.841345 - 1.083316, abs=1e-5)
+    x, absorbed = numbered([1.0]), {}
+    call = make_call(ActivationCall, x, run=F.gelu)
+    one = torch.ones_like(x)
+    assert apply(slopes.pass_tangent, call, one, F.gelu(x), x, recipe=CP_LRP, absorbed=absorbed) is None
+    assert absorbed[0, "curvature of activations"].item() == pytest.approx(0.841345 - 1.083316, abs=1e-5)
 
 
 def softmax_rule_slowly(x: list[float], relevance: list[float]) -> list[float]:
@@ -156,23 +180,23 @@ def softmax_rule_slowly(x: list[float], relevance: list[float]) -> list[float]:
 @pytest.mark.parametrize("axis", [-1, 1])
 def test_softmax_is_its_definition(axis):
     for seed in SEEDS:
-        x, arriving, books = numbers(seed, 2, 3, 4), numbers(seed + 1, 2, 3, 4), {}
+        x, arriving, absorbed = numbers(seed, 2, 3, 4), numbers(seed + 1, 2, 3, 4), {}
         result = x.softmax(axis)
-        call = replace(a_call(result, facts={"axis": axis}), operation="softmax")
-        (found,) = sent(slopes.expand_softmax, call, arriving, result, x, books=books)
+        call = make_call(SoftmaxCall, result, axis=axis)
+        (found,) = sent(slopes.expand_softmax, call, arriving, result, x, absorbed=absorbed)
         rows, back = (x.movedim(axis, -1), arriving.movedim(axis, -1))
         wanted = [
             [softmax_rule_slowly(*pair) for pair in zip(*two, strict=True)]
             for two in zip(rows.tolist(), back.tolist(), strict=True)
         ]
         assert_same(found.movedim(axis, -1), torch.tensor(wanted, dtype=torch.float64))
-        torch.testing.assert_close(books[0, "softmax"], (arriving - found).flatten(1).sum(1))
+        torch.testing.assert_close(absorbed[0, "softmax"], (arriving - found).flatten(1).sum(1))
 
 
 def test_softmax_by_hand():
     """Two equal scores of 1: each has half, and gets what the other lost."""
     x, arriving = numbered([1.0, 1.0]), numbered([3.0, 1.0])
-    call = replace(a_call(x), operation="softmax")
+    call = make_call(SoftmaxCall, x)
     (found,) = sent(slopes.expand_softmax, call, arriving, x.softmax(-1), x)
     torch.testing.assert_close(found, numbered([1.0, -1.0]))
 
@@ -196,12 +220,14 @@ def norm_slowly(x: Tensor, weight: Tensor, bias: Tensor, eps: float, relevance: 
 def test_a_layer_norm_is_its_definition():
     for seed in SEEDS:
         x, weight, bias = numbers(seed, 2, 5), 1 + 0.1 * numbers(seed + 1, 5), numbers(seed + 2, 5)
-        result, arriving, books = F.layer_norm(x, (5,), weight, bias, 1e-3), numbers(seed + 3, 2, 5), {}
+        result, arriving, absorbed = F.layer_norm(x, (5,), weight, bias, 1e-3), numbers(seed + 3, 2, 5), {}
         run = hold_spread(Operation("layer_norm", F.layer_norm, (x, (5,), weight, bias, 1e-3), {}))
-        (found,) = sent(slopes.hold_norm_spread, a_call(result, run=run), arriving, result, x, books=books)
+        (found,) = sent(
+            slopes.hold_norm_spread, make_call(NormCall, result, linearised=run), arriving, result, x, absorbed=absorbed
+        )
         wanted, to_bias = norm_slowly(x, weight, bias, 1e-3, arriving)
         assert_same(found, wanted, 1e-9)
-        assert_same(books[0, "biases"], to_bias, 1e-9)
+        assert_same(absorbed[0, "biases"], to_bias, 1e-9)
 
 
 NORMS = {
@@ -236,7 +262,7 @@ def test_products_by_hand():
     """0.75 * 1 + 0.25 * 3 = 1.5: both terms are half of it. Halved, each factor gets a half of that; held, the values
     get all."""
     a, v, arriving = numbered([0.75, 0.25]).unsqueeze(0), numbered([1.0], [3.0]).unsqueeze(0), numbered([1.0])[None]
-    call = a_call(a, run=torch.matmul, facts={"gate": 0, "gate_is": "attention"})
+    call = make_call(ProductCall, a, run=torch.matmul, gate=Gate(0, is_attention=True))
     to_a, to_v = sent(slopes.halve_product, call, arriving, a @ v, a, v)
     torch.testing.assert_close(to_a, numbered([0.25, 0.25])[None])
     torch.testing.assert_close(to_v, numbered([0.25], [0.25])[None])
@@ -248,7 +274,7 @@ def test_products_by_hand():
 
 def test_a_gate_is_held_by_cp_lrp_and_shared_by_libragrad():
     gate, up, arriving = numbers(0, 2, 3), numbers(1, 2, 3), numbers(2, 2, 3)
-    call = a_call(gate, run=torch.mul, facts={"gate": 0, "gate_is": "activation"})
+    call = make_call(ProductCall, gate, run=torch.mul, gate=Gate(0, is_attention=False))
     nothing, everything = sent(slopes.hold_gates, call, arriving, gate * up, gate, up)
     assert nothing is None
     assert_same(everything, arriving)
@@ -259,21 +285,23 @@ def test_a_gate_is_held_by_cp_lrp_and_shared_by_libragrad():
 def test_without_a_gate_a_product_is_halved():
     a, b, arriving = numbers(0, 2, 3), numbers(1, 2, 3), numbers(2, 2, 3)
     for rule in (slopes.halve_product, slopes.hold_gates, slopes.hold_attention):
-        for half in sent(rule, a_call(a, run=torch.mul), arriving, a * b, a, b):
+        for half in sent(rule, make_call(ProductCall, a, run=torch.mul), arriving, a * b, a, b):
             assert_same(half, arriving / 2)
-    (alone,) = sent(slopes.hold_gates, a_call(a, run=lambda x: x * b), arriving, a * b, a)
+    (alone,) = sent(slopes.hold_gates, make_call(ProductCall, a, run=lambda x: x * b), arriving, a * b, a)
     assert_same(alone, arriving)
 
 
-def test_addition_is_in_proportion_and_constants_are_booked():
-    u, v, arriving, books = numbers(0, 2, 3), numbers(1, 2, 3), numbers(2, 2, 3), {}
-    to_u, to_v = sent(slopes.pass_addition_slope, a_call(u, facts={"sign": -0.5}), arriving, u - 0.5 * v, u, v)
+def test_addition_is_in_proportion_and_constants_absorb_their_share():
+    u, v, arriving, absorbed = numbers(0, 2, 3), numbers(1, 2, 3), numbers(2, 2, 3), {}
+    to_u, to_v = sent(
+        slopes.pass_addition_slope, make_call(AdditionCall, u, signs=(1, -0.5)), arriving, u - 0.5 * v, u, v
+    )
     assert_same(to_u, arriving * u / (u - 0.5 * v))
     assert_same(to_v, arriving * -0.5 * v / (u - 0.5 * v))
-    facts = {"constant": v, "constant_is": "positions"}
-    (alone,) = sent(slopes.pass_addition_slope, a_call(u, facts=facts), arriving, u + v, u, books=books)
+    call = make_call(AdditionCall, u, constant=v, constant_is="positions")
+    (alone,) = sent(slopes.pass_addition_slope, call, arriving, u + v, u, absorbed=absorbed)
     assert_same(alone, arriving * u / (u + v))
-    torch.testing.assert_close(alone.sum(1) + books[0, "positions"], arriving.sum(1))
+    torch.testing.assert_close(alone.sum(1) + absorbed[0, "positions"], arriving.sum(1))
 
 
 # --- attention -------------------------------------------------------------------------------------------------------
@@ -314,8 +342,7 @@ def test_fused_attention_is_its_definition(rules_of, form):
             mask = torch.tensor([0.0, 0.0, 0.0, -math.inf], dtype=torch.float64).expand(1, 1, 3, 4)
         result = F.scaled_dot_product_attention(query, key, value, mask, scale=0.3, enable_gqa=True)
         arriving = numbers(seed + 3, *result.shape)
-        facts = {"mask": mask, "scale": 0.3, "is_grouped": heads != keys, "has_bias": False}
-        call = replace(a_call(result, facts=facts), operation="scaled_dot_product_attention")
+        call = make_call(AttentionCall, result, mask=mask, scale=0.3, is_grouped=heads != keys)
         found = sent(rules.share_attention, call, arriving, result, query, key, value, recipe=rules_of)
         seen = 3 if form == "masked" else 4
         wanted = [torch.zeros_like(t) for t in (query, key, value)]
@@ -329,7 +356,7 @@ def test_fused_attention_is_its_definition(rules_of, form):
             wanted[2][0, own, :seen] += alone[2]
             if part:
                 weights = (query[0, h] @ key[0, own, :seen].T * 0.3).softmax(-1)
-                shared = rules.compute_attention_share(
+                shared = compute_attention_share(
                     weights, value[0, own, :seen], result[0, h], arriving[0, h] / result[0, h], rules_of
                 )
                 assert_same(shared, alone[3], 1e-9)
@@ -344,7 +371,7 @@ def test_fused_attention_is_its_definition(rules_of, form):
 def test_a_recipe_that_holds_attention_says_so():
     ones = torch.ones(1, 1, 2, 2)
     with pytest.raises(MethodError, match=r"The recipe libra holds attention constant.*chefer, .*attnlrp, pa_lrp\."):
-        rules.compute_attention_share(ones, ones, ones, ones, LIBRA)
+        compute_attention_share(ones, ones, ones, ones, LIBRA)
     it = animal("bert")
     with pytest.raises(MethodError, match="cp_lrp holds attention constant"):
         why.explain(why.open(it.module), it.inputs, "partial_lrp", recipe="cp_lrp")
@@ -369,11 +396,12 @@ def test_attention_has_the_same_relevance_in_both_kernels(name, rules_of):
 def test_a_rotation_gives_half_to_its_position():
     """[head token channel] of one example: each token's position gets half of what its entries have."""
     x, factor, arriving = numbers(0, 2, 3, 4), numbers(1, 3, 4), numbers(2, 2, 3, 4)
-    facts = {"factor": factor, "places": Trace(samples=None, tokens=label_axis(1, 3, 3, x.device))}
-    result, switch = x * factor, Switch(recipe=PA_LRP, placed={})
-    (share,) = slopes.share_rotation(a_call(result, facts=facts), arriving / result, result, [x], switch)
+    positions = Trace(samples=None, tokens=label_axis(1, 3, 3, x.device))
+    result, placed = x * factor, {}
+    call = make_call(ScaleCall, result, factor=factor, positions=positions)
+    (share,) = apply(slopes.share_rotation, call, arriving / result, result, x, recipe=PA_LRP, placed=placed)
     assert_same(share * x, arriving / 2)
-    torch.testing.assert_close(switch.placed[0, "position"], arriving.sum((0, 2))[None] / 2)
+    torch.testing.assert_close(placed[0, "position"], arriving.sum((0, 2))[None] / 2)
 
 
 @pytest.mark.parametrize("batch_axis", [0, 1])
@@ -403,8 +431,8 @@ def test_positions_are_found_and_tokens_and_positions_make_up_the_whole(name, pl
         whole[:, 1:5] *= name != "dinov2"
         assert_same(tokens + sum(positions), whole, 1e-9)
     elif name == "llama":
-        booked = sum(one.amount for one in capture.absorbed[PA_LRP] if one.what == "positions")
-        assert_same(sum(p.sum(1) for p in positions), booked, 1e-5)
+        taken = sum(one.amount for one in capture.absorbed[PA_LRP] if one.what == "positions")
+        assert_same(sum(p.sum(1) for p in positions), taken, 1e-5)
         assert_same(tokens, capture.get("input_relevance", PA_LRP).sum(-1), 1e-9)
     elif places:
         assert_same(tokens + sum(positions), capture.get("input_relevance", PA_LRP).sum(-1), 1e-9)
@@ -421,7 +449,7 @@ def test_only_recipes_that_send_slopes_tell_positions_apart():
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_logit_is_accounted_for_at_every_boundary(name):
+def test_the_logit_is_conserved_at_every_boundary(name):
     """What is there, and what was absorbed above it, is the explained logit (1 under the recipes that send relevance).
     Under LibraGrad only biases, positions and constants absorb: nothing is lost to a nonlinearity."""
     it = animal(name)
@@ -482,7 +510,7 @@ def test_recipes_have_parameters():
     with pytest.raises(MethodError, match=r"The recipe chefer has no parameter 'gamma'\. It has none\."):
         make_recipe("chefer", gamma=1)
     for strange in (-1, math.inf, math.nan, "a", True):
-        with pytest.raises(MethodError, match="is not a number from 0 on"):
+        with pytest.raises(MethodError, match="gamma must be a finite number >= 0, got "):
             make_recipe("gamma", gamma=strange)
 
 

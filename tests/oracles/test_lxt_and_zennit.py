@@ -17,7 +17,7 @@ from whyformer._engine.intercept import Intercept
 from whyformer._engine.record import record
 from whyformer._engine.relevance import slopes
 from whyformer._engine.relevance.node import Switch
-from whyformer._engine.relevance.rules import ATTNLRP, CP_LRP, make_recipe
+from whyformer._engine.relevance.recipes import ATTNLRP, CP_LRP, make_recipe
 from whyformer._engine.tracing.provenance import attach_trace
 
 LXT, ZENNIT = (json.loads(Path(__file__).with_name(name).read_text())["said"] for name in ("lxt.json", "zennit.json"))

@@ -7,7 +7,7 @@ from conftest import animal
 import whyformer as why
 from whyformer._engine.capture import AbsorbedRelevance, Capture
 from whyformer._engine.record import record
-from whyformer._engine.relevance.rules import CHEFER, CHEFER_BASELINE, LIBRA, RECIPES
+from whyformer._engine.relevance.recipes import CHEFER, CHEFER_BASELINE, LIBRA, RECIPES
 from whyformer._engine.target import Target
 from whyformer._explain.conservation import REQUIRED_SITES, check_health
 from whyformer.errors import InputError, NotCaptured

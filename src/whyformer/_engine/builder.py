@@ -27,7 +27,7 @@ from whyformer._engine.layout import (
 )
 from whyformer._engine.probe import Probe
 from whyformer._engine.relevance.node import Recipe, Switch
-from whyformer._engine.relevance.rules import compute_attention_share
+from whyformer._engine.relevance.recipes import compute_attention_share
 from whyformer._engine.residual import BranchOrError, read_branch, try_find_branch
 from whyformer._engine.sites import SITES
 from whyformer._engine.target import (

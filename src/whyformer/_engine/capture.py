@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.relevance.node import Recipe
+from whyformer._engine.relevance.recipes import Recipe
 from whyformer._engine.sites import SITES
 from whyformer._engine.target import Target
 from whyformer._plain.tokens import Tokens

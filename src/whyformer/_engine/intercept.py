@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from whyformer._engine.intervene import Intervention, apply_intervention
-from whyformer._engine.relevance.dispatch import Rulebook, needs_no_rule
+from whyformer._engine.relevance.dispatch import CallBuilder, needs_no_rule
 from whyformer._engine.relevance.node import RuleNode, Switch
 from whyformer._engine.tracing import operations, provenance
 from whyformer._engine.tracing.attention import (
@@ -281,16 +281,16 @@ class Intercept(TorchFunctionMode):
         self.count_uses(operation)
         if needs_no_rule(operation) and isinstance(result, Tensor | list | tuple):
             return result
-        ruling = None
+        described = None
         if isinstance(result, Tensor):
             attach_trace(result, traces[0])
-            ruling = Rulebook(operation, result, batch=self.batch, step=self.step, place=self.place).find_ruling()
-        if ruling is None:
+            described = CallBuilder(operation, result, batch=self.batch, step=self.step, place=self.place).build()
+        if described is None:
             raise UnknownOperation(
                 f"No relevance rule for {operation.name}, called in {self.place}. Use a method without relevance "
                 "(rollout, generic_attention, attcat, gradient_x_input, ...)."
             )
-        call, operands = ruling
+        call, operands = described
         carried = RuleNode.apply(self.switch, call, result, *operands)
         carried._whyformer_call = call
         return carried
@@ -301,7 +301,7 @@ class Intercept(TorchFunctionMode):
         kind = "add" if operation.name in operations.ADDITIONS else operation.name
         for tensor in operation.given:
             if (call := getattr(tensor, "_whyformer_call", None)) is not None:
-                call.used.append(kind)
+                call.consumers.append(kind)
 
     # --- sites -------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from whyformer._engine.record import record
-from whyformer._engine.relevance.rules import make_recipe
+from whyformer._engine.relevance.recipes import make_recipe
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer.errors import InputError, ModelError, NonFinite
 from whyformer.results.attention_view import AttentionView

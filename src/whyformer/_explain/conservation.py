@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture import Capture
-from whyformer._engine.relevance.node import Recipe
+from whyformer._engine.relevance.recipes import Recipe
 from whyformer.errors import NotCaptured
 from whyformer.results.health import Health
 

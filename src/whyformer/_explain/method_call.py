@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import whyformer.methods  # noqa: F401 (fills METHODS)
-from whyformer._engine.relevance.node import Recipe
-from whyformer._engine.relevance.rules import RECIPES, make_recipe
+from whyformer._engine.relevance.recipes import Recipe, find_recipe, make_recipe
 from whyformer.errors import MethodError
 from whyformer.methods._registry import Method, MethodFunction, check_settings, find_method
 from whyformer.methods._selection import list_selection_settings
@@ -60,13 +59,13 @@ def choose_method(wanted: MethodLike, settings: Mapping[str, Any]) -> MethodCall
     selection = {
         name: default for name, default in list_selection_settings(method.needs).items() if name not in method.settings
     }
-    recipe_name = str(given.get("recipe", method.recipe))
-    parameters = RECIPES[recipe_name].parameters if method.recipe and recipe_name in RECIPES else {}
+    wanted_recipe: Any = given.get("recipe", method.recipe)
+    parameters = find_recipe(wanted_recipe).parameters if method.recipe else {}
     check_settings(method, given, [*selection, *parameters, *(["health"] if method.recipe else [])])
     recipe = None
     if method.recipe:
         given_parameters = {name: given[name] for name in parameters if name in given}
-        recipe = make_recipe(recipe_name, given.get("stabiliser", "signed"), **given_parameters)
+        recipe = make_recipe(wanted_recipe, given.get("stabiliser"), **given_parameters)
     return MethodCall(
         method,
         settings={name: given.get(name, default) for name, default in method.settings.items()},

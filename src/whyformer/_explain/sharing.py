@@ -11,7 +11,7 @@ from typing import Any
 
 from whyformer._engine.capture import Capture
 from whyformer._engine.record import record
-from whyformer._engine.relevance.node import Recipe
+from whyformer._engine.relevance.recipes import Recipe
 from whyformer._explain.conservation import REQUIRED_SITES
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.scoring import make_explanation

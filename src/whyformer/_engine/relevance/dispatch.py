@@ -1,8 +1,6 @@
-"""The rulebook: which rule an operation gets, and what the rule must know about it.
+"""From an operation to its call: which kind of operation it is, and what its rule must know about it.
 
-An operation is described to its rule as a `Call` with a kind: linear, pixels, product, add, bias, mask, scale,
-normalise, select, join, pool, attention, norm, softmax, activation. What the recipe does with a kind is its business
-(rules.py).
+The classes of calls, one for each kind of operation, are in calls.py; the rule for each kind is the recipe's choice.
 """
 
 from collections.abc import Callable
@@ -11,8 +9,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.relevance.node import OperationCall
-from whyformer._engine.relevance.rules import MASK_CEILING
+from whyformer._engine.relevance.calls import (
+    MASK_CEILING,
+    ActivationCall,
+    AdditionCall,
+    AttentionCall,
+    ConvolutionCall,
+    Gate,
+    JoinCall,
+    LinearCall,
+    NormaliseCall,
+    NormCall,
+    OperationCall,
+    PoolCall,
+    ProductCall,
+    ScaleCall,
+    SelectCall,
+    SoftmaxCall,
+    SomeCall,
+)
 from whyformer._engine.tracing import operations, provenance
 from whyformer._engine.tracing.attention import read_fused_arguments
 from whyformer._engine.tracing.follow import contract_label, follow_einsum, follow_product, get_root, is_straight
@@ -20,29 +35,31 @@ from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import SampleGroups, Trace, trace_of
 from whyformer.errors import UnknownOperation
 
-Ruling = tuple[OperationCall, list[Tensor]]  # and the operands that share the relevance
+CallAndOperands = tuple[OperationCall, list[Tensor]]  # the operands share the relevance
 NormFunction = Callable[[Tensor], Tensor]
 
 
-class Rulebook:
-    """Rulings for one operation at a place in the model."""
+class CallBuilder:
+    """Describes one operation, at a place in the model, as a call."""
 
     def __init__(self, operation: Operation, result: Tensor, *, batch: int, step: int, place: str) -> None:
         self.operation, self.result = operation, result
         self.batch, self.step, self.place = batch, step, place
 
-    def find_ruling(self) -> Ruling | None:
-        """The call and its operands; None if there is no rule."""
+    def build(self) -> CallAndOperands | None:
+        """The call and its operands; None if there is no rule for such an operation."""
         name = self.operation.name
-        for names, rule in RULINGS:
+        for names, describe in DESCRIPTIONS:
             if name in names:
-                return rule(self)
+                return describe(self)
         return None
 
-    def call(self, kind: str, **more: Any) -> OperationCall:
-        return OperationCall(kind, self.step, self.operation.name, self.place, self.samples(), **more)
+    def make(self, call_class: type[SomeCall], **fields: Any) -> SomeCall:
+        return call_class(
+            step=self.step, operation=self.operation.name, place=self.place, samples=self.find_samples(), **fields
+        )
 
-    def samples(self) -> SampleGroups | None:
+    def find_samples(self) -> SampleGroups | None:
         """Which example each entry of the result belongs to."""
         operation, shape = self.operation, self.result.shape
         label = trace_of(self.result).samples
@@ -59,58 +76,87 @@ class Rulebook:
             label = torch.zeros((1,) * len(shape), dtype=torch.int32, device=self.result.device)
         return SampleGroups(label, self.batch) if label is not None else None
 
-    # --- one of a kind -----------------------------------------------------------------------------------------------
+    # --- linear layers -----------------------------------------------------------------------------------------------
 
-    def linear(self) -> Ruling | None:
+    def describe_linear(self) -> CallAndOperands | None:
         x, weight, bias = self.operation.linear_arguments()
         is_constant = not weight.requires_grad and (bias is None or not bias.requires_grad)
-        return (self.call("linear", weight=weight, bias=bias), [x]) if is_constant else None
+        return (self.make(LinearCall, weight=weight, bias=bias), [x]) if is_constant else None
 
-    def convolution(self) -> Ruling | None:
+    def describe_convolution(self) -> CallAndOperands | None:
         x, weight, bias = self.operation.linear_arguments()
         if weight.requires_grad:
             return None
-        rest = {k: v for k, v in self.operation.kwargs.items() if k not in ("input", "weight", "bias")}
-        run = lambda start, w: self.operation.function(start, w, None, *self.operation.args[3:], **rest)  # noqa: E731
-        kind = "pixels" if trace_of(x).is_pixels else "linear"
-        spread = bias.view(-1, *(1,) * (self.result.dim() - 2)) if bias is not None else None
-        return self.call(kind, weight=weight, bias=spread, run=run), [x]
+        function, more = self.operation.function, self.operation.args[3:]
+        options = {k: v for k, v in self.operation.kwargs.items() if k not in ("input", "weight", "bias")}
+        per_channel = bias.view(-1, *(1,) * (self.result.dim() - 2)) if bias is not None else None
+        call = self.make(
+            ConvolutionCall,
+            kind="pixels" if trace_of(x).is_pixels else "linear",
+            weight=weight,
+            bias=per_channel,
+            convolve=lambda start, w: function(start, w, None, *more, **options),
+        )
+        return call, [x]
 
-    def fused_attention(self) -> Ruling:
+    # --- attention, activations, norms -------------------------------------------------------------------------------
+
+    def describe_attention(self) -> CallAndOperands:
         query, key, value, mask, scale, is_grouped = read_fused_arguments(self.operation)
         if mask is not None and mask.requires_grad:
             raise UnknownOperation(
                 f"{self.place} adds an attention bias that depends on the input, which has no relevance rule yet. "
                 "Use a method without relevance."
             )
-        is_per_key = mask is not None and mask.numel() <= key.size(-2)  # a bias of the last axis, as if written out
-        has_bias = mask is not None and not is_mask(mask) and not is_per_key
-        facts: dict[str, Any] = {"mask": mask, "scale": scale, "is_grouped": is_grouped, "has_bias": has_bias}
-        facts["carrying"] = [t.requires_grad for t in (query, key, value)]
-        return self.call("attention", facts=facts), [query, key, value]
+        is_per_key = mask is not None and mask.numel() <= key.size(-2)  # counts as a mask, as in eager attention
+        call = self.make(
+            AttentionCall,
+            mask=mask,
+            scale=scale,
+            is_grouped=is_grouped,
+            has_bias=mask is not None and not is_mask(mask) and not is_per_key,
+            carrying=(query.requires_grad, key.requires_grad, value.requires_grad),
+        )
+        return call, [query, key, value]
 
-    def activation(self) -> Ruling | None:
-        operation, x = self.operation, self.operation.given[0]
-        run = lambda start: operation.map_arguments(lambda value: start if value is x else value).run()  # noqa: E731
-        return (self.call("activation", run=run), [x]) if x.requires_grad else None
-
-    def softmax(self) -> Ruling | None:
+    def describe_activation(self) -> CallAndOperands | None:
         x = self.operation.given[0]
+        return (self.make(ActivationCall, run=self.as_function_of(x)), [x]) if x.requires_grad else None
+
+    def describe_softmax(self) -> CallAndOperands | None:
+        x = self.operation.given[0]
+        if not x.requires_grad:
+            return None
         axis = self.operation.argument(1, "dim", "axis")
-        facts = {"axis": -1 if axis is None else axis}
-        return (self.call("softmax", facts=facts), [x]) if x.requires_grad else None
+        is_plain = self.operation.name in ("softmax", "_softmax")
+        return self.make(SoftmaxCall, axis=-1 if axis is None else axis, is_plain=is_plain), [x]
 
-    def norm(self) -> Ruling | None:
+    def describe_norm(self) -> CallAndOperands | None:
         x = self.operation.given[0]
-        return (self.call("norm", run=hold_spread(self.operation)), [x]) if x.requires_grad else None
+        return (self.make(NormCall, linearised=hold_spread(self.operation)), [x]) if x.requires_grad else None
 
-    def product(self) -> Ruling:
+    def describe_spelled_out_activation(self, first: Tensor, second: Tensor) -> CallAndOperands:
+        """A step of an activation that the model spells out: two functions of one tensor, combined entry by entry. The
+        operand that is this tensor, or a multiple of it, comes first and gets the relevance."""
+        run = as_function(self.operation)
+        if is_straight(second) and not is_straight(first):
+            return self.make(ActivationCall, run=lambda a, b: run(b, a)), [second, first]
+        return self.make(ActivationCall, run=run), [first, second]
+
+    def as_function_of(self, x: Tensor) -> Callable[[Tensor], Tensor]:
+        """The operation as a function of one operand, the others as they were."""
+        operation = self.operation
+        return lambda start: operation.map_arguments(lambda value: start if value is x else value).run()
+
+    # --- products and sums -------------------------------------------------------------------------------------------
+
+    def describe_product(self) -> CallAndOperands:
         operation = self.operation
         if self.is_plain_linear():
-            return self.call("linear", weight=operation.args[1].t()), operation.carrying
+            return self.make(LinearCall, weight=operation.args[1].t()), operation.carrying
         is_plain = operation.name in ("matmul", "bmm") and len(operation.carrying) == 2
         run = torch.matmul if is_plain else as_function(operation)
-        return self.call("product", run=run, facts=find_gate(operation.carrying)), operation.carrying
+        return self.make(ProductCall, run=run, gate=find_gate(operation.carrying)), operation.carrying
 
     def is_plain_linear(self) -> bool:
         """x @ W with a constant matrix W."""
@@ -119,132 +165,133 @@ class Rulebook:
             return False
         return operation.carrying[0] is operation.args[0] and operation.args[1].dim() == 2
 
-    def addition(self) -> Ruling | None:
+    def describe_addition(self) -> CallAndOperands | None:
         operation, carrying = self.operation, self.operation.carrying
         if len(carrying) == 1:
-            return self.constant_addition(carrying[0])
+            return self.describe_constant_addition(carrying[0])
         first, second = carrying
         if trace_of(second).is_statistic:
-            return self.call("normalise", facts={"adds": True}), [first, second]
+            return self.make(NormaliseCall), [first, second]
         if get_root(first) is get_root(second) and first.shape == second.shape:
-            return self.primitive_activation(first, second)
-        signs = self.signs()
+            return self.describe_spelled_out_activation(first, second)
+        signs = self.read_signs()
         if first is not operation.argument(0, "input"):
             signs = signs[::-1]
-        return self.call("add", facts={"own_sign": signs[0], "sign": signs[1]}), [first, second]
+        return self.make(AdditionCall, signs=signs), [first, second]
 
-    def primitive_activation(self, first: Tensor, second: Tensor) -> Ruling:
-        """A step of an activation that is written out: two functions of one tensor, put together entry by entry. The
-        operand that is the root itself, or a multiple of it, comes first and gets the relevance."""
-        run = as_function(self.operation)
-        if is_straight(second) and not is_straight(first):
-            return self.call("activation", run=lambda a, b: run(b, a)), [second, first]
-        return self.call("activation", run=run), [first, second]
-
-    def signs(self) -> tuple[float, float]:
+    def read_signs(self) -> tuple[float, float]:
         """The factors of the two addends: -1 where one is subtracted, or `alpha`."""
         alpha = self.operation.kwargs.get("alpha", 1)
         if self.operation.name == "rsub":
             return -alpha, 1
         return (1, -alpha) if "sub" in self.operation.name else (1, alpha)
 
-    def constant_addition(self, x: Tensor) -> Ruling:
-        given = self.operation.argument(0, "input"), self.operation.argument(1, "other")
-        place = next(i for i, a in enumerate(given) if a is not x)
-        constant, signs = given[place], self.signs()
-        facts: dict[str, Any] = {"constant": constant, "own_sign": signs[1 - place]}
-        if isinstance(constant, Tensor) or signs[place] != 1:
-            facts["constant"] = (constant.detach() if isinstance(constant, Tensor) else constant) * signs[place]
+    def describe_constant_addition(self, x: Tensor) -> CallAndOperands:
+        addends = self.operation.argument(0, "input"), self.operation.argument(1, "other")
+        place = next(i for i, addend in enumerate(addends) if addend is not x)
+        constant, signs, positions = addends[place], self.read_signs(), None
         if is_mask(constant):
-            return self.call("mask", facts=facts | {"constant_is": "mask"}), [x]
-        if is_per_channel(constant, self.result):
-            return self.call("bias", facts=facts | {"constant_is": "biases"}), [x]
-        facts["constant_is"] = "positions and other constants"
-        is_sequence = self.result.dim() == 3  # a bias on attention scores has more axes, and belongs to pairs of tokens
-        return self.call("add", facts=facts | (self.places(constant) if is_sequence else {})), [x]
+            kind, constant_is = "mask", "mask"
+        elif is_per_channel(constant, self.result):
+            kind, constant_is = "bias", "biases"
+        else:
+            kind, constant_is = "add", "positions and other constants"
+            if self.result.dim() == 3:  # a bias on attention scores has more axes, and belongs to pairs of tokens
+                positions = self.find_positions(constant)
+        if isinstance(constant, Tensor) or signs[place] != 1:
+            constant = (constant.detach() if isinstance(constant, Tensor) else constant) * signs[place]
+        call = self.make(
+            AdditionCall,
+            kind=kind,
+            signs=(signs[1 - place], 1),
+            constant=constant,
+            constant_is=constant_is,
+            positions=positions,
+        )
+        return call, [x]
 
-    def places(self, constant: Any) -> dict[str, Any]:
-        """Where the tokens of the result are, if the constant has a vector of its own for each."""
+    def find_positions(self, constant: Any) -> Trace | None:
+        """Where the tokens of the result are, if the constant has a vector for each of them."""
         trace = trace_of(self.result)
         tokens = provenance.broadcast_label(trace.tokens, self.result.shape)
         axis = provenance.axis_of(tokens)
         if not isinstance(constant, Tensor) or axis is None or axis == self.result.dim() - 1 or constant.size(-1) == 1:
-            return {}
+            return None
         behind = self.result.dim() - axis
         if constant.dim() < behind or constant.size(-behind) == 1 or is_binary(constant):
-            return {}
-        return {"places": Trace(samples=provenance.broadcast_label(trace.samples, self.result.shape), tokens=tokens)}
+            return None
+        return Trace(samples=provenance.broadcast_label(trace.samples, self.result.shape), tokens=tokens)
 
-    def multiplication(self) -> Ruling:
+    def describe_multiplication(self) -> CallAndOperands:
         operation, carrying = self.operation, self.operation.carrying
         divides = operation.name in operations.DIVISIONS
         if len(carrying) == 1:
-            return self.scaling(carrying[0], divides)
+            return self.describe_scaling(carrying[0], divides)
         first, second = carrying
-        for kept, other in ((first, second), (second, first)):
+        for x, other in ((first, second), (second, first)):
             if trace_of(other).is_statistic and not (divides and other is first):
-                return self.normalised(kept, other)
+                return self.describe_normalising(x, other)
         if get_root(first) is get_root(second) and first.shape == second.shape:
-            return self.primitive_activation(first, second)
+            return self.describe_spelled_out_activation(first, second)
         if divides:
-            return self.normalised(first, second)
-        return self.call("product", run=as_function(operation), facts=find_gate(carrying)), carrying
+            return self.describe_normalising(first, second)
+        return self.make(ProductCall, run=as_function(operation), gate=find_gate(carrying)), carrying
 
-    def normalised(self, kept: Tensor, other: Tensor) -> Ruling:
-        operation = self.operation
-        run = lambda start: operation.map_arguments(lambda value: start if value is kept else value).run()  # noqa: E731
-        return self.call("normalise", run=run), [kept, other]
+    def describe_normalising(self, x: Tensor, statistic: Tensor) -> CallAndOperands:
+        return self.make(NormaliseCall, linearised=self.as_function_of(x)), [x, statistic]
 
-    def scaling(self, x: Tensor, divides: bool) -> Ruling:
+    def describe_scaling(self, x: Tensor, divides: bool) -> CallAndOperands:
         first = self.operation.argument(0, "input")
         factor = next(a for a in (first, self.operation.argument(1, "other", default=-1.0)) if a is not x)
         if divides and (first is not x or self.operation.name.startswith("r")):
-            return self.call("activation", run=as_function(self.operation)), [x]  # a number divided by x
-        facts = {"factor": 1.0 if divides else factor}
-        return self.call("scale", facts=facts if divides else facts | self.places(factor)), [x]
+            return self.make(ActivationCall, run=as_function(self.operation)), [x]  # a number divided by x
+        if divides:
+            return self.make(ScaleCall, factor=1.0), [x]
+        return self.make(ScaleCall, factor=factor, positions=self.find_positions(factor)), [x]
 
-    def selection(self) -> Ruling:
+    # --- entries and parts -------------------------------------------------------------------------------------------
+
+    def describe_selection(self) -> CallAndOperands:
         index = self.operation.args[1]
-        return self.call("select", run=lambda x: x[index]), self.operation.carrying[:1]
+        return self.make(SelectCall, run=lambda x: x[index]), self.operation.carrying[:1]
 
-    def concatenation(self) -> Ruling:
+    def describe_concatenation(self) -> CallAndOperands:
         parts, axis = self.operation.concatenation_arguments()
         is_stack = self.operation.name == "stack"
-        facts = {
-            "axis": axis,
-            "sizes": [1 if is_stack else part.size(axis) for part in parts],
-            "carrying": [part.requires_grad for part in parts],
-            "is_stack": is_stack,
-        }
-        return self.call("join", facts=facts), [part for part in parts if part.requires_grad]
-
-    def reduction(self) -> Ruling | None:
-        return (
-            (self.call("pool", run=as_function(self.operation)), self.operation.carrying)
-            if len(self.operation.carrying) == 1
-            else None
+        call = self.make(
+            JoinCall,
+            axis=axis,
+            sizes=[1 if is_stack else part.size(axis) for part in parts],
+            carrying=[part.requires_grad for part in parts],
+            is_stack=is_stack,
         )
+        return call, [part for part in parts if part.requires_grad]
+
+    def describe_reduction(self) -> CallAndOperands | None:
+        if len(self.operation.carrying) != 1:
+            return None
+        return self.make(PoolCall, run=as_function(self.operation)), self.operation.carrying
 
 
-RULINGS: tuple[tuple[frozenset[str], Callable[[Rulebook], Ruling | None]], ...] = (
-    (frozenset(("linear",)), Rulebook.linear),
-    (operations.CONVOLUTIONS, Rulebook.convolution),
-    (frozenset((operations.FUSED_ATTENTION,)), Rulebook.fused_attention),
-    (operations.ACTIVATIONS, Rulebook.activation),
-    (operations.SOFTMAXES, Rulebook.softmax),
-    (operations.NORMS, Rulebook.norm),
-    (operations.PRODUCTS, Rulebook.product),
-    (operations.ADDITIONS, Rulebook.addition),
-    (operations.MULTIPLICATIONS, Rulebook.multiplication),
-    (frozenset(("getitem",)), Rulebook.selection),
-    (operations.CONCATENATIONS, Rulebook.concatenation),
-    (operations.POOLS | operations.STATISTICS | operations.RESIZES, Rulebook.reduction),
+DESCRIPTIONS: tuple[tuple[frozenset[str], Callable[[CallBuilder], CallAndOperands | None]], ...] = (
+    (frozenset(("linear",)), CallBuilder.describe_linear),
+    (operations.CONVOLUTIONS, CallBuilder.describe_convolution),
+    (frozenset((operations.FUSED_ATTENTION,)), CallBuilder.describe_attention),
+    (operations.ACTIVATIONS, CallBuilder.describe_activation),
+    (operations.SOFTMAXES, CallBuilder.describe_softmax),
+    (operations.NORMS, CallBuilder.describe_norm),
+    (operations.PRODUCTS, CallBuilder.describe_product),
+    (operations.ADDITIONS, CallBuilder.describe_addition),
+    (operations.MULTIPLICATIONS, CallBuilder.describe_multiplication),
+    (frozenset(("getitem",)), CallBuilder.describe_selection),
+    (operations.CONCATENATIONS, CallBuilder.describe_concatenation),
+    (operations.POOLS | operations.STATISTICS | operations.RESIZES, CallBuilder.describe_reduction),
 )
 
 
 def needs_no_rule(operation: Operation) -> bool:
-    """The gradient of a view is what a rule would do. Picking one entry counts as an operation: the released code
-    divides there."""
+    """The gradient of a view is what a rule would do. Picking one entry needs a rule: the released code divides
+    there."""
     plain = operations.VIEWS | operations.IDENTITIES | operations.EXTREMA | operations.HARMLESS
     return operation.name in plain and not (operation.name == "getitem" and picks_one(operation.args[1]))
 
@@ -255,7 +302,7 @@ def picks_one(index: Any) -> bool:
 
 
 def as_function(operation: Operation) -> Callable[..., Tensor]:
-    """The operation as a function of its carrying operands, in order."""
+    """The operation as a function of its operands that depend on the input, in order."""
 
     def run(*operands: Tensor) -> Tensor:
         fresh = iter(operands)
@@ -267,7 +314,7 @@ def as_function(operation: Operation) -> Callable[..., Tensor]:
 
 
 def hold_spread(operation: Operation) -> NormFunction | None:
-    """A norm as a linear function of its first argument, its spread a constant; None if it is linear as it is."""
+    """A norm without bias as a linear function of x, its spread held constant; None if it is linear as it is."""
     given, x = operation.argument, operation.given[0].detach()
     if operation.name == "layer_norm":
         axes = tuple(range(-len(given(1, "normalized_shape")), 0))
@@ -295,9 +342,9 @@ def hold_spread(operation: Operation) -> NormFunction | None:
 
 
 def normalise_by_group(start: Tensor, x: Tensor, groups: int, eps: float) -> Tensor:
-    """Each group of channels of `start` centred, and divided by the spread that x has there."""
-    own, held = (t.reshape(x.size(0), groups, -1) for t in (start, x))
-    spread = (held.var(-1, unbiased=False, keepdim=True) + eps).sqrt()
+    """`start` with each group of channels centred, and divided by the spread of x in that group."""
+    own, reference = (t.reshape(x.size(0), groups, -1) for t in (start, x))
+    spread = (reference.var(-1, unbiased=False, keepdim=True) + eps).sqrt()
     return ((own - own.mean(-1, keepdim=True)) / spread).reshape(x.shape)
 
 
@@ -307,27 +354,24 @@ def apply_weight(x: Tensor, weight: Tensor | None, axis: int | None = None) -> T
     return x * (weight if axis is None else weight.view(-1, *(1,) * (x.dim() - 1 - axis)))
 
 
-def find_gate(factors: list[Tensor]) -> dict[str, Any]:
-    """Which of two factors is a gate: attention over what the other holds, or an activation beside what is none."""
+def find_gate(factors: list[Tensor]) -> Gate | None:
+    """Which of two factors is a gate: the only one that is attention, or else the only one that is an activation."""
     if len(factors) != 2:
-        return {}
-    for kind, is_gate in (
-        ("attention", lambda t: trace_of(t).is_attention),
-        ("activation", lambda t: not is_straight(t)),
-    ):
-        found = [place for place, factor in enumerate(factors) if is_gate(factor)]
-        if len(found) == 1:
-            return {"gate": found[0], "gate_is": kind}
-    return {}
+        return None
+    attention = [place for place, factor in enumerate(factors) if trace_of(factor).is_attention]
+    if len(attention) == 1:
+        return Gate(attention[0], is_attention=True)
+    activations = [place for place, factor in enumerate(factors) if not is_straight(factor)]
+    return Gate(activations[0], is_attention=False) if len(activations) == 1 else None
 
 
 def is_binary(constant: Tensor) -> bool:
-    """Ones and zeros: it says which entries count, not where they are."""
+    """Only ones and zeros: it marks which entries count, not where they are."""
     return bool(((constant == 0) | (constant == 1)).all())
 
 
 def is_mask(constant: Any) -> bool:
-    """Zero where it lets pass, very low where it does not."""
+    """Zero where attention is allowed, very low where it is not."""
     return isinstance(constant, Tensor) and bool(((constant == 0) | (constant <= MASK_CEILING)).all())
 
 

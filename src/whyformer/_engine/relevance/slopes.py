@@ -1,257 +1,206 @@
-r"""Rules that send slopes back: a gradient in which a few operations are held, halved or made straight.
+r"""Rules that pass slopes back: a gradient in which a few operations are held constant, halved or made linear.
 
-Relevance is $R = x \odot s$. Where an operation is linear, the true gradient of it is the proportional rule:
+Relevance is $R = x \odot s$ with the slope s. Where an operation is linear, its true gradient is the proportional rule:
 with $y = xW + b$ and $s_x = s_y W^\top$,
 
     $R_j = \sum_i \frac{x_j w_{ji}}{y_i} R_i = x_j \sum_i w_{ji}\,s_i$
 
-and nothing was divided. Only what is not linear needs a rule:
+without any division. Only operations that are not linear need a rule:
 
     activation  $y = f(x)$          the secant: $s_x = s_y\,f(x) / x$, so that $R_x = R_y$
     norm        $y = (x - m)/\sigma$    $\sigma$ is held constant, the mean is not
-    product     $y = a b$           each factor gets half; or one factor is held and the other gets all
-    softmax     its gradient        $R_x = x \odot (R - \mathrm{softmax}(x) \sum R)$ (what is missing is in the books)
+    product     $y = a b$           each factor gets half; or one factor is held constant and the other gets all
+    softmax     its gradient        $R_x = x \odot (R - \mathrm{softmax}(x) \sum R)$ (the difference is absorbed)
 
-A rule that returns None lets the true gradient pass. Biases, constants and the rest of a softmax take what is due to
-them, and the books say so.
+A rule that returns None lets the true gradient pass. Biases, constants and the remainder of a softmax absorb their
+shares, which the conservation check reports.
 """
 
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.relevance.node import OperationCall, Shares, Switch, absorb_relevance, stabiliser_of
+from whyformer._engine.relevance.calls import (
+    ActivationCall,
+    AdditionCall,
+    JoinCall,
+    LinearCall,
+    NormaliseCall,
+    NormCall,
+    OperationCall,
+    ProductCall,
+    ScaleCall,
+    Shares,
+    SoftmaxCall,
+    transpose_linear,
+    undo_broadcast,
+)
+from whyformer._engine.relevance.rules import keep_constant_parts
 from whyformer._engine.tracing.provenance import Trace, axis_of
 
-
-def undo_broadcast(share: Tensor, operand: Tensor) -> Tensor:
-    """Undo broadcasting."""
-    return share.sum_to_size(operand.shape) if share.shape != operand.shape else share
+# --- linear operations -----------------------------------------------------------------------------------------------
 
 
-def apply_transpose(function: Callable[[Tensor], Tensor], x: Tensor, s: Tensor) -> Tensor:
-    """f^T s for a linear f."""
-    with torch.enable_grad():
-        start = x.detach().requires_grad_()
-        (back,) = torch.autograd.grad(function(start), start, s)
-    return back
+def pass_gradient(call: OperationCall, slope: Tensor) -> None:
+    """A linear operation without constants: the true gradient."""
 
 
-def make_linear_maps(call: OperationCall, x: Tensor) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
-    """(x, W) -> xW without bias, and (s, W) -> sW^T, for whatever linear operation this was."""
-    if call.run is None:
-        return F.linear, torch.matmul
-    run = call.run
-    return run, lambda s, weight: apply_transpose(lambda start: run(start, weight), x, s)
+def pass_linear_slope(call: LinearCall, slope: Tensor) -> None:
+    """A linear layer: the true gradient. The bias absorbs its share."""
+    if call.bias is not None:
+        bias = call.bias
+        call.absorb("biases", lambda: slope * bias)
 
 
-# --- what is linear --------------------------------------------------------------------------------------------------
+def pass_bias_slope(call: AdditionCall, slope: Tensor) -> None:
+    """A bias was added: the true gradient. The bias absorbs its share."""
+    constant = call.constant
+    assert constant is not None
+    call.absorb(call.constant_is, lambda: slope * constant)
 
 
-def pass_gradient(
-    call: OperationCall, slope: Tensor, result: Tensor, operands: list[Tensor], switch: Switch
-) -> Shares | None:
-    """A linear operation: the gradient. What is due to its bias is absorbed."""
-    constant = call.bias if call.bias is not None else call.facts.get("constant")
-    if constant is not None:
-        absorb_relevance(switch, call, call.facts.get("constant_is", "biases"), lambda: slope * constant)
-    return None
+def pass_joined_slope(call: JoinCall, slope: Tensor) -> None:
+    """A concatenation: the true gradient. Constant parts (a class token) absorb their share."""
+    call.absorb("class token and other constants", lambda: keep_constant_parts(call, slope * call.result))
 
 
-def pass_joined_slope(
-    call: OperationCall, slope: Tensor, result: Tensor, operands: list[Tensor], switch: Switch
-) -> Shares | None:
-    """A concatenation: each part gets its own; what is due to constant parts (a class token) is absorbed."""
-    absorb_relevance(switch, call, "class token and other constants", lambda: pick_constant_parts(call, slope * result))
-    return None
+def pass_addition_slope(call: AdditionCall, slope: Tensor) -> Shares:
+    """u + v: both get the slope of the sum. A constant (a position, an attention bias) absorbs its share."""
+    if len(call.operands) == 1:
+        constant = call.constant
+        assert isinstance(constant, Tensor)
+        call.absorb(call.constant_is, lambda: multiply_slope(slope, constant))
+        record_placed(call, call.positions, "position", lambda: multiply_slope(slope, constant))
+        record_placed(call, call.positions, "token", lambda: slope * call.signs[0] * call.operand)
+    count = len(call.operands)
+    return call.fit(*(slope * sign if sign != 1 else slope for sign in call.signs[:count]))
 
 
-def pick_constant_parts(call: OperationCall, whole: Tensor) -> Tensor:
-    """What belongs to the parts of a concatenation that do not carry, zero elsewhere."""
-    parts = whole.split(call.facts["sizes"], call.facts["axis"])
-    kept = [torch.zeros_like(p) if ours else p for p, ours in zip(parts, call.facts["carrying"], strict=True)]
-    return torch.cat(kept, call.facts["axis"])
+def pass_mask_slope(call: AdditionCall, slope: Tensor) -> Shares:
+    """A mask was added: it absorbs nothing."""
+    return call.fit(slope)
 
 
-def pass_addition_slope(
-    call: OperationCall, slope: Tensor, result: Tensor, operands: list[Tensor], switch: Switch
-) -> Shares:
-    """u + v: the slope of the sum is that of both. A constant (a position, an attention bias) absorbs its share."""
-    signs = call.facts.get("own_sign", 1), call.facts.get("sign", 1)
-    if len(operands) == 1:
-        constant = call.facts["constant"]
-        absorb_relevance(switch, call, call.facts["constant_is"], lambda: _multiply_slope(slope, constant))
-        record_placed(switch, call, "position", lambda: _multiply_slope(slope, constant))
-        record_placed(switch, call, "token", lambda: slope * signs[0] * operands[0])
-    shares = (undo_broadcast(slope * sign if sign != 1 else slope, x) for sign, x in zip(signs, operands, strict=False))
-    return tuple(shares)
+def multiply_slope(slope: Tensor, x: Tensor) -> Tensor:
+    """slope * x, and zero where the slope is zero, also where x is -inf."""
+    return torch.where(slope == 0, 0, slope * x)
 
 
-def pass_mask_slope(
-    call: OperationCall, slope: Tensor, result: Tensor, operands: list[Tensor], switch: Switch
-) -> Shares:
-    """A mask was added: it takes nothing."""
-    return (undo_broadcast(slope, operands[0]),)
-
-
-def _multiply_slope(slope: Tensor, constant: Tensor) -> Tensor:
-    """slope * constant, where nothing comes back through a mask of -inf."""
-    return torch.where(slope == 0, 0, slope * constant)
-
-
-def favour_agreeing_products(
-    call: OperationCall, slope: Tensor, result: Tensor, operands: list[Tensor], switch: Switch
-) -> Shares:
+def favour_agreeing_products(call: LinearCall, slope: Tensor) -> Shares:
     r"""LRP-gamma: products that agree in sign with the output count $1 + \gamma$ times.
 
     $$ R_j = \sum_i \frac{c_{ij}}{\sum_k c_{ik}} R_i, \qquad c_{ij} = x_j w_{ji} + \gamma\,(x_j w_{ji})^{\pm} $$
 
     with + where the output is positive and - where it is negative; the bias is one more input. As in
-    `positive_products`, $(xw)^\pm = (xw \pm |x||w|)/2$, so that two products forward and two back are enough.
+    `share_positive_products`, $(xw)^\pm = (xw \pm |x||w|)/2$, so that two matrix products forward and two back are
+    enough.
     """
-    (x,) = operands
-    assert switch.recipe is not None and call.weight is not None
-    gamma = switch.recipe.parameters["gamma"]
-    forward, back = make_linear_maps(call, x)
-    size, sign = switch.magnitude(call.weight), result.sign()
-    bound = forward(x.abs(), size)
-    if call.bias is not None:
-        bound = bound + call.bias.abs()
-    whole = result * (1 + gamma / 2) + sign * bound * (gamma / 2)
-    s = slope * result / whole.masked_fill(whole == 0, 1)
-    share = back(s, call.weight).mul_(1 + gamma / 2).addcmul_(x.sign(), back(s * sign, size), value=gamma / 2)
-    if call.bias is not None:
-        bias = call.bias
-        absorb_relevance(switch, call, "biases", lambda: s * (bias * (1 + gamma / 2) + sign * bias.abs() * (gamma / 2)))
+    x, bias, gamma = call.operand, call.bias, call.parameters["gamma"]
+    weight_size, sign = call.take_magnitude(), call.result.sign()
+    bound = call.apply(x.abs(), weight_size)
+    if bias is not None:
+        bound = bound + bias.abs()
+    whole = call.result * (1 + gamma / 2) + sign * bound * (gamma / 2)
+    s = slope * call.result / whole.masked_fill(whole == 0, 1)
+    share = call.apply_transpose(s, call.weight).mul_(1 + gamma / 2)
+    share.addcmul_(x.sign(), call.apply_transpose(s * sign, weight_size), value=gamma / 2)
+    if bias is not None:
+        call.absorb("biases", lambda: s * (bias * (1 + gamma / 2) + sign * bias.abs() * (gamma / 2)))
     return (share,)
 
 
-# --- what is not -----------------------------------------------------------------------------------------------------
+# --- operations that are not linear ----------------------------------------------------------------------------------
 
 
-def pass_secant(call: OperationCall, slope: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
-    """An activation is the straight line through zero and its value: f(x) = x * (f(x) / x), the bracket held."""
-    x = operands[0]
-    share = undo_broadcast(slope * stabiliser_of(switch).divide(result, x), x)
-    absorb_relevance(switch, call, "activation at zero", lambda: slope * result - share * x)
-    return share, *(None for _ in operands[1:])
+def pass_secant(call: ActivationCall, slope: Tensor) -> Shares:
+    """An activation is replaced by the line through zero and its value: f(x) = x * (f(x) / x), the bracket held
+    constant."""
+    share = undo_broadcast(slope * call.divide(call.result, call.operand), call.operand)
+    call.absorb("activation at zero", lambda: slope * call.result - share * call.operand)
+    return call.fit(share)
 
 
-def pass_tangent(
-    call: OperationCall, slope: Tensor, result: Tensor, operands: list[Tensor], switch: Switch
-) -> Shares | None:
-    """The true gradient of an activation. f(x) - x f'(x) goes to nobody."""
-    if switch.absorbed is not None:
-        gone = sum(x * back for x, back in zip(operands, compute_partials(call, slope, operands), strict=True))
-        absorb_relevance(switch, call, "curvature of activations", lambda: slope * result - gone)
-    return None
+def pass_tangent(call: ActivationCall, slope: Tensor) -> None:
+    """The true gradient of an activation. f(x) - x f'(x) is absorbed."""
+
+    def compute_curvature() -> Tensor:
+        passed = sum(x * back for x, back in zip(call.operands, call.backpropagate(slope), strict=True))
+        return slope * call.result - passed
+
+    call.absorb("curvature of activations", compute_curvature)
 
 
-def hold_norm_spread(
-    call: OperationCall, slope: Tensor, result: Tensor, operands: list[Tensor], switch: Switch
-) -> Shares | None:
-    """The spread is held, so that what is left is linear; what is due to the bias is absorbed."""
-    (x,) = operands
-    if call.run is None:  # statistics of the training, or nothing but a division: linear as it is
-        return pass_gradient(call, slope, result, operands, switch)
-    share = apply_transpose(call.run, x, slope)
-    absorb_relevance(switch, call, "biases", lambda: slope * result - share * x)
-    return (share,)
-
-
-def hold_statistic(
-    call: OperationCall, slope: Tensor, result: Tensor, operands: list[Tensor], switch: Switch
-) -> Shares | None:
-    """Divided by a spread: it is held. Centred by a mean: the gradient, since a mean is linear."""
-    if call.facts.get("adds"):
+def hold_norm_spread(call: NormCall, slope: Tensor) -> Shares | None:
+    """The spread is held constant, so that the rest is linear; the bias absorbs its share."""
+    if call.linearised is None:  # statistics of the training data, or only a division: linear as it is
         return None
-    assert call.run is not None
-    return apply_transpose(call.run, operands[0], slope), *(None for _ in operands[1:])
+    share = transpose_linear(call.linearised, call.operand, slope)
+    call.absorb("biases", lambda: slope * call.result - share * call.operand)
+    return (share,)
 
 
-def expand_softmax(
-    call: OperationCall, slope: Tensor, result: Tensor, operands: list[Tensor], switch: Switch
-) -> Shares | None:
+def hold_statistic(call: NormaliseCall, slope: Tensor) -> Shares | None:
+    """Divided by a spread: the spread is held constant. Centred by a mean: the true gradient, as a mean is linear."""
+    if call.linearised is None:
+        return None
+    return call.fit(transpose_linear(call.linearised, call.operand, slope))
+
+
+def expand_softmax(call: SoftmaxCall, slope: Tensor) -> Shares | None:
     r"""A softmax by its first-order expansion at x: $R_x = x \odot (R - y \sum R)$. The rest, a bias, is absorbed."""
-    if call.operation not in ("softmax", "_softmax", "scaled_dot_product_attention"):
+    if not call.is_plain:
         return None
-    share = result * (slope - (result * slope).sum(call.facts.get("axis", -1), keepdim=True))
-    absorb_relevance(switch, call, "softmax", lambda: slope * result - _multiply_slope(share, operands[0]))
-    return (undo_broadcast(share, operands[0]),)
+    share = call.result * (slope - (call.result * slope).sum(call.axis, keepdim=True))
+    call.absorb("softmax", lambda: slope * call.result - multiply_slope(share, call.operand))
+    return call.fit(share)
 
 
-def hold_constant(call: OperationCall, slope: Tensor, result: Tensor, operands: list[Tensor], switch: Switch) -> Shares:
-    """Held constant: nothing passes."""
-    absorb_relevance(switch, call, f"{call.operation} held constant", lambda: slope * result)
-    return tuple(None for _ in operands)
+def hold_constant(call: OperationCall, slope: Tensor) -> Shares:
+    """The result is held constant: nothing passes."""
+    call.absorb(f"{call.operation} held constant", lambda: slope * call.result)
+    return call.fit()
 
 
-def halve_product(
-    call: OperationCall, slope: Tensor, result: Tensor, operands: list[Tensor], switch: Switch
-) -> Shares | None:
+def halve_product(call: ProductCall, slope: Tensor) -> Shares:
     """A product of two: each factor gets half."""
-    return tuple(share / len(operands) for share in compute_partials(call, slope, operands))
+    return tuple(back / len(call.operands) for back in call.backpropagate(slope))
 
 
-def hold_gates(
-    call: OperationCall, slope: Tensor, result: Tensor, operands: list[Tensor], switch: Switch
-) -> Shares | None:
-    """Attention, or a gate, is held, and what it multiplies gets all; without a gate, halves."""
-    return _hold_gate(call, slope, result, operands, switch, ("attention", "activation"))
+def hold_gates(call: ProductCall, slope: Tensor) -> Shares:
+    """Attention, or a gate, is held constant, and the other factor gets all; without a gate, each gets half."""
+    if len(call.operands) == 1 or call.gate is None:
+        return halve_product(call, slope)
+    return tuple(None if i == call.gate.operand else back for i, back in enumerate(call.backpropagate(slope)))
 
 
-def hold_attention(
-    call: OperationCall, slope: Tensor, result: Tensor, operands: list[Tensor], switch: Switch
-) -> Shares | None:
-    """Attention is held, and the values get all; any other product is halved."""
-    return _hold_gate(call, slope, result, operands, switch, ("attention",))
-
-
-def _hold_gate(
-    call: OperationCall, slope: Tensor, result: Tensor, operands: list[Tensor], switch: Switch, gates: tuple[str, ...]
-) -> Shares | None:
-    if len(operands) == 1 or call.facts.get("gate_is") not in gates:
-        return halve_product(call, slope, result, operands, switch)
-    gate = call.facts["gate"]
-    return tuple(None if i == gate else share for i, share in enumerate(compute_partials(call, slope, operands)))
-
-
-def compute_partials(call: OperationCall, slope: Tensor, operands: list[Tensor]) -> tuple[Tensor, ...]:
-    """The true gradient of an operation."""
-    assert call.run is not None
-    if call.run is torch.matmul and operands[0].shape[:-2] == operands[-1].shape[:-2]:
-        a, b = operands
-        return slope @ b.mT, a.mT @ slope
-    with torch.enable_grad():
-        starts = [operand.detach().requires_grad_() for operand in operands]
-        return torch.autograd.grad(call.run(*starts), starts, slope)
+def hold_attention(call: ProductCall, slope: Tensor) -> Shares:
+    """Attention is held constant, and the values get all; any other product is halved."""
+    is_attention = call.gate is not None and call.gate.is_attention
+    return hold_gates(call, slope) if is_attention else halve_product(call, slope)
 
 
 # --- positions -------------------------------------------------------------------------------------------------------
 
 
-def share_rotation(
-    call: OperationCall, slope: Tensor, result: Tensor, operands: list[Tensor], switch: Switch
-) -> Shares | None:
-    """Multiplied by a number per position (rotary embedding): half is due to the position, as in any product."""
-    if "places" not in call.facts:
+def share_rotation(call: ScaleCall, slope: Tensor) -> Shares | None:
+    """Multiplied by a number per position (rotary embedding): the position absorbs half, as a factor of any product."""
+    if call.positions is None:
         return None
-    absorb_relevance(switch, call, "positions", lambda: slope * result / 2)
-    record_placed(switch, call, "position", lambda: slope * result / 2)
-    return (undo_broadcast(slope * call.facts["factor"] / 2, operands[0]),)
+    call.absorb("positions", lambda: slope * call.result / 2)
+    record_placed(call, call.positions, "position", lambda: slope * call.result / 2)
+    return call.fit(slope * call.factor / 2)
 
 
-def record_placed(switch: Switch, call: OperationCall, what: str, relevance: Callable[[], Tensor]) -> None:
-    """Note how much of it belongs to each token, if somebody asks and it is known."""
-    if switch.placed is not None and "places" in call.facts:
-        switch.placed[call.step, what] = sum_per_token(relevance(), call.facts["places"])
+def record_placed(call: OperationCall, positions: Trace | None, what: str, relevance: Callable[[], Tensor]) -> None:
+    """Record how much relevance belongs to each token ("token" or "position"), if this is tracked and known."""
+    if call.switch.placed is not None and positions is not None:
+        call.switch.placed[call.step, what] = sum_per_token(relevance(), positions)
 
 
-def sum_per_token(relevance: Tensor, places: Trace) -> Tensor:
-    """Summed over all but examples and tokens: [batch token]."""
-    batch, tokens = axis_of(places.samples), axis_of(places.tokens)
+def sum_per_token(relevance: Tensor, positions: Trace) -> Tensor:
+    """Summed over all axes but examples and tokens: [batch token]."""
+    batch, tokens = axis_of(positions.samples), axis_of(positions.tokens)
     assert tokens is not None
     summed = relevance.sum([axis for axis in range(relevance.dim()) if axis not in (batch, tokens)])
     if batch is None:
