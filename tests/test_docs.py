@@ -60,6 +60,13 @@ def test_no_example_escapes_the_tests(page):
 
 
 @every_page
+def test_examples_import_only_what_is_public(page):
+    code = "".join(block["code"] for block in FENCE.finditer(page.read_text()) if block["language"] == "python")
+    imported = re.findall(r"^\s*(?:from|import) (whyformer[\w.]*)(?: import (.+))?", code, re.MULTILINE)
+    assert not [names for names in imported if "._" in names[0] or re.search(r"\b_", names[1])]
+
+
+@every_page
 def test_links_to_files_that_are_there(page):
     links = {link for pair in RELATIVE_LINK.findall(page.read_text()) for link in pair if link}
     assert not [link for link in links if not (page.parent / link).exists()]
@@ -91,7 +98,7 @@ def test_the_gallery_is_as_its_command_writes_it():
     gallery = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(gallery)
     assert (DOCS / "gallery.md").read_text() == gallery.page(), "run: make gallery"
-    drawn = {gallery.on_the_page(name) for entry in gallery.ENTRIES for name in entry.pictures}
+    drawn = {gallery.on_the_page(name) for entry in gallery.ENTRIES for name in entry.images}
     assert {path.name for path in (DOCS / "images" / "gallery").iterdir()} == drawn
 
 
@@ -129,15 +136,16 @@ def test_docs_build_without_a_warning_and_ask_nothing_of_the_network(tmp_path):
 
 @pytest.fixture
 def somewhere(tmp_path, monkeypatch):
-    """An empty folder with a picture in it, no network, and METHODS as it was afterwards."""
+    """An empty folder with a picture in it, no network; afterwards the registries are as they were."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(socket.socket, "connect", refuse_to_connect)
     shutil.copy(CAT, "cat.jpg")
-    before = dict(METHODS)
+    before = [(registry, dict(registry)) for registry in (METHODS, METRICS, whyformer.RECIPES)]
     yield
-    METHODS.clear()
-    METHODS.update(before)
+    for registry, entries in before:
+        registry.clear()
+        registry.update(entries)
 
 
 @pytest.fixture

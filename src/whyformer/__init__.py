@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from whyformer._judge import Judgement, judge
     from whyformer._model.loading import open
     from whyformer._model.model import Model
+    from whyformer._plain.random_generator import make_generator
     from whyformer._plain.tokens import Grid, Pieces
     from whyformer._plain.versions import __version__
     from whyformer.methods._registry import METHODS, Scores, method
@@ -51,6 +52,7 @@ HOMES = {
     "_judge": "Judgement judge",
     "_model.loading": "open",
     "_model.model": "Model",
+    "_plain.random_generator": "make_generator",
     "_plain.tokens": "Grid Pieces",
     "_plain.versions": "__version__",
     "methods._registry": "METHODS Scores method",
@@ -110,6 +112,7 @@ __all__ = [
     "inspect_attention",
     "judge",
     "load",
+    "make_generator",
     "make_recipe",
     "method",
     "methods",

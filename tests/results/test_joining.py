@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from whyformer._engine.target import Target
-from whyformer._model.image import KeptImage
+from whyformer._model.kept_image import KeptImage
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import InputError, MethodError
 from whyformer.results.comparison import Comparison
