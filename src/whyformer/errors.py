@@ -1,7 +1,7 @@
-"""All exceptions that whyformer raises on purpose.
+"""All exceptions that whyformer raises on purpose, each with a code.
 
     WhyformerError
-    ├── InputError            a problem with the image, text or tensors to explain
+    ├── InputError            a problem with the image, text, tensors or data to explain
     ├── ModelError            a problem with the model
     │   ├── ModelNotFound     no such folder or model name
     │   ├── IncompleteModel   weights are missing, damaged or not finite
@@ -13,41 +13,95 @@
     ├── MethodError           no such method, or a wrong setting of it
     ├── MetricError           no such metric, or a wrong setting of it
     ├── NotCaptured           the capture did not record what was asked for
-    └── NonFinite             NaN or infinity in an output, gradient or relevance
+    ├── NonFinite             NaN or infinity in an output, gradient or relevance
+    ├── OutputError           a file or folder cannot be written, or belongs to another run
+    └── ResourceError         disk or memory is used up
 
-A message says what was asked, what is available and what to do. `exit_code` is the exit status of the command line.
+A message says what was asked, what is available and what to do. `code` says what kind of problem it is, in a form that
+scripts can test and docs/errors.md explains; a class has a default, and `raise InputError(..., code="E_IMG_READ")` is
+more specific. `exit_code` is the exit status of the command line: 2 usage, 3 input, 4 model or output folder,
+5 numbers, memory or disk, 6 finished with failed items, 130 interrupted.
 """
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+CODES = {
+    "E_INTERNAL": "A bug in whyformer, or an exception in code that whyformer called.",
+    "E_USAGE": "A wrong command, option or argument on the command line.",
+    "E_INPUT": "Inputs that do not fit the model or each other.",
+    "E_IMG_READ": "An image file that cannot be read: missing, not a regular file, no permission.",
+    "E_IMG_FORMAT": "A file that is no PNG, JPEG, WebP, BMP, GIF or TIFF image.",
+    "E_IMG_BROKEN": "An image file that is truncated or damaged.",
+    "E_IMG_TOO_LARGE": "An image with more pixels than the limit; checked before decoding.",
+    "E_IMG_SHAPE": "An image whose sides cannot be used.",
+    "E_IMG_VALUES": "Pixels that are NaN, infinite or in an unknown mode.",
+    "E_TXT_EMPTY": "A text without tokens.",
+    "E_TXT_TOO_LONG": "A text longer than the model or the limit allows.",
+    "E_TXT_ENCODING": "Text that is not valid Unicode, or a file that is not UTF-8.",
+    "E_TXT_TYPE": "Something that is not a text where a text is needed.",
+    "E_TENSOR": "A tensor of a shape, type, layout or device that the model cannot take.",
+    "E_DATA": "A data set that cannot be read, or in which something that is needed is missing.",
+    "E_ARCHIVE": "A file that is not a saved result, is damaged, or is of another kind or version.",
+    "E_MODEL": "A problem with the model that has no code of its own.",
+    "E_MODEL_NOT_FOUND": "No folder, bundled model or hub model of that name.",
+    "E_MODEL_CONFIG": "A config.json or preprocessor file that is missing, damaged or holds a wrong value.",
+    "E_MODEL_WEIGHTS": "Weights that are missing, damaged, of the wrong shape or not finite.",
+    "E_MODEL_PICKLE": "Pickled weights or code in the model folder, which are never loaded.",
+    "E_MODEL_TOO_LARGE": "Sizes in a config.json or preprocessor file beyond the limit; checked before allocating.",
+    "E_MODEL_TOKENIZER": "A tokenizer or processor that is missing or does not fit the model.",
+    "E_MODEL_UNSUPPORTED": "A model whose operations cannot be followed.",
+    "E_MODEL_OPERATION": "An operation for which the relevance recipe has no rule.",
+    "E_TARGET": "No such class or token, or a target that does not fit the model.",
+    "E_METHOD": "No such method, or a method that cannot be used here.",
+    "E_METRIC": "No such metric, or a metric that cannot be used here.",
+    "E_OPTION": "A setting that does not exist, is out of range or has the wrong type.",
+    "E_NOT_CAPTURED": "A capture or result that does not hold what was asked for.",
+    "E_NON_FINITE": "NaN or infinity in an output, gradient or relevance.",
+    "E_DEVICE": "A device, dtype or torch mode that cannot be used.",
+    "E_OUT_PATH": "A file or folder that cannot be written.",
+    "E_OUT_MISMATCH": "A folder that holds another run.",
+    "E_OUT_LOCKED": "A folder that another process is writing to.",
+    "E_DISK_FULL": "No space left on the disk.",
+    "E_MEMORY": "Out of memory.",
+    "E_INTERRUPTED": "Stopped by Ctrl-C.",
+}
+
 
 class WhyformerError(Exception):
     exit_code = 1
+    code = "E_INTERNAL"
+
+    def __init__(self, message: str = "", *, code: str | None = None) -> None:
+        super().__init__(message)
+        if code is not None:
+            self.code = code
 
 
 class InputError(WhyformerError):
     exit_code = 3
+    code = "E_INPUT"
 
 
 class ModelError(WhyformerError):
     exit_code = 4
+    code = "E_MODEL"
 
 
 class ModelNotFound(ModelError):
-    pass
+    code = "E_MODEL_NOT_FOUND"
 
 
 class IncompleteModel(ModelError):
-    pass
+    code = "E_MODEL_WEIGHTS"
 
 
 class UnsafeModel(ModelError):
-    pass
+    code = "E_MODEL_PICKLE"
 
 
 class UnsupportedModel(ModelError):
-    pass
+    code = "E_MODEL_UNSUPPORTED"
 
 
 class NoAttention(UnsupportedModel):
@@ -55,27 +109,41 @@ class NoAttention(UnsupportedModel):
 
 
 class UnknownOperation(ModelError):
-    pass
+    code = "E_MODEL_OPERATION"
 
 
 class TargetError(WhyformerError):
     exit_code = 2
+    code = "E_TARGET"
 
 
 class MethodError(WhyformerError):
     exit_code = 2
+    code = "E_METHOD"
 
 
 class MetricError(WhyformerError):
     exit_code = 2
+    code = "E_METRIC"
 
 
 class NotCaptured(WhyformerError):
-    pass
+    code = "E_NOT_CAPTURED"
 
 
 class NonFinite(WhyformerError):
     exit_code = 5
+    code = "E_NON_FINITE"
+
+
+class OutputError(WhyformerError):
+    exit_code = 4
+    code = "E_OUT_PATH"
+
+
+class ResourceError(WhyformerError):
+    exit_code = 5
+    code = "E_MEMORY"
 
 
 def suggest_nearest(word: str, words: Iterable[str]) -> str:

@@ -77,8 +77,9 @@ ODD_VALUES: list[Any] = [
 ]  # fmt: skip
 
 ODD_TARGETS: list[Any] = [
-    None, 0, 1, 3, -1, 99, 1.5, float("nan"), "LABEL_0", "LABLE_0", "", "no", [0, 1, 2], [0], [None, 1, 2], [0, 1, 2, 3],
-    (), torch.tensor([0, 1, 2]), torch.tensor(1), np.int64(2), True, object(), b"0", {"a": 1}, [[0], [1], [2]], "\ud800",
+    None, 0, 1, 3, -1, 99, 1.5, float("nan"), "LABEL_0", "LABLE_0", "", "no", [0, 1, 2], [0], [None, 1, 2], (),
+    [0, 1, 2, 3], torch.tensor([0, 1, 2]), torch.tensor(1), np.int64(2), True, object(), b"0", {"a": 1}, "\ud800",
+    [[0], [1], [2]],
 ]  # fmt: skip
 
 
