@@ -55,7 +55,7 @@ def make_methods_page() -> str:
             "What each score means, where it comes from and what it costs. Every method has one file in "
             "`src/whyformer/methods/`, and this page is generated from those files. Signed scores count for (positive) "
             "or against (negative) the target. A method that is not class-specific gives the same scores for every "
-            "target. Methods marked ‡ send relevance backwards, which patents of others may cover; see the file NOTICE.",
+            "target. Methods marked ‡ send relevance backwards, which patents of others may cover; see NOTICE.",
             families_table(link=True),
             methods_table(shipped(), link=True),
             *chapters,
