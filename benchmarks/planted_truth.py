@@ -92,17 +92,17 @@ def why_not(name: str) -> list[str]:
 def page(lines: list[str], items: int) -> str:
     parts = [
         "# Planted truth",
-        "Which token or patch decides is rarely known. Here it is: six models are wired by hand, without training, so "
-        "that one word or patch makes the answer and the rest is there to mislead. `tests/planted.py` has the wiring, "
-        "and `tests/test_planted_truth.py` checks the truth itself: changing the planted one changes the answer, "
-        "changing all others does not.",
-        f"How often each method gives its strictly highest score to the planted one, in percent of {items} items, "
-        "with default settings, methods with a budget with 256 variants of each item; a tie is a miss, and a dash "
-        "stands where the method cannot be used. **Bold**: the method must find it, by what it computes. †: it cannot. "
-        "The rest is measured without a claim.",
+        "Which token or patch decides a prediction is rarely known. Here it is known: the weights of six models are set "
+        "by hand, without training, so that one word or patch makes the answer and the rest misleads. "
+        "`tests/planted.py` has the weights, and `tests/test_planted_truth.py` checks the truth itself: changing the "
+        "planted token changes the answer, changing all others does not.",
+        f"The table shows how often each method gives its strictly highest score to the planted token, in percent of "
+        f"{items} items, with default settings; methods with a budget use 256 variants of each item. A tie is a miss, "
+        "and a dash means that the method cannot be used. **Bold**: the formula guarantees that the method finds it. "
+        "†: the formula rules it out. The rest is measured without a claim.",
         "\n".join(lines),
         HONESTLY,
-        "To measure again: `python benchmarks/planted_truth.py`, ten minutes on one core; with `--methods` only some.",
+        "To measure again, run `python benchmarks/planted_truth.py` (ten minutes on one core), or add `--methods` for some.",
         "## The models",
     ]
     for name in CONSTRUCTIONS:

@@ -85,6 +85,23 @@ def test_generated_pages_are_not_stale(generate_pages):
     assert not stale, "run: make pages"
 
 
+def test_the_planted_page_is_not_stale(monkeypatch):
+    """Its sentences come from tests/planted.py; the numbers are those that were measured."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import planted_truth
+
+    rows = planted_truth.on_the_page()
+    assert planted_truth.PAGE.read_text() == planted_truth.page(
+        planted_truth.table(rows), planted_truth.constructions.ITEMS
+    ), "run: python benchmarks/planted_truth.py --methods chance"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_pages_give_the_right_number_of_methods_and_metrics(page):
+    text = (ROOT / page).read_text()
+    assert re.search(rf"\b{len(methods.__all__)}\b[^.]{{0,30}} methods, (with )?{len(metrics.__all__)} metrics", text)
+
+
 def test_readme_lists_the_methods(generate_pages):
     readme = (ROOT / "README.md").read_text()
     assert "<!-- methods -->" in readme
