@@ -92,8 +92,8 @@ def why_not(name: str) -> list[str]:
 def page(lines: list[str], items: int) -> str:
     parts = [
         "# Planted truth",
-        "Which token or patch decides a prediction is rarely known. Here it is known: the weights of six models are set "
-        "by hand, without training, so that one word or patch makes the answer and the rest misleads. "
+        "Which token or patch decides a prediction is rarely known. Here it is known: the weights of six models are "
+        "set by hand, without training, so that one word or patch makes the answer and the rest misleads. "
         "`tests/planted.py` has the weights, and `tests/test_planted_truth.py` checks the truth itself: changing the "
         "planted token changes the answer, changing all others does not.",
         f"The table shows how often each method gives its strictly highest score to the planted token, in percent of "
@@ -102,7 +102,7 @@ def page(lines: list[str], items: int) -> str:
         "†: the formula rules it out. The rest is measured without a claim.",
         "\n".join(lines),
         HONESTLY,
-        "To measure again, run `python benchmarks/planted_truth.py` (ten minutes on one core), or add `--methods` for some.",
+        "To measure again, run `python benchmarks/planted_truth.py` (ten minutes on one core); `--methods` measures some.",
         "## The models",
     ]
     for name in CONSTRUCTIONS:
