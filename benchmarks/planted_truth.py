@@ -102,7 +102,7 @@ def page(lines: list[str], items: int) -> str:
         "†: the formula rules it out. The rest is measured without a claim.",
         "\n".join(lines),
         HONESTLY,
-        "To measure again, run `python benchmarks/planted_truth.py` (ten minutes on one core); `--methods` measures some.",
+        "To measure again, run `python benchmarks/planted_truth.py` (ten minutes on one core).",
         "## The models",
     ]
     for name in CONSTRUCTIONS:
