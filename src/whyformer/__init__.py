@@ -3,6 +3,9 @@
 Public names are imported on first use, so that `whyformer --help` does not wait for torch.
 """
 
+import random
+import sys
+from contextlib import nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -126,12 +129,21 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    before = random.getstate()
+    try:
+        with import_module("whyformer._plain.torch_state").neutral_torch() if "torch" in sys.modules else nullcontext():
+            return _import_public_name(name)
+    finally:
+        random.setstate(before)  # rich draws a random number when it is imported
+
+
+def _import_public_name(name: str) -> Any:
     if name in SUBPACKAGES:
         return import_module(f"whyformer.{name}")
     if name in RENAMED:
         from whyformer._plain.deprecation import warn_renamed
 
-        warn_renamed(f"whyformer.{name}", f"whyformer.{RENAMED[name]}")
+        warn_renamed(f"whyformer.{name}", f"whyformer.{RENAMED[name]}", stacklevel=4)
         name = RENAMED[name]
     if name not in HOME_OF:
         raise AttributeError(f"whyformer has no {name!r}")

@@ -6,6 +6,7 @@ A fresh seed draws fresh calls; the seed is part of every report of a failure.
 """
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from random import Random
@@ -73,14 +74,21 @@ ODD_VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 2, 7, 10**9, -(10**9), 2**63, 0.0, 0.5, 1.0, -0.5, 1e-300, 1e300, float("nan"),
     float("inf"), float("-inf"), "", "zero", "no such thing", "\x1b[31m", "９", b"bytes", (), (1, 2), [], [0.5, 0.1],
     {}, {"a": 1}, set(), object(), torch.tensor(1.0), torch.ones(3), np.float64(0.5), np.int64(3), np.ones(2), len,
-    range(3), 1 + 2j, "1e3", "-1", "True",
+    range(3), 1 + 2j, "1e3", "-1", "True", torch.zeros(2, device="meta"), torch.tensor(2), np.array([0, 1]), [0, -1],
+    {0, 1}, [None], [[0]], np.array("zero"), "\ud800", -0.0, [True], "0",
 ]  # fmt: skip
 
 ODD_TARGETS: list[Any] = [
     None, 0, 1, 3, -1, 99, 1.5, float("nan"), "LABEL_0", "LABLE_0", "", "no", [0, 1, 2], [0], [None, 1, 2], (),
     [0, 1, 2, 3], torch.tensor([0, 1, 2]), torch.tensor(1), np.int64(2), True, object(), b"0", {"a": 1}, "\ud800",
-    [[0], [1], [2]],
+    [[0], [1], [2]], torch.zeros(3, device="meta"), torch.ones(3).to_sparse(), torch.ones(3, 2), torch.tensor(1j),
+    np.array(["a", "b", "c"]), [torch.tensor(0), np.int8(1), 2], [b"0", "\ud800", object()], 2**70, len, [[]],
 ]  # fmt: skip
+
+
+def make_inference_tensor(given: Tensor) -> Tensor:
+    with torch.inference_mode():
+        return given.clone()
 
 
 def odd_tensors(given: Tensor, random: Random) -> Tensor:
@@ -113,8 +121,19 @@ def odd_tensors(given: Tensor, random: Random) -> Tensor:
         lambda t: t.expand(3, *t.shape[1:]) if t.shape[0] == 1 else t,
         lambda t: t.mT.contiguous().mT if t.dim() > 1 else t,
         lambda t: torch.nested.nested_tensor([t[0], t[0]]) if t.dim() > 2 else t,
+        lambda t: torch.nested.nested_tensor([t[0], t[0][:2]], layout=torch.jagged) if t.dim() > 1 else t,
+        lambda t: t.to_sparse_csr() if t.dim() == 2 else t,
+        lambda t: t[:-1],
+        lambda t: t[:, None],
+        lambda t: t.to(torch.bfloat16),
+        lambda t: t.to(torch.uint8),
+        lambda t: t.to(torch.float8_e4m3fn),
+        lambda t: make_inference_tensor(t),
+        lambda t: torch.as_strided(t, t.shape, [0] * t.dim()),
+        lambda t: None,
     ]
-    return random.choice(bends)(given)
+    with warnings.catch_warnings(action="ignore"):  # sparse, nested and quantised tensors are said to be new or old
+        return random.choice(bends)(given)
 
 
 # --- what must stay ---------------------------------------------------------------------------------------------------
@@ -123,7 +142,8 @@ def odd_tensors(given: Tensor, random: Random) -> Tensor:
 def describe_state(module: nn.Module) -> tuple[Any, ...]:
     """Everything about a module that an explanation must not change."""
     weights = tuple(
-        (name, tensor._version, tensor.data_ptr()) for name, tensor in module.state_dict(keep_vars=True).items()
+        (name, tensor._version, tensor.data_ptr(), tensor.detach().numpy().tobytes())
+        for name, tensor in module.state_dict(keep_vars=True).items()
     )
     parts = tuple(
         (
@@ -144,7 +164,9 @@ def describe_torch() -> tuple[Any, ...]:
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
         torch.get_default_dtype(),
+        torch.get_default_device(),
         torch.is_autocast_enabled("cpu"),
+        torch.get_autocast_dtype("cpu"),
         torch.are_deterministic_algorithms_enabled(),
         torch.is_anomaly_enabled(),
         torch.random.get_rng_state().sum().item(),

@@ -15,11 +15,13 @@ from whyformer._audit.settings import TESTS, AuditSettings, normalise_methods
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike
 from whyformer._plain.deprecation import rename_keywords
+from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import collect_versions
 from whyformer.data import read
 
 
 @rename_keywords(searched="search_limit")
+@neutral_torch()
 def audit(
     model: ModelLike,
     data: Any,

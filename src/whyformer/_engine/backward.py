@@ -1,6 +1,6 @@
 """Backward passes from the explained score to the tracked tensors: plain gradients, or relevance under a recipe."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from whyformer._engine.capture import AbsorbedRelevance
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.target import ExplainedAnswer
 from whyformer._engine.tracing.provenance import attach_trace, trace_of
-from whyformer.errors import UnsupportedModel
+from whyformer.errors import NonFinite, UnsupportedModel
 
 TrackedTensors = Mapping[str, list[Tensor]]  # site -> one tensor per layer
 PlacedRelevance = dict[tuple[int, str], Tensor]  # (step, "token" or "position") -> relevance [batch token]
@@ -19,20 +19,34 @@ def run_backward(score: Tensor, tracked: TrackedTensors) -> dict[str, list[Tenso
     """The gradient at each tracked tensor; zero where the score does not depend on it."""
     refuse_untracked(tracked)
     flat = [tensor for group in tracked.values() for tensor in group]
-    try:
-        gradients = torch.autograd.grad(score.sum(), flat, retain_graph=True, allow_unused=True)
-    except RuntimeError as error:
-        if "checkpoint" not in str(error):
-            raise
-        raise UnsupportedModel(
-            "The model recomputes parts of itself in the backward pass (gradient checkpointing), where whyformer "
-            "cannot see them. Switch it off; this changes no number."
-        ) from None
+    gradients = compute_gradients(score, flat, retain_graph=True, allow_unused=True)
     filled = iter(
         attach_trace(torch.zeros_like(tensor) if gradient is None else gradient, trace_of(tensor))
         for tensor, gradient in zip(flat, gradients, strict=True)
     )
     return {name: [next(filled) for _ in group] for name, group in tracked.items()}
+
+
+def compute_gradients(
+    score: Tensor, at: Sequence[Tensor], *, retain_graph: bool = False, allow_unused: bool = False
+) -> tuple[Tensor, ...]:
+    """The gradient of the sum of the scores at each tensor; what torch refuses is refused in our words."""
+    try:
+        return torch.autograd.grad(score.sum(), at, retain_graph=retain_graph, allow_unused=allow_unused)
+    except RuntimeError as error:
+        if "checkpoint" in str(error):
+            raise UnsupportedModel(
+                "The model recomputes parts of itself in the backward pass (gradient checkpointing), where whyformer "
+                "cannot see them. Switch it off; this changes no number."
+            ) from None
+        if "returned nan values" in str(error):  # found by torch.autograd.set_detect_anomaly
+            raise NonFinite(f"A gradient is not finite. Anomaly detection of torch says: {error}") from None
+        if "use_deterministic_algorithms" in str(error):
+            raise UnsupportedModel(
+                f"The model cannot be explained while torch.use_deterministic_algorithms is on: {error}",
+                code="E_DEVICE",
+            ) from None
+        raise
 
 
 def refuse_untracked(tracked: TrackedTensors) -> None:

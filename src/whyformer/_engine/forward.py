@@ -2,21 +2,24 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from whyformer._engine.foreign_errors import refuse_unsuitable_inputs
 from whyformer._engine.intercept import Intercept
 from whyformer._engine.intervene import Intervention
 from whyformer._engine.relevance.node import Switch
 from whyformer._engine.shadow import make_shadow, weights_of
 from whyformer._engine.tracing import provenance
 from whyformer._engine.tracing.provenance import Trace, attach_trace
+from whyformer._engine.weight_versions import refuse_changed_weights
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap
+from whyformer._plain.torch_state import leave_inference, neutral_torch, use_device_of_model
 from whyformer.errors import NoAttention, NonFinite, UnsupportedModel
 
 
@@ -50,26 +53,44 @@ def run_forward(
     """
     if switch is not None and intervention is not None:
         raise UnsupportedModel("Relevance cannot be propagated through attention that an intervention has replaced.")
-    dtype = choose_relevance_dtype(model) if switch is not None else None
-    shadow = make_shadow(model.module, dtype)
-    mode = Intercept(
-        batch=encoded.batch,
-        originals=weights_of(unwrap(model.module)),
-        switch=switch,
-        needs_gradient=asks_gradient,
-        intervention=intervention,
-        starting_at=starting_at,
-        keeps_tape=keeps_tape,
-    )
+    with neutral_torch(), refuse_changed_weights(model.module):
+        dtype = choose_relevance_dtype(model) if switch is not None else None
+        shadow = make_shadow(model.module, dtype)
+        mode = Intercept(
+            batch=encoded.batch,
+            originals=weights_of(unwrap(model.module)),
+            switch=switch,
+            needs_gradient=asks_gradient,
+            intervention=intervention,
+            starting_at=starting_at,
+            keeps_tape=keeps_tape,
+        )
+        yield from run_intercepted(model, encoded, shadow, mode, dtype, prepare)
+
+
+def run_intercepted(
+    model: Model,
+    encoded: EncodedBatch,
+    shadow: nn.Module,
+    mode: Intercept,
+    dtype: torch.dtype | None,
+    prepare: Callable[[nn.Module], None] | None,
+) -> Iterator[Run]:
+    """The one run of a shadow under this mode, checked; the graph is freed when the generator ends."""
     try:
         inputs = label_inputs(encoded, mode, dtype)
         if prepare is not None:
             prepare(shadow)
         watch_modules(shadow, mode)
-        with torch.set_grad_enabled(mode.needs_gradient), mode:
+        with (
+            refuse_unsuitable_inputs(model.module, encoded.inputs),
+            torch.set_grad_enabled(mode.needs_gradient),
+            use_device_of_model(model.device),
+            mode,
+        ):
             answer = shadow(**inputs)
         output = mode.resolve(output_of(answer))
-        notes = note_chosen_output(answer, output)
+        notes = (*note_chosen_output(answer, output), *note_copied_weights(model.module))
         check_run(model, encoded, mode, output)
         yield Run(mode, output, notes)
     finally:
@@ -78,7 +99,14 @@ def run_forward(
 
 def run_plain(shadow: nn.Module, encoded: EncodedBatch) -> Tensor:
     """The output of a shadow, without interception and without a graph."""
-    with torch.no_grad():
+    encoded = replace(encoded, inputs={name: leave_inference(given) for name, given in encoded.inputs.items()})
+    device = encoded.inputs[encoded.main].device
+    with (
+        neutral_torch(),
+        refuse_unsuitable_inputs(shadow, encoded.inputs),
+        torch.no_grad(),
+        use_device_of_model(device),
+    ):
         return output_of(shadow(**encoded.inputs))
 
 
@@ -103,7 +131,8 @@ def label_inputs(encoded: EncodedBatch, mode: Intercept, dtype: torch.dtype | No
     """The inputs with their labels. A floating-point main input becomes the leaf."""
     entered: dict[str, Tensor] = {}
     for name, tensor in encoded.inputs.items():
-        given = tensor.detach().to(dtype) if tensor.is_floating_point() and dtype is not None else tensor.detach()
+        given = leave_inference(tensor).detach()
+        given = given.to(dtype) if given.is_floating_point() and dtype is not None else given
         trace = trace_input(given, encoded, is_main=name == encoded.main)
         if name == encoded.main and given.is_floating_point() and mode.needs_gradient:
             mode.leaf = attach_trace(given.clone().requires_grad_(), trace)
@@ -170,6 +199,12 @@ def note_chosen_output(answer: Any, output: Tensor) -> tuple[str, ...]:
     if hasattr(answer, "logits") or len(others) < 2:
         return ()
     return (f"The model returned {len(others)} tensors; the first, of shape {list(output.shape)}, is explained.",)
+
+
+def note_copied_weights(module: nn.Module) -> tuple[str, ...]:
+    if not any(weight.is_inference() for weight in module.parameters()):
+        return ()
+    return ("The weights were made in torch.inference_mode(), so they are copied for every run of the model.",)
 
 
 def find_first_non_finite(model: Model, encoded: EncodedBatch) -> str:

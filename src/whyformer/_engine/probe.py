@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine import perturb
+from whyformer._engine.backward import compute_gradients
 from whyformer._engine.blocks import find_blocks
 from whyformer._engine.forward import Run, run_forward, run_plain
 from whyformer._engine.intervene import Intervention
@@ -30,11 +31,13 @@ from whyformer._engine.target import (
     read_logits,
 )
 from whyformer._engine.tracing.provenance import trace_of
+from whyformer._engine.weight_versions import read_weight_versions, refuse_changed_weights
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._plain.deprecation import warn_renamed
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Grid, Pieces
+from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError, NonFinite, UnsupportedModel
 
 CHUNK_ROWS = {"cpu": 32, "cuda": 256}  # rows per forward
@@ -58,6 +61,7 @@ class Probe:
         self.batch = encoded.batch
         self.targets, self.tokens = targets, layout.tokens
         self.spent: Counter[str] = Counter()
+        self.weight_versions = read_weight_versions(model.module)
 
     # --- what can be removed ------------------------------------------------------------------------------------------
 
@@ -107,6 +111,7 @@ class Probe:
 
     # --- running ------------------------------------------------------------------------------------------------------
 
+    @neutral_torch()
     def keep_only(self, keep: Tensor, of: Tensor, fill: str | None = None, *, seed: int = 0) -> Answers:
         """The answers when only some units are kept and the rest is filled. Special tokens and padding always stay.
 
@@ -133,6 +138,7 @@ class Probe:
             )
         return self.run_shortened(keep, of)
 
+    @neutral_torch()
     def replace_inputs(self, tensors: Tensor | Callable[[Tensor], Tensor], of: Tensor) -> Answers:
         """The answers to other pixels [n channel height width] or token ids [n token].
 
@@ -148,6 +154,7 @@ class Probe:
 
         return self.run_variants(of, make_variant)
 
+    @neutral_torch()
     def run_at_leaf(self, leaf: Tensor, of: Tensor, *, gradient: bool = True) -> tuple[Answers, Tensor | None]:
         """The answers when the explained input is replaced by `leaf`, and the gradient of the score there.
 
@@ -159,19 +166,20 @@ class Probe:
                 if gradient:
                     if run.mode.leaf is None:
                         raise UnsupportedModel(NO_INPUT)
-                    (back,) = torch.autograd.grad(answer.score.sum(), run.mode.leaf)
+                    (back,) = compute_gradients(answer.score, [run.mode.leaf])
                     gradients.append(to_canonical_axes(back, trace_of(run.mode.leaf)))
                     self.spent["backward"] += len(rows)
                 answers.append(detach_answers(answer))
         return join_answers(answers), torch.cat(gradients) if gradient else None
 
+    @neutral_torch()
     def compute_last_attention_grad(self, leaf: Tensor, of: Tensor) -> Tensor:
         """[n head query key]: the gradient of the score by the last attention, when the input is `leaf`."""
         gradients = []
         for rows in self.chunks(len(of), "gradients"):
             with self._run_rows_at_leaf(leaf, of, rows) as (run, answer):
                 site = run.mode.sites[-1]
-                (back,) = torch.autograd.grad(answer.score.sum(), site.output)
+                (back,) = compute_gradients(answer.score, [site.output])
                 gradients.append(site.split_heads(back) @ site.value.mT)
             self.spent["backward"] += len(rows)
         return torch.cat(gradients)
@@ -188,6 +196,7 @@ class Probe:
             yield run, self.read_answers(chosen, run.output, of[rows])
         self.spent["forward"] += len(rows)
 
+    @neutral_torch()
     def intervene(
         self,
         make: Callable[[Tensor], Intervention],
@@ -232,6 +241,7 @@ class Probe:
     def _leaf_parts(self) -> tuple[Tensor, Tensor, str]:
         return self.find_leaf_parts(self.encoded)
 
+    @neutral_torch()
     def find_leaf_parts(self, encoded: EncodedBatch) -> tuple[Tensor, Tensor, str]:
         """Leaf, words and the model's order of axes."""
         with run_forward(self.model, encoded, asks_gradient=True) as run:
@@ -243,6 +253,7 @@ class Probe:
             words = leaf.detach() if run.mode.words is None else run.mode.words
             return to_canonical_axes(leaf.detach(), trace), to_canonical_axes(words, trace), axis_order_of(leaf, trace)
 
+    @neutral_torch()
     def baseline(self, kind: str, *, seed: int = 0) -> Tensor:
         """A baseline of the leaf's shape: an input without information.
 
@@ -254,12 +265,15 @@ class Probe:
             gone = torch.zeros(self.batch, *self.encoded.inputs[self.encoded.main].shape[-2:], dtype=torch.bool)
             varied = self.erase_pixels(gone, everything, self.check_fill(kind), seed)
             return varied.inputs[varied.main].permute(0, 2, 3, 1)
+        if not isinstance(kind, str):
+            raise MethodError(f"baseline must be a name, got {kind!r}.", code="E_OPTION")
         if kind == "zero":
             real = self.real.to(self.leaf.device)[..., None]
             return torch.where(real, self.leaf - self.words, self.leaf)
         if kind not in ("mask", "unknown", "pad"):
             raise MethodError(
-                f"baseline={kind!r} is not a choice for a text. There are: 'zero', 'mask', 'unknown', 'pad'."
+                f"baseline={kind!r} is not a choice for a text. There are: 'zero', 'mask', 'unknown', 'pad'.",
+                code="E_OPTION",
             )
         chosen = self.encoded
         ids = torch.where(
@@ -275,7 +289,8 @@ class Probe:
     def chunks(self, rows: int, what: str) -> Iterator[Tensor]:
         """Row numbers, chunk by chunk, with a progress bar."""
         size = CHUNK_ROWS.get(self.model.device.type, 32)
-        with show_progress(rows, what) as progress:
+        unchanged = refuse_changed_weights(self.model.module, self.weight_versions)
+        with unchanged, show_progress(rows, what) as progress:
             for rows_now in torch.arange(rows).split(size):
                 yield rows_now
                 progress.advance(len(rows_now))
@@ -308,6 +323,7 @@ class Probe:
         for length in lengths[rows].unique():
             yield rows[lengths[rows] == length]
 
+    @neutral_torch()
     def run_batch(self, encoded: EncodedBatch, of: Tensor) -> Answers:
         """The answers to one batch; row i is a variant of example of[i]."""
         output = run_plain(self._shadow, encoded)
@@ -341,9 +357,10 @@ class Probe:
         if fill is None:
             return self.fill
         known = (*(perturb.IMAGE_FILLS if self.is_image else perturb.TEXT_FILLS), "drop")
-        if fill not in known:
+        if not isinstance(fill, str) or fill not in known:
             kind = "an image" if self.is_image else "a text"
-            raise MethodError(f"fill={fill!r} is not a choice for {kind}. There are: {', '.join(map(repr, known))}.")
+            there_are = ", ".join(map(repr, known))
+            raise MethodError(f"fill={fill!r} is not a choice for {kind}. There are: {there_are}.", code="E_OPTION")
         return fill
 
     def erase_pixels(self, keep: Tensor, of: Tensor, fill: str, seed: int) -> EncodedBatch:

@@ -16,13 +16,24 @@ from whyformer._engine.target import refuse_unsupported_heads
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._plain.deprecation import rename_keywords
+from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NotCaptured
 
 GRAPH_SITES = {"input", "answer_parts"}  # values that are found only if the forward builds a graph
 TAPE_SITES = STREAM_SITES | {"answer_parts"}  # values that are computed from the list of all operations
 
 
+def check_sites(keep: Collection[str]) -> set[str]:
+    """The names of the sites, if there are such."""
+    if isinstance(keep, str | bytes) or not isinstance(keep, Collection):
+        raise NotCaptured(f"keep must be a set or list of sites, got {keep!r}. There are: {', '.join(SITES)}.")
+    if unknown := [str(name) for name in keep if not isinstance(name, str) or name not in SITES]:
+        raise NotCaptured(f"There is no site {', '.join(sorted(unknown))}. There are: {', '.join(SITES)}.")
+    return set(keep)
+
+
 @rename_keywords(books="track_absorbed")
+@neutral_torch()
 def record(
     model: Model,
     encoded: EncodedBatch,
@@ -39,9 +50,7 @@ def record(
     track_absorbed: also keep, per recipe, the relevance that did not reach the input (`Capture.absorbed`).
     intervention: attention to use instead of the model's own.
     """
-    wanted = set(keep)
-    if unknown := sorted(wanted - set(SITES)):
-        raise NotCaptured(f"There is no site {', '.join(unknown)}. There are: {', '.join(SITES)}.")
+    wanted = check_sites(keep)
     sites = [SITES[name] for name in wanted]
     switch = Switch() if recipes and any(site.is_relevance for site in sites) else None
     refuse_unsupported_heads(model.module)

@@ -1,7 +1,8 @@
 """A shadow: a copy of a model that shares its weights and can be hooked and run without touching the model.
 
 The shadow has its own module objects (shared submodules stay shared), the same weights as detached views without
-gradients, its own hook dictionaries and `training = False`. Nothing that happens to it, including exceptions, affects
+gradients (copies, if the weights were made in inference mode: those cannot be part of a graph), its own hook
+dictionaries and `training = False`. Nothing that happens to it, including exceptions, affects
 the user's modules or other threads.
 
 Forward hooks of the user are part of what the model computes (weight norm is one), so the shadow keeps them. Backward
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._model.unwrap import unwrap
+from whyformer._plain.torch_state import leave_inference
 
 
 def make_shadow(module: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
@@ -69,7 +71,7 @@ def _detach_weight(value: Tensor | None, weights: dict[int, Tensor], dtype: torc
     if value is None:
         return None
     if id(value) not in weights:
-        view = value.detach()
+        view = leave_inference(value).detach()
         if dtype is not None and view.is_floating_point():
             view = view.to(dtype)
         is_parameter = isinstance(value, nn.Parameter)
@@ -81,8 +83,8 @@ def _redirect(value: Any, shadows: dict[int, nn.Module]) -> Any:
     """Point what a module keeps outside `_modules` (bound methods, lists of modules) at the shadows."""
     if isinstance(value, nn.Module):
         return shadows.get(id(value), value)
-    if isinstance(value, Tensor) and value.requires_grad:
-        return value.detach()  # an unregistered weight
+    if isinstance(value, Tensor) and (value.requires_grad or value.is_inference()):
+        return leave_inference(value).detach()  # an unregistered weight
     if isinstance(value, types.MethodType) and id(value.__self__) in shadows:
         return types.MethodType(value.__func__, shadows[id(value.__self__)])
     if type(value) in (list, tuple):

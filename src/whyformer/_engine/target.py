@@ -190,7 +190,10 @@ def read_logits(encoded: EncodedBatch, output: Tensor) -> tuple[Tensor, list[int
 def expand_per_example(wanted: Any, batch: int, what: str) -> list[Any]:
     """One entry per example, from one for all or a list."""
     if hasattr(wanted, "tolist"):  # a tensor or array
-        wanted = wanted.tolist()
+        try:
+            wanted = wanted.tolist()
+        except (RuntimeError, NotImplementedError):  # sparse, quantised or without values
+            raise TargetError(f"{what} must be numbers or labels, got {wanted!r}.") from None
     if isinstance(wanted, Sequence) and not isinstance(wanted, str | bytes):
         if len(wanted) != batch:
             raise TargetError(
@@ -221,7 +224,7 @@ class TargetNames:
             return self._find_token(wanted) if self.is_language else self._find_class(wanted)
         try:
             index = operator.index(wanted)
-        except TypeError:
+        except (TypeError, ValueError, RuntimeError):  # what objects without an index, arrays and meta tensors raise
             index = -1
         if isinstance(wanted, bool) or not 0 <= index < self.classes:
             things = ("token", "Tokens") if self.is_language else ("class", "Classes")
@@ -251,6 +254,8 @@ class TargetNames:
                 f"{wanted!r} cannot be converted to a token: the model was opened without a tokenizer. "
                 f"Pass a number from 0 to {self.classes - 1}."
             )
+        if not wanted.isprintable() and any("\ud800" <= character <= "\udfff" for character in wanted):
+            raise TargetError(f"Target {wanted!r} is not valid Unicode. Pass another text, or the number of the token.")
         ids = encode_as_continuation(self.tokenizer, wanted)
         if len(ids) != 1:
             pieces = " + ".join(repr(self.tokenizer.decode([i])) for i in ids) or "nothing"

@@ -7,6 +7,7 @@ import torch
 from whyformer._engine.record import record
 from whyformer._engine.relevance.recipes import make_recipe
 from whyformer._explain.explain import ModelLike, as_model
+from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, ModelError, NonFinite
 from whyformer.results.attention_view import AttentionView
 from whyformer.show import head_figures
@@ -14,6 +15,7 @@ from whyformer.show import head_figures
 SITE_OF_KIND = {"attention": "attention", "gradient": "attention_grad", "relevance": "attention_relevance"}
 
 
+@neutral_torch()
 def inspect_attention(model: ModelLike, inputs: Any, *, target: Any = None, versus: Any = None) -> AttentionView:
     """The attention of all heads on one example, with its gradient and relevance for the target."""
     model = as_model(model)

@@ -13,12 +13,14 @@ from whyformer._engine.target import read_logits
 from whyformer._explain.compare import MethodsLike, compare
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._model.model import EncodedBatch, Model
+from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import TargetError
 from whyformer.results.class_grid import ClassGrid
 
 DEFAULT_METHODS = ("transformer_attribution", "grad_cam", "attcat", "lrp", "rollout")
 
 
+@neutral_torch()
 def explain_classes(
     model: ModelLike,
     inputs: Any,
@@ -51,6 +53,8 @@ def rank_classes(model: Model, encoded: EncodedBatch) -> list[list[int]]:
 
 def choose_classes(ranking: list[list[int]], classes: int | Sequence[int | str]) -> list[list[int | str]]:
     """For each row of the grid, the target of every example."""
+    if isinstance(classes, bool | str | bytes) or not isinstance(classes, int | Sequence):
+        raise TargetError(f"classes must be a number or a list of classes, got {classes!r}.")
     if not isinstance(classes, int):
         if not classes:
             raise TargetError("No classes to explain. Name at least one, or pass how many of the likeliest.")
@@ -62,6 +66,8 @@ def choose_classes(ranking: list[list[int]], classes: int | Sequence[int | str])
 
 def find_strongest_others(ranking: list[list[int]], targets: Sequence[int | str], model: Model) -> list[int]:
     """For each example, the likeliest class other than the target."""
+    if len(ranking[0]) < 2:
+        raise TargetError(f"{model.name} has one class, so there is no other to contrast it with.")
     labels = model.labels or ()
     indices = [labels.index(t) if isinstance(t, str) and t in labels else t for t in targets]
     return [next(i for i in likeliest if i != own) for likeliest, own in zip(ranking, indices, strict=True)]

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike, label_methods
 from whyformer._explain.sharing import METHOD_FAILURES, explain_by_each, record_for_methods, share_captures
+from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import MethodError, WhyformerError
 from whyformer.methods._registry import METHODS
 from whyformer.results.comparison import Comparison
@@ -19,6 +20,7 @@ from whyformer.results.comparison import Comparison
 MethodsLike: TypeAlias = Literal["quick", "all"] | MethodLike | Sequence[MethodLike]
 
 
+@neutral_torch()
 def compare(
     model: ModelLike, inputs: Any, methods: MethodsLike = "quick", *, target: Any = None, versus: Any = None
 ) -> Comparison:

@@ -16,11 +16,13 @@ from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
 from whyformer._model.loading import open as open_model
 from whyformer._model.model import Model
+from whyformer._plain.torch_state import neutral_torch
 from whyformer.results.explanation import Explanation
 
 ModelLike: TypeAlias = Model | str | os.PathLike[str] | nn.Module
 
 
+@neutral_torch()
 def explain(
     model: ModelLike,
     inputs: Any,

@@ -22,6 +22,7 @@ from whyformer._explain.sharing import record_for_methods
 from whyformer._model.model import EncodedBatch, Model
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Pieces
+from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, TargetError
 from whyformer.results.explanation import Explanation
 from whyformer.results.generation import Generation
@@ -29,6 +30,7 @@ from whyformer.results.generation import Generation
 BATCH = 16  # prefixes explained at once
 
 
+@neutral_torch()
 def explain_generation(
     model: ModelLike,
     prompt: str,
@@ -44,8 +46,13 @@ def explain_generation(
     """
     call = choose_method(method, settings)
     model = as_model(model)
+    if isinstance(tokens, bool) or not isinstance(tokens, int):
+        raise InputError(f"tokens must be a whole number, got {tokens!r}.", code="E_OPTION")
     if tokens < 1:
-        raise InputError(f"tokens must be >= 1, got {tokens}.")
+        raise InputError(f"tokens must be >= 1, got {tokens}.", code="E_OPTION")
+    for what, text in (("prompt", prompt), ("continuation", continuation)):
+        if not isinstance(text, str) and (text is not None or what == "prompt"):
+            raise InputError(f"The {what} must be a text, got {type(text).__name__}.", code="E_TXT_TYPE")
     if model.kind != "text":
         raise InputError(f"{model.name} has no tokenizer, so it cannot generate text. Use a causal language model.")
     start, ids = encode_prompt(model, prompt, continuation)

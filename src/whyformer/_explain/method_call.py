@@ -62,6 +62,10 @@ def choose_method(wanted: MethodLike, settings: Mapping[str, Any]) -> MethodCall
     wanted_recipe: Any = given.get("recipe", method.recipe)
     parameters = find_recipe(wanted_recipe).parameters if method.recipe else {}
     check_settings(method, given, [*selection, *parameters, *(["health"] if method.recipe else [])])
+    defaults = {**method.settings, **selection, "health": False}
+    for name in given:
+        if isinstance(defaults.get(name), bool) and not isinstance(given[name], bool):
+            raise MethodError(f"{name} must be True or False, got {given[name]!r}.", code="E_OPTION")
     recipe = None
     if method.recipe:
         given_parameters = {name: given[name] for name in parameters if name in given}
@@ -70,7 +74,7 @@ def choose_method(wanted: MethodLike, settings: Mapping[str, Any]) -> MethodCall
         method,
         settings={name: given.get(name, default) for name, default in method.settings.items()},
         recipe=recipe,
-        selected={name: given[name] for name, default in selection.items() if given.get(name, default) != default},
+        selected={name: given[name] for name, default in selection.items() if given.get(name, default) is not default},
         wants_health=bool(given.get("health")),
     )
 

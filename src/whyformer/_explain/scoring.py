@@ -14,6 +14,7 @@ from whyformer._explain.conservation import check_health
 from whyformer._explain.method_call import MethodCall
 from whyformer._model.model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces, Tokens
+from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import collect_versions
 from whyformer.errors import InputError, MethodError, NonFinite
 from whyformer.methods import _selection
@@ -23,6 +24,7 @@ from whyformer.results.explanation import Explanation
 SplitScores: TypeAlias = tuple[Tensor, Tensor | None, Tensor | None]  # of patches or tokens, pixels, special tokens
 
 
+@neutral_torch()
 def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capture: Capture) -> Explanation:
     """Compute one method on a capture that holds what it needs."""
     name = call.method.name

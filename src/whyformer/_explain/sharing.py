@@ -16,7 +16,7 @@ from whyformer._explain.conservation import REQUIRED_SITES
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.scoring import make_explanation
 from whyformer._model.model import EncodedBatch, Model
-from whyformer.errors import ModelError, NonFinite, NotCaptured, WhyformerError
+from whyformer.errors import ModelError, NonFinite, NotCaptured, ResourceError, WhyformerError
 from whyformer.results.explanation import Explanation
 
 ErrorTypes = tuple[type[Exception], ...]
@@ -95,5 +95,5 @@ def explain_by_each(
 
 def raise_if_out_of_memory(error: Exception) -> None:
     """Running out of memory says nothing about a method or an example, so it must stop the run."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    if isinstance(error, MemoryError | ResourceError) or type(error).__name__ == "OutOfMemoryError":
         raise error

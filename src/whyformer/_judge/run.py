@@ -19,6 +19,7 @@ from whyformer._judge.rows import JudgeStore, RowTable
 from whyformer._judge.table import tabulate_rows
 from whyformer._plain import archive
 from whyformer._plain.progress import format_duration, is_interactive, show_progress
+from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.plan import write_or_check_plan
 from whyformer.data import read
@@ -27,6 +28,7 @@ from whyformer.metrics._registry import MetricLike
 PROGRESS_INTERVAL = 20.0  # seconds between two lines about progress, where the output is not a terminal
 
 
+@neutral_torch()
 def judge(
     model: ModelLike,
     data: Any,

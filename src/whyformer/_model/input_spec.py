@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from whyformer._model.unwrap import unwrap
@@ -58,6 +59,8 @@ class InputSpec:
             _check_numbers(name, value)
         if self.main is not None and not any(name in inputs for name in (*EXPLAINED_INPUTS, self.main)):
             raise InputError(f"{self.name} needs the input {self.main!r}, got {', '.join(inputs) or 'nothing'}.")
+        if not inputs:
+            raise InputError(f"{self.name} needs an input, got nothing. It has: {', '.join(self.names)}.")
         for name in EXPLAINED_INPUTS:
             if name in inputs:
                 self._check_shape(name, inputs[name])
@@ -94,7 +97,9 @@ class InputSpec:
                 "Shorten or split it."
             )
 
-    def _check_name(self, name: str) -> None:
+    def _check_name(self, name: Any) -> None:
+        if not isinstance(name, str):
+            raise InputError(f"The names of inputs must be strings, got {name!r}.")
         if name in self.names or (self.takes_any and self.main is None):
             return
         raise InputError(
@@ -105,14 +110,18 @@ class InputSpec:
     def _check_shape(self, name: str, tensor: Tensor) -> None:
         axes = INPUT_AXES[name].split()
         if tensor.dim() != len(axes):
-            raise InputError(f"{name} must have the shape [{', '.join(axes)}], got {list(tensor.shape)}.")
+            raise InputError(
+                f"{name} must have the shape [{', '.join(axes)}], got {list(tensor.shape)}.", code="E_TENSOR"
+            )
         if name != "input_ids" and not tensor.is_floating_point():
             raise InputError(
                 f"{name} must be floating point, got {str(tensor.dtype).removeprefix('torch.')}. "
-                "Scale it as in training, or open the model with its processor and pass the image."
+                "Scale it as in training, or open the model with its processor and pass the image.",
+                code="E_TENSOR",
             )
-        if name == "input_ids" and tensor.is_floating_point():
-            raise InputError(f"input_ids must be integers, got {str(tensor.dtype).removeprefix('torch.')}.")
+        if name == "input_ids" and tensor.dtype not in (torch.int32, torch.int64):
+            found = str(tensor.dtype).removeprefix("torch.")
+            raise InputError(f"input_ids must be integers, got {found}. Pass int32 or int64.", code="E_TENSOR")
 
     def _check_pixels(self, pixels: Tensor) -> None:
         channels, height, width = pixels.shape[1:]
@@ -120,7 +129,8 @@ class InputSpec:
             hint = " The channels seem to be the last axis: use permute(0, 3, 1, 2)." if width == self.channels else ""
             raise InputError(
                 f"pixel_values has {channels} channels (shape {list(pixels.shape)}); "
-                f"{self.name} needs {self.channels}.{hint}"
+                f"{self.name} needs {self.channels}.{hint}",
+                code="E_TENSOR",
             )
         if self.size is not None and (height, width) != self.size:
             raise InputError(
@@ -191,20 +201,39 @@ def _find_image_size(config: Any) -> tuple[int, int] | None:
 def _check_numbers(name: str, value: Any) -> None:
     if not isinstance(value, Tensor):
         hint = ' Call the tokenizer or processor with return_tensors="pt".' if isinstance(value, list) else ""
-        raise InputError(f"Input {name!r} must be a tensor, got {type(value).__name__}.{hint}")
+        raise InputError(f"Input {name!r} must be a tensor, got {type(value).__name__}.{hint}", code="E_TENSOR")
+    refuse_unusable_tensor(name, value)
     if value.numel() == 0:
-        raise InputError(f"Input {name!r} is empty: shape {list(value.shape)}.")
+        raise InputError(f"Input {name!r} is empty: shape {list(value.shape)}.", code="E_TENSOR")
     if value.is_floating_point() and not bool(value.isfinite().all()):
-        raise InputError(f"Input {name!r} contains NaN or infinity.")
+        raise InputError(f"Input {name!r} contains NaN or infinity.", code="E_TENSOR")
+
+
+def refuse_unusable_tensor(name: Any, value: Any) -> None:
+    """Refuse the kinds of tensor that hardly any operation takes; what is not a tensor passes."""
+    if not isinstance(value, Tensor):
+        return
+    kinds = {
+        "is nested": value.is_nested,
+        "is sparse": value.layout is not torch.strided,
+        "is quantised": value.is_quantized,
+        "is complex": value.is_complex(),
+        "has 8-bit floating-point numbers": value.is_floating_point() and value.dtype.itemsize < 2,
+        "has no values, since it is on the meta device": value.device.type == "meta",
+    }
+    if kind := next((words for words, is_so in kinds.items() if is_so), None):
+        raise InputError(f"Input {name!r} {kind}. Pass an ordinary dense tensor.", code="E_TENSOR")
 
 
 def _check_masks(inputs: Mapping[str, Tensor]) -> None:
     """attention_mask must match the tokens and keep at least one token of every example."""
     main = next((inputs[name] for name in EXPLAINED_INPUTS[1:] if name in inputs), None)
     mask = inputs.get("attention_mask")
-    if main is None or mask is None or mask.dim() != 2:
+    if main is None or mask is None or mask.dim() == 4:  # [batch head query key], made by the user
         return
     if mask.shape != main.shape[:2]:
-        raise InputError(f"attention_mask has the shape {list(mask.shape)}, but the tokens {list(main.shape[:2])}.")
+        raise InputError(
+            f"attention_mask has the shape {list(mask.shape)}, but the tokens {list(main.shape[:2])}.", code="E_TENSOR"
+        )
     if not bool(mask.bool().any(-1).all()):
         raise InputError("attention_mask masks every token of an example.")

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from whyformer._model import text
 from whyformer._model.encoded import EncodedBatch as EncodedBatch
 from whyformer._model.image import as_image
-from whyformer._model.input_spec import EXPLAINED_INPUTS, INPUT_AXES, InputSpec, read_input_spec
+from whyformer._model.input_spec import EXPLAINED_INPUTS, INPUT_AXES, InputSpec, read_input_spec, refuse_unusable_tensor
 from whyformer._model.kept_image import ImageView, KeptImage, find_view
 from whyformer._plain.deprecation import warn_renamed
+from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, TargetError
 
 InputKind = Literal["image", "text", "tensors"]
@@ -84,6 +85,7 @@ class Model:
     def _input_spec(self) -> InputSpec:
         return read_input_spec(self.module)
 
+    @neutral_torch()
     def encode(self, inputs: Any) -> EncodedBatch:
         """Turn a path, image, text, tensor, dictionary of inputs, or a list of these into a batch.
 
@@ -206,6 +208,8 @@ class Model:
 
     def _add_batch_axis(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Make a single example without batch axis a batch of one."""
+        for name, value in inputs.items():
+            refuse_unusable_tensor(name, value)
         main = _find_main_input(inputs)
         tensor = inputs.get(main)
         if not isinstance(tensor, Tensor) or tensor.dim() != _count_example_axes(main, tensor):
@@ -260,7 +264,7 @@ class Model:
         if self.tokenizer is not None:
             special = frozenset(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
         words = tuple(tuple(self._name_row(row)) for row in ids.tolist())
-        return words, torch.isin(ids, torch.tensor(sorted(special)).to(ids))
+        return words, torch.isin(ids.long(), torch.tensor(sorted(special), dtype=torch.long))
 
     def _name_row(self, ids: list[int]) -> list[str]:
         """The pieces of the tokenizer, or the ids as text where it has none."""

@@ -60,8 +60,13 @@ class Method:
 
     def needs_with(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
         """The sites to capture for these settings."""
-        more = [needs for name, needs in self.extra_needs.items() if settings.get(name) != self.settings[name]]
+        more = [needs for name, needs in self.extra_needs.items() if not self.has_default(name, settings.get(name))]
         return tuple(dict.fromkeys((*self.needs, *(need for needs in more for need in needs))))
+
+    def has_default(self, name: str, value: Any) -> bool:
+        """Of the same type and equal, since tensors and arrays have no single answer to `==`."""
+        default = self.settings[name]
+        return value is default or (isinstance(value, type(default)) and bool(value == default))
 
     @property
     def summary(self) -> str:
@@ -156,6 +161,10 @@ def find_method(wanted: "str | Method | MethodFunction | partial[Any]") -> tuple
         return wanted, {}
     if isinstance(wanted, partial):
         named, settings = find_method(wanted.func)
+        if wanted.args:
+            raise MethodError(
+                f"partial() of {named.name} has positional arguments. Pass its settings by name.", code="E_OPTION"
+            )
         return named, settings | wanted.keywords
     if isinstance(wanted, str):
         if wanted not in METHODS:
@@ -174,4 +183,5 @@ def check_settings(chosen: Method, settings: Mapping[str, Any], offered: Iterabl
     for name in settings:
         if name not in known:
             available = f"Its settings: {', '.join(known)}." if known else "It has none."
-            raise MethodError(f"{chosen.name} has no setting {name!r}.{suggest_nearest(name, known)} {available}")
+            hint = suggest_nearest(name, known)
+            raise MethodError(f"{chosen.name} has no setting {name!r}.{hint} {available}", code="E_OPTION")

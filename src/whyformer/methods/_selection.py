@@ -57,7 +57,8 @@ class Selection:
         if self.layers != tuple(range(first, last + 1)):
             raise MethodError(
                 f"layers={list(self.layers)} are not consecutive, but this method reads the hidden states between "
-                "layers. Pass consecutive layers."
+                "layers. Pass consecutive layers.",
+                code="E_OPTION",
             )
         return states[first : last + 2]
 
@@ -83,7 +84,8 @@ def resolve_selection(settings: Mapping[str, Any], captured: Mapping[str, Any]) 
         if len(counts) > 1 and resolve_indices("heads", settings["heads"], max(counts)) != heads:
             raise MethodError(
                 f"heads={settings['heads']!r} counts from the end, but layers have {min(counts)} to {max(counts)} "
-                "heads. Count from 0, or select layers with the same number of heads."
+                "heads. Count from 0, or select layers with the same number of heads.",
+                code="E_OPTION",
             )
     return Selection(layers, heads)
 
@@ -101,13 +103,16 @@ def resolve_indices(setting: str, wanted: Any, count: int) -> tuple[int, ...]:
     singular = setting[:-1]
     try:
         given = [index(w) for w in wanted] if isinstance(wanted, Sequence | range | set) else [index(wanted)]
-    except TypeError:
+    except (TypeError, ValueError, RuntimeError):  # what objects without an index, arrays and meta tensors raise
         given = []
     if isinstance(wanted, str) or not given:
-        raise MethodError(f"{setting}={wanted!r} is not a {singular}. Pass a number or a list of numbers.")
+        raise MethodError(
+            f"{setting}={wanted!r} is not a {singular}. Pass a number or a list of numbers.", code="E_OPTION"
+        )
     if outside := [n for n in given if not -count <= n < count]:
         raise MethodError(
             f"There is no {singular} {outside[0]}: there are {count} wherever this method reads them. "
-            f"Pass {-count} to {count - 1}; negative numbers count from the end."
+            f"Pass {-count} to {count - 1}; negative numbers count from the end.",
+            code="E_OPTION",
         )
     return tuple(sorted({n % count for n in given}))

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from whyformer._plain.deprecation import rename_keywords, warn_renamed
+from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import MetricError, suggest_nearest
 
 METRICS: dict[str, "Metric"] = {}
@@ -215,6 +216,7 @@ def choose_metric(wanted: MetricLike, settings: Mapping[str, Any] | None = None)
     return MetricCall(found, {**found.settings, **found.presets.get(preset or "", {}), **given}, preset)
 
 
+@neutral_torch()
 def measure(chosen: MetricCall, given: Mapping[str, Any]) -> Measurement:
     """Call the metric with the inputs it needs from `given`; it must return one float64 number per example."""
     name = chosen.metric.name

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from whyformer._plain import archive
+from whyformer._plain.torch_state import neutral_torch
 from whyformer.show.terminal import Screen
 
 
@@ -29,13 +30,16 @@ class Result(ABC):
     def to_html(self) -> str:
         """An HTML fragment for a notebook."""
 
+    @neutral_torch()
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file. The suffix of its name chooses the format; `formats` lists them."""
         archive.write_file(path, self.formats[archive.suffix_of(path, self.formats)](self))
 
+    @neutral_torch()
     def __str__(self) -> str:
         return self.render()
 
+    @neutral_torch()
     def _repr_html_(self) -> str:
         return self.to_html()
 

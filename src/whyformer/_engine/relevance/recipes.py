@@ -213,18 +213,24 @@ def find_recipe(recipe: str | Recipe) -> Recipe:
     """The recipe of that name; a recipe is returned as it is."""
     if isinstance(recipe, Recipe):
         return recipe
-    name = ALIASES.get(str(recipe), str(recipe))
+    if not isinstance(recipe, str):
+        raise MethodError(
+            f"recipe must be a name or a Recipe, got {recipe!r}. There are: {', '.join(RECIPES)}.", code="E_OPTION"
+        )
+    name = ALIASES.get(recipe, recipe)
     if name not in RECIPES:
-        raise MethodError(f"No recipe {name!r}.{suggest_nearest(name, RECIPES)} There are: {', '.join(RECIPES)}.")
+        raise MethodError(
+            f"No recipe {name!r}.{suggest_nearest(name, RECIPES)} There are: {', '.join(RECIPES)}.", code="E_OPTION"
+        )
     return RECIPES[name]
 
 
 def make_recipe(name: str | Recipe, stabiliser: str | None = None, **parameters: float) -> Recipe:
     """The recipe of that name (or a recipe itself), with another stabiliser or other parameters."""
     chosen = find_recipe(name)
-    if stabiliser is not None and stabiliser not in STABILISERS:
-        hint = suggest_nearest(stabiliser, STABILISERS)
-        raise MethodError(f"No stabiliser {stabiliser!r}.{hint} There are: {', '.join(STABILISERS)}.")
+    if stabiliser is not None and not (isinstance(stabiliser, str) and stabiliser in STABILISERS):
+        hint = suggest_nearest(stabiliser, STABILISERS) if isinstance(stabiliser, str) else ""
+        raise MethodError(f"No stabiliser {stabiliser!r}.{hint} There are: {', '.join(STABILISERS)}.", code="E_OPTION")
     numbers = {key: check_recipe_parameter(chosen, key, value) for key, value in parameters.items()}
     numbers = {**chosen.parameters, **numbers}
     divide = chosen.stabiliser if stabiliser is None else STABILISERS[stabiliser]
@@ -238,10 +244,11 @@ def check_recipe_parameter(recipe: Recipe, key: str, value: float) -> float:
     if key not in recipe.parameters:
         known = f"It has: {', '.join(recipe.parameters)}." if recipe.parameters else "It has none."
         raise MethodError(
-            f"The recipe {recipe.name} has no parameter {key!r}.{suggest_nearest(key, recipe.parameters)} {known}"
+            f"The recipe {recipe.name} has no parameter {key!r}.{suggest_nearest(key, recipe.parameters)} {known}",
+            code="E_OPTION",
         )
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise MethodError(f"{key} must be a finite number >= 0, got {value!r}.")
+        raise MethodError(f"{key} must be a finite number >= 0, got {value!r}.", code="E_OPTION")
     return float(value)
 
 
