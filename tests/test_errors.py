@@ -291,12 +291,7 @@ CAUSES: dict[str, list[Cause]] = {
             lambda folder: why.load(save_kind(folder / "a.json", "explanation", 99)),
         ),
     ],
-    "E_MODEL": [
-        (
-            "A model that is already open was opened again with other options.",
-            lambda _: why.open(open_once("demo/sentiment"), readout="mean"),
-        ),
-    ],
+    "E_MODEL": [],  # the default of ModelError, for methods, metrics and models of others
     "E_MODEL_NOT_FOUND": [
         ("There is no bundled model of that name.", lambda _: why.open("demo/nothing")),
         ("The folder has no config.json.", lambda folder: why.open(folder)),
