@@ -1,6 +1,7 @@
 """Errors on the command line: a code, one line or one JSON object, nothing that moves a cursor."""
 
 import json
+import random
 import re
 
 import pytest
@@ -66,6 +67,17 @@ def test_an_import_that_was_interrupted_is_an_interrupt(monkeypatch):
 def test_an_unexpected_error_names_its_type_and_the_way_to_see_more(monkeypatch):
     result = fail_with("explain", "x", error=KeyError("odd"), monkeypatch=monkeypatch)
     assert result.stderr == "error[E_INTERNAL]: unexpected KeyError: 'odd' (--debug shows where)\n"
+
+
+def test_a_command_leaves_the_random_numbers_of_its_caller_alone(monkeypatch):
+    def draw(*_):
+        random.random()
+        raise InputError("odd")
+
+    monkeypatch.setattr(running, "open_quietly", draw)
+    state = random.getstate()
+    assert fail_with("explain", "x").exit_code == 3
+    assert random.getstate() == state
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------

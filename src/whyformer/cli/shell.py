@@ -1,6 +1,7 @@
 """The program around the verbs: exit codes, errors in one line, and old names of verbs."""
 
 import json
+import random
 import sys
 import traceback
 from collections.abc import Callable
@@ -35,6 +36,7 @@ class CommandGroup(TyperGroup):
         arguments = list(sys.argv[1:] if args is None else args)
         options = arguments[: arguments.index("--")] if "--" in arguments else arguments
         prepare_streams()
+        state = random.getstate()
         try:
             code = super().main(arguments, standalone_mode=False, **more)
             with convert_write_errors():
@@ -45,6 +47,7 @@ class CommandGroup(TyperGroup):
             code = 1
         except BaseException as error:
             code = print_error(error, debug="--debug" in options, as_json="--json" in options)
+        random.setstate(state)  # for who calls this from Python: rich draws a number when it is imported
         try:
             sys.stdout.flush()
         except OSError:
