@@ -19,8 +19,8 @@
 
 A message says what was asked, what is available and what to do. `code` says what kind of problem it is, in a form that
 scripts can test and docs/errors.md explains; a class has a default, and `raise InputError(..., code="E_IMG_READ")` is
-more specific. `exit_code` is the exit status of the command line: 2 usage, 3 input, 4 model or output folder,
-5 numbers, memory or disk, 6 finished with failed items, 130 interrupted.
+more specific. `exit_code` is the exit status of the command line, one for each code: 2 usage, 3 input, 4 model or
+output folder, 5 numbers, memory or disk, 130 interrupted, 1 a bug. (6 is no error: finished with failed items.)
 """
 
 from collections.abc import Iterable
@@ -67,24 +67,41 @@ CODES = {
     "E_INTERRUPTED": "Stopped by Ctrl-C.",
 }
 
+# The exit status of the command line -> how the codes begin that end with it. Any other code is 1.
+EXIT_STATUSES = {
+    2: ("E_USAGE", "E_OPTION", "E_TARGET", "E_METHOD", "E_METRIC", "E_NOT_CAPTURED", "E_DEVICE"),
+    3: ("E_INPUT", "E_IMG", "E_TXT", "E_TENSOR", "E_DATA", "E_ARCHIVE"),
+    4: ("E_MODEL", "E_OUT"),
+    5: ("E_NON_FINITE", "E_DISK_FULL", "E_MEMORY"),
+    130: ("E_INTERRUPTED",),
+}
+
+
+def find_exit_code(code: str) -> int:
+    """The exit status of the command line for an error with this code."""
+    return next((status for status, starts in EXIT_STATUSES.items() if code.startswith(starts)), 1)
+
 
 class WhyformerError(Exception):
-    exit_code = 1
     code = "E_INTERNAL"
+    exit_code = 1
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.exit_code = find_exit_code(cls.code)
 
     def __init__(self, message: str = "", *, code: str | None = None) -> None:
         super().__init__(message)
         if code is not None:
             self.code = code
+            self.exit_code = find_exit_code(code)
 
 
 class InputError(WhyformerError):
-    exit_code = 3
     code = "E_INPUT"
 
 
 class ModelError(WhyformerError):
-    exit_code = 4
     code = "E_MODEL"
 
 
@@ -113,17 +130,14 @@ class UnknownOperation(ModelError):
 
 
 class TargetError(WhyformerError):
-    exit_code = 2
     code = "E_TARGET"
 
 
 class MethodError(WhyformerError):
-    exit_code = 2
     code = "E_METHOD"
 
 
 class MetricError(WhyformerError):
-    exit_code = 2
     code = "E_METRIC"
 
 
@@ -132,17 +146,14 @@ class NotCaptured(WhyformerError):
 
 
 class NonFinite(WhyformerError):
-    exit_code = 5
     code = "E_NON_FINITE"
 
 
 class OutputError(WhyformerError):
-    exit_code = 4
     code = "E_OUT_PATH"
 
 
 class ResourceError(WhyformerError):
-    exit_code = 5
     code = "E_MEMORY"
 
 

@@ -158,7 +158,7 @@ def test_the_command(tmp_path):
 )
 def test_errors_are_one_line(arguments, code):
     made = run(*arguments)
-    assert made.exit_code == code and made.output.startswith("error: ") and made.output.count("\n") == 1
+    assert made.exit_code == code and made.output.startswith("error[E_") and made.output.count("\n") == 1
 
 
 def test_texts_can_be_arguments():

@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from whyformer import cli
-from whyformer.cli import parsing, running
+from whyformer.cli import destination, gathering, parsing, running
 from whyformer.methods._registry import METHODS
 from whyformer.results.comparison import Comparison
 from whyformer.results.explanation import load
@@ -30,7 +31,7 @@ def run(*arguments: str, code: int = 0) -> str:
 
 def error_of(*arguments: str, code: int) -> str:
     message = run(*arguments, code=code)
-    assert message.startswith("error: ")
+    assert re.match(r"error\[E_[A-Z_]+\]: ", message)
     assert message.count("\n") == 1
     return message
 
@@ -220,7 +221,7 @@ def test_an_unknown_suffix_is_reported_before_a_model_is_opened(monkeypatch):
 
 def test_the_input_is_never_overwritten(image_file):
     before = Path(image_file).read_bytes()
-    assert "would overwrite the input" in error_of("explain", image_file, "-o", image_file, code=3)
+    assert "would overwrite the input" in error_of("explain", image_file, "-o", image_file, code=4)
     assert Path(image_file).read_bytes() == before
 
 
@@ -247,13 +248,15 @@ def test_wrong_models(tmp_path):
     assert "No demo model 'demo/x'" in error_of("explain", "x", "-M", "demo/x", code=4)
 
 
-def test_a_result_that_cannot_be_saved_is_still_printed(image_file, tmp_path):
+def test_a_result_that_cannot_be_saved_is_still_printed(image_file, tmp_path, monkeypatch):
+    """The folder was there when the command began."""
+    monkeypatch.setattr(destination, "check_out_file", lambda *_: None)
     result = CliRunner().invoke(
         cli.app, ["explain", image_file, "-m", "rollout", "-o", str(tmp_path / "no" / "e.json")]
     )
-    assert result.exit_code == 3
+    assert result.exit_code in (3, 4)
     assert "by rollout" in result.stdout
-    assert "error: Cannot write" in result.stderr
+    assert "Cannot write" in result.stderr
 
 
 def test_errors_contain_no_control_characters(tmp_path):
@@ -265,10 +268,19 @@ def test_errors_contain_no_control_characters(tmp_path):
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (KeyboardInterrupt(), 130, "error: interrupted"),
-        (MemoryError(), 5, "error: out of memory"),
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate ..."), 5, "error: out of memory on the device"),
-        (ZeroDivisionError("oops"), 1, "error: unexpected ZeroDivisionError: oops (--debug shows where)"),
+        (KeyboardInterrupt(), 130, "error[E_INTERRUPTED]: interrupted"),
+        (MemoryError(), 5, "error[E_MEMORY]: out of memory"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate ..."),
+            5,
+            "error[E_MEMORY]: out of memory on the device",
+        ),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ..."),
+            5,
+            "error[E_MEMORY]: out of memory;",
+        ),
+        (ZeroDivisionError("oops"), 1, "error[E_INTERNAL]: unexpected ZeroDivisionError: oops (--debug shows where)"),
     ],
 )
 def test_unexpected_errors(monkeypatch, error, code, message):
@@ -366,8 +378,9 @@ def test_folders_and_patterns_expand_to_files(image_folder):
     explain = ("explain", "-M", "demo/untrained-vit", "-m", "rollout", "--json")
     assert names_in(run(*explain, str(image_folder))) == ["a.jpg", "b.png"]
     assert names_in(run(*explain, f"{image_folder}/*.png", f"{image_folder}/a.jpg")) == ["b.png", "a.jpg"]
-    assert "No file matches" in error_of(*explain, f"{image_folder}/*.gif", code=3)
     (image_folder / "empty").mkdir()
+    explain = explain[:-1]
+    assert "No file matches" in error_of(*explain, f"{image_folder}/*.gif", code=3)
     assert "contains no file with the suffix .png" in error_of(*explain, f"{image_folder}/empty", code=3)
 
 
@@ -424,6 +437,28 @@ def test_targets_stay_with_their_inputs(text_model, monkeypatch):
         run("explain", "a", "a", "a", "-M", text_model, "-m", "lrp", "-t", "0", "-t", "1", "-t", "0", "--json")
     )
     assert [target["index"] for target in fields["targets"]] == [0, 1, 0]
+
+
+@pytest.mark.parametrize("verb", ["explain", "compare"])
+def test_every_batch_gets_its_own_targets(text_model, monkeypatch, verb):
+    """No two batches have the same targets, and none begins as another does."""
+    monkeypatch.setattr(running, "BATCH", 2)
+    texts, targets = ["a", "a good", "a bad", "good", "bad"], [0, 1, 2, 0, 1]
+    aims = [word for target in targets for word in ("-t", str(target))]
+    methods = ("-m", "lrp") if verb == "explain" else ("-m", "lrp", "-m", "chance")
+    fields = json.loads(run(verb, *texts, "-M", text_model, *methods, *aims, "--json"))
+    for explanation in [fields] if verb == "explain" else fields["explanations"].values():
+        assert explanation["names"] == texts
+        assert [target["index"] for target in explanation["targets"]] == targets
+
+
+def test_batches_hold_every_input_once_with_its_target():
+    inputs, targets = [f"text {i}" for i in range(40)], list(range(40))
+    pairs = []
+    for batch, aim in running.iterate_batches(inputs, {"target": targets, "versus": 7}):
+        assert aim["versus"] == [7] * len(batch)
+        pairs += zip(batch, aim["target"], strict=True)
+    assert pairs == list(zip(inputs, targets, strict=True))
 
 
 # --- more than one method or class ------------------------------------------------------------------------------------
@@ -525,6 +560,11 @@ def test_a_misspelt_file_is_not_audited_as_a_sentence():
     assert "there is no such file" in result.stderr
 
 
+def test_a_sentence_longer_than_a_file_name_can_be_audited():
+    result = CliRunner().invoke(cli.app, ["audit", "film " * 100, "--test", "shape"])
+    assert result.exit_code == 0, result.output
+
+
 def test_an_image_is_not_audited_as_a_sentence(image_file):
     result = CliRunner().invoke(cli.app, ["audit", image_file])
     assert result.exit_code == 3
@@ -539,3 +579,34 @@ def test_a_sentence_for_an_image_model_gets_a_hint():
 def test_an_error_that_ends_in_a_question_has_no_full_stop():
     result = CliRunner().invoke(cli.app, ["explan"])
     assert "Did you mean 'explain'? See" in result.stderr
+
+
+# --- files that could be read for ever --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["photos", "-M", "demo/untrained-vit"], "E_IMG_READ"),
+        (["photos/pipe.png", "-M", "demo/untrained-vit"], "E_IMG_READ"),
+        (["/dev/zero", "-M", "demo/untrained-vit"], "E_IMG_READ"),
+        (["-", "-M", "demo/untrained-vit"], "E_IMG_READ"),
+        (["notes", "-M", "demo/sentiment"], "E_INPUT"),
+        (["pipe.safetensors", "-M", "demo/untrained-bert"], "E_INPUT"),
+    ],
+)
+def test_pipes_and_devices_are_not_read(arguments, code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("photos/pipe.png", "notes/pipe.txt", "pipe.safetensors"):
+        Path(name).parent.mkdir(exist_ok=True)
+        os.mkfifo(name)
+    message = run_piped("photos/pipe.png\n", "explain", *arguments, code=3)
+    assert message.startswith(f"error[{code}]: Cannot read ") and "not a regular file" in message
+
+
+def test_long_standard_input_and_long_files_are_not_read_to_the_end(text_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(gathering, "MAX_BYTES", 1000)
+    (tmp_path / "long.txt").write_text("a film\n" * 1000)
+    assert "Standard input is longer than" in run_piped("a film\n" * 1000, "explain", "-", "-M", text_model, code=3)
+    message = error_of("explain", str(tmp_path / "long.txt"), "-M", text_model, code=3)
+    assert message.startswith("error[E_TXT_TOO_LONG]: ") and "is longer than" in message

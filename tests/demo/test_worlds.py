@@ -9,6 +9,7 @@ from PIL import Image
 
 import whyformer as why
 from whyformer.demo import agreement, shapes
+from whyformer.errors import InputError
 
 torch.set_num_threads(1)
 MODELS = Path(shapes.__file__).parent / "models"
@@ -95,7 +96,7 @@ def test_shapes_fit_in_their_radius(name):
 
 
 def test_refuses_more_objects_than_fit():
-    with pytest.raises(ValueError, match="objects must be between 1 and 3, got 4"):
+    with pytest.raises(InputError, match="objects must be between 1 and 3, got 4"):
         shapes.generate(1, 0, objects=4)
 
 
@@ -187,7 +188,7 @@ def test_texts_by_hand():
 
 
 def test_refuses_more_attractors_than_it_can_place():
-    with pytest.raises(ValueError, match="attractors must be between 0 and 3, got 4"):
+    with pytest.raises(InputError, match="attractors must be between 0 and 3, got 4"):
         agreement.generate(1, 0, attractors=4)
 
 

@@ -351,7 +351,7 @@ def test_the_command_prints_json(reviews):
         (["-m", "rolout"], 2, "Did you mean 'rollout'"),
         (["-m", "rollout(1)"], 2, "is not a method with settings"),
         (["-k", "aopc(fill"], 2, "is not a metric with settings"),
-        (["--class", "pos"], 3, "must be NAME=VALUE"),
+        (["--class", "pos"], 2, "must be NAME=VALUE"),
         (["--column", "input=nothing"], 3, "no column 'nothing'"),
         (["--limit", "0"], 3, "number of examples must be >= 1"),
     ],

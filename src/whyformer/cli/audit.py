@@ -1,23 +1,13 @@
 """whyformer audit: does attention explain the answers of this model?"""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from whyformer.cli import parsing, running
+from whyformer.cli import destination, options, output, parsing, running
 from whyformer.cli.gathering import IMAGE_SUFFIXES, read_examples
-from whyformer.cli.options import (
-    ClassesOption,
-    ColumnOption,
-    DebugOption,
-    DeviceOption,
-    JsonOption,
-    LimitOption,
-    MethodsOption,
-    ModelOption,
-    SplitOption,
-)
 from whyformer.cli.shell import app
 from whyformer.errors import InputError
 
@@ -35,15 +25,15 @@ whyformer audit photos/ -M demo/pets -a last -a 6:each -m rollout"""
 @app.command("audit", epilog=EXAMPLES)
 def run_audit(
     data: Annotated[list[str], typer.Argument(metavar="DATA", help=DATA_HELP)],
-    model: ModelOption = "demo/sentiment",
+    model: options.ModelOption = "demo/sentiment",
     attention: Annotated[
         list[str] | None, typer.Option("-a", "--attention", metavar="WHICH", help=ATTENTION_HELP)
     ] = None,
-    method: MethodsOption = None,
+    method: options.MethodsOption = None,
     test: Annotated[
         list[str] | None, typer.Option("--test", metavar="TEST", help="Run only this test; repeatable.")
     ] = None,
-    limit: LimitOption = None,
+    limit: options.LimitOption = None,
     draws: Annotated[int, typer.Option("--draws", help="Permutations per example.")] = 100,
     preset: Annotated[str, typer.Option("--preset", help="Settings of the adversarial search: paper, released.")] = (
         "paper"
@@ -59,15 +49,15 @@ def run_audit(
     training: Annotated[
         Path | None, typer.Option("--training", help="Training examples for the diagnostic model.")
     ] = None,
-    split: SplitOption = None,
-    column: ColumnOption = None,
-    classes: ClassesOption = None,
-    device: DeviceOption = None,
+    split: options.SplitOption = None,
+    column: options.ColumnOption = None,
+    classes: options.ClassesOption = None,
+    device: options.DeviceOption = None,
     words_only: Annotated[bool, typer.Option("--words-only", help="Keep the weights of special tokens.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="The seed of all random draws.")] = 0,
-    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FOLDER", help=OUT_HELP)] = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    out: Annotated[Path | None, options.make_folder_option(OUT_HELP)] = None,
+    as_json: options.JsonOption = False,
+    debug: options.DebugOption = False,
 ) -> None:
     """Test whether attention explains the answers: agreement, permutation, adversarial search, counter-tests."""
     from whyformer._audit import TESTS, audit
@@ -81,6 +71,7 @@ def run_audit(
     search = choose_search(preset)
     settings = AuditSettings(tests, methods, draws, REPLACEMENT_KINDS, search, searched, words_only, 0.2, seed)
     settings.check()  # report misspelt names before a large model is opened
+    destination.check_out_folder(out)
     examples = read_examples(choose_source(data), column, classes, split=split, limit=limit, seed=seed)
     opened = running.open_quietly(model, device)
     refuse_images(data, opened.kind, opened.name)
@@ -91,13 +82,13 @@ def run_audit(
     )  # fmt: skip
     running.show_result(result, to_json=audit_to_json if as_json else None)
     if out is not None and not as_json:
-        print(f"\n{out / 'audit.html'}")
+        output.print_text(f"\n{out / 'audit.html'}")
 
 
 def choose_source(words: list[str]) -> str | list[str]:
     """One file or folder of examples, or the examples themselves. A single word with a suffix is always a file name."""
     path = Path(words[0])
-    is_file = path.exists() or (path.suffix != "" and " " not in words[0])
+    is_file = os.path.exists(path) or (path.suffix != "" and " " not in words[0])
     is_data_set = len(words) == 1 and is_file and path.suffix.lower() not in IMAGE_SUFFIXES
     return words[0] if is_data_set else list(words)
 

@@ -3,18 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from whyformer.cli import parsing, running
-from whyformer.cli.options import (
-    DEFAULT_MODEL,
-    DebugOption,
-    InputsArgument,
-    JsonOption,
-    ModelOption,
-    OutOption,
-    TargetOption,
-    VersusOption,
-    make_method_option,
-)
+from whyformer.cli import destination, options, parsing, running
 from whyformer.cli.shell import app
 
 EXAMPLES = """Examples:
@@ -28,14 +17,16 @@ whyformer compare "a gorgeous film" -M demo/sentiment -m rollout -m attcat -m ch
 
 @app.command("compare", epilog=EXAMPLES)
 def run_compare(
-    inputs: InputsArgument = None,
-    model: ModelOption = DEFAULT_MODEL,
-    method: Annotated[list[str] | None, make_method_option("Repeatable; or quick (the default), or all.")] = None,
-    target: TargetOption = None,
-    versus: VersusOption = None,
-    out: OutOption = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    inputs: options.InputsArgument = None,
+    model: options.ModelOption = options.DEFAULT_MODEL,
+    method: Annotated[
+        list[str] | None, options.make_method_option("Repeatable; or quick (the default), or all.")
+    ] = None,
+    target: options.TargetOption = None,
+    versus: options.VersusOption = None,
+    out: options.OutOption = None,
+    as_json: options.JsonOption = False,
+    debug: options.DebugOption = False,
 ) -> None:
     """Compare several methods from one run of the model. Without arguments, runs on the bundled demo model."""
     compare_and_show(inputs, model, method, target, versus, out, as_json)
@@ -56,7 +47,7 @@ def compare_and_show(
     from whyformer.results.joining import join_comparisons
 
     methods = choose_comparison_methods(method)
-    running.check_out_file(out, inputs, Comparison.formats)
+    destination.check_out_file(out, inputs, Comparison.formats)
     opened, items = running.open_with_inputs(model, inputs)
     targets = parsing.parse_targets(opened, target, versus)
     compared = join_comparisons(

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from whyformer.cli import running
-from whyformer.cli.options import DebugOption
+from whyformer.cli import destination, options, output, running
 from whyformer.cli.shell import app
 
 
@@ -15,12 +14,12 @@ def run_demo(
     out: Annotated[Path, typer.Option("-o", "--out", help="Where to save the HTML page.")] = Path(
         "whyformer-demo.html"
     ),
-    debug: DebugOption = False,
+    as_json: options.JsonErrorsOption = False,
+    debug: options.DebugOption = False,
 ) -> None:
     """Explain the bundled models on a photo, a sentence, two shapes and a prompt, in the terminal and on a page."""
-    from whyformer._plain.archive import suffix_of
     from whyformer.demo.tour import show_tour
 
-    suffix_of(out, {".html": None})
+    destination.check_out_file(out, [], {".html": None})
     running.silence_libraries()
-    show_tour(out, print)
+    show_tour(out, output.print_text)

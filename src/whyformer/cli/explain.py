@@ -6,19 +6,8 @@ from typing import Annotated
 
 import typer
 
-from whyformer.cli import parsing, running
+from whyformer.cli import destination, options, parsing, running
 from whyformer.cli.compare import choose_comparison_methods, compare_and_show
-from whyformer.cli.options import (
-    DEFAULT_MODEL,
-    DebugOption,
-    InputsArgument,
-    JsonOption,
-    ModelOption,
-    OutOption,
-    TargetOption,
-    VersusOption,
-    make_method_option,
-)
 from whyformer.cli.shell import app
 
 EXAMPLES = """Examples:
@@ -40,14 +29,16 @@ cat reviews.txt | whyformer explain - -M demo/sentiment -o scores.csv"""
 
 @app.command("explain", epilog=EXAMPLES)
 def run_explain(
-    inputs: InputsArgument = None,
-    model: ModelOption = DEFAULT_MODEL,
+    inputs: options.InputsArgument = None,
+    model: options.ModelOption = options.DEFAULT_MODEL,
     method: Annotated[
         list[str] | None,
-        make_method_option("See: whyformer methods. Repeat it to compare several. Default: transformer_attribution."),
+        options.make_method_option(
+            "See: whyformer methods. Repeat it to compare several. Default: transformer_attribution."
+        ),
     ] = None,
-    target: TargetOption = None,
-    versus: VersusOption = None,
+    target: options.TargetOption = None,
+    versus: options.VersusOption = None,
     setting: Annotated[
         list[str] | None,
         typer.Option("-s", "--setting", metavar="NAME=VALUE", help="A setting of the method; repeatable."),
@@ -57,17 +48,17 @@ def run_explain(
         typer.Option("--classes", min=1, metavar="K", help="Explain the K most likely classes side by side."),
     ] = None,
     words: Annotated[bool, typer.Option("--words", help="Score whole words instead of tokens.")] = False,
-    out: OutOption = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    out: options.OutOption = None,
+    as_json: options.JsonOption = False,
+    debug: options.DebugOption = False,
 ) -> None:
     """Show which patches or words matter for the answer. Without arguments, runs on the bundled demo model."""
     settings = parsing.parse_settings(setting or [])
     if len(method or []) > 1 or classes is not None:
         parsing.refuse_unused_options({"-s": settings, "--words": words}, "several methods or --classes")
     if classes is not None:
-        options = {"--target": target, "--versus": versus, "--json": as_json}
-        explain_classes_and_show(inputs, model, method, classes, options, out)
+        unused = {"--target": target, "--versus": versus, "--json": as_json}
+        explain_classes_and_show(inputs, model, method, classes, unused, out)
         return
     if len(method or []) > 1:
         compare_and_show(inputs, model, method, target, versus, out, as_json)
@@ -79,7 +70,7 @@ def run_explain(
 
     name = method[0] if method else "transformer_attribution"
     choose_method(name, settings)  # report misspelt names before a large model is opened
-    running.check_out_file(out, inputs, Explanation.formats)
+    destination.check_out_file(out, inputs, Explanation.formats)
     opened, items = running.open_with_inputs(model, inputs)
     targets = parsing.parse_targets(opened, target, versus)
     explanation = join_explanations(
@@ -103,7 +94,7 @@ def explain_classes_and_show(
     from whyformer.results.class_grid import ClassGrid
 
     methods = choose_comparison_methods(method)
-    running.check_out_file(out, inputs, ClassGrid.formats)
+    destination.check_out_file(out, inputs, ClassGrid.formats)
     parsing.refuse_unused_options(unused, "--classes")
     opened, items = running.open_with_inputs(model, inputs)
     grid = explain_classes(opened, items, methods or DEFAULT_METHODS, classes=classes)

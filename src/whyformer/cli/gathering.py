@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 TEXT_SUFFIXES = (".txt", ".md")
 PATTERN_CHARACTERS = "*?["
+MAX_BYTES = 256 * 2**20  # of standard input, and of a text file
 
 
 def gather_inputs(model: "Model", words: list[str]) -> "list[str | Image] | dict[str, Tensor]":
@@ -50,7 +51,8 @@ def expand_word(model: "Model", word: str) -> "Iterator[str | Image]":
     if word == "-":
         yield from read_standard_input(model)
     elif model.kind == "image":
-        yield from list_input_files(word, IMAGE_SUFFIXES) if is_folder_or_pattern(word) else [word]
+        files = list_input_files(word, IMAGE_SUFFIXES) if is_folder_or_pattern(word) else [word]
+        yield from (refuse_special_file(file, "E_IMG_READ") for file in files)
     elif is_folder_or_pattern(word) and (files := list_input_files(word, TEXT_SUFFIXES)):
         yield from (read_text_file(path) for path in files)
     else:
@@ -67,7 +69,7 @@ def is_folder_or_pattern(word: str) -> bool:
 
 def is_existing_file(word: str) -> bool:
     try:
-        return len(word) < 4096 and os.path.isfile(word)
+        return len(word) < 4096 and os.path.isfile(word)  # not a pipe or device, which could be read for ever
     except (OSError, ValueError):
         return False
 
@@ -90,17 +92,27 @@ def list_input_files(word: str, suffixes: tuple[str, ...]) -> list[str]:
 
 def read_standard_input(model: "Model") -> "Iterator[str | Image]":
     """One text or path per line; for an image model also the bytes of one image."""
-    data = sys.stdin.buffer.read() if hasattr(sys.stdin, "buffer") else sys.stdin.read().encode("utf-8")
+    data = read_stdin_bytes()
     if model.kind == "image" and not data[:64].isascii():
         yield image_from_bytes(data)
         return
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
-        raise InputError(f"Standard input is not UTF-8 at byte {error.start}.") from None
+        raise InputError(f"Standard input is not UTF-8 at byte {error.start}.", code="E_TXT_ENCODING") from None
     if not any(line.strip() for line in lines):
         raise InputError("Standard input is empty. Write one text or path per line.")
-    yield from (line for line in lines if line.strip())
+    words = [line for line in lines if line.strip()]
+    yield from (refuse_special_file(word, "E_IMG_READ") for word in words) if model.kind == "image" else words
+
+
+def read_stdin_bytes() -> bytes:
+    if sys.stdin is None:
+        raise InputError("Standard input is closed.")
+    data = sys.stdin.buffer.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise InputError(f"Standard input is longer than {MAX_BYTES // 2**20} MiB.")
+    return data
 
 
 def image_from_bytes(data: bytes) -> "Image":
@@ -111,16 +123,31 @@ def image_from_bytes(data: bytes) -> "Image":
     try:
         return as_image(Image.open(BytesIO(data), formats=FORMATS))
     except OSError:
-        raise InputError("Standard input is neither a list of paths nor an image.") from None
+        raise InputError("Standard input is neither a list of paths nor an image.", code="E_IMG_FORMAT") from None
+
+
+def refuse_special_file(path: str, code: str = "E_INPUT") -> str:
+    """The path, unless it is a pipe or a device: these could be read for ever."""
+    try:
+        is_special = os.path.exists(path) and not os.path.isfile(path)
+    except (OSError, ValueError):  # no possible name of a file, which is reported by whoever opens it
+        return path
+    if is_special:
+        raise InputError(f"Cannot read {path!r}: not a regular file.", code=code)
+    return path
 
 
 def read_text_file(path: str) -> str:
     try:
-        return Path(path).read_text("utf-8-sig")
+        with open(refuse_special_file(path), "rb") as file:
+            contents = file.read(MAX_BYTES + 1)
+        if len(contents) > MAX_BYTES:
+            raise InputError(f"{path!r} is longer than {MAX_BYTES // 2**20} MiB.", code="E_TXT_TOO_LONG")
+        return contents.decode("utf-8-sig")
     except OSError as error:
         raise InputError(f"Cannot read {path!r}: {error.strerror or error}.") from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{path!r} is not UTF-8 at byte {error.start}.") from None
+        raise InputError(f"{path!r} is not UTF-8 at byte {error.start}.", code="E_TXT_ENCODING") from None
 
 
 def read_tensors(model: "Model", words: list[str]) -> "dict[str, Tensor]":
@@ -131,14 +158,15 @@ def read_tensors(model: "Model", words: list[str]) -> "dict[str, Tensor]":
     if len(words) != 1 or Path(words[0]).suffix != ".safetensors":
         raise InputError(
             f"{model.name} has no processor or tokenizer, so it needs tensors: pass one .safetensors file with its "
-            "inputs by name (input_ids, pixel_values), or use a model with a processor."
+            "inputs by name (input_ids, pixel_values), or use a model with a processor.",
+            code="E_TENSOR",
         )
     try:
-        return load_file(words[0])
+        return load_file(refuse_special_file(words[0]))
     except OSError as error:
         raise InputError(f"Cannot read {words[0]}: {error.strerror or error}.") from None
     except SafetensorError:
-        raise InputError(f"{words[0]} is not a safetensors file, or it is damaged.") from None
+        raise InputError(f"{words[0]} is not a safetensors file, or it is damaged.", code="E_TENSOR") from None
 
 
 def read_examples(
@@ -146,6 +174,9 @@ def read_examples(
 ) -> "Data":
     """The examples of a data set, with the options --column and --class; the other options go to data.read()."""
     from whyformer.data import read
+
+    if any(not word.strip() for word in ([source] if isinstance(source, str) else source)):
+        raise InputError("DATA is blank. Name a folder, a file or an example.")
 
     labels = {label: parse_value(name) for label, name in parse_pairs(classes, "--class").items()}
     return read(source, columns=parse_pairs(column, "--column"), classes=labels, **options)

@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from whyformer.cli import running
-from whyformer.cli.options import DebugOption, ModelOption, OutOption, make_method_option
+from whyformer.cli import destination, options, running
 from whyformer.cli.shell import app, keep_old_verb
 
 EXAMPLES = """Examples:
@@ -18,14 +17,15 @@ whyformer generate "12 + 7 =" -m attcat"""
 @app.command("generate", epilog=EXAMPLES)
 def run_generate(
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The beginning of the text.")],
-    model: ModelOption = "demo/decoder",
-    method: Annotated[str, make_method_option("See: whyformer methods.", show_default=True)] = "attcat",
+    model: options.ModelOption = "demo/decoder",
+    method: Annotated[str, options.make_method_option("See: whyformer methods.", show_default=True)] = "attcat",
     tokens: Annotated[int, typer.Option("-n", "--tokens", min=1, help="The largest number of new tokens.")] = 20,
     continuation: Annotated[
         str | None, typer.Option("--continuation", help="Explain this continuation instead of the model's own.")
     ] = None,
-    out: OutOption = None,
-    debug: DebugOption = False,
+    out: options.OutOption = None,
+    as_json: options.JsonErrorsOption = False,
+    debug: options.DebugOption = False,
 ) -> None:
     """Generate text and explain each token; -o why.html saves a page to click through them."""
     from whyformer._explain.generation import explain_generation
@@ -33,7 +33,7 @@ def run_generate(
     from whyformer.results.generation import Generation
 
     choose_method(method, {})
-    running.check_out_file(out, [], Generation.formats)
+    destination.check_out_file(out, [], Generation.formats)
     opened = running.open_quietly(model)
     running.show_result(explain_generation(opened, prompt, method, tokens=tokens, continuation=continuation), out)
 

@@ -2,16 +2,7 @@
 
 from pathlib import Path
 
-from whyformer.cli import parsing, running
-from whyformer.cli.options import (
-    DEFAULT_MODEL,
-    DebugOption,
-    InputsArgument,
-    ModelOption,
-    OutOption,
-    TargetOption,
-    VersusOption,
-)
+from whyformer.cli import destination, options, output, parsing, running
 from whyformer.cli.shell import app, keep_old_verb
 
 EXAMPLES = """Examples:
@@ -23,23 +14,24 @@ whyformer inspect "a gorgeous film" -M demo/sentiment -o heads.svg"""
 
 @app.command("inspect", epilog=EXAMPLES)
 def run_inspect(
-    inputs: InputsArgument = None,
-    model: ModelOption = DEFAULT_MODEL,
-    target: TargetOption = None,
-    versus: VersusOption = None,
-    out: OutOption = None,
-    debug: DebugOption = False,
+    inputs: options.InputsArgument = None,
+    model: options.ModelOption = options.DEFAULT_MODEL,
+    target: options.TargetOption = None,
+    versus: options.VersusOption = None,
+    out: options.OutOption = None,
+    as_json: options.JsonErrorsOption = False,
+    debug: options.DebugOption = False,
 ) -> None:
     """Show the attention of every head with its gradient and relevance (-o, default: inspect.html)."""
     from whyformer._explain.attention import inspect_attention
     from whyformer.results.attention_view import AttentionView
 
     out = Path("inspect.html") if out is None else out
-    running.check_out_file(out, inputs, AttentionView.formats)
+    destination.check_out_file(out, inputs, AttentionView.formats)
     opened, items = running.open_with_inputs(model, inputs)
     view = inspect_attention(opened, items, **parsing.parse_targets(opened, target, versus))
     view.save(out)
-    print(f"{view.title}\n{view!r}: {out}")
+    output.print_text(f"{view.title}\n{view!r}: {out}")
 
 
 keep_old_verb("inside", "inspect", run_inspect)

@@ -5,25 +5,8 @@ from typing import Annotated
 
 import typer
 
-from whyformer.cli import parsing, running
+from whyformer.cli import destination, options, output, parsing, running
 from whyformer.cli.gathering import read_examples
-from whyformer.cli.options import (
-    DEFAULT_MODEL,
-    BatchOption,
-    ClassesOption,
-    ColumnOption,
-    DataArgument,
-    DebugOption,
-    DeviceOption,
-    JsonOption,
-    LimitOption,
-    MasksOption,
-    MaskValuesOption,
-    MethodsOption,
-    ModelOption,
-    OutFolderOption,
-    SplitOption,
-)
 from whyformer.cli.shell import FAILED_EXIT_CODE, app
 
 EXAMPLES = """Examples:
@@ -35,9 +18,9 @@ whyformer judge photos/ --masks masks/ --limit 200"""
 
 @app.command("judge", epilog=EXAMPLES)
 def run_judge(
-    data: DataArgument,
-    model: ModelOption = DEFAULT_MODEL,
-    method: MethodsOption = None,
+    data: options.DataArgument,
+    model: options.ModelOption = options.DEFAULT_MODEL,
+    method: options.MethodsOption = None,
     metric: Annotated[
         list[str] | None,
         typer.Option("-k", "--metric", metavar="METRIC", help="Repeatable, with settings: 'aopc(fill=\"pad\")'."),
@@ -45,17 +28,17 @@ def run_judge(
     target: Annotated[
         str, typer.Option("-t", "--target", help="The class to explain: predicted, label, or a class of the model.")
     ] = "predicted",
-    limit: LimitOption = None,
-    batch: BatchOption = None,
-    split: SplitOption = None,
-    column: ColumnOption = None,
-    classes: ClassesOption = None,
-    masks: MasksOption = None,
-    mask_values: MaskValuesOption = "binary",
-    device: DeviceOption = None,
-    out: OutFolderOption = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    limit: options.LimitOption = None,
+    batch: options.BatchOption = None,
+    split: options.SplitOption = None,
+    column: options.ColumnOption = None,
+    classes: options.ClassesOption = None,
+    masks: options.MasksOption = None,
+    mask_values: options.MaskValuesOption = "binary",
+    device: options.DeviceOption = None,
+    out: options.OutFolderOption = None,
+    as_json: options.JsonOption = False,
+    debug: options.DebugOption = False,
 ) -> None:
     """Score methods on your data, with random scores as baseline and confidence intervals, and recommend one."""
     from whyformer._judge import judge
@@ -63,16 +46,17 @@ def run_judge(
 
     methods = parsing.parse_methods(method or ["quick"])
     metrics = [parsing.parse_call(word, METRICS, "metric") for word in metric] if metric else None
+    destination.check_out_folder(out)
     examples = read_examples(data, column, classes, split=split, masks=masks, mask_values=mask_values, limit=limit)
     opened = running.open_quietly(model, device)
     aim = target if target in ("predicted", "label") else parsing.parse_target(opened, [target])
     judgement = judge(opened, examples, methods, metrics, out=out, target=aim, batch=batch)
     if as_json:
         fields = {"verdict": judgement.verdict, "cautions": judgement.cautions, "lines": judgement.table.records()}
-        print(json.dumps(fields, indent=1))
+        output.print_text(json.dumps(fields, indent=1))
     else:
-        print(judgement)
+        output.print_text(judgement)
         if out is not None:
-            print(f"\nRows, table and report are in {out}; open {out / 'report.html'}.")
+            output.print_text(f"\nRows, table and report are in {out}; open {out / 'report.html'}.")
     if judgement.failed:
         raise typer.Exit(FAILED_EXIT_CODE)

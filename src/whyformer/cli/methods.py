@@ -3,12 +3,12 @@
 import json
 from typing import Any
 
-from whyformer.cli.options import DebugOption, JsonOption
+from whyformer.cli import options, output
 from whyformer.cli.shell import app
 
 
 @app.command("methods")
-def run_methods(as_json: JsonOption = False, debug: DebugOption = False) -> None:
+def run_methods(as_json: options.JsonOption = False, debug: options.DebugOption = False) -> None:
     """List all methods: what the scores mean, what they need and what they cost."""
     import whyformer.methods  # noqa: F401 (fills METHODS)
     from whyformer.methods._registry import METHODS
@@ -28,7 +28,7 @@ def run_methods(as_json: JsonOption = False, debug: DebugOption = False) -> None
         for method in sorted(METHODS.values(), key=lambda method: method.name)
     ]
     if as_json:
-        print(json.dumps(rows, indent=2, default=repr))
+        output.print_text(json.dumps(rows, indent=2, default=repr))
     else:
         print_table(rows)
 
@@ -49,4 +49,5 @@ def print_table(rows: list[dict[str, Any]]) -> None:
             f"needs {', '.join(row['needs'])}",
         ]
         table.add_row(Text(row["name"]), Text(row["summary"]).append(f"\n{'; '.join(facts)}", style="dim"))
-    Console().print(table)
+    with output.convert_write_errors():
+        Console().print(table)

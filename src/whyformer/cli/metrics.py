@@ -2,14 +2,14 @@
 
 import json
 
-from whyformer.cli.options import DebugOption, JsonOption
+from whyformer.cli import options, output
 from whyformer.cli.shell import app
 
 
 @app.command("metrics")
-def run_metrics(as_json: JsonOption = False, debug: DebugOption = False) -> None:
+def run_metrics(as_json: options.JsonOption = False, debug: options.DebugOption = False) -> None:
     """List all metrics: what the numbers mean, what they need, and whether higher is better."""
     import whyformer.metrics  # noqa: F401 (fills METRICS)
     from whyformer.metrics._registry import format_metrics, list_metrics
 
-    print(json.dumps(list_metrics(), indent=2, default=repr) if as_json else format_metrics())
+    output.print_text(json.dumps(list_metrics(), indent=2, default=repr) if as_json else format_metrics())

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from whyformer.errors import OutputError
+
 DEFAULT_MODEL = "demo/pets"
 PACKAGE_FOLDER = Path(__file__).parents[1]
 
@@ -82,6 +84,7 @@ OutOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonErrorsOption = Annotated[bool, typer.Option("--json", help="Print an error as JSON.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 # --- judge, audit, reproduce ------------------------------------------------------------------------------------------
@@ -115,7 +118,18 @@ MasksOption = Annotated[
 MaskValuesOption = Annotated[
     str, typer.Option("--mask-values", help="What the values in a mask mean: binary, voc, trimap.")
 ]
-OutFolderOption = Annotated[
-    Path | None,
-    typer.Option("-o", "--out", metavar="FOLDER", help="Save rows, table and report there; rerun to resume."),
-]
+
+
+def make_folder_option(description: str) -> Any:
+    """The option -o of verbs that fill a folder."""
+    return typer.Option("-o", "--out", metavar="FOLDER", help=description, parser=parse_folder)
+
+
+def parse_folder(word: str) -> Path:
+    """A folder; the path of "" would be the current folder."""
+    if not word.strip():
+        raise OutputError("-o must be the name of a folder, got a blank.")
+    return Path(word)
+
+
+OutFolderOption = Annotated[Path | None, make_folder_option("Save rows, table and report there; rerun to resume.")]

@@ -41,9 +41,9 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name.isidentifier():
-            raise MethodError(f"{setting!r} is not a setting. Write NAME=VALUE, such as -s start=1.")
+            raise MethodError(f"{setting!r} is not a setting. Write NAME=VALUE, such as -s start=1.", code="E_OPTION")
         if name in RESERVED_NAMES:
-            raise MethodError(f"{name} is not a setting of a method. Use the option of that name.")
+            raise MethodError(f"{name} is not a setting of a method. Use the option of that name.", code="E_OPTION")
         parsed[name] = parse_value(value.strip())
     return parsed
 
@@ -64,7 +64,7 @@ def parse_pairs(words: list[str] | None, option: str) -> dict[str, str]:
     for word in words or []:
         name, equals, value = word.partition("=")
         if not equals or not name or not value:
-            raise InputError(f"{option} must be NAME=VALUE, got {word!r}.")
+            raise InputError(f"{option} must be NAME=VALUE, got {word!r}.", code="E_OPTION")
         pairs[name] = value
     return pairs
 
@@ -81,7 +81,8 @@ def parse_call(word: str, registry: Mapping[str, Any], what: str) -> "str | Call
         settings = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg}
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         raise MethodError(
-            f"{word!r} is not a {what} with settings. Write NAME(SETTING=VALUE), with strings in quotes."
+            f"{word!r} is not a {what} with settings. Write NAME(SETTING=VALUE), with strings in quotes.",
+            code="E_OPTION",
         ) from None
     return partial(registry[name].compute, **settings) if name in registry else name
 
@@ -100,4 +101,5 @@ def refuse_unused_options(options: Mapping[str, Any], reason: str) -> None:
     """Refuse options that would have no effect."""
     for option, value in options.items():
         if value:
-            raise MethodError(f"{option} cannot be combined with {reason}. Explain with one method at a time.")
+            message = f"{option} cannot be combined with {reason}. Explain with one method at a time."
+            raise MethodError(message, code="E_USAGE")

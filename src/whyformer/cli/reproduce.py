@@ -4,21 +4,8 @@ from typing import Annotated
 
 import typer
 
-from whyformer.cli import running
+from whyformer.cli import destination, options, output, running
 from whyformer.cli.gathering import read_examples
-from whyformer.cli.options import (
-    BatchOption,
-    ClassesOption,
-    ColumnOption,
-    DataArgument,
-    DebugOption,
-    DeviceOption,
-    LimitOption,
-    MasksOption,
-    MaskValuesOption,
-    OutFolderOption,
-    SplitOption,
-)
 from whyformer.cli.shell import FAILED_EXIT_CODE, app
 
 EXAMPLES = """Examples:
@@ -35,28 +22,30 @@ def run_reproduce(
             help="chefer-perturbation, chefer-segmentation, chefer-ablation, eraser-movies or attcat.",
         ),
     ],
-    data: DataArgument,
+    data: options.DataArgument,
     model: Annotated[
         str, typer.Option("-M", "--model", metavar="MODEL", help="The model of the paper if you have it, or any other.")
     ],
-    limit: LimitOption = None,
-    batch: BatchOption = None,
-    split: SplitOption = None,
-    column: ColumnOption = None,
-    classes: ClassesOption = None,
-    masks: MasksOption = None,
-    mask_values: MaskValuesOption = "binary",
-    device: DeviceOption = None,
-    out: OutFolderOption = None,
-    debug: DebugOption = False,
+    limit: options.LimitOption = None,
+    batch: options.BatchOption = None,
+    split: options.SplitOption = None,
+    column: options.ColumnOption = None,
+    classes: options.ClassesOption = None,
+    masks: options.MasksOption = None,
+    mask_values: options.MaskValuesOption = "binary",
+    device: options.DeviceOption = None,
+    out: options.OutFolderOption = None,
+    as_json: options.JsonErrorsOption = False,
+    debug: options.DebugOption = False,
 ) -> None:
     """Print a published table next to the results of the same protocol on your model and data."""
     from whyformer._judge.published import find_paper_table, reproduce
 
     find_paper_table(name)  # report misspelt names before a large model is opened
+    destination.check_out_folder(out)
     examples = read_examples(data, column, classes, split=split, masks=masks, mask_values=mask_values)
     opened = running.open_quietly(model, device)
     reproduction = reproduce(name, examples, opened, out=out, batch=batch, limit=limit)
-    print(reproduction)
+    output.print_text(reproduction)
     if reproduction.failed:
         raise typer.Exit(FAILED_EXIT_CODE)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whyformer._plain.progress import show_progress
+from whyformer.cli import output
 from whyformer.cli.gathering import gather_inputs
-from whyformer.errors import InputError
 
 if TYPE_CHECKING:
     from whyformer._model.model import Model
@@ -38,17 +38,6 @@ def open_with_inputs(name: str, words: list[str] | None) -> "tuple[Model, Any]":
     return model, gather_inputs(model, words or [])
 
 
-def check_out_file(out: Path | None, inputs: list[str] | None, formats: Mapping[str, Any]) -> None:
-    """Refuse an unknown format, or a file that is one of the inputs, before anything runs."""
-    from whyformer._plain.archive import suffix_of
-
-    if out is None:
-        return
-    suffix_of(out, formats)
-    if any(os.path.abspath(out) == os.path.abspath(word) for word in inputs or []):
-        raise InputError(f"-o {out} would overwrite the input. Choose another name.")
-
-
 def iterate_batches(inputs: Any, targets: Mapping[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
     """The inputs in batches, each with its target= and versus=; shows progress on stderr."""
     if not isinstance(inputs, list) or len(inputs) <= BATCH:
@@ -66,6 +55,6 @@ def iterate_batches(inputs: Any, targets: Mapping[str, Any]) -> Iterator[tuple[A
 
 def show_result(result: Any, out: Path | None = None, *, to_json: Callable[[Any], bytes] | None = None) -> None:
     """Print a result, as JSON if `to_json` is given, and then save it to `out`."""
-    print(result if to_json is None else to_json(result).decode("ascii"))
+    output.print_text(result if to_json is None else to_json(result).decode("ascii"))
     if out is not None:
         result.save(out)

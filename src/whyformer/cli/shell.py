@@ -1,6 +1,7 @@
 """The program around the verbs: exit codes, errors in one line, and old names of verbs."""
 
-import os
+import json
+import random
 import sys
 import traceback
 from collections.abc import Callable
@@ -11,7 +12,18 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from whyformer.errors import WhyformerError
+from whyformer.cli.options import JsonErrorsOption
+from whyformer.cli.output import (
+    FULL,
+    convert_write_errors,
+    discard_rest,
+    make_lines_visible,
+    make_write_error,
+    prepare_streams,
+    print_text,
+    print_to_stderr,
+)
+from whyformer.errors import WhyformerError, find_exit_code
 from whyformer.show.visible import make_visible
 
 FAILED_EXIT_CODE = 6  # finished, but some rows have no number because something failed
@@ -22,47 +34,63 @@ class CommandGroup(TyperGroup):
 
     def main(self, args: Any = None, *, standalone_mode: bool = True, **more: Any) -> Any:  # type: ignore[override]
         arguments = list(sys.argv[1:] if args is None else args)
-        for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "reconfigure"):  # escape characters that the terminal cannot show
-                stream.reconfigure(errors="backslashreplace")
+        options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+        prepare_streams()
+        state = random.getstate()
         try:
             code = super().main(arguments, standalone_mode=False, **more)
-            sys.stdout.flush()
+            with convert_write_errors():
+                sys.stdout.flush()
             if code == 130:  # typer has caught the interrupt
                 raise KeyboardInterrupt
         except BrokenPipeError:  # `whyformer methods | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # no error when Python flushes at exit
             code = 1
         except BaseException as error:
-            code = print_error(error, debug="--debug" in arguments)
+            code = print_error(error, debug="--debug" in options, as_json="--json" in options)
+        random.setstate(state)  # for who calls this from Python: rich draws a number when it is imported
+        try:
+            sys.stdout.flush()
+        except OSError:
+            discard_rest(sys.stdout)
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def print_error(error: BaseException, *, debug: bool) -> int:
-    """Print what went wrong in one line; returns the exit code."""
+def print_error(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
+    """Print what went wrong in one line, or as one JSON object; returns the exit code."""
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else 1
-    if debug:
-        traceback.print_exception(error)
-    message, code = describe_error(error)
-    print(f"error: {make_visible(' '.join(message.split()))}", file=sys.stderr)
-    return code
+    code, message = describe_error(error)
+    message = make_visible(" ".join(message.split()))
+    trace = make_lines_visible("".join(traceback.format_exception(error))) if debug else ""
+    if as_json:
+        fields = {"code": code, "message": message, "exit_code": find_exit_code(code)}
+        print_to_stderr(json.dumps({"error": fields | ({"traceback": trace} if debug else {})}))
+    else:
+        print_to_stderr(f"{trace}error[{code}]: {message}")
+    return find_exit_code(code)
 
 
-def describe_error(error: BaseException) -> tuple[str, int]:
+def describe_error(error: BaseException) -> tuple[str, str]:
+    """The code of an error and what to say about it."""
     match error:
         case WhyformerError():
-            return str(error), error.exit_code
+            return error.code, str(error)
         case KeyboardInterrupt() | typer.Abort():
-            return "interrupted", 130
+            return "E_INTERRUPTED", "interrupted"
         case MemoryError():
-            return "out of memory", 5
+            return "E_MEMORY", "out of memory"
+        case OSError() if error.errno in FULL:
+            return "E_DISK_FULL", str(make_write_error(error))
     if hasattr(error, "format_message"):  # a wrong option or argument
         message = error.format_message().rstrip(".")
-        return f"{message}{'' if message.endswith('?') else '.'} See whyformer --help.", 2
+        return "E_USAGE", f"{message}{'' if message.endswith('?') else '.'} See whyformer --help."
     if type(error).__name__ == "OutOfMemoryError":  # of torch, which is not imported here
-        return "out of memory on the device; explain fewer inputs at once", 5
-    return f"unexpected {type(error).__name__}: {error} (--debug shows where)", 1
+        return "E_MEMORY", "out of memory on the device; explain fewer inputs at once"
+    if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # torch on the processor
+        return "E_MEMORY", "out of memory; explain fewer inputs at once"
+    if isinstance(error.__context__, KeyboardInterrupt):  # stopped while a library was imported
+        return "E_INTERRUPTED", "interrupted"
+    return "E_INTERNAL", f"unexpected {type(error).__name__}: {error} (--debug shows where)"
 
 
 app = typer.Typer(
@@ -76,9 +104,9 @@ app = typer.Typer(
 def print_version(requested: bool) -> None:
     if requested:
         try:
-            print(f"whyformer {version('whyformer')}")
+            print_text(f"whyformer {version('whyformer')}")
         except PackageNotFoundError:
-            print("whyformer (not installed)")
+            print_text("whyformer (not installed)")
         raise typer.Exit
 
 
@@ -88,6 +116,7 @@ def run_program(
     show_version: Annotated[
         bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version.")
     ] = False,
+    as_json: JsonErrorsOption = False,
 ) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help())
@@ -98,7 +127,8 @@ def keep_old_verb(old: str, new: str, command: Callable[..., None]) -> None:
 
     @wraps(command)
     def run_renamed(*args: Any, **options: Any) -> None:
-        print(f"whyformer {old} is now whyformer {new}", file=sys.stderr)
+        if not options.get("as_json"):  # scripts read one JSON object from stderr
+            print_to_stderr(f"whyformer {old} is now whyformer {new}")
         command(*args, **options)
 
     app.command(old, hidden=True)(run_renamed)

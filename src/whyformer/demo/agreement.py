@@ -14,11 +14,15 @@ import random
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
+
+from whyformer.demo.ranges import check_whole_number
+from whyformer.errors import InputError
 
 LABELS = ("singular", "plural")
 GAP = "___"
 Part = Literal["held-out", "training"]
+PARTS = get_args(Part)
 T = TypeVar("T")
 
 
@@ -102,8 +106,11 @@ def generate(count: int, seed: int, *, attractors: int | None = None, part: Part
     With `attractors`, exactly that many nouns (0 to 3) are between subject and verb, all of the other number. Otherwise
     there are up to three nouns of either number, and sometimes one before the subject.
     """
-    if attractors is not None and not 0 <= attractors <= 3:
-        raise ValueError(f"attractors must be between 0 and 3, got {attractors}.")
+    check_whole_number("count", count, 0)
+    if attractors is not None:
+        check_whole_number("attractors", attractors, 0, 3)
+    if part not in PARTS:
+        raise InputError(f"part must be one of {', '.join(PARTS)}, got {part!r}.", code="E_OPTION")
     return tuple(_make_sentence(random.Random(f"agreement {seed} {i}"), attractors, part) for i in range(count))
 
 

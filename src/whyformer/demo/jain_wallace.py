@@ -35,6 +35,7 @@ ENCODERS = ("bilstm", "cnn", "average")
 ATTENTIONS = ("additive", "dot", "uniform")
 PADDING, UNKNOWN = "[PAD]", "[UNK]"
 WORD_PATTERN = re.compile(r"\S+")
+MAX_WIDTH = 4096
 SETTINGS_FILE, WEIGHTS_FILE = "original.json", "model.safetensors"
 
 
@@ -94,7 +95,7 @@ class JainWallaceModel(nn.Module):
         super().__init__()
         for name, value, known in (("encoder", encoder, ENCODERS), ("attention", attention, ATTENTIONS)):
             if value not in known:
-                raise InputError(f"There is no {name} {value!r}. There are: {', '.join(known)}.")
+                raise InputError(f"There is no {name} {value!r}. There are: {', '.join(known)}.", code="E_OPTION")
         self.settings: dict[str, Any] = {
             "vocabulary": vocabulary, "encoder": encoder, "attention": attention,
             "given": given, "width": width, "classes": classes,
@@ -160,9 +161,19 @@ def load_jain_wallace(folder: str | os.PathLike[str]) -> Model:
         raise ModelNotFound(f"There is no {SETTINGS_FILE} in {folder}. Train a model: training/jain_wallace/train.py.")
     try:
         facts = json.loads((folder / SETTINGS_FILE).read_text("utf-8"))
+        _check_sizes(folder, facts)
         module = JainWallaceModel(**facts["settings"])
         weights = load_file(folder / WEIGHTS_FILE)
         module.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        return wrap_jain_wallace(module, facts["words"], tuple(facts["labels"]), folder.name)
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError, InputError) as error:
         raise IncompleteModel(f"{folder} is not a saved Jain & Wallace model, or it is damaged: {error}.") from None
-    return wrap_jain_wallace(module, facts["words"], tuple(facts["labels"]), folder.name)
+
+
+def _check_sizes(folder: Path, facts: dict[str, Any]) -> None:
+    """Refuse sizes that would fill the memory, before anything is allocated."""
+    settings = facts["settings"]
+    sizes = [settings.get("given", 0), settings.get("width", 0), settings.get("classes", 0)]
+    if max(sizes) > MAX_WIDTH or settings["vocabulary"] != len(facts["words"]):
+        message = f"{folder}: {SETTINGS_FILE} has sizes above {MAX_WIDTH:,}, or a vocabulary that is not its words."
+        raise IncompleteModel(message, code="E_MODEL_TOO_LARGE")

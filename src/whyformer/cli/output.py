@@ -1,0 +1,66 @@
+"""Standard output and standard error, which may be closed, full or a pipe that nobody reads."""
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO
+
+from whyformer.errors import OutputError, ResourceError, WhyformerError
+from whyformer.show.visible import make_visible
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def prepare_streams() -> None:
+    """Escape what the terminal cannot show. A closed stream is discarded: a file must not get its number."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (open until the process ends)
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def print_text(text: object) -> None:
+    """Print on standard output. Control characters of file names, labels and inputs are spelled out."""
+    with convert_write_errors():
+        print(make_lines_visible(str(text)), flush=True)
+
+
+@contextmanager
+def convert_write_errors() -> Iterator[None]:
+    """Standard output that cannot be written is one of our errors; a pipe that nobody reads is none."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise make_write_error(error) from None
+
+
+def make_lines_visible(text: str) -> str:
+    return "\n".join(make_visible(line) for line in text.split("\n"))
+
+
+def make_write_error(error: OSError) -> WhyformerError:
+    """The error for standard output, or another file, that cannot be written."""
+    reason = (error.strerror or str(error)).lower()
+    where = "standard output" if error.filename is None else repr(error.filename)
+    if error.errno in FULL:
+        return ResourceError(f"Cannot write to {where}: {reason}. Free some space.", code="E_DISK_FULL")
+    return OutputError(f"Cannot write to {where}: {reason}.")
+
+
+def print_to_stderr(text: str) -> None:
+    """Print on standard error; there is nowhere to say that this failed."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        discard_rest(sys.stderr)
+
+
+def discard_rest(stream: IO[str]) -> None:
+    """Send what is still buffered to nowhere, or Python would complain about it at exit."""
+    with suppress(OSError, ValueError):  # a stream without a file descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
