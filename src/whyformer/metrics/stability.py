@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from whyformer._plain.random_generator import make_generator
+from whyformer._plain.setting_checks import allow_seed, allow_whole_number
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._rerun import Rerun
-from whyformer.metrics._settings import check_minimum
+from whyformer.metrics._settings import allow_noise, check_metric_settings
 from whyformer.metrics._similarity import find_content_units, mean_defined, select_compared_scores, spearman
 from whyformer.results.explanation import Explanation
 
@@ -25,6 +26,7 @@ NAN = float("nan")
 
 
 @metric(paper="Alvarez-Melis & Jaakkola, 2018", better="higher", kind="stability")
+@check_metric_settings(runs=allow_whole_number(1, 1000))
 def repeatability(explanation: Explanation, rerun: Rerun, *, runs: int = 2) -> Measurement:
     """How similar the explanation is when it is computed again with other random numbers: rank correlation.
 
@@ -33,7 +35,6 @@ def repeatability(explanation: Explanation, rerun: Rerun, *, runs: int = 2) -> M
     Higher is better, 1 means identical. Control: random scores get about 0, a method without random numbers exactly 1.
     Undefined if the map is constant.
     """
-    check_minimum("runs", runs, 1)
     seeds = [int(explanation.settings.get("seed") or 0) + run for run in range(1, runs + 1)]
     others = [rerun(seed=seed) if "seed" in explanation.settings else rerun() for seed in seeds]
     rows = [
@@ -45,6 +46,7 @@ def repeatability(explanation: Explanation, rerun: Rerun, *, runs: int = 2) -> M
 
 
 @metric(paper="Alvarez-Melis & Jaakkola, 2018", better="higher", kind="stability")
+@check_metric_settings(noise=allow_noise, samples=allow_whole_number(1), seed=allow_seed)
 def consistency(
     explanation: Explanation, rerun: Rerun, *, noise: float = 0.02, samples: int = 4, seed: int = 0
 ) -> Measurement:
@@ -62,6 +64,7 @@ def consistency(
 
 
 @metric(paper="Yeh et al., NeurIPS 2019", better="lower", kind="stability")
+@check_metric_settings(radius=allow_noise, samples=allow_whole_number(1), seed=allow_seed)
 def max_sensitivity(
     explanation: Explanation, rerun: Rerun, *, radius: float = 0.02, samples: int = 8, seed: int = 0
 ) -> Measurement:
@@ -86,8 +89,6 @@ def explain_noisy_variants(
     explanation: Explanation, rerun: Rerun, size: float, samples: int, seed: int, *, normal: bool
 ) -> tuple[list[Tensor], list[list[Tensor]]]:
     """The compared scores of every example, and those of its noisy variants."""
-    check_minimum("samples", samples, 1)
-    check_minimum("noise" if normal else "radius", size, 0)
     batch, given = len(explanation), rerun.inputs
     of = torch.arange(batch).repeat_interleave(samples)
     first = [select_compared_scores(explanation, i) for i in range(batch)]
