@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.probe import Probe
+from whyformer._plain.environment import keep_environment
 from whyformer._plain.random_generator import make_generator
 from whyformer.methods._answers import read_clean_answers
 from whyformer.methods._players import ask_coalitions, players_of, spread_values
@@ -108,6 +109,7 @@ def draw_coalitions(players: int, mass: dict[int, float], pairs: int, generator:
     return torch.cat([some, ~some])
 
 
+@keep_environment()
 def solve_shapley_values(coalitions: Tensor, weights: Tensor, gains: Tensor, total: Tensor) -> Tensor:
     """[player]: the weighted least-squares solution among values that sum to the total."""
     from sklearn.linear_model import LinearRegression

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.probe import Probe
+from whyformer._plain.environment import keep_environment
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_number
 from whyformer.methods._players import ask_coalitions, players_of, spread_values
@@ -99,6 +100,7 @@ def weigh_samples(samples: Tensor, width: float) -> Tensor:
     return torch.exp(-((1 - share.sqrt()) ** 2) / (2 * width**2))
 
 
+@keep_environment()
 def fit_ridge(samples: Tensor, weights: Tensor, answers: Tensor, regularisation: float) -> tuple[Tensor, float, float]:
     """The weights of the linear model, its intercept, and R squared."""
     from sklearn.linear_model import Ridge

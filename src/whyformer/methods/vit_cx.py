@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._engine.probe import Probe
+from whyformer._plain.environment import keep_environment
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_number, allow_seed, allow_share, allow_whole_number
 from whyformer.errors import MethodError
@@ -88,6 +89,7 @@ def scale_feature_maps(maps: Tensor) -> Tensor:
     return torch.where(high > low, (maps - low) / (high - low).clamp(min=1e-300), 1.0)
 
 
+@keep_environment()
 def merge_feature_maps(maps: Tensor, distance: float, budget: int) -> Tensor:
     """[mask patch]: the sums of similar maps."""
     from sklearn.cluster import AgglomerativeClustering

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from whyformer._plain.environment import keep_environment
 from whyformer._plain.setting_checks import MOST, allow_choice, allow_share, refuse_setting, to_plain_number
 from whyformer._plain.tokens import Pieces, Tokens
 from whyformer.errors import InputError
@@ -165,6 +166,7 @@ def run_iou(one: tuple[int, int], other: tuple[int, int]) -> float:
 
 
 @metric(**PLAUSIBILITY)
+@keep_environment()
 @check_metric_settings(rule=allow_choice(("trapezoid", "step")))
 def auprc(
     explanation: Explanation,

@@ -20,6 +20,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from whyformer._plain.environment import keep_environment
 from whyformer._plain.setting_checks import allow_either, allow_share
 from whyformer.metrics._maps import OUTLINED, check_object_masks, resize_map
 from whyformer.metrics._registry import Measurement, PartsCombiner, metric
@@ -83,6 +84,7 @@ def mean_iou(explanation: Explanation, mask: Sequence[Any], *, threshold: Thresh
 
 
 @metric(paper="Chefer et al., CVPR 2021", **OUTLINED)
+@keep_environment()
 def mean_average_precision(explanation: Explanation, mask: Sequence[Any]) -> Measurement:
     """How well the map ranks object above background, without a threshold: average precision of both classes together.
 
