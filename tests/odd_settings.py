@@ -24,6 +24,7 @@ ODD_SETTINGS = {
     "a tensor": torch.ones(3),
     "a scalar tensor": torch.tensor(0.5),
     "a tensor without data": torch.ones((), device="meta"),
+    "several numbers without data": torch.ones(2, device="meta"),
     "an array": np.ones(2),
     "an object": object(),
     "a complex number": 1 + 2j,

@@ -49,16 +49,21 @@ def quote_value(value: Any) -> str:
 
 def to_plain_number(value: Any) -> int | float | None:
     """A Python number from one of Python, numpy or torch (a scalar); None if it is not a real number."""
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        try:
-            value = value.item()
-        except RuntimeError:  # a tensor without data
-            return None
+    if getattr(value, "ndim", None) == 0:
+        value = to_plain_values(value)
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     try:
         return int(value) if isinstance(value, Integral) else float(value)
     except OverflowError:
+        return None
+
+
+def to_plain_values(value: Any) -> Any:
+    """Python numbers from an array or a tensor; anything else, and a tensor without data, as it is."""
+    try:
+        return value.tolist() if hasattr(value, "ndim") and hasattr(value, "tolist") else value
+    except RuntimeError:  # the meta device, a sparse tensor, gradients under functorch
         return None
 
 
@@ -146,7 +151,7 @@ def allow_either(words: Sequence[str], number: SettingCheck, wanted: str) -> Set
 
 def allow_fractions(setting: str, value: Any) -> tuple[float, ...]:
     """Numbers that increase within [0, 1]."""
-    listed = value.tolist() if hasattr(value, "tolist") and getattr(value, "ndim", 0) == 1 else value
+    listed = to_plain_values(value)
     numbers = [to_plain_number(item) for item in listed] if isinstance(listed, Sequence | range) else []
     found = tuple(float(number) for number in numbers if number is not None)
     if (
