@@ -28,13 +28,7 @@ from whyformer.methods._settings import REMOVING, check_method_settings
 @method(paper="Zeiler & Fergus, ECCV 2014", class_specific=True, signed=True, cost="one forward per window")
 @check_method_settings(**REMOVING, size=allow_whole_number(1), stride=allow_whole_number(1))
 def occlusion(
-    probe: Probe,
-    *,
-    size: int | None = None,
-    stride: int = 1,
-    of: str = "score",
-    fill: str | None = None,
-    seed: int = 0,
+    probe: Probe, *, size: int | None = None, stride: int = 1, of: str = "score", fill: str | None = None, seed: int = 0
 ) -> Tensor:
     """How much the explained output falls when a window is covered, divided among its patches or tokens; signed.
 

@@ -37,12 +37,10 @@ def repeatability(explanation: Explanation, rerun: Rerun, *, runs: int = 2) -> M
     """
     seeds = [int(explanation.settings.get("seed") or 0) + run for run in range(1, runs + 1)]
     others = [rerun(seed=seed) if "seed" in explanation.settings else rerun() for seed in seeds]
-    rows = [
-        [spearman(select_compared_scores(explanation, i), select_compared_scores(other, i)) for other in others]
-        for i in range(len(explanation))
-    ]
-    curve = torch.tensor(rows, dtype=torch.float64)
-    return Measurement(mean_defined(curve), curve)
+    return measure_similarity(
+        [select_compared_scores(explanation, i) for i in range(len(explanation))],
+        [[select_compared_scores(other, i) for other in others] for i in range(len(explanation))],
+    )
 
 
 @metric(paper="Alvarez-Melis & Jaakkola, 2018", better="higher", kind="stability")
@@ -57,10 +55,7 @@ def consistency(
 
     Higher is better. Control: random scores, drawn for each input, get about 0. Undefined if the map is constant.
     """
-    first, others = explain_noisy_variants(explanation, rerun, noise, samples, seed, normal=True)
-    rows = [[spearman(a, b) for b in row] for a, row in zip(first, others, strict=True)]
-    curve = torch.tensor(rows, dtype=torch.float64)
-    return Measurement(mean_defined(curve), curve)
+    return measure_similarity(*explain_noisy_variants(explanation, rerun, noise, samples, seed, normal=True))
 
 
 @metric(paper="Yeh et al., NeurIPS 2019", better="lower", kind="stability")
@@ -83,6 +78,13 @@ def max_sensitivity(
     ]
     curve = torch.tensor(rows, dtype=torch.float64)
     return Measurement(curve.amax(1), curve)
+
+
+def measure_similarity(first: list[Tensor], others: list[list[Tensor]]) -> Measurement:
+    """The mean rank correlation of each map with its other versions; curve: that with each of them."""
+    rows = [[spearman(a, b) for b in row] for a, row in zip(first, others, strict=True)]
+    curve = torch.tensor(rows, dtype=torch.float64)
+    return Measurement(mean_defined(curve), curve)
 
 
 def explain_noisy_variants(
