@@ -8,10 +8,12 @@ import copy
 import inspect
 import json
 import math
+import random
 import re
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from conftest import animal
@@ -151,7 +153,9 @@ def test_leaves_the_model_and_what_it_was_given_alone(name, kind):
     things = given(kind)
     scores = things["explanation"].scores.clone()
     inputs = {key: value.clone() for key, value in things["rerun"].encoded.inputs.items()}
+    drawn = random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state().tolist()
     measure(choose_metric(name, settings_of(name, kind)), things)
+    assert (random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state().tolist()) == drawn
     assert all(torch.equal(model.module.state_dict()[key], value) for key, value in before.items())
     assert all(parameter.grad is None for parameter in model.module.parameters())
     assert torch.equal(things["explanation"].scores, scores)

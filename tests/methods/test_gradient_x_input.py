@@ -88,7 +88,7 @@ def test_hidden_states_are_captured_only_if_asked_for():
     [
         (4, r"at must be between -4 and 3 for this model, got 4"),
         ("middle", r"at must be 'input' or the number of a block, got 'middle'\."),
-        (1.5, r"at must be a layer number \(int\), got 1\.5\."),
+        (1.5, r"at must be 'input' or the number of a block, got 1\.5\."),
     ],
 )
 def test_refuses_another_place(at, message):

@@ -110,7 +110,7 @@ def test_settings_are_checked():
     game = Game(additive_game([1.0]), 1)
     with pytest.raises(MethodError, match=r"budget must be a whole number >= .*, got 1"):
         lime(game, budget=1)
-    with pytest.raises(MethodError, match="kernel_width=0"):
+    with pytest.raises(MethodError, match=r"kernel_width must be a number >= 0\.000001, got 0"):
         lime(game, kernel_width=0)
 
 

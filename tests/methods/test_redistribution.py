@@ -204,7 +204,7 @@ def test_heads_that_do_not_go_through():
         ({"rule": "iii", "distance_scale": 0}, "distance_scale must be .*, got 0"),
         (
             {"rule": "iv", "distance_scale": "max"},
-            "distance_scale must be None, 'mean' or a .*number > 0, got 'max'",
+            "distance_scale must be None, 'mean' or a number from 1e-6 to 1e6, got 'max'",
         ),
         ({"rule": "iv", "distance_scale": True}, "distance_scale must be .*, got True"),
         ({"distance_scale": "mean"}, "distance_scale='mean' needs rule='iii' or 'iv'; rule='ii' has no distances"),

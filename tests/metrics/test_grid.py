@@ -64,7 +64,7 @@ def test_a_patch_on_the_edge_counts_for_both_sides():
 
 
 def test_tiles_and_pictures_are_checked():
-    with pytest.raises(MetricError, match="tiles must be >= 2"):
+    with pytest.raises(MetricError, match="tiles must be a whole number >= 2"):
         played(own_tile, tiles=1)
     e = text([[1.0, 2.0]])
     with pytest.raises(InputError, match="needs images"):

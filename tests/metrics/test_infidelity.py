@@ -54,7 +54,7 @@ def test_undefined_where_nothing_happens():
 
 
 def test_samples_and_fraction_are_checked():
-    with pytest.raises(MetricError, match="samples must be >= 2"):
+    with pytest.raises(MetricError, match="samples must be a whole number >= 2"):
         infidelity(text(EFFECTS), FakeProbe(EFFECTS), samples=1)
-    with pytest.raises(MetricError, match=r"fraction in \(0, 1\]"):
+    with pytest.raises(MetricError, match=r"fraction must be a number in \(0, 1\]"):
         infidelity(text(EFFECTS), FakeProbe(EFFECTS), fraction=0.0)

@@ -37,5 +37,5 @@ def test_groups_are_of_pixels_filled_with_the_mean():
 def test_a_flat_map_is_undefined_and_few_units_make_few_groups():
     assert saco(text([[1.0, 1.0, 1.0]]), FakeProbe([[1.0, 2.0, 3.0]])).value.isnan().all()
     assert saco(text([[1.0, 2.0, 3.0]]), FakeProbe([[1.0, 2.0, 3.0]]), groups=10).value.tolist() == [1.0]
-    with pytest.raises(MetricError, match="groups must be >= 2"):
+    with pytest.raises(MetricError, match="groups must be a whole number >= 2"):
         saco(text([[1.0]]), FakeProbe([[1.0]]), groups=1)

@@ -71,7 +71,7 @@ def test_thresholds():
     assert threshold_map(values, "otsu").tolist() == [False] * 3 + [True] * 7
     assert threshold_map(values, 0.95).sum() == 5
     with pytest.raises(MetricError, match="'mean', 'otsu'"):
-        threshold_map(values, "median")
+        mean_iou(E, MASKS, threshold="median")
 
 
 def test_otsu_is_the_definition_written_slowly():

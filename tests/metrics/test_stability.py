@@ -107,7 +107,7 @@ def test_undefined_for_flat_maps():
 
 def test_settings_are_checked():
     again = FakeRerun(E, PIXELS, lambda of, **_: E.scores[of])
-    with pytest.raises(MetricError, match="runs must be >= 1, got 0"):
+    with pytest.raises(MetricError, match="runs must be a whole number >= 1, got 0"):
         repeatability(E, again, runs=0)
-    with pytest.raises(MetricError, match="samples must be >= 1"):
+    with pytest.raises(MetricError, match="samples must be a whole number >= 1"):
         consistency(E, again, samples=0)

@@ -34,6 +34,7 @@ from whyformer.errors import InputError
 
 IMAGE_FILLS = ("zero", "black", "mean", "blur", "noise")
 TEXT_FILLS = ("mask", "unknown", "pad", "delete")
+FILLS = (*IMAGE_FILLS, *TEXT_FILLS, "drop")
 
 
 def pick_examples(encoded: EncodedBatch, of: Tensor) -> EncodedBatch:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import whyformer.methods  # noqa: F401 (fills METHODS)
 from whyformer._engine.relevance.recipes import Recipe, find_recipe, make_recipe
+from whyformer._plain.setting_checks import read_settings
 from whyformer.errors import MethodError
 from whyformer.methods._registry import Method, MethodFunction, check_settings, find_method
 from whyformer.methods._selection import list_selection_settings
@@ -72,7 +73,9 @@ def choose_method(wanted: MethodLike, settings: Mapping[str, Any]) -> MethodCall
         recipe = make_recipe(wanted_recipe, given.get("stabiliser"), **given_parameters)
     return MethodCall(
         method,
-        settings={name: given.get(name, default) for name, default in method.settings.items()},
+        settings=read_settings(
+            method.compute, {name: given.get(name, default) for name, default in method.settings.items()}
+        ),
         recipe=recipe,
         selected={name: given[name] for name, default in selection.items() if given.get(name, default) is not default},
         wants_health=bool(given.get("health")),

@@ -1,7 +1,7 @@
 """Deprecated names, which keep working for one version."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -39,3 +39,15 @@ def alias_attribute(old: str, new: str) -> Any:
 
     read.__doc__ = f"Deprecated: use `{new}`."
     return property(read)
+
+
+def serve_old_names(module: str, renamed: Mapping[str, str], names: Mapping[str, Any]) -> Callable[[str], Any]:
+    """The `__getattr__` of a module in which names were renamed; `names` are its globals()."""
+
+    def find(name: str) -> Any:
+        if name in renamed:
+            warn_renamed(f"{module}.{name}", f"{module}.{renamed[name]}")
+            return names[renamed[name]]
+        raise AttributeError(f"module {names['__name__']!r} has no attribute {name!r}")
+
+    return find

@@ -4,9 +4,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.probe import Answers, Probe
-from whyformer.methods._settings import check_choice
-
-ANSWER_KINDS = ("score", "probability")
+from whyformer.methods._settings import ANSWER_KINDS, check_choice
 
 
 def read_answers(probe: Probe, answers: Answers, rows: Tensor, of: str) -> Tensor:

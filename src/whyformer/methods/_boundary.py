@@ -11,5 +11,5 @@ from whyformer.methods._settings import resolve_layer
 def states_at(states: Sequence[Tensor], at: str | int) -> Tensor:
     """The hidden states that enter block `at`; the last index, or -1, is the output of the last block."""
     if isinstance(at, str):
-        raise MethodError(f"at must be 'input' or the number of a block, got {at!r}.")
+        raise MethodError(f"at must be 'input' or the number of a block, got {at!r}.", code="E_OPTION")
     return states[resolve_layer("at", at, len(states))]

@@ -21,11 +21,8 @@ from whyformer._plain.tokens import Pieces
 from whyformer._plain.words import group_pieces
 from whyformer.errors import MethodError
 from whyformer.methods._answers import read_answers
-from whyformer.methods._settings import check_choice
+from whyformer.methods._settings import IMAGE_UNITS, TEXT_UNITS, check_choice
 from whyformer.methods._superpixels import segment_superpixels
-
-IMAGE_UNITS = ("patch", "superpixel")
-TEXT_UNITS = ("word", "token")
 
 
 @dataclass(frozen=True)

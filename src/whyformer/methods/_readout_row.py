@@ -11,9 +11,7 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import MethodError
-from whyformer.methods._settings import check_choice
-
-OWN_MODES = ("keep", "zero", "min")
+from whyformer.methods._settings import OWN_MODES, check_choice
 
 
 def multiply_row(row: Tensor, matrix: Tensor) -> Tensor:
@@ -57,6 +55,8 @@ def require_readout_token(readout: Tensor, own: str) -> Tensor:
     cell = find_readout_token(readout)
     if not cell.any(dim=-1).all():
         raise MethodError(
-            f"own={own!r} replaces the score of the readout token, but this model pools several tokens. Use own='keep'."
+            f"own={own!r} replaces the score of the readout token, but this model pools several tokens. "
+            "Use own='keep'.",
+            code="E_OPTION",
         )
     return cell

@@ -1,31 +1,63 @@
-"""Checks for the settings of methods: choices, layers, numbers, and presets."""
+"""Checks for the settings of methods. Each method declares them with `@check_method_settings`; see setting_checks.py.
+
+The other functions are for what only the running method knows: the layers of the model, or whether it has patches.
+"""
 
 from collections.abc import Mapping, Sequence
-from operator import index
+from functools import partial
 from typing import Any
 
-from whyformer.errors import MethodError, suggest_nearest
+from whyformer._engine.perturb import FILLS
+from whyformer._plain.setting_checks import (
+    RefusedSetting,
+    SettingCheck,
+    allow_choice,
+    allow_either,
+    allow_layer,
+    allow_seed,
+    allow_whole_number,
+    guard_settings,
+    quote_value,
+)
+from whyformer.errors import MethodError
+
+# Declares what each setting of a method may be; anything else is a MethodError before the model runs.
+check_method_settings = partial(guard_settings, MethodError)
+
+OWN_MODES = ("keep", "zero", "min")
+ANSWER_KINDS = ("score", "probability")
+IMAGE_UNITS = ("patch", "superpixel")
+TEXT_UNITS = ("word", "token")
+allow_units = allow_choice((*IMAGE_UNITS, *TEXT_UNITS))
+allow_own = allow_choice(OWN_MODES)
+allow_boundary = allow_either(("input",), allow_layer, "'input' or the number of a block")
+
+# Settings that several methods share.
+FILLING: dict[str, SettingCheck] = {"fill": allow_choice(FILLS), "seed": allow_seed}
+REMOVING: dict[str, SettingCheck] = {**FILLING, "of": allow_choice(ANSWER_KINDS)}
+COALITIONS: dict[str, SettingCheck] = {**REMOVING, "units": allow_units, "budget": allow_whole_number(2)}
+SUPERPIXELS: dict[str, SettingCheck] = {"superpixels": allow_whole_number(1, 10_000)}
 
 
 def check_choice(setting: str, value: Any, choices: Sequence[Any]) -> Any:
     """Return the value if it is among the choices."""
-    if value not in choices:
-        words = [choice for choice in choices if isinstance(choice, str)]
-        hint = suggest_nearest(value, words) if isinstance(value, str) else ""
-        raise MethodError(f"{setting} must be one of {', '.join(map(repr, choices))}; got {value!r}.{hint}")
-    return value
+    try:
+        return allow_choice(choices)(setting, value)
+    except RefusedSetting as refused:
+        raise MethodError(str(refused), code="E_OPTION") from None
 
 
 def resolve_layer(setting: str, value: Any, layers: int) -> int:
     """The layer index counted from the input; a negative value counts from the output."""
     try:
-        position = index(value)
-    except TypeError:
-        raise MethodError(f"{setting} must be a layer number (int), got {value!r}.") from None
+        position: int = allow_layer(setting, value)
+    except RefusedSetting as refused:
+        raise MethodError(str(refused), code="E_OPTION") from None
     if not -layers <= position < layers:
         raise MethodError(
-            f"{setting} must be between {-layers} and {layers - 1} for this model, got {value!r}. "
-            "Negative numbers count from the output."
+            f"{setting} must be between {-layers} and {layers - 1} for this model, got {quote_value(value)}. "
+            "Negative numbers count from the output.",
+            code="E_OPTION",
         )
     return position % layers
 
@@ -34,21 +66,3 @@ def apply_preset(presets: Mapping[str, Mapping[str, Any]], preset: str, **given:
     """The settings of a preset; explicit settings (not None) override it."""
     chosen = presets[check_choice("preset", preset, tuple(presets))]
     return {**chosen, **{name: value for name, value in given.items() if value is not None}}
-
-
-def check_whole_number(setting: str, value: Any, least: int) -> int:
-    """Return the value as an int if it is a whole number >= `least`."""
-    try:
-        number = None if isinstance(value, bool) else index(value)
-    except TypeError:
-        number = None
-    if number is None or number < least:
-        raise MethodError(f"{setting} must be a whole number >= {least}, got {value!r}.")
-    return number
-
-
-def check_share(setting: str, value: Any) -> float:
-    """Return the value as a float if it is a number from 0 to 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise MethodError(f"{setting} must be a number from 0 to 1, got {value!r}.")
-    return float(value)

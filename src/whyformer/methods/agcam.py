@@ -20,9 +20,11 @@ from torch import Tensor
 
 from whyformer.methods._readout_row import finish_scores, multiply_row
 from whyformer.methods._registry import method
+from whyformer.methods._settings import allow_own, check_method_settings
 
 
 @method(paper="Leem & Seo, AAAI 2024", class_specific=True, signed=False)
+@check_method_settings(own=allow_own)
 def agcam(
     attention: Sequence[Tensor],
     attention_grad: Sequence[Tensor],

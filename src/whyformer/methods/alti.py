@@ -18,13 +18,15 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from whyformer._engine.residual import LinearNorm
+from whyformer._plain.setting_checks import allow_choice
 from whyformer.methods._contributions import measure_contributions, normalise_rows
 from whyformer.methods._readout_row import finish_scores, multiply_row
 from whyformer.methods._registry import method
-from whyformer.methods._settings import check_choice
+from whyformer.methods._settings import check_method_settings
 
 
 @method(paper="Ferrando et al., EMNLP 2022", class_specific=False, signed=False)
+@check_method_settings(norm=allow_choice((1, 2)))
 def alti(
     attention: Sequence[Tensor],
     projected: Sequence[Tensor],
@@ -40,7 +42,6 @@ def alti(
 
     norm: 1 or 2, the vector norm.
     """
-    check_choice("norm", norm, (1, 2))
     row = readout
     for layer in reversed(range(len(attention))):
         total = middle[layer]

@@ -21,10 +21,11 @@ from torch import Tensor
 from whyformer._engine.intervene import Intervention
 from whyformer._engine.probe import Probe, read_hidden_states
 from whyformer._engine.target import probabilities_of
+from whyformer._plain.setting_checks import allow_number, allow_share
 from whyformer.errors import MethodError, UnsupportedModel
 from whyformer.methods._answers import read_answers, read_clean_answers
 from whyformer.methods._registry import method
-from whyformer.methods._settings import check_share
+from whyformer.methods._settings import check_method_settings
 
 MASK_THRESHOLD = -5e3  # lower scores come from an attention mask
 
@@ -35,13 +36,13 @@ MASK_THRESHOLD = -5e3  # lower scores come from an attention mask
     signed=True,
     cost="one forward, and one per token or patch",
 )
+@check_method_settings(suppression=allow_share, similarity=allow_number("a number", -1e6, 1e6))
 def atman(probe: Probe, *, suppression: float = 0.9, similarity: float = 0.7) -> Tensor:
     """How much the log-probability falls when attention to a token and to similar tokens is suppressed; signed.
 
     suppression: the factor f by which scores before the softmax are reduced; 1 sets them to 0.
     similarity: the cosine from which tokens are suppressed together; above 1, each token alone.
     """
-    check_share("suppression", suppression)
     if probe.is_image and probe.grid is None:
         raise MethodError("The patches of this image are unknown, so attention to them cannot be suppressed.")
     factors = suppression * embedding_similarities(probe, similarity)

@@ -18,9 +18,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from whyformer._plain.setting_checks import allow_choice
 from whyformer.methods._readout_row import multiply_row
 from whyformer.methods._registry import method
-from whyformer.methods._settings import check_choice
+from whyformer.methods._settings import check_method_settings
 
 STATE_OFFSETS = {"input": 0, "output": 1}  # block l uses hidden[l + offset]
 ATTENTION_AS = {
@@ -33,12 +34,13 @@ ATTENTION_AS = {
 
 
 @method(paper="Qiang et al., NeurIPS 2022", class_specific=True, signed=True)
+@check_method_settings(at=allow_choice(tuple(STATE_OFFSETS)))
 def cat(hidden: Sequence[Tensor], hidden_grad: Sequence[Tensor], mask: Tensor, *, at: str = "input") -> Tensor:
     """Gradient times hidden state of each token, summed over layers; negative scores speak against the target.
 
     at: hidden states at the "input" or the "output" of each block.
     """
-    shift = STATE_OFFSETS[check_choice("at", at, tuple(STATE_OFFSETS))]
+    shift = STATE_OFFSETS[at]
     scores = torch.zeros_like(mask, dtype=torch.float32)
     for layer in range(len(hidden) - 1):
         scores = scores + class_activation(hidden[layer + shift], hidden_grad[layer + shift])
@@ -46,6 +48,7 @@ def cat(hidden: Sequence[Tensor], hidden_grad: Sequence[Tensor], mask: Tensor, *
 
 
 @method(paper="Qiang et al., NeurIPS 2022", class_specific=True, signed=True)
+@check_method_settings(attention_as=allow_choice(tuple(ATTENTION_AS)), at=allow_choice(tuple(STATE_OFFSETS)))
 def attcat(
     attention: Sequence[Tensor],
     hidden: Sequence[Tensor],
@@ -62,8 +65,7 @@ def attcat(
     "matrix_vector" (each token gathers the activations of those it attends to).
     at: hidden states at the "input" or the "output" of each block.
     """
-    check_choice("attention_as", attention_as, tuple(ATTENTION_AS))
-    shift = STATE_OFFSETS[check_choice("at", at, tuple(STATE_OFFSETS))]
+    shift = STATE_OFFSETS[at]
     scores = torch.zeros_like(mask, dtype=torch.float32)
     for layer in range(len(attention)):
         mixing = attention[layer].mean(dim=1)  # batch query key

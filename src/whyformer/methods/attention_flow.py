@@ -23,19 +23,21 @@ from torch import Tensor
 
 from whyformer.methods._readout_row import finish_scores
 from whyformer.methods._registry import method
-from whyformer.methods.rollout import check_residual_weight
+from whyformer.methods._settings import check_method_settings
+from whyformer.methods.rollout import allow_residual_weight
 
 CAPACITY_SCALE = 2**30  # the total flow, 1, fits into 32 bits
 INITIAL_EDGES = 16  # edges out of and into each token in the first subgraph
 
 
 @method(paper="Abnar & Zuidema, ACL 2020", class_specific=False, signed=False)
+@check_method_settings(residual=allow_residual_weight)
 def attention_flow(attention: Sequence[Tensor], readout: Tensor, mask: Tensor, *, residual: float = 1.0) -> Tensor:
     """The maximum flow from the answer to each token, with attention and skip connections as edge capacities.
 
     residual: weight of the skip connection relative to attention; 0 is attention alone.
     """
-    edges = compute_capacities(attention, check_residual_weight(residual))  # batch layer query key
+    edges = compute_capacities(attention, residual)  # batch layer query key
     scores = torch.zeros(mask.shape, dtype=torch.float64)
     for example, (real, read) in enumerate(zip(mask.cpu().numpy(), readout.double().cpu().numpy(), strict=True)):
         flows = find_max_flows(edges[example][:, real][:, :, real], read[real])

@@ -16,14 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from whyformer._plain.setting_checks import allow_choice, allow_layer
 from whyformer.methods._readout_row import finish_scores, multiply_row
 from whyformer.methods._registry import method
-from whyformer.methods._settings import apply_preset, resolve_layer
+from whyformer.methods._settings import allow_own, apply_preset, check_method_settings, resolve_layer
 
 PRESETS: dict[str, dict[str, Any]] = {"paper": {"start": 0}, "released": {"start": -1}}
 
 
 @method(paper="Qiang et al., NeurIPS 2022", class_specific=True, signed=True)
+@check_method_settings(preset=allow_choice(tuple(PRESETS)), start=allow_layer, own=allow_own)
 def attgrads(
     attention: Sequence[Tensor],
     attention_grad: Sequence[Tensor],

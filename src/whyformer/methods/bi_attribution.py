@@ -23,12 +23,14 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.probe import Probe
+from whyformer._plain.setting_checks import allow_choice, allow_layer, allow_whole_number
 from whyformer.methods._readout_row import finish_scores, multiply_row, propagate_row
 from whyformer.methods._registry import method
-from whyformer.methods._settings import check_choice, check_whole_number, resolve_layer
+from whyformer.methods._settings import check_method_settings, resolve_layer
 
 
 @method(paper="Chen et al., TMLR 2023", class_specific=True, signed=False, cost="`steps` forwards and backwards")
+@check_method_settings(perception=allow_choice(("head", "token")), steps=allow_whole_number(2), start=allow_layer)
 def bi_attribution(
     attention: Sequence[Tensor],
     attention_grad: Sequence[Tensor],
@@ -49,8 +51,6 @@ def bi_attribution(
     steps: points on the path from a zero input to the input at which the gradient of the last attention is taken.
     start: the first layer, counted from the input, that is included; negative counts from the output.
     """
-    check_choice("perception", perception, ("head", "token"))
-    steps = check_whole_number("steps", steps, 2)
     depth = len(attention)
     first = depth // 4 if start is None else resolve_layer("start", start, depth)
     row = readout

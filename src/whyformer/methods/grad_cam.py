@@ -20,12 +20,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from whyformer._plain.setting_checks import allow_choice, allow_flag, allow_layer
 from whyformer.methods._readout_row import find_readout_token, finish_scores, multiply_row
 from whyformer.methods._registry import method
-from whyformer.methods._settings import check_choice, resolve_layer
+from whyformer.methods._settings import check_method_settings, resolve_layer
 
 
 @method(paper="Selvaraju et al., ICCV 2017", class_specific=True, signed=False)
+@check_method_settings(form=allow_choice(("vit", "bert")), layer=allow_layer, normalise=allow_flag)
 def grad_cam(
     attention: Sequence[Tensor],
     attention_grad: Sequence[Tensor],
@@ -43,8 +45,6 @@ def grad_cam(
     layer: negative counts from the output.
     normalise: scale scores to [0, 1], as in the released code.
     """
-    check_choice("form", form, tuple(FORMS))
-    check_choice("normalise", normalise, (True, False))
     chosen = resolve_layer("layer", layer, len(attention))
     scores = FORMS[form](attention[chosen], attention_grad[chosen], readout, mask, special, normalise)
     return finish_scores(scores, readout, mask)

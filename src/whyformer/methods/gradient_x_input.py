@@ -17,6 +17,7 @@ from torch import Tensor
 
 from whyformer.methods._boundary import states_at
 from whyformer.methods._registry import method
+from whyformer.methods._settings import allow_boundary, check_method_settings
 
 
 @method(
@@ -25,6 +26,7 @@ from whyformer.methods._registry import method
     signed=True,
     extra_needs={"at": ("hidden", "hidden_grad", "mask")},
 )
+@check_method_settings(at=allow_boundary)
 def gradient_x_input(
     input: Tensor,
     input_grad: Tensor,

@@ -25,14 +25,16 @@ import numpy
 import torch
 from torch import Tensor
 
+from whyformer._engine.perturb import IMAGE_FILLS
 from whyformer._engine.probe import Probe
 from whyformer._plain.progress import show_progress
-from whyformer.errors import MethodError
+from whyformer._plain.setting_checks import allow_choice, allow_number, allow_seed, allow_whole_number
 from whyformer.methods._registry import Scores, method
-from whyformer.methods._settings import check_whole_number
+from whyformer.methods._settings import check_method_settings
 
 POINTS_PER_PASS = 64  # points per forward and backward pass
 FEWEST_STEPS = 8
+allow_steps = allow_whole_number(1, 4096)  # the points are eigenvalues of a matrix of that size
 
 
 @method(
@@ -40,6 +42,13 @@ FEWEST_STEPS = 8
     class_specific=True,
     signed=True,
     cost="a forward and a backward for each of 8 to 2 x `most_steps` points",
+)
+@check_method_settings(
+    baseline=allow_choice((*IMAGE_FILLS, "mask", "unknown", "pad")),
+    steps=allow_steps,
+    most_steps=allow_steps,
+    tolerance=allow_number("> 0 (for example 0.01)", above=0, limit=1e6),
+    seed=allow_seed,
 )
 def integrated_gradients(
     probe: Probe,
@@ -58,8 +67,6 @@ def integrated_gradients(
     seed: for the baseline "noise".
     """
     plan = plan_step_counts(steps, most_steps)
-    if not tolerance > 0:
-        raise MethodError(f"tolerance must be > 0 (for example 0.01), got {tolerance!r}.")
     start = probe.baseline(baseline, seed=seed)
     path = IntegrationPath(probe, start, probe.leaf - start)
     ends = (
@@ -125,12 +132,11 @@ def broadcast_to_leaf(values: Tensor, like: Tensor) -> Tensor:
 
 def plan_step_counts(steps: int | None, most_steps: int) -> list[int]:
     """The numbers of points to try, in order."""
-    most = check_whole_number("most_steps", most_steps, 1)
     if steps is not None:
-        return [check_whole_number("steps", steps, 1)]
-    counts = [min(FEWEST_STEPS, most)]
-    while counts[-1] < most:
-        counts.append(min(2 * counts[-1], most))
+        return [steps]
+    counts = [min(FEWEST_STEPS, most_steps)]
+    while counts[-1] < most_steps:
+        counts.append(min(2 * counts[-1], most_steps))
     return counts
 
 

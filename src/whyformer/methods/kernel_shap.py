@@ -28,14 +28,16 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.probe import Probe
+from whyformer._plain.environment import keep_environment
 from whyformer._plain.random_generator import make_generator
 from whyformer.methods._answers import read_clean_answers
 from whyformer.methods._players import ask_coalitions, players_of, spread_values
 from whyformer.methods._registry import Scores, method
-from whyformer.methods._settings import check_whole_number
+from whyformer.methods._settings import COALITIONS, SUPERPIXELS, check_method_settings
 
 
 @method(paper="Lundberg & Lee, NeurIPS 2017", class_specific=True, signed=True, cost="up to `budget` forwards")
+@check_method_settings(**COALITIONS, **SUPERPIXELS)
 def kernel_shap(
     probe: Probe,
     *,
@@ -56,8 +58,7 @@ def kernel_shap(
 
     The value of a word is divided among its tokens, whose scores sum to it.
     """
-    budget = check_whole_number("budget", budget, 2)
-    team = players_of(probe, units, text="word", superpixels=check_whole_number("superpixels", superpixels, 1))
+    team = players_of(probe, units, text="word", superpixels=superpixels)
     plans = [
         plan_coalitions(players.count, budget, make_generator(seed, fingerprint))
         for players, fingerprint in zip(team, probe.fingerprints, strict=True)
@@ -108,6 +109,7 @@ def draw_coalitions(players: int, mass: dict[int, float], pairs: int, generator:
     return torch.cat([some, ~some])
 
 
+@keep_environment()
 def solve_shapley_values(coalitions: Tensor, weights: Tensor, gains: Tensor, total: Tensor) -> Tensor:
     """[player]: the weighted least-squares solution among values that sum to the total."""
     from sklearn.linear_model import LinearRegression

@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.probe import Probe
+from whyformer._plain.setting_checks import allow_choice, allow_flag
 from whyformer.methods._answers import read_clean_answers
 from whyformer.methods._players import ask_coalitions, players_of, spread_values
 from whyformer.methods._registry import method
-from whyformer.methods._settings import apply_preset, check_choice
+from whyformer.methods._settings import REMOVING, allow_units, apply_preset, check_method_settings
 
 PRESETS: dict[str, dict[str, Any]] = {
     "plain": {"of": "score", "absolute": False, "fill": None},
@@ -31,6 +32,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 @method(paper="Li et al., 2016", class_specific=True, signed=True, cost="one forward per token or patch")
+@check_method_settings(**REMOVING, preset=allow_choice(tuple(PRESETS)), absolute=allow_flag, units=allow_units)
 def leave_one_out(
     probe: Probe,
     *,
@@ -51,7 +53,6 @@ def leave_one_out(
     seed: for the fill "noise".
     """
     chosen = apply_preset(PRESETS, preset, of=of, absolute=absolute, fill=fill)
-    check_choice("absolute", chosen["absolute"], (True, False))
     team = players_of(probe, units)
     without_one = [~torch.eye(players.count, dtype=torch.bool) for players in team]
     left = ask_coalitions(probe, team, without_one, fill=chosen["fill"], seed=seed, of=chosen["of"])

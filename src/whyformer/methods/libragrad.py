@@ -19,17 +19,19 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from whyformer._plain.setting_checks import allow_choice
 from whyformer.methods._registry import method
-from whyformer.methods._settings import check_choice
+from whyformer.methods._settings import check_method_settings
 
 
 @method(paper="Mehri et al., CVPR 2025", class_specific=True, signed=True, recipe="libra")
+@check_method_settings(at=allow_choice(("blocks", "input")))
 def libragrad(hidden_relevance: Sequence[Tensor], mask: Tensor, *, at: str = "blocks") -> Tensor:
     """The part of the explained logit that each token accounts for, summed over the inputs of all blocks.
 
     at: "blocks", the sum over the inputs of all blocks, or "input", the input of the first block alone.
     """
-    blocks = 1 if check_choice("at", at, ("blocks", "input")) == "input" else len(hidden_relevance) - 1
+    blocks = 1 if at == "input" else len(hidden_relevance) - 1
     scores = hidden_relevance[0].sum(dim=-1)
     for block in range(1, blocks):
         scores = scores + hidden_relevance[block].sum(dim=-1)

@@ -15,20 +15,25 @@ we keep all. It explains the probability, `of="probability"`; our default is the
 mean little.
 """
 
-import math
-
 import torch
 from torch import Tensor
 
 from whyformer._engine.probe import Probe
+from whyformer._plain.environment import keep_environment
 from whyformer._plain.random_generator import make_generator
-from whyformer.errors import MethodError
+from whyformer._plain.setting_checks import allow_number
 from whyformer.methods._players import ask_coalitions, players_of, spread_values
 from whyformer.methods._registry import Scores, method
-from whyformer.methods._settings import check_whole_number
+from whyformer.methods._settings import COALITIONS, SUPERPIXELS, check_method_settings
 
 
 @method(paper="Ribeiro et al., KDD 2016", class_specific=True, signed=True, cost="`budget` forwards")
+@check_method_settings(
+    **COALITIONS,
+    **SUPERPIXELS,
+    kernel_width=allow_number("a number >= 0.000001", 1e-6, limit=1e6),
+    regularisation=allow_number("a finite number >= 0", limit=1e9),
+)
 def lime(
     probe: Probe,
     *,
@@ -53,13 +58,7 @@ def lime(
 
     The weight of a word is divided among its tokens, whose scores sum to it.
     """
-    budget = check_whole_number("budget", budget, 2)
-    if not kernel_width > 0 or not 0 <= regularisation < math.inf:
-        raise MethodError(
-            "kernel_width must be > 0 and regularisation a finite number >= 0, "
-            f"got kernel_width={kernel_width!r}, regularisation={regularisation!r}."
-        )
-    team = players_of(probe, units, text="word", superpixels=check_whole_number("superpixels", superpixels, 1))
+    team = players_of(probe, units, text="word", superpixels=superpixels)
     sample = draw_image_samples if probe.is_image else draw_text_samples
     samples = [
         sample(players.count, budget, make_generator(seed, fingerprint))
@@ -101,6 +100,7 @@ def weigh_samples(samples: Tensor, width: float) -> Tensor:
     return torch.exp(-((1 - share.sqrt()) ** 2) / (2 * width**2))
 
 
+@keep_environment()
 def fit_ridge(samples: Tensor, weights: Tensor, answers: Tensor, regularisation: float) -> tuple[Tensor, float, float]:
     """The weights of the linear model, its intercept, and R squared."""
     from sklearn.linear_model import Ridge

@@ -16,21 +16,25 @@ The released BERT code sets CLS to 0: `own="zero"`.
 
 from torch import Tensor
 
+from whyformer._plain.setting_checks import allow_choice
 from whyformer.errors import MethodError
 from whyformer.methods._readout_row import require_readout_token
 from whyformer.methods._registry import method
-from whyformer.methods._settings import check_choice
+from whyformer.methods._settings import check_method_settings
 
 
 @method(paper="Bach et al., PLoS ONE 2015", class_specific=True, signed=True, recipe="chefer")
+@check_method_settings(own=allow_choice(("keep", "zero")))
 def lrp(input_relevance: Tensor, readout: Tensor, *, own: str = "keep") -> Tensor:
     """The share of the explained output that each token or pixel accounts for, propagated back layer by layer.
 
     own: "keep", or "zero" for the readout token (token scores only; pixels have no readout token).
     """
     scores = input_relevance.sum(dim=-1)
-    if check_choice("own", own, ("keep", "zero")) == "keep":
+    if own == "keep":
         return scores
     if scores.shape != readout.shape:
-        raise MethodError(f"own={own!r} applies to tokens, but these scores belong to pixels. Use own='keep'.")
+        raise MethodError(
+            f"own={own!r} applies to tokens, but these scores belong to pixels. Use own='keep'.", code="E_OPTION"
+        )
     return scores.masked_fill(require_readout_token(readout, own), 0)

@@ -18,13 +18,15 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from whyformer._engine.residual import LinearNorm
+from whyformer._plain.setting_checks import allow_choice, allow_layer
 from whyformer.methods._contributions import measure_contributions
 from whyformer.methods._readout_row import finish_scores, multiply_row
 from whyformer.methods._registry import method
-from whyformer.methods._settings import check_choice, resolve_layer
+from whyformer.methods._settings import check_method_settings, resolve_layer
 
 
 @method(paper="Kobayashi et al., EMNLP 2020", class_specific=False, signed=False)
+@check_method_settings(form=allow_choice(("attention", "block")), layer=allow_layer)
 def norm_analysis(
     attention: Sequence[Tensor],
     projected: Sequence[Tensor],
@@ -41,7 +43,6 @@ def norm_analysis(
     form: "attention", or "block" with the residual and the norm after it.
     layer: negative counts from the output.
     """
-    check_choice("form", form, ("attention", "block"))
     chosen = resolve_layer("layer", layer, len(attention))
     own, behind = (residual[chosen], norms[chosen][:1]) if form == "block" else (None, ())
     lengths = measure_contributions(attention[chosen], projected[chosen], own, behind, lambda t, _: t.norm(dim=-1))

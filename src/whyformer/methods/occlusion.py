@@ -17,22 +17,18 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.probe import Probe
+from whyformer._plain.setting_checks import allow_whole_number
 from whyformer.errors import MethodError
 from whyformer.methods._answers import read_clean_answers
 from whyformer.methods._players import ask_coalitions, players_of, spread_values
 from whyformer.methods._registry import method
-from whyformer.methods._settings import check_whole_number
+from whyformer.methods._settings import REMOVING, check_method_settings
 
 
 @method(paper="Zeiler & Fergus, ECCV 2014", class_specific=True, signed=True, cost="one forward per window")
+@check_method_settings(**REMOVING, size=allow_whole_number(1), stride=allow_whole_number(1))
 def occlusion(
-    probe: Probe,
-    *,
-    size: int | None = None,
-    stride: int = 1,
-    of: str = "score",
-    fill: str | None = None,
-    seed: int = 0,
+    probe: Probe, *, size: int | None = None, stride: int = 1, of: str = "score", fill: str | None = None, seed: int = 0
 ) -> Tensor:
     """How much the explained output falls when a window is covered, divided among its patches or tokens; signed.
 
@@ -42,10 +38,11 @@ def occlusion(
     fill: what the window is covered with.
     seed: for the fill "noise".
     """
-    size = check_whole_number("size", (3 if probe.is_image else 2) if size is None else size, 1)
-    stride = check_whole_number("stride", stride, 1)
+    size = (3 if probe.is_image else 2) if size is None else size
     if stride > size:
-        raise MethodError(f"stride must be <= size={size}, got {stride}: larger strides leave gaps between windows.")
+        raise MethodError(
+            f"stride must be <= size={size}, got {stride}: larger strides leave gaps between windows.", code="E_OPTION"
+        )
     team = players_of(probe, None)
     covers = [make_windows(players.grid_shape, size, stride) for players in team]
     left = ask_coalitions(probe, team, [~cover for cover in covers], fill=fill, seed=seed, of=of)

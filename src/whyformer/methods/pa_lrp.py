@@ -21,11 +21,13 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from whyformer._plain.setting_checks import allow_choice
 from whyformer.methods._registry import method
-from whyformer.methods._settings import check_choice
+from whyformer.methods._settings import check_method_settings
 
 
 @method(paper="Bakish et al., 2025", class_specific=True, signed=True, recipe="pa_lrp")
+@check_method_settings(part=allow_choice(("both", "token", "position")))
 def pa_lrp(
     token_relevance: Tensor, position_relevance: Sequence[Tensor], mask: Tensor, *, part: str = "both"
 ) -> Tensor:
@@ -33,7 +35,6 @@ def pa_lrp(
 
     part: "both", "token" (content alone) or "position".
     """
-    check_choice("part", part, ("both", "token", "position"))
     scores = token_relevance if part != "position" else token_relevance.new_zeros(token_relevance.shape)
     for place in position_relevance if part != "token" else ():
         scores = scores + place.abs()

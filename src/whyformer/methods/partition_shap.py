@@ -26,7 +26,7 @@ from whyformer._engine.probe import Probe
 from whyformer.methods._answers import read_clean_answers
 from whyformer.methods._players import Players, ask_coalitions, players_of, spread_values
 from whyformer.methods._registry import Scores, method
-from whyformer.methods._settings import check_choice, check_whole_number
+from whyformer.methods._settings import COALITIONS, check_choice, check_method_settings
 
 Box = tuple[int, int, int, int]  # top, bottom, left, right; bottom and right are exclusive
 
@@ -52,6 +52,7 @@ class PlayerGroup:
 
 
 @method(paper="Owen, Springer 1977", class_specific=True, signed=True, cost="up to `budget` forwards")
+@check_method_settings(**COALITIONS)
 def partition_shap(
     probe: Probe,
     *,
@@ -69,7 +70,6 @@ def partition_shap(
     fill: what replaces an absent word or patch.
     seed: for the fill "noise".
     """
-    budget = check_whole_number("budget", budget, 2)
     if probe.is_image and units is not None:
         check_choice("units", units, ("patch",))  # the hierarchy needs rows and columns
     team = players_of(probe, units, text="word")

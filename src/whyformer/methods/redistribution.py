@@ -32,21 +32,25 @@ Relevance that remains at the readout token belongs to no patch or word; it is i
 """
 
 from collections.abc import Sequence
-from math import isfinite
 
 import torch
 from torch import Tensor
 
+from whyformer._plain.setting_checks import allow_choice, allow_either, allow_number
 from whyformer.errors import MethodError
 from whyformer.methods._readout_row import find_readout_token, finish_scores
 from whyformer.methods._registry import Scores, method
-from whyformer.methods._settings import check_choice
+from whyformer.methods._settings import check_method_settings
 
 RULES = ("i", "ii", "iii", "iv")
 HEAD_MODES = ("per_head", "mean_each_layer", "top_head")
+allow_distance_scale = allow_either(("mean",), allow_number("", 1e-6, 1e6), "None, 'mean' or a number from 1e-6 to 1e6")
 
 
 @method(paper="Sawaki & Murata, JSAI 2025", class_specific=False, signed=False)
+@check_method_settings(
+    rule=allow_choice(RULES), head_mode=allow_choice(HEAD_MODES), distance_scale=allow_distance_scale
+)
 def redistribution(
     attention: Sequence[Tensor],
     value: Sequence[Tensor],
@@ -65,9 +69,11 @@ def redistribution(
     head_mode: "per_head", "mean_each_layer" or "top_head", how heads are combined across layers.
     distance_scale: for iii and iv, what distances are divided by: None, "mean" or a number.
     """
-    check_choice("rule", rule, RULES)
-    check_choice("head_mode", head_mode, HEAD_MODES)
-    check_distance_scale(distance_scale, rule)
+    if distance_scale is not None and rule in ("i", "ii"):
+        raise MethodError(
+            f"distance_scale={distance_scale!r} needs rule='iii' or 'iv'; rule={rule!r} has no distances.",
+            code="E_OPTION",
+        )
     maps: Tensor | None = None  # batch head token, or batch 1 token if heads are mixed
     for layer in reversed(range(len(attention))):
         paths = compute_token_shares(attention[layer], value[layer], mask, rule, distance_scale)
@@ -123,13 +129,3 @@ def find_distance_unit(distance: Tensor, mask: Tensor, scale: str | float | None
     count = mask.sum(-1)[:, None, None, None]
     mean = distance.masked_fill(~pairs, 0).sum((-1, -2), keepdim=True) / (count * (count - 1)).clamp(min=1)
     return mean.masked_fill(mean == 0, 1)
-
-
-def check_distance_scale(scale: str | float | None, rule: str) -> None:
-    if scale is None:
-        return
-    is_number = isinstance(scale, (int, float)) and not isinstance(scale, bool) and isfinite(scale) and scale > 0
-    if scale != "mean" and not is_number:
-        raise MethodError(f"distance_scale must be None, 'mean' or a finite number > 0, got {scale!r}.")
-    if rule in ("i", "ii"):
-        raise MethodError(f"distance_scale={scale!r} needs rule='iii' or 'iv'; rule={rule!r} has no distances.")

@@ -24,14 +24,22 @@ from torch import Tensor
 
 from whyformer._engine.probe import Probe
 from whyformer._plain.random_generator import make_generator
+from whyformer._plain.setting_checks import allow_choice, allow_number, allow_whole_number
 from whyformer.errors import MethodError
 from whyformer.methods._answers import read_answers
 from whyformer.methods._players import ask_coalitions, players_of, spread_values
 from whyformer.methods._registry import method
-from whyformer.methods._settings import check_choice, check_share, check_whole_number
+from whyformer.methods._settings import FILLING, check_method_settings
 
 
 @method(paper="Petsiuk et al., BMVC 2018", class_specific=True, signed=False, cost="`budget` forwards")
+@check_method_settings(
+    **FILLING,
+    budget=allow_whole_number(1),
+    cells=allow_whole_number(1, 256),
+    kept=allow_number("a number > 0 and <= 1", most=1, above=0),
+    normalise=allow_choice(("expected", "coverage")),
+)
 def rise(
     probe: Probe,
     *,
@@ -50,10 +58,6 @@ def rise(
     normalise: "expected" (the paper) or "coverage".
     fill: what replaces the masked part.
     """
-    budget, cells = check_whole_number("budget", budget, 1), check_whole_number("cells", cells, 1)
-    check_choice("normalise", normalise, ("expected", "coverage"))
-    if not check_share("kept", kept):
-        raise MethodError("kept must be > 0: kept=0 removes everything.")
     sum_answers = sum_pixel_answers if probe.is_image else sum_token_answers
     total, covered = sum_answers(probe, budget, cells, kept, fill, seed)
     return total / (covered.clamp(min=1e-9) if normalise == "coverage" else budget * kept)
@@ -78,7 +82,9 @@ def sum_pixel_answers(
 ) -> tuple[Tensor, Tensor]:
     """[batch height width] twice: the sum of answers weighted by the masks, and the sum of the masks."""
     if fill == "drop":
-        raise MethodError("fill='drop' removes whole patches, but RISE masks are per pixel. Use another fill.")
+        raise MethodError(
+            "fill='drop' removes whole patches, but RISE masks are per pixel. Use another fill.", code="E_OPTION"
+        )
     pixels = probe.encoded.inputs[probe.encoded.main]
     empty = probe.baseline(probe.fill if fill is None else fill, seed=seed).permute(0, 3, 1, 2)
     masks = [

@@ -14,15 +14,14 @@ We propagate one row, $r \leftarrow r\,\hat A_l$ from the last layer to `start`,
 """
 
 from collections.abc import Sequence
-from math import isfinite
 from typing import Any
 
 from torch import Tensor
 
-from whyformer.errors import MethodError
+from whyformer._plain.setting_checks import allow_choice, allow_flag, allow_layer, allow_number
 from whyformer.methods._readout_row import finish_scores, propagate_row
 from whyformer.methods._registry import method
-from whyformer.methods._settings import apply_preset, check_choice, resolve_layer
+from whyformer.methods._settings import allow_own, apply_preset, check_method_settings, resolve_layer
 
 PRESETS: dict[str, dict[str, Any]] = {
     "abnar": {"start": 0, "residual": 1.0, "normalise": True, "own": "keep"},
@@ -31,8 +30,17 @@ PRESETS: dict[str, dict[str, Any]] = {
     "released_bert": {"start": 0, "residual": 1.0, "normalise": True, "own": "zero"},
 }
 
+allow_residual_weight = allow_number("a finite number >= 0 (0: no skip connection)", limit=1e12)
+
 
 @method(paper="Abnar & Zuidema, ACL 2020", class_specific=False, signed=False)
+@check_method_settings(
+    preset=allow_choice(tuple(PRESETS)),
+    start=allow_layer,
+    residual=allow_residual_weight,
+    normalise=allow_flag,
+    own=allow_own,
+)
 def rollout(
     attention: Sequence[Tensor],
     readout: Tensor,
@@ -52,19 +60,10 @@ def rollout(
     own: "keep", "zero" or "min", the score of the readout token.
     """
     chosen = apply_preset(PRESETS, preset, start=start, residual=residual, normalise=normalise, own=own)
-    residual, normalise = (
-        check_residual_weight(chosen["residual"]),
-        check_choice("normalise", chosen["normalise"], (True, False)),
-    )
     first = resolve_layer("start", chosen["start"], len(attention))
     row = readout
     for layer in reversed(range(first, len(attention))):
-        row = propagate_row(row, attention[layer].mean(dim=1), residual=residual, normalise=normalise)
+        row = propagate_row(
+            row, attention[layer].mean(dim=1), residual=chosen["residual"], normalise=chosen["normalise"]
+        )
     return finish_scores(row, readout, mask, chosen["own"])
-
-
-def check_residual_weight(residual: float) -> float:
-    """Return the weight of the skip connection as a float if it is a finite number >= 0."""
-    if not isinstance(residual, (int, float)) or not isfinite(residual) or residual < 0:
-        raise MethodError(f"residual must be a finite number >= 0 (0: no skip connection), got {residual!r}.")
-    return float(residual)

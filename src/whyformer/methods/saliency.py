@@ -14,9 +14,10 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from whyformer._plain.setting_checks import allow_choice
 from whyformer.methods._boundary import states_at
 from whyformer.methods._registry import method
-from whyformer.methods._settings import check_choice
+from whyformer.methods._settings import allow_boundary, check_method_settings
 
 CHANNEL_REDUCTIONS = {
     "max": lambda grad: grad.abs().amax(dim=-1),
@@ -31,6 +32,7 @@ CHANNEL_REDUCTIONS = {
     signed=False,
     extra_needs={"at": ("hidden_grad", "mask")},
 )
+@check_method_settings(reduce=allow_choice(tuple(CHANNEL_REDUCTIONS)), at=allow_boundary)
 def saliency(
     input_grad: Tensor,
     hidden_grad: Sequence[Tensor] | None = None,
@@ -44,7 +46,7 @@ def saliency(
     reduce: over channels, "max" (the paper), "l1" or "l2".
     at: "input", or a block number for the hidden states that enter it; negative counts from the output.
     """
-    size = CHANNEL_REDUCTIONS[check_choice("reduce", reduce, tuple(CHANNEL_REDUCTIONS))]
+    size = CHANNEL_REDUCTIONS[reduce]
     if hidden_grad is None or mask is None:
         return size(input_grad)
     return size(states_at(hidden_grad, at)).masked_fill(~mask, 0)

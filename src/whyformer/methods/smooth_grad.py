@@ -19,9 +19,9 @@ from torch import Tensor
 from whyformer._engine.probe import Probe
 from whyformer._plain.progress import show_progress
 from whyformer._plain.random_generator import make_generator
-from whyformer.errors import MethodError
+from whyformer._plain.setting_checks import allow_choice, allow_number, allow_seed, allow_whole_number
 from whyformer.methods._registry import method
-from whyformer.methods._settings import check_choice, check_whole_number
+from whyformer.methods._settings import check_method_settings
 from whyformer.methods.saliency import CHANNEL_REDUCTIONS
 
 COPIES_PER_PASS = 64  # copies per forward and backward pass
@@ -33,6 +33,12 @@ COPIES_PER_PASS = 64  # copies per forward and backward pass
     signed=False,
     cost="a forward and a backward for each of `samples` noisy copies",
 )
+@check_method_settings(
+    samples=allow_whole_number(1),
+    noise=allow_number("a finite number >= 0 (for example 0.15)", limit=1000),
+    reduce=allow_choice(tuple(CHANNEL_REDUCTIONS)),
+    seed=allow_seed,
+)
 def smooth_grad(probe: Probe, *, samples: int = 25, noise: float = 0.15, reduce: str = "max", seed: int = 0) -> Tensor:
     """How strongly the explained output reacts to a small change of each token or pixel, averaged around the input.
 
@@ -40,10 +46,6 @@ def smooth_grad(probe: Probe, *, samples: int = 25, noise: float = 0.15, reduce:
     noise: the standard deviation as a fraction of the input's range.
     reduce: over channels, "max", "l1" or "l2".
     """
-    samples = check_whole_number("samples", samples, 1)
-    if not isinstance(noise, int | float) or not 0 <= noise < float("inf"):
-        raise MethodError(f"noise must be a finite number >= 0 (for example 0.15), got {noise!r}.")
-    check_choice("reduce", reduce, tuple(CHANNEL_REDUCTIONS))
     leaf = probe.leaf
     total = torch.zeros_like(leaf)
     with show_progress(samples * probe.batch, "noisy copies") as progress:

@@ -23,10 +23,11 @@ from typing import Any
 
 from torch import Tensor
 
+from whyformer._plain.setting_checks import allow_choice, allow_flag, allow_layer
 from whyformer.errors import MethodError
 from whyformer.methods._readout_row import finish_scores, multiply_row, propagate_row
 from whyformer.methods._registry import method
-from whyformer.methods._settings import apply_preset, check_choice, resolve_layer
+from whyformer.methods._settings import allow_own, apply_preset, check_method_settings, resolve_layer
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"start": 0, "normalise": False, "own": "keep"},
@@ -38,6 +39,13 @@ ABLATIONS = (None, "no_gradient", *ONE_BLOCK_ABLATIONS)
 
 
 @method(paper="Chefer et al., CVPR 2021", class_specific=True, signed=False, recipe="chefer")
+@check_method_settings(
+    preset=allow_choice(tuple(PRESETS)),
+    start=allow_layer,
+    normalise=allow_flag,
+    own=allow_own,
+    ablation=allow_choice(ABLATIONS),
+)
 def transformer_attribution(
     attention_grad: Sequence[Tensor],
     attention_relevance: Sequence[Tensor],
@@ -59,9 +67,8 @@ def transformer_attribution(
     ablation: "no_gradient", "last_block" or "block_1".
     """
     chosen = apply_preset(PRESETS, preset, start=start, normalise=normalise, own=own)
-    check_choice("normalise", chosen["normalise"], (True, False))
     layers = len(attention_relevance)
-    if check_choice("ablation", ablation, ABLATIONS) in ONE_BLOCK_ABLATIONS:
+    if ablation in ONE_BLOCK_ABLATIONS:
         check_one_block(ablation, layers, start=start, normalise=normalise)
         block = ONE_BLOCK_ABLATIONS[ablation] % layers
         row = multiply_row(readout, class_relevance(attention_grad[block], attention_relevance[block]))
@@ -81,11 +88,13 @@ def class_relevance(grad: Tensor | None, relevance: Tensor) -> Tensor:
 def check_one_block(ablation: str | None, layers: int, **given: Any) -> None:
     if ONE_BLOCK_ABLATIONS[ablation] >= layers:
         raise MethodError(
-            f"ablation={ablation!r} uses the second block from the input, but this model has {layers} block."
+            f"ablation={ablation!r} uses the second block from the input, but this model has {layers} block.",
+            code="E_OPTION",
         )
     for setting, value in given.items():
         if value is not None:
             raise MethodError(
                 f"{setting}={value!r} cannot be combined with ablation={ablation!r}, which uses a single block "
-                "without a product. Remove one of them."
+                "without a product. Remove one of them.",
+                code="E_OPTION",
             )

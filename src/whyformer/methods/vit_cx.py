@@ -22,11 +22,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._engine.probe import Probe
+from whyformer._plain.environment import keep_environment
 from whyformer._plain.random_generator import make_generator
+from whyformer._plain.setting_checks import allow_number, allow_seed, allow_share, allow_whole_number
 from whyformer.errors import MethodError
 from whyformer.methods._answers import read_answers, read_clean_answers
 from whyformer.methods._registry import Scores, method
-from whyformer.methods._settings import check_share, check_whole_number
+from whyformer.methods._settings import check_method_settings
 
 
 @method(
@@ -34,6 +36,12 @@ from whyformer.methods._settings import check_share, check_whole_number
     class_specific=True,
     signed=False,
     cost="two forwards for each of up to `budget` masks",
+)
+@check_method_settings(
+    distance=allow_share,
+    budget=allow_whole_number(1),
+    noise=allow_number("a finite number >= 0 (for example 0.1)", limit=1000),
+    seed=allow_seed,
 )
 def vit_cx(
     hidden: Sequence[Tensor],
@@ -52,7 +60,6 @@ def vit_cx(
 
     For images with known patches only.
     """
-    distance, budget = check_share("distance", distance), check_whole_number("budget", budget, 1)
     if not probe.is_image:
         raise MethodError("vit_cx masks the pixels of an image, but the input is a text. Use lime, rise or atman.")
     if probe.grid is None:
@@ -82,6 +89,7 @@ def scale_feature_maps(maps: Tensor) -> Tensor:
     return torch.where(high > low, (maps - low) / (high - low).clamp(min=1e-300), 1.0)
 
 
+@keep_environment()
 def merge_feature_maps(maps: Tensor, distance: float, budget: int) -> Tensor:
     """[mask patch]: the sums of similar maps."""
     from sklearn.cluster import AgglomerativeClustering

@@ -11,6 +11,9 @@ from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError
 from whyformer.results.explanation import Explanation
 
+# The facts of metrics that compare a map with an outlined object.
+OUTLINED: dict[str, Any] = {"better": "higher", "kind": "localisation", "needs_truth": "mask", "only": "images"}
+
 
 def resize_map(explanation: Explanation, example: int, size: Sequence[int]) -> Tensor:
     """One map in float64 of this size: the pixel scores if there are any, else the patches enlarged (bilinear)."""

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from whyformer._plain.deprecation import rename_keywords, warn_renamed
+from whyformer._plain.setting_checks import quote_value, read_settings
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import MetricError, suggest_nearest
 
@@ -205,15 +206,18 @@ def choose_metric(wanted: MetricLike, settings: Mapping[str, Any] | None = None)
     known = [*found.settings, "preset"]
     for name in given:
         if name not in found.settings:
+            hint = suggest_nearest(str(name), known)
             raise MetricError(
-                f"{found.name} has no setting {name!r}.{suggest_nearest(name, known)} Its settings: {', '.join(known)}."
+                f"{found.name} has no setting {name!r}.{hint} Its settings: {', '.join(known)}.", code="E_OPTION"
             )
-    if preset not in (None, "paper", *found.presets):
-        presets = ", ".join(dict.fromkeys(["paper", *found.presets]))
+    presets = dict.fromkeys(["paper", *found.presets])
+    if preset is not None and (not isinstance(preset, str) or preset not in presets):
+        hint = suggest_nearest(preset, presets) if isinstance(preset, str) else ""
         raise MetricError(
-            f"{found.name} has no preset {preset!r}.{suggest_nearest(str(preset), found.presets)} There are: {presets}."
+            f"{found.name} has no preset {quote_value(preset)}.{hint} There are: {', '.join(presets)}.", code="E_OPTION"
         )
-    return MetricCall(found, {**found.settings, **found.presets.get(preset or "", {}), **given}, preset)
+    chosen = {**found.settings, **found.presets.get(preset or "", {}), **given}
+    return MetricCall(found, read_settings(found.compute, chosen), preset)
 
 
 @neutral_torch()

@@ -3,7 +3,7 @@
 All variants of a batch go through the model in one call of the probe, which splits them into chunks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +15,6 @@ from whyformer._plain.tokens import Pieces
 from whyformer.errors import InputError
 from whyformer.metrics._maps import resize_map
 from whyformer.metrics._ordering import rank_units
-from whyformer.metrics._settings import check_metric_choice
 from whyformer.results.explanation import Explanation
 
 TENTHS = tuple(k / 10 for k in range(1, 10))
@@ -47,7 +46,6 @@ class RemovableUnits:
 
 def find_units(explanation: Explanation, probe: Probe, *, per: RemovalUnit = "patch") -> RemovableUnits:
     """The units of a batch: tokens of a text; patches of an image, or its pixels with an enlarged map."""
-    check_metric_choice("per", per, ("pixel", "patch"))
     if len(explanation) != probe.batch:
         raise InputError(
             f"Got {len(explanation)} explanations for a probe with {probe.batch} examples. Give the same batch to both."
@@ -70,6 +68,32 @@ def rank_for_removal(units: RemovableUnits, probe: Probe, *, seed: int, lowest: 
     return rank_units(scores, units.real, probe.fingerprints, seed=seed)
 
 
+def ask_without_units(
+    explanation: Explanation,
+    probe: Probe,
+    fractions: Sequence[float],
+    to_count: Callable[[float, int], int],
+    *,
+    fill: str | None,
+    seed: int,
+    per: RemovalUnit = "patch",
+    lowest: bool = False,
+    keeps: bool = False,
+) -> StepAnswers:
+    """The model's answers without the highest scored fractions of the units; NaN for an example without units.
+
+    to_count: the number of units that a fraction of so many stands for.
+    lowest: remove the lowest scored first. keeps: keep only the first fractions instead of removing them.
+    """
+    units = find_units(explanation, probe, per=per)
+    place = rank_for_removal(units, probe, seed=seed, lowest=lowest)
+    counts = torch.tensor([[to_count(fraction, count) for fraction in fractions] for count in units.counts])
+    keep = keep_only_first(place, counts) if keeps else keep_all_but_first(place, counts)
+    answers = ask_variants(probe, keep, units.shape, fill=fill, seed=seed)
+    set_undefined(answers, ~units.real.any(1))
+    return answers
+
+
 def read_input_images(probe: Probe) -> Tensor:
     """[batch channel height width], as the model takes them."""
     return probe.encoded.inputs[probe.encoded.main]
@@ -89,9 +113,14 @@ def ask_variants(probe: Probe, keep: Tensor, shape: Sequence[int], *, fill: str 
     of = torch.arange(batch).repeat_interleave(steps)
     rows = (keep | empty[..., None]).reshape(batch * steps, *shape)
     answers = as_step_answers(probe.keep_only(rows, of, fill, seed=seed), batch)
-    for part in (answers.score, answers.probability, answers.logits):
-        part[empty] = float("nan")
+    set_undefined(answers, empty)
     return answers
+
+
+def set_undefined(answers: StepAnswers, where: Tensor) -> None:
+    """Make these answers NaN: where is [batch] or [batch step] bool."""
+    for part in (answers.score, answers.probability, answers.logits):
+        part[where] = float("nan")
 
 
 def find_empty_variants(probe: Probe, keep: Tensor) -> Tensor:

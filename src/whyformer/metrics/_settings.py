@@ -1,28 +1,40 @@
-"""Checks for the settings of metrics."""
+"""Checks for the settings of metrics, which declare them with `@check_metric_settings`; see setting_checks.py."""
 
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any
+from functools import partial
 
-from whyformer.errors import MetricError, suggest_nearest
+from whyformer._engine.perturb import FILLS
+from whyformer._plain.setting_checks import (
+    SettingCheck,
+    allow_choice,
+    allow_flag,
+    allow_fractions,
+    allow_number,
+    allow_seed,
+    allow_whole_number,
+    guard_settings,
+)
+from whyformer.errors import MetricError
+
+# Declares what each setting of a metric may be; anything else is a MetricError before the model runs.
+check_metric_settings = partial(guard_settings, MetricError)
+allow_noise = allow_number("a finite number >= 0 (for example 0.02)", limit=1000)
+
+# Settings that several metrics share.
+REMOVAL: dict[str, SettingCheck] = {"fill": allow_choice(FILLS), "seed": allow_seed}
+REMOVAL_STEPS: dict[str, SettingCheck] = {**REMOVAL, "fractions": allow_fractions}
+SAMPLING: dict[str, SettingCheck] = {
+    **REMOVAL,
+    "samples": allow_whole_number(2),
+    "fraction": allow_number("a number in (0, 1]", most=1, above=0),
+}
+PER_UNIT: dict[str, SettingCheck] = {"per": allow_choice(("pixel", "patch"))}
+MAGNITUDE: dict[str, SettingCheck] = {"magnitude": allow_flag}
 
 
-def check_metric_choice(setting: str, value: Any, choices: Sequence[str]) -> None:
-    """An error unless the value is among the choices."""
-    if value not in choices:
-        hint = suggest_nearest(value, choices) if isinstance(value, str) else ""
-        raise MetricError(f"{setting} must be one of {', '.join(map(repr, choices))}; got {value!r}.{hint}")
-
-
-def check_minimum(setting: str, value: float, least: float) -> None:
-    """An error unless the value is at least this."""
-    if not value >= least:
-        raise MetricError(f"{setting} must be >= {least}, got {value!r}.")
-
-
-def check_fractions(fractions: Sequence[float]) -> tuple[float, ...]:
-    """Return the fractions as a tuple if they increase within [0, 1]."""
-    values = tuple(float(f) for f in fractions)
-    if not values or any(not 0 <= f <= 1 for f in values) or any(b <= a for a, b in pairwise(values)):
-        raise MetricError(f"fractions must increase from 0 to 1, for example (0.1, 0.5); got {fractions}.")
-    return values
+def drop_zero_fraction(fractions: Sequence[float]) -> tuple[float, ...]:
+    """The fractions at which something is removed."""
+    found = tuple(fraction for fraction in fractions if fraction > 0)
+    if not found:
+        raise MetricError(f"fractions must contain a number > 0, got {tuple(fractions)}.", code="E_OPTION")
+    return found

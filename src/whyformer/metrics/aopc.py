@@ -14,13 +14,14 @@ padding it inserts; here the attention mask is correct.)
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from whyformer._engine.probe import Probe
+from whyformer._plain.setting_checks import allow_choice, allow_flag
 from whyformer._plain.tokens import Pieces
 from whyformer.metrics._ordering import to_nearest_unit_count
 from whyformer.metrics._registry import Measurement, metric
@@ -28,15 +29,18 @@ from whyformer.metrics._removal import (
     TENTHS,
     as_step_answers,
     ask_variants,
+    ask_without_units,
     choose_fill,
     find_units,
     keep_all_but_first,
     rank_for_removal,
+    set_undefined,
 )
-from whyformer.metrics._settings import check_fractions, check_metric_choice
+from whyformer.metrics._settings import REMOVAL_STEPS, check_metric_settings
 from whyformer.results.explanation import Explanation
 
 RemovalSizes = Literal["fractions", "ninths"]
+allow_sizes = allow_choice(get_args(RemovalSizes))
 SMALLEST_PROBABILITY = torch.finfo(torch.float32).tiny  # stands for a probability that underflows to 0
 
 
@@ -46,6 +50,7 @@ SMALLEST_PROBABILITY = torch.finfo(torch.float32).tiny  # stands for a probabili
     kind="faithfulness",
     presets={"released": {"absolute": True, "sizes": "ninths"}},
 )
+@check_metric_settings(**REMOVAL_STEPS, absolute=allow_flag, sizes=allow_sizes)
 def aopc(
     explanation: Explanation,
     probe: Probe,
@@ -78,6 +83,7 @@ def aopc(
     kind="faithfulness",
     presets={"released": {"sizes": "ninths", "fill": "pad"}},
 )
+@check_metric_settings(**REMOVAL_STEPS, sizes=allow_sizes)
 def log_odds(
     explanation: Explanation,
     probe: Probe,
@@ -105,20 +111,15 @@ def measure_removal_probabilities(
     explanation: Explanation, probe: Probe, fractions: Sequence[float], fill: str | None, sizes: RemovalSizes, seed: int
 ) -> tuple[Tensor, Tensor, tuple[float, ...]]:
     """The target's probability before [batch 1] and after [batch step], NaN if undefined, and the fractions removed."""
-    check_metric_choice("sizes", sizes, ("fractions", "ninths"))
-    units = find_units(explanation, probe)
-    place = rank_for_removal(units, probe, seed=seed)
+    before = as_step_answers(probe.before, probe.batch).probability
     if sizes == "fractions":
-        at = check_fractions(fractions)
-        counts = torch.tensor([[to_nearest_unit_count(f, n) for f in at] for n in units.counts])
-        undefined = ~units.real.any(1)
-    else:
-        at = tuple(k / 9 for k in range(1, 10))
-        place, counts, undefined = plan_attcat_steps(explanation, units.real, place)
-
-    after = ask_variants(probe, keep_all_but_first(place, counts), units.shape, fill=fill, seed=seed).probability
-    after[undefined] = float("nan")
-    return as_step_answers(probe.before, probe.batch).probability, after, at
+        after = ask_without_units(explanation, probe, fractions, to_nearest_unit_count, fill=fill, seed=seed)
+        return before, after.probability, tuple(fractions)
+    units = find_units(explanation, probe)
+    place, counts, is_short = plan_attcat_steps(explanation, units.real, rank_for_removal(units, probe, seed=seed))
+    after = ask_variants(probe, keep_all_but_first(place, counts), units.shape, fill=fill, seed=seed)
+    set_undefined(after, is_short)
+    return before, after.probability, tuple(k / 9 for k in range(1, 10))
 
 
 def plan_attcat_steps(explanation: Explanation, real: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:

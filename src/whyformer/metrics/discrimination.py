@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.probe import Probe
+from whyformer._plain.setting_checks import allow_choice, allow_whole_number
+from whyformer.errors import MetricError
 from whyformer.metrics._registry import metric
 from whyformer.metrics._rerun import Rerun
-from whyformer.metrics._settings import check_metric_choice
+from whyformer.metrics._settings import check_metric_settings
 from whyformer.metrics._similarity import find_content_units
 from whyformer.results.explanation import Explanation
 
@@ -29,6 +31,7 @@ NAN = float("nan")
     kind="discrimination",
     presets={"released": {"on": "positions"}},
 )
+@check_metric_settings(other=allow_whole_number(0), on=allow_choice(("scores", "positions")))
 def class_discrimination(
     explanation: Explanation, probe: Probe, rerun: Rerun, *, other: int | None = None, on: str = "scores"
 ) -> Tensor:
@@ -40,7 +43,6 @@ def class_discrimination(
     Lower is better. Control: a method that ignores the class gets exactly 1; two random maps get about 0, so a low
     value does not prove a good map. Undefined if a map is constant or there is no other class.
     """
-    check_metric_choice("on", on, ("scores", "positions"))
     others = choose_other_classes(explanation, probe, other)
     compared = [i for i, other_class in enumerate(others) if other_class is not None]
     value = torch.full((len(explanation),), NAN, dtype=torch.float64)
@@ -63,6 +65,8 @@ def choose_other_classes(explanation: Explanation, probe: Probe, other: int | No
         return [None] * len(explanation)
     own = torch.tensor([target.index for target in explanation.targets])
     if other is not None:
+        if other >= logits.shape[1]:
+            raise MetricError(f"other must be a class from 0 to {logits.shape[1] - 1}, got {other}.", code="E_OPTION")
         return [None if int(target) == other else other for target in own]
     return [int(index) for index in logits.scatter(1, own[:, None], -torch.inf).argmax(1)]
 

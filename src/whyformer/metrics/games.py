@@ -10,38 +10,42 @@ copy in the insertion game. The paper steps one row of pixels at a time; here th
 """
 
 from collections.abc import Sequence
-
-import torch
+from typing import Any
 
 from whyformer._engine.probe import Probe
+from whyformer._plain.setting_checks import take_settings_of
 from whyformer.metrics._ordering import to_unit_count
 from whyformer.metrics._registry import Measurement, metric
-from whyformer.metrics._removal import (
-    RemovalUnit,
-    ask_variants,
-    choose_fill,
-    find_units,
-    keep_all_but_first,
-    keep_only_first,
-    rank_for_removal,
-    trapezoid_area,
-)
-from whyformer.metrics._settings import check_fractions
+from whyformer.metrics._removal import RemovalUnit, ask_without_units, choose_fill, trapezoid_area
+from whyformer.metrics._settings import PER_UNIT, REMOVAL_STEPS, check_metric_settings
 from whyformer.results.explanation import Explanation
 
 TWENTIETHS = tuple(k / 20 for k in range(21))
 
 
-@metric(paper="Petsiuk et al., BMVC 2018", better="lower", kind="faithfulness")
-def deletion(
+@check_metric_settings(**REMOVAL_STEPS, **PER_UNIT)
+def play_game(
     explanation: Explanation,
     probe: Probe,
+    inserts: bool,
     *,
     fractions: Sequence[float] = TWENTIETHS,
     per: RemovalUnit = "pixel",
     fill: str | None = None,
     seed: int = 0,
 ) -> Measurement:
+    """The target's mean probability while units are removed from the input, or inserted into an empty one."""
+    fill = choose_fill(probe, fill, image="blur" if inserts else "zero")
+    curve = ask_without_units(
+        explanation, probe, fractions, to_unit_count, fill=fill, seed=seed, per=per, keeps=inserts
+    ).probability
+    at = tuple(fractions)
+    return Measurement(trapezoid_area(curve, at) / (at[-1] - at[0]) if len(at) > 1 else curve[:, 0].clone(), curve, at)
+
+
+@metric(paper="Petsiuk et al., BMVC 2018", better="lower", kind="faithfulness")
+@take_settings_of(play_game)
+def deletion(explanation: Explanation, probe: Probe, **settings: Any) -> Measurement:
     """The target's mean probability while the highest scored pixels (or tokens) are removed first.
 
     per: "pixel" or "patch" for images; texts lose tokens.
@@ -49,20 +53,12 @@ def deletion(
 
     Lower is better. Control: a random order; it must be above a good map and below the inverted one.
     """
-    fill = choose_fill(probe, fill, image="zero")
-    return play_game(explanation, probe, fractions, per, fill, seed, inserts=False)
+    return play_game(explanation, probe, False, **settings)
 
 
 @metric(paper="Petsiuk et al., BMVC 2018", better="higher", kind="faithfulness")
-def insertion(
-    explanation: Explanation,
-    probe: Probe,
-    *,
-    fractions: Sequence[float] = TWENTIETHS,
-    per: RemovalUnit = "pixel",
-    fill: str | None = None,
-    seed: int = 0,
-) -> Measurement:
+@take_settings_of(play_game)
+def insertion(explanation: Explanation, probe: Probe, **settings: Any) -> Measurement:
     """The target's mean probability while the highest scored pixels (or tokens) are inserted first.
 
     per: "pixel" or "patch" for images; texts gain tokens.
@@ -70,25 +66,4 @@ def insertion(
 
     Higher is better. Control: a random order; it must be below a good map and above the inverted one.
     """
-    fill = choose_fill(probe, fill, image="blur")
-    return play_game(explanation, probe, fractions, per, fill, seed, inserts=True)
-
-
-def play_game(
-    explanation: Explanation,
-    probe: Probe,
-    fractions: Sequence[float],
-    per: RemovalUnit,
-    fill: str | None,
-    seed: int,
-    *,
-    inserts: bool,
-) -> Measurement:
-    at = check_fractions(fractions)
-    units = find_units(explanation, probe, per=per)
-    place = rank_for_removal(units, probe, seed=seed)
-    counts = torch.tensor([[to_unit_count(f, n) for f in at] for n in units.counts])
-    keep = keep_only_first(place, counts) if inserts else keep_all_but_first(place, counts)
-    curve = ask_variants(probe, keep, units.shape, fill=fill, seed=seed).probability
-    curve[~units.real.any(1)] = float("nan")
-    return Measurement(trapezoid_area(curve, at) / (at[-1] - at[0]) if len(at) > 1 else curve[:, 0].clone(), curve, at)
+    return play_game(explanation, probe, True, **settings)

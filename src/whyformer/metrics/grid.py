@@ -15,22 +15,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._plain.random_generator import make_generator
+from whyformer._plain.setting_checks import allow_seed, allow_whole_number
 from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError
 from whyformer.metrics._registry import metric
 from whyformer.metrics._rerun import Rerun
-from whyformer.metrics._settings import check_minimum
+from whyformer.metrics._settings import check_metric_settings
 from whyformer.results.explanation import Explanation
 
 
 @metric(paper="Böhle et al., CVPR 2021", better="higher", kind="localisation", only="images", across_examples=True)
+@check_metric_settings(tiles=allow_whole_number(2, 100), seed=allow_seed)
 def grid_pointing_game(explanation: Explanation, rerun: Rerun, *, tiles: int = 2, seed: int = 0) -> Tensor:
     """How much of the positive mass lies on an image's own tile when it is shown in a grid with other classes.
 
     tiles: along one side; 2 makes four images. Control: a random map, and any method that ignores the class, gets
     1 / tiles². Undefined if the batch has too few images of other classes, or the map no positive mass.
     """
-    check_minimum("tiles", tiles, 2)
     images = rerun.inputs
     if images.dim() != 4 or not isinstance(explanation.tokens[0], Grid):
         raise InputError("The grid pointing game needs images, but the inputs are not images.")

@@ -17,10 +17,11 @@ from torch import Tensor
 
 from whyformer._engine.probe import Probe
 from whyformer._plain.random_generator import make_generator
-from whyformer.errors import MetricError
+from whyformer._plain.setting_checks import allow_flag
 from whyformer.metrics._ordering import to_nearest_unit_count
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._removal import RemovableUnits, as_step_answers, ask_variants, find_units
+from whyformer.metrics._settings import SAMPLING, check_metric_settings
 from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
@@ -32,6 +33,7 @@ NAN = float("nan")
     kind="faithfulness",
     presets={"paper": {"scaled": False}},
 )
+@check_metric_settings(**SAMPLING, scaled=allow_flag)
 def infidelity(
     explanation: Explanation,
     probe: Probe,
@@ -61,6 +63,7 @@ def infidelity(
 
 
 @metric(paper="Bhatt et al., IJCAI 2020", better="higher", kind="faithfulness")
+@check_metric_settings(**SAMPLING)
 def faithfulness_correlation(
     explanation: Explanation,
     probe: Probe,
@@ -92,10 +95,6 @@ def measure_sums_and_changes(
     explanation: Explanation, probe: Probe, samples: int, fraction: float, fill: str | None, seed: int
 ) -> tuple[Tensor, Tensor]:
     """[batch sample] twice: the summed scores of the removed units, and how much the logit falls."""
-    if samples < 2 or not 0 < fraction <= 1:
-        raise MetricError(
-            f"samples must be >= 2 and fraction in (0, 1], got samples={samples!r}, fraction={fraction!r}."
-        )
     units = find_units(explanation, probe)
     removed = draw_random_sets(units, probe, samples, fraction, seed)
     after = ask_variants(probe, ~removed, units.shape, fill=fill, seed=seed).score

@@ -17,20 +17,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer.metrics._maps import check_object_masks, resize_map
+from whyformer._plain.setting_checks import allow_whole_number
+from whyformer.metrics._maps import OUTLINED, check_object_masks, resize_map
 from whyformer.metrics._registry import metric
+from whyformer.metrics._settings import check_metric_settings
 from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
 
 
-@metric(
-    paper="Arras et al., Information Fusion 2022",
-    better="higher",
-    kind="localisation",
-    needs_truth="mask",
-    only="images",
-)
+@metric(paper="Arras et al., Information Fusion 2022", **OUTLINED)
 def mass_in_mask(explanation: Explanation, mask: Sequence[Any]) -> Tensor:
     """How much of the map's positive mass lies on the object.
 
@@ -45,13 +41,7 @@ def mass_inside(values: Tensor, truth: Tensor) -> float:
     return float(positive[truth == 1].sum()) / total if total > 0 and bool((truth == 1).any()) else NAN
 
 
-@metric(
-    paper="Arras et al., Information Fusion 2022",
-    better="higher",
-    kind="localisation",
-    needs_truth="mask",
-    only="images",
-)
+@metric(paper="Arras et al., Information Fusion 2022", **OUTLINED)
 def rank_in_mask(explanation: Explanation, mask: Sequence[Any]) -> Tensor:
     """How many of the K highest pixels lie on the object, where K is the number of pixels of the object.
 
@@ -73,7 +63,8 @@ def rank_inside(values: Tensor, truth: Tensor) -> float:
     return hits / count
 
 
-@metric(paper="Zhang et al., ECCV 2016", better="higher", kind="localisation", needs_truth="mask", only="images")
+@metric(paper="Zhang et al., ECCV 2016", **OUTLINED)
+@check_metric_settings(tolerance=allow_whole_number(0))
 def pointing_game(explanation: Explanation, mask: Sequence[Any], *, tolerance: int = 0) -> Tensor:
     """Whether the highest pixel of the map lies on the object: 1 or 0.
 
@@ -87,7 +78,8 @@ def pointing_game(explanation: Explanation, mask: Sequence[Any], *, tolerance: i
         real = truth == 1
         if not bool(real.any()):
             return NAN
-        near = F.max_pool2d(real.double()[None, None], 2 * tolerance + 1, 1, tolerance)[0, 0] > 0
+        reach = min(tolerance, max(real.shape))
+        near = F.max_pool2d(real.double()[None, None], 2 * reach + 1, 1, reach)[0, 0] > 0
         seen = values.masked_fill(truth < 0, float("-inf"))
         highest = seen == seen.max()
         return float((highest & near).sum()) / float(highest.sum())

@@ -15,12 +15,13 @@ Deviation: ties are removed in random order, not in reading order (_ordering.py)
 """
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from whyformer._engine.probe import Probe
+from whyformer._plain.setting_checks import allow_choice, allow_flag, take_settings_of
 from whyformer.errors import MetricError
 from whyformer.metrics._ordering import to_unit_count
 from whyformer.metrics._registry import Measurement, metric
@@ -29,14 +30,11 @@ from whyformer.metrics._removal import (
     RemovalUnit,
     StepAnswers,
     as_step_answers,
-    ask_variants,
+    ask_without_units,
     choose_fill,
-    find_units,
-    keep_all_but_first,
-    rank_for_removal,
     trapezoid_area,
 )
-from whyformer.metrics._settings import check_fractions, check_metric_choice
+from whyformer.metrics._settings import PER_UNIT, REMOVAL_STEPS, check_metric_settings, drop_zero_fraction
 from whyformer.results.explanation import Explanation
 
 AnswerReference = Literal["label", "prediction", "target", "probability"]
@@ -44,11 +42,14 @@ PUBLISHED_SETTINGS = {"fractions": TENTHS, "per": "pixel", "fill": None, "agains
 PRESETS = {"paper": PUBLISHED_SETTINGS, "released": PUBLISHED_SETTINGS}
 
 
-@metric(paper="Chefer et al., CVPR 2021", better="lower", kind="faithfulness", needs_truth="label", presets=PRESETS)
-def positive_perturbation(
+@check_metric_settings(
+    **REMOVAL_STEPS, **PER_UNIT, against=allow_choice(get_args(AnswerReference)), renormalise=allow_flag
+)
+def measure_perturbation(
     explanation: Explanation,
     probe: Probe,
     label: Tensor,
+    lowest: bool,
     *,
     fractions: Sequence[float] = TENTHS,
     per: RemovalUnit = "pixel",
@@ -57,6 +58,26 @@ def positive_perturbation(
     renormalise: bool = False,
     seed: int = 0,
 ) -> Measurement:
+    """The area under the curve of correct answers, with the lowest or the highest scored pixels removed first."""
+    fractions = drop_zero_fraction(fractions)
+    if fill == "drop" and per == "pixel" and probe.is_image:
+        raise MetricError("fill='drop' removes whole patches from the attention. Use per='patch'.", code="E_OPTION")
+    fill = choose_fill(probe, fill, image="black")
+    after = ask_without_units(
+        explanation, probe, fractions, to_unit_count, fill=fill, seed=seed, per=per, lowest=lowest
+    )
+    before = as_step_answers(probe.before, probe.batch)
+    curve = torch.cat([score_answers(steps, explanation, label, against, before) for steps in (before, after)], 1)
+    if per == "patch" or not probe.is_image:
+        curve[~probe.real.cpu().any(1)] = float("nan")
+    at = (0.0, *fractions)
+    width = at[-1] if renormalise else 1.0
+    return Measurement(100 * trapezoid_area(curve, at) / width, curve, at)
+
+
+@metric(paper="Chefer et al., CVPR 2021", better="lower", kind="faithfulness", needs_truth="label", presets=PRESETS)
+@take_settings_of(measure_perturbation)
+def positive_perturbation(explanation: Explanation, probe: Probe, label: Tensor, **settings: Any) -> Measurement:
     """How long the answer stays correct while the highest scored pixels (or tokens) are removed first.
 
     per: "pixel" or "patch" for images; texts lose tokens.
@@ -68,64 +89,25 @@ def positive_perturbation(
 
     Lower is better. Control: a random order; it must be above a good map and below the inverted one.
     """
-    return measure_perturbation(explanation, probe, label, False, fractions, per, fill, against, renormalise, seed)
+    return measure_perturbation(explanation, probe, label, False, **settings)
 
 
 @metric(paper="Chefer et al., CVPR 2021", better="higher", kind="faithfulness", needs_truth="label", presets=PRESETS)
-def negative_perturbation(
-    explanation: Explanation,
-    probe: Probe,
-    label: Tensor,
-    *,
-    fractions: Sequence[float] = TENTHS,
-    per: RemovalUnit = "pixel",
-    fill: str | None = None,
-    against: AnswerReference = "label",
-    renormalise: bool = False,
-    seed: int = 0,
-) -> Measurement:
+@take_settings_of(measure_perturbation)
+def negative_perturbation(explanation: Explanation, probe: Probe, label: Tensor, **settings: Any) -> Measurement:
     """How long the answer stays correct while the lowest scored pixels (or tokens) are removed first.
 
     Settings as in positive_perturbation.
 
     Higher is better. Control: a random order; it must be below a good map and above the inverted one.
     """
-    return measure_perturbation(explanation, probe, label, True, fractions, per, fill, against, renormalise, seed)
-
-
-def measure_perturbation(
-    explanation: Explanation,
-    probe: Probe,
-    label: Tensor,
-    lowest: bool,
-    fractions: Sequence[float],
-    per: RemovalUnit,
-    fill: str | None,
-    against: AnswerReference,
-    renormalise: bool,
-    seed: int,
-) -> Measurement:
-    fractions = tuple(f for f in check_fractions(fractions) if f > 0)
-    if fill == "drop" and per == "pixel" and probe.is_image:
-        raise MetricError("fill='drop' removes whole patches from the attention. Use per='patch'.")
-    units = find_units(explanation, probe, per=per)
-    place = rank_for_removal(units, probe, seed=seed, lowest=lowest)
-    counts = torch.tensor([[to_unit_count(f, n) for f in fractions] for n in units.counts])
-    fill = choose_fill(probe, fill, image="black")
-    after = ask_variants(probe, keep_all_but_first(place, counts), units.shape, fill=fill, seed=seed)
-    before = as_step_answers(probe.before, probe.batch)
-    curve = torch.cat([score_answers(steps, explanation, label, against, before) for steps in (before, after)], 1)
-    curve[~units.real.any(1)] = float("nan")
-    at = (0.0, *fractions)
-    width = at[-1] if renormalise else 1.0
-    return Measurement(100 * trapezoid_area(curve, at) / width, curve, at)
+    return measure_perturbation(explanation, probe, label, True, **settings)
 
 
 def score_answers(
     steps: StepAnswers, explanation: Explanation, label: Tensor, against: str, before: StepAnswers
 ) -> Tensor:
     """[batch step]: 1 if the answer is the expected class, else 0; or the probability of the target."""
-    check_metric_choice("against", against, get_args(AnswerReference))
     if against == "probability":
         return steps.probability.clone()
     if against == "label":

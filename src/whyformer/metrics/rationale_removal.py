@@ -12,38 +12,43 @@ deleted together with their attention mask; special tokens stay. At least one to
 """
 
 from collections.abc import Sequence
-
-import torch
+from typing import Any
 
 from whyformer._engine.probe import Probe
+from whyformer._plain.setting_checks import allow_flag, take_settings_of
 from whyformer.metrics._ordering import to_nearest_unit_count
 from whyformer.metrics._registry import Measurement, metric
-from whyformer.metrics._removal import (
-    as_step_answers,
-    ask_variants,
-    choose_fill,
-    find_units,
-    keep_all_but_first,
-    keep_only_first,
-    rank_for_removal,
-)
-from whyformer.metrics._settings import check_fractions
+from whyformer.metrics._removal import as_step_answers, ask_without_units, choose_fill
+from whyformer.metrics._settings import REMOVAL_STEPS, check_metric_settings
 from whyformer.results.explanation import Explanation
 
 ERASER_FRACTIONS = (0.01, 0.05, 0.1, 0.2, 0.5)
 PRESETS = {"paper": {"counts_nothing": True}, "released": {"counts_nothing": False}}
 
 
-@metric(paper="DeYoung et al., ACL 2020", better="higher", kind="faithfulness", presets=PRESETS)
-def comprehensiveness(
+@check_metric_settings(**REMOVAL_STEPS, counts_nothing=allow_flag)
+def measure_probability_drop(
     explanation: Explanation,
     probe: Probe,
+    keeps: bool,
     *,
     fractions: Sequence[float] = ERASER_FRACTIONS,
     fill: str | None = None,
     counts_nothing: bool = False,
     seed: int = 0,
 ) -> Measurement:
+    """How much the target's probability falls without the highest scored units, or with these alone."""
+    fill = choose_fill(probe, fill, text="delete")
+    after = ask_without_units(
+        explanation, probe, fractions, to_nearest_unit_count, fill=fill, seed=seed, keeps=keeps
+    ).probability
+    curve = as_step_answers(probe.before, probe.batch).probability - after
+    return Measurement(curve.sum(1) / (len(fractions) + counts_nothing), curve, tuple(fractions))
+
+
+@metric(paper="DeYoung et al., ACL 2020", better="higher", kind="faithfulness", presets=PRESETS)
+@take_settings_of(measure_probability_drop)
+def comprehensiveness(explanation: Explanation, probe: Probe, **settings: Any) -> Measurement:
     """How much the target's probability falls when the highest scored tokens (or patches) are removed.
 
     fill: by default tokens are deleted; the probe's fill for images.
@@ -51,19 +56,12 @@ def comprehensiveness(
 
     Higher is better. Control: a random map, for which the probability usually falls a little too.
     """
-    return measure_probability_drop(explanation, probe, fractions, fill, counts_nothing, seed, keeps=False)
+    return measure_probability_drop(explanation, probe, False, **settings)
 
 
 @metric(paper="DeYoung et al., ACL 2020", better="lower", kind="faithfulness", presets=PRESETS)
-def sufficiency(
-    explanation: Explanation,
-    probe: Probe,
-    *,
-    fractions: Sequence[float] = ERASER_FRACTIONS,
-    fill: str | None = None,
-    counts_nothing: bool = False,
-    seed: int = 0,
-) -> Measurement:
+@take_settings_of(measure_probability_drop)
+def sufficiency(explanation: Explanation, probe: Probe, **settings: Any) -> Measurement:
     """How much the target's probability falls when only the highest scored tokens (or patches) are kept.
 
     fill: by default tokens are deleted; the probe's fill for images.
@@ -71,26 +69,4 @@ def sufficiency(
 
     Lower is better; negative if the kept part alone is more convincing than the whole input. Control: a random map.
     """
-    return measure_probability_drop(explanation, probe, fractions, fill, counts_nothing, seed, keeps=True)
-
-
-def measure_probability_drop(
-    explanation: Explanation,
-    probe: Probe,
-    fractions: Sequence[float],
-    fill: str | None,
-    counts_nothing: bool,
-    seed: int,
-    *,
-    keeps: bool,
-) -> Measurement:
-    at = check_fractions(fractions)
-    units = find_units(explanation, probe)
-    place = rank_for_removal(units, probe, seed=seed)
-    counts = torch.tensor([[to_nearest_unit_count(f, n) for f in at] for n in units.counts])
-    keep = keep_only_first(place, counts) if keeps else keep_all_but_first(place, counts)
-    fill = choose_fill(probe, fill, text="delete")
-    after = ask_variants(probe, keep, units.shape, fill=fill, seed=seed).probability
-    curve = as_step_answers(probe.before, probe.batch).probability - after
-    curve[~units.real.any(1)] = float("nan")
-    return Measurement(curve.sum(1) / (len(at) + counts_nothing), curve, at)
+    return measure_probability_drop(explanation, probe, True, **settings)

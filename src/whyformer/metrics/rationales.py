@@ -21,16 +21,44 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from whyformer._plain.environment import keep_environment
+from whyformer._plain.setting_checks import MOST, allow_choice, allow_share, refuse_setting, to_plain_number
 from whyformer._plain.tokens import Pieces, Tokens
-from whyformer.errors import InputError, MetricError
+from whyformer.errors import InputError
 from whyformer.metrics._ordering import to_nearest_unit_count
 from whyformer.metrics._registry import Measurement, Rationale, metric
-from whyformer.metrics._settings import check_metric_choice
+from whyformer.metrics._settings import check_metric_settings
 from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
 DEFAULT_K = tuple(range(5, 81, 5))
 WordCount = int | float | Literal["marked"]
+# The facts of metrics that compare words with those that people marked.
+PLAUSIBILITY: dict[str, Any] = {
+    "paper": "DeYoung et al., ACL 2020",
+    "better": "higher",
+    "kind": "plausibility",
+    "needs_truth": "rationale",
+    "only": "texts",
+}
+
+
+def allow_word_count(setting: str, value: Any) -> WordCount:
+    """A whole number is a number of words, another number a fraction of them."""
+    number = to_plain_number(value)
+    if isinstance(value, str) and value == "marked":
+        return "marked"
+    if number is None or not (1 <= number <= MOST if isinstance(number, int) else 0 < number <= 1):
+        raise refuse_setting(setting, "a number of words, a fraction in (0, 1] or 'marked'", value)
+    return number
+
+
+def allow_word_counts(setting: str, value: Any) -> tuple[WordCount, ...]:
+    """One of them, or several."""
+    several = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    if several and not value:
+        raise refuse_setting(setting, "at least one number, for example (5, 0.2, 'marked')", value)
+    return tuple(allow_word_count(setting, item) for item in (value if several else (value,)))
 
 
 @dataclass(frozen=True)
@@ -53,7 +81,8 @@ class MarkedText:
         return min(int(k), self.seen)
 
 
-@metric(paper="DeYoung et al., ACL 2020", better="higher", kind="plausibility", needs_truth="rationale", only="texts")
+@metric(**PLAUSIBILITY)
+@check_metric_settings(k=allow_word_counts)
 def token_f1(
     explanation: Explanation, rationale: Sequence[Any], *, k: WordCount | Sequence[WordCount] = DEFAULT_K
 ) -> Measurement:
@@ -63,7 +92,7 @@ def token_f1(
 
     Higher is better. Control: random scores hit k times the share of marked words. Undefined if nothing is marked.
     """
-    sizes = parse_word_counts(k)
+    sizes: Sequence[WordCount] = (k,) if isinstance(k, int | float | str) else k
     curve = torch.full((len(explanation), len(sizes)), NAN, dtype=torch.float64)
     for i, text in enumerate(align_rationales(explanation, rationale)):
         if bool(text.truth.any()) and text.seen:
@@ -97,14 +126,8 @@ def f1_score(precision: float, recall: float) -> float:
     return 2 * precision * recall / (precision + recall) if precision and recall else 0.0
 
 
-@metric(
-    paper="DeYoung et al., ACL 2020",
-    better="higher",
-    kind="plausibility",
-    needs_truth="rationale",
-    only="texts",
-    combine=macro_f1,
-)
+@metric(**PLAUSIBILITY, combine=macro_f1)
+@check_metric_settings(k=allow_word_count, threshold=allow_share)
 def iou_f1(
     explanation: Explanation, rationale: Sequence[Any], *, k: WordCount = "marked", threshold: float = 0.5
 ) -> Measurement:
@@ -142,7 +165,9 @@ def run_iou(one: tuple[int, int], other: tuple[int, int]) -> float:
     return common / (one[1] - one[0] + other[1] - other[0] - common)
 
 
-@metric(paper="DeYoung et al., ACL 2020", better="higher", kind="plausibility", needs_truth="rationale", only="texts")
+@metric(**PLAUSIBILITY)
+@keep_environment()
+@check_metric_settings(rule=allow_choice(("trapezoid", "step")))
 def auprc(
     explanation: Explanation,
     rationale: Sequence[Any],
@@ -158,7 +183,6 @@ def auprc(
     """
     from sklearn.metrics import auc, average_precision_score, precision_recall_curve
 
-    check_metric_choice("rule", rule, ("trapezoid", "step"))
     areas = []
     for text in align_rationales(explanation, rationale):
         truth = text.truth.numpy()
@@ -173,19 +197,6 @@ def auprc(
             precision, recall, _ = precision_recall_curve(truth, scores)
             areas.append(float(auc(recall, precision)))
     return torch.tensor(areas, dtype=torch.float64)
-
-
-def parse_word_counts(k: WordCount | Sequence[WordCount]) -> tuple[WordCount, ...]:
-    sizes: tuple[Any, ...] = (k,) if isinstance(k, int | float | str) else tuple(k)
-    for size in sizes:
-        is_valid = (
-            size == "marked" or (isinstance(size, float) and 0 < size <= 1) or (isinstance(size, int) and size > 0)
-        )
-        if not is_valid or isinstance(size, bool):
-            raise MetricError(f"k must be a number of words, a fraction in (0, 1] or 'marked', got {size!r}.")
-    if not sizes:
-        raise MetricError("k must have at least one entry, for example (5, 0.2, 'marked').")
-    return sizes
 
 
 # --- words and marks --------------------------------------------------------------------------------------------------

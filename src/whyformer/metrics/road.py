@@ -21,6 +21,7 @@ from torch import Tensor
 from whyformer._engine.perturb import as_pixels
 from whyformer._engine.probe import Probe
 from whyformer._plain.random_generator import make_generator
+from whyformer._plain.setting_checks import allow_fractions, allow_seed
 from whyformer.errors import InputError
 from whyformer.metrics._ordering import to_unit_count
 from whyformer.metrics._registry import Measurement, metric
@@ -32,7 +33,7 @@ from whyformer.metrics._removal import (
     rank_for_removal,
     read_input_images,
 )
-from whyformer.metrics._settings import check_fractions
+from whyformer.metrics._settings import PER_UNIT, allow_noise, check_metric_settings, drop_zero_fraction
 from whyformer.results.explanation import Explanation
 
 NEIGHBOUR_WEIGHTS = {(0, 1): 1 / 6, (0, -1): 1 / 6, (1, 0): 1 / 6, (-1, 0): 1 / 6,
@@ -40,6 +41,7 @@ NEIGHBOUR_WEIGHTS = {(0, 1): 1 / 6, (0, -1): 1 / 6, (1, 0): 1 / 6, (-1, 0): 1 / 
 
 
 @metric(paper="Rong et al., ICML 2022", better="higher", kind="faithfulness", only="images")
+@check_metric_settings(fractions=allow_fractions, **PER_UNIT, noise=allow_noise, seed=allow_seed)
 def road(
     explanation: Explanation,
     probe: Probe,
@@ -58,7 +60,7 @@ def road(
     """
     if not probe.is_image:
         raise InputError("ROAD imputes pixels, but the input is a text. Use aopc or comprehensiveness.")
-    at = tuple(f for f in check_fractions(fractions) if f > 0)
+    at = drop_zero_fraction(fractions)
     units = find_units(explanation, probe, per=per)
     counts = torch.tensor([[to_unit_count(f, n) for f in at] for n in units.counts])
     keep = torch.cat(

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.probe import Probe
+from whyformer._plain.setting_checks import allow_whole_number
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._removal import (
     RemovableUnits,
@@ -25,11 +26,12 @@ from whyformer.metrics._removal import (
     find_units,
     rank_for_removal,
 )
-from whyformer.metrics._settings import check_minimum
+from whyformer.metrics._settings import PER_UNIT, REMOVAL, check_metric_settings
 from whyformer.results.explanation import Explanation
 
 
 @metric(paper="Wu et al., CVPR 2024", better="higher", kind="faithfulness")
+@check_metric_settings(**REMOVAL, **PER_UNIT, groups=allow_whole_number(2, 10_000))
 def saco(
     explanation: Explanation,
     probe: Probe,
@@ -49,7 +51,6 @@ def saco(
 
     Higher is better. Control: a random map gets about 0, the inverted map less. Undefined if the map is constant.
     """
-    check_minimum("groups", groups, 2)
     units = find_units(explanation, probe, per=per)
     members = split_into_groups(units, rank_for_removal(units, probe, seed=seed), groups)
     fill = choose_fill(probe, fill, image="mean")

@@ -15,6 +15,7 @@ them. The user's model is never changed: a copy is randomised.
 """
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,15 +23,23 @@ from torch import Tensor, nn
 from whyformer._engine.probe import Probe
 from whyformer._model.model import Model
 from whyformer._plain.random_generator import make_generator
+from whyformer._plain.setting_checks import allow_seed, allow_whole_number, refuse_setting
 from whyformer.errors import MetricError
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._rerun import Rerun
-from whyformer.metrics._settings import check_minimum
+from whyformer.metrics._settings import MAGNITUDE, check_metric_settings
 from whyformer.metrics._similarity import select_compared_scores, spearman
 from whyformer.results.explanation import Explanation
 
 
+def allow_model(setting: str, value: Any) -> nn.Module | Model:
+    if not isinstance(value, nn.Module | Model):
+        raise refuse_setting(setting, "an nn.Module or a Model", value)
+    return value
+
+
 @metric(paper="Adebayo et al., NeurIPS 2018", better="lower", kind="sanity")
+@check_metric_settings(**MAGNITUDE, stages=allow_whole_number(1, 1000), seed=allow_seed)
 def parameter_randomisation(
     explanation: Explanation, rerun: Rerun, *, stages: int = 4, magnitude: bool = False, seed: int = 0
 ) -> Measurement:
@@ -44,7 +53,6 @@ def parameter_randomisation(
     Lower is better. Control: a map that does not depend on the weights gets exactly 1, random scores of another seed
     about 0. Undefined if a map is constant.
     """
-    check_minimum("stages", stages, 1)
     module = copy.deepcopy(rerun.model.module)
     parts = list_weighted_modules(module)
     if not parts:
@@ -61,6 +69,7 @@ def parameter_randomisation(
 
 
 @metric(paper="Adebayo et al., NeurIPS 2018", better="lower", kind="sanity")
+@check_metric_settings(**MAGNITUDE, twin=allow_model)
 def label_randomised_twin(
     explanation: Explanation, rerun: Rerun, *, twin: nn.Module | Model | None = None, magnitude: bool = False
 ) -> Tensor:
@@ -73,12 +82,14 @@ def label_randomised_twin(
     """
     if twin is None:
         raise MetricError(
-            "label_randomised_twin needs a twin of the model, trained on random labels. Pass it as twin=."
+            "label_randomised_twin needs a twin of the model, trained on random labels. Pass it as twin=.",
+            code="E_OPTION",
         )
     return correlate_explanations(explanation, rerun(model=twin), magnitude)
 
 
 @metric(paper="Adebayo et al., NeurIPS 2018", better="lower", kind="sanity")
+@check_metric_settings(**MAGNITUDE)
 def class_swap(explanation: Explanation, probe: Probe, rerun: Rerun, *, magnitude: bool = False) -> Tensor:
     """How similar the map is to that of the least likely class: rank correlation.
 

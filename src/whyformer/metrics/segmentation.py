@@ -15,18 +15,21 @@ the authors' code. The value of an example is computed from that image alone; th
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from whyformer.errors import MetricError
-from whyformer.metrics._maps import check_object_masks, resize_map
+from whyformer._plain.environment import keep_environment
+from whyformer._plain.setting_checks import allow_either, allow_share
+from whyformer.metrics._maps import OUTLINED, check_object_masks, resize_map
 from whyformer.metrics._registry import Measurement, PartsCombiner, metric
+from whyformer.metrics._settings import check_metric_settings
 from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
 Threshold = Literal["mean", "otsu"]
+allow_threshold = allow_either(get_args(Threshold), allow_share, "'mean', 'otsu' or a number from 0 to 1")
 
 
 def combine_accuracy(parts: Tensor) -> float:
@@ -41,14 +44,8 @@ def combine_iou(parts: Tensor) -> float:
     return float((sums[there, 0] / sums[there, 1]).mean()) if bool(there.any()) else NAN
 
 
-@metric(
-    paper="Chefer et al., CVPR 2021",
-    better="higher",
-    kind="localisation",
-    needs_truth="mask",
-    only="images",
-    combine=combine_accuracy,
-)
+@metric(paper="Chefer et al., CVPR 2021", **OUTLINED, combine=combine_accuracy)
+@check_metric_settings(threshold=allow_threshold)
 def pixel_accuracy(
     explanation: Explanation, mask: Sequence[Any], *, threshold: Threshold | float = "mean"
 ) -> Measurement:
@@ -66,14 +63,8 @@ def pixel_accuracy(
     return measure_parts(parts, combine_accuracy)
 
 
-@metric(
-    paper="Chefer et al., CVPR 2021",
-    better="higher",
-    kind="localisation",
-    needs_truth="mask",
-    only="images",
-    combine=combine_iou,
-)
+@metric(paper="Chefer et al., CVPR 2021", **OUTLINED, combine=combine_iou)
+@check_metric_settings(threshold=allow_threshold)
 def mean_iou(explanation: Explanation, mask: Sequence[Any], *, threshold: Threshold | float = "mean") -> Measurement:
     """Intersection over union of the map above its threshold with the object, averaged over object and background.
 
@@ -92,7 +83,8 @@ def mean_iou(explanation: Explanation, mask: Sequence[Any], *, threshold: Thresh
     return measure_parts(parts, combine_iou)
 
 
-@metric(paper="Chefer et al., CVPR 2021", better="higher", kind="localisation", needs_truth="mask", only="images")
+@metric(paper="Chefer et al., CVPR 2021", **OUTLINED)
+@keep_environment()
 def mean_average_precision(explanation: Explanation, mask: Sequence[Any]) -> Measurement:
     """How well the map ranks object above background, without a threshold: average precision of both classes together.
 
@@ -135,9 +127,7 @@ def threshold_map(values: Tensor, threshold: Threshold | float) -> Tensor:
         return values > values.mean()
     if threshold == "otsu":
         return values > otsu_threshold(values)
-    if isinstance(threshold, int | float):
-        return values > threshold
-    raise MetricError(f"threshold must be 'mean', 'otsu' or a number from 0 to 1, got {threshold!r}.")
+    return values > threshold
 
 
 def otsu_threshold(values: Tensor, bins: int = 256) -> float:

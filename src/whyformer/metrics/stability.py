@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from whyformer._plain.random_generator import make_generator
+from whyformer._plain.setting_checks import allow_seed, allow_whole_number
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._rerun import Rerun
-from whyformer.metrics._settings import check_minimum
+from whyformer.metrics._settings import allow_noise, check_metric_settings
 from whyformer.metrics._similarity import find_content_units, mean_defined, select_compared_scores, spearman
 from whyformer.results.explanation import Explanation
 
@@ -25,6 +26,7 @@ NAN = float("nan")
 
 
 @metric(paper="Alvarez-Melis & Jaakkola, 2018", better="higher", kind="stability")
+@check_metric_settings(runs=allow_whole_number(1, 1000))
 def repeatability(explanation: Explanation, rerun: Rerun, *, runs: int = 2) -> Measurement:
     """How similar the explanation is when it is computed again with other random numbers: rank correlation.
 
@@ -33,18 +35,16 @@ def repeatability(explanation: Explanation, rerun: Rerun, *, runs: int = 2) -> M
     Higher is better, 1 means identical. Control: random scores get about 0, a method without random numbers exactly 1.
     Undefined if the map is constant.
     """
-    check_minimum("runs", runs, 1)
     seeds = [int(explanation.settings.get("seed") or 0) + run for run in range(1, runs + 1)]
     others = [rerun(seed=seed) if "seed" in explanation.settings else rerun() for seed in seeds]
-    rows = [
-        [spearman(select_compared_scores(explanation, i), select_compared_scores(other, i)) for other in others]
-        for i in range(len(explanation))
-    ]
-    curve = torch.tensor(rows, dtype=torch.float64)
-    return Measurement(mean_defined(curve), curve)
+    return measure_similarity(
+        [select_compared_scores(explanation, i) for i in range(len(explanation))],
+        [[select_compared_scores(other, i) for other in others] for i in range(len(explanation))],
+    )
 
 
 @metric(paper="Alvarez-Melis & Jaakkola, 2018", better="higher", kind="stability")
+@check_metric_settings(noise=allow_noise, samples=allow_whole_number(1), seed=allow_seed)
 def consistency(
     explanation: Explanation, rerun: Rerun, *, noise: float = 0.02, samples: int = 4, seed: int = 0
 ) -> Measurement:
@@ -55,13 +55,11 @@ def consistency(
 
     Higher is better. Control: random scores, drawn for each input, get about 0. Undefined if the map is constant.
     """
-    first, others = explain_noisy_variants(explanation, rerun, noise, samples, seed, normal=True)
-    rows = [[spearman(a, b) for b in row] for a, row in zip(first, others, strict=True)]
-    curve = torch.tensor(rows, dtype=torch.float64)
-    return Measurement(mean_defined(curve), curve)
+    return measure_similarity(*explain_noisy_variants(explanation, rerun, noise, samples, seed, normal=True))
 
 
 @metric(paper="Yeh et al., NeurIPS 2019", better="lower", kind="stability")
+@check_metric_settings(radius=allow_noise, samples=allow_whole_number(1), seed=allow_seed)
 def max_sensitivity(
     explanation: Explanation, rerun: Rerun, *, radius: float = 0.02, samples: int = 8, seed: int = 0
 ) -> Measurement:
@@ -82,12 +80,17 @@ def max_sensitivity(
     return Measurement(curve.amax(1), curve)
 
 
+def measure_similarity(first: list[Tensor], others: list[list[Tensor]]) -> Measurement:
+    """The mean rank correlation of each map with its other versions; curve: that with each of them."""
+    rows = [[spearman(a, b) for b in row] for a, row in zip(first, others, strict=True)]
+    curve = torch.tensor(rows, dtype=torch.float64)
+    return Measurement(mean_defined(curve), curve)
+
+
 def explain_noisy_variants(
     explanation: Explanation, rerun: Rerun, size: float, samples: int, seed: int, *, normal: bool
 ) -> tuple[list[Tensor], list[list[Tensor]]]:
     """The compared scores of every example, and those of its noisy variants."""
-    check_minimum("samples", samples, 1)
-    check_minimum("noise" if normal else "radius", size, 0)
     batch, given = len(explanation), rerun.inputs
     of = torch.arange(batch).repeat_interleave(samples)
     first = [select_compared_scores(explanation, i) for i in range(batch)]

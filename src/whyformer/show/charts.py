@@ -8,12 +8,12 @@ Colours are distinguishable with the common forms of colour blindness, and lines
 called "chance" or "random" is grey and dashed everywhere. NaN is left out, never drawn as 0.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from whyformer._plain.deprecation import warn_renamed
+from whyformer._plain.deprecation import serve_old_names
 from whyformer.errors import InputError
 from whyformer.show.chart_style import (
     REFERENCE_STYLE,
@@ -177,12 +177,7 @@ def draw_matrix(
 
 
 def draw_violins(
-    groups: Mapping[str, Any],
-    *,
-    title: str = "",
-    ylabel: str = "",
-    reference: float | None = None,
-    note: str = "",
+    groups: Mapping[str, Any], *, title: str = "", ylabel: str = "", reference: float | None = None, note: str = ""
 ) -> Drawing:
     """The distribution of each group, with its median and quartiles; groups of fewer than 5 values are dots."""
     refuse_empty(groups, "group")
@@ -310,9 +305,4 @@ def draw_scatter(
 
 
 if not TYPE_CHECKING:  # type checkers see the new names only
-
-    def __getattr__(name: str) -> Callable[..., Drawing]:
-        if name in RENAMED:
-            warn_renamed(f"charts.{name}", f"charts.{RENAMED[name]}")
-            return globals()[RENAMED[name]]
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    __getattr__ = serve_old_names("charts", RENAMED, globals())

@@ -8,14 +8,14 @@ white, can be used with the keyboard alone, and describes its images in words.
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from whyformer._plain.deprecation import warn_renamed
+from whyformer._plain.deprecation import serve_old_names
 from whyformer.show.drawing import DIM_INK, LINE_COLOUR, PALETTE, Drawing
 from whyformer.show.html import Html, escape_html, join_html, make_element
 from whyformer.show.page_colours import choose_colour_level, make_mark_css, make_palette_css
@@ -306,9 +306,4 @@ def make_legend(between: tuple[float, float], *, signed: bool, note: str = "") -
 
 
 if not TYPE_CHECKING:  # type checkers see the new names only
-
-    def __getattr__(name: str) -> Callable[..., Any]:
-        if name in RENAMED:
-            warn_renamed(f"report.{name}", f"report.{RENAMED[name]}")
-            return globals()[RENAMED[name]]
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    __getattr__ = serve_old_names("report", RENAMED, globals())

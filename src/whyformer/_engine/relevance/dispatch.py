@@ -9,25 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.relevance.calls import (
-    MASK_CEILING,
-    ActivationCall,
-    AdditionCall,
-    AttentionCall,
-    ConvolutionCall,
-    Gate,
-    JoinCall,
-    LinearCall,
-    NormaliseCall,
-    NormCall,
-    OperationCall,
-    PoolCall,
-    ProductCall,
-    ScaleCall,
-    SelectCall,
-    SoftmaxCall,
-    SomeCall,
-)
+from whyformer._engine.relevance import calls
 from whyformer._engine.tracing import operations, provenance
 from whyformer._engine.tracing.attention import read_fused_arguments
 from whyformer._engine.tracing.follow import contract_label, follow_einsum, follow_product, get_root, is_straight
@@ -35,7 +17,7 @@ from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import SampleGroups, Trace, trace_of
 from whyformer.errors import UnknownOperation
 
-CallAndOperands = tuple[OperationCall, list[Tensor]]  # the operands share the relevance
+CallAndOperands = tuple[calls.OperationCall, list[Tensor]]  # the operands share the relevance
 NormFunction = Callable[[Tensor], Tensor]
 
 
@@ -54,7 +36,7 @@ class CallBuilder:
                 return describe(self)
         return None
 
-    def make(self, call_class: type[SomeCall], **fields: Any) -> SomeCall:
+    def make(self, call_class: type[calls.SomeCall], **fields: Any) -> calls.SomeCall:
         return call_class(
             step=self.step, operation=self.operation.name, place=self.place, samples=self.find_samples(), **fields
         )
@@ -81,7 +63,7 @@ class CallBuilder:
     def describe_linear(self) -> CallAndOperands | None:
         x, weight, bias = self.operation.linear_arguments()
         is_constant = not weight.requires_grad and (bias is None or not bias.requires_grad)
-        return (self.make(LinearCall, weight=weight, bias=bias), [x]) if is_constant else None
+        return (self.make(calls.LinearCall, weight=weight, bias=bias), [x]) if is_constant else None
 
     def describe_convolution(self) -> CallAndOperands | None:
         x, weight, bias = self.operation.linear_arguments()
@@ -91,7 +73,7 @@ class CallBuilder:
         options = {k: v for k, v in self.operation.kwargs.items() if k not in ("input", "weight", "bias")}
         per_channel = bias.view(-1, *(1,) * (self.result.dim() - 2)) if bias is not None else None
         call = self.make(
-            ConvolutionCall,
+            calls.ConvolutionCall,
             kind="pixels" if trace_of(x).is_pixels else "linear",
             weight=weight,
             bias=per_channel,
@@ -110,7 +92,7 @@ class CallBuilder:
             )
         is_per_key = mask is not None and mask.numel() <= key.size(-2)  # counts as a mask, as in eager attention
         call = self.make(
-            AttentionCall,
+            calls.AttentionCall,
             mask=mask,
             scale=scale,
             is_grouped=is_grouped,
@@ -121,7 +103,7 @@ class CallBuilder:
 
     def describe_activation(self) -> CallAndOperands | None:
         x = self.operation.given[0]
-        return (self.make(ActivationCall, run=self.as_function_of(x)), [x]) if x.requires_grad else None
+        return (self.make(calls.ActivationCall, run=self.as_function_of(x)), [x]) if x.requires_grad else None
 
     def describe_softmax(self) -> CallAndOperands | None:
         x = self.operation.given[0]
@@ -129,19 +111,19 @@ class CallBuilder:
             return None
         axis = self.operation.argument(1, "dim", "axis")
         is_plain = self.operation.name in ("softmax", "_softmax")
-        return self.make(SoftmaxCall, axis=-1 if axis is None else axis, is_plain=is_plain), [x]
+        return self.make(calls.SoftmaxCall, axis=-1 if axis is None else axis, is_plain=is_plain), [x]
 
     def describe_norm(self) -> CallAndOperands | None:
         x = self.operation.given[0]
-        return (self.make(NormCall, linearised=hold_spread(self.operation)), [x]) if x.requires_grad else None
+        return (self.make(calls.NormCall, linearised=hold_spread(self.operation)), [x]) if x.requires_grad else None
 
     def describe_spelled_out_activation(self, first: Tensor, second: Tensor) -> CallAndOperands:
         """A step of an activation that the model spells out: two functions of one tensor, combined entry by entry. The
         operand that is this tensor, or a multiple of it, comes first and gets the relevance."""
         run = as_function(self.operation)
         if is_straight(second) and not is_straight(first):
-            return self.make(ActivationCall, run=lambda a, b: run(b, a)), [second, first]
-        return self.make(ActivationCall, run=run), [first, second]
+            return self.make(calls.ActivationCall, run=lambda a, b: run(b, a)), [second, first]
+        return self.make(calls.ActivationCall, run=run), [first, second]
 
     def as_function_of(self, x: Tensor) -> Callable[[Tensor], Tensor]:
         """The operation as a function of one operand, the others as they were."""
@@ -153,10 +135,10 @@ class CallBuilder:
     def describe_product(self) -> CallAndOperands:
         operation = self.operation
         if self.is_plain_linear():
-            return self.make(LinearCall, weight=operation.args[1].t()), operation.carrying
+            return self.make(calls.LinearCall, weight=operation.args[1].t()), operation.carrying
         is_plain = operation.name in ("matmul", "bmm") and len(operation.carrying) == 2
         run = torch.matmul if is_plain else as_function(operation)
-        return self.make(ProductCall, run=run, gate=find_gate(operation.carrying)), operation.carrying
+        return self.make(calls.ProductCall, run=run, gate=find_gate(operation.carrying)), operation.carrying
 
     def is_plain_linear(self) -> bool:
         """x @ W with a constant matrix W."""
@@ -171,13 +153,13 @@ class CallBuilder:
             return self.describe_constant_addition(carrying[0])
         first, second = carrying
         if trace_of(second).is_statistic:
-            return self.make(NormaliseCall), [first, second]
+            return self.make(calls.NormaliseCall), [first, second]
         if get_root(first) is get_root(second) and first.shape == second.shape:
             return self.describe_spelled_out_activation(first, second)
         signs = self.read_signs()
         if first is not operation.argument(0, "input"):
             signs = signs[::-1]
-        return self.make(AdditionCall, signs=signs), [first, second]
+        return self.make(calls.AdditionCall, signs=signs), [first, second]
 
     def read_signs(self) -> tuple[float, float]:
         """The factors of the two addends: -1 where one is subtracted, or `alpha`."""
@@ -201,7 +183,7 @@ class CallBuilder:
         if isinstance(constant, Tensor) or signs[place] != 1:
             constant = (constant.detach() if isinstance(constant, Tensor) else constant) * signs[place]
         call = self.make(
-            AdditionCall,
+            calls.AdditionCall,
             kind=kind,
             signs=(signs[1 - place], 1),
             constant=constant,
@@ -235,31 +217,31 @@ class CallBuilder:
             return self.describe_spelled_out_activation(first, second)
         if divides:
             return self.describe_normalising(first, second)
-        return self.make(ProductCall, run=as_function(operation), gate=find_gate(carrying)), carrying
+        return self.make(calls.ProductCall, run=as_function(operation), gate=find_gate(carrying)), carrying
 
     def describe_normalising(self, x: Tensor, statistic: Tensor) -> CallAndOperands:
-        return self.make(NormaliseCall, linearised=self.as_function_of(x)), [x, statistic]
+        return self.make(calls.NormaliseCall, linearised=self.as_function_of(x)), [x, statistic]
 
     def describe_scaling(self, x: Tensor, divides: bool) -> CallAndOperands:
         first = self.operation.argument(0, "input")
         factor = next(a for a in (first, self.operation.argument(1, "other", default=-1.0)) if a is not x)
         if divides and (first is not x or self.operation.name.startswith("r")):
-            return self.make(ActivationCall, run=as_function(self.operation)), [x]  # a number divided by x
+            return self.make(calls.ActivationCall, run=as_function(self.operation)), [x]  # a number divided by x
         if divides:
-            return self.make(ScaleCall, factor=1.0), [x]
-        return self.make(ScaleCall, factor=factor, positions=self.find_positions(factor)), [x]
+            return self.make(calls.ScaleCall, factor=1.0), [x]
+        return self.make(calls.ScaleCall, factor=factor, positions=self.find_positions(factor)), [x]
 
     # --- entries and parts -------------------------------------------------------------------------------------------
 
     def describe_selection(self) -> CallAndOperands:
         index = self.operation.args[1]
-        return self.make(SelectCall, run=lambda x: x[index]), self.operation.carrying[:1]
+        return self.make(calls.SelectCall, run=lambda x: x[index]), self.operation.carrying[:1]
 
     def describe_concatenation(self) -> CallAndOperands:
         parts, axis = self.operation.concatenation_arguments()
         is_stack = self.operation.name == "stack"
         call = self.make(
-            JoinCall,
+            calls.JoinCall,
             axis=axis,
             sizes=[1 if is_stack else part.size(axis) for part in parts],
             carrying=[part.requires_grad for part in parts],
@@ -270,7 +252,7 @@ class CallBuilder:
     def describe_reduction(self) -> CallAndOperands | None:
         if len(self.operation.carrying) != 1:
             return None
-        return self.make(PoolCall, run=as_function(self.operation)), self.operation.carrying
+        return self.make(calls.PoolCall, run=as_function(self.operation)), self.operation.carrying
 
 
 DESCRIPTIONS: tuple[tuple[frozenset[str], Callable[[CallBuilder], CallAndOperands | None]], ...] = (
@@ -354,15 +336,15 @@ def apply_weight(x: Tensor, weight: Tensor | None, axis: int | None = None) -> T
     return x * (weight if axis is None else weight.view(-1, *(1,) * (x.dim() - 1 - axis)))
 
 
-def find_gate(factors: list[Tensor]) -> Gate | None:
+def find_gate(factors: list[Tensor]) -> calls.Gate | None:
     """Which of two factors is a gate: the only one that is attention, or else the only one that is an activation."""
     if len(factors) != 2:
         return None
     attention = [place for place, factor in enumerate(factors) if trace_of(factor).is_attention]
     if len(attention) == 1:
-        return Gate(attention[0], is_attention=True)
+        return calls.Gate(attention[0], is_attention=True)
     activations = [place for place, factor in enumerate(factors) if not is_straight(factor)]
-    return Gate(activations[0], is_attention=False) if len(activations) == 1 else None
+    return calls.Gate(activations[0], is_attention=False) if len(activations) == 1 else None
 
 
 def is_binary(constant: Tensor) -> bool:
@@ -372,7 +354,7 @@ def is_binary(constant: Tensor) -> bool:
 
 def is_mask(constant: Any) -> bool:
     """Zero where attention is allowed, very low where it is not."""
-    return isinstance(constant, Tensor) and bool(((constant == 0) | (constant <= MASK_CEILING)).all())
+    return isinstance(constant, Tensor) and bool(((constant == 0) | (constant <= calls.MASK_CEILING)).all())
 
 
 def is_per_channel(constant: Any, result: Tensor) -> bool:

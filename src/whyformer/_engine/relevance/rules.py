@@ -26,36 +26,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from whyformer._engine.relevance.calls import (
-    MASK_CEILING,
-    AdditionCall,
-    AttentionCall,
-    ConvolutionCall,
-    Gate,
-    JoinCall,
-    LinearCall,
-    OperationCall,
-    PoolCall,
-    ProductCall,
-    ScaleCall,
-    SelectCall,
-    Shares,
-    SoftmaxCall,
-    transpose_linear,
-    undo_broadcast,
-)
+from whyformer._engine.relevance import calls
 from whyformer._engine.tracing.attention import compute_attention_weights
 from whyformer.errors import MethodError
 
 # --- rules that pass relevance on ------------------------------------------------------------------------------------
 
 
-def pass_unchanged(call: OperationCall, arriving: Tensor) -> Shares:
+def pass_unchanged(call: calls.OperationCall, arriving: Tensor) -> calls.Shares:
     """All relevance goes to the first operand; the others (a gate, a statistic) get nothing."""
     return call.fit(arriving)
 
 
-def pass_scaled(call: ScaleCall, arriving: Tensor) -> Shares:
+def pass_scaled(call: calls.ScaleCall, arriving: Tensor) -> calls.Shares:
     """x times a constant: relevance passes, except where the constant is zero."""
     if isinstance(call.factor, Tensor):
         passed = torch.where(call.factor == 0, 0, arriving)
@@ -65,7 +48,7 @@ def pass_scaled(call: ScaleCall, arriving: Tensor) -> Shares:
     return call.fit(passed)
 
 
-def pass_unmasked(call: AdditionCall, arriving: Tensor) -> Shares | None:
+def pass_unmasked(call: calls.AdditionCall, arriving: Tensor) -> calls.Shares | None:
     """x plus a mask: relevance passes. Where the mask hides x there is no relevance. (The released code divides all the
     same.)"""
     if call.recipe.stabiliser.name == "released":
@@ -73,12 +56,12 @@ def pass_unmasked(call: AdditionCall, arriving: Tensor) -> Shares | None:
     return call.fit(arriving)
 
 
-def pass_selected(call: SelectCall, arriving: Tensor) -> Shares:
+def pass_selected(call: calls.SelectCall, arriving: Tensor) -> calls.Shares:
     """Picking entries: each picked entry gets what arrives for it, the others nothing."""
-    return (transpose_linear(call.run, call.operand, call.stabilise_copy(arriving)),)
+    return (calls.transpose_linear(call.run, call.operand, call.stabilise_copy(arriving)),)
 
 
-def pass_joined(call: JoinCall, arriving: Tensor) -> Shares:
+def pass_joined(call: calls.JoinCall, arriving: Tensor) -> calls.Shares:
     """A concatenation: each part gets its own relevance; constant parts (a class token, registers) absorb theirs."""
     parts = arriving.split(call.sizes, call.axis)
     call.absorb("class token and other constants", lambda: keep_constant_parts(call, arriving))
@@ -86,7 +69,7 @@ def pass_joined(call: JoinCall, arriving: Tensor) -> Shares:
     return tuple(share.squeeze(call.axis) for share in shares) if call.is_stack else tuple(shares)
 
 
-def keep_constant_parts(call: JoinCall, whole: Tensor) -> Tensor:
+def keep_constant_parts(call: calls.JoinCall, whole: Tensor) -> Tensor:
     """The entries of the constant parts of a concatenation, zero elsewhere."""
     parts = zip(whole.split(call.sizes, call.axis), call.carrying, strict=True)
     return torch.cat([torch.zeros_like(part) if is_operand else part for part, is_operand in parts], call.axis)
@@ -95,7 +78,7 @@ def keep_constant_parts(call: JoinCall, whole: Tensor) -> Tensor:
 # --- linear layers ---------------------------------------------------------------------------------------------------
 
 
-def share_positive_products(call: LinearCall, arriving: Tensor) -> Shares:
+def share_positive_products(call: calls.LinearCall, arriving: Tensor) -> calls.Shares:
     r"""Only products $x_j w_{ji} > 0$ carry relevance.
 
     Three matrix products instead of eight: with $z = xW$ the positive products sum to $Z^+ = (z + |x||W|)/2$, and with
@@ -115,7 +98,7 @@ def share_positive_products(call: LinearCall, arriving: Tensor) -> Shares:
     return (share.addcmul_(x_size, call.apply_transpose(s, weight_size)),)
 
 
-def share_doubled_products(call: LinearCall, arriving: Tensor) -> Shares:
+def share_doubled_products(call: calls.LinearCall, arriving: Tensor) -> calls.Shares:
     r"""The released baseline: $x^+W^+$ and $x^-W^-$ each redistribute all of R, which doubles the total."""
     x = call.operand
     share = torch.zeros_like(x)
@@ -129,14 +112,14 @@ def share_doubled_products(call: LinearCall, arriving: Tensor) -> Shares:
     return (share,)
 
 
-def spread_difference(call: OperationCall, arriving: Tensor, share: Tensor) -> Tensor:
+def spread_difference(call: calls.OperationCall, arriving: Tensor, share: Tensor) -> Tensor:
     """What arrived less what was shared, per example, spread evenly over the entries of the result."""
     lost = call.examples.sum(arriving) - call.examples.sum(share)
     entries = call.examples.sum(torch.ones_like(arriving))
     return torch.ones_like(arriving) * call.examples.spread(lost / entries)
 
 
-def share_epsilon_products(call: LinearCall, arriving: Tensor) -> Shares:
+def share_epsilon_products(call: calls.LinearCall, arriving: Tensor) -> calls.Shares:
     r"""$R_j = \sum_i \frac{x_j w_{ji}}{z_i + \epsilon\,\mathrm{sign}(z_i)} R_i$ with $z = xW + b$: the bias and epsilon
     absorb their shares."""
     s = call.divide(arriving, call.result)
@@ -147,7 +130,7 @@ def share_epsilon_products(call: LinearCall, arriving: Tensor) -> Shares:
     return (call.apply_transpose(s, call.weight).mul_(call.operand),)
 
 
-def share_pixel_box(call: ConvolutionCall, arriving: Tensor) -> Shares:
+def share_pixel_box(call: calls.ConvolutionCall, arriving: Tensor) -> calls.Shares:
     r"""z-B: $R_x = x \odot W^\top S - l \odot W^{+\top} S - h \odot W^{-\top} S$, $S = R / (xW - lW^+ - hW^-)$, where l
     and h are the smallest and largest value of each image."""
     x, weight = call.operand, call.weight
@@ -166,7 +149,7 @@ def share_pixel_box(call: ConvolutionCall, arriving: Tensor) -> Shares:
 # --- products, sums and pools ----------------------------------------------------------------------------------------
 
 
-def share_product_halves(call: ProductCall, arriving: Tensor) -> Shares:
+def share_product_halves(call: calls.ProductCall, arriving: Tensor) -> calls.Shares:
     r"""A product z of two operands: $R_a = a \odot \partial_a f(R/z)$ for each, halved. A single operand gets all."""
     s = call.divide(arriving, call.result)
     call.absorb("stabiliser", lambda: arriving - s * call.result)
@@ -176,14 +159,14 @@ def share_product_halves(call: ProductCall, arriving: Tensor) -> Shares:
     return tuple(x * back / len(backs) for x, back in zip(call.operands, backs, strict=True))
 
 
-def share_pooled(call: PoolCall, arriving: Tensor) -> Shares:
+def share_pooled(call: calls.PoolCall, arriving: Tensor) -> calls.Shares:
     r"""A mean or sum z: in proportion to what each entry contributed, $R_x = x \odot f^\top(R/z)$."""
     s = call.divide(arriving, call.result)
     call.absorb("stabiliser", lambda: arriving - s * call.result)
     return tuple(x * back for x, back in zip(call.operands, call.backpropagate(s), strict=True))
 
 
-def share_normalised_addition(call: AdditionCall, arriving: Tensor) -> Shares:
+def share_normalised_addition(call: calls.AdditionCall, arriving: Tensor) -> calls.Shares:
     r"""$R_u = u R/z$, then $\bar R_u = R_u \frac{|\Sigma R_u|}{|\Sigma R_u| + |\Sigma R_v|} \frac{\Sigma R}{\Sigma
     R_u}$, with sums per example.
 
@@ -199,18 +182,18 @@ def share_normalised_addition(call: AdditionCall, arriving: Tensor) -> Shares:
     return call.fit(*scaled)
 
 
-def share_plain_addition(call: AdditionCall, arriving: Tensor) -> Shares:
+def share_plain_addition(call: calls.AdditionCall, arriving: Tensor) -> calls.Shares:
     r"""$R_u = u R / z$: the branches may grow without bound with opposite signs."""
     shares = share_in_proportion(call, arriving)
     call.absorb("stabiliser", lambda: arriving - shares[0] - shares[1])
     return call.fit(*shares)
 
 
-def share_in_proportion(call: AdditionCall, arriving: Tensor) -> tuple[Tensor, Tensor]:
+def share_in_proportion(call: calls.AdditionCall, arriving: Tensor) -> tuple[Tensor, Tensor]:
     """u R / z and v R / z."""
     u, v = call.addends
     s = call.divide(arriving, call.result)
-    if bool((is_masked := v <= MASK_CEILING).any()):
+    if bool((is_masked := v <= calls.MASK_CEILING).any()):
         # Attention is zero behind a mask, so relevance is too; 0 * inf must not make NaN of it.
         return torch.where(is_masked, 0, s * u), torch.where(is_masked, 0, s * v)
     return s * u, s * v
@@ -219,7 +202,7 @@ def share_in_proportion(call: AdditionCall, arriving: Tensor) -> tuple[Tensor, T
 # --- fused attention -------------------------------------------------------------------------------------------------
 
 
-def share_attention(call: AttentionCall, arriving: Tensor) -> Shares:
+def share_attention(call: calls.AttentionCall, arriving: Tensor) -> calls.Shares:
     """Fused attention, step by step: product with the values, softmax, mask, product of queries and keys, each by the
     rule that the recipe has for it."""
     query, key, value = call.operands
@@ -231,10 +214,10 @@ def share_attention(call: AttentionCall, arriving: Tensor) -> Shares:
     query_carries, key_carries, value_carries = call.carrying
     is_operand = (query_carries or key_carries, value_carries)
     to_weights, to_value = share_factors(
-        call, arriving, call.result, (weights, wide_value), is_operand, Gate(0, is_attention=True)
+        call, arriving, call.result, (weights, wide_value), is_operand, calls.Gate(0, is_attention=True)
     )
     if to_value is not None:
-        to_value = undo_broadcast(sum_repeated_heads(to_value, repeats), value)
+        to_value = calls.undo_broadcast(sum_repeated_heads(to_value, repeats), value)
     to_scores = None if to_weights is None else share_weights(call, to_weights, weights, scores)
     if to_scores is None:
         return None, None, to_value
@@ -242,34 +225,34 @@ def share_attention(call: AttentionCall, arriving: Tensor) -> Shares:
         to_scores = to_scores * call.scale
     to_query, to_key = share_factors(call, to_scores, raw, (query, wide_key.mT), (query_carries, key_carries))
     return (
-        undo_broadcast(to_query, query) if to_query is not None else None,
-        undo_broadcast(sum_repeated_heads(to_key.mT, repeats), key) if to_key is not None else None,
+        calls.undo_broadcast(to_query, query) if to_query is not None else None,
+        calls.undo_broadcast(sum_repeated_heads(to_key.mT, repeats), key) if to_key is not None else None,
         to_value,
     )
 
 
-def share_weights(call: AttentionCall, arriving: Tensor, weights: Tensor, scores: Tensor) -> Tensor | None:
+def share_weights(call: calls.AttentionCall, arriving: Tensor, weights: Tensor, scores: Tensor) -> Tensor | None:
     """From attention weights to scores: by the rule for softmax, then by that for what was added to the scores."""
     masked = scores if call.mask is None else scores + call.mask
-    softmax = call.make_part(SoftmaxCall, weights, [masked])
+    softmax = call.make_part(calls.SoftmaxCall, weights, [masked])
     (to_scores,) = require_shares(softmax, softmax.apply_rule(arriving))
     if to_scores is None or call.mask is None:
         return to_scores
     addition = call.make_part(
-        AdditionCall, masked, [scores], constant=call.mask, constant_is="attention bias",
+        calls.AdditionCall, masked, [scores], constant=call.mask, constant_is="attention bias",
         kind="add" if call.has_bias else "mask",
     )  # fmt: skip
     return require_shares(addition, addition.apply_rule(to_scores))[0]
 
 
 def share_factors(
-    call: AttentionCall,
+    call: calls.AttentionCall,
     arriving: Tensor,
     z: Tensor,
     factors: tuple[Tensor, Tensor],
     is_operand: Sequence[bool],
-    gate: Gate | None = None,
-) -> Shares:
+    gate: calls.Gate | None = None,
+) -> calls.Shares:
     """Shares of the two factors of a matrix product z; a constant factor gets none."""
     operands = [factor for factor, carries in zip(factors, is_operand, strict=True) if carries]
 
@@ -277,12 +260,12 @@ def share_factors(
         return torch.matmul(*(x if carries else factor for factor, carries in zip(factors, is_operand, strict=True)))
 
     run = torch.matmul if len(operands) == 2 else run_with_constant
-    product = call.make_part(ProductCall, z, operands, run=run, gate=gate)
+    product = call.make_part(calls.ProductCall, z, operands, run=run, gate=gate)
     shares = iter(require_shares(product, product.apply_rule(arriving)))
     return tuple(next(shares) if carries else None for carries in is_operand)
 
 
-def require_shares(call: OperationCall, shares: Shares | None) -> Shares:
+def require_shares(call: calls.OperationCall, shares: calls.Shares | None) -> calls.Shares:
     """The shares of one step of fused attention, where there is no gradient that could pass instead."""
     if shares is None:
         raise MethodError(
