@@ -16,7 +16,7 @@ from whyformer._audit.agreement import DELETED, GRADIENT, MASKED
 from whyformer._audit.auditor import Auditor
 from whyformer._audit.report import make_audit_page
 from whyformer.data import read
-from whyformer.errors import InputError, MethodError, NoAttention, UnsupportedModel
+from whyformer.errors import InputError, MethodError, NoAttention, OutputError, UnsupportedModel
 
 QUICK = {"draws": 5, "search_limit": 2, "steps": 3}
 TEXTS = [
@@ -187,7 +187,7 @@ def test_an_interrupted_audit_continues(model, tmp_path, monkeypatch):
         assert list(numbers(one)) == pytest.approx(list(numbers(other)), abs=1e-5)
     assert json.loads((tmp_path / "audit.json").read_text())["kind"] == "audit"
     assert (tmp_path / "audit.html").read_text().startswith("<!doctype html>")
-    with pytest.raises(InputError, match="holds another audit: draws differ"):
+    with pytest.raises(OutputError, match="holds another audit: draws differ"):
         audit(model, TEXTS, 1, out=tmp_path, **settings | {"draws": 6})
 
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from whyformer._audit.rows import AuditRows
-from whyformer.errors import InputError
+from whyformer.errors import OutputError
 
 ROW = {"test": "shape", "attention": "", "example": 3, "value": 0.1 + 0.2}
 
@@ -48,26 +48,26 @@ def test_a_damaged_shard_is_missing_and_its_place_is_used_again(tmp_path):
 
 def test_another_plan_is_refused_and_leaves_the_folder_unlocked(tmp_path):
     add(tmp_path, ROW, seed=0, draws=100)
-    with pytest.raises(InputError, match="holds another audit: draws differs"):
+    with pytest.raises(OutputError, match="holds another audit: draws differs"):
         AuditRows(tmp_path, {"seed": 0, "draws": 50})
     add(tmp_path, ROW, seed=0, draws=100)
 
 
 def test_what_is_no_plan_is_refused(tmp_path):
     (tmp_path / "plan.json").write_text("no json")
-    with pytest.raises(InputError, match="is not the plan of an audit"):
+    with pytest.raises(OutputError, match="is not the plan of an audit"):
         AuditRows(tmp_path, {})
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "there").write_text("")
-    with pytest.raises(InputError, match="Cannot write to"):
+    with pytest.raises(OutputError, match="Cannot write to"):
         AuditRows(tmp_path / "there", {})
 
 
 def test_only_one_audit_writes_to_a_folder(tmp_path):
     first = AuditRows(tmp_path, {})
-    with pytest.raises(InputError, match=f"Process {os.getpid()} is writing to"):
+    with pytest.raises(OutputError, match=f"Process {os.getpid()} is writing to"):
         AuditRows(tmp_path, {})
     first.close()
     second = AuditRows(tmp_path, {})

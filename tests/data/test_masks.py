@@ -29,7 +29,7 @@ def test_meanings_by_hand(tmp_path):
         (np.array([[4]]), "trimap", "has the value 4; mask_values has only"),
         (np.array([[4]]), "quadmap", "There is no mask_values='quadmap'"),
         (np.zeros(3), "binary", r"shape \[height width\]"),
-        ("nothing.png", "binary", "cannot be read"),
+        ("nothing.png", "binary", "there is no such file"),
     ],
 )
 def test_masks_that_cannot_be_used(source, meaning, message):

@@ -1,7 +1,12 @@
 """Readers: every layout, and problems with the place of the row."""
 
+import contextlib
 import gzip
+import hashlib
+import io
 import json
+import os
+import socket
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +15,8 @@ import torch
 from PIL import Image
 
 from whyformer.data import Data, Example, LazyContent, Problem, read
+from whyformer.data.example import fingerprint_file
+from whyformer.data.masks import read_mask
 from whyformer.errors import InputError
 
 
@@ -404,3 +411,139 @@ def test_old_names_work_for_one_version():
 
 def test_a_problem_reads_as_place_and_reason():
     assert str(Problem("a.csv:3", "no text")) == "a.csv:3: no text"
+
+
+# --- files that are no files ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def odd_folder(tmp_path):
+    """A folder with one image, and a pipe, a socket, a folder and a link to a device that have the name of one."""
+    save_image(tmp_path / "cat" / "good.png")
+    os.mkfifo(tmp_path / "cat" / "pipe.png")
+    (tmp_path / "cat" / "folder.png").mkdir()
+    (tmp_path / "cat" / "device.png").symlink_to("/dev/zero")
+    (tmp_path / "cat" / "loop.png").symlink_to("loop.png")
+    with socket.socket(socket.AF_UNIX) as server, contextlib.chdir(tmp_path / "cat"):
+        server.bind("socket.png")
+    return tmp_path
+
+
+def test_pipes_sockets_and_devices_named_like_images_do_not_block(odd_folder):
+    data = read(odd_folder)
+    assert [one.name for one in data.examples] == ["cat/good.png"]
+    names = ("device", "folder", "loop", "pipe", "socket")
+    assert problems(data) == [f"cat/{name}.png: not a regular file" for name in names]
+    assert len(data.fingerprint()) == 64
+
+
+def test_a_folder_of_nothing_but_pipes(tmp_path):
+    os.mkfifo(tmp_path / "a.png")
+    with pytest.raises(InputError, match=r"no example in .*a\.png: not a regular file") as raised:
+        read(tmp_path)
+    assert raised.value.code == "E_DATA"
+
+
+def test_pipes_as_masks_rows_and_documents_do_not_block(odd_folder, tmp_path):
+    pipe = odd_folder / "cat" / "pipe.png"
+    assert read([("x", 1)]).fingerprint() and Data("x", (Example("a", pipe, 1, pipe),)).fingerprint()
+    data = read(odd_folder, masks=odd_folder)
+    assert [one.mask for one in data.examples] == [odd_folder / "cat" / "good.png"]
+    for suffix in (".csv", ".jsonl", ".parquet", ".json", ".txt"):
+        os.mkfifo(tmp_path / f"rows{suffix}")
+        with pytest.raises(InputError, match="it is not a regular file"):
+            read(tmp_path / f"rows{suffix}")
+    (tmp_path / "eraser").mkdir()
+    folder = eraser(tmp_path / "eraser", [eraser_row(evidence(0, 1)), eraser_row(evidence(0, 1, "pipe"))])
+    os.mkfifo(folder / "docs" / "pipe")
+    assert "'pipe' is not a regular file" in problems(read(folder))[0]
+
+
+@pytest.mark.parametrize("source", ["", " ", "\n\t", "\u3000"])
+def test_an_empty_path_is_not_the_current_folder(source, tmp_path, monkeypatch):
+    save_image(tmp_path / "a.png")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        InputError, match=r"The path of the data is empty.* Write '\.' for the current folder"
+    ) as raised:
+        read(source)
+    assert raised.value.code == "E_DATA"
+    with pytest.raises(InputError, match="The path of the mask folder is empty"):
+        read(tmp_path, masks=source)
+    assert len(read(".")) == 1
+
+
+@pytest.mark.parametrize("source", ["a\0b", "x" * 5000, "/dev/zero", "/dev/stdin"])
+def test_paths_that_cannot_be_opened(source):
+    with pytest.raises(InputError) as raised:
+        read(source)
+    assert raised.value.code == "E_DATA"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [dict(columns=5), dict(classes=[1]), dict(split=5), dict(split=""), dict(seed=[1]), dict(mask_values="odd"),
+     dict(limit="many"), dict(limit=1.5), dict(limit=True), dict(limit=0), dict(masks=5), dict(mask_values=7)],
+)  # fmt: skip
+def test_wrong_options(options):
+    with pytest.raises(InputError) as raised:
+        read([("a", 1), ("b", 0)], **options)
+    assert raised.value.code == "E_OPTION"
+
+
+def test_the_fingerprint_covers_the_whole_file(tmp_path):
+    """A change after the first MiB is another data set; a run must not be resumed with it."""
+    path = tmp_path / "large.bin"
+    marks = set()
+    for last in (b"\0", b"\1"):
+        path.write_bytes(bytes(3 << 20) + last)
+        marks.add(Data("x", (Example("a", path),)).fingerprint())
+    assert len(marks) == 2
+
+
+def test_small_files_have_the_fingerprint_of_version_0_1(tmp_path):
+    """So that runs of version 0.1 can be resumed: it hashed the first MiB."""
+    path = tmp_path / "small.bin"
+    for size in (0, 7, 1 << 20):
+        path.write_bytes(b"x" * size)
+        assert fingerprint_file(path) == f"{size}:{hashlib.sha256(b'x' * size).hexdigest()}"
+
+
+def test_a_damaged_gzip_file(tmp_path):
+    whole = gzip.compress(b"text,label\n" + b"good,1\n" * 1000)
+    for damaged in (whole[:-20], whole[:40], whole[:15] + b"\xff" * 20 + whole[35:], b"\x1f\x8b"):
+        (tmp_path / "a.csv.gz").write_bytes(damaged)
+        with pytest.raises(InputError) as raised:
+            read(tmp_path / "a.csv.gz")
+        assert raised.value.code == "E_DATA"
+
+
+def test_images_in_a_table_are_checked_like_files(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    short = save_image(tmp_path / "a.png").read_bytes()[:50]
+    contents = [b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", b"text", short]
+    table = pyarrow.table({"image": [{"bytes": raw, "path": "a.png"} for raw in contents], "label": [3, 3, 3]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    codes = []
+    for one in read(tmp_path / "a.parquet").examples:
+        with pytest.raises(InputError) as raised:
+            one.load()
+        codes.append(raised.value.code)
+    assert codes == ["E_IMG_FORMAT", "E_IMG_FORMAT", "E_IMG_BROKEN"]
+
+
+def test_masks_in_a_table_keep_the_numbers_of_their_palette(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    file = io.BytesIO()
+    palette = Image.fromarray(np.array([[0, 1], [255, 1]], dtype=np.uint8), "L").convert("P")
+    palette.putdata([0, 1, 255, 1])
+    palette.save(file, "PNG")
+    raw = save_image(tmp_path / "a.png").read_bytes()
+    table = pyarrow.table({"image": [{"bytes": raw}], "mask": [{"bytes": file.getvalue()}]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    (one,) = read(tmp_path / "a.parquet").examples
+    assert read_mask(one.load_mask(), "voc").tolist() == [[0, 1], [-1, 1]]

@@ -24,7 +24,7 @@ from whyformer._judge.choice import choose_default_metrics
 from whyformer._model.loading import open as opened
 from whyformer.cli import app
 from whyformer.data import Data, Example
-from whyformer.errors import InputError, MethodError, MetricError, TargetError
+from whyformer.errors import InputError, MethodError, MetricError, OutputError, TargetError
 from whyformer.methods._registry import METHODS
 from whyformer.results.result import Result
 from whyformer.show.terminal import Screen
@@ -116,7 +116,7 @@ def test_a_damaged_shard_is_made_again(finished):
 
 
 def test_another_plan_is_refused(finished):
-    with pytest.raises(InputError, match="another judgement: batch differ"):
+    with pytest.raises(OutputError, match="another judgement: batch differ"):
         judge_all(finished, batch=4)
 
 

@@ -7,7 +7,7 @@ import pytest
 from judge.bench_parts import FIRST_SCORE, SHARE, a_plan, pictures
 
 from whyformer._runs.plan import write_or_check_plan
-from whyformer.errors import InputError
+from whyformer.errors import InputError, OutputError
 from whyformer.methods import rollout
 
 
@@ -45,7 +45,7 @@ def test_refuses_an_empty_batch():
 def test_another_plan_is_refused_by_what_differs(tmp_path):
     write_or_check_plan(a_plan(), tmp_path)
     write_or_check_plan(a_plan(), tmp_path)
-    with pytest.raises(InputError, match=r"another judgement: batch, data examples, data fingerprint, target differ"):
+    with pytest.raises(OutputError, match=r"another judgement: batch, data examples, data fingerprint, target differ"):
         write_or_check_plan(a_plan(batch=3, data=pictures(3), target=1), tmp_path)
 
 

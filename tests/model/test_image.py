@@ -1,8 +1,10 @@
 """Reading images: upright and RGB, or a clear error."""
 
+import contextlib
 import io
 import os
 import random
+import socket
 import struct
 import zlib
 
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from whyformer._model.image import as_image
+from whyformer._model.image import as_image, read_image_bytes
 from whyformer.errors import InputError
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
@@ -276,3 +278,84 @@ def test_no_permission(tmp_path, monkeypatch):
     monkeypatch.setattr(Image, "open", refuse)
     with pytest.raises(InputError, match="no permission"):
         as_image(path)
+
+
+# --- codes ------------------------------------------------------------------------------------------------------------
+
+NOISE = io.BytesIO()
+Image.effect_noise((64, 64), 50).convert("RGB").save(NOISE, "PNG")
+BOMB = zlib.compress(bytes(100_000_000))
+
+
+def png_chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+FILES = [
+    (b"", "E_IMG_FORMAT"),
+    (b"just text", "E_IMG_FORMAT"),
+    (b"<html><img></html>", "E_IMG_FORMAT"),
+    (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "E_IMG_FORMAT"),
+    (b"%PDF-1.4", "E_IMG_FORMAT"),
+    (b"PK\3\4", "E_IMG_FORMAT"),
+    (b"MZ\x90\0", "E_IMG_FORMAT"),
+    (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "E_IMG_FORMAT"),
+    (NOISE.getvalue()[:3000], "E_IMG_BROKEN"),
+    (NOISE.getvalue()[:200] + bytes(40) + NOISE.getvalue()[240:], "E_IMG_BROKEN"),
+    (NOISE.getvalue()[:33] + png_chunk(b"zTXt", b"a\0\0" + BOMB) + NOISE.getvalue()[33:], "E_IMG_BROKEN"),
+    (png_claiming(9000, 9000), "E_IMG_TOO_LARGE"),
+    (png_claiming(12_000, 12_000), "E_IMG_TOO_LARGE"),
+    (png_claiming(20_000, 20_000), "E_IMG_TOO_LARGE"),
+    (png_claiming(2**31 - 1, 2**31 - 1), "E_IMG_TOO_LARGE"),
+    (png_claiming(1, 5000), "E_IMG_SHAPE"),
+]
+
+
+@pytest.mark.parametrize(("content", "code"), FILES, ids=[f"{i} {code}" for i, (_, code) in enumerate(FILES)])
+def test_codes_of_files(content, code, tmp_path):
+    (tmp_path / "a.png").write_bytes(content)
+    for read in (lambda: as_image(tmp_path / "a.png"), lambda: read_image_bytes(content, "a.png")):
+        with pytest.raises(InputError) as raised:
+            read()
+        assert raised.value.code == code
+
+
+def test_codes_of_paths(tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    with socket.socket(socket.AF_UNIX) as server, contextlib.chdir(tmp_path):
+        server.bind("socket.png")
+    for path in (
+        "",
+        " ",
+        tmp_path,
+        tmp_path / "pipe.png",
+        tmp_path / "socket.png",
+        "/dev/zero",
+        "no.png",
+        "a\0",
+        "x" * 5000,
+    ):
+        with pytest.raises(InputError) as raised:
+            as_image(path)
+        assert raised.value.code == "E_IMG_READ"
+
+
+@pytest.mark.parametrize(
+    ("image", "code"),
+    [
+        (Image.new("L", (1, 5000)), "E_IMG_SHAPE"),
+        (Image.new("L", (0, 4)), "E_IMG_SHAPE"),
+        (Image.new("1", (9000, 9000)), "E_IMG_TOO_LARGE"),
+        (Image.new("La", (4, 4)), "E_IMG_VALUES"),
+        (Image.fromarray(np.array([[0.0, np.nan]], dtype=np.float32)), "E_IMG_VALUES"),
+        (Image.fromarray(np.array([[0.0, np.inf]], dtype=np.float32)), "E_IMG_VALUES"),
+        (Image.fromarray(np.array([[0, 70_000]], dtype=np.int32)), "E_IMG_VALUES"),
+        (7, "E_INPUT"),
+        (None, "E_INPUT"),
+        (b"\x89PNG", "E_INPUT"),
+    ],
+)
+def test_codes_of_images(image, code):
+    with pytest.raises(InputError) as raised:
+        as_image(image)
+    assert raised.value.code == code

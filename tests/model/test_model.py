@@ -213,6 +213,55 @@ def test_values_that_are_not_texts(text_model):
         text_model.encode("film\ud800")
 
 
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ("", "E_TXT_EMPTY"),
+        (" \n\t", "E_TXT_EMPTY"),
+        ("\x00\x00", "E_TXT_EMPTY"),
+        ("a" * 1_000_000, "E_TXT_TOO_LONG"),
+        ("film " * 100, "E_TXT_TOO_LONG"),
+        ("\U0001f468\u200d\U0001f469\u200d\U0001f467" * 45_000, "E_TXT_TOO_LONG"),
+        ("film\ud800", "E_TXT_ENCODING"),
+        (b"\xff\xfe", "E_TXT_TYPE"),
+        (None, "E_TXT_TYPE"),
+        (7, "E_TXT_TYPE"),
+        ([["nested"]], "E_TXT_TYPE"),
+        (("the film", ""), "E_TXT_EMPTY"),
+    ],
+)
+def test_codes_of_texts(text_model, given, code):
+    with pytest.raises(InputError) as raised:
+        text_model.encode(given)
+    assert raised.value.code == code
+
+
+def test_a_tokenizer_that_fails(text_model):
+    """Its files name an unknown token that is not in its vocabulary."""
+    backend = Tokenizer(models.WordPiece({"the": 0}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    model = whyformer.open(bert(), tokenizer=hf.PreTrainedTokenizerFast(tokenizer_object=backend))
+    with pytest.raises(InputError, match=r"The tokenizer of this model fails on the text: .*UNK") as raised:
+        model.encode("film")
+    assert raised.value.code == "E_MODEL_TOKENIZER"
+
+
+def test_an_image_processor_that_fails(zoo):
+    processor = hf.ViTImageProcessorPil(size={"height": 16, "width": 16}, image_mean=[0.5] * 7)
+    model = whyformer.open(zoo("vit").module, processor=processor)
+    with pytest.raises(InputError, match=r"The image processor of .* fails on these images") as raised:
+        model.encode(Image.new("RGB", (4, 4)))
+    assert raised.value.code == "E_MODEL_CONFIG"
+
+
+def test_a_processor_of_the_user_fails_with_its_own_exception(zoo):
+    def process(**_):
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        whyformer.open(zoo("vit").module, processor=process).encode(Image.new("RGB", (4, 4)))
+
+
 def test_a_tokenizer_of_another_model():
     model = whyformer.open(bert(words=12), tokenizer=wordpiece())
     model.encode("the film")

@@ -3,7 +3,9 @@
 import json
 import math
 import pickle
+import shutil
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from safetensors.torch import save_file
 from whyformer._engine.target import Target
 from whyformer._plain import archive
 from whyformer._plain.tokens import Grid, Pieces
-from whyformer.errors import InputError
+from whyformer.errors import InputError, OutputError, ResourceError
 from whyformer.results.comparison import Comparison
 from whyformer.results.explanation import Explanation, load
 
@@ -140,19 +142,51 @@ def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(archive.os, "fsync", full)
-    with pytest.raises(InputError, match=r"Cannot write .*e\.json: No space left on device"):
+    with pytest.raises(ResourceError, match=r"Cannot write .*e\.json: No space left on device"):
         make_image_explanation(torch.float32).save(path)
     assert list(tmp_path.iterdir()) == [path]
     assert_same(make_image_explanation(), load(path))
 
 
 def test_paths_that_cannot_be_written(tmp_path):
-    with pytest.raises(InputError, match=r"Cannot write .*No such file or directory"):
+    with pytest.raises(OutputError, match=r"Cannot write .*No such file or directory"):
         make_image_explanation().save(tmp_path / "nowhere" / "e.json")
     (tmp_path / "folder.json").mkdir()
-    with pytest.raises(InputError, match=r"Cannot write .*Is a directory"):
+    with pytest.raises(OutputError, match=r"Cannot write .*Is a directory"):
         make_image_explanation().save(tmp_path / "folder.json")
+    for name in ("nul\0.json", "x" * 300 + ".json"):
+        with pytest.raises(OutputError, match="Cannot write") as raised:
+            make_image_explanation().save(tmp_path / name)
+        assert (raised.value.code, raised.value.exit_code) == ("E_OUT_PATH", 4)
+    for wrong in (5, None, b"e.json"):
+        with pytest.raises(InputError, match=r"The name of a file must be a string or a path") as raised:
+            make_image_explanation().save(wrong)
+        assert raised.value.code == "E_OPTION"
     assert [p.name for p in tmp_path.iterdir()] == ["folder.json"]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 64 kB, where this process may mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = shutil.which("mount")
+    options = ["-t", "tmpfs", "-o", "size=64k", "tmpfs", folder]
+    if mount is None or subprocess.run([mount, *options], capture_output=True).returncode:
+        pytest.skip("needs the right to mount a disk")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_disk_that_is_really_full(small_disk):
+    path = small_disk / "e.json"
+    archive.write_file(path, b"old")
+    with pytest.raises(
+        ResourceError, match=r"No space left on device\. 200,000 bytes are needed\. Free some"
+    ) as raised:
+        archive.write_file(path, bytes(200_000))
+    assert (raised.value.code, raised.value.exit_code) == ("E_DISK_FULL", 5)
+    assert path.read_bytes() == b"old" and list(small_disk.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("name", ["e.pickle", "e.pt", "e", ".json", ""])

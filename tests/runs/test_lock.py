@@ -1,17 +1,19 @@
 """One writer at a time, and a clean folder to begin with."""
 
+import errno
 import os
+from pathlib import Path
 
 import pytest
 
 from whyformer._runs.lock import lock_folder
-from whyformer.errors import InputError
+from whyformer.errors import OutputError, ResourceError
 
 
 def test_only_one_writes_at_a_time(tmp_path):
     with (
         lock_folder(tmp_path),
-        pytest.raises(InputError, match=f"Process {os.getpid()} is writing to"),
+        pytest.raises(OutputError, match=f"Process {os.getpid()} is writing to"),
         lock_folder(tmp_path),
     ):
         pass
@@ -30,8 +32,26 @@ def test_is_released_after_an_error(tmp_path):
 
 def test_a_file_in_place_of_the_folder(tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(InputError, match="Cannot write to the folder"), lock_folder(tmp_path / "file"):
+    for path in (tmp_path / "file", tmp_path / "nul\0", tmp_path / ("x" * 300)):
+        with pytest.raises(OutputError, match="Cannot write to the folder") as raised, lock_folder(path):
+            pass
+        assert raised.value.code == "E_OUT_PATH"
+
+
+def test_the_code_of_a_locked_folder(tmp_path):
+    with lock_folder(tmp_path), pytest.raises(OutputError) as raised, lock_folder(tmp_path):
         pass
+    assert raised.value.code == "E_OUT_LOCKED"
+
+
+def test_a_full_disk(tmp_path, monkeypatch):
+    def fill(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "mkdir", fill)
+    with pytest.raises(ResourceError, match="No space left on device") as raised, lock_folder(tmp_path / "new"):
+        pass
+    assert raised.value.code == "E_DISK_FULL"
 
 
 def test_removes_what_a_killed_process_left(tmp_path):

@@ -1,5 +1,6 @@
 """Shards: complete, of this plan, or missing."""
 
+import errno
 import os
 import signal
 
@@ -9,7 +10,7 @@ from whyformer._plain import archive
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.plan import RunPlan
 from whyformer._runs.store import JSON_LINES, ShardFormat, ShardStore
-from whyformer.errors import InputError
+from whyformer.errors import OutputError, ResourceError
 
 PLAN = RunPlan({"seed": 0})
 ROWS = ({"example": 0, "value": 0.1 + 0.2, "name": "é"}, {"example": 1, "value": [1, None, {"a": True}], "name": ""})
@@ -69,7 +70,7 @@ def test_a_shard_is_on_disk_before_it_has_its_name(store, monkeypatch):
 
 def test_a_shard_that_does_not_read_back_is_an_error(store, monkeypatch):
     monkeypatch.setattr(archive, "write_file", lambda path, contents: path.write_bytes(contents[:-9]))
-    with pytest.raises(InputError, match=r"000000\.jsonl was written but does not read back"):
+    with pytest.raises(OutputError, match=r"000000\.jsonl was written but does not read back"):
         store.write_rows(0, ROWS)
 
 
@@ -77,6 +78,33 @@ def test_a_row_that_cannot_be_encoded_leaves_no_file(store):
     with pytest.raises(ValueError, match="JSON"):
         store.write_rows(0, ({"value": float("nan")},))
     assert store.numbers() == [] and list(store.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["fsync", "replace"])
+def test_a_full_disk_is_named_and_leaves_no_file(store, monkeypatch, name):
+    def fill(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    store.write_rows(0, ROWS)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, name, fill)
+        with pytest.raises(ResourceError, match=r"No space left on device\. .* bytes are needed") as raised:
+            store.write_rows(1, ROWS)
+    assert raised.value.code == "E_DISK_FULL" and raised.value.exit_code == 5
+    assert store.numbers() == [0] and len(list(store.folder.iterdir())) == 1
+    assert store.read_rows(0) == (ROWS, {})
+
+
+def test_pipes_and_folders_in_place_of_shards_do_not_block(store):
+    os.mkfifo(store.path(0))
+    store.path(1).mkdir()
+    assert store.read_rows(0) is None and store.read_rows(1) is None and store.numbers() == []
+
+
+def test_a_file_in_place_of_the_folder_of_shards(tmp_path):
+    (tmp_path / "rows").write_text("x")
+    with pytest.raises(OutputError, match="Cannot write to the folder"):
+        ShardStore(tmp_path / "rows", PLAN, JSON_LINES)
 
 
 def test_other_files_in_the_folder_are_ignored(store):

@@ -15,7 +15,7 @@ import pytest
 import whyformer as why
 from whyformer._judge import plan as judge_plan
 from whyformer._judge.bench import Bench
-from whyformer.errors import InputError
+from whyformer.errors import OutputError
 
 OLD = Path(__file__).parent / "v0_1"
 TEXTS = [("a gorgeous , witty film", "positive"), ("an awful film", "negative"), ("not bad at all", "positive")]
@@ -67,13 +67,13 @@ def test_a_judgement_that_was_interrupted_is_finished(old_judgement):
     ],
 )
 def test_another_judgement_is_refused_by_what_differs(old_judgement, changes, names):
-    with pytest.raises(InputError, match=f"holds another judgement: {names}"):
+    with pytest.raises(OutputError, match=f"holds another judgement: {names}"):
         judge_again(old_judgement, **changes)
 
 
 def test_another_version_of_torch_is_named(old_judgement, monkeypatch):
     monkeypatch.setattr(judge_plan, "torch_version", "9.9")
-    with pytest.raises(InputError, match="holds another judgement: torch differs"):
+    with pytest.raises(OutputError, match="holds another judgement: torch differs"):
         judge_again(old_judgement)
 
 
@@ -81,9 +81,9 @@ def test_an_audit_is_refused_because_its_hash_of_the_weights_says_too_little(tmp
     folder = shutil.copytree(OLD / "audit", tmp_path / "run")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     texts = [text for text, _ in TEXTS]
-    with pytest.raises(InputError, match=r"holds another audit, written by whyformer 0\.1: fingerprint, model differ"):
+    with pytest.raises(OutputError, match=r"holds another audit, written by whyformer 0\.1: fingerprint, model differ"):
         why.audit("demo/sentiment", texts, tests=["agreement", "shape"], out=folder)
-    with pytest.raises(InputError, match=r": draws, fingerprint, model differ\. Use another folder"):
+    with pytest.raises(OutputError, match=r": draws, fingerprint, model differ\. Use another folder"):
         why.audit("demo/sentiment", texts, tests=["agreement", "shape"], draws=7, out=folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"} == before
 

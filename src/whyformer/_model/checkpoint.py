@@ -5,21 +5,23 @@ fill missing weights with random numbers, and NaN would spread silently, so both
 its weights is refused before memory is allocated for it.
 """
 
-import json
 import math
-from collections.abc import Iterator
+import stat
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
+from whyformer._model.config_fields import check_config_fields, list_layer_counts, read_json_object
 from whyformer.errors import IncompleteModel, ModelNotFound, UnsafeModel, UnsupportedModel
 
 PICKLE_PATTERNS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle")
-MAX_CONFIG_BYTES = 10_000_000
-MAX_LAYERS = 1_000
+MAX_BUFFER_BYTES = 2_000_000_000  # tables that a model computes from its config
 CODE_SETTINGS = ("attn_implementation", "experts_implementation", "trust_remote_code", "auto_map")
 ATTENTION_IMPLEMENTATIONS = ("sdpa", "eager")
 
@@ -32,6 +34,7 @@ def load_checkpoint(
     builder = _find_model_class(config, name)
     if isinstance(folder, Path):
         _refuse_pickle(folder, name)
+        _refuse_special_files(folder, name)
         _refuse_too_large(builder, config, _read_shapes(folder, name), name)
     module = _load_weights(builder, folder, config, dtype, name)
     notes: tuple[str, ...] = ()
@@ -52,7 +55,7 @@ def read_config(folder: Path | str, name: str) -> Any:
     """The config, without settings that select code."""
     from transformers import CONFIG_MAPPING
 
-    raw = _read_raw_config(
+    raw = read_json_object(
         folder / "config.json" if isinstance(folder, Path) else _fetch_from_hub(folder, "config.json"), name
     )
     if "auto_map" in raw:
@@ -63,34 +66,21 @@ def read_config(folder: Path | str, name: str) -> Any:
         )
     for key in ("model_type", "architectures"):
         if not raw.get(key):
-            raise IncompleteModel(f"{name}: config.json has no {key}, so the model class is unknown.")
+            raise IncompleteModel(
+                f"{name}: config.json has no {key}, so the model class is unknown.", code="E_MODEL_CONFIG"
+            )
+    check_config_fields(raw, name)
     if raw["model_type"] not in CONFIG_MAPPING:
         raise UnsupportedModel(
-            f"{name} has the model_type {raw['model_type']!r}, which {_name_library()} does not support."
+            f"{name} has the model_type {raw['model_type'][:100]!r}, which {_name_library()} does not support."
         )
-    layers = raw.get("num_hidden_layers") or raw.get("n_layer") or 0
-    if not isinstance(layers, int) or layers > MAX_LAYERS:
-        raise IncompleteModel(f"{name}: config.json asks for {layers!r} layers; the limit is {MAX_LAYERS:,}.")
     try:
         return CONFIG_MAPPING[raw["model_type"]].from_dict(_drop_code_settings(raw))
     except Exception as error:  # every config class raises its own errors
         raise IncompleteModel(
-            f"{name}: config.json does not describe a {raw['model_type']} model: {first_line_of(error)}"
+            f"{name}: config.json does not describe a {raw['model_type']} model: {first_line_of(error)}",
+            code="E_MODEL_CONFIG",
         ) from None
-
-
-def _read_raw_config(path: Path, name: str) -> dict[str, Any]:
-    try:
-        if (size := path.stat().st_size) > MAX_CONFIG_BYTES:
-            raise IncompleteModel(f"{name}: config.json has {size:,} bytes, too many for a config.")
-        raw = json.loads(path.read_bytes())
-    except OSError as error:
-        raise IncompleteModel(f"{name}: config.json cannot be read ({first_line_of(error)}).") from None
-    except (ValueError, RecursionError) as error:
-        raise IncompleteModel(f"{name}: config.json is not valid JSON ({first_line_of(error)}).") from None
-    if not isinstance(raw, dict):
-        raise IncompleteModel(f"{name}: config.json must contain an object, got a {type(raw).__name__}.")
-    return raw
 
 
 def _fetch_from_hub(name: str, file: str) -> Path:
@@ -142,13 +132,14 @@ def _drop_code_settings(raw: Any) -> Any:
 def _find_model_class(config: Any, name: str) -> Any:
     import transformers
 
-    architecture = str(config.architectures[0])
+    architecture = str(config.architectures[0])[:100]
     builder: Any = getattr(transformers, architecture, None)
     if not (isinstance(builder, type) and issubclass(builder, transformers.PreTrainedModel)):
         raise UnsupportedModel(f"{name} has the architecture {architecture}, which {_name_library()} does not support.")
     if not isinstance(config, builder.config_class):  # type: ignore[attr-defined]
         raise IncompleteModel(
-            f"{name}: config.json has the model_type {config.model_type}, but the architecture {architecture}."
+            f"{name}: config.json has the model_type {config.model_type}, but the architecture {architecture}.",
+            code="E_MODEL_CONFIG",
         )
     return builder
 
@@ -191,6 +182,29 @@ def _refuse_pickle(folder: Path, name: str) -> None:
     raise IncompleteModel(f"{name} has no weights: there is no .safetensors file.")
 
 
+def _refuse_special_files(folder: Path, name: str) -> None:
+    """Refuse pipes, sockets and devices, which block for ever, and an index that leads out of the folder."""
+    for file in sorted(folder.iterdir()):
+        try:
+            mode = file.stat().st_mode
+        except OSError:  # a link to nothing is as good as no file
+            continue
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise IncompleteModel(f"{file.name} in {name} is not a regular file. Remove it.")
+    index = folder / "model.safetensors.index.json"
+    if not index.exists():
+        return
+    try:
+        files = read_json_object(index, name).get("weight_map")
+    except IncompleteModel as error:
+        raise IncompleteModel(f"The weights of {name} could not be read: {error}") from None
+    if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
+        raise IncompleteModel(f"{name}: {index.name} has no weight_map from tensors to files.")
+    for file in sorted(set(files.values())):
+        if Path(file).name != file or not (folder / file).is_file():
+            raise IncompleteModel(f"{name}: {index.name} names the file {file[:100]!r}, which is not in the folder.")
+
+
 def _read_shapes(folder: Path, name: str) -> dict[str, tuple[int, ...]]:
     """The shape of every tensor, from the headers of the files."""
     from safetensors import SafetensorError, safe_open
@@ -208,22 +222,70 @@ def _read_shapes(folder: Path, name: str) -> dict[str, tuple[int, ...]]:
 
 
 def _refuse_too_large(builder: Any, config: Any, shapes: dict[str, tuple[int, ...]], name: str) -> None:
-    """Refuse a model much larger than its files, which would be filled with random numbers until memory runs out."""
+    """Refuse a model much larger than its files, which would be filled with random numbers until memory runs out.
+
+    The model is built on the meta device, where a tensor has a shape but no memory.
+    """
+    for field, layers in list_layer_counts(config.to_dict(), name):
+        if layers > max(64, len(shapes)):
+            raise IncompleteModel(
+                f"{name}: config.json asks for {layers:,} layers ({field}), but the weights have only {len(shapes)} "
+                "tensors. One of the two files belongs to another model.",
+                code="E_MODEL_TOO_LARGE",
+            )
     try:
-        with torch.device("meta"), silence_transformers():
-            wanted = {key: tuple(weight.shape) for key, weight in builder(config).named_parameters()}
+        with torch.device("meta"), BuildLimit(20_000 + 10 * len(shapes)), silence_transformers():
+            module = builder(config)
+    except TooManyTensors:
+        raise IncompleteModel(
+            f"{name}: config.json describes a model of far more parts than the {len(shapes)} tensors of the weights.",
+            code="E_MODEL_TOO_LARGE",
+        ) from None
     except Exception as error:
         raise IncompleteModel(
-            f"{name}: cannot build {builder.__name__} from config.json: {first_line_of(error)}"
+            f"{name}: cannot build {builder.__name__} from config.json: {first_line_of(error)}", code="E_MODEL_CONFIG"
         ) from None
+    wanted = {key: tuple(weight.shape) for key, weight in module.named_parameters()}
     needed, present = (sum(math.prod(shape) for shape in each.values()) for each in (wanted, shapes))
-    if needed > 4 * present + 1_000_000:
+    if needed > (limit := 4 * present + 1_000_000):
         key = next((key for key in wanted if wanted[key] != shapes.get(key)), "")
         shape = f"is {list(shapes[key])}" if key in shapes else "is missing"
         raise IncompleteModel(
-            f"{name}: config.json describes {needed:,} parameters, but the weights have only {present:,}. "
-            f"The first mismatch: {key} should be {list(wanted[key])} and {shape} in the file."
+            f"{name}: config.json describes {needed:,} parameters, but the weights have only {present:,} "
+            f"(the limit is {limit:,}). "
+            f"The first mismatch: {key} should be {list(wanted[key])} and {shape} in the file.",
+            code="E_MODEL_TOO_LARGE",
         )
+    if (size := sum(buffer.nbytes for buffer in module.buffers())) > MAX_BUFFER_BYTES:
+        raise IncompleteModel(
+            f"{name}: config.json describes a model with {size:,} bytes of tables besides its weights; the limit is "
+            f"{MAX_BUFFER_BYTES:,}.",
+            code="E_MODEL_TOO_LARGE",
+        )
+
+
+class TooManyTensors(Exception):
+    pass
+
+
+class BuildLimit(TorchFunctionMode):
+    """Stops the building of a module after this many new tensors.
+
+    Other functions always pass: an exception in the one that ends `no_grad` would leave gradients switched off.
+    """
+
+    CREATORS = (torch.empty, torch.zeros, torch.ones, torch.full, torch.arange, torch.tensor, torch.randn, torch.rand)
+
+    def __init__(self, tensors: int) -> None:
+        super().__init__()
+        self.left = tensors
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in self.CREATORS:
+            self.left -= 1
+            if self.left < 0:
+                raise TooManyTensors
+        return func(*args, **(kwargs or {}))
 
 
 def _refuse_incomplete(module: nn.Module, info: Any, name: str) -> None:
@@ -244,20 +306,56 @@ def _refuse_incomplete(module: nn.Module, info: Any, name: str) -> None:
             raise IncompleteModel(f"The weight {key} of {name} contains NaN or infinity.")
 
 
+class SilenceCount:
+    """How many threads are loading; the first one in silences transformers, the last one out restores it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.depth = 0
+        self.restore: list[Callable[[], None]] = []
+
+
+SILENCE = SilenceCount()
+
+
 @contextmanager
 def silence_transformers() -> Iterator[None]:
     """Without loading reports and progress bars; our own errors report the problems."""
-    from transformers.utils import logging
-
-    before, had_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity(logging.CRITICAL)
-    logging.disable_progress_bar()
+    with SILENCE.lock:
+        SILENCE.depth += 1
+        if SILENCE.depth == 1:
+            SILENCE.restore = _silence_loggers()
     try:
         yield
     finally:
-        logging.set_verbosity(before)
+        with SILENCE.lock:
+            SILENCE.depth -= 1
+            if SILENCE.depth == 0:
+                for restore in SILENCE.restore:
+                    restore()
+
+
+def _silence_loggers() -> list[Callable[[], None]]:
+    """Silence transformers, and return what restores its state as it was.
+
+    Its own functions would not: `get_verbosity` gives the level of the root logger where none was set, and
+    `enable_progress_bar` also switches on the bars of huggingface_hub.
+    """
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+    from transformers.utils import logging
+
+    logger = logging.get_logger("transformers")
+    level, had_bar, hub_had_bar = logger.level, logging.is_progress_bar_enabled(), not are_progress_bars_disabled()
+    logger.setLevel(logging.CRITICAL)
+    logging.disable_progress_bar()
+
+    def restore_bars() -> None:
         if had_bar:
             logging.enable_progress_bar()
+        if hub_had_bar != (not are_progress_bars_disabled()):
+            enable_progress_bars() if hub_had_bar else disable_progress_bars()
+
+    return [lambda: logger.setLevel(level), restore_bars]
 
 
 def first_line_of(error: BaseException) -> str:

@@ -8,6 +8,7 @@ import os
 import struct
 import threading
 import warnings
+from io import BytesIO
 from pathlib import Path
 
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -25,39 +26,48 @@ def as_image(source: str | os.PathLike[str] | Image.Image) -> Image.Image:
     if isinstance(source, Image.Image):
         return _decode_image(source, "the image")
     if not isinstance(source, str | os.PathLike):
-        raise InputError(f"An image must be a path or a Pillow image, got {type(source).__name__}.")
-    path = Path(source)
-    _check_regular_file(path)
+        raise InputError(f"An image must be a path or a Pillow image, got {type(source).__name__}.", code="E_INPUT")
+    path = Path(os.fsdecode(source))
+    check_regular_file(path)
+    return _read_image(path, path.name)
+
+
+def read_image_bytes(data: bytes, name: str) -> Image.Image:
+    """An RGB image from the contents of a file; error messages call it `name`."""
+    return _read_image(BytesIO(data), name)
+
+
+def _read_image(file: Path | BytesIO, name: str) -> Image.Image:
     with READ_LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns about files that we refuse anyway, and about unused tags
-        return _read_image(path)
+        try:
+            opened = Image.open(file, formats=FORMATS)
+        except UnidentifiedImageError:
+            raise InputError(
+                f"{name!r} is not a PNG, JPEG, WebP, BMP, GIF or TIFF image.", code="E_IMG_FORMAT"
+            ) from None
+        except Image.DecompressionBombError:
+            limit = f"the limit is {MAX_PIXELS // 1_000_000} megapixels"
+            raise InputError(f"{name!r} is too large; {limit}.", code="E_IMG_TOO_LARGE") from None
+        except PermissionError:
+            raise InputError(f"Cannot read {str(file)!r}: no permission.", code="E_IMG_READ") from None
+        except DECODE_ERRORS as error:
+            raise _make_damage_error(name, error) from None
+        with opened:
+            return _decode_image(opened, name)
 
 
-def _read_image(path: Path) -> Image.Image:
-    try:
-        opened = Image.open(path, formats=FORMATS)
-    except UnidentifiedImageError:
-        raise InputError(f"{path.name!r} is not a PNG, JPEG, WebP, BMP, GIF or TIFF image.") from None
-    except Image.DecompressionBombError:
-        raise InputError(f"{path.name!r} is too large; the limit is {MAX_PIXELS // 1_000_000} megapixels.") from None
-    except PermissionError:
-        raise InputError(f"Cannot read {str(path)!r}: no permission.") from None
-    except DECODE_ERRORS as error:
-        raise _make_damage_error(path.name, error) from None
-    with opened:
-        return _decode_image(opened, path.name)
-
-
-def _check_regular_file(path: Path) -> None:
+def check_regular_file(path: Path) -> None:
     """Refuse missing files and special files; opening a pipe would block for ever."""
     try:
         exists, is_file = path.exists(), path.is_file()
     except OSError as error:  # a name that is too long, a folder without permission
-        raise InputError(f"Cannot read {str(path)[:100]!r}: {(error.strerror or 'no such file').lower()}.") from None
+        reason = (error.strerror or "no such file").lower()
+        raise InputError(f"Cannot read {str(path)[:100]!r}: {reason}.", code="E_IMG_READ") from None
     if not is_file:
         hint = " This model takes images; to explain a text, use a text model." if " " in str(path) else ""
         reason = "not a regular file." if exists else f"there is no such file.{hint}"
-        raise InputError(f"Cannot read {str(path)[:100]!r}: {reason}")
+        raise InputError(f"Cannot read {str(path)[:100]!r}: {reason}", code="E_IMG_READ")
 
 
 def _decode_image(image: Image.Image, name: str) -> Image.Image:
@@ -65,11 +75,13 @@ def _decode_image(image: Image.Image, name: str) -> Image.Image:
     width, height = image.size
     if width * height > MAX_PIXELS:
         megapixels = width * height / 1_000_000
-        raise InputError(f"{name!r} has {megapixels:.0f} megapixels; the limit is {MAX_PIXELS // 1_000_000}.")
+        raise InputError(
+            f"{name!r} has {megapixels:.0f} megapixels; the limit is {MAX_PIXELS // 1_000_000}.", code="E_IMG_TOO_LARGE"
+        )
     if min(width, height) == 0:
-        raise InputError(f"{name!r} is {width} x {height} pixels: it is empty.")
+        raise InputError(f"{name!r} is {width} x {height} pixels: it is empty.", code="E_IMG_SHAPE")
     if max(width, height) > 50 * min(width, height):
-        raise InputError(f"{name!r} is {width} x {height} pixels: too long and thin for an image.")
+        raise InputError(f"{name!r} is {width} x {height} pixels: too long and thin for an image.", code="E_IMG_SHAPE")
     try:
         image.load()
     except DECODE_ERRORS as error:
@@ -77,11 +89,13 @@ def _decode_image(image: Image.Image, name: str) -> Image.Image:
     try:
         return _to_rgb(_apply_orientation(image), name)
     except DECODE_ERRORS:
-        raise InputError(f"{name!r} has the mode {image.mode}, which cannot be converted to RGB.") from None
+        raise InputError(
+            f"{name!r} has the mode {image.mode}, which cannot be converted to RGB.", code="E_IMG_VALUES"
+        ) from None
 
 
 def _make_damage_error(name: str, error: Exception) -> InputError:
-    return InputError(f"{name!r} is damaged or truncated ({error}).")
+    return InputError(f"{name!r} is damaged or truncated ({error}).", code="E_IMG_BROKEN")
 
 
 def _apply_orientation(image: Image.Image) -> Image.Image:
@@ -105,12 +119,13 @@ def _to_eight_bits(image: Image.Image, name: str) -> Image.Image:
     numbers = image.convert("F")
     low, high = (float(value) for value in numbers.getextrema())  # type: ignore[arg-type]
     if not all(abs(value) < float("inf") for value in (low, high)) or _has_nan(numbers):
-        raise InputError(f"{name!r} contains NaN or infinity.")
+        raise InputError(f"{name!r} contains NaN or infinity.", code="E_IMG_VALUES")
     white = 65535.0 if image.mode.startswith("I") else 1.0 if high <= 1 else 255.0
     if low < 0 or high > white:
         raise InputError(
             f"{name!r} contains values from {low:g} to {high:g}; grey values must be between 0 and {white:g}. "
-            "Scale them first."
+            "Scale them first.",
+            code="E_IMG_VALUES",
         )
     grey = numbers.point(lambda value: value * (255 / white) + 0.5).convert("L")
     grey.info.pop("transparency", None)  # a 16-bit value

@@ -79,7 +79,8 @@ class InputSpec:
         reason = "The tokenizer" if of_tokenizer else "These ids"
         raise InputError(
             f"{self.name} has no token {wrong}: its token ids are 0 to {self.vocabulary - 1}. "
-            f"{reason} probably belong{'s' * of_tokenizer} to another model."
+            f"{reason} probably belong{'s' * of_tokenizer} to another model.",
+            code="E_MODEL_TOKENIZER" if of_tokenizer else "E_TENSOR",
         )
 
     def check_batch(self, batch: int) -> None:
@@ -94,7 +95,8 @@ class InputSpec:
         if self.max_length is not None and length > self.max_length:
             raise InputError(
                 f"{what[0].upper()}{what[1:]} is {length} tokens long; {self.name} accepts at most {self.max_length}. "
-                "Shorten or split it."
+                "Shorten or split it.",
+                code="E_TXT_TOO_LONG",
             )
 
     def _check_name(self, name: Any) -> None:

@@ -4,7 +4,7 @@ import copy
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import nn
 
 from whyformer._model import checkpoint
 from whyformer._model.checkpoint import first_line_of
+from whyformer._model.config_fields import check_processor_fields
 from whyformer._model.model import InputKind, Model
 from whyformer._model.unwrap import unwrap
 from whyformer.errors import IncompleteModel, ModelError, ModelNotFound, UnsafeModel, UnsupportedModel
@@ -51,10 +52,12 @@ def open(
     if isinstance(source, Model):
         if any(given is not None for given in (dtype, device, tokenizer, processor, labels, readout, batch_axis)):
             raise ModelError(
-                f"{source.name} is already open. Pass these options when opening it, or open its module again."
+                f"{source.name} is already open. Pass these options when opening it, or open its module again.",
+                code="E_OPTION",
             )
         return source
     _check_preprocessors(tokenizer, processor)
+    _check_reading(readout, batch_axis)
     tokenizer = copy.deepcopy(tokenizer)  # tokenizing with split_special_tokens changes its state
     notes: tuple[str, ...] = ()
     if isinstance(source, nn.Module):
@@ -75,7 +78,8 @@ def open(
 def _check_module(module: nn.Module, dtype: Any, device: Any) -> nn.Module:
     if dtype is not None or device is not None:
         raise UnsupportedModel(
-            "An nn.Module is used unchanged: call module.to(...) before opening it instead of passing dtype or device."
+            "An nn.Module is used unchanged: call module.to(...) before opening it instead of passing dtype or device.",
+            code="E_OPTION",
         )
     inner = unwrap(module)
     if any(weight.is_meta for weight in [*inner.parameters(), *inner.buffers()]):
@@ -97,21 +101,34 @@ def _check_preprocessors(tokenizer: Any, processor: Any) -> None:
     if tokenizer is not None and not (callable(tokenizer) and hasattr(tokenizer, "convert_ids_to_tokens")):
         raise ModelError(
             f"tokenizer must be a transformers tokenizer such as PreTrainedTokenizerFast, "
-            f"got {type(tokenizer).__name__}."
+            f"got {type(tokenizer).__name__}.",
+            code="E_OPTION",
         )
     if processor is not None and not callable(processor):
-        raise ModelError(f"processor must be a transformers image processor, got {type(processor).__name__}.")
+        raise ModelError(
+            f"processor must be a transformers image processor, got {type(processor).__name__}.", code="E_OPTION"
+        )
+
+
+def _check_reading(readout: Any, batch_axis: Any) -> None:
+    if not (readout is None or readout in ("first", "last", "mean") or type(readout) is int):
+        raise ModelError(f'readout must be "first", "last", "mean" or an index, got {readout!r}.', code="E_OPTION")
+    if not (batch_axis is None or (type(batch_axis) is int and batch_axis in (0, 1))):
+        raise ModelError(f"batch_axis must be 0 or 1, got {batch_axis!r}.", code="E_OPTION")
 
 
 def _find_class_names(module: nn.Module, given: Sequence[str] | None) -> tuple[str, ...] | None:
     names = getattr(getattr(unwrap(module), "config", None), "id2label", None)
+    names = names if isinstance(names, Mapping) and all(isinstance(number, int) for number in names) else None
     if given is None:
         return tuple(str(names[i]) for i in sorted(names)) if names else None
-    if isinstance(given, str):
-        raise ModelError("labels must be a list with one name per class, got a string.")
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        what = "string" if isinstance(given, str) else type(given).__name__
+        raise ModelError(f"labels must be a list with one name per class, got a {what}.", code="E_OPTION")
     if names and len(given) != len(names):
         raise ModelError(
-            f"labels must have one name per class: got {len(given)}, but the model has {len(names)} classes."
+            f"labels must have one name per class: got {len(given)}, but the model has {len(names)} classes.",
+            code="E_OPTION",
         )
     return tuple(str(label) for label in given)
 
@@ -125,7 +142,7 @@ def _find_folder(source: Any) -> Path | str:
         raise ModelNotFound(f"A model must be a folder, a name or an nn.Module, got {type(source).__name__}.")
     if text.startswith("demo/"):
         return _find_demo_folder(text)
-    path = Path(text).expanduser() if text else Path("\0")
+    path = Path(os.path.expanduser(text)) if text else Path("\0")  # Path.expanduser raises for an unknown user
     if _is_true(path.is_dir):
         return _check_folder(path, text)
     if _is_true(path.exists):
@@ -161,7 +178,7 @@ def _check_folder(path: Path, text: str) -> Path:
 
 def _check_dtype(dtype: Any) -> torch.dtype | None:
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise ModelError(f"dtype must be a floating-point dtype such as torch.float32, got {dtype!r}.")
+        raise ModelError(f"dtype must be a floating-point dtype such as torch.float32, got {dtype!r}.", code="E_OPTION")
     return dtype
 
 
@@ -170,7 +187,7 @@ def _check_device(device: Any) -> torch.device:
         wanted = torch.device(device or "cpu")
         torch.empty(0, device=wanted)
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-        raise ModelError(f"The device {device!r} is not available: {first_line_of(error)}") from None
+        raise ModelError(f"The device {device!r} is not available: {first_line_of(error)}", code="E_DEVICE") from None
     return wanted
 
 
@@ -182,6 +199,10 @@ def _load_preprocessors(folder: Path | str, module: nn.Module, name: str) -> tup
     import transformers
 
     if getattr(module, "main_input_name", None) == "pixel_values":
+        if isinstance(folder, Path):
+            channels = getattr(getattr(module, "config", None), "num_channels", None)
+            for file in (folder / file for file in PROCESSOR_FILES if (folder / file).is_file()):
+                check_processor_fields(file, name, channels if isinstance(channels, int) else None)
         return None, _load_preprocessor(
             transformers.AutoImageProcessor, PROCESSOR_FILES, folder, name, "image processor"
         )
@@ -202,12 +223,15 @@ def _load_preprocessor(kind: Any, files: Sequence[str], folder: Path | str, name
                 f"The {what} in {name} needs its own Python code (auto_map), which whyformer does not run."
             ) from None
         if present:
-            raise IncompleteModel(f"The {what} in {name} could not be loaded: {first_line_of(error)}") from None
+            code = "E_MODEL_TOKENIZER" if what == "tokenizer" else "E_MODEL_CONFIG"
+            raise IncompleteModel(
+                f"The {what} in {name} could not be loaded: {first_line_of(error)}", code=code
+            ) from None
         return None
 
 
 def _has_custom_code(file: Path) -> bool:
     try:
         return "auto_map" in json.loads(file.read_bytes())
-    except (ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return False

@@ -125,7 +125,16 @@ class Model:
         return EncodedBatch({"pixel_values": pixels}, "pixel_values", len(images), names, notes=self.notes, images=kept)
 
     def _process_images(self, images: list[Image.Image]) -> Tensor:
-        return self.processor(images=images, return_tensors="pt")["pixel_values"]
+        try:
+            return self.processor(images=images, return_tensors="pt")["pixel_values"]
+        except Exception as error:
+            if not type(self.processor).__module__.startswith("transformers."):
+                raise  # the user's own processor
+            raise InputError(
+                f"The image processor of {self.name} fails on these images: {str(error)[:200]}. Its "
+                "preprocessor_config.json may be damaged or belong to another model.",
+                code="E_MODEL_CONFIG",
+            ) from None
 
     def _find_view(self, size: tuple[int, int]) -> ImageView | None:
         """Which part of images of this size the processor passes on."""

@@ -44,10 +44,7 @@ def tokenize_text(tokenizer: Any, text: Any, name: str) -> TokenizedText:
     parts = list(text) if is_text_pair(text) else [text]
     for part in parts:
         check_text(part, name)
-    encoding = tokenizer(
-        *parts, split_special_tokens=True, return_special_tokens_mask=True, return_offsets_mapping=tokenizer.is_fast,
-        padding=False, truncation=False, verbose=False,
-    )  # fmt: skip
+    encoding = _call_tokenizer(tokenizer, parts, name)
     inputs, part_of_piece = dict(encoding), encoding.sequence_ids(0) if tokenizer.is_fast else None
     if _has_special_lookalike(tokenizer, inputs):
         inputs, part_of_piece = _tokenize_with_renamed(tokenizer, parts, name)
@@ -59,10 +56,26 @@ def tokenize_text(tokenizer: Any, text: Any, name: str) -> TokenizedText:
         offsets = [(start + shift, end + shift) if part == 1 else (start, end) for (start, end), part in pairs]
     text = "\n".join(parts)
     if all(special):
-        raise InputError(f"The tokenizer of this model finds no token in {name}.")
+        raise InputError(f"The tokenizer of this model finds no token in {name}.", code="E_TXT_EMPTY")
     spans = tuple(None if hidden or a == b else (a, b) for (a, b), hidden in zip(offsets, special, strict=True))
     pieces = tuple(tokenizer.convert_ids_to_tokens(inputs["input_ids"]))
     return TokenizedText(text, inputs, pieces, special, spans, (False,) * len(pieces))
+
+
+def _call_tokenizer(tokenizer: Any, parts: Sequence[str], name: str) -> Any:
+    try:
+        return tokenizer(
+            *parts, split_special_tokens=True, return_special_tokens_mask=True,
+            return_offsets_mapping=tokenizer.is_fast, padding=False, truncation=False, verbose=False,
+        )  # fmt: skip
+    except Exception as error:
+        if not type(tokenizer).__module__.startswith("transformers."):
+            raise  # the user's own tokenizer
+        raise InputError(
+            f"The tokenizer of this model fails on {name}: {str(error)[:200]}. Its files may be damaged or belong to "
+            "another model.",
+            code="E_MODEL_TOKENIZER",
+        ) from None
 
 
 def is_text_pair(text: Any) -> bool:
@@ -73,17 +86,21 @@ def is_text_pair(text: Any) -> bool:
 def check_text(text: Any, name: str) -> None:
     """Refuse anything but a non-empty string of valid Unicode that is not too long."""
     if not isinstance(text, str):
-        raise InputError(f"{capitalise_name(name)} is a {type(text).__name__}; it must be a string.")
+        raise InputError(f"{capitalise_name(name)} is a {type(text).__name__}; it must be a string.", code="E_TXT_TYPE")
     if not text.strip():
-        raise InputError(f"{capitalise_name(name)} is empty.")
+        raise InputError(f"{capitalise_name(name)} is empty.", code="E_TXT_EMPTY")
     if len(text) > MAX_CHARACTERS:
-        raise InputError(f"{capitalise_name(name)} has {len(text):,} characters; the limit is {MAX_CHARACTERS:,}.")
+        raise InputError(
+            f"{capitalise_name(name)} has {len(text):,} characters; the limit is {MAX_CHARACTERS:,}.",
+            code="E_TXT_TOO_LONG",
+        )
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise InputError(
             f"{capitalise_name(name)} is not valid Unicode at character {error.start}. Decode it with the right "
-            "encoding."
+            "encoding.",
+            code="E_TXT_ENCODING",
         ) from None
 
 
@@ -132,7 +149,8 @@ def _tokenize_with_renamed(tokenizer: Any, parts: Sequence[str], name: str) -> t
         token = next((t for t in tokenizer.all_special_tokens if any(t in part for part in parts)), "a special token")
         raise InputError(
             f"{capitalise_name(name)} contains {token!r}, which this tokenizer always reads as a special token. "
-            "Remove it from the text."
+            "Remove it from the text.",
+            code="E_MODEL_TOKENIZER",
         )
     renamed = _rename_special_pieces(backend, _find_special_ids(tokenizer))
     encodings = [renamed.encode(part, add_special_tokens=False) for part in parts]

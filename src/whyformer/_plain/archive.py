@@ -6,6 +6,7 @@ restore the same bits. Images to draw on are embedded as PNG or JPEG. Files are 
 renamed, so a file is either complete or missing.
 """
 
+import errno
 import json
 import math
 import os
@@ -21,9 +22,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from whyformer._plain.tokens import Grid
-from whyformer.errors import InputError
+from whyformer.errors import InputError, OutputError, ResourceError, WhyformerError
 
 LAYOUT_VERSION = 2  # 2: the field `pictures` is now `images`; version 1 can still be read
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FLOAT_DTYPES = ("float16", "bfloat16", "float32", "float64")
 READ_ERRORS = (SafetensorError, ValueError, TypeError, KeyError, IndexError, AttributeError, RuntimeError, InputError)
 
@@ -44,18 +46,38 @@ def write_file(path: FilePath, contents: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(f"Cannot write {path}: {error.strerror}.") from None
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL, or one that is not Unicode
+        raise make_write_error(path, error, len(contents)) from None
     finally:
-        with suppress(OSError):  # already renamed if nothing failed
+        with suppress(OSError, ValueError):  # already renamed if nothing failed
             temporary.unlink()
+
+
+def make_write_error(path: Path, error: OSError | ValueError, size: int | None = None) -> WhyformerError:
+    """The error to raise where a file or folder could not be written; `size` is the number of bytes it needs."""
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
+        needed = "" if size is None else f" {size:,} bytes are needed."
+        return ResourceError(
+            f"Cannot write {path}: {describe_os_error(error)}.{needed} Free some space, then repeat the call.",
+            code="E_DISK_FULL",
+        )
+    return OutputError(f"Cannot write {str(path)[:1000]}: {describe_os_error(error)}.")
+
+
+def describe_os_error(error: OSError | ValueError) -> str:
+    """What the operating system said."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def suffix_of(path: FilePath, known: Mapping[str, Any]) -> str:
     """The file suffix in lower case; an error if it is not one of `known`."""
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise InputError(f"The name of a file must be a string or a path, got {type(path).__name__}.", code="E_OPTION")
     suffix = Path(path).suffix.lower()
     if suffix not in known:
-        raise InputError(f"Unknown file format: {os.fspath(path)!r}. Supported suffixes: {', '.join(known)}.")
+        raise InputError(
+            f"Unknown file format: {os.fspath(path)!r}. Supported suffixes: {', '.join(known)}.", code="E_OPTION"
+        )
     return suffix
 
 

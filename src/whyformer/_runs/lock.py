@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from whyformer.errors import InputError
+from whyformer._plain import archive
+from whyformer.errors import OutputError, WhyformerError
 
 LOCK_FILE = ".lock"
 
@@ -20,8 +21,8 @@ def lock_folder(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = open(folder / LOCK_FILE, "a+")  # noqa: SIM115
-    except OSError as error:
-        raise InputError(f"Cannot write to the folder {folder}: {(error.strerror or str(error)).lower()}.") from None
+    except (OSError, ValueError) as error:
+        raise make_folder_error(folder, error) from None
     with file:
         try:
             lock_file(file)
@@ -29,13 +30,27 @@ def lock_folder(folder: Path) -> Iterator[None]:
             file.seek(0)
             owner = file.read().strip()
             process = f"Process {owner}" if owner else "Another process"
-            raise InputError(f"{process} is writing to {folder}. Wait until it ends, or use another folder.") from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        for leftover in (*folder.glob(".*.tmp"), *folder.glob("rows/.*.tmp")):
-            leftover.unlink()
+            raise OutputError(
+                f"{process} is writing to {folder}. Wait until it ends, or use another folder.", code="E_OUT_LOCKED"
+            ) from None
+        try:
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            for leftover in (*folder.glob(".*.tmp"), *folder.glob("rows/.*.tmp")):
+                leftover.unlink()
+        except OSError as error:
+            with suppress(OSError):  # closing writes what is left in the buffer, and fails again
+                file.close()
+            raise make_folder_error(folder, error) from None
         yield
+
+
+def make_folder_error(folder: Path, error: OSError | ValueError) -> WhyformerError:
+    """The error to raise where the folder of a run cannot be written to."""
+    if isinstance(error, OSError) and error.errno in archive.DISK_FULL:
+        return archive.make_write_error(folder, error)
+    return OutputError(f"Cannot write to the folder {folder}: {archive.describe_os_error(error).lower()}.")
 
 
 def lock_file(file: IO[str]) -> None:

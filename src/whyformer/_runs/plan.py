@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from whyformer._plain import archive
-from whyformer.errors import InputError
+from whyformer.errors import OutputError
 
 PLAN_FILE = "plan.json"
 
@@ -34,7 +34,9 @@ def write_or_check_plan(plan: RunPlan, folder: Path) -> None:
     path = folder / PLAN_FILE
     if not path.exists():
         if any(file.suffix == ".parquet" for file in folder.iterdir()):
-            raise InputError(f"{folder} has Parquet files but no {PLAN_FILE}. Use another folder.")
+            raise OutputError(
+                f"{folder} has Parquet files but no {PLAN_FILE}. Use another folder.", code="E_OUT_MISMATCH"
+            )
         contents = json.dumps({**plan.fields, "fingerprint": plan.fingerprint}, indent=1) + "\n"
         archive.write_file(path, contents.encode())
         return
@@ -43,22 +45,26 @@ def write_or_check_plan(plan: RunPlan, folder: Path) -> None:
         holds = f"{folder} holds another {plan.kind}{', written by whyformer 0.1' if is_old else ''}"
         resume = "" if is_old else f", or repeat that {plan.kind} with the same settings to resume it"
         verb = "differs" if len(differences) == 1 else "differ"
-        raise InputError(f"{holds}: {', '.join(differences)} {verb}. Use another folder{resume}.")
+        raise OutputError(
+            f"{holds}: {', '.join(differences)} {verb}. Use another folder{resume}.", code="E_OUT_MISMATCH"
+        )
 
 
 def read_stored_plan(path: Path, plan: RunPlan) -> dict[str, Any]:
     """The fields of the plan in a file, checked against their fingerprint."""
     try:
-        fields = json.loads(path.read_bytes())
+        fields: Any = json.loads(path.read_bytes()) if path.is_file() else None  # reading a pipe would block for ever
         fingerprint = fields.pop("fingerprint", None)
         if fields and fingerprint is None:  # an audit of version 0.1
             return {**fields, "fingerprint": None}
         if fingerprint == RunPlan(fields).fingerprint:
             return fields
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         pass
     article = "an" if plan.kind[0] in "aeiou" else "a"
-    raise InputError(f"{path} is not the plan of {article} {plan.kind}, or it is damaged. Use another folder.")
+    raise OutputError(
+        f"{path} is not the plan of {article} {plan.kind}, or it is damaged. Use another folder.", code="E_OUT_MISMATCH"
+    )
 
 
 def list_plan_differences(stored: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> list[str]:

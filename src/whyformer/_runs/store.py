@@ -14,10 +14,15 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from whyformer._plain import archive
+from whyformer._runs.lock import make_folder_error
 from whyformer._runs.plan import RunPlan
-from whyformer.errors import InputError
+from whyformer.errors import OutputError
 
 AnyRow = TypeVar("AnyRow")
+# What json and pyarrow raise on a damaged file.
+DECODE_ERRORS = (
+    OSError, ValueError, KeyError, TypeError, AttributeError, NotImplementedError, RecursionError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -34,14 +39,17 @@ class ShardStore(Generic[AnyRow]):
 
     def __init__(self, folder: Path, plan: RunPlan, format: ShardFormat[AnyRow]) -> None:
         self.folder, self.fingerprint, self.format = folder, plan.fingerprint, format
-        self.folder.mkdir(exist_ok=True)
+        try:
+            self.folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise make_folder_error(folder, error) from None
 
     def path(self, number: int) -> Path:
         return self.folder / f"{number:06}{self.format.suffix}"
 
     def numbers(self) -> list[int]:
         """The numbers of the files that are there, complete or not."""
-        names = (path.stem for path in self.folder.glob(f"*{self.format.suffix}"))
+        names = (path.stem for path in self.folder.glob(f"*{self.format.suffix}") if path.is_file())
         return sorted(int(name) for name in names if name.isdecimal())
 
     def write_rows(self, number: int, rows: Sequence[AnyRow], **facts: Any) -> None:
@@ -50,15 +58,25 @@ class ShardStore(Generic[AnyRow]):
         archive.write_file(self.path(number), self.format.encode(rows, json.dumps(header, sort_keys=True)))
         sync_folder(self.folder)
         if self.read_rows(number) is None:
-            raise InputError(f"{self.path(number)} was written but does not read back. Check the disk.")
+            raise OutputError(f"{self.path(number)} was written but does not read back. Check the disk.")
 
     def read_rows(self, number: int) -> tuple[tuple[AnyRow, ...], dict[str, Any]] | None:
         """The rows of a shard and its facts; None if it is missing, damaged or of another plan."""
+        if not self.path(number).is_file():  # missing, or a pipe that would block for ever
+            return None
         try:
             rows, header = self.format.decode(self.path(number))
             facts = json.loads(header)
             stored = (facts.pop("fingerprint"), facts.pop("shard"), facts.pop("rows"))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, NotImplementedError):  # pyarrow raises these
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            NotImplementedError,
+            RecursionError,
+        ):  # pyarrow raises these
             return None
         return (tuple(rows), facts) if stored == (self.fingerprint, number, hash_rows(rows)) else None
 
@@ -72,11 +90,14 @@ def sync_folder(folder: Path) -> None:
     """Force the names of new files to disk as well as their contents. Not possible, and not needed, on Windows."""
     if os.name == "nt":
         return
-    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise make_folder_error(folder, error) from None
 
 
 # --- JSON lines -------------------------------------------------------------------------------------------------------

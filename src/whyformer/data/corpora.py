@@ -34,7 +34,9 @@ def read_eraser(folder: Path, split: str | None) -> Data:
     file = folder / f"{split}.jsonl"
     if not file.is_file():
         splits = [name for name in SPLITS if (folder / f"{name}.jsonl").is_file()]
-        raise InputError(f"There is no {split}.jsonl in {str(folder)!r}. There are: {', '.join(splits)}.")
+        raise InputError(
+            f"There is no {split}.jsonl in {str(folder)!r}. There are: {', '.join(splits)}.", code="E_DATA"
+        )
     return collect_examples(folder.name, (parse_eraser_row(folder, *record) for record in read_json_lines(file)))
 
 
@@ -67,6 +69,8 @@ def read_document(folder: Path, name: str) -> str:
     path = folder / name
     if path.parent != folder:
         raise ValueError(f"{name!r} is not the name of a document")
+    if path.exists() and not path.is_file():  # reading a pipe would block for ever
+        raise ValueError(f"{name!r} is not a regular file")
     return path.read_text(encoding="utf-8")
 
 
@@ -86,10 +90,10 @@ def read_hatexplain(path: Path) -> Data:
     with open_text(path) as file:
         try:
             posts = json.load(file)
-        except ValueError:
-            raise InputError(f"{path} is not valid JSON.") from None
+        except (ValueError, RecursionError):
+            raise InputError(f"{path} is not valid JSON.", code="E_DATA") from None
     if not isinstance(posts, dict):
-        raise InputError(f"{path} is not a JSON object of posts by id, as HateXplain's dataset.json is.")
+        raise InputError(f"{path} is not a JSON object of posts by id, as HateXplain's dataset.json is.", code="E_DATA")
     return collect_examples("hatexplain", (parse_hatexplain_post(name, post) for name, post in posts.items()))
 
 
@@ -98,13 +102,13 @@ def parse_hatexplain_post(name: str, post: Any) -> Example | Problem:
         words = [str(word) for word in post["post_tokens"]]
         labels = [annotator["label"] for annotator in post["annotators"]]
         marked = [marks for marks in post["rationales"] if len(marks) == len(words)]
+        label = max(sorted(set(labels)), key=labels.count, default=None)
+        votes = [sum(marks[i] for marks in marked) * 2 >= len(marked) for i in range(len(words))] if marked else []
     except (KeyError, TypeError) as error:
         return Problem(name, f"not a HateXplain post ({type(error).__name__}: {error})")
-    label = max(sorted(set(labels)), key=labels.count, default=None)
     if label is None or labels.count(label) * 2 <= len(labels):
         return Problem(name, "there is no majority for a label")
     text, spans = join_words_with_spans(words)
-    votes = [sum(marks[i] for marks in marked) * 2 >= len(marked) for i in range(len(words))] if marked else []
     return Example(name, text, label, rationale=join_marked_spans(spans, votes) if marked else ())
 
 

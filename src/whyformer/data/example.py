@@ -16,8 +16,6 @@ from whyformer._plain.deprecation import warn_renamed
 from whyformer._plain.fingerprint import fingerprint_tensor
 from whyformer.errors import InputError
 
-MAX_HASHED_BYTES = 1 << 20  # the fingerprint of a file covers its first bytes, up to this number, and its size
-
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 
 Span = tuple[int, int]
@@ -78,10 +76,12 @@ class Data:
 
     def sample(self, count: int | None, seed: int = 0) -> "Data":
         """`count` examples, sampled at random, in their original order; all of them if there are fewer."""
+        if count is not None and (isinstance(count, bool) or not isinstance(count, int)):
+            raise InputError(f"The number of examples must be a whole number, got {count!r}.", code="E_OPTION")
         if count is None or count >= len(self):
             return self
         if count < 1:
-            raise InputError(f"The number of examples must be >= 1, got {count}.")
+            raise InputError(f"The number of examples must be >= 1, got {count}.", code="E_OPTION")
         chosen = sorted(Random(seed).sample(range(len(self)), count))
         return replace(self, examples=tuple(self.examples[i] for i in chosen))
 
@@ -132,20 +132,24 @@ def fingerprint_content(content: Any) -> str:
     return repr(content)
 
 
-def is_file_path(text: str) -> bool:
-    """Whether a text is the path of a file that exists. Long texts are never looked up."""
+def is_file_path(text: str | os.PathLike[str]) -> bool:
+    """Whether a text is the path of a regular file. Long texts are never looked up."""
     try:
-        return len(text) < 4096 and Path(text).is_file()
+        return len(os.fspath(text)) < 4096 and Path(text).is_file()
     except (OSError, ValueError):
         return False
 
 
 def fingerprint_file(path: Path) -> str:
-    """The size of a file and a hash of its beginning."""
+    """The size of a file and a hash of all its bytes.
+
+    Version 0.1 hashed the first MiB only; for files that are not larger, the result is the same.
+    """
+    if not is_file_path(path):
+        return "unreadable: not a regular file"  # opening a pipe would block for ever
     try:
         with open(path, "rb") as file:
-            start = file.read(MAX_HASHED_BYTES)
-            return f"{os.fstat(file.fileno()).st_size}:{hashlib.sha256(start).hexdigest()}"
+            return f"{os.fstat(file.fileno()).st_size}:{hashlib.file_digest(file, 'sha256').hexdigest()}"
     except OSError as error:
         return f"unreadable: {error.strerror}"
 

@@ -40,6 +40,9 @@ def read_folder(folder: Path, masks: Path | None = None) -> Data:
 def make_image_examples(folder: Path, path: Path, masks: dict[str, Path] | None) -> Iterator[Example | Problem]:
     """The example of an image, after a problem if its mask is missing."""
     inner = path.relative_to(folder)
+    if not path.is_file():
+        yield Problem(str(inner), "not a regular file")
+        return
     label = inner.parts[0] if len(inner.parts) > 1 else None
     mask = None
     if masks is not None:
@@ -52,7 +55,7 @@ def make_image_examples(folder: Path, path: Path, masks: dict[str, Path] | None)
 def find_mask_paths(folder: Path) -> dict[str, Path]:
     """Masks by their path without suffix, and by file name alone where that is unique."""
     if not folder.is_dir():
-        raise InputError(f"There is no mask folder {str(folder)!r}.")
-    by_path = {str(path.relative_to(folder).with_suffix("")): path for path in find_images(folder)}
+        raise InputError(f"There is no mask folder {str(folder)!r}.", code="E_DATA")
+    by_path = {str(path.relative_to(folder).with_suffix("")): path for path in find_images(folder) if path.is_file()}
     stems = Counter(path.stem for path in by_path.values())
     return {path.stem: path for path in by_path.values() if stems[path.stem] == 1} | by_path

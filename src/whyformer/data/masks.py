@@ -11,11 +11,14 @@ or a mapping from value to 1 (object), 0 (background) or -1 (ignored).
 
 import os
 from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
 
+from whyformer._model.image import DECODE_ERRORS, FORMATS, MAX_PIXELS, check_regular_file
 from whyformer._model.model import Model
 from whyformer.errors import InputError
 
@@ -27,18 +30,31 @@ MASK_CODES = {1: 255, 0: 0, -1: 128}  # pixel values of a mask that goes through
 def read_mask(source: Any, meaning: str | Mapping[int, int]) -> np.ndarray:
     """[height width] of 1, 0 and -1 from a path, a Pillow image or an array."""
     if isinstance(source, str | os.PathLike):
-        try:
-            with Image.open(source) as opened:
-                values = np.asarray(ImageOps.exif_transpose(opened))
-        except (OSError, ValueError, SyntaxError):
-            raise InputError(f"The mask {os.fspath(source)!r} cannot be read as an image.") from None
+        check_regular_file(Path(source))
+        values = read_mask_values(Path(source), os.fspath(source))
     else:
         values = np.asarray(source)
+        if values.dtype.kind not in "biuf":
+            raise InputError(
+                f"A mask must be an image or an array of numbers, got {type(source).__name__}.", code="E_DATA"
+            )
     if values.ndim == 3:
         values = values[..., :3].max(-1) if values.shape[-1] in (3, 4) else values[..., 0]
     if values.ndim != 2 or values.size == 0:
-        raise InputError(f"A mask must have shape [height width], got {list(values.shape)}.")
+        raise InputError(f"A mask must have shape [height width], got {list(values.shape)}.", code="E_DATA")
     return decode_mask(values.astype(np.int64), meaning)
+
+
+def read_mask_values(file: Path | BytesIO, name: str) -> np.ndarray:
+    """The values in an image file, which must not be too large; palettes and bits stay numbers."""
+    try:
+        with Image.open(file, formats=FORMATS) as opened:
+            if opened.width * opened.height > MAX_PIXELS:
+                limit = f"the limit is {MAX_PIXELS // 1_000_000} megapixels"
+                raise InputError(f"The mask {name!r} is too large; {limit}.", code="E_IMG_TOO_LARGE")
+            return np.asarray(ImageOps.exif_transpose(opened))
+    except (*DECODE_ERRORS, Image.DecompressionBombError):
+        raise InputError(f"The mask {name!r} cannot be read as an image.", code="E_IMG_FORMAT") from None
 
 
 def decode_mask(values: np.ndarray, meaning: str | Mapping[int, int]) -> np.ndarray:
@@ -46,10 +62,14 @@ def decode_mask(values: np.ndarray, meaning: str | Mapping[int, int]) -> np.ndar
     if isinstance(meaning, Mapping) or meaning == "trimap":
         table = dict(meaning) if isinstance(meaning, Mapping) else TRIMAP
         if unknown := sorted(set(np.unique(values).tolist()) - set(table)):
-            raise InputError(f"The mask has the value {unknown[0]}; mask_values has only {sorted(table)}.")
+            raise InputError(
+                f"The mask has the value {unknown[0]}; mask_values has only {sorted(table)}.", code="E_DATA"
+            )
         return np.select([values == value for value in table], list(table.values())).astype(np.int8)
     if meaning not in MASK_VALUES:
-        raise InputError(f"There is no mask_values={meaning!r}. There are: {', '.join(MASK_VALUES)}, or a mapping.")
+        raise InputError(
+            f"There is no mask_values={meaning!r}. There are: {', '.join(MASK_VALUES)}, or a mapping.", code="E_OPTION"
+        )
     if set(np.unique(values).tolist()) <= {-1, 0, 1} and values.min() < 0:  # decoded already
         return values.astype(np.int8)
     marks = (values != 0).astype(np.int8)
@@ -62,7 +82,7 @@ def align_mask(mask: np.ndarray, size: tuple[int, int], model: Model) -> np.ndar
     """The mask, resized and cropped by the model's image processor. size: width and height of the image."""
     height, width = mask.shape
     if (width, height) != size:
-        raise InputError(f"The mask is {width} x {height} pixels, its image {size[0]} x {size[1]}.")
+        raise InputError(f"The mask is {width} x {height} pixels, its image {size[0]} x {size[1]}.", code="E_DATA")
     if model.processor is None:
         return mask
     coded = np.select([mask == value for value in MASK_CODES], list(MASK_CODES.values())).astype(np.uint8)

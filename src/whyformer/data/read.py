@@ -1,6 +1,7 @@
 """read(): Data from a folder, a file, a data set object or a list."""
 
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from whyformer.data import corpora, folders, hugging_face, records, tables
 from whyformer.data.example import Data, Example, LazyContent, Problem, collect_examples
+from whyformer.data.masks import MASK_VALUES
 from whyformer.errors import InputError
 
 FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".json", ".txt")
@@ -34,28 +36,63 @@ def read(
     mask_values: what the values in a mask mean: "binary", "voc", "trimap", or a mapping to 1, 0 and -1.
     limit: use this many examples, sampled at random with `seed`.
     """
+    _check_read_options(split, columns, classes, mask_values, seed)
+    if masks is not None:
+        _check_path(masks, "the mask folder")
     data = _read_source(source, split, dict(columns or {}), Path(masks) if masks is not None else None)
     data = data.rename_classes(classes) if classes else data
     data = replace(data, mask_values=mask_values) if not isinstance(source, Data) else data
     if not len(data):
         reasons = "; ".join(str(problem) for problem in data.problems[:3])
         unusable = f" {len(data.problems)} rows could not be used: {reasons}." if data.problems else ""
-        raise InputError(f"There is no example in {data.name}.{unusable}")
+        raise InputError(f"There is no example in {data.name}.{unusable}", code="E_DATA")
     return data.sample(limit, seed)
+
+
+def _check_read_options(split: Any, columns: Any, classes: Any, mask_values: Any, seed: Any) -> None:
+    for name, value in (("columns", columns), ("classes", classes)):
+        if value is not None and not isinstance(value, Mapping):
+            raise InputError(f"{name} must be a mapping, got {type(value).__name__}.", code="E_OPTION")
+    if split is not None and (not isinstance(split, str) or not split.strip()):
+        raise InputError(f"split must be a name, got {split!r}.", code="E_OPTION")
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise InputError(f"seed must be a whole number, got {seed!r}.", code="E_OPTION")
+    if not isinstance(mask_values, Mapping) and mask_values not in MASK_VALUES:
+        raise InputError(
+            f"There is no mask_values={mask_values!r}. There are: {', '.join(MASK_VALUES)}, or a mapping.",
+            code="E_OPTION",
+        )
 
 
 def _read_source(source: Any, split: str | None, columns: dict[str, str], masks: Path | None) -> Data:
     if isinstance(source, Data):
         return source
     if isinstance(source, str | os.PathLike):
-        return _read_path(Path(source), split, columns, masks)
+        return _read_path(_check_path(source, "the data"), split, columns, masks)
     if isinstance(source, Mapping) and not isinstance(next(iter(source.values()), None), Tensor):
         return _read_split(source, split, columns)
     if hugging_face.is_hugging_face(source):
         return hugging_face.read_hugging_face(source, columns)
     if isinstance(source, Sequence) or hasattr(source, "__iter__"):
         return collect_examples("the list", (_make_listed_example(i, item, columns) for i, item in enumerate(source)))
-    raise InputError(f"Cannot read examples from {type(source).__name__}. Pass a folder, a file, a data set or a list.")
+    raise InputError(
+        f"Cannot read examples from {type(source).__name__}. Pass a folder, a file, a data set or a list.",
+        code="E_DATA",
+    )
+
+
+def _check_path(source: Any, what: str) -> Path:
+    """Refuse an empty path, which would be the current folder, and what is not a path."""
+    if not isinstance(source, str | os.PathLike):
+        raise InputError(
+            f"The path of {what} must be a string or a path, got {type(source).__name__}.", code="E_OPTION"
+        )
+    text = os.fsdecode(source)
+    if not text.strip():
+        raise InputError(f"The path of {what} is empty, got {text!r}. Write '.' for the current folder.", code="E_DATA")
+    if "\0" in text:
+        raise InputError(f"The path of {what} contains a NUL character.", code="E_DATA")
+    return Path(text)
 
 
 def _read_split(source: Mapping[Any, Any], split: str | None, columns: dict[str, str]) -> Data:
@@ -64,11 +101,24 @@ def _read_split(source: Mapping[Any, Any], split: str | None, columns: dict[str,
     wanted = split or next((name for name in ("test", "validation", "val") if name in splits), None)
     if wanted not in splits:
         asked = f"There is no split {split!r}" if split else "Pass split="
-        raise InputError(f"{asked}. There are: {', '.join(splits) or 'none'}.")
+        raise InputError(f"{asked}. There are: {', '.join(splits) or 'none'}.", code="E_DATA")
     return _read_source(source[wanted], None, columns, None)
 
 
 def _read_path(path: Path, split: str | None, columns: dict[str, str], masks: Path | None) -> Data:
+    try:
+        return _read_folder_or_file(path, split, columns, masks)
+    except OSError as error:  # permission denied, a name that is too long, or a damaged .gz
+        raise InputError(
+            f"Cannot read {str(path)[:200]!r}: {(error.strerror or str(error)).lower()}.", code="E_DATA"
+        ) from None
+    except EOFError:
+        raise InputError(f"Cannot read {str(path)!r}: the file ends too early.", code="E_DATA") from None
+    except zlib.error as error:
+        raise InputError(f"Cannot read {str(path)!r}: the file is damaged ({error}).", code="E_DATA") from None
+
+
+def _read_folder_or_file(path: Path, split: str | None, columns: dict[str, str], masks: Path | None) -> Data:
     if path.is_dir():
         if corpora.is_eraser(path):
             return corpora.read_eraser(path, split)
@@ -76,16 +126,11 @@ def _read_path(path: Path, split: str | None, columns: dict[str, str], masks: Pa
             path = path / split
         if folders.has_images(path):
             return folders.read_folder(path, masks)
-        raise InputError(f"{str(path)!r} has no images, and it is not in the layout of ERASER.")
+        raise InputError(f"{str(path)!r} has no images, and it is not in the layout of ERASER.", code="E_DATA")
     if not path.is_file():
         reason = "it is not a regular file" if path.exists() else "there is no such file or folder"
-        raise InputError(f"Cannot read {str(path)!r}: {reason}.")
-    try:
-        return _read_file(path, columns)
-    except OSError as error:  # permission denied, or a damaged .gz
-        raise InputError(f"Cannot read {str(path)!r}: {(error.strerror or str(error)).lower()}.") from None
-    except EOFError:
-        raise InputError(f"Cannot read {str(path)!r}: the file ends too early.") from None
+        raise InputError(f"Cannot read {str(path)!r}: {reason}.", code="E_DATA")
+    return _read_file(path, columns)
 
 
 def _read_file(path: Path, columns: dict[str, str]) -> Data:
@@ -102,7 +147,8 @@ def _read_file(path: Path, columns: dict[str, str]) -> Data:
     if suffix == ".txt" and corpora.is_trees(path):
         return corpora.read_trees(path)
     raise InputError(
-        f"Cannot tell the format of {path.name!r}. Supported: {', '.join(FILE_SUFFIXES)}, each also as .gz."
+        f"Cannot tell the format of {path.name!r}. Supported: {', '.join(FILE_SUFFIXES)}, each also as .gz.",
+        code="E_DATA",
     )
 
 

@@ -1,17 +1,16 @@
 """Examples from rows with named fields, such as the rows of a table."""
 
 import hashlib
-import io
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
+from whyformer._model.image import read_image_bytes
 from whyformer.data.example import (
     IMAGE_SUFFIXES,
     Data,
@@ -20,9 +19,11 @@ from whyformer.data.example import (
     Problem,
     Span,
     collect_examples,
+    is_file_path,
     join_marked_spans,
     join_words_with_spans,
 )
+from whyformer.data.masks import read_mask_values
 from whyformer.errors import InputError
 
 Record = tuple[str, Mapping[str, Any] | Problem]  # its place, and its fields
@@ -52,9 +53,10 @@ def choose_columns(existing: Sequence[str], wanted: Mapping[str, str], source: s
     listed = ", ".join(map(str, existing))
     for role, name in wanted.items():
         if role not in Columns.__dataclass_fields__:
-            raise InputError(f"columns: {role!r} is not a role. There are: {', '.join(Columns.__dataclass_fields__)}.")
+            roles = ", ".join(Columns.__dataclass_fields__)
+            raise InputError(f"columns: {role!r} is not a role. There are: {roles}.", code="E_OPTION")
         if name not in existing:
-            raise InputError(f"There is no column {name!r} in {source}. There are: {listed}.")
+            raise InputError(f"There is no column {name!r} in {source}. There are: {listed}.", code="E_DATA")
     usual = {
         "input": TEXT_COLUMNS + IMAGE_COLUMNS,
         "label": LABEL_COLUMNS,
@@ -65,7 +67,8 @@ def choose_columns(existing: Sequence[str], wanted: Mapping[str, str], source: s
     chosen = {role: next((n for n in names if n in existing), None) for role, names in usual.items()} | dict(wanted)
     if chosen["input"] is None:
         raise InputError(
-            f'No column of {source} has a usual name for inputs. Pass columns={{"input": ...}}. There are: {listed}.'
+            f'No column of {source} has a usual name for inputs. Pass columns={{"input": ...}}. There are: {listed}.',
+            code="E_DATA",
         )
     return Columns(**chosen)  # type: ignore[arg-type]
 
@@ -108,20 +111,27 @@ def make_example(place: str, row: Mapping[str, Any], columns: Columns, folder: P
         name=str(name) if name not in (None, "") else place,
         content=resolve_image(content, folder),
         label=parse_label(row.get(columns.label) if columns.label else None),
-        mask=resolve_image(row.get(columns.mask), folder) if columns.mask else None,
+        mask=resolve_image(row.get(columns.mask), folder, read_mask_bytes) if columns.mask else None,
         rationale=parse_rationale(row.get(columns.rationale) if columns.rationale else None, content, spans),
     )
 
 
-def resolve_image(content: Any, folder: Path | None) -> Any:
+def read_mask_bytes(data: bytes, name: str) -> Any:
+    return read_mask_values(BytesIO(data), name)
+
+
+def resolve_image(content: Any, folder: Path | None, read: Callable[[bytes, str], Any] = read_image_bytes) -> Any:
     """An image as Hugging Face stores it (bytes or a path), or a path relative to the table."""
     if isinstance(content, Mapping) and content.get("bytes"):
+        if not isinstance(content["bytes"], bytes | bytearray | memoryview):
+            raise RowError(f"the bytes of an image are of type {type(content['bytes']).__name__}")
         data = bytes(content["bytes"])
-        return LazyContent(lambda: Image.open(io.BytesIO(data)), f"{len(data)}:{hashlib.sha256(data).hexdigest()}")
+        name = str(content.get("path") or "the image")
+        return LazyContent(lambda: read(data, name), f"{len(data)}:{hashlib.sha256(data).hexdigest()}")
     if isinstance(content, Mapping) and content.get("path"):
         content = content["path"]
     if isinstance(content, str) and folder is not None and is_image_name(content):
-        return folder / content if (folder / content).is_file() else content
+        return folder / content if is_file_path(folder / content) else content
     return content
 
 

@@ -69,7 +69,7 @@ def is_sst_row(row: Sequence[str]) -> bool:
 def parse_header(row: list[str], path: Path) -> list[str]:
     names = [name.strip() for name in row]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"{path.name} has two columns named {repeated[0]!r}. Rename one.")
+        raise InputError(f"{path.name} has two columns named {repeated[0]!r}. Rename one.", code="E_DATA")
     return names
 
 
@@ -97,4 +97,6 @@ def read_parquet_rows(path: Path) -> Iterator[Record]:
                     yield f"{path.name}:{number}", row
                     number += 1
     except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(f"{path} is not a Parquet file, or it is damaged ({str(error)[:80]}).") from None
+        raise InputError(
+            f"{path} is not a Parquet file, or it is damaged ({str(error)[:80]}).", code="E_DATA"
+        ) from None
