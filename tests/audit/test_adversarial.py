@@ -44,8 +44,18 @@ def test_presets_are_those_of_the_paper_and_of_the_released_code():
     assert (released.tolerance, released.selection, released.squares) == (0.01, 0.05, True)
     with pytest.raises(MethodError, match=r"There is no preset 'best'\. There are: paper, released\."):
         choose_search("best")
-    with pytest.raises(MethodError, match="at least one candidate"):
+    with pytest.raises(MethodError, match="steps must be a whole number from 1 to 1000000, got 0"):
         choose_search("paper", steps=0)
+    with pytest.raises(MethodError, match="at least one candidate"):
+        choose_search("paper", candidates=0)
+
+
+def test_the_search_starts_elsewhere_in_every_block():
+    it = animal("bert")
+    audited = audit_attention(why.open(it.module), it.inputs, "rollout")
+    made = Candidates(audited, [0, 1], choose_search("paper"), seed=0)
+    starts = list(made.logits.values())
+    assert len(starts) > 1 and starts[0].shape == starts[1].shape and not torch.equal(starts[0], starts[1])
 
 
 def test_the_loss_is_that_of_the_paper():

@@ -1,5 +1,7 @@
 """Replaced weights: by hand, and their effect on models whose attention is known to decide or not to matter."""
 
+from itertools import combinations
+
 import pytest
 import torch
 from audit.known import deciding, idle, sentences
@@ -11,7 +13,9 @@ from whyformer._audit import replay
 from whyformer._audit.audited_attention import AuditedAttention
 from whyformer._audit.choice import choose_attention
 from whyformer._audit.replacement import (
+    RANDOM_KINDS,
     REPLACEMENT_KINDS,
+    ReplacementNoise,
     borrow_weights,
     concentrate_on_largest,
     make_one_hot,
@@ -49,6 +53,20 @@ def test_all_heads_are_permuted_alike_so_that_their_mean_is():
     moved = permute_weights(own, free, noise)
     torch.testing.assert_close(moved.mean(1), permute_weights(own.mean(1, keepdim=True), free, noise)[:, 0])
     assert torch.equal(moved.sort(-1).values, own.sort(-1).values) and not torch.equal(moved, own)
+
+
+def test_every_kind_block_and_example_has_noise_of_its_own():
+    """With the same noise in every block, one permutation would move the weights of all blocks alike."""
+    it = animal("bert")
+    audited = audit_attention(why.open(it.module), it.inputs, "rollout")
+    noise = ReplacementNoise(audited, 2, seed=0)
+    examples, blocks = range(audited.replay.batch), audited.choice.blocks
+    assert len(examples) > 1 and len(blocks) > 1
+    drawn = {(k, b, i): noise.draw(k, b, i).clone() for k in RANDOM_KINDS for b in blocks for i in examples}
+    for one, other in combinations(drawn, 2):
+        assert not torch.equal(drawn[one], drawn[other]), f"{one} and {other} have the same noise"
+    again = ReplacementNoise(audited, 2, seed=0)
+    assert all(torch.equal(again.draw(*key), drawn[key]) for key in reversed(drawn))
 
 
 def test_other_replacements_by_hand():

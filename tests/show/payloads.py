@@ -1,4 +1,4 @@
-"""Sixty attacks that may be hidden in a token, a label, a file name or a model name."""
+"""Attacks that may be hidden in a token, a label, a file name or a model name: sixty, and fifty more."""
 
 PAYLOADS = [
     "<script>alert(1)</script>",
@@ -63,3 +63,65 @@ PAYLOADS = [
     "abc\u202egnp.exe\u200b\u2066x",
 ]
 assert len(PAYLOADS) == len(set(PAYLOADS)) == 60
+
+MORE_PAYLOADS = [
+    # backslashes, which a replacement of re.sub would read
+    "\\1 onload=alert(1) x=",
+    "\\g<1> onload=alert(1)",
+    "\\g<0>",
+    "C:\\data\\neg",
+    "C:\\users\\x1b\\N{DASH}",
+    "\\",
+    "ends in \\",
+    # formulas behind full-width signs, blanks and invisible characters
+    "＝1+1",
+    "＋1",
+    "－1",
+    "＠SUM(1)",
+    "﹦1+1",
+    "\N{MINUS SIGN}1",
+    "\N{NO-BREAK SPACE}=1+1",
+    "\N{ZERO WIDTH SPACE}=1+1",
+    "\N{ZERO WIDTH NO-BREAK SPACE}=1+1",
+    "\N{WORD JOINER}@SUM(1)",
+    "\N{IDEOGRAPHIC SPACE}＝1+1",
+    "\N{EM SPACE}+1",
+    "\N{OGHAM SPACE MARK}-1",
+    "\N{HANGUL FILLER}=1+1",
+    "\N{BRAILLE PATTERN BLANK}=1+1",
+    "\N{COMBINING GRAPHEME JOINER}=1+1",
+    "\N{VARIATION SELECTOR-16}=1+1",
+    "\N{SOFT HYPHEN}=1+1",
+    " \t\N{NO-BREAK SPACE}\N{ZERO WIDTH SPACE} =1+1",
+    "\v=1+1",
+    "\x85=1+1",
+    "\x1b=1+1",
+    "%0A=1+1",
+    '","=1+1',
+    "'=1+1",
+    # Markdown
+    "a | b | c",
+    "\\| a \\\\| b",
+    "a\n| --- |\n| x |",
+    "`code` ``a | b``",
+    "[x](javascript:alert(1))",
+    "![x](https://example.org/x.png)",
+    "<https://example.org> https://example.org www.example.org",
+    "**a** __b__ ~~c~~ _d_ *e*",
+    "$$x$$ @user #1 <!-- -->",
+    "[x]: https://example.org",
+    "# heading\n- item\n> quote",
+    # letters that are not what they seem
+    "\u202dabc\u202c\u2067x\u2069\u200f\u061c",
+    "\ud800 lone \udfff",
+    "caf\udce9.png",
+    "\x1b[31m\x9b2J\x07\x00",
+    "\x1b]8;;file:///etc/passwd\x1b\\click",
+    "\u0085\u2028\u2029\x0b\x0c",
+    "\U000e0041\U000e0042\ufff9\ue000\uffff",
+    "_hidden",
+    "a" + "\u0301" * 200,
+    "x" * 3000,
+    "{0} {name!r} %(x)s {{",
+]
+assert not set(PAYLOADS) & set(MORE_PAYLOADS) and len(set(MORE_PAYLOADS)) == len(MORE_PAYLOADS) >= 50

@@ -24,6 +24,7 @@ independently, so the candidates of an example do not depend on its batch.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -31,9 +32,11 @@ from torch import Tensor
 
 from whyformer._audit.audited_attention import AuditedAttention
 from whyformer._audit.distance import attainable_jsd, jsd, tvd
+from whyformer._judge.arguments import describe_value
 from whyformer._plain.random_generator import make_generator
 from whyformer.errors import MethodError
 
+MAX_STEPS = 1_000_000
 BlockWeights = dict[int, Tensor]  # block -> [row head query key]
 
 
@@ -58,12 +61,19 @@ def choose_search(preset: str | SearchSettings, **changed: Any) -> SearchSetting
     """A preset, with some of its settings changed; None leaves a setting as it is."""
     if isinstance(preset, SearchSettings):
         return preset
-    if preset not in PRESETS:
-        raise MethodError(f"There is no preset {preset!r}. There are: {', '.join(PRESETS)}.")
+    if not isinstance(preset, str) or preset not in PRESETS:
+        raise MethodError(
+            f"There is no preset {describe_value(preset)}. There are: {', '.join(PRESETS)}.", code="E_OPTION"
+        )
     given = {name: value for name, value in changed.items() if value is not None}
+    steps = given.get("steps", 1)
+    if isinstance(steps, bool) or not isinstance(steps, Integral) or not 1 <= int(steps) <= MAX_STEPS:
+        raise MethodError(
+            f"steps must be a whole number from 1 to {MAX_STEPS}, got {describe_value(steps)}.", code="E_OPTION"
+        )
     search = replace(PRESETS[preset], **given)
     if search.candidates < 1 or search.steps < 1 or search.tolerance < 0 or search.selection < 0:
-        raise MethodError("The search needs at least one candidate and one step, and tolerances >= 0.")
+        raise MethodError("The search needs at least one candidate and one step, and tolerances >= 0.", code="E_OPTION")
     return search
 
 

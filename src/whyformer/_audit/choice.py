@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from whyformer._judge.arguments import describe_value
 from whyformer.errors import MethodError
 
 AttentionLike: TypeAlias = Any  # int | str | tuple[int, int] | AttentionChoice, or a list of these
@@ -55,14 +56,14 @@ def choose_attention(wanted: AttentionLike, heads: Sequence[int]) -> list[Attent
     """The choices that `wanted` names, for a model whose blocks have these numbers of heads."""
     if isinstance(wanted, list):
         if not wanted:
-            raise MethodError(f"No attention was chosen. Give {ATTENTION_FORMS}, or a list of these.")
+            raise MethodError(f"No attention was chosen. Give {ATTENTION_FORMS}, or a list of these.", code="E_OPTION")
         choices = [choice for each in wanted for choice in choose_attention(each, heads)]
         return list(dict.fromkeys(choices))
     if isinstance(wanted, AttentionChoice):
         wanted = "rollout" if wanted.is_rollout else (wanted.blocks[0], wanted.head)
-    if wanted == "rollout":
+    if isinstance(wanted, str) and wanted == "rollout":
         return [AttentionChoice(tuple(range(len(heads))), is_rollout=True)]
-    if wanted == "each":
+    if isinstance(wanted, str) and wanted == "each":
         return [choice for block in range(len(heads)) for choice in choose_attention(f"{block}:each", heads)]
     block, head = parse_attention(wanted)
     block = check_index(block, len(heads), "block", "the model")
@@ -86,12 +87,14 @@ def parse_attention(wanted: Any) -> tuple[int, int | str | None]:
         return wanted
     match = re.fullmatch(r"(last|-?\d{1,6})(?::(each|-?\d{1,6}))?", wanted.strip()) if isinstance(wanted, str) else None
     if match is None:
-        raise MethodError(f"attention={wanted!r} is not a choice. Give {ATTENTION_FORMS}.")
+        raise MethodError(
+            f"attention={describe_value(wanted)} is not a choice. Give {ATTENTION_FORMS}.", code="E_OPTION"
+        )
     block, head = match.groups()
     return -1 if block == "last" else int(block), head if head in (None, "each") else int(head)
 
 
 def check_index(wanted: int | str, count: int, what: str, where: str) -> int:
     if not isinstance(wanted, int) or not -count <= wanted < count:
-        raise MethodError(f"There is no {what} {wanted}: {where} has {count}, 0 to {count - 1}.")
+        raise MethodError(f"There is no {what} {wanted}: {where} has {count}, 0 to {count - 1}.", code="E_OPTION")
     return wanted % count

@@ -13,7 +13,8 @@ from whyformer._audit.result import Audit
 from whyformer._audit.rows import AuditRows
 from whyformer._audit.settings import TESTS, AuditSettings, normalise_methods
 from whyformer._explain.explain import ModelLike, as_model
-from whyformer._explain.method_call import MethodLike
+from whyformer._explain.method_call import MethodLike, as_plain_setting
+from whyformer._judge.arguments import as_argument_list, check_run_data, check_run_folder, check_run_number
 from whyformer._plain.deprecation import rename_keywords
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import collect_versions
@@ -57,32 +58,38 @@ def audit(
     words_only: leave the weights on special tokens as they are. top: share of the tokens compared by overlap.
     out: a folder for the rows and the report; an interrupted audit continues from it.
     """
+    folder = check_run_folder(out)
+    check_run_data(data)
+    if limit is not None:
+        check_run_number("limit", limit, least=1)
     settings = AuditSettings(
-        tests=tuple(TESTS if tests is None else tests),
+        tests=TESTS if tests is None else tuple(as_argument_list(tests)),
         methods=normalise_methods(methods),
-        draws=draws,
-        kinds=tuple(kinds),
-        search=choose_search(preset, steps=steps),
-        search_limit=search_limit,
-        words_only=words_only,
-        top=top,
-        seed=seed,
+        draws=as_plain_setting(draws),
+        kinds=tuple(as_argument_list(kinds)),
+        search=choose_search(preset, steps=as_plain_setting(steps)),
+        search_limit=as_plain_setting(search_limit),
+        words_only=as_plain_setting(words_only),
+        top=as_plain_setting(top),
+        seed=as_plain_setting(seed),
     )
     settings.check()
-    auditor = Auditor(as_model(model), read(data, limit=limit, seed=seed), attention, settings)
+    if training is not None:
+        check_run_data(training)
+    auditor = Auditor(as_model(model), read(data, limit=limit, seed=settings.seed), attention, settings)
     extras: dict[str, Any] = {
-        "checkpoints": [as_model(checkpoint) for checkpoint in checkpoints],
+        "checkpoints": [as_model(checkpoint) for checkpoint in as_argument_list(checkpoints)],
         "baseline": None if baseline is None else as_model(baseline),
         "training": None if training is None else read(training),
     }
     names = tuple(choice.name for choice in auditor.choices)
     plan = describe_audit_plan(settings, names, auditor.model, auditor.data, **extras)
-    with AuditRows(out, plan) as rows:
+    with AuditRows(folder, plan) as rows:
         auditor.run(rows, **extras)
         result = make_audit(auditor, rows)
-    if out is not None:
+    if folder is not None:
         for file in ("audit.html", "audit.json"):
-            result.save(os.path.join(out, file))
+            result.save(folder / file)
     return result
 
 

@@ -12,6 +12,7 @@ from whyformer._plain import archive
 from whyformer._plain.deprecation import warn_renamed
 from whyformer.results.result import Result
 from whyformer.show.terminal import Screen
+from whyformer.show.visible import make_visible
 
 
 def audit_to_json(audit: AuditFindings) -> bytes:
@@ -33,7 +34,9 @@ class Audit(AuditFindings, Result):
     }
 
     def __repr__(self) -> str:
-        return f"<Audit of {', '.join(self.attention)} in {self.model}: {len(self)} examples>"
+        return (
+            f"<Audit of {make_visible(', '.join(self.attention))} in {make_visible(self.model)}: {len(self)} examples>"
+        )
 
     def render(self, screen: Screen | None = None) -> str:
         """The verdict as plain text; with a screen, wrapped to its width."""
@@ -42,7 +45,7 @@ class Audit(AuditFindings, Result):
             lines += [self.headlines[name], *self._list_sentences(name), ""]
         lines += self._list_sentences("")
         lines += [f"note: {note}" for note in self.notes]
-        text = "\n".join(lines).rstrip()
+        text = "\n".join(make_visible(line) for line in lines).rstrip()
         return text if screen is None else wrap_lines(text, screen.width)
 
     def _list_sentences(self, name: str) -> list[str]:

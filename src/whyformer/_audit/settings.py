@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from numbers import Real
+from typing import Any, cast
 
 from whyformer._audit.adversarial import SearchSettings
 from whyformer._audit.replacement import REPLACEMENT_KINDS
 from whyformer._explain.method_call import MethodLike, label_methods
-from whyformer.errors import MethodError, suggest_nearest
+from whyformer._judge.arguments import MAX_SEED, check_run_number, describe_value
+from whyformer.errors import InputError, MethodError, suggest_nearest
 
 TESTS = ("agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds", "baseline")
 METHOD_GROUPS = ("quick", "all")  # names that stand for several methods
+MAX_DRAWS = 100_000  # random replacements per example; all of one batch are listed in memory
 
 
 @dataclass(frozen=True)
@@ -30,12 +33,17 @@ class AuditSettings:
     def check(self) -> None:
         check_names(self.tests, TESTS, "test")
         check_names(self.kinds, REPLACEMENT_KINDS, "replacement")
-        if self.draws < 1:
-            raise MethodError(f"draws must be >= 1, got {self.draws}.")
-        if self.search_limit is not None and self.search_limit < 1:
-            raise MethodError(f"search_limit must be >= 1, got {self.search_limit}. Pass None for all examples.")
-        if not 0 < self.top <= 1:
-            raise MethodError(f"top must be a share of the tokens, > 0 and <= 1, got {self.top}.")
+        check_audit_number("draws", self.draws, least=1, most=MAX_DRAWS)
+        check_audit_number("seed", self.seed, least=0, most=MAX_SEED)
+        if self.search_limit is not None:
+            check_audit_number("search_limit", self.search_limit, least=1, hint=" Pass None for all examples.")
+        top, words_only = cast(Any, self.top), cast(Any, self.words_only)  # as the caller gave them
+        if isinstance(top, bool) or not isinstance(top, Real) or not 0 < float(top) <= 1:
+            raise MethodError(
+                f"top must be a share of the tokens, > 0 and <= 1, got {describe_value(top)}.", code="E_OPTION"
+            )
+        if not isinstance(words_only, bool):
+            raise MethodError(f"words_only must be True or False, got {describe_value(words_only)}.", code="E_OPTION")
         if not isinstance(self.methods, str):
             label_methods(self.methods)
 
@@ -56,11 +64,23 @@ class AuditSettings:
 
 
 def check_names(given: Sequence[str], known: Sequence[str], what: str) -> None:
+    if not given:
+        raise MethodError(f"No {what} was chosen. There are: {', '.join(known)}.", code="E_OPTION")
     for name in given:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise MethodError(
-                f"There is no {what} {name!r}.{suggest_nearest(name, known)} There are: {', '.join(known)}."
+                f"There is no {what} {describe_value(name)}.{suggest_nearest(str(name), known)} There are: "
+                f"{', '.join(known)}.",
+                code="E_OPTION",
             )
+
+
+def check_audit_number(name: str, value: Any, *, least: int, most: int | None = None, hint: str = "") -> None:
+    """Refuse all but whole numbers in this range."""
+    try:
+        check_run_number(name, value, least=least, most=most)
+    except InputError as error:
+        raise MethodError(f"{error}{hint}", code=error.code) from None
 
 
 def normalise_methods(methods: MethodLike | Sequence[MethodLike]) -> tuple[MethodLike, ...] | str:

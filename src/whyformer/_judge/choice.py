@@ -1,11 +1,13 @@
 """What judge() measures: methods, metrics and the explained class, checked before anything runs."""
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Mapping
 from typing import Any
 
 import whyformer.metrics  # noqa: F401 (fills METRICS)
 from whyformer._engine.target import TargetNames
 from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
+from whyformer._judge.arguments import as_argument_list, describe_value
 from whyformer._judge.bench import is_chance
 from whyformer._model.model import Model
 from whyformer.data import Data
@@ -25,12 +27,13 @@ DEFAULT_METRICS = {
 
 def choose_judged_methods(methods: Any) -> dict[str, MethodCall]:
     """The methods by label. Chance is always one of them."""
-    if methods == "quick":
-        wanted: list[MethodLike] = [name for name, method in METHODS.items() if method.is_quick]
-    elif methods == "all":
+    wanted: list[MethodLike]
+    if isinstance(methods, str) and methods == "quick":
+        wanted = [name for name, method in METHODS.items() if method.is_quick]
+    elif isinstance(methods, str) and methods == "all":
         wanted = list(METHODS)
     else:
-        wanted = as_list(methods)
+        wanted = as_argument_list(methods)
     if not wanted:
         raise MethodError("There are no methods to judge. Name some, or pass methods='quick'.")
     chosen = label_methods(wanted)
@@ -43,28 +46,39 @@ def check_judged_target(target: Any, model: Model) -> None:
     """Refuse a target that is not a class of the model."""
     if target is None or (isinstance(target, str) and target in ("predicted", "label")):
         return
-    if (isinstance(target, Sequence) and not isinstance(target, str)) or getattr(target, "ndim", 0) > 0:
-        raise TargetError("The target of judge() is 'predicted', 'label', or one class for all examples.")
+    if not isinstance(target, str) and not is_class_number(target):
+        raise TargetError(
+            "The target of judge() is 'predicted', 'label', or one class for all examples, got "
+            f"{describe_value(target)}."
+        )
     if model.labels is not None:
         TargetNames(model, len(model.labels), is_language=False).index(target)
+
+
+def is_class_number(target: Any) -> bool:
+    """Whether this is a whole number >= 0, of Python, numpy or torch."""
+    try:
+        return not isinstance(target, bool) and getattr(target, "ndim", 0) == 0 and operator.index(target) >= 0
+    except TypeError:
+        return False
 
 
 def choose_judged_metrics(metrics: Any, model: Model, data: Data) -> dict[str, MetricCall]:
     """The metrics by label. A metric for another kind of input is refused."""
     if metrics is None:
         return choose_default_metrics(model, data)
-    if not as_list(metrics):
+    if not as_argument_list(metrics):
         raise MetricError("There are no metrics to judge by. Name some.")
     other = {"image": "texts", "text": "images"}.get(model.kind)
     chosen: dict[str, MetricCall] = {}
-    for wanted in as_list(metrics):
+    for wanted in as_argument_list(metrics):
         metric, settings = find_metric(wanted)
         label = format_metric_label(metric.name, settings)
         if label in chosen:
             raise MetricError(f"{label} is named twice. Measure it once, or with different settings.")
         if metric.only is not None and metric.only == other:
             taken = "texts" if other == "images" else "images"
-            raise InputError(f"{label} is for {metric.only}; {model.name} takes {taken}.")
+            raise InputError(f"{label} is for {metric.only}; {model.name} takes {taken}.", code="E_METRIC")
         chosen[label] = choose_metric(wanted)
     return chosen
 
@@ -89,7 +103,3 @@ def format_metric_label(name: str, settings: Mapping[str, Any]) -> str:
     """'token_f1', or 'token_f1(k=5)'."""
     written = ", ".join(f"{setting}={value!r}" for setting, value in settings.items())
     return f"{name}({written})" if written else name
-
-
-def as_list(given: Any) -> list[Any]:
-    return list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]

@@ -7,13 +7,13 @@ from typing import Any
 from torch import __version__ as torch_version
 
 from whyformer._explain.method_call import MethodCall
+from whyformer._judge.arguments import check_run_number
 from whyformer._model.model import Model
 from whyformer._plain import archive
 from whyformer._plain.versions import __version__
 from whyformer._runs.plan import RunPlan
 from whyformer._runs.weights import hash_weights
 from whyformer.data import Data
-from whyformer.errors import InputError
 from whyformer.metrics._registry import MetricCall
 
 DEFAULT_BATCH = {"cpu": 16, "cuda": 64}  # examples, by device
@@ -61,8 +61,7 @@ def make_judge_plan(
 ) -> JudgePlan:
     """The plan, in the JSON fields of version 0.1."""
     size = batch if batch is not None else DEFAULT_BATCH.get(model.device.type, 16)
-    if size < 1:
-        raise InputError(f"batch must be >= 1, got {size}.")
+    check_run_number("batch", size, least=1)
     fields = {
         "model": describe_judged_model(model),
         "data": {"name": data.name, "examples": len(data), "fingerprint": data.fingerprint()},
@@ -70,7 +69,7 @@ def make_judge_plan(
         "methods": {label: call.all_settings for label, call in methods.items()},
         "metrics": {label: call.settings for label, call in metrics.items()},
         "target": target,
-        "batch": size,
+        "batch": int(size),
         "whyformer": __version__,
         "torch": torch_version,
     }

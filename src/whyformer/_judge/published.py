@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -22,6 +21,7 @@ from rich.text import Text
 
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import label_methods
+from whyformer._judge.arguments import check_run_data, check_run_folder, check_run_number
 from whyformer._judge.choice import format_metric_label
 from whyformer._judge.judgement import Judgement, encode_utf8
 from whyformer._judge.run import judge
@@ -36,6 +36,7 @@ from whyformer.results.comparison import rank_correlation
 from whyformer.results.result import Result
 from whyformer.show import report, terminal
 from whyformer.show.report import make_element
+from whyformer.show.score_rows import as_csv_cell
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 
@@ -267,7 +268,9 @@ class Reproduction(Result):
         rows: list[list[Any]] = [["method", "column", "published", "measured", "low", "high"]]
         for (method, column), cell in self.cells.items():
             numbers = [f"{n:.6g}" if n == n else "" for n in (cell.measured, cell.low, cell.high)]
-            rows.append([method, column, "" if cell.published is None else cell.published, *numbers])
+            rows.append(
+                [as_csv_cell(method), as_csv_cell(column), "" if cell.published is None else cell.published, *numbers]
+            )
         return format_csv(rows)
 
     def to_markdown(self) -> str:
@@ -358,7 +361,11 @@ def reproduce(
     """
     table = find_paper_table(name)
     if model is None:
-        raise InputError(f"Pass model= to name a model. The paper used {table.model}.")
+        raise InputError(f"Pass model= to name a model. The paper used {table.model}.", code="E_OPTION")
+    folder = check_run_folder(out)
+    check_run_data(data)
+    if limit is not None:
+        check_run_number("limit", limit, least=1)
     explained = as_model(model)
     examples = number_synset_labels(read(data), explained).sample(limit)
     methods = {row: fill_settings(METHODS, wanted) for row, wanted in table.methods.items()}
@@ -367,7 +374,7 @@ def reproduce(
         metrics = {repr(c.metric): fill_settings(METRICS, c.metric) for c in table.columns if c.target == target}
         judgements[target] = judge(
             explained, examples, list(methods.values()), list(metrics.values()), target=target, batch=batch,
-            out=None if out is None else Path(out) / target, report=False,
+            out=None if folder is None else folder / target, report=False,
         )  # fmt: skip
     cells = {}
     for row, method in methods.items():
@@ -376,8 +383,8 @@ def reproduce(
             measured = read_paper_cell(judgements[column.target], label, column)
             cells[row, column.name] = PaperCell(published, *measured)
     reproduction = Reproduction(table, explained.name, examples.name, len(examples), cells, judgements)
-    if out is not None:
-        reproduction.save(Path(out) / f"{name}.csv")
+    if folder is not None:
+        reproduction.save(folder / f"{name}.csv")
     return reproduction
 
 
@@ -402,9 +409,11 @@ def fill_settings(registry: Mapping[str, Any], wanted: NamedSettings) -> Any:
 
 
 def find_paper_table(name: str) -> PaperTable:
-    if name not in PAPER_TABLES:
+    if not isinstance(name, str) or name not in PAPER_TABLES:
         raise InputError(
-            f"There is no table {name!r}.{suggest_nearest(name, PAPER_TABLES)} There are: {', '.join(PAPER_TABLES)}."
+            f"There is no table {name!r}.{suggest_nearest(str(name), PAPER_TABLES)} There are: "
+            f"{', '.join(PAPER_TABLES)}.",
+            code="E_OPTION",
         )
     return PAPER_TABLES[name]
 

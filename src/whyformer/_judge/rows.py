@@ -5,7 +5,7 @@ all of them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from sys import intern
@@ -17,9 +17,11 @@ from whyformer._judge.plan import JudgePlan
 from whyformer._plain import archive
 from whyformer._runs.store import ShardFormat, ShardStore, decode_json_lines, encode_json_lines
 from whyformer.errors import InputError
+from whyformer.show.score_rows import as_utf8
 
 RowState = Literal["measured", "undefined", "missing", "failed"]
 NAN = float("nan")
+TEXT_COLUMNS = ("name", "method", "metric", "state", "reason", "note")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +68,10 @@ class JudgeStore(ShardStore[Row]):
         return self.read(number) is not None
 
     def write(self, number: int, shard: Shard) -> None:
-        if not self.is_complete(number, shard.rows):
+        rows = [make_row_storable(row) for row in shard.rows]
+        if not self.is_complete(number, rows):
             raise ValueError(f"shard {number} does not hold exactly the rows of its plan, in order")
-        self.write_rows(number, shard.rows, at=dict(shard.at))
+        self.write_rows(number, rows, at=dict(shard.at))
 
     def read(self, number: int) -> Shard | None:
         """The shard; None if it is missing, damaged or of another plan."""
@@ -80,15 +83,26 @@ class JudgeStore(ShardStore[Row]):
     def is_complete(self, number: int, rows: Sequence[Row]) -> bool:
         """Whether these are all rows of the shard, each exactly once and in order."""
         plan = self.plan
-        keys = [(e, m, k) for e in plan.places(number) for m in plan.methods for k in plan.metrics]
+        methods, metrics = ([as_utf8(label) for label in labels] for labels in (plan.methods, plan.metrics))
+        keys = [(e, m, k) for e in plan.places(number) for m in methods for k in metrics]
         return [(row.example, row.method, row.metric) for row in rows] == keys
 
     def __iter__(self) -> Iterator[Shard]:
         for number in range(self.plan.shards):
             shard = self.read(number)
             if shard is None:
-                raise InputError(f"Rows are missing in {self.path(number)}. Run the same judgement again to make them.")
+                raise InputError(
+                    f"Rows are missing in {self.path(number)}. Run the same judgement again to make them.",
+                    code="E_DATA",
+                )
             yield shard
+
+
+def make_row_storable(row: Row) -> Row:
+    """The row, with text escaped that UTF-8 cannot encode, such as a file name in another encoding."""
+    texts = {name: getattr(row, name) for name in TEXT_COLUMNS}
+    escaped = {name: as_utf8(text) for name, text in texts.items()}
+    return row if escaped == texts else replace(row, **escaped)
 
 
 # --- formats ----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike
+from whyformer._judge.arguments import check_run_data, check_run_flag, check_run_folder, check_run_number
 from whyformer._judge.bench import Bench
 from whyformer._judge.choice import check_judged_target, choose_judged_methods, choose_judged_metrics
 from whyformer._judge.judgement import Judgement, encode_utf8
@@ -24,6 +25,7 @@ from whyformer._runs.lock import lock_folder
 from whyformer._runs.plan import write_or_check_plan
 from whyformer.data import read
 from whyformer.metrics._registry import MetricLike
+from whyformer.show.visible import make_visible
 
 PROGRESS_INTERVAL = 20.0  # seconds between two lines about progress, where the output is not a terminal
 
@@ -50,24 +52,29 @@ def judge(
     target: the class to explain: "predicted", "label" (the true class), or one class for all examples.
     limit: use this many examples, sampled at random. batch: examples per batch; it is part of the plan.
     """
+    folder = check_run_folder(out)
+    check_run_data(data)
+    check_run_flag("report", report)
+    for name, number in {"batch": batch, "limit": limit}.items():
+        if number is not None:
+            check_run_number(name, number, least=1)
+    chosen_methods = choose_judged_methods(methods)
     model = as_model(model)
     data = read(data, limit=limit)
-    chosen_methods = choose_judged_methods(methods)
     chosen_metrics = choose_judged_metrics(metrics, model, data)
     check_judged_target(target, model)
     plan = make_judge_plan(model, data, chosen_methods, chosen_metrics, target=target, batch=batch)
     bench = Bench(model, data, chosen_methods, chosen_metrics, target)
-    if out is None:
+    if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
             return replace(run_judgement(bench, plan, Path(temporary)), folder=None)
-    folder = Path(out)
     with lock_folder(folder):
         write_or_check_plan(plan, folder)
         judgement = run_judgement(bench, plan, folder)
         judgement.save(folder / "table.csv")
         judgement.save(folder / "table.txt")
-        problems = "".join(f"{problem}\n" for problem in data.problems)
-        archive.write_file(folder / "problems.txt", problems.encode("utf-8", "replace"))
+        problems = "".join(f"{make_visible(str(problem))}\n" for problem in data.problems)
+        archive.write_file(folder / "problems.txt", encode_utf8(problems))
         if report:
             write_judgement_report(judgement, bench, folder / "report.html")
     return judgement

@@ -20,6 +20,8 @@ from whyformer._judge.bench import is_chance
 from whyformer._judge.rows import RowTable
 from whyformer._plain.statistics import Combiner, adjust_p_values, bootstrap, paired_test
 from whyformer.metrics._registry import MetricCall
+from whyformer.show.markdown import escape_markdown
+from whyformer.show.score_rows import as_csv_cell
 
 DIGITS = 6  # significant digits in files; further digits depend on the processor
 MIN_COVERAGE = 0.9  # to be the best, a method needs values for this fraction of the examples that others have
@@ -92,7 +94,8 @@ class Table:
     def to_markdown(self) -> str:
         """One Markdown table per metric."""
         parts = [
-            f"**{metric}** ({self.better[metric]} is better)\n\n{format_markdown([HEADINGS, *self.cells(metric)])}"
+            f"**{escape_markdown(metric)}** ({self.better[metric]} is better)\n\n"
+            + format_markdown([HEADINGS, *self.cells(metric)])
             for metric in self.metrics
         ]
         return "\n".join(parts)
@@ -109,9 +112,11 @@ def format_csv(rows: Sequence[Sequence[Any]]) -> str:
 
 
 def format_markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; the first row is the header."""
+    """A Markdown table; the first row is the header. The header and the first column hold names, which are escaped."""
     header, *body = rows
-    return "".join(f"| {' | '.join(row)} |\n" for row in [header, ["---"] * len(header), *body])
+    head = [escape_markdown(name) for name in header]
+    lines = [[escape_markdown(name), *cells] for name, *cells in body]
+    return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *lines])
 
 
 def format_line(line: Line) -> list[str]:
@@ -143,8 +148,10 @@ def format_p_value(p: float) -> str:
 
 
 def round_for_csv(value: Any) -> Any:
+    if isinstance(value, str):
+        return as_csv_cell(value)
     if isinstance(value, bool) or value is None or not isinstance(value, float):
-        return {None: "", True: "yes", False: "no"}.get(value, value) if not isinstance(value, int | str) else value
+        return {None: "", True: "yes", False: "no"}.get(value, value) if not isinstance(value, int) else value
     return "" if math.isnan(value) else f"{value:.{DIGITS}g}"
 
 

@@ -61,7 +61,7 @@ class Comparison(Result):
 
     def __getitem__(self, label: str) -> Explanation:
         if label not in self.explanations:
-            raise MethodError(f"This comparison has no {label!r}. It has: {', '.join(self.labels)}.")
+            raise MethodError(f"This comparison has no {label!r}. It has: {make_visible(', '.join(self.labels))}.")
         return self.explanations[label]
 
     def __iter__(self) -> Iterator[Explanation]:

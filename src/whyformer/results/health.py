@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from whyformer._plain.deprecation import alias_attribute
+from whyformer.show.visible import make_visible
 
 DETAIL_PREFIX, ABSORBED_PREFIX = "health ", "health took "  # names of details in saved files
 TOTALS = ("sent", "relevance", "magnitude", "arrived")
@@ -94,7 +95,7 @@ class Health:
         sums = {what: float((amount.sum(1) * self.sent.sign()).mean()) for what, amount in self.absorbed_by.items()}
         least = 1e-3 * float(self.sent.abs().mean())
         sizes = {what: abs(amount) for what, amount in sums.items() if abs(amount) > least}
-        return max(sizes, key=sizes.__getitem__) if sizes else ""
+        return make_visible(max(sizes, key=sizes.__getitem__)) if sizes else ""
 
     def name_segment(self, number: int) -> str:
         last = self.relevance.shape[1]
@@ -111,11 +112,13 @@ class Health:
         columns = [
             what for what, amount in self.absorbed_by.items() if bool((amount[0].abs() > 5e-4 * self.scale[0]).any())
         ]
-        lines = [f"relevance under {self.recipe}: {float(self.sent[0]):.4g} sent", self._format_header(columns)]
+        recipe = make_visible(self.recipe)
+        lines = [f"relevance under {recipe}: {float(self.sent[0]):.4g} sent", self._format_header(columns)]
         for number in reversed(range(self.relevance.shape[1] + 1)):
             level = self.arrived[0] if number == 0 else self.relevance[0, number - 1]
             amounts = "".join(
-                f"{float(self.absorbed_by[what][0, number]):>{max(len(what), 8) + 2}.3g}" for what in columns
+                f"{float(self.absorbed_by[what][0, number]):>{max(len(make_visible(what)), 8) + 2}.3g}"
+                for what in columns
             )
             lines.append(
                 f"{self.name_segment(number):14}{float(level):>11.4g}{amounts}{float(self.error[0, number]):>10.0e}"
@@ -123,7 +126,7 @@ class Health:
         return "\n".join([*lines, self.verdict])
 
     def _format_header(self, columns: list[str]) -> str:
-        return f"{'below':14}{'relevance':>11}{''.join(f'  {what:>8}' for what in columns)}{'error':>10}"
+        return f"{'below':14}{'relevance':>11}{''.join(f'  {make_visible(what):>8}' for what in columns)}{'error':>10}"
 
     def to_details(self) -> dict[str, Tensor]:
         """Tensors that begin with the batch, to keep in the details of an explanation."""

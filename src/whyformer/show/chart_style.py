@@ -43,7 +43,9 @@ def shorten_label(text: str, max_length: int = 48) -> str:
     """An untrusted label, safe to draw and not too long."""
     text = make_visible(text)
     text = text if len(text) <= max_length else text[: max_length - 1].rstrip() + "…"
-    return f"\u200b{text}" if text.startswith("_") else text  # matplotlib hides labels that start with an underscore
+    return (
+        f"\N{HAIR SPACE}{text}" if text.startswith("_") else text
+    )  # matplotlib hides labels that start with an underscore
 
 
 def estimate_label_width(labels: Iterable[str], max_length: int = 48) -> float:

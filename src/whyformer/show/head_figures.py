@@ -139,7 +139,8 @@ def draw_attention_matrix(weights: Tensor, pieces: Sequence[str], *, title: str,
         axes.set_xlabel("to (key)")
         axes.set_ylabel("from (query)")
         axes.tick_params(length=0)
-        axes.set_title(shorten_to_width(title, 10, 400))
+        # not the title of the axes, which a long text would make collapse
+        figure.suptitle(shorten_to_width(title, 10, 400), fontsize=10, fontweight="bold", x=0.01, ha="left")
         return Drawing(figure, f"{title}, {count} x {count} tokens.")
 
 

@@ -1,19 +1,25 @@
 """Scores as a table, one row per patch or token: CSV for spreadsheets, Parquet for programs.
 
 In CSV, text that starts like a formula gets an apostrophe in front, the convention of spreadsheets: untrusted text must
-not run as a formula when the file is opened. Parquet keeps text unchanged.
+not run as a formula when the file is opened. Blanks and invisible characters in front of it do not hide a formula, and
+full-width signs count. Control and invisible characters are spelled out. Parquet keeps text unchanged.
 """
 
 import csv
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from io import BytesIO, StringIO
 from typing import Any
 
 from whyformer._plain.tokens import Grid
 from whyformer.show.chips import get_piece_text
 from whyformer.show.panel import Panel
+from whyformer.show.visible import make_visible
 
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%")
+FORMULA_SIGNS = frozenset("=+-@|%\N{MINUS SIGN}")  # full-width and small forms become these by normalisation
+BLANK_CATEGORIES = ("Zs", "Zl", "Zp", "Cc", "Cf", "Mn", "Me")  # blanks, control and zero-width characters
+BLANK_LETTERS = "\u115f\u1160\u3164\uffa0\u2800"  # Hangul fillers and the empty Braille pattern
 FIELDS: dict[str, type] = {
     "example": int,
     "name": str,
@@ -80,10 +86,23 @@ def as_csv_cell(value: Any) -> Any:
         return "yes" if value else "no"
     if isinstance(value, float):
         return repr(value)
-    if isinstance(value, str):
-        value = value.replace("\0", "\\x00")
-        return f"'{value}" if value.lstrip(" ").startswith(FORMULA_STARTS) else value
-    return value
+    return escape_csv_text(value) if isinstance(value, str) else value
+
+
+@lru_cache(maxsize=64)  # the rows of an example repeat its name, which may be a long text
+def escape_csv_text(text: str) -> str:
+    """Untrusted text in one line, safe in a spreadsheet."""
+    return f"'{make_visible(text)}" if is_formula(text) else make_visible(text)
+
+
+def is_formula(text: str) -> bool:
+    """Whether the first character that can be seen is a sign with which spreadsheets start a formula."""
+    first = next((character for character in text if not is_blank(character)), "")
+    return unicodedata.normalize("NFKC", first)[:1] in FORMULA_SIGNS
+
+
+def is_blank(character: str) -> bool:
+    return unicodedata.category(character) in BLANK_CATEGORIES or character in BLANK_LETTERS
 
 
 def as_parquet(table: Iterator[Mapping[str, Any]]) -> bytes:

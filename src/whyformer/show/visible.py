@@ -10,6 +10,8 @@ LETTER_CATEGORIES = ("Lo", "Mn", "Mc", "So", "Sk")
 
 def make_visible(text: str) -> str:
     """The text with everything unprintable spelled out, such as `\\x1b` for an escape character."""
+    if text.isprintable():
+        return text
     return "".join(
         spell_out(c) if unicodedata.category(c) in UNPRINTABLE_CATEGORIES and not is_joiner(text, i) else c
         for i, c in enumerate(text)
