@@ -42,7 +42,7 @@ def test_presets_are_those_of_the_paper_and_of_the_released_code():
     assert (paper.candidates, paper.steps, paper.rate, paper.weight, paper.start) == (5, 500, 0.01, 500, 3)
     assert (paper.tolerance, paper.selection, paper.squares) == (0.01, 0.01, False)
     assert (released.tolerance, released.selection, released.squares) == (0.01, 0.05, True)
-    with pytest.raises(MethodError, match=r"There is no preset 'best'\. There are: paper, released\."):
+    with pytest.raises(MethodError, match=r"There is no preset 'best'\. Available: paper, released\."):
         choose_search("best")
     with pytest.raises(MethodError, match="steps must be a whole number from 1 to 1000000, got 0"):
         choose_search("paper", steps=0)

@@ -50,7 +50,7 @@ def test_the_share_is_checked(top):
 @pytest.mark.parametrize("name", ["tests", "kinds"])
 @pytest.mark.parametrize("value", [*ODD, [None], [[]], ["agreement", "x"], True], ids=repr)
 def test_names_of_tests_and_replacements_are_checked(name, value):
-    with pytest.raises(MethodError, match=r"(There is no|No) (test|replacement) .*There are: ") as raised:
+    with pytest.raises(MethodError, match=r"(There is no|No) (test|replacement) .*Available: ") as raised:
         audit(**{name: value})
     assert raised.value.code == "E_OPTION"
 

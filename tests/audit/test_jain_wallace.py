@@ -100,5 +100,5 @@ def test_the_vocabulary_is_lower_case():
 
 @pytest.mark.parametrize("wrong", [{"encoder": "gru"}, {"attention": "sparse"}])
 def test_unknown_kinds_are_refused(wrong):
-    with pytest.raises(InputError, match="There are:"):
+    with pytest.raises(InputError, match="Available:"):
         JainWallaceModel(5, **wrong)

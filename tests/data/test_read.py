@@ -119,7 +119,7 @@ def test_an_unclosed_quote_does_not_stop_the_run(tmp_path):
 def test_columns_are_found_or_named(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text("what,truth\ngood,1\n")
-    with pytest.raises(InputError, match=r"No column of a\.csv has a usual name for inputs\..* There are: what, truth"):
+    with pytest.raises(InputError, match=r"No column of a\.csv has a usual name for inputs\..* Available: what, truth"):
         read(file)
     data = read(file, columns={"input": "what", "label": "truth"})
     assert [(one.content, one.label) for one in data.examples] == [("good", 1)]
@@ -245,9 +245,9 @@ def test_images_of_a_data_set_object_are_loaded_lazily():
     rows = Rows({"image": Image(), "label": None}, [{"image": "pixels", "label": 2}])
     (one,) = read({"train": None, "test": rows}).examples
     assert isinstance(one.content, LazyContent) and one.load() == "pixels" and one.label == 2
-    with pytest.raises(InputError, match=r"Pass split=\. There are: train, other"):
+    with pytest.raises(InputError, match=r"Pass split=\. Available: train, other"):
         read({"train": rows, "other": rows})
-    with pytest.raises(InputError, match=r"There is no split 'val'\. There are: train"):
+    with pytest.raises(InputError, match=r"There is no split 'val'\. Available: train"):
         read({"train": rows}, split="val")
 
 
@@ -292,7 +292,7 @@ def test_wrong_rows_of_eraser(tmp_path, row, reason):
 
 
 def test_eraser_says_which_splits_there_are(tmp_path):
-    with pytest.raises(InputError, match=r"no val\.jsonl .* There are: test"):
+    with pytest.raises(InputError, match=r"no val\.jsonl .* Available: test"):
         read(eraser(tmp_path, []), split="val")
 
 

@@ -9,8 +9,8 @@ from conftest import FAMILIES, animal
 
 import whyformer as why
 from whyformer._engine.forward import run_forward, run_plain
-from whyformer._engine.next_token import predict_next_token
 from whyformer._engine.shadow import make_shadow
+from whyformer._explain.next_token import predict_next_token
 from whyformer.errors import NonFinite
 
 SOURCE = Path(why.__file__).parent

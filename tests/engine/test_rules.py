@@ -15,7 +15,7 @@ from rule_calls import assert_same, away_from_zero, make_call, numbers, softmax_
 from torch import Tensor
 
 import whyformer as why
-from whyformer._engine.relevance import recipes, rules
+from whyformer._engine.relevance import recipes, rules, slopes
 from whyformer._engine.relevance.calls import (
     ActivationCall,
     AdditionCall,
@@ -920,9 +920,11 @@ def test_a_recipe_keeps_its_stabiliser_unless_another_is_asked_for():
 
 
 def test_rules_for_unknown_kinds_and_names_that_are_taken_are_refused():
-    with pytest.raises(MethodError, match=r"No kind of operation 'ad'. Did you mean 'add'\? There are: linear, "):
+    with pytest.raises(MethodError, match=r"No kind of operation 'ad'. Did you mean 'add'\? Available: linear, "):
         CHEFER.replace("mine", ad=share_by_magnitude)
-    with pytest.raises(MethodError, match=r"Give the new recipe a name of its own; 'chefer' is"):
+    with pytest.raises(MethodError, match="pass_addition_slope for 'add' belongs to recipes that send slope"):
+        CHEFER.replace("mine", add=slopes.pass_addition_slope)
+    with pytest.raises(MethodError, match=r"Choose another name; 'chefer' is the recipe"):
         CHEFER.replace("chefer", add=share_by_magnitude)
 
 

@@ -80,11 +80,11 @@ def test_unknown_classes_are_refused(wanted):
 
 def test_an_unknown_label_lists_the_labels():
     with pytest.raises(
-        TargetError, match=r"There is no class 'dgo'. Did you mean 'dog'[?] There are: cat, dog, Cat, bird"
+        TargetError, match=r"There is no class 'dgo'. Did you mean 'dog'[?] Available: cat, dog, Cat, bird"
     ):
         choose("dgo")
     many = tuple(f"class {i}" for i in range(1000))
-    with pytest.raises(TargetError, match=r"There are: class 0, class 1, .*class 19 and 980 more"):
+    with pytest.raises(TargetError, match=r"Available: class 0, class 1, .*class 19 and 980 more"):
         choose("zebra", labels=many, logits=torch.zeros(1, 1000))
 
 
@@ -325,5 +325,5 @@ def test_a_classifier_of_texts_has_classes_and_not_tokens():
     model = whyformer.open(bert(), tokenizer=wordpiece())
     e = whyformer.explain(model, ["the film is good", "bad"], "rollout", target=["positive", 0])
     assert [target.label for target in e.targets] == ["positive", "negative"]
-    with pytest.raises(TargetError, match=r"There is no class 'film'. There are: negative, neutral, positive"):
+    with pytest.raises(TargetError, match=r"There is no class 'film'. Available: negative, neutral, positive"):
         whyformer.explain(model, "the film", "rollout", target="film")

@@ -83,7 +83,7 @@ def test_a_map_of_pixels_is_kept_and_summed_over_each_patch(capture, model):
 
 
 def test_pixels_that_do_not_divide_into_patches_are_refused(capture, model):
-    with pytest.raises(InputError, match="5 x 6 pixels do not divide into 2 x 2 patches"):
+    with pytest.raises(InputError, match="5 x 6 pixels cannot be divided evenly into 2 x 2 patches"):
         explain(model, "cat.png", method_returning(torch.zeros(1, 5, 6)))
 
 

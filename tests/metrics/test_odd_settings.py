@@ -55,6 +55,6 @@ def test_a_number_of_numpy_is_a_number(name, setting):
 @pytest.mark.parametrize("name", SHIPPED)
 @pytest.mark.parametrize("preset", [7, [], {}, object(), torch.ones(2), "no such thing"])
 def test_a_preset_that_is_not_there_is_refused(name, preset):
-    with pytest.raises(MetricError, match=rf"{name} has no preset .* There are: paper") as error:
+    with pytest.raises(MetricError, match=rf"{name} has no preset .* Available: paper") as error:
         choose_metric(name, {"preset": preset})
     assert error.value.code == "E_OPTION"

@@ -63,7 +63,7 @@ def test_found_by_name_function_and_partial():
     assert find_metric(aopc) == (METRICS["aopc"], {})
     assert find_metric(partial(aopc, fill="pad")) == (METRICS["aopc"], {"fill": "pad"})
     assert find_metric(METRICS["aopc"]) == (METRICS["aopc"], {})
-    with pytest.raises(MetricError, match=r"No metric 'aopcc'. Did you mean 'aopc'\? There are: agreement, aopc"):
+    with pytest.raises(MetricError, match=r"No metric 'aopcc'. Did you mean 'aopc'\? Available: agreement, aopc"):
         find_metric("aopcc")
     with pytest.raises(MetricError, match="is not a metric"):
         find_metric(example)
@@ -82,7 +82,7 @@ def test_given_settings_come_before_the_preset_and_the_preset_before_the_default
 def test_what_is_not_there_is_refused():
     with pytest.raises(MetricError, match=r"aopc has no setting 'fraction'. Did you mean 'fractions'\?"):
         choose_metric("aopc", {"fraction": 0.1})
-    with pytest.raises(MetricError, match=r"no preset 'release'. Did you mean 'released'\? There are: paper, released"):
+    with pytest.raises(MetricError, match=r"no preset 'release'. Did you mean 'released'\? Available: paper, released"):
         choose_metric("aopc", {"preset": "release"})
     with pytest.raises(MetricError, match="aopc needs explanation, probe; missing: probe"):
         measure(choose_metric("aopc"), {"explanation": text([[1.0]])})

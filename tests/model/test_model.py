@@ -506,7 +506,7 @@ BAD_TENSORS = {
     "empty list": ("bert", [], "The list of inputs is empty"),
     "mixed": ("bert", [IDS, "text"], "only tensors, only images or only texts; this one mixes them"),
     "others": ("bert", [{"input_ids": IDS[0]}, {"inputs_embeds": torch.ones(9, 24)}], "must have the same inputs"),
-    "batches": ("bert", [IDS, IDS], r"shape \[3, 9\], which is a batch itself"),
+    "batches": ("bert", [IDS, IDS], r"shape \[3, 9\], which is already a batch"),
     "shapes": ("dinov2", [PIXELS[0], PIXELS[0, :, :8]], "cannot be combined into one batch"),
     "text": ("bert", "the film", "opened without a processor or tokenizer, so it needs tensors, got str"),
 }  # fmt: skip

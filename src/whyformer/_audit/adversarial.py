@@ -63,7 +63,7 @@ def choose_search(preset: str | SearchSettings, **changed: Any) -> SearchSetting
         return preset
     if not isinstance(preset, str) or preset not in PRESETS:
         raise MethodError(
-            f"There is no preset {describe_value(preset)}. There are: {', '.join(PRESETS)}.", code="E_OPTION"
+            f"There is no preset {describe_value(preset)}. Available: {', '.join(PRESETS)}.", code="E_OPTION"
         )
     given = {name: value for name, value in changed.items() if value is not None}
     steps = given.get("steps", 1)

@@ -65,11 +65,11 @@ class AuditSettings:
 
 def check_names(given: Sequence[str], known: Sequence[str], what: str) -> None:
     if not given:
-        raise MethodError(f"No {what} was chosen. There are: {', '.join(known)}.", code="E_OPTION")
+        raise MethodError(f"No {what} was chosen. Available: {', '.join(known)}.", code="E_OPTION")
     for name in given:
         if not isinstance(name, str) or name not in known:
             raise MethodError(
-                f"There is no {what} {describe_value(name)}.{suggest_nearest(str(name), known)} There are: "
+                f"There is no {what} {describe_value(name)}.{suggest_nearest(str(name), known)} Available: "
                 f"{', '.join(known)}.",
                 code="E_OPTION",
             )

@@ -272,7 +272,7 @@ class Probe:
             return torch.where(real, self.leaf - self.words, self.leaf)
         if kind not in ("mask", "unknown", "pad"):
             raise MethodError(
-                f"baseline={kind!r} is not a choice for a text. There are: 'zero', 'mask', 'unknown', 'pad'.",
+                f"baseline={kind!r} is not a choice for a text. Available: 'zero', 'mask', 'unknown', 'pad'.",
                 code="E_OPTION",
             )
         chosen = self.encoded
@@ -360,7 +360,7 @@ class Probe:
         if not isinstance(fill, str) or fill not in known:
             kind = "an image" if self.is_image else "a text"
             there_are = ", ".join(map(repr, known))
-            raise MethodError(f"fill={fill!r} is not a choice for {kind}. There are: {there_are}.", code="E_OPTION")
+            raise MethodError(f"fill={fill!r} is not a choice for {kind}. Available: {there_are}.", code="E_OPTION")
         return fill
 
     def erase_pixels(self, keep: Tensor, of: Tensor, fill: str, seed: int) -> EncodedBatch:

@@ -11,20 +11,19 @@ from typing import Any
 from whyformer._engine.record import record
 from whyformer._engine.target import read_logits
 from whyformer._explain.compare import MethodsLike, compare
+from whyformer._explain.default_method import DEFAULT_CLASS_METHODS
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._model.model import EncodedBatch, Model
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import TargetError
 from whyformer.results.class_grid import ClassGrid
 
-DEFAULT_METHODS = ("transformer_attribution", "grad_cam", "attcat", "lrp", "rollout")
-
 
 @neutral_torch()
 def explain_classes(
     model: ModelLike,
     inputs: Any,
-    methods: MethodsLike = DEFAULT_METHODS,
+    methods: MethodsLike = DEFAULT_CLASS_METHODS,
     *,
     classes: int | Sequence[int | str] = 3,
     contrast: bool = False,

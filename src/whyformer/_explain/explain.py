@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from torch import nn
 
+from whyformer._explain.default_method import DEFAULT_METHOD
 from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
@@ -26,7 +27,7 @@ ModelLike: TypeAlias = Model | str | os.PathLike[str] | nn.Module
 def explain(
     model: ModelLike,
     inputs: Any,
-    method: MethodLike = "transformer_attribution",
+    method: MethodLike = DEFAULT_METHOD,
     *,
     target: Any = None,
     versus: Any = None,

@@ -15,8 +15,8 @@ import whyformer.methods  # noqa: F401 (fills METHODS)
 from whyformer._engine.relevance.recipes import Recipe, find_recipe, make_recipe
 from whyformer._plain.setting_checks import read_settings
 from whyformer.errors import MethodError
+from whyformer.methods._layers_and_heads import list_selection_settings
 from whyformer.methods._registry import Method, MethodFunction, check_settings, find_method
-from whyformer.methods._selection import list_selection_settings
 
 MethodLike: TypeAlias = str | Method | MethodFunction | partial[Any]
 

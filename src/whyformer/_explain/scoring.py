@@ -17,7 +17,7 @@ from whyformer._plain.tokens import Grid, Pieces, Tokens
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import collect_versions
 from whyformer.errors import InputError, MethodError, NonFinite
-from whyformer.methods import _selection
+from whyformer.methods import _layers_and_heads
 from whyformer.methods._registry import Scores
 from whyformer.results.explanation import Explanation
 
@@ -30,7 +30,7 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
     name = call.method.name
     captured = {need: capture.get(need, call.recipe) for need in call.needs}
     spent_before = Counter(captured["probe"].spent) if "probe" in captured else Counter()
-    selection = _selection.resolve_selection(call.selected, captured)
+    selection = _layers_and_heads.resolve_selection(call.selected, captured)
     computed = compute_scores(call, captured, selection)
     is_image = getattr(encoded.inputs.get(encoded.main), "ndim", 0) == 4
     split = partial(split_scores, capture=capture, method=name, is_image=is_image)
@@ -62,7 +62,7 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
     )
 
 
-def compute_scores(call: MethodCall, captured: Mapping[str, Any], selection: _selection.Selection) -> Scores:
+def compute_scores(call: MethodCall, captured: Mapping[str, Any], selection: _layers_and_heads.Selection) -> Scores:
     """Call the method's function on the selected layers and heads."""
     needs = [selection.of(need, value) for need, value in captured.items()]
     computed = call.method.compute(*needs, **call.settings)
@@ -72,11 +72,11 @@ def compute_scores(call: MethodCall, captured: Mapping[str, Any], selection: _se
 def compute_per_layer(
     call: MethodCall,
     captured: Mapping[str, Any],
-    selection: _selection.Selection,
+    selection: _layers_and_heads.Selection,
     split: Callable[[Tensor], SplitScores],
 ) -> Tensor:
     """[batch layer unit]: the scores computed from each layer up to the last."""
-    layers = selection.layers or tuple(range(_selection.depth_of(captured)))
+    layers = selection.layers or tuple(range(_layers_and_heads.depth_of(captured)))
     parts = [replace(selection, layers=layers[start:]) for start in range(len(layers))]
     return torch.stack([split(compute_scores(call, captured, part).values.detach().cpu())[0] for part in parts], dim=1)
 
@@ -135,8 +135,8 @@ def sum_over_patches(pixels: Tensor, grid: Grid) -> Tensor:
     batch, height, width = pixels.shape
     if height % grid.rows or width % grid.columns:
         raise InputError(
-            f"{height} x {width} pixels do not divide into {grid.rows} x {grid.columns} patches. Resize the image so "
-            "that they do, or use a method that works on tokens."
+            f"{height} x {width} pixels cannot be divided evenly into {grid.rows} x {grid.columns} patches. "
+            "Resize the image so that they can, or use a method that works on tokens."
         )
     tiles = pixels.reshape(batch, grid.rows, height // grid.rows, grid.columns, width // grid.columns)
     return tiles.sum((2, 4)).flatten(1)

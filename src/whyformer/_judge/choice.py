@@ -68,7 +68,7 @@ def choose_judged_metrics(metrics: Any, model: Model, data: Data) -> dict[str, M
     if metrics is None:
         return choose_default_metrics(model, data)
     if not as_argument_list(metrics):
-        raise MetricError("There are no metrics to judge by. Name some.")
+        raise MetricError("metrics is empty. Pass at least one metric, or omit it for the defaults.")
     other = {"image": "texts", "text": "images"}.get(model.kind)
     chosen: dict[str, MetricCall] = {}
     for wanted in as_argument_list(metrics):

@@ -411,7 +411,7 @@ def fill_settings(registry: Mapping[str, Any], wanted: NamedSettings) -> Any:
 def find_paper_table(name: str) -> PaperTable:
     if not isinstance(name, str) or name not in PAPER_TABLES:
         raise InputError(
-            f"There is no table {name!r}.{suggest_nearest(str(name), PAPER_TABLES)} There are: "
+            f"There is no table {name!r}.{suggest_nearest(str(name), PAPER_TABLES)} Available: "
             f"{', '.join(PAPER_TABLES)}.",
             code="E_OPTION",
         )

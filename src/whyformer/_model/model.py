@@ -304,7 +304,7 @@ def _drop_batch_axis(name: str, tensor: Tensor) -> Tensor:
     has_batch = tensor.dim() == rank + 1 if rank is not None else tensor.dim() >= 2 and tensor.size(0) == 1
     if has_batch and tensor.size(0) != 1:
         raise InputError(
-            f"{name} of an example in the list has the shape {list(tensor.shape)}, which is a batch itself. "
+            f"{name} of an example in the list has the shape {list(tensor.shape)}, which is already a batch. "
             "Pass a list of single examples, or one tensor with the whole batch."
         )
     return tensor[0] if has_batch else tensor

@@ -38,7 +38,7 @@ def run_audit(
     preset: Annotated[str, typer.Option("--preset", help="Settings of the adversarial search: paper, released.")] = (
         "paper"
     ),
-    searched: Annotated[int, typer.Option("--searched", help="Examples for the adversarial search.")] = 100,
+    searched: Annotated[int, typer.Option("--searched", help="Number of examples for the adversarial search.")] = 100,
     checkpoint: Annotated[
         list[str] | None,
         typer.Option("--checkpoint", metavar="MODEL", help="The same model trained with another seed; repeatable."),
@@ -53,7 +53,12 @@ def run_audit(
     column: options.ColumnOption = None,
     classes: options.ClassesOption = None,
     device: options.DeviceOption = None,
-    words_only: Annotated[bool, typer.Option("--words-only", help="Keep the weights of special tokens.")] = False,
+    words_only: Annotated[
+        bool,
+        typer.Option(
+            "--words-only", help="Change only the attention weights of words; leave those of special tokens unchanged."
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option("--seed", help="The seed of all random draws.")] = 0,
     out: Annotated[Path | None, options.make_folder_option(OUT_HELP)] = None,
     as_json: options.JsonOption = False,

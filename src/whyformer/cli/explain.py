@@ -63,12 +63,13 @@ def run_explain(
     if len(method or []) > 1:
         compare_and_show(inputs, model, method, target, versus, out, as_json)
         return
+    from whyformer._explain.default_method import DEFAULT_METHOD
     from whyformer._explain.explain import explain
     from whyformer._explain.method_call import choose_method
     from whyformer.results.explanation import Explanation
     from whyformer.results.joining import join_explanations
 
-    name = method[0] if method else "transformer_attribution"
+    name = method[0] if method else DEFAULT_METHOD
     choose_method(name, settings)  # report misspelt names before a large model is opened
     destination.check_out_file(out, inputs, Explanation.formats)
     opened, items = running.open_with_inputs(model, inputs)
@@ -90,12 +91,13 @@ def explain_classes_and_show(
     out: Path | None,
 ) -> None:
     """Explain the most likely classes; the options in `unused` cannot be combined with that."""
-    from whyformer._explain.classes import DEFAULT_METHODS, explain_classes
+    from whyformer._explain.classes import explain_classes
+    from whyformer._explain.default_method import DEFAULT_CLASS_METHODS
     from whyformer.results.class_grid import ClassGrid
 
     methods = choose_comparison_methods(method)
     destination.check_out_file(out, inputs, ClassGrid.formats)
     parsing.refuse_unused_options(unused, "--classes")
     opened, items = running.open_with_inputs(model, inputs)
-    grid = explain_classes(opened, items, methods or DEFAULT_METHODS, classes=classes)
+    grid = explain_classes(opened, items, methods or DEFAULT_CLASS_METHODS, classes=classes)
     running.show_result(grid, out)

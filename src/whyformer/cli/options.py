@@ -95,7 +95,10 @@ DataArgument = Annotated[
 MethodsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "-m", "--method", metavar="METHOD", help="Repeatable, with settings: 'rollout(start=1)'. Also: quick, all."
+        "-m",
+        "--method",
+        metavar="METHOD",
+        help="Method to use, with optional settings, e.g. 'rollout(start=1)'; or quick or all. Repeatable.",
     ),
 ]
 DeviceOption = Annotated[str | None, typer.Option("--device", help="Where the model runs: cpu, cuda, ...")]
@@ -110,10 +113,15 @@ ColumnOption = Annotated[
 ]
 ClassesOption = Annotated[
     list[str] | None,
-    typer.Option("--class", metavar="LABEL=CLASS", help="The class of the model for a label of the data; repeatable."),
+    typer.Option(
+        "--class",
+        metavar="LABEL=CLASS",
+        help="Map a label in the data to a class of the model, e.g. pos=POSITIVE. Repeatable.",
+    ),
 ]
 MasksOption = Annotated[
-    Path | None, typer.Option("--masks", metavar="FOLDER", help="A folder of masks with the names of the images.")
+    Path | None,
+    typer.Option("--masks", metavar="FOLDER", help="A folder of masks; each mask has the same file name as its image."),
 ]
 MaskValuesOption = Annotated[
     str, typer.Option("--mask-values", help="What the values in a mask mean: binary, voc, trimap.")

@@ -35,7 +35,7 @@ def read_eraser(folder: Path, split: str | None) -> Data:
     if not file.is_file():
         splits = [name for name in SPLITS if (folder / f"{name}.jsonl").is_file()]
         raise InputError(
-            f"There is no {split}.jsonl in {str(folder)!r}. There are: {', '.join(splits)}.", code="E_DATA"
+            f"There is no {split}.jsonl in {str(folder)!r}. Available: {', '.join(splits)}.", code="E_DATA"
         )
     return collect_examples(folder.name, (parse_eraser_row(folder, *record) for record in read_json_lines(file)))
 

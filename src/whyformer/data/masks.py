@@ -68,7 +68,7 @@ def decode_mask(values: np.ndarray, meaning: str | Mapping[int, int]) -> np.ndar
         return np.select([values == value for value in table], list(table.values())).astype(np.int8)
     if meaning not in MASK_VALUES:
         raise InputError(
-            f"There is no mask_values={meaning!r}. There are: {', '.join(MASK_VALUES)}, or a mapping.", code="E_OPTION"
+            f"There is no mask_values={meaning!r}. Available: {', '.join(MASK_VALUES)}, or a mapping.", code="E_OPTION"
         )
     if set(np.unique(values).tolist()) <= {-1, 0, 1} and values.min() < 0:  # decoded already
         return values.astype(np.int8)

@@ -59,7 +59,7 @@ def _check_read_options(split: Any, columns: Any, classes: Any, mask_values: Any
         raise InputError(f"seed must be a whole number, got {seed!r}.", code="E_OPTION")
     if not isinstance(mask_values, Mapping) and mask_values not in MASK_VALUES:
         raise InputError(
-            f"There is no mask_values={mask_values!r}. There are: {', '.join(MASK_VALUES)}, or a mapping.",
+            f"There is no mask_values={mask_values!r}. Available: {', '.join(MASK_VALUES)}, or a mapping.",
             code="E_OPTION",
         )
 
@@ -101,7 +101,7 @@ def _read_split(source: Mapping[Any, Any], split: str | None, columns: dict[str,
     wanted = split or next((name for name in ("test", "validation", "val") if name in splits), None)
     if wanted not in splits:
         asked = f"There is no split {split!r}" if split else "Pass split="
-        raise InputError(f"{asked}. There are: {', '.join(splits) or 'none'}.", code="E_DATA")
+        raise InputError(f"{asked}. Available: {', '.join(splits) or 'none'}.", code="E_DATA")
     return _read_source(source[wanted], None, columns, None)
 
 

@@ -54,9 +54,9 @@ def choose_columns(existing: Sequence[str], wanted: Mapping[str, str], source: s
     for role, name in wanted.items():
         if role not in Columns.__dataclass_fields__:
             roles = ", ".join(Columns.__dataclass_fields__)
-            raise InputError(f"columns: {role!r} is not a role. There are: {roles}.", code="E_OPTION")
+            raise InputError(f"columns: {role!r} is not a role. Available: {roles}.", code="E_OPTION")
         if name not in existing:
-            raise InputError(f"There is no column {name!r} in {source}. There are: {listed}.", code="E_DATA")
+            raise InputError(f"There is no column {name!r} in {source}. Available: {listed}.", code="E_DATA")
     usual = {
         "input": TEXT_COLUMNS + IMAGE_COLUMNS,
         "label": LABEL_COLUMNS,
@@ -67,7 +67,7 @@ def choose_columns(existing: Sequence[str], wanted: Mapping[str, str], source: s
     chosen = {role: next((n for n in names if n in existing), None) for role, names in usual.items()} | dict(wanted)
     if chosen["input"] is None:
         raise InputError(
-            f'No column of {source} has a usual name for inputs. Pass columns={{"input": ...}}. There are: {listed}.',
+            f'No column of {source} has a usual name for inputs. Pass columns={{"input": ...}}. Available: {listed}.',
             code="E_DATA",
         )
     return Columns(**chosen)  # type: ignore[arg-type]

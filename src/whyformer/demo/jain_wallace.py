@@ -95,7 +95,7 @@ class JainWallaceModel(nn.Module):
         super().__init__()
         for name, value, known in (("encoder", encoder, ENCODERS), ("attention", attention, ATTENTIONS)):
             if value not in known:
-                raise InputError(f"There is no {name} {value!r}. There are: {', '.join(known)}.", code="E_OPTION")
+                raise InputError(f"There is no {name} {value!r}. Available: {', '.join(known)}.", code="E_OPTION")
         self.settings: dict[str, Any] = {
             "vocabulary": vocabulary, "encoder": encoder, "attention": attention,
             "given": given, "width": width, "classes": classes,

@@ -16,7 +16,7 @@ Each file has the formula, the paper and our deviations from it in its module do
 Private files:
 
     _registry       the `@method` decorator and the METHODS table
-    _selection      `layers=`, `heads=` and `per_layer=` for every method
+    _layers_and_heads  `layers=`, `heads=` and `per_layer=` for every method
     _settings       checks for setting values
     _readout_row    products of token-to-token matrices, read at the tokens the answer comes from
     _contributions  what each token contributes to each other token in one block, as vectors

@@ -169,7 +169,7 @@ def find_method(wanted: "str | Method | MethodFunction | partial[Any]") -> tuple
     if isinstance(wanted, str):
         if wanted not in METHODS:
             known = ", ".join(sorted(METHODS))
-            raise MethodError(f"No method {wanted!r}.{suggest_nearest(wanted, METHODS)} There are: {known}.")
+            raise MethodError(f"No method {wanted!r}.{suggest_nearest(wanted, METHODS)} Available: {known}.")
         return METHODS[wanted], {}
     for known_method in METHODS.values():
         if known_method.compute is wanted:

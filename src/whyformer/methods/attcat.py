@@ -36,7 +36,7 @@ ATTENTION_AS = {
 @method(paper="Qiang et al., NeurIPS 2022", class_specific=True, signed=True)
 @check_method_settings(at=allow_choice(tuple(STATE_OFFSETS)))
 def cat(hidden: Sequence[Tensor], hidden_grad: Sequence[Tensor], mask: Tensor, *, at: str = "input") -> Tensor:
-    """Gradient times hidden state of each token, summed over layers; negative scores speak against the target.
+    """Gradient times hidden state of each token, summed over layers; negative scores are evidence against the target.
 
     at: hidden states at the "input" or the "output" of each block.
     """

@@ -36,7 +36,7 @@ def attgrads(
     start: int | None = None,
     own: str = "keep",
 ) -> Tensor:
-    """Attention from the readout to each token times its gradient; negative scores speak against the target.
+    """Attention from the readout to each token times its gradient; negative scores are evidence against the target.
 
     preset: "paper" (all layers) or "released" (the last layer alone).
     start: the first layer, counted from the input, that is included; overrides the preset.

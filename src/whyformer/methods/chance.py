@@ -25,7 +25,7 @@ from whyformer.methods._settings import check_method_settings
 @method(paper="Hooker et al., NeurIPS 2019", class_specific=False, signed=False)
 @check_method_settings(seed=allow_seed)
 def chance(mask: Tensor, fingerprint: Sequence[int] | Tensor, *, seed: int = 0) -> Tensor:
-    """A random number for each token, without meaning; always the same for the same example and seed."""
+    """A meaningless random number for each token, always the same for the same example and seed."""
     scores = torch.zeros(mask.shape, dtype=torch.float64)
     real = mask.cpu()
     for example, example_fingerprint in enumerate(fingerprint):

@@ -7,7 +7,7 @@ Chefer, Gur & Wolf, Generic Attention-model Explainability for Interpreting Bi-M
 ICCV 2021, eq. 5 and 6. arXiv:2103.15679
 
 A model with self-attention alone needs only these two of the paper's rules; there is no normalisation, as in the
-released code. The released BERT-like models read a token other than CLS; here the readout takes care of that.
+released code. The released BERT-like models read a token other than CLS; here the readout handles this.
 
 We propagate one row, $r \leftarrow r + r \bar A_l$ from the last layer to `start`, which gives the same product.
 """

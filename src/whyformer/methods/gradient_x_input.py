@@ -36,7 +36,7 @@ def gradient_x_input(
     *,
     at: str | int = "input",
 ) -> Tensor:
-    """How the explained output changes when each token or pixel is scaled; negative scores speak against the target.
+    """How the explained output changes when each token or pixel is scaled; negative: evidence against the target.
 
     at: "input", or a block number for the hidden states that enter it; negative counts from the output.
     """

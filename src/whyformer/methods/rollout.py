@@ -52,7 +52,7 @@ def rollout(
     normalise: bool | None = None,
     own: str | None = None,
 ) -> Tensor:
-    """How much of each token reaches the answer if attention and skip connections were the only mixing.
+    """How much of each token would reach the answer if attention and skip connections were the only mixing.
 
     preset: "abnar", "paper", "released" or "released_bert"; explicit settings override the preset.
     start: the first layer, counted from the input, that is included.

@@ -176,7 +176,7 @@ def find_metric(wanted: MetricLike) -> tuple[Metric, dict[str, Any]]:
     if isinstance(wanted, str):
         if wanted not in METRICS:
             known = ", ".join(sorted(METRICS))
-            raise MetricError(f"No metric {wanted!r}.{suggest_nearest(wanted, METRICS)} There are: {known}.")
+            raise MetricError(f"No metric {wanted!r}.{suggest_nearest(wanted, METRICS)} Available: {known}.")
         return METRICS[wanted], {}
     for known_metric in METRICS.values():
         if known_metric.compute is wanted:
@@ -214,7 +214,7 @@ def choose_metric(wanted: MetricLike, settings: Mapping[str, Any] | None = None)
     if preset is not None and (not isinstance(preset, str) or preset not in presets):
         hint = suggest_nearest(preset, presets) if isinstance(preset, str) else ""
         raise MetricError(
-            f"{found.name} has no preset {quote_value(preset)}.{hint} There are: {', '.join(presets)}.", code="E_OPTION"
+            f"{found.name} has no preset {quote_value(preset)}.{hint} Available: {', '.join(presets)}.", code="E_OPTION"
         )
     chosen = {**found.settings, **found.presets.get(preset or "", {}), **given}
     return MetricCall(found, read_settings(found.compute, chosen), preset)

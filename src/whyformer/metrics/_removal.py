@@ -1,4 +1,4 @@
-"""The model's answers when the highest or lowest scored units are removed. Most faithfulness metrics use this.
+"""The model's answers when the highest or lowest-scored units are removed. Most faithfulness metrics use this.
 
 All variants of a batch go through the model in one call of the probe, which splits them into chunks.
 """
@@ -80,10 +80,10 @@ def ask_without_units(
     lowest: bool = False,
     keeps: bool = False,
 ) -> StepAnswers:
-    """The model's answers without the highest scored fractions of the units; NaN for an example without units.
+    """The model's answers without the highest-scored fractions of the units; NaN for an example without units.
 
     to_count: the number of units that a fraction of so many stands for.
-    lowest: remove the lowest scored first. keeps: keep only the first fractions instead of removing them.
+    lowest: remove the lowest-scored first. keeps: keep only the first fractions instead of removing them.
     """
     units = find_units(explanation, probe, per=per)
     place = rank_for_removal(units, probe, seed=seed, lowest=lowest)

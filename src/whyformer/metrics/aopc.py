@@ -61,7 +61,7 @@ def aopc(
     sizes: RemovalSizes = "fractions",
     seed: int = 0,
 ) -> Measurement:
-    """How far the target's probability falls, on average, while the highest scored tokens or patches are removed.
+    """How far the target's probability falls, on average, while the highest-scored tokens or patches are removed.
 
     fill: by default tokens are deleted and patches set to 0; or any fill of the probe.
     absolute: use the magnitude of each change.
@@ -93,7 +93,7 @@ def log_odds(
     sizes: RemovalSizes = "fractions",
     seed: int = 0,
 ) -> Measurement:
-    """The mean log ratio of the target's probability after and before the highest scored tokens are masked.
+    """The mean log ratio of the target's probability after and before the highest-scored tokens are masked.
 
     fill: by default the mask token for texts, 0 for patches; or any fill of the probe.
     sizes: "fractions", or "ninths" as in AttCAT's code.

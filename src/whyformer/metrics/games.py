@@ -46,12 +46,12 @@ def play_game(
 @metric(paper="Petsiuk et al., BMVC 2018", better="lower", kind="faithfulness")
 @take_settings_of(play_game)
 def deletion(explanation: Explanation, probe: Probe, **settings: Any) -> Measurement:
-    """The target's mean probability while the highest scored pixels (or tokens) are removed first.
+    """The target's mean probability while the highest-scored pixels (or tokens) are removed first.
 
     per: "pixel" or "patch" for images; texts lose tokens.
     fill: by default 0 for images, the probe's fill for texts.
 
-    Lower is better. Control: a random order; it must be above a good map and below the inverted one.
+    Lower is better. Control: a random order; it must score higher than a good map and lower than an inverted one.
     """
     return play_game(explanation, probe, False, **settings)
 
@@ -59,11 +59,11 @@ def deletion(explanation: Explanation, probe: Probe, **settings: Any) -> Measure
 @metric(paper="Petsiuk et al., BMVC 2018", better="higher", kind="faithfulness")
 @take_settings_of(play_game)
 def insertion(explanation: Explanation, probe: Probe, **settings: Any) -> Measurement:
-    """The target's mean probability while the highest scored pixels (or tokens) are inserted first.
+    """The target's mean probability while the highest-scored pixels (or tokens) are inserted first.
 
     per: "pixel" or "patch" for images; texts gain tokens.
     fill: what the empty input consists of; by default a blurred copy for images, the probe's fill for texts.
 
-    Higher is better. Control: a random order; it must be below a good map and above the inverted one.
+    Higher is better. Control: a random order; it must score lower than a good map and higher than an inverted one.
     """
     return play_game(explanation, probe, True, **settings)

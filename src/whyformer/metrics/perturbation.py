@@ -58,7 +58,7 @@ def measure_perturbation(
     renormalise: bool = False,
     seed: int = 0,
 ) -> Measurement:
-    """The area under the curve of correct answers, with the lowest or the highest scored pixels removed first."""
+    """The area under the curve of correct answers, with the lowest or the highest-scored pixels removed first."""
     fractions = drop_zero_fraction(fractions)
     if fill == "drop" and per == "pixel" and probe.is_image:
         raise MetricError("fill='drop' removes whole patches from the attention. Use per='patch'.", code="E_OPTION")
@@ -78,7 +78,7 @@ def measure_perturbation(
 @metric(paper="Chefer et al., CVPR 2021", better="lower", kind="faithfulness", needs_truth="label", presets=PRESETS)
 @take_settings_of(measure_perturbation)
 def positive_perturbation(explanation: Explanation, probe: Probe, label: Tensor, **settings: Any) -> Measurement:
-    """How long the answer stays correct while the highest scored pixels (or tokens) are removed first.
+    """How long the answer stays correct while the highest-scored pixels (or tokens) are removed first.
 
     per: "pixel" or "patch" for images; texts lose tokens.
     fill: by default black for images, the probe's fill for texts; also "mean", "blur", "noise", "zero", and "drop"
@@ -87,7 +87,7 @@ def positive_perturbation(explanation: Explanation, probe: Probe, label: Tensor,
     follows the probability of the target instead of right or wrong.
     renormalise: divide by the largest fraction.
 
-    Lower is better. Control: a random order; it must be above a good map and below the inverted one.
+    Lower is better. Control: a random order; it must score higher than a good map and lower than an inverted one.
     """
     return measure_perturbation(explanation, probe, label, False, **settings)
 
@@ -95,11 +95,11 @@ def positive_perturbation(explanation: Explanation, probe: Probe, label: Tensor,
 @metric(paper="Chefer et al., CVPR 2021", better="higher", kind="faithfulness", needs_truth="label", presets=PRESETS)
 @take_settings_of(measure_perturbation)
 def negative_perturbation(explanation: Explanation, probe: Probe, label: Tensor, **settings: Any) -> Measurement:
-    """How long the answer stays correct while the lowest scored pixels (or tokens) are removed first.
+    """How long the answer stays correct while the lowest-scored pixels (or tokens) are removed first.
 
     Settings as in positive_perturbation.
 
-    Higher is better. Control: a random order; it must be below a good map and above the inverted one.
+    Higher is better. Control: a random order; it must score lower than a good map and higher than an inverted one.
     """
     return measure_perturbation(explanation, probe, label, True, **settings)
 

@@ -1,4 +1,4 @@
-r"""Comprehensiveness and sufficiency: are the highest scored units necessary for the answer, and are they sufficient?
+r"""Comprehensiveness and sufficiency: are the highest-scored units necessary for the answer, and are they sufficient?
 
 $$ \text{comprehensiveness} = \frac{1}{|B|} \sum_{k \in B} p(x) - p(x \setminus r_k) \qquad
    \text{sufficiency} = \frac{1}{|B|} \sum_{k \in B} p(x) - p(r_k) $$
@@ -37,7 +37,7 @@ def measure_probability_drop(
     counts_nothing: bool = False,
     seed: int = 0,
 ) -> Measurement:
-    """How much the target's probability falls without the highest scored units, or with these alone."""
+    """How much the target's probability falls without the highest-scored units, or with these alone."""
     fill = choose_fill(probe, fill, text="delete")
     after = ask_without_units(
         explanation, probe, fractions, to_nearest_unit_count, fill=fill, seed=seed, keeps=keeps
@@ -49,7 +49,7 @@ def measure_probability_drop(
 @metric(paper="DeYoung et al., ACL 2020", better="higher", kind="faithfulness", presets=PRESETS)
 @take_settings_of(measure_probability_drop)
 def comprehensiveness(explanation: Explanation, probe: Probe, **settings: Any) -> Measurement:
-    """How much the target's probability falls when the highest scored tokens (or patches) are removed.
+    """How much the target's probability falls when the highest-scored tokens (or patches) are removed.
 
     fill: by default tokens are deleted; the probe's fill for images.
     counts_nothing: divide by one step more, as printed in the paper.
@@ -62,7 +62,7 @@ def comprehensiveness(explanation: Explanation, probe: Probe, **settings: Any) -
 @metric(paper="DeYoung et al., ACL 2020", better="lower", kind="faithfulness", presets=PRESETS)
 @take_settings_of(measure_probability_drop)
 def sufficiency(explanation: Explanation, probe: Probe, **settings: Any) -> Measurement:
-    """How much the target's probability falls when only the highest scored tokens (or patches) are kept.
+    """How much the target's probability falls when only the highest-scored tokens (or patches) are kept.
 
     fill: by default tokens are deleted; the probe's fill for images.
     counts_nothing: divide by one step more, as printed in the paper.

@@ -1,4 +1,4 @@
-r"""Rationales: do the highest scored words of a text agree with the words that people marked?
+r"""Rationales: do the highest-scored words of a text agree with the words that people marked?
 
 $$ F_1@k = \frac{2 \, |\text{top}_k \cap \text{marked}|}{k + |\text{marked}|} $$
 
@@ -86,7 +86,7 @@ class MarkedText:
 def token_f1(
     explanation: Explanation, rationale: Sequence[Any], *, k: WordCount | Sequence[WordCount] = DEFAULT_K
 ) -> Measurement:
-    """How well the k highest scored words match the words that people marked: F1 of precision and recall.
+    """How well the k highest-scored words match the words that people marked: F1 of precision and recall.
 
     k: a number of words, a fraction of them (0.2), "marked" (as many as are marked), or several, which are averaged.
 

@@ -51,7 +51,7 @@ def road(
     noise: float = 0.01,
     seed: int = 0,
 ) -> Measurement:
-    """How much more the target's probability falls when the highest scored patches are imputed, not the lowest.
+    """How much more the target's probability falls when the highest-scored patches are imputed, not the lowest.
 
     per: "pixel" or "patch".
     noise: the standard deviation of the noise added to imputed pixels, relative to that of the image.
@@ -91,7 +91,9 @@ def impute_images(probe: Probe, keep: Tensor, shape: Sequence[int], noise: float
 def patches_to_pixels(kept: Tensor, grid: Any, height: int, width: int) -> Tensor:
     """[height width] from one value per patch."""
     if grid.covers is None and (height % grid.rows or width % grid.columns):
-        raise InputError(f"{height} x {width} pixels do not divide into {grid.rows} x {grid.columns} patches.")
+        raise InputError(
+            f"{height} x {width} pixels cannot be divided evenly into {grid.rows} x {grid.columns} patches."
+        )
     return as_pixels(kept[None], grid, (height, width))[0]
 
 

@@ -75,11 +75,12 @@ class Recipe:
         parameters: numbers that your rules read from `call.parameters`; they become settings of the method.
         """
         if name == self.name:
-            raise MethodError(f"Give the new recipe a name of its own; {name!r} is the one it is made from.")
-        for kind in rules:
+            raise MethodError(f"Choose another name; {name!r} is the recipe that this one is based on.")
+        for kind, rule in rules.items():
             if kind not in self.rules:
                 hint = suggest_nearest(kind, self.rules)
-                raise MethodError(f"No kind of operation {kind!r}.{hint} There are: {', '.join(self.rules)}.")
+                raise MethodError(f"No kind of operation {kind!r}.{hint} Available: {', '.join(self.rules)}.")
+            refuse_rule_of_other_kind(self, kind, rule)
         return dataclasses.replace(
             self,
             name=name,
@@ -97,6 +98,16 @@ class Recipe:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Recipe) and self.identity == other.identity
+
+
+def refuse_rule_of_other_kind(recipe: Recipe, kind: str, rule: Rule) -> None:
+    """A rule that passes slopes on gives wrong numbers in a recipe that sends relevance, and the other way round."""
+    sends = {other.sends for other in RECIPES.values() if rule in other.rules.values()}
+    if sends and recipe.sends not in sends:
+        raise MethodError(
+            f"The rule {rule.__name__} for {kind!r} belongs to recipes that send {' or '.join(sorted(sends))}; "
+            f"{recipe.name} sends {recipe.sends}. Use a rule of a recipe that sends {recipe.sends}."
+        )
 
 
 DEFAULT_EPSILON = 0.1  # for activations of size 1; with less, sums that cancel drown the rest
@@ -215,12 +226,12 @@ def find_recipe(recipe: str | Recipe) -> Recipe:
         return recipe
     if not isinstance(recipe, str):
         raise MethodError(
-            f"recipe must be a name or a Recipe, got {recipe!r}. There are: {', '.join(RECIPES)}.", code="E_OPTION"
+            f"recipe must be a name or a Recipe, got {recipe!r}. Available: {', '.join(RECIPES)}.", code="E_OPTION"
         )
     name = ALIASES.get(recipe, recipe)
     if name not in RECIPES:
         raise MethodError(
-            f"No recipe {name!r}.{suggest_nearest(name, RECIPES)} There are: {', '.join(RECIPES)}.", code="E_OPTION"
+            f"No recipe {name!r}.{suggest_nearest(name, RECIPES)} Available: {', '.join(RECIPES)}.", code="E_OPTION"
         )
     return RECIPES[name]
 
@@ -230,7 +241,7 @@ def make_recipe(name: str | Recipe, stabiliser: str | None = None, **parameters:
     chosen = find_recipe(name)
     if stabiliser is not None and not (isinstance(stabiliser, str) and stabiliser in STABILISERS):
         hint = suggest_nearest(stabiliser, STABILISERS) if isinstance(stabiliser, str) else ""
-        raise MethodError(f"No stabiliser {stabiliser!r}.{hint} There are: {', '.join(STABILISERS)}.", code="E_OPTION")
+        raise MethodError(f"No stabiliser {stabiliser!r}.{hint} Available: {', '.join(STABILISERS)}.", code="E_OPTION")
     numbers = {key: check_recipe_parameter(chosen, key, value) for key, value in parameters.items()}
     numbers = {**chosen.parameters, **numbers}
     divide = chosen.stabiliser if stabiliser is None else STABILISERS[stabiliser]
@@ -257,7 +268,7 @@ def compute_attention_share(weights: Tensor, value: Tensor, output: Tensor, arri
     in most recipes. In a recipe that sends slopes, what arrives is $R/O$ already."""
     if recipe.attention_part == 0:
         raise MethodError(
-            f"The recipe {recipe.name} holds attention constant, so that no relevance arrives there. "
+            f"The recipe {recipe.name} holds attention constant, so attention gets no relevance. "
             f"Use one of: {', '.join(name for name, one in RECIPES.items() if one.attention_part)}."
         )
     slope = arriving if recipe.sends == "slope" else recipe.stabiliser.divide(arriving, output)

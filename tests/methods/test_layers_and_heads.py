@@ -7,7 +7,7 @@ from conftest import animal
 
 import whyformer as why
 from whyformer.errors import MethodError
-from whyformer.methods._selection import Selection, list_selection_settings, resolve_indices
+from whyformer.methods._layers_and_heads import Selection, list_selection_settings, resolve_indices
 
 
 def explain_bert(method, **settings):
