@@ -10,6 +10,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Integral
 from typing import Any, ClassVar
 
 import torch
@@ -71,8 +72,8 @@ class AttentionView(Result):
         return f"{make_visible(self.title)}\n{self!r}"
 
     def part(self, kind: str) -> Tensor:
-        if kind not in self.parts:
-            raise InputError(f"kind must be one of {', '.join(self.parts)}, got {kind!r}.")
+        if not isinstance(kind, str) or kind not in self.parts:
+            raise InputError(f"kind must be one of {', '.join(self.parts)}, got {kind!r}.", code="E_OPTION")
         return self.parts[kind]
 
     def rows(self, kind: str = "attention") -> Tensor:
@@ -107,6 +108,9 @@ class AttentionView(Result):
     def _select_head(self, layer: int, head: int | None, kind: str) -> tuple[Tensor, str]:
         """[query key] of one head, or the mean over the heads of a layer, with a title."""
         part = self.part(kind)
+        check_place("layer", layer, part.shape[0])
+        if head is not None:
+            check_place("head", head, part.shape[1])
         weights = part[layer].mean(0) if head is None else part[layer, head]
         which = f"layer {range(len(part))[layer]}, " + ("mean over heads" if head is None else f"head {head}")
         return weights, f"{self.title}: {kind}, {which}"
@@ -131,6 +135,12 @@ class AttentionView(Result):
 
     tokens_of = alias_attribute("tokens_of", "input_tokens")
     picture = alias_attribute("picture", "image")
+
+
+def check_place(name: str, place: Any, count: int) -> None:
+    """Refuse all but the number of a layer or head; negative numbers count from the end."""
+    if isinstance(place, bool) or not isinstance(place, Integral) or not -count <= int(place) < count:
+        raise InputError(f"{name} must be a whole number from 0 to {count - 1}, got {place!r}.", code="E_OPTION")
 
 
 def is_signed(kind: str) -> bool:

@@ -60,7 +60,7 @@ class Comparison(Result):
         return len(self.explanations)
 
     def __getitem__(self, label: str) -> Explanation:
-        if label not in self.explanations:
+        if not isinstance(label, str) or label not in self.explanations:
             raise MethodError(f"This comparison has no {label!r}. It has: {make_visible(', '.join(self.labels))}.")
         return self.explanations[label]
 

@@ -9,7 +9,8 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from numbers import Integral
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 from PIL import Image
 from torch import Tensor
@@ -130,10 +131,12 @@ class Explanation(Result):
         self, k: int = 5, *, by: Literal["score", "magnitude"] = "score", special: bool = False
     ) -> list[ScoredToken] | list[list[ScoredToken]]:
         """The k highest scores with their token or (row, column); for several examples, a list of such lists."""
-        if by not in ("score", "magnitude"):
-            raise InputError(f"by must be 'score' or 'magnitude', got {by!r}.")
+        if not isinstance(by, str) or by not in ("score", "magnitude"):
+            raise InputError(f"by must be 'score' or 'magnitude', got {by!r}.", code="E_OPTION")
+        if not isinstance(cast(Any, k), Integral):
+            raise InputError(f"k must be a whole number, got {k!r}.", code="E_OPTION")
         if k < 0:
-            raise InputError(f"k must be >= 0, got {k}.")
+            raise InputError(f"k must be >= 0, got {k}.", code="E_OPTION")
         measure = abs if by == "magnitude" else float
         ranked = [
             sorted(self._pair_scores(i, special), key=lambda pair: measure(pair[1]), reverse=True)[:k]
@@ -156,8 +159,8 @@ class Explanation(Result):
 
     def words(self, *, reduce: Literal["sum", "max", "mean"] = "sum") -> "Explanation":
         """The scores of whole words (text between blanks), combined from the scores of their tokens."""
-        if reduce not in WORD_REDUCTIONS:
-            raise InputError(f"reduce must be one of {', '.join(WORD_REDUCTIONS)}, got {reduce!r}.")
+        if not isinstance(reduce, str) or reduce not in WORD_REDUCTIONS:
+            raise InputError(f"reduce must be one of {', '.join(WORD_REDUCTIONS)}, got {reduce!r}.", code="E_OPTION")
         joined = [join_words(tokens, scores, reduce) for tokens, scores in zip(self.tokens, self.scores, strict=True)]
         length = max((len(tokens) for tokens, _ in joined), default=0)
         scores = self.scores.new_zeros(len(self), length)
@@ -176,8 +179,13 @@ class Explanation(Result):
         health = Health.from_details(self.details, str(self.settings.get("recipe")))
         if health is None:
             if "recipe" not in self.settings:
-                raise InputError(f"{self.method} propagates no relevance, so there is no conservation to check.")
-            raise InputError("Relevance totals were not recorded. Pass health=True to explain().")
+                raise InputError(
+                    f"{make_visible(self.method)} propagates no relevance, so there is no conservation to check.",
+                    code="E_NOT_CAPTURED",
+                )
+            raise InputError(
+                "Relevance totals were not recorded. Pass health=True to explain().", code="E_NOT_CAPTURED"
+            )
         return health
 
     # --- displaying ---
@@ -238,7 +246,9 @@ class Explanation(Result):
 
     def _layers_of(self, example: int) -> Tensor:
         if "per_layer" not in self.details:
-            raise InputError("Scores per layer were not computed. Pass per_layer=True to explain().")
+            raise InputError(
+                "Scores per layer were not computed. Pass per_layer=True to explain().", code="E_NOT_CAPTURED"
+            )
         return self.details["per_layer"][example]
 
     def overlay(
