@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from whyformer._plain.setting_checks import quote_value
 from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError
 from whyformer.results.explanation import Explanation
@@ -34,11 +35,23 @@ def resize_map(explanation: Explanation, example: int, size: Sequence[int]) -> T
     return F.pad(large, (0, size[1] - width, 0, size[0] - height), mode="replicate")[0, 0]
 
 
+def read_whole_numbers(values: Any, what: str) -> Tensor:
+    """Given values as a tensor of integers; `what` names them in the error."""
+    try:
+        found = torch.as_tensor(values)
+        if not found.is_complex():
+            return found.cpu().long()
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    raise InputError(f"{what} must be an array of whole numbers, got {quote_value(values)}.")
+
+
 def check_object_masks(explanation: Explanation, mask: Sequence[Any]) -> list[Tensor]:
     """One [height width] mask of 1, 0 and -1 per example."""
-    if len(mask) != len(explanation):
-        raise InputError(f"Got {len(mask)} masks for {len(explanation)} images. Give one mask per image.")
-    masks = [torch.as_tensor(values).cpu().long() for values in mask]
+    if not hasattr(mask, "__len__") or len(mask) != len(explanation):
+        count = len(mask) if hasattr(mask, "__len__") else "no list of"
+        raise InputError(f"Got {count} masks for {len(explanation)} images. Give one mask per image.")
+    masks = [read_whole_numbers(values, "A mask") for values in mask]
     for values in masks:
         if values.dim() != 2 or bool(((values != 1) & (values != 0) & (values != -1)).any()):
             raise InputError(

@@ -22,7 +22,8 @@ from torch import Tensor
 
 from whyformer._engine.probe import Probe
 from whyformer._plain.setting_checks import allow_choice, allow_flag, take_settings_of
-from whyformer.errors import MetricError
+from whyformer.errors import InputError, MetricError
+from whyformer.metrics._maps import read_whole_numbers
 from whyformer.metrics._ordering import to_unit_count
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._removal import (
@@ -111,7 +112,11 @@ def score_answers(
     if against == "probability":
         return steps.probability.clone()
     if against == "label":
-        wanted = torch.as_tensor(label).cpu().long()
+        wanted = read_whole_numbers(label, "The labels")
+        if wanted.shape != (len(explanation),):
+            raise InputError(
+                f"Got labels of shape {list(wanted.shape)} for {len(explanation)} examples. Give one each."
+            )
     elif against == "prediction":
         wanted = before.logits[:, 0].argmax(-1)
     else:

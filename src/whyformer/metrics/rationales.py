@@ -22,7 +22,15 @@ import torch
 from torch import Tensor
 
 from whyformer._plain.environment import keep_environment
-from whyformer._plain.setting_checks import MOST, allow_choice, allow_share, refuse_setting, to_plain_number
+from whyformer._plain.setting_checks import (
+    MOST,
+    allow_choice,
+    allow_share,
+    quote_value,
+    refuse_setting,
+    to_plain_number,
+    to_plain_values,
+)
 from whyformer._plain.tokens import Pieces, Tokens
 from whyformer.errors import InputError
 from whyformer.metrics._ordering import to_nearest_unit_count
@@ -203,8 +211,9 @@ def auprc(
 
 
 def align_rationales(explanation: Explanation, rationale: Sequence[Any]) -> list[MarkedText]:
-    if len(rationale) != len(explanation):
-        raise InputError(f"Got {len(rationale)} rationales for {len(explanation)} texts. Give one rationale per text.")
+    if not hasattr(rationale, "__len__") or len(rationale) != len(explanation):
+        count = len(rationale) if hasattr(rationale, "__len__") else "no list of"
+        raise InputError(f"Got {count} rationales for {len(explanation)} texts. Give one rationale per text.")
     rows = zip(explanation.tokens, explanation.scores.double(), rationale, explanation.names, strict=True)
     return [align_rationale(tokens, scores, truth, name) for tokens, scores, truth, name in rows]
 
@@ -213,7 +222,7 @@ def align_rationale(tokens: Tokens, scores: Tensor, truth: Any, name: str) -> Ma
     """The scores of the words of one text, with their marks."""
     if not isinstance(tokens, Pieces):
         raise InputError("Rationales mark words of a text, but the input is an image. Use a metric with a mask.")
-    if truth is None or not len(truth.marks if isinstance(truth, Rationale) else truth):
+    if truth is None or not check_marks(truth.marks if isinstance(truth, Rationale) else truth):
         return MarkedText(scores[:0], torch.zeros(0, dtype=torch.bool))  # not annotated
     given = truth if isinstance(truth, Rationale) else guess_rationale(tokens, truth, name)
     marks = torch.as_tensor(list(given.marks)).bool()
@@ -227,6 +236,15 @@ def align_rationale(tokens: Tokens, scores: Tensor, truth: Any, name: str) -> Ma
         raise InputError(f"Got marks for {len(marks)} words, but the text has {len(values)}: {name[:60]!r}.")
     missed = torch.full((len(marks) - len(values),), -torch.inf, dtype=torch.float64)
     return MarkedText(torch.cat([values, missed]), marks)
+
+
+def check_marks(marks: Any) -> int:
+    """The number of marks, if they are numbers or flags."""
+    listed = to_plain_values(marks)
+    is_list = isinstance(listed, Sequence) and not isinstance(listed, str | bytes)
+    if not is_list or any(not isinstance(mark, bool) and to_plain_number(mark) is None for mark in listed):
+        raise InputError(f"A rationale must be a list of marks, 0 or 1, got {quote_value(marks)}.")
+    return len(listed)
 
 
 def guess_rationale(tokens: Pieces, truth: Any, name: str) -> Rationale:
