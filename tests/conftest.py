@@ -231,3 +231,8 @@ def zoo():
 @pytest.fixture(params=FAMILIES)
 def family(request: pytest.FixtureRequest) -> Animal:
     return animal(request.param)
+
+
+def name_value(value: object) -> str:
+    """The id of a parameter: its repr, or its type where the repr holds an address, which differs between processes."""
+    return type(value).__name__ if " at 0x" in repr(value) else repr(value)

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from conftest import name_value
 from judge.bench_parts import FIRST_SCORE, pictures, tiny
 
 import whyformer as why
@@ -25,14 +26,14 @@ def numbers(name):
     return [(name, value) for value in [*values, torch.ones(3), np.ones(2), torch.tensor(1.5)]]
 
 
-@pytest.mark.parametrize(("name", "value"), [*numbers("limit"), *numbers("batch")], ids=repr)
+@pytest.mark.parametrize(("name", "value"), [*numbers("limit"), *numbers("batch")], ids=name_value)
 def test_numbers_of_judge_are_checked(name, value):
     with pytest.raises(InputError, match=f"^{name} must be (a whole number|>= 1), got ") as raised:
         judge(**{name: value})
     assert raised.value.code == "E_OPTION" and "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("value", [np.int64(2), 2, 10**30], ids=repr)
+@pytest.mark.parametrize("value", [np.int64(2), 2, 10**30], ids=name_value)
 def test_whole_numbers_of_any_kind_are_taken(value):
     assert judge(limit=value, batch=value).plan.fields["batch"] == value
 
@@ -42,7 +43,7 @@ def test_whole_numbers_of_any_kind_are_taken(value):
     [None, [], (), {}, set(), 3, "", "no such thing", "\x1b[31m", "\ud800", b"rollout", object(), len, [None], [[]],
      ["rollout", "rollout"], torch.ones(2), np.array(["rollout", "lrp"]), partial(len), iter(["rollout"]),
      partial(ROLLOUT, nonsense=1)],
-    ids=repr,
+    ids=name_value,
 )  # fmt: skip
 def test_methods_of_judge_are_checked(methods):
     with pytest.raises(MethodError) as raised:
@@ -54,7 +55,7 @@ def test_methods_of_judge_are_checked(methods):
     "metrics",
     [[], (), {}, set(), 3, "", "no such thing", b"aopc", object(), len, [None], [[]], [FIRST_SCORE, FIRST_SCORE],
      torch.ones(2), np.array(["aopc"]), partial(len), float("nan")],
-    ids=repr,
+    ids=name_value,
 )  # fmt: skip
 def test_metrics_of_judge_are_checked(metrics):
     with pytest.raises(MetricError) as raised:
@@ -66,7 +67,7 @@ def test_metrics_of_judge_are_checked(metrics):
     "target",
     [-1, 4, 10**30, 1.5, float("nan"), "", "no class", b"one", True, [0, 1], (), {}, set(), object(), torch.ones(2),
      torch.tensor(1.0), np.ones(2), 1 + 2j],
-    ids=repr,
+    ids=name_value,
 )  # fmt: skip
 def test_targets_of_judge_are_checked(target):
     with pytest.raises(TargetError) as raised:
@@ -74,7 +75,7 @@ def test_targets_of_judge_are_checked(target):
     assert raised.value.code == "E_TARGET"
 
 
-@pytest.mark.parametrize("target", [None, "label", "one", 3, np.int64(1), torch.tensor(2)], ids=repr)
+@pytest.mark.parametrize("target", [None, "label", "one", 3, np.int64(1), torch.tensor(2)], ids=name_value)
 def test_targets_that_are_classes_are_taken(target):
     assert judge(target=target).failed == 0
 
@@ -95,7 +96,7 @@ def test_no_data_is_refused():
     assert raised.value.code == "E_DATA"
 
 
-@pytest.mark.parametrize("report", [None, 0, 1, "no", [], object()], ids=repr)
+@pytest.mark.parametrize("report", [None, 0, 1, "no", [], object()], ids=name_value)
 def test_a_flag_is_true_or_false(report):
     with pytest.raises(InputError, match="report must be True or False") as raised:
         judge(report=report)
@@ -137,7 +138,7 @@ def test_a_path_that_cannot_be_is_refused(out, tmp_path, monkeypatch):
     assert raised.value.code == "E_OUT_PATH" and not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("out", [3, True, b"run", [], object()], ids=repr)
+@pytest.mark.parametrize("out", [3, True, b"run", [], object()], ids=name_value)
 def test_a_folder_is_named_by_a_path(out):
     with pytest.raises(InputError, match="out must be the path of a folder") as raised:
         judge(out=out)

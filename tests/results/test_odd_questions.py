@@ -2,13 +2,14 @@
 
 import pytest
 from attack.every_result import make_comparison, make_text, make_view
+from conftest import name_value
 
 from whyformer.errors import InputError, MethodError
 
 ODD = [None, "x", 1.5, float("nan"), [], {}, object(), b"1"]
 
 
-@pytest.mark.parametrize("value", ODD, ids=repr)
+@pytest.mark.parametrize("value", ODD, ids=name_value)
 def test_numbers_and_names_are_checked(value):
     e, view = make_text("plain"), make_view("plain")
     questions = [lambda: e.top(value), lambda: e.top(by=value), lambda: e.words(reduce=value)]

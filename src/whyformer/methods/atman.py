@@ -8,8 +8,9 @@ Schramowski & Kersting, AtMan: Understanding Transformer Predictions Through Mem
 NeurIPS 2023. arXiv:2301.08110
 
 Implemented from the paper, without reference to its code. Suppressing one token has little effect where its neighbours
-carry the same information, so tokens with a similar embedding are suppressed with it, in proportion to their similarity. We take
-the cosine of what enters the first block, multiplied by the factor $f$, so that the token itself gets $f_j = f$.
+carry the same information, so tokens with a similar embedding are suppressed with it, in proportion to their
+similarity. We take the cosine of what enters the first block, multiplied by the factor $f$, so that the token itself
+gets $f_j = f$.
 Special tokens are left alone. As printed, the factor shrinks the magnitude of a score: a negative score goes up, not
 down. Scores that a mask has excluded stay excluded. For a regression model, its output takes the place of $\log p$.
 """
