@@ -6,9 +6,7 @@ import sys
 import pytest
 
 FIRST_CALLS = {
-    "explain": "why.explain(module, inputs, 'gradient_x_input')",
     "print": "print(why.explain(module, inputs, 'rollout'))",
-    "leave_one_out": "why.explain(module, inputs, 'leave_one_out')",
     "compare": "print(why.compare(module, inputs, ['rollout', 'attnlrp']))",
 }
 SCRIPT = """
