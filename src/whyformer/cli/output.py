@@ -36,14 +36,14 @@ def convert_write_errors() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise make_write_error(error) from None
+        raise make_stream_error(error) from None
 
 
 def make_lines_visible(text: str) -> str:
     return "\n".join(make_visible(line) for line in text.split("\n"))
 
 
-def make_write_error(error: OSError) -> WhyformerError:
+def make_stream_error(error: OSError) -> WhyformerError:
     """The error for standard output, or another file, that cannot be written."""
     reason = (error.strerror or str(error)).lower()
     where = "standard output" if error.filename is None else repr(error.filename)

@@ -18,7 +18,7 @@ from whyformer.cli.output import (
     convert_write_errors,
     discard_rest,
     make_lines_visible,
-    make_write_error,
+    make_stream_error,
     prepare_streams,
     print_text,
     print_to_stderr,
@@ -80,7 +80,7 @@ def describe_error(error: BaseException) -> tuple[str, str]:
         case MemoryError():
             return "E_MEMORY", "out of memory"
         case OSError() if error.errno in FULL:
-            return "E_DISK_FULL", str(make_write_error(error))
+            return "E_DISK_FULL", str(make_stream_error(error))
     if hasattr(error, "format_message"):  # a wrong option or argument
         message = error.format_message().rstrip(".")
         return "E_USAGE", f"{message}{'' if message.endswith('?') else '.'} See whyformer --help."

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar, get_args
 
-from whyformer.demo.ranges import check_whole_number
+from whyformer.demo.ranges import refuse_outside_range
 from whyformer.errors import InputError
 
 LABELS = ("singular", "plural")
@@ -106,9 +106,9 @@ def generate(count: int, seed: int, *, attractors: int | None = None, part: Part
     With `attractors`, exactly that many nouns (0 to 3) are between subject and verb, all of the other number. Otherwise
     there are up to three nouns of either number, and sometimes one before the subject.
     """
-    check_whole_number("count", count, 0)
+    refuse_outside_range("count", count, 0)
     if attractors is not None:
-        check_whole_number("attractors", attractors, 0, 3)
+        refuse_outside_range("attractors", attractors, 0, 3)
     if part not in PARTS:
         raise InputError(f"part must be one of {', '.join(PARTS)}, got {part!r}.", code="E_OPTION")
     return tuple(_make_sentence(random.Random(f"agreement {seed} {i}"), attractors, part) for i in range(count))

@@ -5,7 +5,7 @@ from operator import index
 from whyformer.errors import InputError
 
 
-def check_whole_number(name: str, value: object, low: int, high: int | None = None) -> None:
+def refuse_outside_range(name: str, value: object, low: int, high: int | None = None) -> None:
     """Refuse what is not a whole number in this range."""
     try:
         is_inside = low <= index(value) and (high is None or index(value) <= high)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from whyformer.demo.ranges import check_whole_number
+from whyformer.demo.ranges import refuse_outside_range
 
 SIZE = 96  # pixels a side
 SMALLEST_RADIUS, LARGEST_RADIUS = 11.0, 20.0  # of an object, in pixels
@@ -91,9 +91,9 @@ class Scenes:
 
 def generate(count: int, seed: int, *, objects: int = 1) -> Scenes:
     """`count` images with 1 to 3 objects of different classes; image i depends only on `seed`, i and `objects`."""
-    check_whole_number("count", count, 0)
-    check_whole_number("seed", seed, 0)
-    check_whole_number("objects", objects, 1, 3)
+    refuse_outside_range("count", count, 0)
+    refuse_outside_range("seed", seed, 0)
+    refuse_outside_range("objects", objects, 1, 3)
     scenes = [_draw_scene(np.random.default_rng([seed, i, objects]), objects) for i in range(count)]
     images, labels, masks, backgrounds = zip(*scenes, strict=True) if scenes else ((), (), (), ())
     return Scenes(
