@@ -251,7 +251,7 @@ def test_a_result_that_cannot_be_saved_is_still_printed(image_file, tmp_path):
     result = CliRunner().invoke(
         cli.app, ["explain", image_file, "-m", "rollout", "-o", str(tmp_path / "no" / "e.json")]
     )
-    assert result.exit_code == 3
+    assert result.exit_code == 4
     assert "by rollout" in result.stdout
     assert "error: Cannot write" in result.stderr
 
