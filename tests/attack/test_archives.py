@@ -1,36 +1,66 @@
 """Mutated files of results: refused as damaged, or loaded and then fit to be read, shown and saved again."""
 
+import contextlib
 import json
+import shutil
+import time
+import traceback
+from pathlib import Path
 from random import Random
 
 import pytest
+import torch
 from attack.odd import SEED, make_random
+from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import load_file, save
 
 import whyformer as why
+from whyformer.show.terminal import Screen
 
 FILES = 1000
 ODD_JSON = [
     None, True, -1, 0, 1, 2**70, 1e308, -1e-320, "", "x", "\x1b[31m", "=1+1", [], {}, [[]], {"a": 1}, [None], "<b>",
     10**400, {"float": "inf"}, {"float": "nan"}, {"float": {}}, {"dtype": "float32", "shape": [1], "data": [1.0]},
-    ["x"] * 3, [1.5], [[1], [2]],
+    ["x"] * 3, [1.5], [[1], [2]], 2**63, -(2**63), {"float": "1"}, {"dtype": "float32", "shape": [1, 1], "data": [[1]]},
+    {"dtype": "float64", "shape": [2**40], "data": []}, {"dtype": "float64", "shape": [0, 3], "data": []}, 0.5, 3, 100,
+    {"dtype": "float32", "shape": [1], "data": [{"float": "nan"}]}, {"rows": 1, "columns": 1}, "\ud800", "x" * 5000,
 ]  # fmt: skip
+
+
+AUDIT_OF_0_1 = Path(__file__).parents[1] / "audit" / "audit-0.1.json"
+LOADERS = {"compared": why.Comparison.load, "audit": why.Audit.load}
 
 
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("archives")
-    text = why.explain("demo/untrained-bert", ["a film", "not a good film at all"], "gradient_x_input")
-    from PIL import Image
+    """Explanations of a text and an image, with all that can be in them, comparisons and an audit."""
+    folder, image = tmp_path_factory.mktemp("archives"), Image.effect_noise((40, 30), 50).convert("RGB")
+    texts = ["a film", "not a good film at all"]
+    explained = {
+        "text": why.explain("demo/sentiment", texts, "rollout", per_layer=True),
+        "versus": why.explain("demo/sentiment", texts[0], "attnlrp", target="positive", versus="negative", health=True),
+        "ids": why.explain("demo/untrained-bert", torch.tensor([[1, 2, 3]]), "gradient_x_input"),
+        "image": why.explain("demo/untrained-vit", [image], "attnlrp", health=True),
+        "pixels": why.explain("demo/untrained-vit", [image, image], "saliency"),
+    }
+    compared = {
+        "compared text": why.compare("demo/sentiment", texts, ["rollout", "chance"]),
+        "compared image": why.compare("demo/untrained-vit", image, ["rollout", "grad_cam"]),
+    }
+    for name, made in explained.items():
+        made.save(folder / f"{name}.json")
+        made.save(folder / f"{name}.safetensors")
+    for name, made in compared.items():
+        made.save(folder / f"{name}.json")
+    settings = dict(tests=["agreement", "replacement", "adversarial", "shape"], draws=2)
+    why.audit("demo/sentiment", [(text, "positive") for text in texts], **settings).save(folder / "audit.json")
+    shutil.copy(AUDIT_OF_0_1, folder / "audit 0.1.json")
+    return sorted(folder.iterdir())
 
-    image = why.explain("demo/untrained-vit", [Image.new("RGB", (40, 30), "red")], "attnlrp", health=True)
-    compared = why.compare("demo/untrained-bert", "a film", ["rollout", "chance"])
-    paths = []
-    for name, made in (("text", text), ("image", image)):
-        for ending in (".json", ".safetensors"):
-            paths.append(folder / f"{name}{ending}")
-            made.save(paths[-1])
-    compared.save(folder / "compared.json")
-    return [*paths, folder / "compared.json"]
+
+def load_result(path, original):
+    return LOADERS.get(original.name.split()[0].removesuffix(".json"), why.load)(path)
 
 
 def mutate_bytes(data: bytes, random: Random) -> bytes:
@@ -78,37 +108,112 @@ def mutate_value(value, random: Random, depth: int = 0):
     return random.choice(ODD_JSON)
 
 
-def use(loaded, folder) -> None:
+def mutate_json(data: bytes, random: Random) -> bytes:
+    held = json.loads(data)
+    for _ in range(random.choice([1, 1, 2, 4])):
+        held = mutate_value(held, random)
+    return json.dumps(held).encode()
+
+
+ODD_TENSORS = [
+    lambda t: t[:0],
+    lambda t: t[None],
+    lambda t: t.flatten(),
+    lambda t: t.double() * float("nan"),
+    lambda t: t.double() * 1e308,
+    lambda t: t.double() / 0,
+    lambda t: -t.double(),
+    lambda t: t.long(),
+    lambda t: t.bool(),
+    lambda t: t.to(torch.float16),
+    lambda t: torch.zeros_like(t),
+    lambda t: torch.cat([t, t]),
+    lambda t: t[..., :1],
+    lambda t: t.mT if t.dim() > 1 else t,
+    lambda t: torch.tensor(1.0),
+    lambda t: torch.randint(0, 256, (50,)).byte(),
+]
+
+
+def mutate_safetensors(path: Path, random: Random) -> bytes:
+    """A well-formed file with another tensor, other names of tensors or other facts."""
+    tensors = load_file(path)
+    with safe_open(path, framework="pt") as file:
+        facts = file.metadata()["whyformer"]
+    name, kind = random.choice(sorted(tensors)), random.randrange(4)
+    if kind == 0:
+        facts = mutate_json(facts.encode(), random).decode()
+    elif kind == 1:
+        taken = tensors.pop(name)
+        if random.random() < 0.7:
+            tensors[random.choice(["names", "tokens", "details.x", "picture.0", "picture.9", "settings", "kind"])] = (
+                taken
+            )
+    else:
+        tensors[name] = random.choice(ODD_TENSORS)(tensors[name]).contiguous()
+    return save(tensors, {"whyformer": facts})
+
+
+def mutate_file(original: Path, random: Random) -> bytes:
+    if original.suffix == ".json" and random.random() < 0.8:
+        return mutate_json(original.read_bytes(), random)
+    if original.suffix == ".safetensors" and random.random() < 0.6:
+        return mutate_safetensors(original, random)
+    return mutate_bytes(original.read_bytes(), random)
+
+
+def use(loaded, folder, random: Random) -> None:
     """What a person does with a loaded result."""
     str(loaded), repr(loaded), loaded._repr_html_(), len(loaded)
-    for ending in (".html", ".json", ".csv", ".svg", ".txt"):
-        loaded.save(folder / f"again{ending}")
+    loaded.render(Screen(width=60, colours="truecolor"))
+    often = [ending for ending in (".html", ".json", ".csv", ".svg", ".txt") if ending in loaded.formats]
+    for ending in (*often, random.choice(sorted(loaded.formats.keys() - {".tex"}))):  # .tex is for texts only
+        with contextlib.suppress(*[why.WhyformerError] * (not len(loaded))):  # nothing to draw
+            loaded.save(folder / f"again{ending}")
+    if isinstance(loaded, why.Explanation):
+        use_explanation(loaded)
+
+
+def use_explanation(loaded) -> None:
+    """Each of these works, or says clearly why this explanation does not have it."""
+    for act in (
+        lambda: loaded.top(3), lambda: loaded.words(), lambda: str(loaded.health), lambda: loaded.overlay(),
+        lambda: loaded.draw_build_up().svg(), lambda: [str(one) for one in loaded], lambda: loaded.map(),
+    ):  # fmt: skip
+        with contextlib.suppress(why.WhyformerError, IndexError if not len(loaded) else why.WhyformerError):
+            act()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
+@pytest.mark.filterwarnings("ignore")
 def test_a_mutated_file_is_refused_or_can_be_used(originals, part, tmp_path):
     random, raw, loaded_files = make_random(f"archives {part}"), [], 0
+    torch.manual_seed(SEED)
     for number in range(FILES // 4):
         original = random.choice(originals)
         path = tmp_path / f"mutated{original.suffix}"
-        if original.suffix == ".json" and random.random() < 0.7:
-            held = json.loads(original.read_text())
-            for _ in range(random.choice([1, 1, 2, 4])):
-                held = mutate_value(held, random)
-            path.write_text(json.dumps(held))
-        else:
-            path.write_bytes(mutate_bytes(original.read_bytes(), random))
-        load = why.Comparison.load if "compared" in original.name else why.load
+        path.write_bytes(mutate_file(original, random))
+        began = time.monotonic()
         try:
-            loaded = load(path)
+            loaded = load_result(path, original)
             loaded_files += 1
-            use(loaded, tmp_path)
-        except why.WhyformerError:
-            continue
+            use(loaded, tmp_path, random)
+        except why.WhyformerError as error:
+            if error.code != "E_ARCHIVE":
+                raw.append(f"{original.name} {number}: the code {error.code}: {error}")
         except Exception as error:
             kept = tmp_path / f"raw {part} {number}{original.suffix}"
             kept.write_bytes(path.read_bytes())
-            raw.append(f"{kept.name}: {type(error).__name__}: {str(error)[:160]}")
+            place = "".join(traceback.format_tb(error.__traceback__)[-1:]).strip().replace("\n", " ")[-160:]
+            raw.append(f"{original.name}, {kept.name}: {type(error).__name__}: {str(error)[:160]} at {place}")
+        if time.monotonic() - began > 30:
+            raw.append(f"{original.name} {number}: {time.monotonic() - began:.0f} s")
     assert not raw, f"seed {SEED}, {len(raw)} raw\n" + "\n".join(raw[:30])
-    assert loaded_files > 0
+    assert loaded_files > FILES // 100
+
+
+def test_the_originals_can_be_used(originals, tmp_path):
+    """Otherwise the attack would only see errors."""
+    for original in originals:
+        use(load_result(original, original), tmp_path, make_random("originals"))

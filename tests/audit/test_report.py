@@ -144,7 +144,7 @@ def test_the_command(tmp_path):
     again = run(
         str(file), "-a", "last", "-a", "0:1", "--draws", "3", "--test", "replacement", "--test", "shape", "-o", str(out)
     )
-    assert again.exit_code == 3
+    assert again.exit_code == 4
 
 
 @pytest.mark.parametrize(

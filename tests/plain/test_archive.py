@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import pickle
 import shutil
 import stat
@@ -337,3 +338,83 @@ def test_a_file_written_by_0_1_is_saved_in_the_new_layout(tmp_path):
     saved = json.loads((tmp_path / "e.json").read_text())
     assert saved["version"] == 2
     assert "images" in saved and "pictures" not in saved
+
+
+# --- files that somebody changed --------------------------------------------------------------------------------------
+
+
+def change_saved(path: Path, change) -> Path:
+    saved = json.loads(path.read_text())
+    change(saved)
+    path.write_text(json.dumps(saved))
+    return path
+
+
+def set_field(*names_and_value):
+    *names, last, value = names_and_value
+
+    def change(saved):
+        for name in names:
+            saved = saved[name]
+        saved[last] = value
+
+    return change
+
+
+TENSOR = {"dtype": "float64", "shape": [2], "data": [1.0, 2.0]}
+NAN_SCORES = {"dtype": "float64", "shape": [2, 6], "data": [[{"float": "nan"}] * 6] * 2}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (set_field("method", 7), "the explanation method is a int"),
+        (set_field("settings", [1]), "the explanation settings is a list, not an object"),
+        (set_field("versions", "torch", 2), "versions 'torch' is a int"),
+        (set_field("signed", 1), "the explanation signed is a int"),
+        (set_field("names", 0, None), r"names\[0\] is None"),
+        (set_field("names", ["one"]), ""),
+        (set_field("targets", 0, "label", 3), r"targets\[0\] label is a int"),
+        (set_field("targets", 0, "score", {"float": "nan"}), r"targets\[0\] score is nan"),
+        (set_field("targets", 0, "index", 10**400), "an integer of 401 digits"),
+        (set_field("targets", 0, "index", 2**63), r"targets\[0\] index is a int"),
+        (set_field("targets", 0, "versus", None), "a versus without a label"),
+        (set_field("targets", 0, "probability", 7.5), "the probability 7.5"),
+        (set_field("tokens", 0, "rows", 5), "a grid of 5 x 3 patches has 6 scores"),
+        (set_field("tokens", 0, "rows", -2), "a grid of -2 x 3 patches"),
+        (set_field("scores", NAN_SCORES), "scores contains NaN or infinity"),
+        (set_field("scores", TENSOR), r"scores has the shape \[2\]"),
+        (set_field("scores", [[1.0]]), "scores is a list"),
+        (set_field("pixels", TENSOR), r"pixels has the shape \[2\]"),
+        (set_field("special", {"dtype": "float64", "shape": [1, 1], "data": [[1.0]]}), "there are 2 examples"),
+        (set_field("details", {"x": {"dtype": "float64", "shape": [], "data": 1.0}}), "there are 2 examples"),
+        (set_field("details", {"health sent": TENSOR}), "the conservation check has no relevance"),
+        (set_field("details", {"per_layer": TENSOR}), r"per_layer has the shape \[2\]"),
+        (set_field("spent", {"forward": "much"}), "spent 'forward' is a str"),
+        (set_field("images", [{"view": None, "data": "AAAA"}] * 2), ""),
+        (set_field("images", [{"view": 7, "data": "AAAA"}] * 2), r"images\[0\] view"),
+        (set_field("version", True), "the file version is True"),
+        (set_field("version", "2"), "the file version is a str"),
+        (set_field("kind", ["explanation"]), "the file kind is a list"),
+        (set_field("extra", 1), ""),
+    ],
+)
+def test_a_changed_field_is_refused_by_name(tmp_path, change, reason):
+    make_image_explanation().save(tmp_path / "e.json")
+    with pytest.raises(InputError, match=rf"is not a saved explanation, or the file is damaged.*{reason}") as raised:
+        load(change_saved(tmp_path / "e.json", change))
+    assert raised.value.code == "E_ARCHIVE"
+
+
+@pytest.mark.parametrize("name", ["pipe.json", "folder.json", "device.json", "pipe.safetensors"])
+def test_special_files_are_refused_without_blocking(tmp_path, name):
+    path = tmp_path / name
+    if "pipe" in name:
+        os.mkfifo(path)
+    elif "folder" in name:
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(InputError, match=r"Cannot read .*: it is not a regular file") as raised:
+        load(path)
+    assert raised.value.code == "E_ARCHIVE"

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from whyformer._audit.findings import AuditFindings
 from whyformer._audit.report import make_audit_fragment, make_audit_page
+from whyformer._audit.row_schemas import check_saved_audit
 from whyformer._plain import archive
 from whyformer._plain.deprecation import warn_renamed
 from whyformer.results.result import Result
@@ -76,10 +77,12 @@ def wrap_lines(text: str, width: int) -> str:
 
 
 def audit_from_fields(fields: Mapping[str, Any]) -> Audit:
-    return Audit(
+    descriptions = fields["descriptions"] if "descriptions" in fields else fields["said"]  # said: version 0.1
+    check_saved_audit(fields, descriptions)
+    audit = Audit(
         rows=tuple(fields["rows"]),
         attention=tuple(fields["attention"]),
-        descriptions=tuple(fields["descriptions"] if "descriptions" in fields else fields["said"]),  # said: version 0.1
+        descriptions=tuple(descriptions),
         model=fields["model"],
         data=fields["data"],
         labels=tuple(fields["labels"]) if fields["labels"] is not None else None,
@@ -87,3 +90,5 @@ def audit_from_fields(fields: Mapping[str, Any]) -> Audit:
         versions=fields["versions"],
         notes=tuple(fields["notes"]),
     )
+    _ = audit.sentences, audit.headlines  # computed and kept now: a file that cannot be summarised is refused
+    return audit

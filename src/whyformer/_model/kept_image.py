@@ -1,5 +1,6 @@
 """Keep the explained image, and the part of it that the model saw, so that a map can be drawn over it."""
 
+import warnings
 from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -8,6 +9,8 @@ from io import BytesIO
 from typing import Any
 
 from PIL import Image
+
+from whyformer._model.image import DECODE_ERRORS, READ_LOCK
 
 MAX_KEPT_PIXELS = 4_000_000  # a larger image is kept at 1/2, 1/3, ... of its size
 MAX_PNG_PIXELS = 128 * 128  # up to this size an image is saved without loss
@@ -72,11 +75,16 @@ class KeptImage:
 
     @staticmethod
     def read(data: bytes, view: ImageView | None) -> "KeptImage":
-        """Restore an image from `data`."""
-        with Image.open(BytesIO(data), formats=("PNG", "JPEG")) as opened:
-            if opened.width * opened.height > MAX_KEPT_PIXELS:
-                raise ValueError("larger than any image that is kept")
-            kept = KeptImage(opened.convert("RGB"), view)
+        """Restore an image from `data`; ValueError if it is damaged or larger than any image that is kept."""
+        with READ_LOCK, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow warns about images that we refuse anyway
+            try:
+                with Image.open(BytesIO(data), formats=("PNG", "JPEG")) as opened:
+                    if opened.width * opened.height > MAX_KEPT_PIXELS:
+                        raise ValueError("larger than any image that is kept")
+                    kept = KeptImage(opened.convert("RGB"), view)
+            except (*DECODE_ERRORS, Image.DecompressionBombError) as error:
+                raise ValueError(f"an image cannot be read: {error}") from None
         kept.__dict__["data"] = data
         return kept
 

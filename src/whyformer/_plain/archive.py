@@ -21,13 +21,17 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError, OutputError, ResourceError, WhyformerError
 
 LAYOUT_VERSION = 2  # 2: the field `pictures` is now `images`; version 1 can still be read
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FLOAT_DTYPES = ("float16", "bfloat16", "float32", "float64")
-READ_ERRORS = (SafetensorError, ValueError, TypeError, KeyError, IndexError, AttributeError, RuntimeError, InputError)
+READ_ERRORS = (
+    SafetensorError, ValueError, TypeError, KeyError, IndexError, AttributeError, RuntimeError, ArithmeticError,
+    InputError,
+)  # fmt: skip
 
 Fields = Mapping[str, Any]
 FilePath = str | os.PathLike[str]
@@ -118,29 +122,39 @@ def as_json_value(value: Any) -> Any:
 
 def read_archive(path: FilePath, kind: str, build: Callable[..., Any]) -> Any:
     """Read the fields of a file and pass them to `build`. Raises InputError for any other kind of file."""
-    reader = READERS[suffix_of(path, READERS)]
+    suffix = suffix_of(path, READERS)
     try:
-        fields = reader(os.fspath(path))
-        saved_kind, version = fields.pop("kind"), int(fields.pop("version"))
+        check_readable(Path(path))
+        fields = READERS[suffix](os.fspath(path))
+        check_schema(fields, {"kind": str, "version": int}, "the file")
+        saved_kind, version = fields.pop("kind"), fields.pop("version")
     except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror or error}.") from None
-    except READ_ERRORS:
-        raise make_read_error(path, kind) from None
+        raise InputError(f"Cannot read {path}: {error.strerror or error}.", code="E_ARCHIVE") from None
+    except READ_ERRORS as error:
+        raise make_read_error(path, kind, error) from None
     if version > LAYOUT_VERSION:
         raise InputError(
             f"{path} was written by a newer version of whyformer (file layout {version}; this version reads up to "
-            f"{LAYOUT_VERSION}). Update whyformer."
+            f"{LAYOUT_VERSION}). Update whyformer.",
+            code="E_ARCHIVE",
         )
     if saved_kind != kind:
-        raise InputError(f"{path} contains a saved {saved_kind}, not a saved {kind}.")
+        raise InputError(f"{path} contains a saved {saved_kind[:40]}, not a saved {kind}.", code="E_ARCHIVE")
     try:
         return build(fields)
-    except READ_ERRORS:
-        raise make_read_error(path, kind) from None
+    except (*READ_ERRORS, OSError) as error:  # OSError: what Pillow raises for a damaged image
+        raise make_read_error(path, kind, error) from None
 
 
-def make_read_error(path: FilePath, kind: str) -> InputError:
-    return InputError(f"{path} is not a saved {kind}, or the file is damaged.")
+def check_readable(path: Path) -> None:
+    """Refuse pipes and devices, which could be read for ever. A missing file is reported by who opens it."""
+    if path.exists() and not path.is_file():
+        raise OSError("it is not a regular file")
+
+
+def make_read_error(path: FilePath, kind: str, error: Exception) -> InputError:
+    reason = f": {error}" if isinstance(error, SchemaError) else ""
+    return InputError(f"{path} is not a saved {kind}, or the file is damaged{reason}.", code="E_ARCHIVE")
 
 
 def read_safetensors(path: str) -> dict[str, Any]:
@@ -154,24 +168,32 @@ def read_json(path: str) -> dict[str, Any]:
 
 
 def parse_json(contents: str | bytes) -> dict[str, Any]:
-    return json.loads(contents, object_hook=restore_value)
+    return json.loads(contents, object_hook=restore_value, parse_int=parse_integer, parse_constant=refuse_constant)
+
+
+def parse_integer(text: str) -> int:
+    """Integers of any length are JSON, but none of a result needs more than 64 bits."""
+    if len(text) > 20:
+        raise SchemaError(f"an integer of {len(text)} digits")
+    return int(text)
+
+
+def refuse_constant(text: str) -> Any:
+    raise SchemaError(f"{text} is not JSON")
 
 
 def restore_value(value: dict[str, Any]) -> Any:
     """Undo `as_json_value` for infinite floats and tensors."""
     if value.keys() == {"float"}:
+        if value["float"] not in ("inf", "-inf", "nan"):
+            raise SchemaError("a number that is neither infinite nor NaN")
         return float(value["float"])
     if value.keys() == {"dtype", "shape", "data"}:
         if value["dtype"] not in FLOAT_DTYPES:
-            raise ValueError(f"not a floating-point dtype: {value['dtype']}")
+            raise SchemaError("a tensor has no floating-point dtype")
+        check_schema(value["shape"], [int], "the shape of a tensor")
         return torch.tensor(value["data"], dtype=getattr(torch, value["dtype"])).reshape(value["shape"])
     return value
-
-
-def as_strings(values: list[str]) -> tuple[str, ...]:
-    if not all(isinstance(value, str) for value in values):
-        raise ValueError("not a list of strings")
-    return tuple(values)
 
 
 READERS: dict[str, Callable[[str], dict[str, Any]]] = {".safetensors": read_safetensors, ".json": read_json}

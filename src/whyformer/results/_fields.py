@@ -1,6 +1,11 @@
-"""How the fields of an explanation are saved to a file and restored: tensors, tokens, targets and images."""
+"""How the fields of an explanation are saved to a file and restored: tensors, tokens, targets and images.
+
+Whatever is restored is checked: types, shapes, lengths that fit each other, finite numbers. A file that somebody
+changed is refused while it is read, and what is loaded can be shown.
+"""
 
 from base64 import b64decode
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -9,8 +14,26 @@ from torch import Tensor
 
 from whyformer._engine.target import Target
 from whyformer._model.kept_image import ImageView, KeptImage
-from whyformer._plain.archive import Fields, as_strings, to_json_text
+from whyformer._plain.archive import FLOAT_DTYPES, Fields, to_json_text
+from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Grid, Pieces, Tokens
+from whyformer.results.health import ABSORBED_PREFIX, DETAIL_PREFIX, TOTALS
+
+TARGET = {
+    "index": int, "label": str, "score": float, "probability": (None, float), "predicted": bool, "versus": (None, int),
+    "versus_label": (None, str), "position": (None, int),
+}  # fmt: skip
+GRID = {"rows": int, "columns": int}
+PIECES = {"pieces": [str], "special": [bool], "padding": [bool], "spans": [(None, [int])], "text": (None, str)}
+VIEW = {"left": float, "top": float, "right": float, "bottom": float, "height": int, "width": int}
+EXPLANATION = {
+    "scores": Tensor, "tokens": [(GRID, PIECES)], "targets": [TARGET], "names": [str], "method": str,
+    "settings": {str: object}, "model": str, "versions": {str: str}, "class_specific": bool, "signed": bool,
+    "pixels": (None, Tensor), "special": (None, Tensor), "notes": [str], "details": {str: Tensor},
+    "spent": {str: float},
+}  # fmt: skip
+MAX_VIEW_EDGE = 100_000  # pixels
+MAX_VIEW_PIXELS = 100_000_000
 
 
 def to_safetensors(kind: str, fields: Fields) -> bytes:
@@ -31,32 +54,143 @@ def to_safetensors(kind: str, fields: Fields) -> bytes:
 
 def restore_explanation_fields(saved: Fields) -> dict[str, Any]:
     """The fields of an explanation as they were before saving."""
+    check_schema(saved, {}, "the explanation")
     details = {name.removeprefix("details."): saved[name] for name in saved if name.startswith("details.")}
     images = saved.get("images", saved.get("pictures", ()))  # before version 0.2 the field was called pictures
+    check_schema(images, [{"view": (None, VIEW)}], "images")
+    check_schema(saved.get("details", {}), {str: Tensor}, "details")
     plain = {
         name: value
         for name, value in saved.items()
-        if name != "pictures" and not name.startswith(("details.", "picture."))
+        if name not in ("pictures", "images") and not name.startswith(("details.", "picture."))
     }
+    plain |= {"details": {**saved.get("details", {}), **details}}
+    check_schema({"pixels": None, "special": None, "notes": (), "spent": {}, **plain}, EXPLANATION, "the explanation")
+    check_shapes(plain)
     return {
         **plain,
-        "details": {**saved.get("details", {}), **details},
         "images": tuple(restore_image(image, saved.get(f"picture.{i}")) for i, image in enumerate(images)),
-        "tokens": tuple(map(restore_tokens, saved["tokens"])),
-        "targets": tuple(Target(**target) for target in saved["targets"]),
-        "names": as_strings(saved["names"]),
-        "notes": as_strings(saved["notes"]),
+        "tokens": tuple(restore_tokens(tokens, plain["scores"].shape[1]) for tokens in plain["tokens"]),
+        "targets": tuple(restore_target(target) for target in plain["targets"]),
+        "names": tuple(plain["names"]),
+        "notes": tuple(plain.get("notes", ())),
     }
 
 
-def restore_tokens(saved: Fields) -> Tokens:
+# --- tensors ----------------------------------------------------------------------------------------------------------
+
+
+def check_shapes(fields: Fields) -> None:
+    """Scores [batch token], pixels [batch height width], special [batch token]; details begin with the batch."""
+    scores = fields["scores"]
+    check_tensor(scores, "scores", 2)
+    batch = len(scores)
+    if batch and not scores.shape[1]:
+        raise SchemaError("there are no scores")
+    for name, rank in (("pixels", 3), ("special", 2)):
+        if (tensor := fields.get(name)) is not None:
+            check_tensor(tensor, name, rank)
+            check_batch_axis(tensor, name, batch)
+            if name == "pixels" and batch and tensor.numel() == 0:
+                raise SchemaError("there are no pixels")
+    for name, detail in fields["details"].items():
+        check_batch_axis(detail, f"details {name[:40]!r}", batch)
+    check_layer_scores(fields["details"], scores)
+    check_health_details(fields["details"])
+
+
+def check_tensor(tensor: Tensor, name: str, rank: int) -> None:
+    if str(tensor.dtype).removeprefix("torch.") not in FLOAT_DTYPES or tensor.dim() != rank:
+        raise SchemaError(f"{name} has the shape {list(tensor.shape)} and the dtype {tensor.dtype}")
+    if not bool(tensor.isfinite().all()):
+        raise SchemaError(f"{name} contains NaN or infinity")
+
+
+def check_batch_axis(tensor: Tensor, name: str, batch: int) -> None:
+    if tensor.dim() == 0 or len(tensor) != batch:
+        raise SchemaError(f"{name} has the shape {list(tensor.shape)}, but there are {batch} examples")
+
+
+def check_layer_scores(details: Mapping[str, Tensor], scores: Tensor) -> None:
+    if (layers := details.get("per_layer")) is not None:
+        check_tensor(layers, "per_layer", 3)
+        if layers.shape[2] != scores.shape[1] or not layers.shape[1]:
+            raise SchemaError(f"per_layer has the shape {list(layers.shape)}")
+
+
+def check_health_details(details: Mapping[str, Tensor]) -> None:
+    """All totals of a conservation check, with shapes that fit each other, or none."""
+    parts = {name: detail for name, detail in details.items() if name.startswith(DETAIL_PREFIX)}
+    if not parts:
+        return
+    if missing := [name for name in TOTALS if DETAIL_PREFIX + name not in parts]:
+        raise SchemaError(f"the conservation check has no {missing[0]}")
+    relevance = parts[DETAIL_PREFIX + "relevance"]
+    boundaries = relevance.shape[1] if relevance.dim() == 2 else 0
+    widths = {"sent": (), "arrived": (), "relevance": (boundaries,), "magnitude": (boundaries,)}
+    for name, detail in parts.items():
+        width = (boundaries + 1,) if name.startswith(ABSORBED_PREFIX) else widths.get(name.removeprefix(DETAIL_PREFIX))
+        if tuple(detail.shape[1:]) != width or not boundaries or not detail.is_floating_point():
+            raise SchemaError(f"details {name[:40]!r} has the shape {list(detail.shape)}")
+
+
+# --- tokens, targets and images ---------------------------------------------------------------------------------------
+
+
+def restore_tokens(saved: Fields, count: int) -> Tokens:
     if "rows" in saved:
-        return Grid(saved["rows"], saved["columns"], tuple(saved["covers"]) if saved.get("covers") else None)
-    spans = tuple(None if span is None else (span[0], span[1]) for span in saved["spans"])
-    return Pieces(as_strings(saved["pieces"]), tuple(saved["special"]), tuple(saved["padding"]), spans, saved["text"])
+        check_schema(saved.get("covers"), (None, [int]), "covers")
+        covers = tuple(saved["covers"]) if saved.get("covers") else None
+        sides = (saved["rows"], saved["columns"], *(covers or ()))
+        if min(sides) < 1 or len(sides) not in (2, 4) or saved["rows"] * saved["columns"] != count:
+            raise SchemaError(f"a grid of {saved['rows']} x {saved['columns']} patches has {count} scores")
+        return Grid(saved["rows"], saved["columns"], covers)
+    pieces, text = tuple(saved["pieces"]), saved["text"]
+    if not len(pieces) == len(saved["special"]) == len(saved["padding"]) == len(saved["spans"]) == count:
+        raise SchemaError("the tokens, their marks and the scores differ in number")
+    spans = tuple(restore_span(span, -1 if text is None else len(text)) for span in saved["spans"])
+    return Pieces(pieces, tuple(saved["special"]), tuple(saved["padding"]), spans, text)
+
+
+def restore_span(saved: Any, length: int) -> tuple[int, int] | None:
+    if saved is None:
+        return None
+    if len(saved) != 2 or not 0 <= saved[0] <= saved[1] <= length:
+        raise SchemaError("a token lies outside the text")
+    return saved[0], saved[1]
+
+
+def restore_target(saved: Fields) -> Target:
+    target = Target(**saved)
+    if (target.versus is None) != (target.versus_label is None):
+        raise SchemaError("a target has a versus without a label")
+    if target.probability is not None and not -1e-3 <= target.probability <= 1.001:
+        raise SchemaError(f"a target has the probability {target.probability}")
+    return target
 
 
 def restore_image(saved: Fields, contents: Tensor | None) -> KeptImage:
     """An image from its bytes: a tensor of a safetensors file, or base 64 in a JSON file."""
-    data = bytes(contents.tolist()) if contents is not None else b64decode(saved["data"], validate=True)
-    return KeptImage.read(data, None if saved["view"] is None else ImageView(**saved["view"]))
+    if contents is not None:
+        if not isinstance(contents, Tensor) or contents.dtype != torch.uint8 or contents.dim() != 1:
+            raise SchemaError("an image is not a row of bytes")
+        data = contents.numpy().tobytes()
+    else:
+        check_schema(saved, {"data": str}, "an image")
+        data = b64decode(saved["data"], validate=True)
+    return KeptImage.read(data, None if saved["view"] is None else restore_view(saved["view"]))
+
+
+def restore_view(saved: Fields) -> ImageView:
+    view = ImageView(**saved)
+    across, down = view.right - view.left, view.bottom - view.top
+    edges = max(abs(edge) for edge in (view.left, view.top, view.right, view.bottom))
+    if (
+        min(across, down) < 1e-3
+        or across * down > MAX_VIEW_PIXELS
+        or max(edges, view.height, view.width) > MAX_VIEW_EDGE
+    ):
+        raise SchemaError("the view of an image is empty or too large")
+    if min(view.height, view.width) < 1:
+        raise SchemaError("the view of an image is empty")
+    return view

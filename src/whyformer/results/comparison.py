@@ -19,6 +19,7 @@ from torch import Tensor
 
 from whyformer._plain import archive
 from whyformer._plain.deprecation import alias_attribute
+from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import MethodError
 from whyformer.results._fields import restore_explanation_fields
@@ -205,13 +206,17 @@ def mean_ranks(scores: Tensor) -> Tensor:
 
 
 def comparison_from_fields(saved: archive.Fields) -> Comparison:
+    check_schema(saved, {"explanations": {str: {}}, "failures": {str: str}}, "the comparison")
     shared = {name: saved[name] for name in ("images", "pictures") if name in saved}
     explanations = {
         label: Explanation(**restore_explanation_fields({**fields, **shared}))
         for label, fields in saved["explanations"].items()
     }
     if not explanations:
-        raise ValueError("no explanations to compare")
+        raise SchemaError("there are no explanations to compare")
+    first = next(iter(explanations.values()))
+    if not len(first) or any(e.tokens != first.tokens for e in explanations.values()):
+        raise SchemaError("the explanations are not of the same inputs")
     return Comparison(explanations, dict(saved["failures"]))
 
 

@@ -118,7 +118,7 @@ def render_plain_words(pieces: Pieces, scores: Tensor, *, signed: bool) -> Text:
     largest = max(abs(limit) for limit in text.between)
     lines = []
     for chip in text.chips:
-        length = min(BAR_LENGTH, round(BAR_LENGTH * abs(chip.score) / largest)) if largest else 0
+        length = min(BAR_LENGTH, round(BAR_LENGTH * (abs(chip.score) / largest))) if largest else 0
         bar = ("-" if chip.score < 0 else "+" if signed else "#") * length
         remark = "  (special)" if chip.special else ""
         lines.append(f"{format_score(chip.score, signed=signed):>10} {bar:<{BAR_LENGTH}} {chip.text}{remark}")
