@@ -187,7 +187,7 @@ def test_the_demo_explains_the_bundled_models_and_suggests_commands(tmp_path):
 
 
 def test_the_demo_only_writes_html(tmp_path):
-    assert "Supported suffixes: .html" in error_of("demo", "-o", str(tmp_path / "tour.pdf"), code=3)
+    assert "Supported suffixes: .html" in error_of("demo", "-o", str(tmp_path / "tour.pdf"), code=2)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -215,8 +215,8 @@ def test_wrong_usage_is_reported_before_a_model_is_opened(arguments, message, mo
 
 def test_an_unknown_suffix_is_reported_before_a_model_is_opened(monkeypatch):
     monkeypatch.setattr(running, "open_quietly", lambda *_: pytest.fail("the model was opened"))
-    assert "Unknown file format: 'e.gif'" in error_of("explain", "x", "-o", "e.gif", code=3)
-    assert "Unknown file format: 'c.docx'" in error_of("compare", "x", "-o", "c.docx", code=3)
+    assert "Unknown file format: 'e.gif'" in error_of("explain", "x", "-o", "e.gif", code=2)
+    assert "Unknown file format: 'c.docx'" in error_of("compare", "x", "-o", "c.docx", code=2)
 
 
 def test_the_input_is_never_overwritten(image_file):

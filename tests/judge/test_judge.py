@@ -125,7 +125,7 @@ def test_another_plan_is_refused(finished):
     [
         (dict(methods=[]), MethodError, "There are no methods to judge"),
         (dict(methods=["rolout"]), MethodError, "Did you mean 'rollout'"),
-        (dict(metrics=[]), MetricError, "There are no metrics"),
+        (dict(metrics=[]), MetricError, "metrics is empty"),
         (dict(metrics=["aopcc"]), MetricError, "No metric 'aopcc'"),
         (dict(metrics=[FIRST_SCORE, FIRST_SCORE]), MetricError, "first_score is named twice"),
         (dict(target="banana"), TargetError, "There is no class 'banana'"),
@@ -353,7 +353,7 @@ def test_the_command_prints_json(reviews):
         (["-k", "aopc(fill"], 2, "is not a metric with settings"),
         (["--class", "pos"], 2, "must be NAME=VALUE"),
         (["--column", "input=nothing"], 3, "no column 'nothing'"),
-        (["--limit", "0"], 3, "number of examples must be >= 1"),
+        (["--limit", "0"], 2, "number of examples must be >= 1"),
     ],
 )
 def test_what_is_typed_wrong(reviews, words, code, message):

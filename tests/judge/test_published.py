@@ -115,7 +115,7 @@ def test_the_command(tmp_path):
     assert result.exit_code == 0, result.output
     assert "AttCAT" in result.output and "no numbers available" in " ".join(result.output.split())
     wrong = CliRunner().invoke(app, ["reproduce", "attcatt", str(tmp_path / "a.tsv"), "-M", "demo/sentiment"])
-    assert wrong.exit_code == 3 and "Did you mean 'attcat'" in wrong.output
+    assert wrong.exit_code == 2 and "Did you mean 'attcat'" in wrong.output
 
 
 def test_failed_rows_show_in_the_exit_code(tmp_path):

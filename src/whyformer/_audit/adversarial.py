@@ -32,8 +32,8 @@ from torch import Tensor
 
 from whyformer._audit.audited_attention import AuditedAttention
 from whyformer._audit.distance import attainable_jsd, jsd, tvd
-from whyformer._judge.arguments import describe_value
 from whyformer._plain.random_generator import make_generator
+from whyformer._plain.setting_checks import quote_value
 from whyformer.errors import MethodError
 
 MAX_STEPS = 1_000_000
@@ -63,13 +63,13 @@ def choose_search(preset: str | SearchSettings, **changed: Any) -> SearchSetting
         return preset
     if not isinstance(preset, str) or preset not in PRESETS:
         raise MethodError(
-            f"There is no preset {describe_value(preset)}. Available: {', '.join(PRESETS)}.", code="E_OPTION"
+            f"There is no preset {quote_value(preset)}. Available: {', '.join(PRESETS)}.", code="E_OPTION"
         )
     given = {name: value for name, value in changed.items() if value is not None}
     steps = given.get("steps", 1)
     if isinstance(steps, bool) or not isinstance(steps, Integral) or not 1 <= int(steps) <= MAX_STEPS:
         raise MethodError(
-            f"steps must be a whole number from 1 to {MAX_STEPS}, got {describe_value(steps)}.", code="E_OPTION"
+            f"steps must be a whole number from 1 to {MAX_STEPS}, got {quote_value(steps)}.", code="E_OPTION"
         )
     search = replace(PRESETS[preset], **given)
     if search.candidates < 1 or search.steps < 1 or search.tolerance < 0 or search.selection < 0:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from whyformer._judge.arguments import describe_value
+from whyformer._plain.setting_checks import quote_value
 from whyformer.errors import MethodError
 
 AttentionLike: TypeAlias = Any  # int | str | tuple[int, int] | AttentionChoice, or a list of these
@@ -87,9 +87,7 @@ def parse_attention(wanted: Any) -> tuple[int, int | str | None]:
         return wanted
     match = re.fullmatch(r"(last|-?\d{1,6})(?::(each|-?\d{1,6}))?", wanted.strip()) if isinstance(wanted, str) else None
     if match is None:
-        raise MethodError(
-            f"attention={describe_value(wanted)} is not a choice. Give {ATTENTION_FORMS}.", code="E_OPTION"
-        )
+        raise MethodError(f"attention={quote_value(wanted)} is not a choice. Give {ATTENTION_FORMS}.", code="E_OPTION")
     block, head = match.groups()
     return -1 if block == "last" else int(block), head if head in (None, "each") else int(head)
 

@@ -8,7 +8,8 @@ from typing import Any, cast
 from whyformer._audit.adversarial import SearchSettings
 from whyformer._audit.replacement import REPLACEMENT_KINDS
 from whyformer._explain.method_call import MethodLike, label_methods
-from whyformer._judge.arguments import MAX_SEED, check_run_number, describe_value
+from whyformer._judge.arguments import MAX_SEED, check_run_number
+from whyformer._plain.setting_checks import quote_value
 from whyformer.errors import InputError, MethodError, suggest_nearest
 
 TESTS = ("agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds", "baseline")
@@ -40,10 +41,10 @@ class AuditSettings:
         top, words_only = cast(Any, self.top), cast(Any, self.words_only)  # as the caller gave them
         if isinstance(top, bool) or not isinstance(top, Real) or not 0 < float(top) <= 1:
             raise MethodError(
-                f"top must be a share of the tokens, > 0 and <= 1, got {describe_value(top)}.", code="E_OPTION"
+                f"top must be a share of the tokens, > 0 and <= 1, got {quote_value(top)}.", code="E_OPTION"
             )
         if not isinstance(words_only, bool):
-            raise MethodError(f"words_only must be True or False, got {describe_value(words_only)}.", code="E_OPTION")
+            raise MethodError(f"words_only must be True or False, got {quote_value(words_only)}.", code="E_OPTION")
         if not isinstance(self.methods, str):
             label_methods(self.methods)
 
@@ -69,7 +70,7 @@ def check_names(given: Sequence[str], known: Sequence[str], what: str) -> None:
     for name in given:
         if not isinstance(name, str) or name not in known:
             raise MethodError(
-                f"There is no {what} {describe_value(name)}.{suggest_nearest(str(name), known)} Available: "
+                f"There is no {what} {quote_value(name)}.{suggest_nearest(str(name), known)} Available: "
                 f"{', '.join(known)}.",
                 code="E_OPTION",
             )

@@ -244,7 +244,7 @@ class TargetNames:
             raise TargetError(f"{len(matches)} classes are called {wanted!r}: {matches}. Pass a number.")
         if not matches:
             raise TargetError(
-                f"There is no class {wanted!r}.{suggest_nearest(wanted, self.labels)} There are{self._list_labels()}."
+                f"There is no class {wanted!r}.{suggest_nearest(wanted, self.labels)} Available{self._list_labels()}."
             )
         return matches[0]
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import whyformer.methods  # noqa: F401 (fills METHODS)
 from whyformer._engine.relevance.recipes import Recipe, find_recipe, make_recipe
-from whyformer._plain.setting_checks import read_settings
+from whyformer._plain.setting_checks import quote_value, read_settings
 from whyformer.errors import MethodError
 from whyformer.methods._layers_and_heads import list_selection_settings
 from whyformer.methods._registry import Method, MethodFunction, check_settings, find_method
@@ -66,7 +66,7 @@ def choose_method(wanted: MethodLike, settings: Mapping[str, Any]) -> MethodCall
     defaults = {**method.settings, **selection, "health": False}
     for name in given:
         if isinstance(defaults.get(name), bool) and not isinstance(given[name], bool):
-            raise MethodError(f"{name} must be True or False, got {given[name]!r}.", code="E_OPTION")
+            raise MethodError(f"{name} must be True or False, got {quote_value(given[name])}.", code="E_OPTION")
     recipe = None
     if method.recipe:
         given_parameters = {name: given[name] for name in parameters if name in given}

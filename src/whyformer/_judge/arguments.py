@@ -6,6 +6,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from whyformer._plain.setting_checks import quote_value
 from whyformer.errors import InputError, OutputError
 
 # Suffixes of files that results are saved as. A folder of such a name would be taken for a file.
@@ -19,26 +20,26 @@ MAX_SEED = 2**63 - 1
 def check_run_number(name: str, value: Any, *, least: int, most: int | None = None) -> None:
     """Refuse all but whole numbers in this range."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise InputError(f"{name} must be a whole number, got {describe_value(value)}.", code="E_OPTION")
+        raise InputError(f"{name} must be a whole number, got {quote_value(value)}.", code="E_OPTION")
     if int(value) < least:
         raise InputError(f"{name} must be >= {least}, got {value}.", code="E_OPTION")
     if most is not None and int(value) > most:
-        raise InputError(f"{name} must be <= {most}, got {describe_value(value)}.", code="E_OPTION")
+        raise InputError(f"{name} must be <= {most}, got {quote_value(value)}.", code="E_OPTION")
 
 
 def check_run_flag(name: str, value: Any) -> None:
     """Refuse all but True and False: the word "no" would count as true."""
     if not isinstance(value, bool):
-        raise InputError(f"{name} must be True or False, got {describe_value(value)}.", code="E_OPTION")
+        raise InputError(f"{name} must be True or False, got {quote_value(value)}.", code="E_OPTION")
 
 
 def check_run_data(data: Any) -> None:
     """Refuse a single number, and an empty name, which would mean the current folder."""
     if getattr(data, "ndim", None) == 0:
-        raise InputError(f"data is one number, {describe_value(data)}. Pass a list of inputs.", code="E_DATA")
+        raise InputError(f"data is one number, {quote_value(data)}. Pass a list of inputs.", code="E_DATA")
     if data is None or (isinstance(data, str) and not data.strip()):
         raise InputError(
-            f"data is {describe_value(data)}. Pass a folder, a file, a data set or a list; '.' is the current folder.",
+            f"data is {quote_value(data)}. Pass a folder, a file, a data set or a list; '.' is the current folder.",
             code="E_DATA",
         )
 
@@ -49,7 +50,7 @@ def check_run_folder(out: Any) -> Path | None:
         return None
     path = os.fspath(out) if isinstance(out, str | os.PathLike) else None
     if not isinstance(path, str):
-        raise InputError(f"out must be the path of a folder, got {describe_value(out)}.", code="E_OPTION")
+        raise InputError(f"out must be the path of a folder, got {quote_value(out)}.", code="E_OPTION")
     if not path.strip() or "\0" in path:
         raise OutputError(f"out={path!r} is not the path of a folder.")
     folder = Path(path)
@@ -70,9 +71,3 @@ def check_run_folder(out: Any) -> Path | None:
 def as_argument_list(given: Any) -> list[Any]:
     """The items of a sequence; anything else, a string too, is the only item."""
     return list(given) if isinstance(given, Sequence) and not isinstance(given, str | bytes) else [given]
-
-
-def describe_value(value: Any) -> str:
-    """A value in an error message, on one line and not too long."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 80 else f"{text[:77]}..."

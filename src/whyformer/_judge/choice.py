@@ -7,9 +7,10 @@ from typing import Any
 import whyformer.metrics  # noqa: F401 (fills METRICS)
 from whyformer._engine.target import TargetNames
 from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
-from whyformer._judge.arguments import as_argument_list, describe_value
+from whyformer._judge.arguments import as_argument_list
 from whyformer._judge.bench import is_chance
 from whyformer._model.model import Model
+from whyformer._plain.setting_checks import quote_value
 from whyformer.data import Data
 from whyformer.errors import InputError, MethodError, MetricError, TargetError
 from whyformer.methods._registry import METHODS
@@ -48,8 +49,7 @@ def check_judged_target(target: Any, model: Model) -> None:
         return
     if not isinstance(target, str) and not is_class_number(target):
         raise TargetError(
-            "The target of judge() is 'predicted', 'label', or one class for all examples, got "
-            f"{describe_value(target)}."
+            f"The target of judge() is 'predicted', 'label', or one class for all examples, got {quote_value(target)}."
         )
     if model.labels is not None:
         TargetNames(model, len(model.labels), is_language=False).index(target)

@@ -71,11 +71,9 @@ def _call_tokenizer(tokenizer: Any, parts: Sequence[str], name: str) -> Any:
     except Exception as error:
         if not type(tokenizer).__module__.startswith("transformers."):
             raise  # the user's own tokenizer
-        raise InputError(
-            f"The tokenizer of this model fails on {name}: {str(error)[:200]}. Its files may be damaged or belong to "
-            "another model.",
-            code="E_MODEL_TOKENIZER",
-        ) from None
+        reason = f"The tokenizer of this model fails on {name}: {str(error)[:200]}."
+        advice = "Its files may be damaged or belong to another model."
+        raise InputError(f"{reason} {advice}", code="E_MODEL_TOKENIZER") from None
 
 
 def is_text_pair(text: Any) -> bool:

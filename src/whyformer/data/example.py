@@ -76,13 +76,15 @@ class Data:
 
     def sample(self, count: int | None, seed: int = 0) -> "Data":
         """`count` examples, sampled at random, in their original order; all of them if there are fewer."""
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int)):
-            raise InputError(f"The number of examples must be a whole number, got {count!r}.", code="E_OPTION")
-        if count is None or count >= len(self):
+        if count is None:
             return self
+        if isinstance(count, bool) or not hasattr(count, "__index__"):
+            raise InputError(f"The number of examples must be a whole number, got {count!r}.", code="E_OPTION")
         if count < 1:
             raise InputError(f"The number of examples must be >= 1, got {count}.", code="E_OPTION")
-        chosen = sorted(Random(seed).sample(range(len(self)), count))
+        if count >= len(self):
+            return self
+        chosen = sorted(Random(seed).sample(range(len(self)), int(count)))
         return replace(self, examples=tuple(self.examples[i] for i in chosen))
 
     def rename_classes(self, classes: Mapping[str, str | int]) -> "Data":

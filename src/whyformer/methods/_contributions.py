@@ -13,6 +13,9 @@ from torch import Tensor
 
 from whyformer._engine.residual import LinearNorm
 
+Layers = Sequence[Tensor]  # one tensor per layer, computed on access
+LayerNorms = Sequence[Sequence[LinearNorm]]  # the norms of each layer
+
 MAX_VECTOR_ENTRIES = 2**24  # entries of the vectors held in memory at once
 
 

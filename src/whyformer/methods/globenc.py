@@ -12,24 +12,16 @@ The MLP is not decomposed: its output enters only through the statistics of the 
 is about BERT; pre-norm models (ViT, GPT) have no norm after the additions, and $N$ is the length of $T_i(x_j)$ itself.
 """
 
-from collections.abc import Sequence
-
 from torch import Tensor
 
-from whyformer._engine.residual import LinearNorm
-from whyformer.methods._contributions import measure_contributions, normalise_rows
+from whyformer.methods._contributions import LayerNorms, Layers, measure_contributions, normalise_rows
 from whyformer.methods._readout_row import finish_scores, multiply_row
 from whyformer.methods._registry import method
 
 
 @method(paper="Modarressi et al., NAACL 2022", class_specific=False, signed=False)
 def globenc(
-    attention: Sequence[Tensor],
-    projected: Sequence[Tensor],
-    residual: Sequence[Tensor],
-    norms: Sequence[Sequence[LinearNorm]],
-    readout: Tensor,
-    mask: Tensor,
+    attention: Layers, projected: Layers, residual: Layers, norms: LayerNorms, readout: Tensor, mask: Tensor
 ) -> Tensor:
     """How much of each token reaches the answer, by the norm of what whole blocks pass on from token to token."""
     row = readout
