@@ -103,7 +103,7 @@ def audit_once() -> why.Audit:
 def audit_named(word: str) -> why.Audit:
     """As loaded from a file that says so: every name in it is the word."""
     found = audit_once()
-    settings = {**found.settings, "methods": [word], "seed": word, "attention": [word]}
+    settings = {**found.settings, "methods": [word], "attention": [word]}
     rows = tuple({**row, "attention": word} if row["attention"] else {**row, "name": word} for row in found.rows)
     rows = tuple({k: v for k, v in row.items() if k != "name" or row["test"] == "answer"} for row in rows)
     return why.Audit(rows, (word,), (word,), word, word, (word, "yes"), settings, {word: word}, (word,))

@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from whyformer._plain.setting_checks import quote_value
 
 MAX_INTEGER = 2**63
 
@@ -22,21 +21,21 @@ def check_schema(value: Any, schema: Any, name: str) -> None:
     """Refuse a value that does not match its schema, by its name in the file."""
     if isinstance(schema, tuple):
         if not any(has_schema(value, one) for one in schema):
-            raise SchemaError(f"{name} is {quote_value(value)}")
+            raise SchemaError(f"{name} is {name_value_or_type(value)}")
     elif isinstance(schema, list):
         if not isinstance(value, list | tuple):
-            raise SchemaError(f"{name} is {quote_value(value)}, not a list")
+            raise SchemaError(f"{name} is {name_value_or_type(value)}, not a list")
         for place, item in enumerate(value):
             check_schema(item, schema[0], f"{name}[{place}]")
     elif isinstance(schema, dict):
         check_object(value, schema, name)
     elif not is_of_type(value, schema):
-        raise SchemaError(f"{name} is {quote_value(value)}")
+        raise SchemaError(f"{name} is {name_value_or_type(value)}")
 
 
 def check_object(value: Any, schema: Mapping[Any, Any], name: str) -> None:
     if not isinstance(value, Mapping):
-        raise SchemaError(f"{name} is {quote_value(value)}, not an object")
+        raise SchemaError(f"{name} is {name_value_or_type(value)}, not an object")
     if str in schema:
         for key, inner in value.items():
             check_schema(key, str, f"a name in {name}")
@@ -64,3 +63,10 @@ def is_of_type(value: Any, wanted: Any) -> bool:
     if wanted is float:
         return isinstance(value, float) and math.isfinite(value) if not is_of_type(value, int) else True
     return isinstance(value, wanted)
+
+
+def name_value_or_type(value: Any) -> str:
+    """A value in an error message: itself if it is short, else its type. A file may hold anything."""
+    if value is None or isinstance(value, bool | float):
+        return repr(value)
+    return f"a {type(value).__name__}"
