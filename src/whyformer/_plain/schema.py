@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-
 MAX_INTEGER = 2**63
 
 
