@@ -177,7 +177,7 @@ CAUSES: dict[str, list[Cause]] = {
     "E_INPUT": [
         ("There is nothing to explain: the list of inputs is empty.", lambda _: explain_text([])),
         ("A batch mixes images, texts and tensors.", lambda _: explain_text(["a film", torch.ones(3)])),
-        ("The data of `judge`, `audit` or `reproduce` is a blank.", lambda _: command("judge", "")),
+        ("The data of `judge`, `audit` or `reproduce` is an empty string.", lambda _: command("judge", "")),
     ],
     "E_IMG_READ": [
         ("There is no such file.", lambda folder: explain_image(folder / "gone.png")),

@@ -65,7 +65,7 @@ def test_a_folder_that_cannot_be_written_is_refused_first(command, monkeypatch):
     assert "looks like a file" in error_of(*command, "-o", "runs/rows.CSV")
     assert "'file' is a file" in error_of(*command, "-o", "file")
     assert "'file' is not a folder" in error_of(*command, "-o", "file/run")
-    assert "got a blank" in error_of(*command, "-o", "")
+    assert "but it is empty" in error_of(*command, "-o", "")
     assert "too long" in error_of(*command, "-o", "x" * 300)
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert "no permission to write to '.'" in error_of(*command, "-o", "run")

@@ -24,7 +24,7 @@ TAPE_SITES = STREAM_SITES | {"answer_parts"}  # values that are computed from th
 
 
 def check_sites(keep: Collection[str]) -> set[str]:
-    """The names of the sites, if there are such."""
+    """Return the site names; raise if one does not exist."""
     if isinstance(keep, str | bytes) or not isinstance(keep, Collection):
         raise NotCaptured(f"keep must be a set or list of sites, got {keep!r}. Available: {', '.join(SITES)}.")
     if unknown := [str(name) for name in keep if not isinstance(name, str) or name not in SITES]:

@@ -134,7 +134,7 @@ def content_size_of(content: Any) -> tuple[int, int]:
     tensors = content.values() if isinstance(content, Mapping) else [content]
     pixels = next((t for t in tensors if isinstance(t, Tensor) and t.dim() in (3, 4)), None)
     if pixels is None:
-        raise InputError("A mask needs an image; this input is none.")
+        raise InputError("Masks work only with images, but this input is not an image.")
     return pixels.shape[-1], pixels.shape[-2]
 
 

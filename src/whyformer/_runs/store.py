@@ -58,7 +58,7 @@ class ShardStore(Generic[AnyRow]):
         archive.write_file(self.path(number), self.format.encode(rows, json.dumps(header, sort_keys=True)))
         sync_folder(self.folder)
         if self.read_rows(number) is None:
-            raise OutputError(f"{self.path(number)} was written but does not read back. Check the disk.")
+            raise OutputError(f"{self.path(number)} was written but could not be read back. Check the disk.")
 
     def read_rows(self, number: int) -> tuple[tuple[AnyRow, ...], dict[str, Any]] | None:
         """The rows of a shard and its facts; None if it is missing, damaged or of another plan."""
@@ -68,15 +68,7 @@ class ShardStore(Generic[AnyRow]):
             rows, header = self.format.decode(self.path(number))
             facts = json.loads(header)
             stored = (facts.pop("fingerprint"), facts.pop("shard"), facts.pop("rows"))
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-            NotImplementedError,
-            RecursionError,
-        ):  # pyarrow raises these
+        except DECODE_ERRORS:  # pyarrow raises these
             return None
         return (tuple(rows), facts) if stored == (self.fingerprint, number, hash_rows(rows)) else None
 

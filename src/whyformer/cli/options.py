@@ -136,7 +136,7 @@ def make_folder_option(description: str) -> Any:
 def parse_folder(word: str) -> Path:
     """A folder; the path of "" would be the current folder."""
     if not word.strip():
-        raise OutputError("-o must be the name of a folder, got a blank.")
+        raise OutputError("-o needs the name of a folder, but it is empty.")
     return Path(word)
 
 

@@ -127,7 +127,9 @@ class Drawing:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
         file = BytesIO()
-        with apply_style(**{"svg.hashsalt": self.alt}):
+        with apply_style(**{"svg.hashsalt": self.alt}), warnings.catch_warnings():
+            # Labels too tall for the layout are drawn beyond it, and bbox_inches="tight" makes room for them.
+            warnings.filterwarnings("ignore", message="constrained_layout not applied")
             if self.figure.canvas is None or not hasattr(self.figure.canvas, "print_png"):
                 FigureCanvasAgg(self.figure)
             self.figure.savefig(file, format=kind, bbox_inches="tight", pad_inches=0.08, **options)
