@@ -216,4 +216,6 @@ def test_a_mutated_file_is_refused_or_can_be_used(originals, part, tmp_path):
 def test_the_originals_can_be_used(originals, tmp_path):
     """Otherwise the attack would only see errors."""
     for original in originals:
-        use(load_result(original, original), tmp_path, make_random("originals"))
+        result = load_result(original, original)
+        use(result, tmp_path, make_random("originals"))
+        assert len(result) > 0

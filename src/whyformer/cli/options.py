@@ -80,7 +80,7 @@ OutOption = Annotated[
         "-o",
         "--out",
         metavar="FILE",
-        help="Save the result; the suffix selects the format: .html, .png, .svg, .pdf, .csv, ...",
+        help="Save the result; the suffix selects the format, such as .html, .png, .svg or .pdf.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -63,7 +63,7 @@ def transformer_attribution(
     preset: "paper", "released_vit" or "released_bert"; explicit settings override the preset.
     start: the first layer, counted from the input, that is included.
     normalise: scale the rows of each layer to sum to 1.
-    own: "keep", "zero" or "min", the score of the readout token.
+    own: what to do with the score of the readout token itself: "keep" it, or set it to "zero" or to the row's "min".
     ablation: "no_gradient", "last_block" or "block_1".
     """
     chosen = apply_preset(PRESETS, preset, start=start, normalise=normalise, own=own)
