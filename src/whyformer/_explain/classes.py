@@ -11,7 +11,7 @@ from typing import Any
 from whyformer._engine.record import record
 from whyformer._engine.target import read_logits
 from whyformer._explain.compare import MethodsLike, compare
-from whyformer._explain.default_method import DEFAULT_CLASS_METHODS
+from whyformer._explain.default_method import choose_class_methods
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._model.model import EncodedBatch, Model
 from whyformer._plain.torch_state import neutral_torch
@@ -23,19 +23,21 @@ from whyformer.results.class_grid import ClassGrid
 def explain_classes(
     model: ModelLike,
     inputs: Any,
-    methods: MethodsLike = DEFAULT_CLASS_METHODS,
+    methods: MethodsLike | None = None,
     *,
     classes: int | Sequence[int | str] = 3,
     contrast: bool = False,
 ) -> ClassGrid:
     """Several classes, each explained by several methods.
 
+    methods: names, functions or partials of them; by default the default method for this kind of input and four others.
     classes: how many of the likeliest, or a list of indices or labels.
     contrast: explain each class against the likeliest of the other classes.
     """
     model = as_model(model)
     encoded = model.encode(inputs)
     ranking = rank_classes(model, encoded)
+    methods = choose_class_methods(encoded) if methods is None else methods
     comparisons = []
     for targets in choose_classes(ranking, classes):
         versus = find_strongest_others(ranking, targets, model) if contrast else None

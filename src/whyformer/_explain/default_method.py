@@ -1,5 +1,27 @@
-"""The methods that are used when the caller names none."""
+"""The methods that are used when the caller names none, by the kind of input.
 
-DEFAULT_METHOD = "transformer_attribution"  # explain
-DEFAULT_GENERATION_METHOD = "attcat"  # explain_generation
-DEFAULT_CLASS_METHODS = (DEFAULT_METHOD, "grad_cam", "attcat", "lrp", "rollout")  # explain_classes
+Chosen by measurement, see "The defaults" in docs/judge.md: python evaluation/run.py defaults.
+"""
+
+from whyformer._model.encoded import EncodedBatch
+
+IMAGE_METHOD = "gamma_attribution"
+TEXT_METHOD = "libragrad"  # texts and every other sequence, for classifiers and language models
+DEFAULT_METHODS = {"images": IMAGE_METHOD, "texts": TEXT_METHOD}  # in the words of `whyformer methods`
+OTHER_CLASS_METHODS = ("grad_cam", "attcat", "lrp", "rollout")  # beside the default, in explain_classes
+
+
+def choose_default_method(encoded: EncodedBatch) -> str:
+    """The default for this kind of input. Images are numbers with two axes of space (and one of time, for videos)."""
+    explained = encoded.inputs[encoded.main]
+    return IMAGE_METHOD if explained.is_floating_point() and explained.dim() >= 4 else TEXT_METHOD
+
+
+def list_default_kinds(name: str) -> list[str]:
+    """The kinds of input that this method is the default for."""
+    return [kind for kind, default in DEFAULT_METHODS.items() if default == name]
+
+
+def choose_class_methods(encoded: EncodedBatch) -> tuple[str, ...]:
+    """The default of explain_classes: the default method and four others to compare it with."""
+    return (choose_default_method(encoded), *OTHER_CLASS_METHODS)

@@ -1,6 +1,6 @@
 """Explain a prediction by one method.
 
-    e = explain(model, "cat.png")              the predicted class, by transformer attribution
+    e = explain(model, "cat.png")              the predicted class, by the default method for images
     e.top(3); e.map(); print(e); e.save("cat.safetensors")
 
 Choose the method, record what it needs in one run of the model, and compute the scores.
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from torch import nn
 
-from whyformer._explain.default_method import DEFAULT_METHOD
+from whyformer._explain.default_method import choose_default_method
 from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
@@ -27,7 +27,7 @@ ModelLike: TypeAlias = Model | str | os.PathLike[str] | nn.Module
 def explain(
     model: ModelLike,
     inputs: Any,
-    method: MethodLike = DEFAULT_METHOD,
+    method: MethodLike | None = None,
     *,
     target: Any = None,
     versus: Any = None,
@@ -35,13 +35,16 @@ def explain(
 ) -> Explanation:
     """How much each patch or token of the inputs counts for the target, by default the model's own prediction.
 
+    method: a name, a method or a partial of one; by default the one that was measured best for this kind of input,
+    "gamma_attribution" for images and "libragrad" for texts.
     inputs: a path, image, text, tensor or dict of tensors, or a list of these.
     target, versus: a class by index or label, or a next token of a language model; one for all examples, or one each.
     health=True: methods that propagate relevance also check whether it is conserved; see `Explanation.health`.
     """
-    call = choose_method(method, settings)
+    call = choose_method(method, settings) if method is not None else None
     model = as_model(model)
     encoded = model.encode(inputs)
+    call = call or choose_method(choose_default_method(encoded), settings)
     capture = record_for_methods([call], model, encoded, target, versus)
     return make_explanation(call, model, encoded, capture)
 

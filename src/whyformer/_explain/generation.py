@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from whyformer._engine.shadow import make_shadow
-from whyformer._explain.default_method import DEFAULT_GENERATION_METHOD
+from whyformer._explain.default_method import TEXT_METHOD
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._explain.next_token import predict_next_token
@@ -35,7 +35,7 @@ BATCH = 16  # prefixes explained at once
 def explain_generation(
     model: ModelLike,
     prompt: str,
-    method: MethodLike = DEFAULT_GENERATION_METHOD,
+    method: MethodLike = TEXT_METHOD,
     *,
     tokens: int = 20,
     continuation: str | None = None,

@@ -34,7 +34,8 @@ def run_explain(
     method: Annotated[
         list[str] | None,
         options.make_method_option(
-            "See: whyformer methods. Repeat it to compare several. Default: transformer_attribution."
+            "See: whyformer methods. Repeat it to compare several. "
+            "Default: gamma_attribution for images, libragrad for texts."
         ),
     ] = None,
     target: options.TargetOption = None,
@@ -63,14 +64,14 @@ def run_explain(
     if len(method or []) > 1:
         compare_and_show(inputs, model, method, target, versus, out, as_json)
         return
-    from whyformer._explain.default_method import DEFAULT_METHOD
     from whyformer._explain.explain import explain
     from whyformer._explain.method_call import choose_method
     from whyformer.results.explanation import Explanation
     from whyformer.results.joining import join_explanations
 
-    name = method[0] if method else DEFAULT_METHOD
-    choose_method(name, settings)  # report misspelt names before a large model is opened
+    name = method[0] if method else None
+    if name is not None:
+        choose_method(name, settings)  # report misspelt names before a large model is opened
     destination.check_out_file(out, inputs, Explanation.formats)
     opened, items = running.open_with_inputs(model, inputs)
     targets = parsing.parse_targets(opened, target, versus)
@@ -92,12 +93,11 @@ def explain_classes_and_show(
 ) -> None:
     """Explain the most likely classes; the options in `unused` cannot be combined with that."""
     from whyformer._explain.classes import explain_classes
-    from whyformer._explain.default_method import DEFAULT_CLASS_METHODS
     from whyformer.results.class_grid import ClassGrid
 
     methods = choose_comparison_methods(method)
     destination.check_out_file(out, inputs, ClassGrid.formats)
     parsing.refuse_unused_options(unused, "--classes")
     opened, items = running.open_with_inputs(model, inputs)
-    grid = explain_classes(opened, items, methods or DEFAULT_CLASS_METHODS, classes=classes)
+    grid = explain_classes(opened, items, methods or None, classes=classes)
     running.show_result(grid, out)

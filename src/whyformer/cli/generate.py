@@ -18,7 +18,7 @@ whyformer generate "12 + 7 =" -m attcat"""
 def run_generate(
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The beginning of the text.")],
     model: options.ModelOption = "demo/decoder",
-    method: Annotated[str, options.make_method_option("See: whyformer methods.", show_default=True)] = "attcat",
+    method: Annotated[str, options.make_method_option("See: whyformer methods.", show_default=True)] = "libragrad",
     tokens: Annotated[int, typer.Option("-n", "--tokens", min=1, help="Maximum number of tokens to generate.")] = 20,
     continuation: Annotated[
         str | None, typer.Option("--continuation", help="Explain this continuation instead of the model's own.")

@@ -11,12 +11,14 @@ from whyformer.cli.shell import app
 def run_methods(as_json: options.JsonOption = False, debug: options.DebugOption = False) -> None:
     """List all methods: what the scores mean, what they need and what they cost."""
     import whyformer.methods  # noqa: F401 (fills METHODS)
+    from whyformer._explain.default_method import list_default_kinds
     from whyformer.methods._registry import METHODS
 
     rows = [
         {
             "name": method.name,
             "summary": method.summary,
+            "default_for": list_default_kinds(method.name),
             "class_specific": method.class_specific,
             "signed": method.signed,
             "cost": method.cost,
@@ -43,6 +45,7 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     table.add_column("what a score means")
     for row in rows:
         facts = [
+            *([f"the default for {' and '.join(row['default_for'])}"] if row["default_for"] else []),
             "class-specific" if row["class_specific"] else "the same for every class",
             "signed" if row["signed"] else "unsigned",
             row["cost"],

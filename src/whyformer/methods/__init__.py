@@ -8,7 +8,7 @@ Each file has the formula, the paper and our deviations from it in its module do
     attention gradients     grads attgrads grad_cam generic_attention legrad agcam tokentm bi_attribution
     input gradients         saliency gradient_x_input cat attcat smooth_grad integrated_gradients
     relevance (LRP)         lrp lrp_epsilon lrp_gamma attnlrp cp_lrp pa_lrp partial_lrp libragrad
-    ... and gradients       transformer_attribution
+    ... and gradients       transformer_attribution gamma_attribution
     token decomposition     decompx
     perturbed inputs        leave_one_out occlusion rise lime kernel_shap partition_shap vit_cx atman
     random baseline         chance
@@ -38,6 +38,7 @@ from whyformer.methods.bi_attribution import bi_attribution
 from whyformer.methods.chance import chance
 from whyformer.methods.cp_lrp import cp_lrp
 from whyformer.methods.decompx import decompx
+from whyformer.methods.gamma_attribution import gamma_attribution
 from whyformer.methods.generic_attention import generic_attention
 from whyformer.methods.globenc import globenc
 from whyformer.methods.grad_cam import grad_cam
@@ -81,6 +82,7 @@ __all__ = [
     "chance",
     "cp_lrp",
     "decompx",
+    "gamma_attribution",
     "generic_attention",
     "globenc",
     "grad_cam",

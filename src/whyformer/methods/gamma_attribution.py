@@ -1,0 +1,65 @@
+r"""Gamma attribution: transformer attribution with the relevance of LRP-gamma, where gradient and relevance agree.
+
+$$ C = \bar A_{L-1} \cdots \bar A_{s+1}\,\bar A_s, \qquad
+   \bar A_l = I + \mathbb{E}_h\left[(\nabla A_l^h)^+ \odot (R_{A_l^h})^+\right] $$
+
+of which the row of the readout is the explanation. $R$ is the relevance of LRP-gamma (`lrp_gamma`, $\gamma = 0.25$).
+Our own form of Chefer, Gur & Wolf, CVPR 2021 (`transformer_attribution`), which differs in two ways.
+
+*The relevance.* The rules of the paper divide by $u + v$ at every skip connection, where the two branches can cancel,
+while its norms pass relevance on unchanged, so that it is not small there. Rounding can then decide the sign of a whole
+branch. LRP-gamma in the form of slopes divides by nothing that cancels: rounding moves a map by about 1e-6 of its
+largest score.
+
+*The product.* The paper's $(\nabla A \odot R)^+$ is also positive where both factors are negative: attention that
+lowers the answer then counts as evidence for it. Here both must be positive. `gradient="signed"` is the paper's
+product, `gradient="none"` is $(R_{A_l})^+$ alone: it covers more of an object, and depends less on the class.
+
+Both choices were made on photos and generated scenes, and judged on others: docs/judge.md, "The defaults".
+We propagate one row, $r \leftarrow r\,\bar A_l$ from the last layer to `start`, which gives the same product.
+"""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from whyformer._plain.setting_checks import allow_choice, allow_layer
+from whyformer.methods._readout_row import finish_scores, propagate_row
+from whyformer.methods._registry import method
+from whyformer.methods._settings import allow_own, check_method_settings, resolve_layer
+
+GRADIENTS = ("positive", "signed", "none")
+
+
+@method(paper="after Chefer et al., CVPR 2021", class_specific=True, signed=False, recipe="gamma")
+@check_method_settings(gradient=allow_choice(GRADIENTS), start=allow_layer, own=allow_own)
+def gamma_attribution(
+    attention_grad: Sequence[Tensor],
+    attention_relevance: Sequence[Tensor],
+    readout: Tensor,
+    mask: Tensor,
+    *,
+    gradient: str = "positive",
+    start: int = 0,
+    own: str = "keep",
+) -> Tensor:
+    """How much each token supports the target, by attention whose gradient and LRP-gamma relevance are both positive.
+
+    gradient: "positive", its positive part weights positive relevance; "signed", the positive part of the product;
+    "none", positive relevance alone.
+    start: the first layer, counted from the input, that is included.
+    own: "keep", "zero" or "min", the score of the readout token.
+    gamma: the extra weight of contributions with the sign of the output, >= 0; a parameter of the recipe.
+    """
+    row = readout
+    for layer in reversed(range(resolve_layer("start", start, len(attention_relevance)), len(attention_relevance))):
+        supporting = select_support(attention_grad[layer], attention_relevance[layer], gradient)
+        row = propagate_row(row, supporting.mean(dim=1))
+    return finish_scores(row, readout, mask, own)
+
+
+def select_support(grad: Tensor, relevance: Tensor, gradient: str) -> Tensor:
+    """The part of attention that supports the target: [batch head query key], never negative."""
+    if gradient == "positive":
+        return grad.clamp(min=0) * relevance.clamp(min=0)
+    return relevance.clamp(min=0) if gradient == "none" else (grad * relevance).clamp(min=0)
