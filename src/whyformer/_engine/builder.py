@@ -12,7 +12,7 @@ from whyformer._engine import backward
 from whyformer._engine.backward import PlacedRelevance, TrackedTensors
 from whyformer._engine.blocks import find_blocks
 from whyformer._engine.capture import POSITIONAL_SITES, AbsorbedRelevance, Capture, CapturedValues, LazyLayers
-from whyformer._engine.decompose import compute_answer_parts
+from whyformer._engine.decompose import PARTS_FORMS, BiasForm, compute_answer_parts
 from whyformer._engine.forward import Run
 from whyformer._engine.graph import refuse_unknown_nodes
 from whyformer._engine.layout import (
@@ -63,8 +63,8 @@ class CaptureBuilder:
     ) -> Capture:
         answer, targets, notes = self.choose_answer(target, versus)
         self.keep_values(answer)
-        if "answer_parts" in self.keep:
-            self.store("answer_parts", self.find_answer_parts(targets))
+        for name in PARTS_FORMS.keys() & self.keep:
+            self.store(name, self.find_answer_parts(targets, PARTS_FORMS[name]))
         if "probe" in self.keep:
             self.store("probe", Probe(self.model, self.encoded, self.layout, targets))
         if any(SITES[name].is_gradient for name in self.keep):
@@ -178,12 +178,12 @@ class CaptureBuilder:
         for name in STREAM_SITES & self.keep:
             self.store(name, LazyLayers([partial(read_branch, branch, name) for branch in branches]))
 
-    def find_answer_parts(self, targets: tuple[Target, ...]) -> Tensor | UnsupportedModel:
+    def find_answer_parts(self, targets: tuple[Target, ...], form: BiasForm) -> Tensor | UnsupportedModel:
         try:
             states, _ = find_blocks(self.mode)
             refuse_changing_tokens(states, self.layout)
             is_turned = axis_order_of(states[0], trace_of(states[0])) == "turned"
-            return compute_answer_parts(self.mode.tape or [], states[0], is_turned, self.run.output, targets)
+            return compute_answer_parts(self.mode.tape or [], states[0], is_turned, self.run.output, targets, form)
         except (UnsupportedModel, UnknownOperation) as error:
             return UnsupportedModel(str(error))
 
