@@ -31,6 +31,7 @@ SETTINGS = {
     "agcam": [{"own": "min"}],
     "libragrad": [{"at": "input"}],
     "pa_lrp": [{"part": "token"}, {"part": "position"}],
+    "globenc": [{"preset": "released"}],
     "attcat": [{"attention_as": "cls_row"}, {"attention_as": "matrix_vector"}, {"at": "output"}],
 }
 
