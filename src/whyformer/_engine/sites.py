@@ -91,7 +91,11 @@ SITES: dict[str, Site] = {
         make_gradient_site("input", _INPUT),
         make_relevance_site("input", _INPUT),
         make_relevance_site("token", "batch token", "relevance of the tokens without their positions"),
-        make_relevance_site("position", "place batch token", "relevance of positions, per place where they are added"),
+        make_relevance_site(
+            "position",
+            "place use batch token",
+            "relevance of positions, per place where they are added; queries and keys are two uses of rotary positions",
+        ),
         Site(
             "answer_parts",
             "batch token",
