@@ -127,7 +127,9 @@ class Probe:
             )
         if fill == "drop":
             if keep.dim() != 2:
-                raise MethodError("fill='drop' removes whole patches, not pixels or superpixels. Use another fill.")
+                raise MethodError(
+                    "fill='drop' removes whole patches, not pixels or superpixels. Use another fill.", code="E_OPTION"
+                )
             return self.intervene(lambda rows: self.drop_tokens(keep[rows], of[rows]), of)[0]
         if self.is_image:
             return self.run_variants(of, lambda rows: self.erase_pixels(keep[rows], of[rows], fill, seed))
