@@ -161,6 +161,52 @@ def test_agrees_with_the_rules_written_slowly(preset):
     assert_close(why.explain(why.open(module), IDS, "decompx", target=7, preset=preset).scores, wanted)
 
 
+class Unprojected(torch.nn.Module):
+    """The values of a linear map whose bias is added in a step of its own, as some models write it."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.weight, self.bias = linear.weight, linear.bias
+
+    def forward(self, x):
+        return x @ self.weight.mT + self.bias
+
+
+@pytest.mark.parametrize("preset", ["paper", "released"])
+def test_a_bias_written_as_an_addition_is_the_same_bias(preset):
+    module, other = (copy.deepcopy(animal("gpt").module) for _ in range(2))
+    for block in other.h:
+        block.attn.c_attn, block.attn.c_proj = Unprojected(block.attn.c_attn), Unprojected(block.attn.c_proj)
+    wanted, found = (why.explain(why.open(m), IDS, "decompx", target=7, preset=preset).scores for m in (module, other))
+    assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("preset", ["paper", "released"])
+def test_the_value_bias_is_shared_without_an_output_bias(preset):
+    """The output projection has no bias, and in the last block there is none at all."""
+    module = copy.deepcopy(animal("gpt").module)
+    for block in module.h:
+        block.attn.c_proj.bias = None
+    module.h[-1].attn.c_proj = torch.nn.Identity()
+    e = why.explain(why.open(module), IDS, "decompx", target=7, preset=preset)
+    with torch.no_grad():
+        assert_close(e.scores.sum(-1), module(IDS)[:, -1, 7])
+
+
+def test_attention_in_separate_operations_gives_the_same():
+    from transformers import BertForSequenceClassification
+
+    module = animal("bert").module
+    eager = BertForSequenceClassification._from_config(module.config, attn_implementation="eager").double().eval()
+    eager.load_state_dict(module.state_dict())
+    for preset in ("paper", "released"):
+        wanted, found = (
+            why.explain(why.open(m), animal("bert").inputs, "decompx", target=1, preset=preset).scores
+            for m in (module, eager)
+        )
+        assert_close(found, wanted)
+
+
 def test_it_is_told_apart_from_its_cheap_form_by_biases():
     it = animal("gpt")
     x = (it.module.wte(IDS) + it.module.wpe(torch.arange(4))).detach().requires_grad_()

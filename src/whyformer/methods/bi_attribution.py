@@ -43,9 +43,9 @@ RELEASED: dict[tuple[str, str], dict[str, Any]] = {
 
 @method(paper="Chen et al., TMLR 2023", class_specific=True, signed=False, cost="`steps` forwards and backwards")
 @check_method_settings(
-    preset=allow_choice(("paper", "released")),
     perception=allow_choice(("head", "token")),
     steps=allow_whole_number(2),
+    preset=allow_choice(("paper", "released")),
     start=allow_layer,
     own=allow_own,
 )
@@ -58,19 +58,19 @@ def bi_attribution(
     mask: Tensor,
     probe: Probe,
     *,
-    preset: str = "paper",
     perception: str = "head",
     steps: int = 20,
+    preset: str = "paper",
     start: int | None = None,
     own: str | None = None,
 ) -> Tensor:
     """How much each token supports the target: the attention that reaches it times the gradient at the last attention.
 
-    preset: "paper", or "released" for the blocks and the score of CLS as in the authors' code; explicit settings
-    override the preset.
     perception: "head" (heads are weighted by their importance for the class) or "token" (tokens are weighted by how
     much the value projection lengthens them).
     steps: points on the path from a zero input to the input at which the gradient of the last attention is taken.
+    preset: "paper", or "released" for the blocks and the score of CLS as in the authors' code; `start`
+    and `own` override the preset.
     start: the first layer, counted from the input, that is included; negative counts from the output.
     own: "keep", "zero" or "min", the score of the readout token.
     """
