@@ -10,8 +10,6 @@ from conftest import FAMILIES, animal
 import whyformer as why
 from whyformer._engine.forward import run_forward, run_plain
 from whyformer._engine.shadow import make_shadow
-from whyformer._explain.next_token import predict_next_token
-from whyformer.errors import NonFinite
 
 SOURCE = Path(why.__file__).parent
 
@@ -36,23 +34,3 @@ def test_only_one_file_calls_a_model():
         if any(k.arg is None and isinstance(k.value, ast.Attribute) and k.value.attr == "inputs" for k in call.keywords)
     }
     assert callers == {"forward.py"}
-
-
-def test_the_next_token_is_the_most_likely_one():
-    model = why.open(animal("gpt").module)
-    encoded = model.encode(animal("gpt").alone(0))
-    capture = why.record(model, encoded, keep={"mask"})
-    assert predict_next_token(model, make_shadow(model.module), encoded) == capture.targets[0].index
-
-
-def test_a_classifier_predicts_no_next_token():
-    model = why.open(animal("bert").module)
-    assert predict_next_token(model, make_shadow(model.module), model.encode(animal("bert").inputs)) is None
-
-
-def test_there_is_no_next_token_after_nan():
-    model = why.open(animal("gpt").module)
-    shadow = make_shadow(model.module)
-    shadow.register_forward_hook(lambda module, given, result: torch.full((1, 9, 4), torch.nan))
-    with pytest.raises(NonFinite, match="no most likely next token"):
-        predict_next_token(model, shadow, model.encode(animal("gpt").alone(0)))

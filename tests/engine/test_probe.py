@@ -282,8 +282,17 @@ def test_when_all_tokens_are_dropped_nothing_is_attended_to():
 
 
 def test_pixels_cannot_be_dropped():
-    with pytest.raises(MethodError, match="'drop' removes whole patches"):
+    with pytest.raises(MethodError, match="'drop' removes whole patches") as error:
         probe_of("vit").keep_only(torch.ones(1, 16, 16, dtype=torch.bool), torch.tensor([0]), "drop")
+    assert error.value.code == "E_OPTION"
+
+
+@pytest.mark.parametrize(("name", "fill"), [("vit", "mask"), ("vit", "nothing"), ("vit", 0), ("bert", "blur")])
+def test_a_fill_of_another_kind_of_input_is_refused_as_a_setting(name, fill):
+    probe = probe_of(name)
+    with pytest.raises(MethodError, match=rf"fill={fill!r} is not a choice for an? (image|text)\.") as error:
+        probe.keep_only(torch.ones(1, probe.units, dtype=torch.bool), torch.tensor([0]), fill)
+    assert error.value.code == "E_OPTION"
 
 
 class Remainder(torch.nn.Module):

@@ -74,7 +74,7 @@ def build_capture(layers=3, heads=2, tokens=4, batch=1, channels=5, seed=0):
         "hidden_grad": noise(*line),
         "hidden_relevance": noise(*line),
         "token_relevance": noise(batch, tokens),
-        "position_relevance": noise(layers, batch, tokens),
+        "position_relevance": noise(layers, 2, batch, tokens),
         "input": noise(*line[1:]),
         "input_grad": noise(*line[1:]),
         "input_relevance": noise(*line[1:]),

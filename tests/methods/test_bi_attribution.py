@@ -16,22 +16,27 @@ class Line:
 
     batch = 1
 
-    def __init__(self, constant, slope):
-        self.constant, self.slope = constant, slope
+    def __init__(self, constant, slope, is_image=False):
+        self.constant, self.slope, self.is_image = constant, slope, is_image
         self.leaf = torch.ones(1, 2, 1, dtype=torch.double)
         self.asked = []
 
-    def baseline(self, kind):
-        assert kind == "zero"
-        return torch.zeros_like(self.leaf)
-
     def compute_last_attention_grad(self, leaf, of):
-        self.asked.append(float(leaf[0, 0, 0]))
-        return self.constant + self.slope * self.asked[-1]
+        assert self.is_image
+        return self.answer(float(leaf[0, 0, 0]))
+
+    def compute_last_attention_grad_scaled(self, scale, of):
+        assert not self.is_image
+        return self.answer(scale)
+
+    def answer(self, at):
+        self.asked.append(at)
+        return self.constant + self.slope * at
 
 
-def test_the_feedback_is_taken_at_even_steps_with_both_ends():
-    probe = Line(torch.zeros(1, 1, 2, 2), torch.ones(1, 1, 2, 2))
+@pytest.mark.parametrize("is_image", [False, True])
+def test_the_feedback_is_taken_at_even_steps_with_both_ends(is_image):
+    probe = Line(torch.zeros(1, 1, 2, 2), torch.ones(1, 1, 2, 2), is_image)
     assert_close(average_attention_grad(probe, 5), torch.full((1, 1, 2, 2), 0.5))
     assert probe.asked == [0, 0.25, 0.5, 0.75, 1]
 
@@ -85,13 +90,47 @@ def test_the_gradient_of_the_last_attention_in_a_model():
     assert probe.spent["backward"] == 3
 
 
-def test_a_quarter_of_the_depth_is_left_out(random_capture):
+@pytest.mark.parametrize("name", ["bert", "gpt2", "encoder", "llama"])
+def test_the_path_of_a_text_scales_what_enters_the_first_block(name):
+    """Scaled by 1 it is the model itself. Scaled by 0 the words do not matter, so two texts of a length agree."""
+    it = animal(name)
+    model = why.open(it.module)
+    held = record(model, model.encode(it.inputs), target=[0, 1, 2], keep={"probe", "attention_grad", "mask"})
+    probe, examples = held["probe"], torch.arange(3)
+    tolerance = {"atol": 1e-5, "rtol": 1e-3} if name == "llama" else {}  # its norms run in float32
+    assert_close(probe.compute_last_attention_grad_scaled(1.0, examples), held["attention_grad"][-1], **tolerance)
+    alone = it.alone(0)
+    other = {**alone, "input_ids": alone["input_ids"].flip(-1)} if isinstance(alone, dict) else alone.flip(-1)
+    grads = [
+        record(model, model.encode(inputs), target=[0], keep={"probe"})["probe"].compute_last_attention_grad_scaled(
+            0.0, torch.arange(1)
+        )
+        for inputs in (alone, other)
+    ]
+    assert_close(*grads)
+
+
+PRESETS = [
+    ({"preset": "released"}, False, {"start": 7, "own": "zero"}),
+    ({"preset": "released", "perception": "token"}, False, {"start": 4, "own": "zero"}),
+    ({"preset": "released"}, True, {"start": 3}),
+    ({"preset": "released", "perception": "token"}, True, {"start": 5}),
+    ({"preset": "released", "start": 1, "own": "min"}, False, {"start": 1, "own": "min"}),
+    ({}, False, {"start": 2}),  # a quarter of the depth is left out
+    ({}, True, {"start": 2}),
+]
+
+
+@pytest.mark.parametrize(("asked", "is_image", "meant"), PRESETS)
+def test_presets_by_hand(random_capture, asked, is_image, meant):
+    """Of 8 layers."""
     capture = random_capture(layers=8)
     sites = ("attention", "attention_grad", "projected", "residual", "readout", "mask")
     given = [capture[site] for site in sites]
     back = torch.ones(1, 2, 4, 4, dtype=torch.double)
-    probe = Line(back, torch.zeros_like(back))
-    assert_close(bi_attribution(*given, probe), bi_attribution(*given, probe, start=2))
+    probe = Line(back, torch.zeros_like(back), is_image)
+    meant = {"perception": asked.get("perception", "head"), "own": "keep"} | meant
+    assert_close(bi_attribution(*given, probe, **asked), bi_attribution(*given, probe, **meant))
 
 
 @pytest.mark.parametrize(

@@ -63,10 +63,13 @@ def test_a_whole_block_by_hand():
 
 
 def test_globenc_by_hand():
-    """The same lengths, as shares."""
+    """The same lengths, as shares; as they are in the released form."""
     own = (1.75**2 + 1) ** 0.5
-    expected = torch.tensor([[own, 0.75]], dtype=torch.double) / (own + 0.75)
-    assert_close(globenc([A], [U], [X], [()], *first()), expected)
+    lengths = torch.tensor([[own, 0.75]], dtype=torch.double)
+    assert_close(globenc([A], [U], [X], [()], *first()), lengths / (own + 0.75))
+    for settings in ({"preset": "released"}, {"normalise": False}):
+        assert_close(globenc([A], [U], [X], [()], *first(), **settings), lengths)
+    assert_close(globenc([A], [U], [X], [()], *first(), preset="released", normalise=True), lengths / (own + 0.75))
 
 
 def test_alti_by_hand():
@@ -111,7 +114,7 @@ def test_vectors_term_by_term(monkeypatch, norms, at_once):
 def test_globenc_and_alti_as_products_of_matrices(norms):
     layers = [block(batch=1, seed=20 * layer, norms=norms) for layer in range(3)]
     totals = [noise(1, 4, 6, seed=100 + layer) for layer in range(3)]
-    lengths, nearer = torch.eye(4).double(), torch.eye(4).double()
+    shares, lengths, nearer = (torch.eye(4).double() for _ in range(3))
     for given, y in zip(layers, totals, strict=True):
         first_norm = (*given[:3], given[3][:1])
         n = torch.tensor([[float(slowly(*given, i, j).norm()) for j in range(4)] for i in range(4)]).double()
@@ -124,10 +127,12 @@ def test_globenc_and_alti_as_products_of_matrices(norms):
                 for i in range(4)
             ]
         ).double()
-        lengths = n / n.sum(-1, keepdim=True) @ lengths
+        shares, lengths = n / n.sum(-1, keepdim=True) @ shares, n @ lengths
         nearer = c / c.sum(-1, keepdim=True).clamp(min=1e-300) @ nearer
     attention, projected, residual, behind = zip(*layers, strict=True)
-    assert_close(globenc(attention, projected, residual, behind, *first(4))[0], lengths[0], atol=1e-6, rtol=1e-6)
+    given = (attention, projected, residual, behind, *first(4))
+    assert_close(globenc(*given)[0], shares[0], atol=1e-6, rtol=1e-6)
+    assert_close(globenc(*given, preset="released")[0], lengths[0], atol=1e-6, rtol=1e-6)
     found = alti(attention, projected, residual, totals, behind, *first(4))[0]
     assert_close(found, nearer[0], atol=1e-6, rtol=1e-6)
 

@@ -41,9 +41,10 @@ def test_all_tokens_together_are_the_output(name):
     """Special ones included. Llama computes its norms in float32."""
     it = animal(name)
     model = why.open(it.module)
-    held = record(model, model.encode(it.inputs), target=[0, 1, 2], keep={"answer_parts"})
+    held = record(model, model.encode(it.inputs), target=[0, 1, 2], keep={"answer_parts", "released_answer_parts"})
     wanted = torch.tensor([target.score for target in held.targets], dtype=torch.double)
-    assert_close(held["answer_parts"].sum(-1), wanted, atol=1e-6 if name == "llama" else 1e-12, rtol=0)
+    for form in ("answer_parts", "released_answer_parts"):
+        assert_close(held[form].sum(-1), wanted, atol=1e-6 if name == "llama" else 1e-12, rtol=0)
 
 
 def test_a_contrast_is_the_difference():
@@ -93,11 +94,12 @@ def test_without_biases_it_is_gradient_times_input_with_everything_held():
     with torch.no_grad():
         assert_close(logits, module(IDS)[:, -1])
     (grad,) = torch.autograd.grad(logits[:, 7].sum(), x)
-    found = why.explain(why.open(module), IDS, "decompx", target=7).scores
-    assert_close(found, (grad * x).sum(-1).detach())
+    for preset in ("paper", "released"):
+        found = why.explain(why.open(module), IDS, "decompx", target=7, preset=preset).scores
+        assert_close(found, (grad * x).sum(-1).detach())
 
 
-def slowly(module, ids, target):
+def slowly(module, ids, target, preset):
     """The rules part by part for one example: parts[i][k] is what token k brought to token i."""
     x = module.wte(ids) + module.wpe(torch.arange(len(ids)))
     n = len(ids)
@@ -121,31 +123,88 @@ def slowly(module, ids, target):
     def plus(a, b):
         return [[p + q for p, q in zip(r, s, strict=True)] for r, s in zip(a, b, strict=True)]
 
-    for block in module.h:
-        fused = linear(block.attn.c_attn, norm(block.ln_1, state))
-        whole = torch.stack([sum(row) for row in fused])
+    for number, block in enumerate(module.h):
+        entered = norm(block.ln_1, state)
+        whole = block.attn.c_attn(torch.stack([sum(row) for row in entered]))
         query, key, _ = whole.view(n, 3, 3, -1).unbind(1)
+        value_weight, value_bias = block.attn.c_attn.weight[48:], block.attn.c_attn.bias[48:]
+        value = [[value_weight @ part for part in row] for row in entered]
+        left = block.attn.c_proj.weight @ value_bias + block.attn.c_proj.bias  # for all parts together
+        if preset == "released" and number == 0:
+            value = [[part + (i == k) * value_bias for k, part in enumerate(row)] for i, row in enumerate(value)]
+            left = block.attn.c_proj.bias
         mixed = [[torch.zeros(24).double() for _ in range(n)] for _ in range(n)]
         for head in range(3):
             scores = query[:, head] @ key[:, head].T / 8**0.5
             attention = scores.masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf).softmax(-1)
-            at = slice(48 + 8 * head, 56 + 8 * head)
+            at = slice(8 * head, 8 * head + 8)
             for i in range(n):
                 for k in range(n):
-                    mixed[i][k][8 * head : 8 * head + 8] = sum(attention[i, j] * fused[j][k][at] for j in range(n))
-        state = plus(state, linear(block.attn.c_proj, mixed))
+                    mixed[i][k][at] = sum(attention[i, j] * value[j][k][at] for j in range(n))
+        added = [[block.attn.c_proj.weight @ part for part in row] for row in mixed]
+        if preset == "paper":
+            state = plus(state, [with_bias(row, left) for row in added])
+        else:
+            state = [with_bias(row, left) for row in plus(state, added)]
         up = linear(block.up, norm(block.ln_2, state))
         bent = [[part * handmade_gelu(sum(row)) / sum(row) for part in row] for row in up]
         state = plus(state, linear(block.down, bent))
     return torch.stack([part[target] for part in linear(module.lm_head, norm(module.ln_f, state))[-1]])
 
 
-def test_agrees_with_the_rules_written_slowly():
+@pytest.mark.parametrize("preset", ["paper", "released"])
+def test_agrees_with_the_rules_written_slowly(preset):
     """Biases and all."""
     module = animal("gpt").module
     with torch.no_grad():
-        wanted = torch.stack([slowly(module, ids, 7) for ids in IDS])
-    assert_close(why.explain(why.open(module), IDS, "decompx", target=7).scores, wanted)
+        wanted = torch.stack([slowly(module, ids, 7, preset) for ids in IDS])
+    assert_close(why.explain(why.open(module), IDS, "decompx", target=7, preset=preset).scores, wanted)
+
+
+class Unprojected(torch.nn.Module):
+    """The values of a linear map whose bias is added in a step of its own, as some models write it."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.weight, self.bias = linear.weight, linear.bias
+
+    def forward(self, x):
+        return x @ self.weight.mT + self.bias
+
+
+@pytest.mark.parametrize("preset", ["paper", "released"])
+def test_a_bias_written_as_an_addition_is_the_same_bias(preset):
+    module, other = (copy.deepcopy(animal("gpt").module) for _ in range(2))
+    for block in other.h:
+        block.attn.c_attn, block.attn.c_proj = Unprojected(block.attn.c_attn), Unprojected(block.attn.c_proj)
+    wanted, found = (why.explain(why.open(m), IDS, "decompx", target=7, preset=preset).scores for m in (module, other))
+    assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("preset", ["paper", "released"])
+def test_the_value_bias_is_shared_without_an_output_bias(preset):
+    """The output projection has no bias, and in the last block there is none at all."""
+    module = copy.deepcopy(animal("gpt").module)
+    for block in module.h:
+        block.attn.c_proj.bias = None
+    module.h[-1].attn.c_proj = torch.nn.Identity()
+    e = why.explain(why.open(module), IDS, "decompx", target=7, preset=preset)
+    with torch.no_grad():
+        assert_close(e.scores.sum(-1), module(IDS)[:, -1, 7])
+
+
+def test_attention_in_separate_operations_gives_the_same():
+    from transformers import BertForSequenceClassification
+
+    module = animal("bert").module
+    eager = BertForSequenceClassification._from_config(module.config, attn_implementation="eager").double().eval()
+    eager.load_state_dict(module.state_dict())
+    for preset in ("paper", "released"):
+        wanted, found = (
+            why.explain(why.open(m), animal("bert").inputs, "decompx", target=1, preset=preset).scores
+            for m in (module, eager)
+        )
+        assert_close(found, wanted)
 
 
 def test_it_is_told_apart_from_its_cheap_form_by_biases():

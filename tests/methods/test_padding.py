@@ -30,7 +30,8 @@ SETTINGS = {
     "attgrads": [{"preset": "released"}, {"own": "min"}],
     "agcam": [{"own": "min"}],
     "libragrad": [{"at": "input"}],
-    "pa_lrp": [{"part": "token"}, {"part": "position"}],
+    "pa_lrp": [{"part": "token"}, {"part": "position"}, {"preset": "separate"}],
+    "globenc": [{"preset": "released"}],
     "attcat": [{"attention_as": "cls_row"}, {"attention_as": "matrix_vector"}, {"at": "output"}],
 }
 
@@ -62,6 +63,8 @@ def join(site, *examples):
         return [mark for marks in examples for mark in marks]
     if site == "norms":
         return examples[0]
-    lines = ("attention", "value", "hidden", "position", "projected", "residual", "middle", "update")
+    if site == "position_relevance":
+        return torch.cat(examples, dim=2)
+    lines = ("attention", "value", "hidden", "projected", "residual", "middle", "update")
     by_layer = site.startswith(lines)
     return torch.cat(examples, dim=1 if by_layer else 0)

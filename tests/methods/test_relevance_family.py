@@ -29,10 +29,21 @@ def test_libragrad_adds_up_what_enters_each_block():
 
 def test_pa_lrp_adds_positions_by_their_magnitude():
     token = torch.tensor([[1.0, -2.0, 3.0]])
-    places = [torch.tensor([[0.5, -0.5, 0.0]]), torch.tensor([[-0.25, -0.25, 1.0]])]
+    places = [torch.tensor([[[0.5, -0.5, 0.0]]]), torch.tensor([[[-0.25, -0.25, 1.0]]])]
     assert_close(pa_lrp(token, places, ALL), torch.tensor([[1.75, -1.25, 4.0]]))
     assert_close(pa_lrp(token, places, ALL, part="position"), torch.tensor([[0.75, 0.75, 1.0]]))
     assert_close(pa_lrp(token, places, ALL, part="token"), token)
     assert_close(pa_lrp(token, [], ALL), token)
     with pytest.raises(MethodError, match=r"part must be one of .*; got 'words'"):
         pa_lrp(token, places, ALL, part="words")
+
+
+def test_pa_lrp_of_queries_and_keys_that_disagree():
+    """One table of positions, used twice: 3 and -1 are 2 together, and 4 one by one."""
+    token, table = torch.zeros(1, 2), torch.tensor([[[3.0, 1.0]], [[-1.0, 2.0]]])
+    both = torch.ones(1, 2, dtype=torch.bool)
+    assert_close(pa_lrp(token, [table], both), torch.tensor([[2.0, 3.0]]))
+    assert_close(pa_lrp(token, [table], both, preset="released"), torch.tensor([[2.0, 3.0]]))
+    assert_close(pa_lrp(token, [table], both, preset="separate"), torch.tensor([[4.0, 3.0]]))
+    with pytest.raises(MethodError, match=r"preset must be one of .*; got 'paper'"):
+        pa_lrp(token, [table], both, preset="paper")

@@ -1,6 +1,6 @@
 """CaptureBuilder: takes from a run, and from its backward passes, what a capture keeps."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from whyformer._engine import backward
 from whyformer._engine.backward import PlacedRelevance, TrackedTensors
 from whyformer._engine.blocks import find_blocks
 from whyformer._engine.capture import POSITIONAL_SITES, AbsorbedRelevance, Capture, CapturedValues, LazyLayers
-from whyformer._engine.decompose import compute_answer_parts
+from whyformer._engine.decompose import PARTS_FORMS, BiasForm, compute_answer_parts
 from whyformer._engine.forward import Run
 from whyformer._engine.graph import refuse_unknown_nodes
 from whyformer._engine.layout import (
@@ -44,6 +44,7 @@ from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
+PositionTables = Mapping[int, tuple[str, Tensor]]  # step of a rotation -> module, cosines or sines
 STREAM_SITES = {"projected", "residual", "middle", "update", "norms"}
 
 
@@ -63,8 +64,8 @@ class CaptureBuilder:
     ) -> Capture:
         answer, targets, notes = self.choose_answer(target, versus)
         self.keep_values(answer)
-        if "answer_parts" in self.keep:
-            self.store("answer_parts", self.find_answer_parts(targets))
+        for name in PARTS_FORMS.keys() & self.keep:
+            self.store(name, self.find_answer_parts(targets, PARTS_FORMS[name]))
         if "probe" in self.keep:
             self.store("probe", Probe(self.model, self.encoded, self.layout, targets))
         if any(SITES[name].is_gradient for name in self.keep):
@@ -79,7 +80,7 @@ class CaptureBuilder:
                 )
                 absorbed.update({recipe: taken} if track_absorbed else {})
                 self.keep_arrived(arrived, recipe)
-                self.keep_positional(arrived, placed, recipe)
+                self.keep_positional(arrived, placed, recipe, switch.tables)
         return Capture(
             targets,
             self.layout.tokens,
@@ -178,12 +179,12 @@ class CaptureBuilder:
         for name in STREAM_SITES & self.keep:
             self.store(name, LazyLayers([partial(read_branch, branch, name) for branch in branches]))
 
-    def find_answer_parts(self, targets: tuple[Target, ...]) -> Tensor | UnsupportedModel:
+    def find_answer_parts(self, targets: tuple[Target, ...], form: BiasForm) -> Tensor | UnsupportedModel:
         try:
             states, _ = find_blocks(self.mode)
             refuse_changing_tokens(states, self.layout)
             is_turned = axis_order_of(states[0], trace_of(states[0])) == "turned"
-            return compute_answer_parts(self.mode.tape or [], states[0], is_turned, self.run.output, targets)
+            return compute_answer_parts(self.mode.tape or [], states[0], is_turned, self.run.output, targets, form)
         except (UnsupportedModel, UnknownOperation) as error:
             return UnsupportedModel(str(error))
 
@@ -213,24 +214,49 @@ class CaptureBuilder:
             arrived = attach_trace(arrived * self.tracked[site][layer].detach(), trace_of(arrived))
         return to_canonical_axes(arrived, trace_of(arrived))
 
-    def keep_positional(self, arrived: TrackedTensors, placed: PlacedRelevance, recipe: Recipe) -> None:
+    def keep_positional(
+        self, arrived: TrackedTensors, placed: PlacedRelevance, recipe: Recipe, tables: PositionTables
+    ) -> None:
         """How relevance is divided between tokens and positions, wherever positions are added."""
         if not self.keep & POSITIONAL_SITES or recipe.sends != "slope":
             return
-        positions = [amount for (_, what), amount in sorted(placed.items()) if what == "position"]
+        steps = [step for step, what in sorted(placed) if what == "position"]
+        positions = [[placed[step, "position"] for step in uses] for uses in group_uses(steps, tables)]
         tokens = [amount for (_, what), amount in sorted(placed.items()) if what == "token"]
         if not self.is_image:
             leaf, slope = self.tracked["input"][0].detach(), arrived["input"][0]
             words = leaf if self.mode.words is None else self.mode.words
             own, added = (to_canonical_axes(slope * part, trace_of(slope)).sum(-1) for part in (words, leaf - words))
-            tokens, positions = [own], [added, *positions] if bool(added.any()) else positions
+            tokens, positions = [own], [[added], *positions] if bool(added.any()) else positions
         if not tokens:
             tokens = [self.compute_amount("hidden", 0, arrived["hidden"][0], recipe).sum(-1)]
         self.store("token_relevance", align_to_tokens(tokens[0], self.layout), recipe)
-        self.store("position_relevance", [align_to_tokens(amount, self.layout) for amount in positions], recipe)
+        per_place = [torch.stack([align_to_tokens(amount, self.layout) for amount in uses]) for uses in positions]
+        self.store("position_relevance", per_place, recipe)
 
     def store(self, name: str, value: Any, recipe: Recipe | None = None) -> None:
         self.values[name, recipe] = value
+
+
+# --- where positions enter --------------------------------------------------------------------------------------------
+
+
+def group_uses(steps: Sequence[int], tables: PositionTables) -> list[list[int]]:
+    """The steps where positions enter; those that multiply by the same numbers in the same module stay together."""
+    groups: list[list[int]] = []
+    for step in steps:
+        same = [group for group in groups if is_same_table(tables.get(step), tables.get(group[0]))]
+        if same:
+            same[0].append(step)
+        else:
+            groups.append([step])
+    return groups
+
+
+def is_same_table(one: tuple[str, Tensor] | None, other: tuple[str, Tensor] | None) -> bool:
+    if one is None or other is None or one[0] != other[0]:
+        return False
+    return one[1] is other[1] or torch.equal(one[1], other[1])
 
 
 # --- reading one attention site ---------------------------------------------------------------------------------------

@@ -8,17 +8,25 @@ the line through 0 and its own point, $f(x) / x$. So everything is linear and th
 no token; it is split among the parts of each state in proportion to $|b \cdot x_{i \leftarrow k}|$. In a product of two
 states (gates) each gets half.
 
+The biases of an attention are shared once, as one vector $b = W_O b_V + b_O$ (attention weights sum to 1). Until then
+the parts of values and of attention outputs do not add up to the state: a bias waits. `BiasForm` says where it is
+shared:
+
+    paper       after the output projection, among the parts of what attention adds
+    released    after the addition to the state, among the parts of the sum; the value bias of the first attention
+                stays with its token
+
 There are as many parts as tokens, so this takes that many times the memory of a forward: use it for short sequences.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.residual import OperationTape, linearise_norm
+from whyformer._engine.residual import TRANSPARENT_OPERATIONS, OperationTape, linearise_norm
 from whyformer._engine.target import Target
 from whyformer._engine.tracing import operations
 from whyformer._engine.tracing.attention import read_fused_site
@@ -27,12 +35,16 @@ from whyformer._engine.tracing.operations import Operation, find_tensors
 from whyformer._engine.tracing.provenance import trace_of
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
+BiasForm = Literal["paper", "released"]  # where the biases of an attention are shared
+PARTS_FORMS: dict[str, BiasForm] = {"answer_parts": "paper", "released_answer_parts": "released"}  # by site
 MOST_TOKENS = 128
-PARTWISE_OPERATIONS = operations.VIEWS | operations.IDENTITIES | operations.CONCATENATIONS | operations.POOLS
+PARTWISE_OPERATIONS = TRANSPARENT_OPERATIONS | operations.CONCATENATIONS | operations.POOLS
+# Where a bias that waits can be shared.
+BIAS_STEPS = operations.ADDITIONS | operations.NORMS | {"linear", "addmm"}
 
 
 def compute_answer_parts(
-    tape: OperationTape, state: Tensor, is_turned: bool, output: Tensor, targets: Sequence[Target]
+    tape: OperationTape, state: Tensor, is_turned: bool, output: Tensor, targets: Sequence[Target], form: BiasForm
 ) -> Tensor:
     """[batch token]: what each token contributes to the explained logit, from the state that enters the first block.
 
@@ -45,7 +57,7 @@ def compute_answer_parts(
             "tokens are supported. Use a shorter text, or another method (lrp, gradient_x_input)."
         )
     with torch.no_grad():
-        replay = PartsReplay(tape, output)
+        replay = PartsReplay(tape, output, form)
         own = torch.eye(length, dtype=state.dtype, device=state.device)
         own = own[:, :, None, None] if is_turned else own[:, None, :, None]
         replay.parts[id(state)] = state.detach() * own
@@ -61,10 +73,12 @@ def compute_answer_parts(
 class PartsReplay:
     """Applies the operations of the tape to the parts of the states."""
 
-    def __init__(self, tape: OperationTape, output: Tensor) -> None:
-        self.tape, self.output = tape, output
+    def __init__(self, tape: OperationTape, output: Tensor, form: BiasForm) -> None:
+        self.tape, self.output, self.form = tape, output, form
         self.parts: dict[int, Tensor] = {}
         self.wanted, self.last_use = find_ancestors(tape, output)
+        self.value_maps = find_value_maps(tape, skip_first=form == "released")
+        self.waiting: set[int] = set()  # tensors whose parts lack a bias that is shared later
 
     def compute_logits(self, positions: Sequence[int | None]) -> Tensor:
         """[part batch class]; for a language model at the explained position."""
@@ -80,6 +94,8 @@ class PartsReplay:
         if id(self.output) not in self.parts:
             raise UnsupportedModel("The answer could not be decomposed into parts of the tokens. Use another method.")
         logits = self.parts[id(self.output)]
+        if id(self.output) in self.waiting:
+            logits = share_bias(logits, self.output)
         if logits.dim() == 2:
             return logits[..., None]
         if positions[0] is None:
@@ -91,7 +107,7 @@ class PartsReplay:
         given, weight, bias = op.linear_arguments()
         at = (torch.arange(len(positions)), list(positions))
         logits = F.linear(self.parts[id(given)][:, *at], weight)
-        return logits if bias is None else share_bias(logits, self.output[at])
+        return share_bias(logits, self.output[at]) if bias is not None or id(given) in self.waiting else logits
 
     def find_carriers(self, op: Operation, result: Any) -> list[Tensor]:
         """The operands that have parts."""
@@ -100,13 +116,27 @@ class PartsReplay:
     def follow(self, op: Operation, result: Any, results: list[Tensor]) -> None:
         """Compute the parts of the results of one operation."""
         through = self.find_carriers(op, result)
+        waits = any(id(t) in self.waiting for t in through)
         if op.name in PARTWISE_OPERATIONS:
             others = {id(t): torch.zeros_like(t) for t in op.given if t.is_floating_point()}  # they have no parts
             made = self.apply_per_part(op, through, others)
         else:
-            made = [self.combine_parts(op, result, through)]
+            parts = self.combine_parts(op, result, through)
+            if has_bias(op, through) or (waits and op.name in BIAS_STEPS):
+                waits = self.must_wait(op, result, through, waits)
+                parts = parts if waits else share_bias(parts, result)
+            elif self.form == "released" and is_attention_product(op, result):
+                waits = True
+            made = [parts]
         for tensor, parts in zip(results, made, strict=True):
             self.parts[id(tensor)] = parts
+            if waits:
+                self.waiting.add(id(tensor))
+
+    def must_wait(self, op: Operation, result: Tensor, through: list[Tensor], waits: bool) -> bool:
+        """The bias is not shared at this operation but at a later one."""
+        is_joined = len(through) > 1 or op.name in operations.NORMS
+        return id(result) in self.value_maps or (self.form == "released" and waits and not is_joined)
 
     def apply_per_part(self, op: Operation, through: list[Tensor], others: dict[int, Tensor]) -> list[Tensor]:
         """The operation applied to each part in turn; `others` replace the operands without parts."""
@@ -118,23 +148,23 @@ class PartsReplay:
         return [torch.stack(column) for column in zip(*columns, strict=True)]
 
     def combine_parts(self, op: Operation, result: Tensor, through: list[Tensor]) -> Tensor:
+        """The operation on the parts, without its bias."""
         name, first = op.name, through[0]
         parts = self.parts[id(first)]
         result = result.detach()
         if name == "linear":
-            mapped = F.linear(parts, op.linear_arguments()[1])
-            return mapped if op.linear_arguments()[2] is None else share_bias(mapped, result)
+            return F.linear(parts, op.linear_arguments()[1])
         if name == "addmm" and op.argument(1, "mat1") is first:
-            return share_bias(parts @ op.argument(2, "mat2"), result)
+            return parts @ op.argument(2, "mat2")
         if name == operations.FUSED_ATTENTION:
             return self.apply_attention(op, result, parts)
         if name in ("layer_norm", "rms_norm"):
             norm = linearise_norm(op, lambda t: t.detach())
-            return share_bias(norm.apply_unscaled(parts) * norm.scale[..., None], result)
+            return norm.apply_unscaled(parts) * norm.scale[..., None]
         if name in operations.ACTIVATIONS:
             return parts * compute_secant_slope(result, first)
         if name in operations.ADDITIONS:
-            return self.add_parts(op, result, through)
+            return self.add_parts(op, result)
         if name in operations.MULTIPLICATIONS:
             return self.multiply_parts(op, result, through)
         if name in ("matmul", "bmm", "mm") and len(through) == 1:
@@ -150,7 +180,7 @@ class PartsReplay:
         repeats = site.value.size(-3) // parts.size(-3)
         return site.attention() @ (parts.repeat_interleave(repeats, -3) if repeats > 1 else parts)
 
-    def add_parts(self, op: Operation, result: Tensor, through: list[Tensor]) -> Tensor:
+    def add_parts(self, op: Operation, result: Tensor) -> Tensor:
         alpha = op.kwargs.get("alpha", 1)
         minus = op.name in ("sub", "rsub", "subtract")
         signs = [1, -alpha if minus else alpha]
@@ -161,7 +191,7 @@ class PartsReplay:
             if isinstance(t, Tensor) and id(t) in self.parts
         )
         assert isinstance(total, Tensor)
-        return total if len(through) > 1 else share_bias(total, result)
+        return total
 
     def multiply_parts(self, op: Operation, result: Tensor, through: list[Tensor]) -> Tensor:
         """A product with a constant, or of two states, which get half each."""
@@ -198,6 +228,45 @@ def share_bias(parts: Tensor, total: Tensor) -> Tensor:
     weight = torch.einsum("k...c,...c->k...", parts, bias).abs()
     share = weight / weight.sum(0).clamp(min=torch.finfo(parts.dtype).tiny)
     return parts + share[..., None] * bias
+
+
+def has_bias(op: Operation, through: list[Tensor]) -> bool:
+    """The operation adds something that belongs to no part."""
+    if op.name == "linear":
+        return op.linear_arguments()[2] is not None
+    if op.name in operations.ADDITIONS:
+        return len(through) == 1
+    return op.name == "addmm" or op.name in operations.NORMS
+
+
+def is_attention_product(op: Operation, result: Any) -> bool:
+    """Attention weights times values."""
+    if op.name == operations.FUSED_ATTENTION:
+        return True
+    return op.name in operations.PRODUCTS and any(trace_of(t).is_attention for t in op.given)
+
+
+def find_value_maps(tape: OperationTape, *, skip_first: bool) -> set[int]:
+    """The tensors that include the bias of a map that computes values, from the map to the end of its bias."""
+    sources = {id(t): op for op, result in tape for t in find_tensors([result])}
+    values = [find_part_operands(op, result) for op, result in tape if is_attention_product(op, result)]
+    found: set[int] = set()
+    for tensor in (operands[0] for operands in values[skip_first:] if len(operands) == 1):
+        found.update(id(t) for t in walk_to_map(tensor, sources))
+    return found
+
+
+def walk_to_map(tensor: Tensor, sources: Mapping[int, Operation]) -> Iterator[Tensor]:
+    """Backwards through views to the linear map behind a tensor; what is added after the map is its bias."""
+    while (op := sources.get(id(tensor))) is not None and len(op.carrying) == 1:
+        if op.name in operations.PRODUCTS or op.name == "linear":
+            yield tensor
+            return
+        if op.name in operations.ADDITIONS:
+            yield tensor
+        elif op.name not in TRANSPARENT_OPERATIONS:
+            return
+        tensor = op.carrying[0]
 
 
 def find_part_operands(op: Operation, result: Any) -> list[Tensor]:

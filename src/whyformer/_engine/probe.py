@@ -7,9 +7,9 @@ model in chunks whose size depends only on the number of rows; `spent` counts th
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from whyformer._engine import perturb
 from whyformer._engine.backward import compute_gradients
-from whyformer._engine.blocks import find_blocks
+from whyformer._engine.blocks import find_block_calls, find_blocks
 from whyformer._engine.forward import Run, run_forward, run_plain
 from whyformer._engine.intervene import Intervention
 from whyformer._engine.layout import Layout, axis_order_of, from_canonical_axes, to_canonical_axes
@@ -127,7 +127,9 @@ class Probe:
             )
         if fill == "drop":
             if keep.dim() != 2:
-                raise MethodError("fill='drop' removes whole patches, not pixels or superpixels. Use another fill.")
+                raise MethodError(
+                    "fill='drop' removes whole patches, not pixels or superpixels. Use another fill.", code="E_OPTION"
+                )
             return self.intervene(lambda rows: self.drop_tokens(keep[rows], of[rows]), of)[0]
         if self.is_image:
             return self.run_variants(of, lambda rows: self.erase_pixels(keep[rows], of[rows], fill, seed))
@@ -175,14 +177,40 @@ class Probe:
     @neutral_torch()
     def compute_last_attention_grad(self, leaf: Tensor, of: Tensor) -> Tensor:
         """[n head query key]: the gradient of the score by the last attention, when the input is `leaf`."""
+        return self._gather_last_attention_grad(of, lambda rows: self._run_rows_at_leaf(leaf, of, rows))
+
+    @neutral_torch()
+    def compute_last_attention_grad_scaled(self, scale: float, of: Tensor) -> Tensor:
+        """The same when the state that enters the first block is multiplied by `scale`."""
+        return self._gather_last_attention_grad(of, lambda rows: self._run_rows_scaled(scale, of, rows))
+
+    def _gather_last_attention_grad(
+        self, of: Tensor, run_rows: Callable[[Tensor], AbstractContextManager[tuple[Run, Answers]]]
+    ) -> Tensor:
         gradients = []
         for rows in self.chunks(len(of), "gradients"):
-            with self._run_rows_at_leaf(leaf, of, rows) as (run, answer):
+            with run_rows(rows) as (run, answer):
                 site = run.mode.sites[-1]
                 (back,) = compute_gradients(answer.score, [site.output])
                 gradients.append(site.split_heads(back) @ site.value.mT)
             self.spent["backward"] += len(rows)
         return torch.cat(gradients)
+
+    @contextmanager
+    def _run_rows_scaled(self, scale: float, of: Tensor, rows: Tensor) -> Iterator[tuple[Run, Answers]]:
+        """One forward with a graph, in which the state that enters the first block is multiplied by `scale`."""
+        chosen = perturb.pick_examples(self.encoded, of[rows])
+        prepare = partial(scale_module_input, path=self._first_block, scale=scale)
+        with run_forward(self.model, chosen, asks_gradient=True, prepare=prepare) as run:
+            yield run, self.read_answers(chosen, run.output, of[rows])
+        self.spent["forward"] += len(rows)
+
+    @cached_property
+    def _first_block(self) -> str:
+        """The path of the module that is the first block."""
+        with run_forward(self.model, self.encoded, asks_gradient=False) as run:
+            self.spent["forward"] += self.batch
+            return find_block_calls(run.mode)[0].path
 
     @contextmanager
     def _run_rows_at_leaf(self, leaf: Tensor, of: Tensor, rows: Tensor) -> Iterator[tuple[Run, Answers]]:
@@ -403,6 +431,24 @@ class Probe:
         """Deprecated: use `run_at_leaf`."""
         warn_renamed("Probe.at_leaf", "Probe.run_at_leaf")
         return self.run_at_leaf(leaf, of, gradient=gradient)
+
+
+def scale_module_input(shadow: nn.Module, *, path: str, scale: float) -> None:
+    """Make the module at that path multiply the state it gets by `scale` when it is called for the first time."""
+
+    def scale_first(_: nn.Module, args: Any, kwargs: Any) -> Any:
+        hook.remove()  # ALBERT calls one module for every block
+        place = next((i for i, arg in enumerate(args) if is_state(arg)), None)
+        if place is not None:
+            return (*args[:place], args[place] * scale, *args[place + 1 :]), kwargs
+        name = next(name for name, arg in kwargs.items() if is_state(arg))
+        return args, {**kwargs, name: kwargs[name] * scale}
+
+    hook = shadow.get_submodule(path).register_forward_pre_hook(scale_first, with_kwargs=True)
+
+
+def is_state(argument: Any) -> bool:
+    return isinstance(argument, Tensor) and argument.is_floating_point()
 
 
 def read_hidden_states(run: Run) -> list[Tensor]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from whyformer._engine.builder import STREAM_SITES, CaptureBuilder
 from whyformer._engine.capture import Capture
+from whyformer._engine.decompose import PARTS_FORMS
 from whyformer._engine.forward import run_forward
 from whyformer._engine.intervene import Intervention
 from whyformer._engine.relevance.node import Recipe, Switch
@@ -19,8 +20,8 @@ from whyformer._plain.deprecation import rename_keywords
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NotCaptured
 
-GRAPH_SITES = {"input", "answer_parts"}  # values that are found only if the forward builds a graph
-TAPE_SITES = STREAM_SITES | {"answer_parts"}  # values that are computed from the list of all operations
+GRAPH_SITES = {"input", *PARTS_FORMS}  # values that are found only if the forward builds a graph
+TAPE_SITES = STREAM_SITES | PARTS_FORMS.keys()  # values that are computed from the list of all operations
 
 
 def check_sites(keep: Collection[str]) -> set[str]:

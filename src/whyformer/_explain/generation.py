@@ -11,13 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
-from whyformer._engine.shadow import make_shadow
 from whyformer._explain.default_method import TEXT_METHOD
 from whyformer._explain.explain import ModelLike, as_model
+from whyformer._explain.greedy_decoding import decode_greedily, encode_ids
 from whyformer._explain.method_call import MethodLike, choose_method
-from whyformer._explain.next_token import predict_next_token
 from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
 from whyformer._model.model import EncodedBatch, Model
@@ -58,7 +55,7 @@ def explain_generation(
         raise InputError(f"{model.name} has no tokenizer, so it cannot generate text. Use a causal language model.")
     start, ids = encode_prompt(model, prompt, continuation)
     if continuation is None:
-        ids = generate_ids(model, start, tokens)
+        ids = decode_greedily(model, start, tokens)
     if len(ids) == len(start):
         raise InputError("The model generates nothing after this prompt: its first token is the end of the text.")
     steps = []
@@ -89,28 +86,6 @@ def encode_prompt(model: Model, prompt: str, continuation: str | None) -> tuple[
 
 def token_ids_of(encoded: EncodedBatch) -> list[int]:
     return [int(i) for i in encoded.inputs[encoded.main][0]]
-
-
-def generate_ids(model: Model, start: Sequence[int], tokens: int) -> list[int]:
-    """Greedy decoding: append the likeliest token until the text ends or is long enough."""
-    ends = {model.tokenizer.eos_token_id, model.tokenizer.pad_token_id} - {None}
-    longest = len(start) + tokens if model.max_length is None else min(len(start) + tokens, model.max_length)
-    ids, shadow = list(start), make_shadow(model.module)
-    with show_progress(longest - len(ids), "generating") as progress:
-        while len(ids) < longest:
-            token = predict_next_token(model, shadow, encode_ids(model, [ids]))
-            if token is None:
-                raise InputError(f"{model.name} predicts classes, not a next token. Use a causal language model.")
-            if token in ends:
-                break
-            ids.append(token)
-            progress.advance()
-    return ids
-
-
-def encode_ids(model: Model, rows: Sequence[Sequence[int]]) -> EncodedBatch:
-    """Token ids as a batch."""
-    return model.encode([{"input_ids": torch.tensor(row)} for row in rows])
 
 
 def trim_padding(e: Explanation, model: Model, ids: Sequence[int]) -> Explanation:

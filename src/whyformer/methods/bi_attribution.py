@@ -11,13 +11,17 @@ including both ends.
 Chen, Li, Yu, Dou & Xiong, Beyond Intuition: Rethinking Token Attributions inside Transformers, TMLR 2023. The average:
 Sundararajan, Taly & Yan, Axiomatic Attribution for Deep Networks, ICML 2017. arXiv:1703.01365
 
-Details follow the released code. It starts at the fourth of twelve layers (ViT, heads), the sixth (ViT, tokens), at the
-last or the fourth from the end (BERT); `start=None` is a quarter of the depth. Its path starts at an image of zeros
-and, for BERT, at embeddings of zero; here a text keeps its position embeddings along the path and loses only its words.
+The path follows the released code: from pixels of 0 to the image, and for texts from 0 to the state that enters the
+first block, positions included. The other details of that code are `preset="released"`, which depends on the input as
+its two parts do. For images it starts at the fourth block (heads) or the sixth (tokens) of twelve; for texts at the
+last block (heads) or the fourth from the end (tokens), and it sets the score of CLS to 0. On BERT it agrees with the
+code to 1e-12 (tests/golden/authors). The default is the paper's formula for both: it starts after a quarter of the
+blocks, which for heads is the released ViT code, and keeps the score of the readout token.
 The feedback uses all heads of the last layer, even if `layers` or `heads` select some of them.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,11 +30,25 @@ from whyformer._engine.probe import Probe
 from whyformer._plain.setting_checks import allow_choice, allow_layer, allow_whole_number
 from whyformer.methods._readout_row import finish_scores, multiply_row, propagate_row
 from whyformer.methods._registry import method
-from whyformer.methods._settings import check_method_settings, resolve_layer
+from whyformer.methods._settings import allow_own, apply_preset, check_method_settings, resolve_layer
+
+PAPER: dict[str, Any] = {"start": lambda depth: depth // 4, "own": "keep"}
+RELEASED: dict[tuple[str, str], dict[str, Any]] = {
+    ("image", "head"): {"start": lambda depth: min(3, depth - 1), "own": "keep"},
+    ("image", "token"): {"start": lambda depth: min(5, depth - 1), "own": "keep"},
+    ("text", "head"): {"start": lambda depth: depth - 1, "own": "zero"},
+    ("text", "token"): {"start": lambda depth: max(depth - 4, 0), "own": "zero"},
+}
 
 
 @method(paper="Chen et al., TMLR 2023", class_specific=True, signed=False, cost="`steps` forwards and backwards")
-@check_method_settings(perception=allow_choice(("head", "token")), steps=allow_whole_number(2), start=allow_layer)
+@check_method_settings(
+    perception=allow_choice(("head", "token")),
+    steps=allow_whole_number(2),
+    preset=allow_choice(("paper", "released")),
+    start=allow_layer,
+    own=allow_own,
+)
 def bi_attribution(
     attention: Sequence[Tensor],
     attention_grad: Sequence[Tensor],
@@ -42,17 +60,24 @@ def bi_attribution(
     *,
     perception: str = "head",
     steps: int = 20,
+    preset: str = "paper",
     start: int | None = None,
+    own: str | None = None,
 ) -> Tensor:
     """How much each token supports the target: the attention that reaches it times the gradient at the last attention.
 
     perception: "head" (heads are weighted by their importance for the class) or "token" (tokens are weighted by how
     much the value projection lengthens them).
     steps: points on the path from a zero input to the input at which the gradient of the last attention is taken.
+    preset: "paper", or "released" for the blocks and the score of CLS as in the authors' code; `start`
+    and `own` override the preset.
     start: the first layer, counted from the input, that is included; negative counts from the output.
+    own: "keep", "zero" or "min", the score of the readout token.
     """
     depth = len(attention)
-    first = depth // 4 if start is None else resolve_layer("start", start, depth)
+    presets = {"paper": PAPER, "released": RELEASED["image" if probe.is_image else "text", perception]}
+    chosen = apply_preset(presets, preset, start=start, own=own)
+    first = chosen["start"](depth) if start is None else resolve_layer("start", start, depth)
     row = readout
     for layer in reversed(range(first, depth)):
         if perception == "head":
@@ -62,7 +87,7 @@ def bi_attribution(
             mixing = attention[layer].mean(dim=1) * stretch[:, None]
         row = propagate_row(row, mixing)
     feedback = multiply_row(readout, average_attention_grad(probe, steps).clamp(min=0).mean(dim=1))
-    return finish_scores(row.abs() * feedback, readout, mask)
+    return finish_scores(row.abs() * feedback, readout, mask, chosen["own"])
 
 
 def weigh_heads(attention: Tensor, attention_grad: Tensor, mask: Tensor) -> Tensor:
@@ -77,8 +102,11 @@ def weigh_heads(attention: Tensor, attention_grad: Tensor, mask: Tensor) -> Tens
 
 def average_attention_grad(probe: Probe, steps: int) -> Tensor:
     """The gradient of the last attention [batch head query key], averaged from a zero input to the input."""
-    zero, examples = probe.baseline("zero").to(probe.leaf), torch.arange(probe.batch)
-    total = torch.zeros(())
+    examples, total = torch.arange(probe.batch), torch.zeros(())
     for k in range(steps):
-        total = total + probe.compute_last_attention_grad(zero + k / (steps - 1) * (probe.leaf - zero), examples)
+        share = k / (steps - 1)
+        if probe.is_image:
+            total = total + probe.compute_last_attention_grad(share * probe.leaf, examples)
+        else:
+            total = total + probe.compute_last_attention_grad_scaled(share, examples)
     return total / steps

@@ -10,22 +10,47 @@ Encoder Layer in Transformers, NAACL 2022. arXiv:2205.03286
 
 The MLP is not decomposed: its output enters only through the statistics of the second norm, as in the paper. The paper
 is about BERT; pre-norm models (ViT, GPT) have no norm after the additions, and $N$ is the length of $T_i(x_j)$ itself.
+
+The default is our reading of the paper, which combines the layers by rollout: as in rollout, rows are scaled to sum to
+1, so scores are shares of the answer and stay finite at any depth. The released code multiplies the matrices as they
+are, both in its models and in its evaluation; there tokens that receive long vectors count more, and scores grow with
+every layer. `preset="released"` does that and agrees with the code to 1e-12 (tests/golden/authors).
 """
 
 from torch import Tensor
 
+from whyformer._plain.setting_checks import allow_choice, allow_flag
 from whyformer.methods._contributions import LayerNorms, Layers, measure_contributions, normalise_rows
 from whyformer.methods._readout_row import finish_scores, multiply_row
 from whyformer.methods._registry import method
+from whyformer.methods._settings import apply_preset, check_method_settings
+
+PRESETS = {"paper": {"normalise": True}, "released": {"normalise": False}}
 
 
 @method(paper="Modarressi et al., NAACL 2022", class_specific=False, signed=False)
+@check_method_settings(preset=allow_choice(tuple(PRESETS)), normalise=allow_flag)
 def globenc(
-    attention: Layers, projected: Layers, residual: Layers, norms: LayerNorms, readout: Tensor, mask: Tensor
+    attention: Layers,
+    projected: Layers,
+    residual: Layers,
+    norms: LayerNorms,
+    readout: Tensor,
+    mask: Tensor,
+    *,
+    preset: str = "paper",
+    normalise: bool | None = None,
 ) -> Tensor:
-    """How much of each token reaches the answer, by the norm of what whole blocks pass on from token to token."""
+    """How much of each token reaches the answer, by the norm of what whole blocks pass on from token to token.
+
+    preset: "paper" or "released" (products of the matrices as they are); an explicit setting overrides the preset.
+    normalise: scale the rows of each layer to sum to 1.
+    """
+    chosen = apply_preset(PRESETS, preset, normalise=normalise)
     row = readout
     for layer in reversed(range(len(attention))):
         parts = (attention[layer], projected[layer], residual[layer], norms[layer])
-        row = multiply_row(row, normalise_rows(measure_contributions(*parts, lambda t, _: t.norm(dim=-1)), mask))
+        lengths = measure_contributions(*parts, lambda t, _: t.norm(dim=-1))
+        passed_on = normalise_rows(lengths, mask) if chosen["normalise"] else lengths.masked_fill(~mask[:, None], 0)
+        row = multiply_row(row, passed_on)
     return finish_scores(row, readout, mask)

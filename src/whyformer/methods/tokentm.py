@@ -10,12 +10,12 @@ attention, by the MLP in the second half of a block; $e^0$ is the input of the f
 Wu, Duan, Kang, Tang & Yan, Token Transformation Matters: Towards Faithful Post-hoc Explanation for Vision Transformer,
 CVPR 2024. arXiv:2403.14552
 
-There is no public code, and we could not check the formulas against the text of the paper. Its abstract and reviews
-give the measure (change of length times correlation of direction, an exponential of the cosine normalised over tokens),
-the start from the lengths of the first tokens, and an aggregation over attention and MLP with skip connections. Our
-reading: the exponential is normalised by the mean over tokens (so that the factor is 1 on average), heads are
-transformed together, and attention is weighted by its gradient as in generic_attention. In post-norm models $e$ is the
-normalised state.
+No public code of the authors was found, so there is no released form and no golden numbers, and we could not check the
+formulas against the text of the paper. Its abstract and reviews give the measure (change of length times correlation of
+direction, an exponential of the cosine normalised over tokens), the start from the lengths of the first tokens, and an
+aggregation over attention and MLP with skip connections. Our reading: the exponential is normalised by the mean over
+tokens (so that the factor is 1 on average), heads are transformed together, and attention is weighted by its gradient
+as in generic_attention. In post-norm models $e$ is the normalised state.
 """
 
 from collections.abc import Sequence

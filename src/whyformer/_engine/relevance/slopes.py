@@ -189,6 +189,8 @@ def share_rotation(call: ScaleCall, slope: Tensor) -> Shares | None:
         return None
     call.absorb("positions", lambda: slope * call.result / 2)
     record_placed(call, call.positions, "position", lambda: slope * call.result / 2)
+    assert isinstance(call.factor, Tensor)
+    call.switch.tables[call.step] = (call.place, call.factor)
     return call.fit(slope * call.factor / 2)
 
 
