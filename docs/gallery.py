@@ -75,7 +75,7 @@ why.explain(vit, "cat.jpg", "attcat").overlay(contours=True).save("overlay.png")
         "Methods side by side",
         "Eleven methods from one run of the model. `chance` is random: what looks no better says nothing.",
         """
-methods = ["transformer_attribution", "generic_attention", "grad_cam", "raw_attention", "rollout", "partial_lrp"]
+methods = ["gamma_attribution", "transformer_attribution", "generic_attention", "grad_cam", "rollout", "partial_lrp"]
 methods += ["lrp", "attcat", "gradient_x_input", "saliency", "chance"]
 c = why.compare(vit, "cat.jpg", methods)
 c.save("methods.png")
@@ -254,18 +254,21 @@ def shrunk(source: Path) -> Path:
 
 
 def hero() -> None:
-    """The picture at the top of README.md: the same methods on a photograph and on a sentence."""
+    """The picture at the top of README.md: a heart and a ring, each asked for, and a sentence."""
     from io import BytesIO
 
     from PIL import Image
 
     import whyformer as why
-    from whyformer.demo.tour import CAT, SENTENCE
+    from whyformer.demo import shapes
+    from whyformer.demo.tour import SENTENCE
 
-    methods = ["transformer_attribution", "attcat", "lrp", "rollout", "chance"]
-    pairs = (("demo/pets", CAT), ("demo/sentiment", SENTENCE))
-    drawn = [why.compare(why.open(model), given, methods).draw().png(150) for model, given in pairs]
-    above, below = (Image.open(BytesIO(png)).convert("RGB") for png in drawn)
+    scene = shapes.generate(52, seed=3, objects=2).images[51]
+    scene = Image.fromarray(scene).resize((384, 384), Image.Resampling.BICUBIC)
+    on_scene = ["gamma_attribution", "generic_attention", "grad_cam", "rollout", "chance"]
+    drawn = why.explain_classes("demo/shapes", scene, on_scene, classes=["heart", "ring"]).draw().png(150)
+    words = why.compare("demo/sentiment", SENTENCE, ["libragrad", "attcat", "rollout", "chance"]).draw().png(150)
+    above, below = (Image.open(BytesIO(png)).convert("RGB") for png in (drawn, words))
     whole = Image.new("RGB", (above.width + 24, above.height + below.height + 60), "white")
     whole.paste(above, (12, 12))
     whole.paste(below, (12, above.height + 36))

@@ -17,8 +17,8 @@ from whyformer.show.report import Html
 CAT = Path(__file__).parent / "samples" / "cat.jpg"
 SENTENCE = "a gorgeous, witty film, despite its tedious first hour"
 AGREEMENT_PROMPT = "the keys to the cabinet near the doors"
-IMAGE_METHODS = ("transformer_attribution", "generic_attention", "grad_cam", "rollout", "lrp", "chance")
-TEXT_METHODS = ("transformer_attribution", "attcat", "lrp", "gradient_x_input", "rollout", "chance")
+IMAGE_METHODS = ("gamma_attribution", "generic_attention", "grad_cam", "rollout", "lrp_gamma", "chance")
+TEXT_METHODS = ("libragrad", "attnlrp", "attcat", "gradient_x_input", "rollout", "chance")
 LEAD = (
     "Small models trained for this demo, explained by several methods. The method chance assigns random scores: a "
     "method that looks no better explains nothing. Methods disagree, which is why whyformer compares them."
