@@ -131,7 +131,7 @@ why.explain(bert, text, "attcat").save("words.svg")
         "Words under several methods",
         "A line a method, each with limits of its own.",
         """
-methods = ["transformer_attribution", "attcat", "lrp", "gradient_x_input", "rollout", "chance"]
+methods = ["libragrad", "attnlrp", "attcat", "gradient_x_input", "rollout", "chance"]
 why.compare(bert, text, methods).save("lines.svg")
 """,
         ("lines.svg",),
@@ -173,7 +173,7 @@ why.explain_generation(gpt, "the keys to the cabinet near the doors", tokens=4).
         """
 from pathlib import Path
 
-e = why.explain(vit, "cat.jpg", "transformer_attribution", per_layer=True)
+e = why.explain(vit, "cat.jpg", "gamma_attribution", per_layer=True)
 e.draw_build_up().save("layers.png")
 Path("layers.gif").write_bytes(e.animate_build_up())
 """,
