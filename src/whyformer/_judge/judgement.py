@@ -11,7 +11,7 @@ from rich.text import Text
 from whyformer._judge.plan import JudgePlan
 from whyformer._judge.rows import RowTable
 from whyformer._judge.table import HEADINGS, Table, format_line
-from whyformer._judge.verdict import list_cautions, write_metric_sentence, write_verdict
+from whyformer._judge.verdict import list_cautions, list_verdict, write_metric_sentence, write_verdict
 from whyformer.data import Problem
 from whyformer.results.result import Result
 from whyformer.show import report, terminal
@@ -40,6 +40,11 @@ class Judgement(Result):
     def verdict(self) -> str:
         """Which method to use on this data, what to mind about it, and which are no better than the controls."""
         return write_verdict(self.table)
+
+    @property
+    def verdict_sentences(self) -> list[str]:
+        """The sentences of the verdict, the most important first."""
+        return list_verdict(self.table)
 
     @property
     def sentences(self) -> list[str]:

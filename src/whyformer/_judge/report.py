@@ -46,7 +46,10 @@ def make_judgement_page(judgement: Judgement, bench: Bench) -> str:
     if problems:
         contents["failed"] = "What could not be measured"
         sections.append(report.make_section("What could not be measured", problems, anchor="failed"))
-    verdict = make_element("p", judgement.verdict)
+    first, *others = judgement.verdict_sentences
+    verdict = join_html(
+        [make_element("p", make_element("strong", first)), *(make_element("p", other) for other in others)]
+    )
     legend = make_method_legend(styles)
     summary = report.make_section("In short", verdict, report.make_notes(judgement.cautions), legend)
     fields = judgement.plan.fields
@@ -65,9 +68,8 @@ def make_judgement_page(judgement: Judgement, bench: Bench) -> str:
 def choose_method_styles(table: Table) -> dict[str, SeriesStyle]:
     """One colour and marker for each method, in all charts and tables; the best eight have different colours."""
     ranks: dict[str, int] = {}
-    for metric in table.metrics:
-        for line in table.of(metric):
-            ranks[line.method] = ranks.get(line.method, 0) + line.rank
+    for line in table.lines:
+        ranks[line.method] = ranks.get(line.method, 0) + line.rank
     methods = sorted((label for label in ranks if not is_control(label)), key=lambda label: (ranks[label], label))
     return assign_styles(methods, [label for label in ranks if is_control(label)])
 

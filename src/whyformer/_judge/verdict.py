@@ -20,13 +20,18 @@ CONTROL_WORDING = {
 
 
 def write_verdict(table: Table) -> str:
-    """One paragraph: the method to use, or why there is none; what to mind about it, and how the others compare.
+    """One paragraph: the method to use, or why there is none; what to mind about it, and how the others compare."""
+    return " ".join(list_verdict(table))
+
+
+def list_verdict(table: Table) -> list[str]:
+    """The sentences of the verdict, the most important first.
 
     A metric decides if a method is significantly better in it than the best control. A method is recommended only if it
     is significantly better than the best control in every metric that decides.
     """
     if not any(line.count for line in table.lines):
-        return "Nothing could be measured on this data: no metric has a value for any method."
+        return ["Nothing could be measured on this data: no metric has a value for any method."]
     candidates = [metric for metric in table.metrics if table.kinds[metric] in DECIDING_KINDS] or list(table.metrics)
     deciding = [metric for metric in candidates if is_deciding(table, metric)]
     undecided = [metric for metric in candidates if metric not in deciding]
@@ -49,7 +54,7 @@ def write_verdict(table: Table) -> str:
         ]
     else:
         parts = [write_refusal(table, deciding), *write_comparison_with_controls(table, deciding)]
-    return " ".join([*parts, *write_undecided(table, undecided)])
+    return [*parts, *write_undecided(table, undecided)]
 
 
 def is_deciding(table: Table, metric: str) -> bool:
@@ -98,10 +103,10 @@ def write_recommendation(table: Table, deciding: Sequence[str], winner: str) -> 
     wins = count_wins(table, deciding, winner)
     if not wins:
         return (
-            f"On this data use {winner}: of the methods that are significantly better than the best control in all "
-            f"{len(deciding)} metrics, it has the best mean rank."
+            f"On this data use {winner}: of the methods that are significantly better than the best control in all of "
+            f"{join_with_and(deciding)}, it has the best mean rank."
         )
-    where = deciding[0] if len(deciding) == 1 else f"{wins} of {len(deciding)} metrics"
+    where = deciding[0] if len(deciding) == 1 else f"{wins} of the {len(deciding)} metrics that decide"
     return f"On this data use {winner}: it is the best, or not significantly different from the best, in {where}."
 
 
@@ -153,7 +158,7 @@ def write_comparison_with_controls(table: Table, deciding: Sequence[str]) -> lis
 
 
 def write_undecided(table: Table, metrics: Sequence[str]) -> list[str]:
-    """The metrics in which no method beats the best control; with their weakness if that control beats chance."""
+    """The metrics in which no method beats the best control; with their weakness if that control is not chance."""
     groups: dict[tuple[str, bool], list[str]] = {}
     for metric in metrics:
         groups.setdefault((name_control(table, metric), rewards_control(table, metric)), []).append(metric)
@@ -161,7 +166,7 @@ def write_undecided(table: Table, metrics: Sequence[str]) -> list[str]:
     for (rival, is_rewarded), own in groups.items():
         itself = ", which itself is significantly better than chance" if is_rewarded else ""
         parts.append(f"In {join_with_and(own)} no method is significantly better than {rival}{itself}.")
-        parts += write_weaknesses(table, own) if is_rewarded else []
+        parts += write_weaknesses(table, own) if not is_chance(rival) else []
     return parts
 
 

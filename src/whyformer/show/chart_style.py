@@ -35,7 +35,7 @@ class SeriesStyle:
 
     @property
     def line(self) -> dict[str, Any]:
-        return {"color": self.colour, "linestyle": self.dashes, "marker": self.marker, "markersize": 4}
+        return {"color": self.colour, "linestyle": self.dashes, "marker": self.marker, "markersize": 4.5}
 
 
 def assign_styles(labels: Sequence[str], controls: Sequence[str] = ()) -> dict[str, SeriesStyle]:

@@ -127,7 +127,7 @@ def draw_ranking(
                 axes.text(0.01, index, "undefined", color=DIM_INK, va="center", transform=axes.get_yaxis_transform())
                 continue
             axes.plot([low, high], [index, index], color=colour, linewidth=2.2, alpha=0.45, solid_capstyle="round")
-            axes.plot([value], [index], marker, color=colour, markersize=5)
+            axes.plot([value], [index], marker, color=colour, markersize=5.5, mew=1.5)
         axes.set_yticks(range(len(ordered)), [shorten_label(label) for label, *_ in ordered])
         axes.set_ylim(len(ordered) - 0.5, -0.5)
         axes.tick_params(axis="y", length=0)
