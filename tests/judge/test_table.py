@@ -59,6 +59,20 @@ def test_better_and_worse_than_the_best_control(tmp_path):
     assert format_line(lines["between"])[-2].endswith(" worse")
 
 
+def test_a_method_has_to_beat_every_control_not_only_the_best(tmp_path):
+    """Always a little above the blob, which is the best control; level with chance, which varies."""
+    blob = many(1.0)
+    noisy = [value + noise for value, noise in zip(blob, many(-0.05, spread=1.0, seed=1), strict=True)]
+    values = {"close": [value + 0.01 for value in blob], "far": many(3.0), "chance": noisy, "centre_blob": blob}
+    table = table_of(tmp_path, values)
+    lines = {line.method: line for line in table.lines}
+    assert table.best_control("first_score").method == "centre_blob"
+    alone = {line.method: line for line in table_of(tmp_path, {m: values[m] for m in ("close", "centre_blob")}).lines}
+    assert alone["close"].beats_control is True
+    assert lines["close"].beats_control is None and lines["close"].p_control > 0.1
+    assert lines["far"].beats_control is True
+
+
 def test_lower_is_better_where_the_metric_says_so(tmp_path):
     table = table_of(tmp_path, {"high": [5.0, 6.0], "low": [1.0, 2.0]}, TOUCHY)
     assert [line.method for line in table.of("touchy")] == ["low", "high"]

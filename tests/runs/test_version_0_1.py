@@ -56,7 +56,7 @@ def test_a_judgement_without_controls_stays_without(old_judgement):
     assert judgement.verdict.startswith("On this data no method is significantly better than chance in any")
     fresh = judge_again(old_judgement.parent / "fresh")
     assert fresh.plan.methods == ("rollout", "grad_cam", "chance", "first_words", "last_words")
-    assert fresh.verdict.startswith("On this data no method is significantly better than the best control in any")
+    assert fresh.verdict.startswith("On this data no method is significantly better than every control in any")
 
 
 def test_a_judgement_that_was_interrupted_is_finished(old_judgement):

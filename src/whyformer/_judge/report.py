@@ -84,7 +84,7 @@ def make_method_legend(styles: Styles) -> Html:
     ]
     remark = (
         f"Controls, in grey, say nothing about the input: {', '.join(controls)}. A method that is not significantly "
-        "better than the best of them in a metric has shown nothing there."
+        "better than each of them in a metric has shown nothing there."
     )
     return join_html(
         [make_element("p", join_html(names, " "), class_="names"), make_element("p", remark, class_="dim")]
@@ -97,12 +97,15 @@ def name_with_symbol(label: str, styles: Styles) -> Html:
 
 def make_metric_section(judgement: Judgement, metric: str, anchor: str, styles: Styles) -> Html:
     table, lines = judgement.table, judgement.table.of(metric)
+    control = table.best_control(metric)
     blocks = [
         report.embed_drawing(
             charts.draw_ranking(
                 [(line.method, line.mean, line.low, line.high) for line in lines],
                 title=f"Mean and 95 % interval over {format_example_counts(lines)} examples",
                 better=table.better[metric],
+                reference=None if control is None else control.mean,
+                note="" if control is None else f"Dashed line: the best control, {control.method}.",
                 styles=styles,
             )
         ),

@@ -2,9 +2,10 @@
 
 A mean is taken over the examples for which the metric has a value; metrics of a whole data set (mean IoU) are computed
 from the parts of all examples. Intervals are bootstrap intervals over examples. Each row is tested against the best
-one and against chance, and each method against the best control, on the examples that both have, with Holm's correction
-over the rows tested in a metric. The best row and the best control are chosen on the same examples, so the tests
-against them favour them slightly.
+one and against chance, and each method against the controls, on the examples that both have, with Holm's correction
+over the rows tested in a metric. The best row is chosen on the same examples, so the tests against it favour it
+slightly. A method is better than the controls if it is better than each of them: its p-value is the largest of those
+against single controls (the intersection-union test; Berger, Technometrics 1982), which needs no further correction.
 """
 
 import csv
@@ -29,7 +30,7 @@ DIGITS = 6  # significant digits in files; further digits depend on the processo
 MIN_COVERAGE = 0.9  # to be the best, a method needs values for this fraction of the examples that others have
 SIGNIFICANCE_LEVEL = 0.05
 FEW_EXAMPLES = 30
-HEADINGS = ("method", "mean", "95 %", "n", "against the best", "against chance", "against the best control", "passes")
+HEADINGS = ("method", "mean", "95 %", "n", "against the best", "against chance", "against the controls", "passes")
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ class Line:
     rank: int
     is_best: bool
     beats_chance: bool | None  # None: not significantly different from chance
-    p_control: float  # p-value against the best control in this metric, corrected; NaN for controls
-    beats_control: bool | None  # None: not significantly different from the best control
+    p_control: float  # p-value against all controls, or of being worse than the best one, corrected; NaN for controls
+    beats_control: bool | None  # True: better than every control, False: worse than the best one, None: neither
     is_control: bool  # chance is one, too
 
 
@@ -209,13 +210,14 @@ def make_metric_lines(rows: RowTable, k: int, label: str, chosen: MetricCall) ->
     are_controls = [is_control(method) for method in rows.methods]
     best = order[0] if means[order[0]][0] == means[order[0]][0] else None
     chance = next((m for m, method in enumerate(rows.methods) if is_chance(method)), None)
-    control = next((m for m in order if are_controls[m] and counts[m]), None)
-    # Many rivals are the same row, and each test takes thousands of exchanges.
-    tested = {rival: compute_p_values(measured, rival, combine) for rival in {best, chance, control}}
+    controls = [m for m in order if are_controls[m] and counts[m]]
+    tested = {rival: compute_p_values(measured, rival, combine) for rival in {best, chance, *controls}}
     against_best, against_chance = (adjust_p_values(tested[rival]) for rival in (best, chance))
-    against_control = adjust_p_values(
-        [math.nan if is_own else p for p, is_own in zip(tested[control], are_controls, strict=True)]
-    )
+    compared = [
+        (math.nan, False) if are_controls[m] else compare_with_controls(measured, m, controls, tested, chosen)
+        for m in range(len(measured))
+    ]
+    against_control = adjust_p_values([p for p, _ in compared])
     lines = []
     for m, method in enumerate(rows.methods):
         own_rows = rows.of(m, k)
@@ -240,9 +242,9 @@ def make_metric_lines(rows: RowTable, k: int, label: str, chosen: MetricCall) ->
                 p_chance=against_chance[m],
                 rank=order.index(m) + 1,
                 is_best=m == best,
-                beats_chance=is_better(measured, m, chance, against_chance[m], chosen),
+                beats_chance=is_significantly_better(measured, m, chance, against_chance[m], chosen),
                 p_control=against_control[m],
-                beats_control=is_better(measured, m, control, against_control[m], chosen),
+                beats_control=compared[m][1] if against_control[m] < SIGNIFICANCE_LEVEL else None,
                 is_control=are_controls[m],
                 **passes,
             )
@@ -287,18 +289,47 @@ def compute_p_values(measured: Sequence[np.ndarray], rival: int | None, combine:
     ]
 
 
-def is_better(measured: Sequence[np.ndarray], m: int, rival: int | None, p: float, chosen: MetricCall) -> bool | None:
-    """Whether row m is better than its rival; None if the difference is not significant.
+def compare_with_controls(
+    measured: Sequence[np.ndarray],
+    m: int,
+    controls: Sequence[int],
+    tested: Mapping[int | None, Sequence[float]],
+    chosen: MetricCall,
+) -> tuple[float, bool]:
+    """The p-value of a method against the controls, best first, and whether it is better than the best of them.
+
+    If it is, the p-value is the largest one of being better than a control; if not, that of being worse than the best.
+    """
+    rivals = [rival for rival in controls if tested[rival][m] == tested[rival][m]]
+    if not rivals:
+        return math.nan, False
+    differences = [measure_advantage(measured, m, rival, chosen) for rival in rivals]
+    p_values = [tested[rival][m] for rival in rivals]
+    if differences[0] <= 0:
+        return (p_values[0] if differences[0] < 0 else 1.0), False
+    return max(p if difference > 0 else 1.0 for p, difference in zip(p_values, differences, strict=True)), True
+
+
+def is_significantly_better(
+    measured: Sequence[np.ndarray], m: int, rival: int | None, p: float, chosen: MetricCall
+) -> bool | None:
+    """Whether row m is better than its rival; None if the difference is not significant."""
+    if rival is None or p != p or p >= SIGNIFICANCE_LEVEL:
+        return None
+    difference = measure_advantage(measured, m, rival, chosen)
+    return None if difference == 0 else difference > 0
+
+
+def measure_advantage(measured: Sequence[np.ndarray], m: int, rival: int, chosen: MetricCall) -> float:
+    """How much better row m is than its rival.
 
     Only examples that both have count, as for p: a method that skips hard examples must not look better for it.
     """
-    if rival is None or p != p or p >= SIGNIFICANCE_LEVEL:
-        return None
     values, others = measured[m], measured[rival]
     both = ~(np.isnan(values) | np.isnan(others)).reshape(len(values), -1).any(1)
     combine = combine_of(chosen) or np.mean
     difference = float(combine(values[both])) - float(combine(others[both]))
-    return None if difference == 0 else (difference > 0) == (chosen.metric.better == "higher")
+    return difference if chosen.metric.better == "higher" else -difference
 
 
 def mean_of_known(values: Sequence[float]) -> float:

@@ -27,43 +27,50 @@ def write_verdict(table: Table) -> str:
 def list_verdict(table: Table) -> list[str]:
     """The sentences of the verdict, the most important first.
 
-    A metric decides if a method is significantly better in it than the best control. A method is recommended only if it
-    is significantly better than the best control in every metric that decides.
+    A metric decides if a method is significantly better in it than every control. A method is recommended only if it is
+    significantly better than every control in every metric that decides.
     """
     if not any(line.count for line in table.lines):
         return ["Nothing could be measured on this data: no metric has a value for any method."]
     candidates = [metric for metric in table.metrics if table.kinds[metric] in DECIDING_KINDS] or list(table.metrics)
     deciding = [metric for metric in candidates if is_deciding(table, metric)]
     undecided = [metric for metric in candidates if metric not in deciding]
+    winner = recommend_method(table, deciding) if deciding else None
     if not deciding:
-        rival = (
-            "the best control"
-            if any(line.is_control and not is_chance(line.method) for line in table.lines)
-            else "chance"
-        )
-        parts = [
-            f"On this data no method is significantly better than {rival} in any of these metrics, so there is nothing "
-            "to recommend. Use more examples, or other metrics."
-        ]
         undecided = [metric for metric in undecided if rewards_control(table, metric)]
-    elif winner := recommend_method(table, deciding):
+        parts = [
+            f"On this data no method is significantly better than {name_controls(table)} in any of these metrics, so "
+            "there is nothing to recommend. Use more examples, or other metrics."
+        ]
+    elif winner is None:
+        parts = [write_refusal(table, deciding), *write_comparison_with_controls(table, deciding)]
+    else:
         parts = [
             write_recommendation(table, deciding, winner),
             *write_class_warnings(table, deciding, winner),
             *write_comparison_with_controls(table, deciding),
         ]
-    else:
-        parts = [write_refusal(table, deciding), *write_comparison_with_controls(table, deciding)]
-    return [*parts, *write_undecided(table, undecided)]
+    weak = find_weak_metrics(table, deciding, undecided, winner)
+    return [*parts, *write_undecided(table, undecided), *write_weaknesses(table, weak)]
 
 
 def is_deciding(table: Table, metric: str) -> bool:
-    """Whether any method beats the best control in this metric."""
+    """Whether any method beats every control in this metric."""
     return any(line.beats_control for line in table.of(metric))
 
 
+def find_weak_metrics(table: Table, deciding: Sequence[str], undecided: Sequence[str], winner: str | None) -> list[str]:
+    """The metrics whose known weakness matters here.
+
+    They are those that a control other than chance wins, and metrics of localisation if the winner ignores the class.
+    """
+    won = [metric for metric in undecided if not is_chance(name_control(table, metric))]
+    is_blind = winner is not None and winner in table.class_blind
+    return [metric for metric in deciding if is_blind and table.kinds[metric] == "localisation"] + won
+
+
 def recommend_method(table: Table, metrics: Sequence[str], ignored: Collection[str] = ()) -> str | None:
-    """Of the methods that beat the best control in all metrics, the one that is most often among the best.
+    """Of the methods that beat every control in all metrics, the one that is most often among the best.
 
     Ties go to the better mean rank, then to the fewer passes through the model.
     """
@@ -103,11 +110,13 @@ def write_recommendation(table: Table, deciding: Sequence[str], winner: str) -> 
     wins = count_wins(table, deciding, winner)
     if not wins:
         return (
-            f"On this data use {winner}: of the methods that are significantly better than the best control in all of "
+            f"On this data use {winner}: of the methods that are significantly better than every control in all of "
             f"{join_with_and(deciding)}, it has the best mean rank."
         )
-    where = deciding[0] if len(deciding) == 1 else f"{wins} of the {len(deciding)} metrics that decide"
-    return f"On this data use {winner}: it is the best, or not significantly different from the best, in {where}."
+    won = [metric for metric in deciding if count_wins(table, [metric], winner)]
+    share = f" ({wins} of the {len(deciding)} metrics that decide)" if len(deciding) > 1 else ""
+    best = "it is the best, or not significantly different from the best,"
+    return f"On this data use {winner}: {best} in {join_with_and(won)}{share}."
 
 
 def write_refusal(table: Table, deciding: Sequence[str]) -> str:
@@ -118,14 +127,16 @@ def write_refusal(table: Table, deciding: Sequence[str]) -> str:
         if len(lines) == len(deciding)
     }
     start = (
-        f"On this data no method is significantly better than the best control in all of {join_with_and(deciding)}, so "
-        "there is nothing to recommend."
+        f"On this data no method is significantly better than {name_controls(table)} in all of "
+        f"{join_with_and(deciding)}, so there is nothing to recommend."
     )
     if not matched:
         return start
     closest = min(matched, key=lambda method: (len(matched[method]), -count_wins(table, deciding, method), method))
-    where = [f"{name_control(table, line.metric)} in {line.metric}" for line in matched[closest]]
-    return f"{start} {closest} comes closest, but is not significantly better than {join_with_and(where)}."
+    where = [
+        f"in {line.metric}, where the best control is {name_control(table, line.metric)}" for line in matched[closest]
+    ]
+    return f"{start} {closest} comes closest, but fails {join_with_and(where)}."
 
 
 def write_class_warnings(table: Table, deciding: Sequence[str], winner: str) -> list[str]:
@@ -137,19 +148,19 @@ def write_class_warnings(table: Table, deciding: Sequence[str], winner: str) -> 
     if other is not None:
         parts.append(f"Of the methods that depend on the class, {other} comes first.")
     elif any(method not in table.class_blind for method in group_by_method(table, deciding)):
-        rival, where = name_rival(table, deciding), deciding[0] if len(deciding) == 1 else "all of them"
-        parts.append(f"No method that depends on the class is significantly better than {rival} in {where}.")
-    blind_metrics = [metric for metric in deciding if table.kinds[metric] == "localisation"]
-    return [*parts, *write_weaknesses(table, blind_metrics)]
+        controls, where = name_controls(table), deciding[0] if len(deciding) == 1 else "all of them"
+        parts.append(f"No method that depends on the class is significantly better than {controls} in {where}.")
+    return parts
 
 
 def write_comparison_with_controls(table: Table, deciding: Sequence[str]) -> list[str]:
     """Which methods are not better than the best control in any metric, and which are worse."""
     is_single = len(deciding) == 1
+    relation = "different from chance" if name_controls(table) == "chance" else "better than every control"
     rival, parts = name_rival(table, deciding), []
     if alike := find_like_controls(table, deciding):
         verb, where = "is" if len(alike) == 1 else "are", deciding[0] if is_single else "any of them"
-        parts.append(f"{join_with_and(alike)} {verb} not significantly different from {rival} in {where}.")
+        parts.append(f"{join_with_and(alike)} {verb} not significantly {relation} in {where}.")
     if worse := find_worse_than_controls(table, deciding):
         verb = "is" if len(worse) == 1 else "are"
         where = deciding[0] if is_single else "some of them and better in none"
@@ -158,15 +169,16 @@ def write_comparison_with_controls(table: Table, deciding: Sequence[str]) -> lis
 
 
 def write_undecided(table: Table, metrics: Sequence[str]) -> list[str]:
-    """The metrics in which no method beats the best control; with their weakness if that control is not chance."""
+    """The metrics in which no method beats every control, and the best control."""
+    controls = name_controls(table)
     groups: dict[tuple[str, bool], list[str]] = {}
     for metric in metrics:
         groups.setdefault((name_control(table, metric), rewards_control(table, metric)), []).append(metric)
     parts = []
     for (rival, is_rewarded), own in groups.items():
         itself = ", which itself is significantly better than chance" if is_rewarded else ""
-        parts.append(f"In {join_with_and(own)} no method is significantly better than {rival}{itself}.")
-        parts += write_weaknesses(table, own) if not is_chance(rival) else []
+        best = "" if rival == controls else f"; the best one is {rival}{itself}"
+        parts.append(f"In {join_with_and(own)} no method is significantly better than {controls}{best}.")
     return parts
 
 
@@ -192,14 +204,19 @@ def name_control(table: Table, metric: str) -> str:
     return f"{best.method} ({wording})" if wording else best.method
 
 
+def name_controls(table: Table) -> str:
+    """What a method has to beat: "chance", if there is no other control."""
+    return "every control" if any(line.is_control and not is_chance(line.method) for line in table.lines) else "chance"
+
+
 def name_rival(table: Table, metrics: Sequence[str]) -> str:
-    """What the methods are compared with: the best control, by name if it is the same in all these metrics."""
+    """The best control, by name if it is the same in all these metrics."""
     names = {best.method for metric in metrics if (best := table.best_control(metric)) is not None}
     return names.pop() if len(names) == 1 else "the best control"
 
 
 def find_like_controls(table: Table, metrics: Sequence[str]) -> list[str]:
-    """Methods that are not significantly different from the best control in any metric."""
+    """Methods that are in no metric better than every control, and in none worse than the best one."""
     lines = group_by_method(table, metrics)
     return [method for method, own in lines.items() if all(line.beats_control is None for line in own)]
 
@@ -222,11 +239,10 @@ def write_metric_sentence(table: Table, metric: str) -> str:
     interval = f", 95 % {format_mean(best.low)} to {format_mean(best.high)}" if best.low == best.low else ""
     methods = [line for line in table.of(metric) if not line.is_control]
     rival = "chance" if control is None else control.method
+    relation = "different from chance" if name_controls(table) == "chance" else "better than every control"
     remarks = {
         "not significantly different from it": [line.method for line in table.tied(metric) if not line.is_best],
-        f"not significantly different from {rival}": [
-            line.method for line in methods if line.beats_control is None and line.count and not best.is_control
-        ],
+        f"not significantly {relation}": [m.method for m in methods if m.beats_control is None and m.count],
         f"worse than {rival}": [line.method for line in methods if line.beats_control is False],
         "no value for": [line.method for line in methods if not line.count],
     }
