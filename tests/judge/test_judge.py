@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -66,16 +67,17 @@ def finished(undisturbed, tmp_path):
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-def test_chance_is_always_a_row_and_the_files_are_there(tmp_path):
+def test_controls_are_always_rows_and_the_files_are_there(tmp_path):
     judgement = judge(tiny(), pictures(7), [PICKY, "rollout"], FIRST_SCORE, out=tmp_path / "run")
-    assert judgement.plan.methods[-1] == "chance"
+    assert judgement.plan.methods == ("picky", "rollout", "chance", "centre_blob", "random_pixels")
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
         ".lock", "plan.json", "rows", "table.csv", "table.txt", "problems.txt", "report.html",
     }  # fmt: skip
     text = str(judgement)
     assert judgement.verdict in " ".join(text.split())
     assert "failed" in " ".join(judgement.cautions) and judgement.failed > 0
-    assert all(name in text for name in ("picky", "rollout", "chance"))
+    assert all(name in text for name in ("picky", "rollout", "chance", "centre_blob"))
+    assert judgement.table.descriptions["first_score"] in " ".join(text.split())
 
 
 def test_without_a_folder_nothing_is_left_behind(tmp_path, monkeypatch):
@@ -166,7 +168,8 @@ def test_the_usual_metrics_fit_what_is_known():
 
 def test_quick_takes_every_method_of_one_pass():
     judgement = judge(tiny(), pictures(3), "quick", FIRST_SCORE, batch=3)
-    assert set(judgement.plan.methods) == {name for name, one in METHODS.items() if one.is_quick}
+    quick = {name for name, one in METHODS.items() if one.is_quick}
+    assert set(judgement.plan.methods) == quick | {"centre_blob", "random_pixels"}
 
 
 # --- killed -----------------------------------------------------------------------------------------------------------
@@ -271,9 +274,53 @@ def test_the_report_shows_curves_disagreement_and_what_failed(tmp_path):
     html = (tmp_path / "report.html").read_text()
     text = parsed(html)
     assert "<b>picture" not in html and "<b>picture" in text
-    for expected in ("Where methods disagree", "What could not be measured", "too bright for me", "Mean curves"):
+    for expected in (
+        "Where methods disagree", "What could not be measured", "too bright for me", "Mean curves", "known weakness",
+        "Controls, in grey, say nothing about the input: chance (random scores), centre_blob (the same blob",
+    ):  # fmt: skip
         assert expected in text
     assert "http://" not in html.replace("http://www.w3.org", "") and "<script" not in html
+
+
+def read_colours(drawing) -> dict[str, tuple[str, str]]:
+    """Colour and marker by label: of the lines in a legend, or of the dots beside the labels of a ranking."""
+    (axes,) = drawing.figure.axes
+    legend = {line.get_label(): line for line in axes.lines if not line.get_label().startswith("_")}
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    dots = {labels[int(line.get_ydata()[0])]: line for line in axes.lines if len(line.get_ydata()) == 1}
+    return {label: (line.get_color(), line.get_marker()) for label, line in (legend or dots).items()}
+
+
+def test_a_method_has_one_colour_in_all_charts_and_tables(tmp_path, monkeypatch):
+    import whyformer._judge.report as page
+    from whyformer.show.drawing import DIM_INK, GREYS
+
+    drawings = []
+    embed = page.report.embed_drawing
+    monkeypatch.setattr(page.report, "embed_drawing", lambda drawing: (drawings.append(drawing), embed(drawing))[1])
+    methods = [BRIGHTNESS, "rollout", "grad_cam", "saliency", "transformer_attribution", "attnlrp", "lrp", "attcat"]
+    metrics = [positive(), FIRST_SCORE, "deletion"]
+    judge(tiny(), pictures(6), [*methods, "raw_attention", "libragrad"], metrics, out=tmp_path, batch=6)
+    seen = [read_colours(drawing) for drawing in drawings]
+    assert len(seen) == 5 and all(len(one) >= 7 for one in seen)  # three rankings, two charts of curves
+    looks = {}
+    for one in seen:
+        for label, look in one.items():
+            assert looks.setdefault(label, look) == look
+    assert len(looks) == 13 == len(set(looks.values()))
+    controls = {"chance", "centre_blob", "random_pixels"}
+    assert {looks[label][0] for label in controls} == {DIM_INK, *GREYS}
+    assert len({looks[label][0] for label in looks.keys() - controls}) == 8  # all colours of the palette
+    html = (tmp_path / "report.html").read_text()
+    shown = re.findall(
+        r'<span class="symbol" style="color:([^"]*)" aria-hidden="true">(.)</span> ?(?:<code>)?(\w+)', html
+    )
+    by_label = {}
+    for colour, symbol, label in shown:
+        assert by_label.setdefault(label, (colour, symbol)) == (colour, symbol)
+    assert by_label.keys() == looks.keys() and len(set(by_label.values())) == 13
+    assert by_label["chance"] == ("var(--dim)", "×")
+    assert not any(colour.lower() in html.split("</style>")[1].lower() for colour in GREYS)  # all follow dark mode
 
 
 def test_a_chart_of_the_report_shows_the_best_curves_only(tmp_path, monkeypatch):
@@ -282,7 +329,7 @@ def test_a_chart_of_the_report_shows_the_best_curves_only(tmp_path, monkeypatch)
     monkeypatch.setattr(sys.modules["whyformer._judge.report"], "MOST_CURVES", 1)
     judge(tiny(), pictures(5), [BRIGHTNESS, "rollout"], [positive()], out=tmp_path, batch=5)
     text = parsed((tmp_path / "report.html").read_text())
-    assert "Mean curves of the best 1 and chance" in text
+    assert "Mean curves of the best 1 and the controls" in text
 
 
 def test_without_matplotlib_there_is_a_table_and_no_report(finished, monkeypatch, capsys):
@@ -341,7 +388,10 @@ def test_the_command_prints_json(reviews):
     )
     assert code == 0, said
     held = json.loads(said[said.index("{") :])
-    assert {line["method"] for line in held["lines"]} == {"rollout", "chance"} and "verdict" in held
+    assert {line["method"] for line in held["lines"]} == {
+        "rollout", "chance", "first_words", "last_words",
+    }  # fmt: skip
+    assert "verdict" in held
     assert any("Only 2 examples" in one for one in held["cautions"])
 
 

@@ -3,46 +3,15 @@
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from judge.bench_parts import FIRST_SCORE, SHARE, TOUCHY, a_plan
+from judge.bench_parts import SHARE, TOUCHY
+from judge.planted_rows import many, rows_from, table_of
 
 from whyformer._judge.report import format_example_counts
-from whyformer._judge.rows import JudgeStore, Row, RowTable, Shard
-from whyformer._judge.table import Line, Table, format_passes, rank_methods, tabulate_rows
+from whyformer._judge.rows import Row
+from whyformer._judge.table import Line, Table, format_line, format_passes, rank_methods
 from whyformer._judge.verdict import list_cautions, write_metric_sentence, write_verdict
 from whyformer.data import Problem
-from whyformer.metrics._registry import choose_metric
-
-
-def rows_from(tmp_path, values, metric=FIRST_SCORE, **changes):
-    """Rows as if they had been measured: values by method, one list entry an example."""
-    methods = tuple(values)
-    count = len(next(iter(values.values())))
-    plan = a_plan(methods=("rollout",), metrics=(metric,), batch=count)
-    plan = replace(
-        plan,
-        fields={
-            **plan.fields,
-            "methods": {method: {} for method in methods},
-            "data": {"name": "x", "examples": count, "fingerprint": "y"},
-        },
-    )
-    held = []
-    for e in range(count):
-        for m in methods:
-            value = values[m][e]
-            row = value if isinstance(value, Row) else Row(e, f"{e}", m, metric.name, value=value, forward=1.0)
-            if math.isnan(row.value) and row.state == "measured":
-                row = replace(row, state="undefined", reason="none")
-            held.append(replace(row, example=e, method=m, metric=metric.name, label=e % 2, predicted=0, **changes))
-    store = JudgeStore(tmp_path, plan)
-    store.write(0, Shard(tuple(held)))
-    return RowTable(store)
-
-
-def table_of(tmp_path, values, metric=FIRST_SCORE):
-    return tabulate_rows(rows_from(tmp_path, values, metric), {metric.name: choose_metric(metric)})
 
 
 def test_means_ranks_and_tests_by_hand(tmp_path):
@@ -57,13 +26,56 @@ def test_means_ranks_and_tests_by_hand(tmp_path):
     assert lines["good"].beats_chance is None  # three examples are too few to tell
 
 
+def test_methods_are_tested_against_the_best_control_by_hand(tmp_path):
+    """Three pairs, always the same difference: p is 2 of 8, and Holm doubles the smaller of two methods."""
+    values = {
+        "good": [5.0, 6.0, 7.0],
+        "bad": [0.0, 1.0, 2.0],
+        "chance": [1.0, 2.0, 3.0],
+        "centre_blob": [4.0, 5.0, 6.0],
+    }
+    table = table_of(tmp_path, values)
+    lines = {line.method: line for line in table.lines}
+    assert table.best_control("first_score").method == "centre_blob"
+    assert [lines[m].is_control for m in values] == [False, False, True, True]
+    assert lines["good"].p_control == lines["bad"].p_control == 0.5
+    assert math.isnan(lines["chance"].p_control) and math.isnan(lines["centre_blob"].p_control)
+    assert lines["centre_blob"].p_chance == 0.75  # three rows are tested against chance
+    assert format_line(lines["centre_blob"])[-2] == "control" and format_line(lines["good"])[-2] == "p = 0.500"
+
+
+def test_where_chance_is_the_best_control_both_tests_are_the_same(tmp_path):
+    values = {"good": many(2.0), "same": many(1.0, seed=1), "chance": many(1.0, seed=2), "bad": many(0.0, seed=3)}
+    for line in table_of(tmp_path, values).lines:
+        assert (line.beats_control, str(line.p_control)) == (line.beats_chance, str(line.p_chance))
+
+
+def test_better_and_worse_than_the_best_control(tmp_path):
+    means = {"good": 3.0, "between": 1.5, "chance": 1.0, "random_pixels": 2.0, "same": 2.0}
+    values = {method: many(mean, seed=seed) for seed, (method, mean) in enumerate(means.items())}
+    lines = {line.method: line for line in table_of(tmp_path, values).lines}
+    assert [lines[m].beats_control for m in values] == [True, False, None, None, None]
+    assert lines["between"].beats_chance is True and lines["random_pixels"].beats_chance is True
+    assert format_line(lines["between"])[-2].endswith(" worse")
+
+
+def test_a_method_has_to_beat_every_control_not_only_the_best(tmp_path):
+    """Always a little above the blob, which is the best control; level with chance, which varies."""
+    blob = many(1.0)
+    noisy = [value + noise for value, noise in zip(blob, many(-0.05, spread=1.0, seed=1), strict=True)]
+    values = {"close": [value + 0.01 for value in blob], "far": many(3.0), "chance": noisy, "centre_blob": blob}
+    table = table_of(tmp_path, values)
+    lines = {line.method: line for line in table.lines}
+    assert table.best_control("first_score").method == "centre_blob"
+    alone = {line.method: line for line in table_of(tmp_path, {m: values[m] for m in ("close", "centre_blob")}).lines}
+    assert alone["close"].beats_control is True
+    assert lines["close"].beats_control is None and lines["close"].p_control > 0.1
+    assert lines["far"].beats_control is True
+
+
 def test_lower_is_better_where_the_metric_says_so(tmp_path):
     table = table_of(tmp_path, {"high": [5.0, 6.0], "low": [1.0, 2.0]}, TOUCHY)
     assert [line.method for line in table.of("touchy")] == ["low", "high"]
-
-
-def many(mean, count=40, spread=0.1, seed=0):
-    return np.random.default_rng(seed).normal(mean, spread, count).tolist()
 
 
 def test_better_and_worse_than_chance(tmp_path):

@@ -9,6 +9,7 @@ from PIL import Image
 
 import whyformer as why
 from whyformer.errors import InputError
+from whyformer.methods._registry import describe_method
 from whyformer.metrics._rerun import Rerun
 
 
@@ -25,6 +26,15 @@ def test_unchanged(name):
     rerun, e = rerun_of(name)
     assert torch.equal(rerun().scores, e.scores)
     assert rerun().targets == e.targets and rerun().names == e.names
+
+
+def test_a_method_that_is_not_registered():
+    it = animal("vit")
+    model = why.open(it.module)
+    encoded = model.encode(it.inputs)
+    method = describe_method(lambda mask: mask.double(), paper="", class_specific=False, signed=False, recipe=None)
+    e = why.explain(model, encoded, method)
+    assert torch.equal(Rerun(model, encoded, e, method)().scores, e.scores)
 
 
 def test_the_target_stays_when_the_input_changes():

@@ -49,6 +49,16 @@ def test_a_judgement_is_resumed_without_computing_a_row(old_judgement, monkeypat
     assert judgement.failed == 0
 
 
+def test_a_judgement_without_controls_stays_without(old_judgement):
+    """Its plan has chance alone, so there is nothing else to hold methods against; another folder has all controls."""
+    judgement = judge_again(old_judgement)
+    assert judgement.plan.methods == ("rollout", "grad_cam", "chance")
+    assert judgement.verdict.startswith("On this data no method is significantly better than chance in any")
+    fresh = judge_again(old_judgement.parent / "fresh")
+    assert fresh.plan.methods == ("rollout", "grad_cam", "chance", "first_words", "last_words")
+    assert fresh.verdict.startswith("On this data no method is significantly better than every control in any")
+
+
 def test_a_judgement_that_was_interrupted_is_finished(old_judgement):
     finished = judge_again(shutil.copytree(old_judgement, old_judgement.parent / "finished"))
     (old_judgement / "rows" / "000001.parquet").unlink()

@@ -8,7 +8,9 @@ import torch
 
 from whyformer.errors import InputError
 from whyformer.show import charts
-from whyformer.show.chart_style import choose_line_style, estimate_density
+from whyformer.show.chart_style import assign_styles, choose_line_style, estimate_density
+from whyformer.show.drawing import DIM_INK, GREYS, PALETTE
+from whyformer.show.page_colours import to_css_colour
 
 X = [0.0, 0.5, 1.0]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -36,6 +38,26 @@ def test_chance_has_the_same_style_everywhere():
     assert choose_line_style("chance", 3) == choose_line_style("chance(seed=2)", 0)
     looks = [str(choose_line_style(str(i), i)) for i in range(32)]
     assert len(set(looks)) == 32
+
+
+def test_styles_differ_and_controls_are_grey():
+    labels = [f"method {i}" for i in range(96)]
+    styles = assign_styles(labels, ["blob", "chance(seed=1)", "dust"])
+    looks = [(style.colour, str(style.dashes), style.marker) for style in styles.values()]
+    assert len(set(looks)) == 99
+    assert [styles[label].colour for label in labels[:9]] == [*PALETTE, PALETTE[0]]
+    assert [styles[label].colour for label in ("chance(seed=1)", "blob", "dust")] == [DIM_INK, *GREYS]
+    assert len({to_css_colour(style.colour) for style in styles.values()}) == len(PALETTE) + 3
+
+
+def test_a_series_looks_the_same_in_curves_and_in_a_ranking():
+    styles = assign_styles(["a", "b"], ["chance"])
+    curves = charts.draw_curves(dict.fromkeys(("b", "chance", "a"), (X, X, None, None)), styles=styles)
+    drawn = {line.get_label(): line.get_color() for line in curves.figure.axes[0].lines}
+    assert drawn == {label: style.colour for label, style in styles.items()}
+    ranking = charts.draw_ranking([("a", 2, 1, 3), ("b", 3, 2, 4), ("chance", 1, 0, 2)], styles=styles)
+    dots = [line for line in ranking.figure.axes[0].lines if len(line.get_xdata()) == 1]
+    assert [dot.get_color() for dot in dots] == [styles[label].colour for label in ("b", "a", "chance")]
 
 
 def test_a_ranking_is_sorted_best_first():

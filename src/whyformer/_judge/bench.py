@@ -19,6 +19,7 @@ from whyformer._engine.capture import Capture
 from whyformer._engine.record import record
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.sharing import explain_by_each, record_for_methods, share_captures
+from whyformer._judge.controls import KindOfInput, is_control
 from whyformer._judge.failure import reason_of
 from whyformer._judge.preparation import PreparedExample, prepare_example
 from whyformer._judge.rows import NAN, Row, Shard
@@ -52,6 +53,12 @@ class Bench:
     methods: Mapping[str, MethodCall]
     metrics: Mapping[str, MetricCall]
     target: Any = "predicted"
+    kind: KindOfInput | None = None
+
+    @property
+    def class_blind(self) -> frozenset[str]:
+        """The methods whose map does not depend on the explained class."""
+        return frozenset(label for label, call in self.methods.items() if not call.method.class_specific)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -177,8 +184,10 @@ class Bench:
             "label": torch.tensor([example.label for example in group.examples]),
             "mask": [unknown if example.mask is None else example.mask for example in group.examples],
             "rationale": [example.rationale or make_empty_rationale(example) for example in group.examples],
-            "rerun": Rerun(self.model, group.encoded, explanation),
-            "others": {label: other for label, other in group.explanations.items() if label != method},
+            "rerun": Rerun(self.model, group.encoded, explanation, self.methods[method].method),
+            "others": {
+                label: other for label, other in group.explanations.items() if label != method and not is_control(label)
+            },
         }
 
 
@@ -246,8 +255,8 @@ def input_size_of(encoded: EncodedBatch) -> tuple[int, int] | None:
 
 
 def measure_method_agreement(explanations: Mapping[str, Explanation], count: int) -> list[float]:
-    """For each example, the mean rank correlation of the scores over all pairs of methods, without chance."""
-    judged = [e for label, e in explanations.items() if not is_chance(label)]
+    """For each example, the mean rank correlation of the scores over all pairs of methods, without controls."""
+    judged = [e for label, e in explanations.items() if not is_control(label)]
     comparable = [e for e in judged if e.scores.shape == judged[0].scores.shape]
     if len(comparable) < 2:
         return [NAN] * count
@@ -263,7 +272,3 @@ def mean_rank_correlation(scores: Tensor, tokens: Tokens) -> float:
         scores = scores[:, ~(torch.tensor(tokens.padding) | torch.tensor(tokens.special))]
     rho = rank_correlation(scores)
     return float(rho[torch.ones_like(rho).triu(1).bool()].nanmean())
-
-
-def is_chance(label: str) -> bool:
-    return label.split("(")[0] == "chance"

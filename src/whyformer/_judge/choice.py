@@ -8,7 +8,7 @@ import whyformer.metrics  # noqa: F401 (fills METRICS)
 from whyformer._engine.target import TargetNames
 from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
 from whyformer._judge.arguments import as_argument_list
-from whyformer._judge.bench import is_chance
+from whyformer._judge.controls import is_chance
 from whyformer._model.model import Model
 from whyformer._plain.setting_checks import quote_value
 from whyformer.data import Data
@@ -27,7 +27,7 @@ DEFAULT_METRICS = {
 
 
 def choose_judged_methods(methods: Any) -> dict[str, MethodCall]:
-    """The methods by label. Chance is always one of them."""
+    """The methods by label. Chance is always one of them; controls.py adds the other controls."""
     wanted: list[MethodLike]
     if isinstance(methods, str) and methods == "quick":
         wanted = [name for name, method in METHODS.items() if method.is_quick]

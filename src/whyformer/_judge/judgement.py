@@ -11,7 +11,7 @@ from rich.text import Text
 from whyformer._judge.plan import JudgePlan
 from whyformer._judge.rows import RowTable
 from whyformer._judge.table import HEADINGS, Table, format_line
-from whyformer._judge.verdict import list_cautions, write_metric_sentence, write_verdict
+from whyformer._judge.verdict import list_cautions, list_verdict, write_metric_sentence, write_verdict
 from whyformer.data import Problem
 from whyformer.results.result import Result
 from whyformer.show import report, terminal
@@ -38,8 +38,13 @@ class Judgement(Result):
 
     @property
     def verdict(self) -> str:
-        """One or two sentences: which method to use on this data, and which are no better than chance."""
+        """Which method to use on this data, what to mind about it, and which are no better than the controls."""
         return write_verdict(self.table)
+
+    @property
+    def verdict_sentences(self) -> list[str]:
+        """The sentences of the verdict, the most important first."""
+        return list_verdict(self.table)
 
     @property
     def sentences(self) -> list[str]:
@@ -60,7 +65,8 @@ class Judgement(Result):
         """As text for a terminal: a table and a sentence per metric, the verdict, and what to know about the data."""
         parts: list[Any] = []
         for metric in self.table.metrics:
-            parts += [Text(make_visible(self._heading(metric)), "bold"), self._grid(metric), ""]
+            parts += [Text(make_visible(self._heading(metric)), "bold")]
+            parts += [Text(make_visible(self.table.descriptions[metric]), "dim"), self._grid(metric), ""]
         parts += [Text(make_visible(line)) for line in self.sentences]
         parts += ["", Text(make_visible(self.verdict), "bold")]
         parts += [Text(make_visible(line), "dim") for line in self.cautions]
@@ -68,9 +74,10 @@ class Judgement(Result):
 
     def to_html(self) -> str:
         """A fragment of HTML for notebooks: the verdict and a table per metric."""
-        tables = [report.make_table(HEADINGS, self.table.cells(metric)) for metric in self.table.metrics]
-        headings = [make_element("h3", self._heading(metric)) for metric in self.table.metrics]
-        parts = [part for pair in zip(headings, tables, strict=True) for part in pair]
+        parts = []
+        for metric in self.table.metrics:
+            parts += [make_element("h3", self._heading(metric)), make_element("p", self.table.descriptions[metric])]
+            parts.append(report.make_table(HEADINGS, self.table.cells(metric)))
         return report.make_fragment(make_element("p", self.verdict), *parts, report.make_notes(self.cautions))
 
     def _heading(self, metric: str) -> str:

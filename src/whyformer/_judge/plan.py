@@ -1,17 +1,19 @@
 """The plan of a judgement: model, data, methods, metrics and batches. See whyformer._runs.plan."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from torch import __version__ as torch_version
 
 from whyformer._explain.method_call import MethodCall
 from whyformer._judge.arguments import check_run_number
+from whyformer._judge.controls import CONTROL_NAMES
 from whyformer._model.model import Model
 from whyformer._plain import archive
 from whyformer._plain.versions import __version__
-from whyformer._runs.plan import RunPlan
+from whyformer._runs.plan import PLAN_FILE, RunPlan, read_stored_plan
 from whyformer._runs.weights import hash_weights
 from whyformer.data import Data
 from whyformer.metrics._registry import MetricCall
@@ -44,6 +46,11 @@ class JudgePlan(RunPlan):
     @property
     def shards(self) -> int:
         return -(-self.examples // self.batch)
+
+    def without_methods(self, labels: Collection[str]) -> "JudgePlan":
+        """The same plan with fewer methods."""
+        kept = {label: settings for label, settings in self.fields["methods"].items() if label not in labels}
+        return replace(self, fields={**self.fields, "methods": kept})
 
     def places(self, shard: int) -> range:
         """The examples of one shard."""
@@ -85,3 +92,13 @@ def describe_judged_model(model: Model) -> dict[str, Any]:
         "device": model.device.type,
         "readout": model.readout,
     }
+
+
+def match_stored_controls(plan: JudgePlan, folder: Path) -> JudgePlan:
+    """The plan, without controls if the folder's plan has none: folders of earlier versions are resumed as they are."""
+    path = folder / PLAN_FILE
+    if not path.exists():
+        return plan
+    stored = read_stored_plan(path, plan).get("methods")
+    has_controls = isinstance(stored, Mapping) and not CONTROL_NAMES.isdisjoint(stored)
+    return plan if has_controls else plan.without_methods(CONTROL_NAMES)

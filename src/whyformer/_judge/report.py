@@ -1,49 +1,57 @@
 """The report of a judgement: one HTML page with the verdict, rankings, curves, and the examples methods disagree on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from whyformer._judge.bench import Bench, ExampleGroup, is_chance
+from whyformer._judge.bench import Bench, ExampleGroup
+from whyformer._judge.controls import is_control
 from whyformer._judge.judgement import Judgement
 from whyformer._judge.preparation import prepare_example
 from whyformer._judge.rows import Row
-from whyformer._judge.table import HEADINGS, Line
-from whyformer._judge.verdict import write_metric_sentence
+from whyformer._judge.table import HEADINGS, Line, Table
+from whyformer._judge.verdict import CONTROL_WORDING, write_metric_sentence
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.results.explanation import Explanation
 from whyformer.show import charts, report
+from whyformer.show.chart_style import SeriesStyle, assign_styles
 from whyformer.show.chips import get_piece_text
 from whyformer.show.colours import find_limits, paint
-from whyformer.show.report import Html, make_element
+from whyformer.show.report import Html, join_html, make_element, make_series_symbol
 
 MOST_EXAMPLES = 6
 MOST_CURVES = 7  # in one chart; more cannot be told apart
 MOST_WORDS = 120  # of a text, from its beginning
 IMAGE_SIDE = 160  # pixels, of an image on the page
+Styles = Mapping[str, SeriesStyle]  # by the label of a method
 
 
 def make_judgement_page(judgement: Judgement, bench: Bench) -> str:
     """The whole report as one HTML page."""
     sections, contents = [], {}
+    styles = choose_method_styles(judgement.table)
     for number, metric in enumerate(judgement.table.metrics):
         anchor = f"metric-{number}"
         contents[anchor] = metric
-        sections.append(make_metric_section(judgement, metric, anchor))
+        sections.append(make_metric_section(judgement, metric, anchor, styles))
     disagreeing = find_disagreements(judgement)
     if disagreeing:
         contents["disagreement"] = "Where methods disagree"
-        remark = "The examples on which the methods, without chance, agree least about the order of patches or words."
-        blocks = [block for row in disagreeing for block in make_example_blocks(bench, row)]
+        remark = "The examples on which the methods, without controls, agree least about the order of patches or words."
+        blocks = [block for row in disagreeing for block in make_example_blocks(bench, row, styles)]
         sections.append(report.make_section("Where methods disagree", *blocks, remark=remark, anchor="disagreement"))
     problems = tabulate_problems(judgement)
     if problems:
         contents["failed"] = "What could not be measured"
         sections.append(report.make_section("What could not be measured", problems, anchor="failed"))
-    verdict = make_element("p", judgement.verdict)
-    summary = report.make_section("In short", verdict, report.make_notes(judgement.cautions))
+    first, *others = judgement.verdict_sentences
+    verdict = join_html(
+        [make_element("p", make_element("strong", first)), *(make_element("p", other) for other in others)]
+    )
+    legend = make_method_legend(styles)
+    summary = report.make_section("In short", verdict, report.make_notes(judgement.cautions), legend)
     fields = judgement.plan.fields
     about = {
         "model": fields["model"]["name"],
@@ -57,21 +65,58 @@ def make_judgement_page(judgement: Judgement, bench: Bench) -> str:
     )
 
 
-def make_metric_section(judgement: Judgement, metric: str, anchor: str) -> Html:
+def choose_method_styles(table: Table) -> dict[str, SeriesStyle]:
+    """One colour and marker for each method, in all charts and tables; the best eight have different colours."""
+    ranks: dict[str, int] = {}
+    for line in table.lines:
+        ranks[line.method] = ranks.get(line.method, 0) + line.rank
+    methods = sorted((label for label in ranks if not is_control(label)), key=lambda label: (ranks[label], label))
+    return assign_styles(methods, [label for label in ranks if is_control(label)])
+
+
+def make_method_legend(styles: Styles) -> Html:
+    """Which colour is which method, and what the controls are."""
+    names = [make_element("span", name_with_symbol(label, styles), class_="name") for label in styles]
+    controls = [
+        f"{label} ({CONTROL_WORDING.get(label.split('(')[0], 'random scores')})"
+        for label in styles
+        if is_control(label)
+    ]
+    remark = (
+        f"Controls, in grey, say nothing about the input: {', '.join(controls)}. A method that is not significantly "
+        "better than each of them in a metric has shown nothing there."
+    )
+    return join_html(
+        [make_element("p", join_html(names, " "), class_="names"), make_element("p", remark, class_="dim")]
+    )
+
+
+def name_with_symbol(label: str, styles: Styles) -> Html:
+    return join_html([make_series_symbol(styles[label]), " ", label])
+
+
+def make_metric_section(judgement: Judgement, metric: str, anchor: str, styles: Styles) -> Html:
     table, lines = judgement.table, judgement.table.of(metric)
+    control = table.best_control(metric)
     blocks = [
         report.embed_drawing(
             charts.draw_ranking(
                 [(line.method, line.mean, line.low, line.high) for line in lines],
                 title=f"Mean and 95 % interval over {format_example_counts(lines)} examples",
                 better=table.better[metric],
+                reference=None if control is None else control.mean,
+                note="" if control is None else f"Dashed line: the best control, {control.method}.",
+                styles=styles,
             )
         ),
-        *([report.embed_drawing(draw_mean_curves(judgement, metric))] if metric in table.curves else []),
-        report.make_table(HEADINGS, table.cells(metric)),
+        *([report.embed_drawing(draw_mean_curves(judgement, metric, styles))] if metric in table.curves else []),
+        report.make_table(
+            HEADINGS, [[name_with_symbol(label, styles), *cells] for label, *cells in table.cells(metric)]
+        ),
     ]
     sentence = write_metric_sentence(table, metric).removeprefix(f"{metric}: ")
-    return report.make_section(metric, *blocks, remark=sentence[0].upper() + sentence[1:], anchor=anchor)
+    about = make_element("p", table.descriptions[metric], class_="dim")
+    return report.make_section(metric, about, *blocks, remark=sentence[0].upper() + sentence[1:], anchor=anchor)
 
 
 def format_example_counts(lines: Sequence[Line]) -> str:
@@ -80,20 +125,20 @@ def format_example_counts(lines: Sequence[Line]) -> str:
     return f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
 
 
-def draw_mean_curves(judgement: Judgement, metric: str) -> charts.Drawing:
-    """The mean curves of the best methods and of chance."""
+def draw_mean_curves(judgement: Judgement, metric: str, styles: Styles) -> charts.Drawing:
+    """The mean curves of the best methods and of the controls."""
     table = judgement.table
     order = [line.method for line in table.of(metric) if line.method in table.curves[metric]]
-    best = [method for method in order if not is_chance(method)][:MOST_CURVES]
-    order = [method for method in order if method in best or is_chance(method)]
+    best = [method for method in order if not is_control(method)][:MOST_CURVES]
+    order = [method for method in order if method in best or is_control(method)]
     series = {}
     for method in order:
         curve = table.curves[metric][method]
         steps = table.at.get(metric) or ()
         series[method] = (steps if len(steps) == len(curve) else range(len(curve)), curve, None, None)
     left_out = len(table.curves[metric]) - len(series)
-    title = f"Mean curves of the best {MOST_CURVES} and chance" if left_out else "Mean curves"
-    return charts.draw_curves(series, title=title, xlabel="step", ylabel="mean")
+    title = f"Mean curves of the best {MOST_CURVES} and the controls" if left_out else "Mean curves"
+    return charts.draw_curves(series, title=title, xlabel="step", ylabel="mean", styles=styles)
 
 
 def find_disagreements(judgement: Judgement) -> list[Row]:
@@ -124,7 +169,7 @@ def tabulate_problems(judgement: Judgement) -> Html | None:
 # --- examples ---------------------------------------------------------------------------------------------------------
 
 
-def make_example_blocks(bench: Bench, row: Row) -> list[Html]:
+def make_example_blocks(bench: Bench, row: Row, styles: Styles) -> list[Html]:
     """One example, explained by all methods."""
     example = prepare_example(bench.model, bench.data, row.example)
     group = bench.explain_group([example], bench.model.encode([example.content]))
@@ -134,17 +179,18 @@ def make_example_blocks(bench: Bench, row: Row) -> list[Html]:
     heading = make_element("h3", f"{example.name}: {target.label}")
     remark = make_element("p", f"Mean rank correlation between methods {row.agreement:+.2f}.", class_="dim")
     if isinstance(group.base.tokens[0], Grid):
-        return [heading, remark, report.arrange_figures(make_map_figures(group), small=True)]
-    rows = [part for label, e in group.explanations.items() for part in make_text_row(label, e)]
+        return [heading, remark, report.arrange_figures(make_map_figures(group, styles), small=True)]
+    rows = [part for label, e in group.explanations.items() for part in make_text_row(label, e, styles)]
     return [heading, remark, make_element("div", *rows, class_="rows")]
 
 
-def make_map_figures(group: ExampleGroup) -> list[Html]:
+def make_map_figures(group: ExampleGroup, styles: Styles) -> list[Html]:
     """The image of a group's first example, and its map by each method."""
     image = render_model_input(group.encoded.inputs[group.encoded.main][0])
     figures = [report.embed_image(image, "the image as the model sees it", "the image")]
     for label, e in group.explanations.items():
-        figures.append(report.embed_image(blend_map(image, e), f"map by {label}", make_element("code", label)))
+        caption = (make_series_symbol(styles[label]), make_element("code", label))
+        figures.append(report.embed_image(blend_map(image, e), f"map by {label}", *caption))
     return figures
 
 
@@ -164,7 +210,7 @@ def blend_map(image: Image.Image, e: Explanation) -> Image.Image:
     return Image.blend(image.convert("L").convert("RGB"), colours, 0.62)
 
 
-def make_text_row(label: str, e: Explanation) -> list[Html]:
+def make_text_row(label: str, e: Explanation, styles: Styles) -> list[Html]:
     """The name of the method, and the text with every token coloured by its score."""
     pieces = e.tokens[0]
     assert isinstance(pieces, Pieces)
@@ -180,4 +226,5 @@ def make_text_row(label: str, e: Explanation) -> list[Html]:
         ]
     rest = len(ordinary) - MOST_WORDS
     marks += [make_element("span", f"… {rest} more", class_="dim")] if rest > 0 else []
-    return [make_element("div", make_element("code", label)), make_element("div", *marks, class_="text")]
+    name = make_element("div", make_series_symbol(styles[label]), make_element("code", label))
+    return [name, make_element("div", *marks, class_="text")]

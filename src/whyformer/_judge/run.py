@@ -14,8 +14,9 @@ from whyformer._explain.method_call import MethodLike
 from whyformer._judge.arguments import check_run_data, check_run_flag, check_run_folder, check_run_number
 from whyformer._judge.bench import Bench
 from whyformer._judge.choice import check_judged_target, choose_judged_methods, choose_judged_metrics
+from whyformer._judge.controls import add_controls, find_kind_of_input
 from whyformer._judge.judgement import Judgement, encode_utf8
-from whyformer._judge.plan import JudgePlan, make_judge_plan
+from whyformer._judge.plan import JudgePlan, make_judge_plan, match_stored_controls
 from whyformer._judge.rows import JudgeStore, RowTable
 from whyformer._judge.table import tabulate_rows
 from whyformer._plain import archive
@@ -43,7 +44,7 @@ def judge(
     limit: int | None = None,
     report: bool = True,
 ) -> Judgement:
-    """Measure methods on data, next to chance, and recommend one.
+    """Measure methods on data, next to chance and other controls, and recommend one that beats them.
 
     data: anything that `whyformer.data.read` accepts, or its result.
     methods: names, functions or partials; "quick" is every method that needs one pass, "all" is every method.
@@ -63,12 +64,16 @@ def judge(
     data = read(data, limit=limit)
     chosen_metrics = choose_judged_metrics(metrics, model, data)
     check_judged_target(target, model)
+    kind = find_kind_of_input(model, data)
+    chosen_methods = add_controls(chosen_methods, kind)
     plan = make_judge_plan(model, data, chosen_methods, chosen_metrics, target=target, batch=batch)
-    bench = Bench(model, data, chosen_methods, chosen_metrics, target)
+    bench = Bench(model, data, chosen_methods, chosen_metrics, target, kind)
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
             return replace(run_judgement(bench, plan, Path(temporary)), folder=None)
     with lock_folder(folder):
+        plan = match_stored_controls(plan, folder)
+        bench = replace(bench, methods={label: chosen_methods[label] for label in plan.methods})
         write_or_check_plan(plan, folder)
         judgement = run_judgement(bench, plan, folder)
         judgement.save(folder / "table.csv")
@@ -98,7 +103,8 @@ def run_judgement(bench: Bench, plan: JudgePlan, folder: Path) -> Judgement:
                 left = format_duration((now - began) / done * (total - done))
                 print(f"judging: {done} of {total} examples, {left} left", file=sys.stderr, flush=True)
     rows = RowTable(store)
-    return Judgement(plan, rows, tabulate_rows(rows, bench.metrics), bench.data.problems, folder)
+    table = tabulate_rows(rows, bench.metrics, class_blind=bench.class_blind, kind=bench.kind)
+    return Judgement(plan, rows, table, bench.data.problems, folder)
 
 
 def write_judgement_report(judgement: Judgement, bench: Bench, path: Path) -> None:

@@ -1,9 +1,11 @@
 """The table: for each metric, the methods from best to worst, with intervals and tests.
 
 A mean is taken over the examples for which the metric has a value; metrics of a whole data set (mean IoU) are computed
-from the parts of all examples. Intervals are bootstrap intervals over examples. Each method is tested against the best
-one and against chance, on the examples that both have, with Holm's correction over the methods of a metric. The best
-method is chosen on the same examples, so the tests against it favour it slightly.
+from the parts of all examples. Intervals are bootstrap intervals over examples. Each row is tested against the best
+one and against chance, and each method against the controls, on the examples that both have, with Holm's correction
+over the rows tested in a metric. The best row is chosen on the same examples, so the tests against it favour it
+slightly. A method is better than the controls if it is better than each of them: its p-value is the largest of those
+against single controls (the intersection-union test; Berger, Technometrics 1982), which needs no further correction.
 """
 
 import csv
@@ -16,8 +18,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from whyformer._judge.bench import is_chance
+from whyformer._judge.controls import KindOfInput, is_chance, is_control
 from whyformer._judge.rows import RowTable
+from whyformer._judge.weaknesses import describe_judged_metric, describe_weakness
 from whyformer._plain.statistics import Combiner, adjust_p_values, bootstrap, paired_test
 from whyformer.metrics._registry import MetricCall
 from whyformer.show.markdown import escape_markdown
@@ -27,7 +30,7 @@ DIGITS = 6  # significant digits in files; further digits depend on the processo
 MIN_COVERAGE = 0.9  # to be the best, a method needs values for this fraction of the examples that others have
 SIGNIFICANCE_LEVEL = 0.05
 FEW_EXAMPLES = 30
-HEADINGS = ("method", "mean", "95 %", "n", "against the best", "against chance", "passes")
+HEADINGS = ("method", "mean", "95 %", "n", "against the best", "against chance", "against the controls", "passes")
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,9 @@ class Line:
     rank: int
     is_best: bool
     beats_chance: bool | None  # None: not significantly different from chance
+    p_control: float  # p-value against all controls, or of being worse than the best one, corrected; NaN for controls
+    beats_control: bool | None  # True: better than every control, False: worse than the best one, None: neither
+    is_control: bool  # chance is one, too
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,9 @@ class Table:
     kinds: Mapping[str, str]
     curves: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict, repr=False)  # [metric][method]
     at: Mapping[str, Sequence[float]] = field(default_factory=dict, repr=False)  # x values of the curves, by metric
+    descriptions: Mapping[str, str] = field(default_factory=dict, repr=False)  # a sentence for each metric
+    weaknesses: Mapping[str, str] = field(default_factory=dict, repr=False)  # a clause for each metric that has one
+    class_blind: frozenset[str] = frozenset()  # methods whose map does not depend on the explained class
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -73,6 +82,10 @@ class Table:
 
     def best(self, metric: str) -> Line | None:
         return next((line for line in self.of(metric) if line.is_best), None)
+
+    def best_control(self, metric: str) -> Line | None:
+        """The control with the best mean; None if no control has a value."""
+        return next((line for line in self.of(metric) if line.is_control and line.count), None)
 
     def tied(self, metric: str) -> list[Line]:
         """The best method, and those that are not significantly different from it."""
@@ -127,6 +140,7 @@ def format_line(line: Line) -> list[str]:
         str(line.count),
         "best" if line.is_best else format_p_value(line.p_best),
         format_p_value(line.p_chance) + ("" if line.beats_chance is not False else " worse"),
+        "control" if line.is_control else format_p_value(line.p_control) + " worse" * (line.beats_control is False),
         format_passes(line),
     ]
 
@@ -158,7 +172,14 @@ def round_for_csv(value: Any) -> Any:
 # --- computing it -----------------------------------------------------------------------------------------------------
 
 
-def tabulate_rows(rows: RowTable, metrics: Mapping[str, MetricCall]) -> Table:
+def tabulate_rows(
+    rows: RowTable,
+    metrics: Mapping[str, MetricCall],
+    *,
+    class_blind: frozenset[str] = frozenset(),
+    kind: KindOfInput | None = None,
+) -> Table:
+    """The table of all rows. class_blind: methods that ignore the class; kind: what the examples are."""
     lines = [line for k, label in enumerate(rows.metrics) for line in make_metric_lines(rows, k, label, metrics[label])]
     curves: dict[str, dict[str, Sequence[float]]] = {}
     for k, metric in enumerate(rows.metrics):
@@ -166,9 +187,17 @@ def tabulate_rows(rows: RowTable, metrics: Mapping[str, MetricCall]) -> Table:
             steps = rows.curves(m, k)
             if steps is not None and not np.isnan(steps).all():
                 curves.setdefault(metric, {})[method] = steps[~np.isnan(steps).any(1)].mean(0).tolist()
-    better = {label: metrics[label].metric.better for label in rows.metrics}
-    kinds = {label: str(metrics[label].metric.kind) for label in rows.metrics}
-    return Table(tuple(lines), better, kinds, curves, rows.at)
+    weaknesses = {label: describe_weakness(metrics[label].metric.name, kind) for label in rows.metrics}
+    return Table(
+        tuple(lines),
+        better={label: metrics[label].metric.better for label in rows.metrics},
+        kinds={label: str(metrics[label].metric.kind) for label in rows.metrics},
+        curves=curves,
+        at=rows.at,
+        descriptions={label: describe_judged_metric(metrics[label], kind) for label in rows.metrics},
+        weaknesses={label: weakness for label, weakness in weaknesses.items() if weakness},
+        class_blind=class_blind,
+    )
 
 
 def make_metric_lines(rows: RowTable, k: int, label: str, chosen: MetricCall) -> list[Line]:
@@ -178,10 +207,17 @@ def make_metric_lines(rows: RowTable, k: int, label: str, chosen: MetricCall) ->
     means = [bootstrap(values, combine=combine) for values in measured]
     counts = [int((~np.isnan(rows.value[:, m, k])).sum()) for m in range(len(rows.methods))]
     order = rank_methods([mean for mean, _, _ in means], counts, chosen.metric.better)
+    are_controls = [is_control(method) for method in rows.methods]
     best = order[0] if means[order[0]][0] == means[order[0]][0] else None
     chance = next((m for m, method in enumerate(rows.methods) if is_chance(method)), None)
-    against_best, against_chance = (compute_p_values(measured, rival, combine) for rival in (best, chance))
-    by_chance = None if chance is None else measured[chance]
+    controls = [m for m in order if are_controls[m] and counts[m]]
+    tested = {rival: compute_p_values(measured, rival, combine) for rival in {best, chance, *controls}}
+    against_best, against_chance = (adjust_p_values(tested[rival]) for rival in (best, chance))
+    compared = [
+        (math.nan, False) if are_controls[m] else compare_with_controls(measured, m, controls, tested, chosen)
+        for m in range(len(measured))
+    ]
+    against_control = adjust_p_values([p for p, _ in compared])
     lines = []
     for m, method in enumerate(rows.methods):
         own_rows = rows.of(m, k)
@@ -206,7 +242,10 @@ def make_metric_lines(rows: RowTable, k: int, label: str, chosen: MetricCall) ->
                 p_chance=against_chance[m],
                 rank=order.index(m) + 1,
                 is_best=m == best,
-                beats_chance=compare_with_chance(measured[m], by_chance, against_chance[m], chosen),
+                beats_chance=is_significantly_better(measured, m, chance, against_chance[m], chosen),
+                p_control=against_control[m],
+                beats_control=compared[m][1] if against_control[m] < SIGNIFICANCE_LEVEL else None,
+                is_control=are_controls[m],
                 **passes,
             )
         )
@@ -239,29 +278,58 @@ def rank_methods(means: Sequence[float], counts: Sequence[int], better: str) -> 
 
 
 def compute_p_values(measured: Sequence[np.ndarray], rival: int | None, combine: Combiner | None) -> list[float]:
-    """Corrected p-values of every method against `rival`, NaN for the rival itself."""
+    """The p-values of every row against `rival`, NaN for the rival itself."""
     if rival is None:
         return [math.nan] * len(measured)
-    p_values = [
+    return [
         paired_test(values, measured[rival], combine=combine)
         if m != rival and values.shape == measured[rival].shape
         else math.nan
         for m, values in enumerate(measured)
     ]
-    return adjust_p_values(p_values)
 
 
-def compare_with_chance(values: np.ndarray, chance: np.ndarray | None, p: float, chosen: MetricCall) -> bool | None:
-    """Whether a method is better than chance; None if the difference is not significant.
+def compare_with_controls(
+    measured: Sequence[np.ndarray],
+    m: int,
+    controls: Sequence[int],
+    tested: Mapping[int | None, Sequence[float]],
+    chosen: MetricCall,
+) -> tuple[float, bool]:
+    """The p-value of a method against the controls, best first, and whether it is better than the best of them.
+
+    If it is, the p-value is the largest one of being better than a control; if not, that of being worse than the best.
+    """
+    rivals = [rival for rival in controls if tested[rival][m] == tested[rival][m]]
+    if not rivals:
+        return math.nan, False
+    differences = [measure_advantage(measured, m, rival, chosen) for rival in rivals]
+    p_values = [tested[rival][m] for rival in rivals]
+    if differences[0] <= 0:
+        return (p_values[0] if differences[0] < 0 else 1.0), False
+    return max(p if difference > 0 else 1.0 for p, difference in zip(p_values, differences, strict=True)), True
+
+
+def is_significantly_better(
+    measured: Sequence[np.ndarray], m: int, rival: int | None, p: float, chosen: MetricCall
+) -> bool | None:
+    """Whether row m is better than its rival; None if the difference is not significant."""
+    if rival is None or p != p or p >= SIGNIFICANCE_LEVEL:
+        return None
+    difference = measure_advantage(measured, m, rival, chosen)
+    return None if difference == 0 else difference > 0
+
+
+def measure_advantage(measured: Sequence[np.ndarray], m: int, rival: int, chosen: MetricCall) -> float:
+    """How much better row m is than its rival.
 
     Only examples that both have count, as for p: a method that skips hard examples must not look better for it.
     """
-    if chance is None or p != p or p >= SIGNIFICANCE_LEVEL:
-        return None
-    both = ~(np.isnan(values) | np.isnan(chance)).reshape(len(values), -1).any(1)
+    values, others = measured[m], measured[rival]
+    both = ~(np.isnan(values) | np.isnan(others)).reshape(len(values), -1).any(1)
     combine = combine_of(chosen) or np.mean
-    difference = float(combine(values[both])) - float(combine(chance[both]))
-    return None if difference == 0 else (difference > 0) == (chosen.metric.better == "higher")
+    difference = float(combine(values[both])) - float(combine(others[both]))
+    return difference if chosen.metric.better == "higher" else -difference
 
 
 def mean_of_known(values: Sequence[float]) -> float:

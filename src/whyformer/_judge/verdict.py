@@ -1,9 +1,9 @@
 """The verdict: what the table means, in sentences."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from whyformer._judge.bench import is_chance
+from whyformer._judge.controls import is_chance
 from whyformer._judge.preparation import NOTE_SEPARATOR
 from whyformer._judge.rows import Row, RowTable
 from whyformer._judge.table import FEW_EXAMPLES, Line, Table, format_mean
@@ -11,102 +11,244 @@ from whyformer.data import Problem
 
 STATE_WORDING = {"failed": "failed", "missing": "had no ground truth", "undefined": "are undefined"}
 DECIDING_KINDS = ("faithfulness", "localisation", "plausibility")  # kinds of metric by which a method is recommended
+CONTROL_WORDING = {
+    "centre_blob": "the same blob in the centre of every image",
+    "random_pixels": "a random number for each pixel",
+    "first_words": "the earlier a word, the higher",
+    "last_words": "the later a word, the higher",
+}
 
 
 def write_verdict(table: Table) -> str:
-    """One paragraph: the method to use, and the methods that are no better than chance."""
+    """One paragraph: the method to use, or why there is none; what to mind about it, and how the others compare."""
+    return " ".join(list_verdict(table))
+
+
+def list_verdict(table: Table) -> list[str]:
+    """The sentences of the verdict, the most important first.
+
+    A metric decides if a method is significantly better in it than every control. A method is recommended only if it is
+    significantly better than every control in every metric that decides.
+    """
     if not any(line.count for line in table.lines):
-        return "Nothing could be measured on this data: no metric has a value for any method."
-    deciding = [metric for metric in table.metrics if table.kinds[metric] in DECIDING_KINDS] or list(table.metrics)
-    informative = [metric for metric in deciding if is_informative(table, metric)]
-    if not informative:
-        return (
-            "On this data no method is significantly better than chance in any of these metrics, so there is nothing "
-            "to recommend. Use more examples, or other metrics."
-        )
-    winner, wins = recommend_method(table, informative)
-    is_single = len(informative) == 1
-    where = informative[0] if is_single else f"{wins} of {len(informative)} metrics"
-    parts = [f"On this data use {winner}: it is the best, or not significantly different from the best, in {where}."]
-    if like_chance := find_like_chance(table, informative):
-        verb = "is" if len(like_chance) == 1 else "are"
-        where = informative[0] if is_single else "any of them"
-        parts.append(f"{join_with_and(like_chance)} {verb} not significantly different from chance in {where}.")
-    if worse := find_worse_than_chance(table, informative):
-        verb = "is" if len(worse) == 1 else "are"
-        where = informative[0] if is_single else "some of them and better in none"
-        parts.append(f"{join_with_and(worse)} {verb} worse than chance in {where}.")
-    if uninformative := [metric for metric in deciding if metric not in informative]:
-        parts.append(f"In {join_with_and(uninformative)} no method is significantly better than chance.")
-    return " ".join(parts)
+        return ["Nothing could be measured on this data: no metric has a value for any method."]
+    candidates = [metric for metric in table.metrics if table.kinds[metric] in DECIDING_KINDS] or list(table.metrics)
+    deciding = [metric for metric in candidates if is_deciding(table, metric)]
+    undecided = [metric for metric in candidates if metric not in deciding]
+    winner = recommend_method(table, deciding) if deciding else None
+    if not deciding:
+        undecided = [metric for metric in undecided if rewards_control(table, metric)]
+        parts = [
+            f"On this data no method is significantly better than {name_controls(table)} in any of these metrics, so "
+            "there is nothing to recommend. Use more examples, or other metrics."
+        ]
+    elif winner is None:
+        parts = [write_refusal(table, deciding), *write_comparison_with_controls(table, deciding)]
+    else:
+        parts = [
+            write_recommendation(table, deciding, winner),
+            *write_class_warnings(table, deciding, winner),
+            *write_comparison_with_controls(table, deciding),
+        ]
+    weak = find_weak_metrics(table, deciding, undecided, winner)
+    return [*parts, *write_undecided(table, undecided), *write_weaknesses(table, weak)]
 
 
-def is_informative(table: Table, metric: str) -> bool:
-    """Whether any method beats chance in this metric."""
-    return any(line.beats_chance for line in table.of(metric))
+def is_deciding(table: Table, metric: str) -> bool:
+    """Whether any method beats every control in this metric."""
+    return any(line.beats_control for line in table.of(metric))
 
 
-def recommend_method(table: Table, metrics: Sequence[str]) -> tuple[str, int]:
-    """The method that is most often among the best and above chance, and how often.
+def find_weak_metrics(table: Table, deciding: Sequence[str], undecided: Sequence[str], winner: str | None) -> list[str]:
+    """The metrics whose known weakness matters here.
+
+    They are those that a control other than chance wins, and metrics of localisation if the winner ignores the class.
+    """
+    won = [metric for metric in undecided if not is_chance(name_control(table, metric))]
+    is_blind = winner is not None and winner in table.class_blind
+    return [metric for metric in deciding if is_blind and table.kinds[metric] == "localisation"] + won
+
+
+def recommend_method(table: Table, metrics: Sequence[str], ignored: Collection[str] = ()) -> str | None:
+    """Of the methods that beat every control in all metrics, the one that is most often among the best.
 
     Ties go to the better mean rank, then to the fewer passes through the model.
     """
-    wins: Counter[str] = Counter()
-    ranks: Counter[str] = Counter()
-    cost: dict[str, float] = {}
-    for metric in metrics:
-        tied = {line.method for line in table.tied(metric) if line.beats_chance}
-        for line in table.of(metric):
-            if not is_chance(line.method):
-                wins[line.method] += line.method in tied
-                ranks[line.method] += line.rank
-                counts = (line.forward, line.backward, line.relevance)
-                cost[line.method] = sum(count for count in counts if count == count)
-    best = min(wins, key=lambda method: (-wins[method], ranks[method], cost[method], method))
-    return best, wins[best]
+    methods = {
+        method: lines
+        for method, lines in group_by_method(table, metrics).items()
+        if method not in ignored and all(line.beats_control for line in lines) and len(lines) == len(metrics)
+    }
+
+    def key(method: str) -> tuple[int, int, float, str]:
+        passes = (n for line in methods[method] for n in (line.forward, line.backward, line.relevance))
+        ranks = sum(line.rank for line in methods[method])
+        return -count_wins(table, metrics, method), ranks, sum(n for n in passes if n == n), method
+
+    return min(methods, key=key, default=None)
 
 
-def find_like_chance(table: Table, metrics: Sequence[str]) -> list[str]:
-    """Methods that are not significantly different from chance in any metric."""
-    lines = group_by_method(table, metrics)
-    return [method for method, own in lines.items() if all(line.beats_chance is None for line in own)]
-
-
-def find_worse_than_chance(table: Table, metrics: Sequence[str]) -> list[str]:
-    """Methods that are worse than chance in some metric and better in none."""
-    lines = group_by_method(table, metrics)
-    return [
-        method
-        for method, own in lines.items()
-        if any(line.beats_chance is False for line in own) and not any(line.beats_chance for line in own)
-    ]
+def count_wins(table: Table, metrics: Sequence[str], method: str) -> int:
+    """In how many metrics a method is the best or not significantly different from the best."""
+    return sum(any(line.method == method for line in table.tied(metric)) for metric in metrics)
 
 
 def group_by_method(table: Table, metrics: Sequence[str]) -> dict[str, list[Line]]:
-    """The lines of each method that have a value, without chance."""
+    """The lines of each method that have a value, without controls."""
     lines: dict[str, list[Line]] = {}
     for metric in metrics:
         for line in table.of(metric):
-            if not is_chance(line.method) and line.count:
+            if not line.is_control and line.count:
                 lines.setdefault(line.method, []).append(line)
     return lines
 
 
+# --- sentences of the verdict -----------------------------------------------------------------------------------------
+
+
+def write_recommendation(table: Table, deciding: Sequence[str], winner: str) -> str:
+    wins = count_wins(table, deciding, winner)
+    if not wins:
+        return (
+            f"On this data use {winner}: of the methods that are significantly better than every control in all of "
+            f"{join_with_and(deciding)}, it has the best mean rank."
+        )
+    won = [metric for metric in deciding if count_wins(table, [metric], winner)]
+    share = f" ({wins} of the {len(deciding)} metrics that decide)" if len(deciding) > 1 else ""
+    best = "it is the best, or not significantly different from the best,"
+    return f"On this data use {winner}: {best} in {join_with_and(won)}{share}."
+
+
+def write_refusal(table: Table, deciding: Sequence[str]) -> str:
+    """Why nothing is recommended although some methods beat the controls in some metrics."""
+    matched = {
+        method: [line for line in lines if not line.beats_control]
+        for method, lines in group_by_method(table, deciding).items()
+        if len(lines) == len(deciding)
+    }
+    start = (
+        f"On this data no method is significantly better than {name_controls(table)} in all of "
+        f"{join_with_and(deciding)}, so there is nothing to recommend."
+    )
+    if not matched:
+        return start
+    closest = min(matched, key=lambda method: (len(matched[method]), -count_wins(table, deciding, method), method))
+    where = [
+        f"in {line.metric}, where the best control is {name_control(table, line.metric)}" for line in matched[closest]
+    ]
+    return f"{start} {closest} comes closest, but fails {join_with_and(where)}."
+
+
+def write_class_warnings(table: Table, deciding: Sequence[str], winner: str) -> list[str]:
+    """Sentences on a winner that ignores the class."""
+    if winner not in table.class_blind:
+        return []
+    parts = [f"{winner} ignores the class: its map is the same whichever class is explained."]
+    other = recommend_method(table, deciding, ignored=table.class_blind)
+    if other is not None:
+        parts.append(f"Of the methods that depend on the class, {other} comes first.")
+    elif any(method not in table.class_blind for method in group_by_method(table, deciding)):
+        controls, where = name_controls(table), deciding[0] if len(deciding) == 1 else "all of them"
+        parts.append(f"No method that depends on the class is significantly better than {controls} in {where}.")
+    return parts
+
+
+def write_comparison_with_controls(table: Table, deciding: Sequence[str]) -> list[str]:
+    """Which methods are not better than the best control in any metric, and which are worse."""
+    is_single = len(deciding) == 1
+    relation = "different from chance" if name_controls(table) == "chance" else "better than every control"
+    rival, parts = name_rival(table, deciding), []
+    if alike := find_like_controls(table, deciding):
+        verb, where = "is" if len(alike) == 1 else "are", deciding[0] if is_single else "any of them"
+        parts.append(f"{join_with_and(alike)} {verb} not significantly {relation} in {where}.")
+    if worse := find_worse_than_controls(table, deciding):
+        verb = "is" if len(worse) == 1 else "are"
+        where = deciding[0] if is_single else "some of them and better in none"
+        parts.append(f"{join_with_and(worse)} {verb} worse than {rival} in {where}.")
+    return parts
+
+
+def write_undecided(table: Table, metrics: Sequence[str]) -> list[str]:
+    """The metrics in which no method beats every control, and the best control."""
+    controls = name_controls(table)
+    groups: dict[tuple[str, bool], list[str]] = {}
+    for metric in metrics:
+        groups.setdefault((name_control(table, metric), rewards_control(table, metric)), []).append(metric)
+    parts = []
+    for (rival, is_rewarded), own in groups.items():
+        itself = ", which itself is significantly better than chance" if is_rewarded else ""
+        best = "" if rival == controls else f"; the best one is {rival}{itself}"
+        parts.append(f"In {join_with_and(own)} no method is significantly better than {controls}{best}.")
+    return parts
+
+
+def write_weaknesses(table: Table, metrics: Sequence[str]) -> list[str]:
+    """The known weakness of each metric, those that share one together."""
+    weaknesses = dict.fromkeys(table.weaknesses[metric] for metric in metrics if metric in table.weaknesses)
+    owners = {weak: [metric for metric in metrics if table.weaknesses.get(metric) == weak] for weak in weaknesses}
+    return [f"Known weakness of {join_with_and(own)}: {weakness}." for weakness, own in owners.items()]
+
+
+def rewards_control(table: Table, metric: str) -> bool:
+    """Whether the best control is significantly better than chance: the metric rewards what says nothing."""
+    best = table.best_control(metric)
+    return best is not None and bool(best.beats_chance)
+
+
+def name_control(table: Table, metric: str) -> str:
+    """The best control of a metric, with what it is."""
+    best = table.best_control(metric)
+    if best is None:
+        return "chance"
+    wording = CONTROL_WORDING.get(best.method.split("(")[0])
+    return f"{best.method} ({wording})" if wording else best.method
+
+
+def name_controls(table: Table) -> str:
+    """What a method has to beat: "chance", if there is no other control."""
+    return "every control" if any(line.is_control and not is_chance(line.method) for line in table.lines) else "chance"
+
+
+def name_rival(table: Table, metrics: Sequence[str]) -> str:
+    """The best control, by name if it is the same in all these metrics."""
+    names = {best.method for metric in metrics if (best := table.best_control(metric)) is not None}
+    return names.pop() if len(names) == 1 else "the best control"
+
+
+def find_like_controls(table: Table, metrics: Sequence[str]) -> list[str]:
+    """Methods that are in no metric better than every control, and in none worse than the best one."""
+    lines = group_by_method(table, metrics)
+    return [method for method, own in lines.items() if all(line.beats_control is None for line in own)]
+
+
+def find_worse_than_controls(table: Table, metrics: Sequence[str]) -> list[str]:
+    """Methods that are worse than the best control in some metric and better in none."""
+    lines = group_by_method(table, metrics)
+    return [
+        method
+        for method, own in lines.items()
+        if any(line.beats_control is False for line in own) and not any(line.beats_control for line in own)
+    ]
+
+
 def write_metric_sentence(table: Table, metric: str) -> str:
-    """One sentence: the best method in a metric, and how the others compare."""
-    best = table.best(metric)
+    """One sentence: the best row in a metric, and how the methods compare with it and with the best control."""
+    best, control = table.best(metric), table.best_control(metric)
     if best is None:
         return f"{metric}: no value for any method."
     interval = f", 95 % {format_mean(best.low)} to {format_mean(best.high)}" if best.low == best.low else ""
-    methods = [line for line in table.of(metric) if not is_chance(line.method)]
+    methods = [line for line in table.of(metric) if not line.is_control]
+    rival = "chance" if control is None else control.method
+    relation = "different from chance" if name_controls(table) == "chance" else "better than every control"
     remarks = {
         "not significantly different from it": [line.method for line in table.tied(metric) if not line.is_best],
-        "not significantly different from chance": [m.method for m in methods if m.beats_chance is None and m.count],
-        "worse than chance": [line.method for line in table.of(metric) if line.beats_chance is False],
+        f"not significantly {relation}": [m.method for m in methods if m.beats_control is None and m.count],
+        f"worse than {rival}": [line.method for line in methods if line.beats_control is False],
         "no value for": [line.method for line in methods if not line.count],
     }
     written = [f"; {remark}: {', '.join(names)}" for remark, names in remarks.items() if names]
-    return f"{metric}: best is {best.method} ({format_mean(best.mean)}{interval}){''.join(written)}."
+    name = f"the control {best.method}" if best.is_control else best.method
+    return f"{metric}: best is {name} ({format_mean(best.mean)}{interval}){''.join(written)}."
 
 
 # --- cautions ---------------------------------------------------------------------------------------------------------

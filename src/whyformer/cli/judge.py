@@ -40,7 +40,7 @@ def run_judge(
     as_json: options.JsonOption = False,
     debug: options.DebugOption = False,
 ) -> None:
-    """Score methods on your data against a random baseline, with confidence intervals, and recommend one."""
+    """Score methods on your data against controls that know nothing, with confidence intervals, and recommend one."""
     from whyformer._judge import judge
     from whyformer.metrics._registry import METRICS
 

@@ -22,6 +22,7 @@ from whyformer._explain.explain import explain
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer.errors import InputError
+from whyformer.methods._registry import Method
 from whyformer.results.explanation import Explanation
 from whyformer.results.joining import join_explanations
 
@@ -33,6 +34,7 @@ class Rerun:
     model: Model
     encoded: EncodedBatch
     explanation: Explanation
+    method: Method | None = None  # for a method that is not registered; by default the one the explanation names
 
     @property
     def inputs(self) -> Tensor:
@@ -66,7 +68,7 @@ class Rerun:
         for start in range(0, len(rows), size):
             chunk = slice(start, start + size)
             encoded = self._encode_variants(rows[chunk], inputs, start)
-            method = self.explanation.method
+            method = self.method or self.explanation.method
             parts.append(explain(by, encoded, method, target=targets[chunk], versus=versus[chunk], **settings))
         return join_explanations(parts)
 

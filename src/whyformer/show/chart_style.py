@@ -1,12 +1,13 @@
 """How charts look: colours and dashes of series, labels, notes. And the numbers behind them, as arrays."""
 
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from whyformer.errors import InputError
-from whyformer.show.drawing import DIM_INK, PALETTE
+from whyformer.show.drawing import DIM_INK, GREYS, PALETTE
 from whyformer.show.visible import make_visible
 
 if TYPE_CHECKING:
@@ -16,9 +17,42 @@ if TYPE_CHECKING:
 DASHES: tuple[Any, ...] = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 REFERENCE_STYLE: dict[str, Any] = {"color": DIM_INK, "linewidth": 0.8, "linestyle": (0, (4, 2))}
 CHANCE_NAMES = ("chance", "random")
+MARKERS = (("o", "●"), ("s", "■"), ("^", "▲"), ("D", "◆"), ("v", "▼"), ("P", "✚"))  # for matplotlib, and as text
+CONTROL_MARKERS = (("x", "×"), ("+", "+"), ("*", "∗"))
 
 
 # --- series -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SeriesStyle:
+    """How a series looks in every chart of a page."""
+
+    colour: str
+    dashes: Any
+    marker: str
+    symbol: str  # the marker as text
+
+    @property
+    def line(self) -> dict[str, Any]:
+        return {"color": self.colour, "linestyle": self.dashes, "marker": self.marker, "markersize": 4.5}
+
+
+def assign_styles(labels: Sequence[str], controls: Sequence[str] = ()) -> dict[str, SeriesStyle]:
+    """One style for each label: the colours in turn, with other dashes and markers in each round; greys for controls.
+
+    No two of 96 labels look the same. Chance is the same grey as where no styles are given.
+    """
+    styles = {}
+    for index, label in enumerate(labels):
+        cycle = index // len(PALETTE)
+        colour, dashes = PALETTE[index % len(PALETTE)], DASHES[cycle % len(DASHES)]
+        styles[label] = SeriesStyle(colour, dashes, *MARKERS[cycle % len(MARKERS)])
+    greys = (DIM_INK, *GREYS)
+    for index, label in enumerate(sorted(controls, key=lambda label: not is_chance_label(label))):
+        marker = CONTROL_MARKERS[index % len(CONTROL_MARKERS)]
+        styles[label] = SeriesStyle(greys[index % len(greys)], DASHES[1 + index % (len(DASHES) - 1)], *marker)
+    return styles
 
 
 def is_chance_label(label: str) -> bool:

@@ -17,6 +17,7 @@ from whyformer._plain.deprecation import serve_old_names
 from whyformer.errors import InputError
 from whyformer.show.chart_style import (
     REFERENCE_STYLE,
+    SeriesStyle,
     add_legend,
     add_note,
     as_array,
@@ -66,8 +67,12 @@ def draw_curves(
     ylabel: str = "",
     note: str = "",
     percent: bool = False,
+    styles: Mapping[str, SeriesStyle] | None = None,
 ) -> Drawing:
-    """One line per series, with a band between low and high; percent: label an x axis of shares in percent."""
+    """One line per series, with a band between low and high; percent: label an x axis of shares in percent.
+
+    styles: how each series looks, from assign_styles; by default the colours of the palette in turn.
+    """
     refuse_empty(series, "curve")
     with apply_style():
         figure = make_figure(4.6 + estimate_label_width(series), 3.6)
@@ -76,7 +81,7 @@ def draw_curves(
             x, mean = as_array(x), as_array(mean)
             if x.shape != mean.shape:
                 raise InputError(f"Curve {label!r} has {x.size} x values and {mean.size} y values.")
-            style = choose_line_style(label, index)
+            style = choose_line_style(label, index) if styles is None else styles[label].line
             axes.plot(x, mean, label=shorten_label(label), linewidth=1.6, **style)
             if low is not None and high is not None:
                 axes.fill_between(x, as_array(low), as_array(high), color=style["color"], alpha=0.15, linewidth=0)
@@ -98,10 +103,12 @@ def draw_ranking(
     better: str = "higher",
     reference: float | None = None,
     note: str = "",
+    styles: Mapping[str, SeriesStyle] | None = None,
 ) -> Drawing:
     """Rows of (label, value, low, high) as dots with intervals, the best on top and NaN ("undefined") at the bottom.
 
     reference: a value to mark with a vertical line; by default that of the row called chance, if there is one.
+    styles: how each row looks, from assign_styles; by default all but chance have one colour.
     """
     refuse_empty(rows, "row")
     sign = -1 if better == "higher" else 1
@@ -114,12 +121,13 @@ def draw_ranking(
         if reference is not None and reference == reference:
             axes.axvline(reference, zorder=1, **REFERENCE_STYLE)
         for index, (label, value, low, high) in enumerate(ordered):
-            colour = DIM_INK if is_chance_label(label) else PALETTE[0]
+            plain = DIM_INK if is_chance_label(label) else PALETTE[0]
+            colour, marker = (plain, "o") if styles is None else (styles[label].colour, styles[label].marker)
             if value != value:
                 axes.text(0.01, index, "undefined", color=DIM_INK, va="center", transform=axes.get_yaxis_transform())
                 continue
             axes.plot([low, high], [index, index], color=colour, linewidth=2.2, alpha=0.45, solid_capstyle="round")
-            axes.plot([value], [index], "o", color=colour, markersize=5)
+            axes.plot([value], [index], marker, color=colour, markersize=5.5, mew=1.5)
         axes.set_yticks(range(len(ordered)), [shorten_label(label) for label, *_ in ordered])
         axes.set_ylim(len(ordered) - 0.5, -0.5)
         axes.tick_params(axis="y", length=0)

@@ -26,6 +26,7 @@ DIM_INK = "#60606a"
 LINE_COLOUR = "#d9d9e0"
 # The palette of Okabe and Ito without yellow, which is hard to see on white, and two more colours.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C4A2F", "#5B3A8C")
+GREYS = ("#8f8f99", "#3c3c44")  # for controls, besides the grey of chance, which is DIM_INK
 FONTS = ("DejaVu Sans", "Noto Sans CJK JP", "Noto Sans Devanagari", "Noto Sans Arabic", "Noto Emoji")
 RC_PARAMS = {
     "text.parse_math": False,

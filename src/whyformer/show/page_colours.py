@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from whyformer.show.colours import Colour, choose_ink, compute_contrast, make_colour_table, mix_stops, to_hex
-from whyformer.show.drawing import PALETTE
+from whyformer.show.drawing import DIM_INK, GREYS, PALETTE
 
 COLOUR_LEVELS = 20  # on each side of zero
 LIGHT_PAGE_INK: Colour = (0x1B, 0x1B, 0x1F)
@@ -13,12 +13,20 @@ DARK_GROUND: Colour = (0x17, 0x17, 0x1B)
 SIGNED_DARK_STOPS: tuple[Colour, ...] = ((0x6C, 0xC2, 0xF5), DARK_GROUND, (0xFF, 0xA1, 0x5C))
 UNSIGNED_DARK_STOPS: tuple[Colour, ...] = (DARK_GROUND, (0x86, 0x55, 0xA8), (0xE6, 0xCC, 0xF7))
 DARK_PALETTE = ("#5AB0EA", "#FF8A3D", "#3CC79F", "#E3A2C4", "#F2BE4A", "#8ED0F5", "#C98F6F", "#A98BD6")
+DARK_GREYS = ("#7d7d88", "#d6d6de")
+CHART_COLOURS = (*PALETTE, *GREYS)
 
 
 def make_palette_css() -> str:
     """The colours of charts as CSS variables --c0, --c1, ...; lighter in dark mode."""
-    light, dark = (";".join(f"--c{i}:{colour}" for i, colour in enumerate(p)) for p in (PALETTE, DARK_PALETTE))
+    dark_colours = (*DARK_PALETTE, *DARK_GREYS)
+    light, dark = (";".join(f"--c{i}:{colour}" for i, colour in enumerate(p)) for p in (CHART_COLOURS, dark_colours))
     return f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
+
+
+def to_css_colour(colour: str) -> str:
+    """A colour of the charts as the CSS variable that follows light and dark mode."""
+    return "var(--dim)" if colour == DIM_INK else f"var(--c{CHART_COLOURS.index(colour)})"
 
 
 def choose_colour_level(score: float, between: tuple[float, float], *, signed: bool) -> str:

@@ -16,9 +16,16 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from whyformer._plain.deprecation import serve_old_names
-from whyformer.show.drawing import DIM_INK, LINE_COLOUR, PALETTE, Drawing
+from whyformer.show.chart_style import SeriesStyle
+from whyformer.show.drawing import DIM_INK, LINE_COLOUR, Drawing
 from whyformer.show.html import Html, escape_html, join_html, make_element
-from whyformer.show.page_colours import choose_colour_level, make_mark_css, make_palette_css
+from whyformer.show.page_colours import (
+    CHART_COLOURS,
+    choose_colour_level,
+    make_mark_css,
+    make_palette_css,
+    to_css_colour,
+)
 from whyformer.show.wording import format_score
 
 __all__ = [
@@ -40,6 +47,7 @@ __all__ = [
     "make_notes",
     "make_page",
     "make_section",
+    "make_series_symbol",
     "make_table",
     "make_verdict_badge",
     "to_data_uri",
@@ -184,11 +192,18 @@ def format_cell(value: Any) -> Any:
 
 def embed_drawing(drawing: Drawing, caption: str = "") -> Html:
     """A chart as inline SVG: its text can be selected, its colours follow light and dark mode."""
-    inside = drawing.html().replace(DIM_INK, "var(--dim)").replace(LINE_COLOUR, "var(--line)")
-    for i, colour in enumerate(PALETTE):
-        inside = inside.replace(colour.lower(), f"var(--c{i})")
+    inside = drawing.html().replace(LINE_COLOUR, "var(--line)")
+    for colour in (DIM_INK, *CHART_COLOURS):
+        inside = inside.replace(colour.lower(), to_css_colour(colour))
     below = make_element("figcaption", caption) if caption else None
     return make_element("figure", make_element("div", Html(inside), class_="wide"), below)
+
+
+def make_series_symbol(style: SeriesStyle) -> Html:
+    """The marker of a series in its colour, to put before its name."""
+    return make_element(
+        "span", style.symbol, class_="symbol", style=f"color:{to_css_colour(style.colour)}", aria_hidden="true"
+    )
 
 
 def embed_image(image: Image.Image, alt: str, *caption: Any, crisp: bool = False) -> Html:

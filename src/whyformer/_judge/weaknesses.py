@@ -1,0 +1,68 @@
+"""What each metric is known to reward besides a good explanation.
+
+Removal: a perturbed input is unlike the training data, so the model may react to the hole rather than to what is
+missing (Hooker et al., NeurIPS 2019, arXiv:1806.10758; Rong et al., ICML 2022, arXiv:2202.00449). Sanity checks: a
+random map passes (Binder et al., CVPR 2023, arXiv:2211.12486). Plausibility is not faithfulness (Jacovi & Goldberg, ACL
+2020, arXiv:2004.03685). The controls (controls.py) show on the data at hand whether a weakness matters.
+"""
+
+from whyformer._judge.controls import KindOfInput
+from whyformer.metrics._registry import MetricCall
+
+HOLES = "an input with parts removed is unlike the training data, and the model may react to the hole itself"
+DUST = f"{HOLES}; scattered single pixels (dust) do that wherever they fall, so fine noise scores well"
+WHOLE_OBJECT = f"{HOLES}; a map that covers the whole object does well for any class"
+FEW_WORDS = "a few words without their sentence are unlike the training data"
+OBJECT = (
+    "it rewards covering the object whatever the class, and a blob in the centre does well where objects are centred"
+)
+PEOPLE = "people mark what convinces them, which may not be what the model uses"
+CONSTANT = "a map that never changes is perfectly stable, so it says nothing about being right"
+RANDOM_PASSES = "random maps pass, so it can only raise an alarm"
+
+# By metric; (images, texts) where the two differ.
+WEAKNESSES: dict[str, str | tuple[str, str]] = {
+    "aopc": HOLES,
+    "comprehensiveness": HOLES,
+    "deletion": (DUST, HOLES),
+    "faithfulness_correlation": f"{HOLES}; with few random sets it is noisy",
+    "infidelity": f"{HOLES}; scores must add up, which many maps are not made for",
+    "insertion": (WHOLE_OBJECT, FEW_WORDS),
+    "log_odds": f"{HOLES}; one input whose probability falls to almost nothing outweighs many",
+    "negative_perturbation": (WHOLE_OBJECT, FEW_WORDS),
+    "positive_perturbation": (DUST, HOLES),
+    "road": "pixels imputed from their neighbours still show coarse shapes, so smooth parts are hardly removed at all",
+    "saco": HOLES,
+    "sufficiency": (WHOLE_OBJECT, FEW_WORDS),
+    "grid_pointing_game": "grids of images are unlike the training data, and a tile counts as a whole",
+    "mass_in_mask": OBJECT,
+    "mean_average_precision": OBJECT,
+    "mean_iou": OBJECT,
+    "pixel_accuracy": OBJECT,
+    "pointing_game": f"one pixel decides; {OBJECT}",
+    "rank_in_mask": OBJECT,
+    "auprc": PEOPLE,
+    "iou_f1": PEOPLE,
+    "token_f1": PEOPLE,
+    "consistency": CONSTANT,
+    "max_sensitivity": CONSTANT,
+    "repeatability": "a method without random numbers is always repeatable, right or wrong",
+    "class_discrimination": RANDOM_PASSES,
+    "class_swap": RANDOM_PASSES,
+    "label_randomised_twin": RANDOM_PASSES,
+    "parameter_randomisation": RANDOM_PASSES,
+    "agreement": "methods that agree may all be wrong",
+}
+
+
+def describe_weakness(metric: str, kind: KindOfInput | None) -> str:
+    """A clause on what the metric rewards besides a good explanation; empty for a metric that is not listed."""
+    found = WEAKNESSES.get(metric, "")
+    return found if isinstance(found, str) else found[kind == "texts"]
+
+
+def describe_judged_metric(call: MetricCall, kind: KindOfInput | None) -> str:
+    """One sentence: what the metric measures, what is better, and its known weakness."""
+    weakness = describe_weakness(call.metric.name, kind)
+    clauses = [call.metric.summary.rstrip("."), f"{call.metric.better} is better"]
+    return "; ".join([*clauses, *([f"known weakness: {weakness}"] if weakness else [])]).lstrip("; ") + "."
