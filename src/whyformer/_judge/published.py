@@ -199,9 +199,9 @@ PAPER_TABLES = {
                 "raw attention": ("raw_attention", {}),
                 "rollout": ("rollout", {}),
                 "Grads": ("grads", {}),
-                "AttGrads": ("attgrads", {"preset": "released"}),
+                "AttGrads": ("attgrads", {}),
                 "partial LRP": ("partial_lrp", {}),
-                "TransAtt": ("transformer_attribution", {"preset": "released_bert"}),
+                "TransAtt": ("transformer_attribution", {}),
                 "CAT": ("cat", {}),
                 "AttCAT": ("attcat", {}),
             },
@@ -213,7 +213,9 @@ PAPER_TABLES = {
                 PaperColumn("confidence", ("class_discrimination", {}), "label"),
             ),
             {},
-            "The paper's numbers were not available, so none are shown. `released` is what the paper's code computes.",
+            "The paper's numbers were not available, so none are shown. The methods are those of the paper's figure 1; its "
+            "code scales the rows of TransAtt to sum to 1 and has the last block's Grad-CAM in place of AttGrads. Columns "
+            "named `released` are what the code computes.",
         ),
     )
 }  # fmt: skip
