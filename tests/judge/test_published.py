@@ -47,13 +47,13 @@ def test_every_table_names_methods_and_metrics_that_are_there(table):
         assert row in table.methods and len(numbers) == len(table.columns)
 
 
-FIGURE_1 = {  # of the paper on AttCAT; A attention, G its gradient, R its relevance: [layer head query key]
-    "raw attention": lambda A, G, R: A[-1].mean(0)[0],
-    "Grads": lambda A, G, R: G[-1].mean(0)[0],
-    "AttGrads": lambda A, G, R: (A * G).sum(0).mean(0)[0],
-    "partial LRP": lambda A, G, R: R[-1].clamp(min=0).mean(0)[0],
-    "rollout": lambda A, G, R: multiply_layers(A.mean(1)),
-    "TransAtt": lambda A, G, R: multiply_layers((G * R).clamp(min=0).mean(1)),
+FIGURE_1 = {  # of the paper on AttCAT; a attention, g its gradient, r its relevance: [layer head query key]
+    "raw attention": lambda a, g, r: a[-1].mean(0)[0],
+    "Grads": lambda a, g, r: g[-1].mean(0)[0],
+    "AttGrads": lambda a, g, r: (a * g).sum(0).mean(0)[0],
+    "partial LRP": lambda a, g, r: r[-1].clamp(min=0).mean(0)[0],
+    "rollout": lambda a, g, r: multiply_layers(a.mean(1)),
+    "TransAtt": lambda a, g, r: multiply_layers((g * r).clamp(min=0).mean(1)),
 }
 
 

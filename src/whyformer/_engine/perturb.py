@@ -59,6 +59,7 @@ def pick_examples(encoded: EncodedBatch, of: Tensor) -> EncodedBatch:
         texts=pick(encoded.texts),
         words=pick(encoded.words) if encoded.words is not None else None,
         spans=pick(encoded.spans) if encoded.spans is not None else None,
+        uncast=rows_of(encoded.uncast) if encoded.uncast is not None else None,
     )
 
 

@@ -213,9 +213,9 @@ PAPER_TABLES = {
                 PaperColumn("confidence", ("class_discrimination", {}), "label"),
             ),
             {},
-            "The paper's numbers were not available, so none are shown. The methods are those of the paper's figure 1; its "
-            "code scales the rows of TransAtt to sum to 1 and has the last block's Grad-CAM in place of AttGrads. Columns "
-            "named `released` are what the code computes.",
+            "The paper's numbers were not available, so none are shown. The methods are those of the paper's figure 1; "
+            "its code scales the rows of TransAtt to sum to 1, and has Grad-CAM of the last block in place of AttGrads. "
+            "Columns named `released` are what the code computes.",
         ),
     )
 }  # fmt: skip

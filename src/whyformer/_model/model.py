@@ -118,11 +118,15 @@ class Model:
 
     def _from_images(self, items: Sequence[Any]) -> EncodedBatch:
         images = [as_image(item) for item in items]
-        pixels = self._process_images(images).to(self.device, self.dtype)
+        processed = self._process_images(images)
+        pixels = processed.to(self.device, self.dtype)
         self._input_spec.check({"pixel_values": pixels})
         names = tuple(Path(i).name if isinstance(i, str | os.PathLike) else f"image {n}" for n, i in enumerate(items))
         kept = tuple(KeptImage(image, partial(self._find_view, image.size)) for image in images)
-        return EncodedBatch({"pixel_values": pixels}, "pixel_values", len(images), names, notes=self.notes, images=kept)
+        return EncodedBatch(
+            {"pixel_values": pixels}, "pixel_values", len(images), names, notes=self.notes, images=kept,
+            uncast=_keep_if_rounded(processed, self.dtype),
+        )  # fmt: skip
 
     def _process_images(self, images: list[Image.Image]) -> Tensor:
         try:
@@ -253,6 +257,7 @@ class Model:
     def _from_tensors(self, inputs: dict[str, Any]) -> EncodedBatch:
         self._input_spec.check(inputs)
         main = _find_main_input(inputs)
+        uncast = _keep_if_rounded(inputs[main], self.dtype)
         inputs = {name: _move_tensor(tensor, self.device, self.dtype) for name, tensor in inputs.items()}
         tensor = inputs[main]
         axis = self.batch_axis if tensor.dim() == 3 and tensor.is_floating_point() else 0
@@ -264,8 +269,9 @@ class Model:
         names = tuple(f"example {n}" for n in range(tensor.size(axis)))
         self._input_spec.check_batch(len(names))
         return EncodedBatch(
-            inputs, main, len(names), names, axis, token_mask=mask, special_mask=special, words=words, notes=self.notes
-        )
+            inputs, main, len(names), names, axis, token_mask=mask, special_mask=special, words=words, notes=self.notes,
+            uncast=uncast,
+        )  # fmt: skip
 
     def _name_ids(self, ids: Tensor) -> tuple[tuple[tuple[str, ...], ...], Tensor]:
         """The name of each token id, and which are special."""
@@ -321,6 +327,11 @@ def _pad_rows(rows: list[Tensor], fill: float) -> Tensor:
 
 def _move_tensor(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
     return tensor.to(device, dtype) if tensor.is_floating_point() else tensor.to(device)
+
+
+def _keep_if_rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """The tensor if a model of this dtype takes it with less than float32 precision; otherwise nothing is lost."""
+    return tensor if tensor.is_floating_point() and torch.finfo(dtype).bits < 32 else None
 
 
 def _find_token_mask(inputs: Mapping[str, Tensor], main: Tensor, axis: int) -> Tensor | None:
