@@ -132,11 +132,13 @@ class Probe:
         if self.is_image:
             return self.run_variants(of, lambda rows: self.erase_pixels(keep[rows], of[rows], fill, seed))
         keep = keep | ~self.real[of]
-        if fill != "delete":
-            return self.run_variants(
-                of, lambda rows: perturb.replace_tokens(self.model, self.encoded, keep[rows], of[rows], fill)
-            )
-        return self.run_shortened(keep, of)
+        if fill == "delete":
+            return self.run_shortened(keep, of)
+        if fill == "pad":
+            return self.run_masked(keep, of)
+        return self.run_variants(
+            of, lambda rows: perturb.replace_tokens(self.model, self.encoded, keep[rows], of[rows], fill)
+        )
 
     @neutral_torch()
     def replace_inputs(self, tensors: Tensor | Callable[[Tensor], Tensor], of: Tensor) -> Answers:
@@ -300,28 +302,43 @@ class Probe:
         return join_answers([self.run_batch(make_variant(rows), of[rows]) for rows in chunks])
 
     def run_shortened(self, keep: Tensor, of: Tensor) -> Answers:
-        """The answers with tokens deleted. Rows of similar length run together; answers keep the order of the rows."""
+        """The answers with tokens deleted."""
         mask = self.encoded.token_mask
         lengths = (keep if mask is None else keep & mask[of]).sum(-1)
         if not bool(lengths.all()):
-            raise InputError("Deleting all tokens of a text leaves an empty input. Use fill='pad' or 'mask'.")
+            raise InputError("Deleting all tokens of a text leaves an empty input. Use fill='pad', 'mask' or 'drop'.")
+        takes_mask = "attention_mask" in self.encoded.inputs or self.model.takes_attention_mask
+        return self.run_by_length(keep, of, "delete", lengths, mixes=takes_mask)
+
+    def run_masked(self, keep: Tensor, of: Tensor) -> Answers:
+        """The answers with tokens masked, in texts without padding, to which the masked tokens of DeBERTa attend."""
+        mask = self.encoded.token_mask
+        lengths = torch.full((len(of),), self.units) if mask is None else mask.sum(-1)[of]
+        try:
+            return self.run_by_length(keep, of, "pad", lengths, mixes=False)
+        except NonFinite:
+            left = keep if mask is None else keep & mask[of]
+            if bool(left.any(-1).all()):
+                raise
+            raise NonFinite(
+                f"With every token replaced by padding (token {self.model.padding}) the output of the model is not "
+                "finite: it masks that token by itself, so there is nothing left to attend to. Use fill='drop', or "
+                "fill='unknown' if the tokenizer has such a token."
+            ) from None
+
+    def run_by_length(self, keep: Tensor, of: Tensor, fill: str, lengths: Tensor, *, mixes: bool) -> Answers:
+        """The answers with tokens removed, texts of similar length (or, unless it `mixes`, of one length) together.
+
+        Answers are in the order of the rows.
+        """
         order = lengths.argsort(stable=True)
         answers = []
         for rows in self.chunks(len(of), "forwards"):
             at = order[rows]
-            for group in self.group_by_length(at, lengths):
-                varied = perturb.replace_tokens(self.model, self.encoded, keep[group], of[group], "delete")
+            for group in [at] if mixes else [at[lengths[at] == length] for length in lengths[at].unique()]:
+                varied = perturb.replace_tokens(self.model, self.encoded, keep[group], of[group], fill)
                 answers.append(self.run_batch(varied, of[group]))
-        back = order.argsort()
-        return take_answers(join_answers(answers), back)
-
-    def group_by_length(self, rows: Tensor, lengths: Tensor) -> Iterator[Tensor]:
-        """All rows or, if the model takes no mask, one group per length."""
-        if "attention_mask" in self.encoded.inputs or self.model.takes_attention_mask:
-            yield rows
-            return
-        for length in lengths[rows].unique():
-            yield rows[lengths[rows] == length]
+        return take_answers(join_answers(answers), order.argsort())
 
     @neutral_torch()
     def run_batch(self, encoded: EncodedBatch, of: Tensor) -> Answers:
