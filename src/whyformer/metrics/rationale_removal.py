@@ -34,8 +34,8 @@ def measure_probability_drop(
     *,
     fractions: Sequence[float] = ERASER_FRACTIONS,
     fill: str | None = None,
-    counts_nothing: bool = False,
     ties: TieOrder = "random",
+    counts_nothing: bool = False,
     seed: int = 0,
 ) -> Measurement:
     """How much the target's probability falls without the highest-scored units, or with these alone."""
