@@ -1,8 +1,8 @@
 r"""The probe: runs the model on variants of the explained examples.
 
-A method that perturbs, integrates or intervenes asks for `probe`, chooses variants, and gets the answers of the model
-to all of them. The target is that of the first run, whatever the model predicts for the variants. Rows go through the
-model in chunks whose size depends only on the number of rows; `spent` counts them.
+A method that perturbs the input, integrates over it or changes the attention needs `probe`. It describes the variants,
+one row each, and gets the model's answer to every row. The target stays that of the original example, whatever the
+model predicts for a variant. The model runs on chunks of rows; `spent` counts the rows that went forward and backward.
 """
 
 from collections import Counter
@@ -113,11 +113,11 @@ class Probe:
 
     @neutral_torch()
     def keep_only(self, keep: Tensor, of: Tensor, fill: str | None = None, *, seed: int = 0) -> Answers:
-        """The answers when only some units are kept and the rest is filled. Special tokens and padding always stay.
+        """The answers when only some units are kept and the others are removed. Special tokens and padding always stay.
 
-        keep: [n unit], or [n height width] for the pixels of an image.
+        keep: [n unit], or [n height width] for the pixels of an image; True where something is kept.
         of: [n], the example that each row is a variant of.
-        fill: replaces what is removed (see perturb.py), or "drop": patches or tokens are removed from all attention.
+        fill: what takes the place of removed units (see perturb.py), or "drop": no token attends to them.
         """
         fill = self.check_fill(fill)
         keep, of = keep.detach().bool().cpu(), of.detach().long().cpu()
@@ -206,10 +206,10 @@ class Probe:
         *,
         look: Callable[[Run], Any] | None = None,
     ) -> tuple[Answers, list[Any]]:
-        """The answers under an intervention, and what `look` returns for the run of each chunk.
+        """The answers while the run is changed by an intervention, and what `look` returned for each chunk.
 
         make: returns the intervention for the given rows.
-        look: reads something from a run. A model without a head has no answers (they are empty) and needs `look`.
+        look: reads something from a run. It is required for a model without a head, whose answers are empty.
         """
         answers, seen = [], []
         for rows in self.chunks(len(of), "interventions"):
@@ -245,7 +245,7 @@ class Probe:
 
     @neutral_torch()
     def find_leaf_parts(self, encoded: EncodedBatch) -> tuple[Tensor, Tensor, str]:
-        """Leaf, words and the model's order of axes."""
+        """The explained input, the part of it that comes from token ids, and the model's order of axes."""
         with run_forward(self.model, encoded, asks_gradient=True) as run:
             self.spent["forward"] += encoded.batch
             leaf = run.mode.leaf
@@ -257,7 +257,7 @@ class Probe:
 
     @neutral_torch()
     def baseline(self, kind: str, *, seed: int = 0) -> Tensor:
-        """A baseline of the leaf's shape: an input without information.
+        """An input without information, in the shape of `leaf`.
 
         Images: "zero", "black", "mean", "blur", "noise". Texts: "zero" (no word embedding, only the position), or every
         token that is neither special nor padding replaced by "mask", "unknown" or "pad".
