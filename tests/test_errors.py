@@ -207,6 +207,10 @@ CAUSES: dict[str, list[Cause]] = {
             "One side is more than 50 times as long as the other.",
             lambda folder: explain_image(save_image(folder / "a.png", Image.new("L", (200, 2)))),
         ),
+        (
+            "An array is not [height, width] or [height, width, channel].",
+            lambda _: explain_image(np.zeros((3, 40, 40), dtype=np.uint8)),
+        ),
     ],
     "E_IMG_VALUES": [
         (
@@ -214,6 +218,14 @@ CAUSES: dict[str, list[Cause]] = {
             lambda folder: explain_image(
                 save_image(folder / "a.tiff", Image.fromarray(np.full((9, 9), np.nan, dtype=np.float32)))
             ),
+        ),
+        (
+            "An array of floating-point numbers goes beyond 0 to 1.",
+            lambda _: explain_image(np.full((40, 40, 3), 255.0)),
+        ),
+        (
+            "The pixel values of a tensor run up to 255, but the processor of the model normalises them.",
+            lambda _: explain_image(torch.full((1, 3, 32, 32), 255.0)),
         ),
     ],
     "E_TXT_EMPTY": [
@@ -232,6 +244,10 @@ CAUSES: dict[str, list[Cause]] = {
     ],
     "E_TXT_TYPE": [
         ("An input is a number, a dict or another thing that is not a string.", lambda _: explain_text([3])),
+        (
+            "A text model is given the name of an image file.",
+            lambda folder: explain_text(str(save_image(folder / "a.png", make_image()))),
+        ),
     ],
     "E_TENSOR": [
         ("The tensors do not have the shape that the model takes.", lambda _: explain_ids(input_ids=torch.tensor(3))),

@@ -35,7 +35,7 @@ CODES = {
     "E_IMG_BROKEN": "An image file that is truncated or damaged.",
     "E_IMG_TOO_LARGE": "An image with more pixels than the limit; checked before decoding.",
     "E_IMG_SHAPE": "An image whose sides cannot be used.",
-    "E_IMG_VALUES": "Pixels that are NaN, infinite or in an unknown mode.",
+    "E_IMG_VALUES": "Pixels that are NaN, infinite, out of range or in an unknown mode.",
     "E_TXT_EMPTY": "A text without tokens.",
     "E_TXT_TOO_LONG": "A text longer than the model or the limit allows.",
     "E_TXT_ENCODING": "Text that is not valid Unicode, or a file that is not UTF-8.",

@@ -610,3 +610,19 @@ def test_long_standard_input_and_long_files_are_not_read_to_the_end(text_model, 
     assert "Standard input is longer than" in run_piped("a film\n" * 1000, "explain", "-", "-M", text_model, code=3)
     message = error_of("explain", str(tmp_path / "long.txt"), "-M", text_model, code=3)
     assert message.startswith("error[E_TXT_TOO_LONG]: ") and "is longer than" in message
+
+
+def test_the_name_of_an_image_file_is_no_text(tmp_path, text_model, monkeypatch):
+    """Whether or not there is such a file; read from a file or standard input it is a text."""
+    monkeypatch.chdir(tmp_path)
+    explain = ("explain", "-M", text_model, "-m", "rollout", "--json")
+    for word in ("film.jpg", "photos/a.PNG"):
+        message = error_of(*explain[:-1], word, code=3)
+        assert "is the name of an image file" in message and "standard input" in message and "demo/pets" in message
+    Image.new("RGB", (8, 8)).save("film.jpg")
+    assert "takes texts" in error_of(*explain[:-1], "film.jpg", code=3)
+    Path("a.txt").write_text("film.jpg")
+    assert names_in(run(*explain, "a.txt")) == ["film.jpg"]
+    piped = CliRunner().invoke(cli.app, [*explain, "-"], input="film.jpg\n")
+    assert names_in(piped.stdout) == ["film.jpg"]
+    assert names_in(run(*explain, "a film.jpg")) == ["a film.jpg"]

@@ -2,10 +2,14 @@
 
 import pytest
 import tiny_text
+import torch
 from judge.bench_parts import pictures, tiny
 from PIL import Image
 from typer.testing import CliRunner
 
+from whyformer._engine.record import record
+from whyformer._engine.relevance.recipes import make_recipe
+from whyformer._explain.explain import explain
 from whyformer._judge.published import (
     PAPER_TABLES,
     PaperCell,
@@ -41,6 +45,38 @@ def test_every_table_names_methods_and_metrics_that_are_there(table):
         choose_metric(METRICS[column.metric[0]], column.metric[1])
     for row, numbers in table.published.items():
         assert row in table.methods and len(numbers) == len(table.columns)
+
+
+FIGURE_1 = {  # of the paper on AttCAT; a attention, g its gradient, r its relevance: [layer head query key]
+    "raw attention": lambda a, g, r: a[-1].mean(0)[0],
+    "Grads": lambda a, g, r: g[-1].mean(0)[0],
+    "AttGrads": lambda a, g, r: (a * g).sum(0).mean(0)[0],
+    "partial LRP": lambda a, g, r: r[-1].clamp(min=0).mean(0)[0],
+    "rollout": lambda a, g, r: multiply_layers(a.mean(1)),
+    "TransAtt": lambda a, g, r: multiply_layers((g * r).clamp(min=0).mean(1)),
+}
+
+
+def multiply_layers(matrices):
+    """The row of CLS of (I + last) ... (I + second)(I + first), its sum scaled to 1."""
+    product = torch.eye(matrices.shape[-1], dtype=matrices.dtype)
+    for matrix in matrices:
+        product = (torch.eye(len(matrix), dtype=matrix.dtype) + matrix) @ product
+    return product[0] / product[0].sum()
+
+
+@pytest.mark.parametrize("row", FIGURE_1)
+def test_the_rows_of_attcat_are_those_of_the_figure(row):
+    model = opened(tiny_text.bert(), tokenizer=tiny_text.wordpiece())
+    encoded = model.encode("the film is not good")
+    name, settings = PAPER_TABLES["attcat"].methods[row]
+    recipe = make_recipe("chefer")
+    sites = ("attention", "attention_grad", "attention_relevance")
+    capture = record(model, encoded, keep=set(sites), target=2, recipes=[recipe])
+    parts = [torch.stack([layer[0] for layer in capture.get(site, recipe)]) for site in sites]
+    scores = explain(model, encoded, name, target=2, **settings).scores[0]
+    scores = scores / scores.sum() if row in ("rollout", "TransAtt") else scores
+    torch.testing.assert_close(scores, FIGURE_1[row](*parts))
 
 
 def test_rationales_on_a_tiny_model(tmp_path):

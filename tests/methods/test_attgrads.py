@@ -19,7 +19,8 @@ GRADIENT = torch.tensor([[[2.0, -4.0], [0.0, 0.0]], [[-1.0, 2.0], [0.0, 0.0]]], 
 
 def test_two_heads_one_layer_by_hand(cls):
     """Products in row 0: (1, -2) and (-0.1, 1.8), nothing cut off; the mean is (0.45, -0.1)."""
-    assert_close(attgrads(ATTENTION, GRADIENT, *cls(2)), torch.tensor([[0.45, -0.1]], dtype=torch.double))
+    special = torch.tensor([[True, False]])
+    assert_close(attgrads(ATTENTION, GRADIENT, *cls(2), special), torch.tensor([[0.45, -0.1]], dtype=torch.double))
 
 
 @settings(max_examples=25, deadline=None)
@@ -44,9 +45,22 @@ def test_the_layers_add_up(random_capture, run):
         for layer in range(3)
     ]
     assert_close(run("attgrads", capture), sum(single))
-    assert_close(run("attgrads", capture, preset="released"), single[2])
     assert_close(run("attgrads", capture, start=1), single[1] + single[2])
-    assert_close(run("attgrads", capture, preset="released", start=0), sum(single))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_released_form_is_grad_cam_of_the_last_block_written_slowly(random_capture, run, seed):
+    """As in the released code: heads weighted by their mean gradient, averaged, clipped, scaled, CLS set to 0."""
+    capture = random_capture(layers=3, heads=2, tokens=4, seed=seed)
+    attention, gradient = capture["attention"][-1, 0], capture["attention_grad"][-1, 0]
+    cam = sum(gradient[head].mean() * attention[head] for head in range(2)) / 2
+    cam = cam.clamp(min=0)
+    cam = (cam - cam.min()) / (cam.max() - cam.min())
+    cam[0, 0] = 0
+    released = run("attgrads", capture, preset="released")
+    assert_close(released, cam[:1])
+    assert_close(released, run("grad_cam", capture, form="bert", normalise=True))
+    assert_close(run("attgrads", capture, preset="released", start=0, form="product"), run("attgrads", capture))
 
 
 def test_the_other_class_of_two_gets_the_opposite(random_capture, run):

@@ -1,9 +1,17 @@
 """Chance."""
 
+import copy
+from dataclasses import replace
+
 import pytest
 import torch
+from conftest import animal
+from PIL import Image
 from torch.testing import assert_close
 
+import whyformer as why
+from whyformer import explain
+from whyformer._engine.perturb import pick_examples
 from whyformer.methods import chance
 
 
@@ -67,3 +75,39 @@ def test_takes_fingerprints_of_any_size_and_kind():
 
 def test_an_example_without_tokens_gets_none():
     assert torch.equal(chance(mask_of(0), [1]), torch.zeros(1, 6, dtype=torch.double))
+
+
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+
+
+@pytest.mark.parametrize("name", ["vit", "bert"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_does_not_depend_on_the_dtype_of_the_model(name, dtype):
+    """Float32 inputs lose digits in bfloat16; the scores are drawn for the example before that."""
+    it = animal(name)
+    inputs = {key: value.float() if value.is_floating_point() else value for key, value in it.inputs.items()}
+    modules = [copy.deepcopy(it.module).to(kind) for kind in (torch.float32, dtype)]
+    expected, found = (explain(module, inputs, "chance").scores for module in modules)
+    assert torch.equal(found, expected)
+    assert len({tuple(row.tolist()) for row in expected}) == len(expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_an_image_gets_the_same_scores_in_every_dtype(dtype):
+    model = why.open("demo/untrained-vit")
+    image = Image.effect_noise((32, 32), 80)
+    other = replace(model, module=copy.deepcopy(model.module).to(dtype))
+    assert torch.equal(explain(other, image, "chance").scores, explain(model, image, "chance").scores)
+
+
+def test_a_changed_input_gets_other_scores_although_the_original_is_kept():
+    """The kept original identifies the example only as long as the model gets its rounded copy."""
+    it = animal("vit")
+    model = why.open(copy.deepcopy(it.module).bfloat16())
+    encoded = model.encode({key: value.float() for key, value in it.inputs.items()})
+    before = encoded.fingerprints()
+    assert pick_examples(encoded, torch.tensor([2, 0])).fingerprints() == (before[2], before[0])
+    changed = encoded.inputs[encoded.main].clone()
+    changed[0] += 1
+    after = replace(encoded, inputs={encoded.main: changed}).fingerprints()
+    assert after[0] != before[0] and after[1:] == before[1:]

@@ -2,13 +2,15 @@
 
 import pytest
 import torch
-from conftest import animal
+from conftest import FAMILIES, animal
 from torch.testing import assert_close
 
 import whyformer as why
+from whyformer import explain
 from whyformer.errors import MethodError
 from whyformer.methods import gradient_x_input
 from whyformer.methods._registry import METHODS, describe_method
+from whyformer.methods.gradient_x_input import note_cancelling_scores
 
 
 def test_by_hand():
@@ -109,3 +111,56 @@ def test_a_default_that_no_setting_asks_for_is_refused():
     with pytest.raises(MethodError, match=r"slope\(\) has a default for hidden; `extra_needs` must list exactly"):
         describe_method(slope, **facts, extra_needs={"at": ("mask",)})
     assert describe_method(slope, **facts, extra_needs={"at": ("hidden",)}).needs == ("input",)
+
+
+NORM_AFTER_EMBEDDING = "a norm follows the embeddings"
+IDS = {"input_ids": torch.tensor([[7, 12, 33, 9, 21, 40], [8, 25, 31, 11, 5, 6]])}
+
+
+def build_tiny(name, dtype):
+    import transformers as hf
+
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=60, hidden_size=48, num_attention_heads=3)
+    special = dict(pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)
+    builders = {
+        "modernbert": lambda: hf.ModernBertForSequenceClassification(
+            hf.ModernBertConfig(**sizes, **special, num_hidden_layers=3, intermediate_size=48)
+        ),
+        "bloom": lambda: hf.BloomForCausalLM(hf.BloomConfig(**sizes | {"num_attention_heads": 4}, n_layer=3)),
+    }
+    return builders[name]().to(dtype).eval()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["modernbert", "bloom"])
+def test_says_so_where_a_norm_follows_the_embedding(name, dtype):
+    """The norm removes the scale of x, so the derivative along x is 0; at the first block it is not."""
+    module = build_tiny(name, dtype)
+    at_input, at_block = (explain(module, IDS, "gradient_x_input", target=3 % 2, at=at) for at in ("input", 0))
+    assert at_input.scores.abs().mean() < 0.1 * at_block.scores.abs().mean() or dtype == torch.bfloat16
+    assert [NORM_AFTER_EMBEDDING in note for note in at_input.notes] == [True]
+    assert "Pass at=0" in at_input.notes[0]
+    assert at_block.notes == ()
+    assert explain(module, IDS, "saliency", target=1).notes == ()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_is_silent_elsewhere(name):
+    it = animal(name)
+    assert explain(it.module, it.inputs, "gradient_x_input", target=[0, 1, 2]).notes == ()
+
+
+@pytest.mark.parametrize("name", ["demo/sentiment", "demo/decoder"])
+def test_is_silent_on_the_bundled_text_models(name):
+    texts = ["a gorgeous, witty, seductive film", "bad", "the keys to the cabinet near the doors"]
+    model = why.open(name)
+    for text in texts:
+        assert explain(model, text, "gradient_x_input").notes == (), text
+
+
+def test_a_gradient_of_zero_is_no_matter_of_norms():
+    x = torch.ones(1, 2, 3)
+    assert note_cancelling_scores(x, torch.zeros_like(x), at="input") == ""
+    assert NORM_AFTER_EMBEDDING in note_cancelling_scores(x, torch.tensor([1.0, -1.0, 0.0]).expand(1, 2, 3), at="input")
+    assert note_cancelling_scores(x[:, :, None], x[:, :, None] * 0, at="input") == ""  # pixels

@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 import torch
-from conftest import animal
+from conftest import TorchEncoder, animal
 from games import (
     PICTURES,
     TEXTS,
@@ -22,7 +22,7 @@ from torch.testing import assert_close
 
 import whyformer as why
 from whyformer._plain.random_generator import make_generator
-from whyformer.errors import MethodError
+from whyformer.errors import MethodError, NonFinite
 from whyformer.methods import kernel_shap
 from whyformer.methods.kernel_shap import plan_coalitions, solve_shapley_values
 
@@ -153,3 +153,27 @@ def test_settings_are_checked():
 
 def test_a_text_of_nothing_gets_nothing():
     assert kernel_shap(Game(additive_game([]), 0)).values.shape == (1, 0)
+
+
+class MasksItsPadding(torch.nn.Module):
+    """Takes ids alone and hides the id 0 from its attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = TorchEncoder(batch_first=True)
+
+    def forward(self, input_ids):
+        return self.encoder(input_ids, (input_ids != 0).long())
+
+
+def test_a_model_that_masks_its_padding_has_no_answer_to_nothing():
+    torch.manual_seed(0)
+    model = why.open(MasksItsPadding().double().eval())
+    ids = torch.tensor([[5, 9, 7, 12]])
+    advice = r"every token replaced by padding \(token 0\) .* masks that token by itself.* Use fill='drop'"
+    with pytest.raises(NonFinite, match=advice):
+        why.explain(model, ids, "kernel_shap")
+    e = why.explain(model, ids, "kernel_shap", fill="drop")
+    assert e.scores.any() and e.details["efficiency_error"].max() < 1e-12
+    loo = [why.explain(model, ids, "leave_one_out", fill=fill).scores for fill in ("pad", "delete")]
+    torch.testing.assert_close(*loo)  # one token less is what the model sees, either way

@@ -90,3 +90,32 @@ def test_settings_are_checked():
         leave_one_out(game, preset="jain")
     with pytest.raises(MethodError, match=r"absolute must be one of .*; got 2"):
         leave_one_out(game, absolute=2)
+
+
+def build_deberta(version):
+    import transformers as hf
+
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=60, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=48)
+    relative = dict(relative_attention=True, pos_att_type=["p2c", "c2p"], initializer_range=0.3, num_labels=3)
+    config, model = {
+        1: (hf.DebertaConfig, hf.DebertaForSequenceClassification),
+        2: (hf.DebertaV2Config, hf.DebertaV2ForSequenceClassification),
+    }[version]
+    return model(config(max_position_embeddings=32, **sizes, **relative)).double().eval()
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is")  # transformers uses it for DeBERTa
+@pytest.mark.parametrize("method", ["leave_one_out", "occlusion", "kernel_shap"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_padding_changes_nothing_in_deberta(version, method):
+    """A masked token of DeBERTa attends to all others alike, padding included; here the answer is read at one."""
+    module = build_deberta(version)
+    mask = torch.arange(9)[None] < torch.tensor([9, 5, 7])[:, None]
+    ids = torch.where(mask, torch.randint(5, 50, (3, 9), generator=torch.Generator().manual_seed(0)), 0)
+    settings = {"budget": 16} if method == "kernel_shap" else {}
+    together = why.explain(module, {"input_ids": ids, "attention_mask": mask.long()}, method, target=1, **settings)
+    for i, length in enumerate((9, 5, 7)):
+        alone = why.explain(module, {"input_ids": ids[i : i + 1, :length]}, method, target=1, **settings)
+        torch.testing.assert_close(together.scores[i : i + 1, :length], alone.scores, rtol=1e-10, atol=1e-12)
+        assert not together.scores[i, length:].any()

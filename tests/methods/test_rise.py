@@ -45,7 +45,7 @@ def test_the_definition_written_slowly():
     """Of an image, mask by mask, blended with its mean colour by hand."""
     vit, pixels = animal("vit").module, animal("vit").inputs["pixel_values"][:1]
     e = why.explain(vit, pixels, "rise", target=2, budget=6, cells=3, kept=0.4, fill="mean", seed=1)
-    masks = RiseMasks.draw(6, 3, 0.4, (16, 16), make_generator(1, fingerprint_tensor(pixels[0])))
+    masks = RiseMasks.draw(6, 3, 0.4, (16, 16), make_generator(1, fingerprint_tensor(pixels[0].float())))
     empty = pixels.mean((2, 3), keepdim=True)
     wanted = torch.zeros(16, 16, dtype=torch.float64)
     for i in range(6):

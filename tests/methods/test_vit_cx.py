@@ -54,7 +54,7 @@ def test_the_definition_written_slowly():
             return vit(picture).logits.softmax(-1)[0, 1]
 
     for i, mask in enumerate(masks):
-        generator = make_generator(2, fingerprint_tensor(pixels[0]) * 1_000_003 + i)
+        generator = make_generator(2, fingerprint_tensor(pixels[0].float()) * 1_000_003 + i)
         noise = 0.1 * pixels.std() * torch.randn(3, 16, 16, dtype=torch.float64, generator=generator)
         effect = p(pixels * mask + noise * (1 - mask)) - p(pixels + noise * (1 - mask)) + p(pixels)
         total += effect * mask

@@ -46,6 +46,35 @@ def test_equal_scores_are_drawn_for_each_example_and_not_taken_as_they_stand():
     assert rank_units(scores[1:], real[1:], [2], seed=1)[0].tolist() != second.tolist()
 
 
+def test_equal_scores_in_reading_order_on_request():
+    """Highest first; of the three zeros and the two ones, the first in the input first."""
+    scores, real = torch.tensor([[0.0, 1.0, 0.0, 2.0, 1.0, 0.0]]), torch.ones(1, 6, dtype=torch.bool)
+    assert rank_units(scores, real, [1], ties="first").tolist() == [[3, 1, 4, 0, 2, 5]]
+    real[0, 2] = False
+    assert rank_units(scores, real, [1], seed=5, ties="first").tolist() == [[3, 1, 6, 0, 2, 4]]
+
+
+@pytest.mark.parametrize("name", ["aopc", "comprehensiveness", "deletion", "log_odds", "positive_perturbation", "saco"])
+def test_a_constant_map_loses_the_first_tokens_first_on_request(name):
+    """As if the scores fell from the first token to the last."""
+    effects = [[3.0, 2.0, 1.0, -1.0, 0.5, -0.5, 4.0, 1.0, 2.0, -2.0]]
+    constant, falling = text([[0.0] * 10]), text([[-float(i) for i in range(10)]])
+
+    def curve(e, **settings):
+        given = {"explanation": e, "probe": FakeProbe(effects), "label": LABEL}
+        chosen = choose_metric(name, settings)
+        return measure(chosen, {need: given[need] for need in chosen.metric.needs}).curve
+
+    torch.testing.assert_close(curve(constant, ties="first"), curve(falling))
+    assert not torch.equal(curve(constant), curve(constant, ties="first"))
+
+
+@pytest.mark.parametrize("name", ["aopc", "log_odds", "positive_perturbation", "negative_perturbation"])
+def test_the_released_presets_take_ties_in_reading_order(name):
+    assert choose_metric(name, {"preset": "released"}).settings["ties"] == "first"
+    assert choose_metric(name, {}).settings["ties"] == "random"
+
+
 def test_the_quick_order_is_the_order():
     """Without ties there is only one, and a single tie makes all of them drawn."""
     scores = torch.rand(3, 1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -136,6 +165,23 @@ def test_released_aopc_is_what_the_released_code_does():
     found = measure(choose_metric("aopc", {"preset": "released"}), {"explanation": e, "probe": probe})
     left = [1023 - (2**n - 1) for n in (1, 3, 4, 5, 7, 8, 9, 9, 9)]
     near(found.curve, [[abs(1.0 - sigmoid(x - 500)) for x in left]])
+
+
+@pytest.mark.parametrize("edge", [0.0, 1.0], ids=["special_tokens_are_tied_too", "special_tokens_are_not"])
+def test_released_aopc_with_ties_written_slowly(edge):
+    """As in the released loop over a stable order: it stops before the last position, whatever stands there."""
+    scores = [0.0, 2.0, 0.0, 2.0, 1.0, 0.0, 0.0, 3.0, 0.0, 0.0]
+    effects = [float(2**i) / 100 for i in range(10)]
+    e, probe = text([scores]), FakeProbe([effects])
+    e.scores[:, [0, -1]] = edge
+    all_scores, all_effects = [edge, *scores, edge], [0.0, *effects, 0.0]
+    order = sorted(range(12), key=lambda i: -all_scores[i])
+    curve = []
+    for size in (round(12 * k / 9) for k in range(1, 10)):
+        removed = [i for i in order[:-1] if 0 < i < 11][:size]
+        left = sum(effect for i, effect in enumerate(all_effects) if i not in removed)
+        curve.append(abs(sigmoid(sum(effects)) - sigmoid(left)))
+    near(measure(choose_metric("aopc", {"preset": "released"}), {"explanation": e, "probe": probe}).curve, [curve])
 
 
 def test_released_aopc_leaves_out_short_texts():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from whyformer._model.image import as_image, read_image_bytes
+from whyformer._model.image import as_image, read_image, read_image_bytes
 from whyformer.errors import InputError
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
@@ -81,8 +81,16 @@ def test_a_dark_sixteen_bit_image_stays_dark():
 @pytest.mark.parametrize("full", [1.0, 255.0])
 def test_floating_point_grey_ranges_to_one_or_to_255(full):
     ramp = np.linspace(0, full, 16, dtype=np.float32).reshape(4, 4)
-    seen = np.asarray(as_image(Image.fromarray(ramp)))[..., 0]
-    assert seen.flatten().tolist() == [17 * i for i in range(16)]
+    seen, note = read_image(Image.fromarray(ramp))
+    assert np.asarray(seen)[..., 0].flatten().tolist() == [17 * i for i in range(16)]
+    assert note == ("" if full == 1 else "The image has floating-point values up to 255, so 255 was taken for white. "
+                    "If white is 1, clip the values to 1.")  # fmt: skip
+
+
+def test_a_float_file_of_0_to_255_gets_a_note(tmp_path):
+    path = save(Image.fromarray(np.full((4, 4), 200.0, dtype=np.float32)), tmp_path / "grey.tiff")
+    assert "grey.tiff has floating-point values up to 200" in read_image(path)[1]
+    assert read_image(save(corner_dot(), tmp_path / "a.png"))[1] == ""
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
@@ -266,8 +274,8 @@ def test_a_mode_that_cannot_be_converted_to_rgb():
 
 
 def test_neither_a_path_nor_an_image():
-    with pytest.raises(InputError, match="An image must be a path or a Pillow image, got ndarray"):
-        as_image(np.zeros((4, 4, 3)))
+    with pytest.raises(InputError, match="An image must be a path, a Pillow image or an array, got list"):
+        as_image([[1, 2]])
 
 
 def test_no_permission(tmp_path, monkeypatch):

@@ -14,7 +14,8 @@
 Removed tokens are replaced or deleted:
 
     mask, unknown   replaced by the tokenizer's token of that name
-    pad             removed from the attention mask; replaced by the padding token if the model takes no mask
+    pad             removed from the attention mask; replaced by the padding token if the model takes no mask. A text
+                    loses its own padding first
     delete          deleted, and the remaining tokens move together
 """
 
@@ -59,6 +60,7 @@ def pick_examples(encoded: EncodedBatch, of: Tensor) -> EncodedBatch:
         texts=pick(encoded.texts),
         words=pick(encoded.words) if encoded.words is not None else None,
         spans=pick(encoded.spans) if encoded.spans is not None else None,
+        uncast=rows_of(encoded.uncast) if encoded.uncast is not None else None,
     )
 
 
@@ -165,7 +167,7 @@ def replace_tokens(model: Model, encoded: EncodedBatch, keep: Tensor, of: Tensor
     if fill == "delete":
         return delete_tokens(model, chosen, keep)
     if fill == "pad" and ("attention_mask" in chosen.inputs or model.takes_attention_mask):
-        return mask_tokens(model, chosen, keep)
+        return mask_tokens(model, *trim_padding(model, chosen, keep))
     ids = chosen.inputs[chosen.main]
     if ids.is_floating_point():
         raise InputError(
@@ -173,6 +175,15 @@ def replace_tokens(model: Model, encoded: EncodedBatch, keep: Tensor, of: Tensor
             "without perturbations."
         )
     return replace(chosen, inputs={**chosen.inputs, chosen.main: torch.where(keep, ids, find_fill_token(model, fill))})
+
+
+def trim_padding(model: Model, chosen: EncodedBatch, keep: Tensor) -> tuple[EncodedBatch, Tensor]:
+    """The texts and `keep` without the padding that all of them have in common."""
+    if chosen.token_mask is None or bool(chosen.token_mask.all()):
+        return chosen, keep
+    real = chosen.token_mask.to(keep.device)
+    order = torch.argsort((~real).to(torch.int8), dim=-1, stable=True)[:, : int(real.sum(-1).max())]
+    return delete_tokens(model, chosen, torch.ones_like(keep)), keep.gather(1, order)
 
 
 def mask_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBatch:

@@ -1,8 +1,8 @@
 r"""The probe: runs the model on variants of the explained examples.
 
-A method that perturbs, integrates or intervenes asks for `probe`, chooses variants, and gets the answers of the model
-to all of them. The target is that of the first run, whatever the model predicts for the variants. Rows go through the
-model in chunks whose size depends only on the number of rows; `spent` counts them.
+A method that perturbs the input, integrates over it or changes the attention needs `probe`. It describes the variants,
+one row each, and gets the model's answer to every row. The target stays that of the original example, whatever the
+model predicts for a variant. The model runs on chunks of rows; `spent` counts the rows that went forward and backward.
 """
 
 from collections import Counter
@@ -113,11 +113,11 @@ class Probe:
 
     @neutral_torch()
     def keep_only(self, keep: Tensor, of: Tensor, fill: str | None = None, *, seed: int = 0) -> Answers:
-        """The answers when only some units are kept and the rest is filled. Special tokens and padding always stay.
+        """The answers when only some units are kept and the others are removed. Special tokens and padding always stay.
 
-        keep: [n unit], or [n height width] for the pixels of an image.
+        keep: [n unit], or [n height width] for the pixels of an image; True where something is kept.
         of: [n], the example that each row is a variant of.
-        fill: replaces what is removed (see perturb.py), or "drop": patches or tokens are removed from all attention.
+        fill: what takes the place of removed units (see perturb.py), or "drop": no token attends to them.
         """
         fill = self.check_fill(fill)
         keep, of = keep.detach().bool().cpu(), of.detach().long().cpu()
@@ -134,11 +134,13 @@ class Probe:
         if self.is_image:
             return self.run_variants(of, lambda rows: self.erase_pixels(keep[rows], of[rows], fill, seed))
         keep = keep | ~self.real[of]
-        if fill != "delete":
-            return self.run_variants(
-                of, lambda rows: perturb.replace_tokens(self.model, self.encoded, keep[rows], of[rows], fill)
-            )
-        return self.run_shortened(keep, of)
+        if fill == "delete":
+            return self.run_shortened(keep, of)
+        if fill == "pad":
+            return self.run_masked(keep, of)
+        return self.run_variants(
+            of, lambda rows: perturb.replace_tokens(self.model, self.encoded, keep[rows], of[rows], fill)
+        )
 
     @neutral_torch()
     def replace_inputs(self, tensors: Tensor | Callable[[Tensor], Tensor], of: Tensor) -> Answers:
@@ -232,10 +234,10 @@ class Probe:
         *,
         look: Callable[[Run], Any] | None = None,
     ) -> tuple[Answers, list[Any]]:
-        """The answers under an intervention, and what `look` returns for the run of each chunk.
+        """The answers while the run is changed by an intervention, and what `look` returned for each chunk.
 
         make: returns the intervention for the given rows.
-        look: reads something from a run. A model without a head has no answers (they are empty) and needs `look`.
+        look: reads something from a run. It is required for a model without a head, whose answers are empty.
         """
         answers, seen = [], []
         for rows in self.chunks(len(of), "interventions"):
@@ -271,7 +273,7 @@ class Probe:
 
     @neutral_torch()
     def find_leaf_parts(self, encoded: EncodedBatch) -> tuple[Tensor, Tensor, str]:
-        """Leaf, words and the model's order of axes."""
+        """The explained input, the part of it that comes from token ids, and the model's order of axes."""
         with run_forward(self.model, encoded, asks_gradient=True) as run:
             self.spent["forward"] += encoded.batch
             leaf = run.mode.leaf
@@ -283,7 +285,7 @@ class Probe:
 
     @neutral_torch()
     def baseline(self, kind: str, *, seed: int = 0) -> Tensor:
-        """A baseline of the leaf's shape: an input without information.
+        """An input without information, in the shape of `leaf`.
 
         Images: "zero", "black", "mean", "blur", "noise". Texts: "zero" (no word embedding, only the position), or every
         token that is neither special nor padding replaced by "mask", "unknown" or "pad".
@@ -328,28 +330,43 @@ class Probe:
         return join_answers([self.run_batch(make_variant(rows), of[rows]) for rows in chunks])
 
     def run_shortened(self, keep: Tensor, of: Tensor) -> Answers:
-        """The answers with tokens deleted. Rows of similar length run together; answers keep the order of the rows."""
+        """The answers with tokens deleted."""
         mask = self.encoded.token_mask
         lengths = (keep if mask is None else keep & mask[of]).sum(-1)
         if not bool(lengths.all()):
-            raise InputError("Deleting all tokens of a text leaves an empty input. Use fill='pad' or 'mask'.")
+            raise InputError("Deleting all tokens of a text leaves an empty input. Use fill='pad', 'mask' or 'drop'.")
+        takes_mask = "attention_mask" in self.encoded.inputs or self.model.takes_attention_mask
+        return self.run_by_length(keep, of, "delete", lengths, mixes=takes_mask)
+
+    def run_masked(self, keep: Tensor, of: Tensor) -> Answers:
+        """The answers with tokens masked, in texts without padding, to which the masked tokens of DeBERTa attend."""
+        mask = self.encoded.token_mask
+        lengths = torch.full((len(of),), self.units) if mask is None else mask.sum(-1)[of]
+        try:
+            return self.run_by_length(keep, of, "pad", lengths, mixes=False)
+        except NonFinite:
+            left = keep if mask is None else keep & mask[of]
+            if bool(left.any(-1).all()):
+                raise
+            raise NonFinite(
+                f"With every token replaced by padding (token {self.model.padding}) the output of the model is not "
+                "finite: it masks that token by itself, so there is nothing left to attend to. Use fill='drop', or "
+                "fill='unknown' if the tokenizer has such a token."
+            ) from None
+
+    def run_by_length(self, keep: Tensor, of: Tensor, fill: str, lengths: Tensor, *, mixes: bool) -> Answers:
+        """The answers with tokens removed, texts of similar length (or, unless it `mixes`, of one length) together.
+
+        Answers are in the order of the rows.
+        """
         order = lengths.argsort(stable=True)
         answers = []
         for rows in self.chunks(len(of), "forwards"):
             at = order[rows]
-            for group in self.group_by_length(at, lengths):
-                varied = perturb.replace_tokens(self.model, self.encoded, keep[group], of[group], "delete")
+            for group in [at] if mixes else [at[lengths[at] == length] for length in lengths[at].unique()]:
+                varied = perturb.replace_tokens(self.model, self.encoded, keep[group], of[group], fill)
                 answers.append(self.run_batch(varied, of[group]))
-        back = order.argsort()
-        return take_answers(join_answers(answers), back)
-
-    def group_by_length(self, rows: Tensor, lengths: Tensor) -> Iterator[Tensor]:
-        """All rows or, if the model takes no mask, one group per length."""
-        if "attention_mask" in self.encoded.inputs or self.model.takes_attention_mask:
-            yield rows
-            return
-        for length in lengths[rows].unique():
-            yield rows[lengths[rows] == length]
+        return take_answers(join_answers(answers), order.argsort())
 
     @neutral_torch()
     def run_batch(self, encoded: EncodedBatch, of: Tensor) -> Answers:

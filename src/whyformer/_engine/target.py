@@ -1,9 +1,9 @@
-"""The target: the logit that is explained, or the difference of two (`versus`). Never a probability.
+"""The target: the logit that is explained, or the difference of two logits (`versus`). Never a probability.
 
-A model without a head has no logits; then the *representation* is explained, the state that the model returns. Methods
-that are not class-specific only use where it is read. Class-specific methods are refused: the obvious substitute, half
-the squared norm of the state, is nearly constant if the last layer is a norm, which it nearly always is, so its
-gradient carries little information.
+A model without a head has no logits. Then the *representation* is explained: the state that the model returns. Methods
+that are not class-specific need only the tokens at which it is read. Class-specific methods raise an error, since there
+is no good number to take the gradient of: half the squared norm of the state, the obvious choice, is nearly constant
+after a final norm layer, and almost all models have one.
 """
 
 import operator
@@ -49,11 +49,11 @@ class Target:
 
 @dataclass(frozen=True)
 class ExplainedAnswer:
-    """What is explained, on the graph: the target's logit of each example, minus that of `versus`, if any."""
+    """The explained logit of each example, minus that of `versus` if there is one; still part of the autograd graph."""
 
     target: Tensor  # [batch]
     versus: Tensor | None  # [batch], zero for examples without one
-    trace: Trace  # at which tokens it is read
+    trace: Trace  # the tokens at which the logits are read
     shape: torch.Size  # of the logits
 
     @property
@@ -64,7 +64,7 @@ class ExplainedAnswer:
 def choose_target(
     model: Model, encoded: EncodedBatch, output: Tensor, target: Any, versus: Any
 ) -> tuple[ExplainedAnswer, tuple[Target, ...]]:
-    """The explained answer on the graph, and the target of each example."""
+    """The explained logits, still part of the autograd graph, and the target of each example."""
     refuse_unsupported_heads(model.module)
     answers, positions, trace = read_logits(encoded, output)
     batch, classes = answers.shape
@@ -97,7 +97,7 @@ def choose_target(
 
 
 def pick_logits(logits: Tensor, targets: Sequence[int], others: Sequence[int | None]) -> tuple[Tensor, Tensor | None]:
-    """[batch]: the logit of each row's target, and of its `versus`: zero for rows without one, None if all are."""
+    """[batch]: the logits of the targets, and those of `versus`: 0 for rows without one, None if no row has one."""
     rows = torch.arange(len(logits), device=logits.device)
     target = logits[rows, torch.tensor(targets, device=logits.device)]
     if all(other is None for other in others):
@@ -117,7 +117,7 @@ def probabilities_of(module: nn.Module, answers: Tensor) -> Tensor | None:
 
 
 def refuse_unsupported_heads(module: nn.Module) -> None:
-    """Refuse Hugging Face models whose output looks like classes or next tokens and is neither."""
+    """Refuse Hugging Face models whose output has the shape of class or next-token logits but means something else."""
     inner = unwrap(module)
     name = type(inner).__name__
     if not hasattr(inner, "main_input_name"):
@@ -132,7 +132,7 @@ def refuse_unsupported_heads(module: nn.Module) -> None:
 
 
 def has_head(module: nn.Module, output: Tensor, *, is_image: bool) -> bool:
-    """The output is classes or next tokens, not a representation: from the model's name, head and output shape."""
+    """Whether the output is logits and not a representation, judged by the model's name, its head and the shape."""
     inner = unwrap(module)
     name = type(inner).__name__
     if hasattr(inner, "main_input_name") and name.endswith("Model") and "Head" not in name:
@@ -152,7 +152,7 @@ def make_headless_error(model: Model) -> UnsupportedModel:
 def choose_representation(
     model: Model, states: Tensor, trace: Trace, target: Any, versus: Any
 ) -> tuple[ExplainedAnswer, tuple[Target, ...]]:
-    """The representation as what is explained: states [batch channel]; its score is its norm."""
+    """Explain the representation, states [batch channel]; the score of a target is the norm of its state."""
     for what, wanted in (("target", target), ("versus", versus)):
         if any(entry is not None for entry in expand_per_example(wanted, len(states), what)):
             raise TargetError(
@@ -165,7 +165,7 @@ def choose_representation(
 
 
 def read_logits(encoded: EncodedBatch, output: Tensor) -> tuple[Tensor, list[int] | None, Trace]:
-    """The logits [batch class], their positions and trace; for a language model after the last real token."""
+    """The logits [batch class], their positions and trace. For a language model, those after the last token."""
     if output.dim() == 1:
         trace = trace_of(output)
         samples, tokens = (
@@ -188,7 +188,7 @@ def read_logits(encoded: EncodedBatch, output: Tensor) -> tuple[Tensor, list[int
 
 
 def expand_per_example(wanted: Any, batch: int, what: str) -> list[Any]:
-    """One entry per example, from one for all or a list."""
+    """A list with one entry per example, from such a list or from one value for all examples."""
     if hasattr(wanted, "tolist"):  # a tensor or array
         try:
             wanted = wanted.tolist()
@@ -277,7 +277,7 @@ class TargetNames:
 
 
 def encode_as_continuation(tokenizer: Any, wanted: str) -> list[int]:
-    """The tokens of `wanted` after other text: some tokenizers put a space before text on its own."""
+    """The tokens of `wanted` where it continues a text; on its own, some tokenizers would add a space before it."""
     if wanted in tokenizer.all_special_tokens:
         return [int(tokenizer.convert_tokens_to_ids(wanted))]
     for before in ("a", ":"):

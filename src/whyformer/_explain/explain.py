@@ -35,9 +35,10 @@ def explain(
 ) -> Explanation:
     """How much each patch or token of the inputs counts for the target, by default the model's own prediction.
 
+    inputs: a path, image, text, array, tensor or dict of tensors, or a list of these. An image array is [height, width,
+    channel] of 0 to 255, or of floats from 0 to 1.
     method: a name, a method or a partial of one; by default the one that was measured best for this kind of input,
     "gamma_attribution" for images and "libragrad" for texts.
-    inputs: a path, image, text, tensor or dict of tensors, or a list of these.
     target, versus: a class by index or label, or a next token of a language model; one for all examples, or one each.
     health=True: methods that propagate relevance also check whether it is conserved; see `Explanation.health`.
     """

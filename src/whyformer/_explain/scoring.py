@@ -12,6 +12,7 @@ from torch import Tensor
 from whyformer._engine.capture import Capture
 from whyformer._explain.conservation import check_health
 from whyformer._explain.method_call import MethodCall
+from whyformer._explain.zero_maps import note_zero_maps
 from whyformer._model.model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces, Tokens
 from whyformer._plain.torch_state import neutral_torch
@@ -42,9 +43,11 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         details |= check_health(capture, call.recipe).to_details()
     if not all(part.isfinite().all() for part in (scores, pixels, special) if part is not None):
         raise NonFinite(f"{name} gave NaN or infinity. Open the model with dtype=torch.float64, or use another method.")
+    tokens = find_scored_tokens(scores, pixels, capture)
+    notes = (*note_scores(call, captured), *note_zero_maps(call.method, scores, tokens, encoded.names))
     return Explanation(
         scores=scores,
-        tokens=find_scored_tokens(scores, pixels, capture),
+        tokens=tokens,
         targets=capture.targets,
         names=encoded.names,
         method=name,
@@ -55,7 +58,7 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         signed=call.method.signed,
         pixels=pixels,
         special=special,
-        notes=capture.notes,
+        notes=(*capture.notes, *notes),
         details={key: detail.detach().cpu() for key, detail in details.items()},
         spent=count_model_passes(call, capture, captured, spent_before),
         images=encoded.images,
@@ -67,6 +70,12 @@ def compute_scores(call: MethodCall, captured: Mapping[str, Any], selection: _la
     needs = [selection.of(need, value) for need, value in captured.items()]
     computed = call.method.compute(*needs, **call.settings)
     return computed if isinstance(computed, Scores) else Scores(computed)
+
+
+def note_scores(call: MethodCall, captured: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the method itself has to say about its scores."""
+    note = call.method.note(*captured.values(), **call.settings) if call.method.note is not None else ""
+    return (note,) if note else ()
 
 
 def compute_per_layer(

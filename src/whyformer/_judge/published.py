@@ -79,8 +79,8 @@ CHEFER_METHODS: dict[str, NamedSettings] = {
     "partial LRP": ("partial_lrp", BASELINE_RECIPE),
     "ours": ("transformer_attribution", {"preset": "released_vit"}),
 }
-POSITIVE_PERTURBATION: NamedSettings = ("positive_perturbation", {})
-NEGATIVE_PERTURBATION: NamedSettings = ("negative_perturbation", {})
+POSITIVE_PERTURBATION: NamedSettings = ("positive_perturbation", {"preset": "released"})
+NEGATIVE_PERTURBATION: NamedSettings = ("negative_perturbation", {"preset": "released"})
 SEGMENTATION_COLUMNS = (
     PaperColumn("pixel accuracy", ("pixel_accuracy", {}), scale=100),
     PaperColumn("mAP", ("mean_average_precision", {}), scale=100),
@@ -199,9 +199,9 @@ PAPER_TABLES = {
                 "raw attention": ("raw_attention", {}),
                 "rollout": ("rollout", {}),
                 "Grads": ("grads", {}),
-                "AttGrads": ("attgrads", {"preset": "released"}),
+                "AttGrads": ("attgrads", {}),
                 "partial LRP": ("partial_lrp", {}),
-                "TransAtt": ("transformer_attribution", {"preset": "released_bert"}),
+                "TransAtt": ("transformer_attribution", {}),
                 "CAT": ("cat", {}),
                 "AttCAT": ("attcat", {}),
             },
@@ -213,7 +213,9 @@ PAPER_TABLES = {
                 PaperColumn("confidence", ("class_discrimination", {}), "label"),
             ),
             {},
-            "The paper's numbers were not available, so none are shown. `released` is what the paper's code computes.",
+            "The paper's numbers were not available, so none are shown. The methods are those of the paper's figure 1; "
+            "its code scales the rows of TransAtt to sum to 1 and has Grad-CAM of the last block in place of AttGrads. "
+            "Columns named `released` are what the code computes.",
         ),
     )
 }  # fmt: skip

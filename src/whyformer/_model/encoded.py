@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from whyformer._model.kept_image import KeptImage
@@ -27,6 +28,7 @@ class EncodedBatch:
     spans: tuple[tuple[OptionalSpan, ...], ...] | None = None
     notes: tuple[str, ...] = ()
     images: tuple[KeptImage, ...] = ()  # the original of each example, to draw on
+    uncast: Tensor | None = None  # the explained input before it was rounded to the dtype of the model
 
     def pieces(self, length: int) -> tuple[Pieces, ...]:
         """The tokens of each example if they are not patches; numbered if `length` is not that of the input."""
@@ -42,14 +44,25 @@ class EncodedBatch:
         return tuple(examples)
 
     def fingerprints(self) -> tuple[int, ...]:
-        """A hash of each example, independent of the rest of the batch and of padding."""
-        main = self.inputs[self.main].transpose(0, self.batch_axis)
+        """A hash of each example, independent of the rest of the batch, of padding, and of the dtype of the model."""
+        main = self._read_exact_values()
         mask = self.token_mask
         if mask is None or main.dim() < 2 or main.size(1) != mask.size(1):
             return tuple(fingerprint_tensor(example) for example in main)
         return tuple(
             fingerprint_tensor(example[real]) for example, real in zip(main, mask.to(main.device), strict=True)
         )
+
+    def _read_exact_values(self) -> Tensor:
+        """The explained input, batch first; in float32 if it has fractions, before rounding unless it was replaced."""
+        main = self.inputs[self.main].transpose(0, self.batch_axis)
+        if not main.is_floating_point():
+            return main
+        if self.uncast is None or self.uncast.shape != self.inputs[self.main].shape:
+            return main.float()
+        uncast = self.uncast.transpose(0, self.batch_axis).to(main.device)
+        is_own = (uncast.to(main.dtype) == main).flatten(1).all(1)
+        return torch.where(is_own.view(-1, *[1] * (main.dim() - 1)), uncast.float(), main.float())
 
 
 def _read_mask_row(mask: Tensor | None, i: int, length: int, *, fill: bool) -> tuple[bool, ...]:

@@ -1,7 +1,8 @@
-"""Read images: a path or a Pillow image becomes an upright RGB image.
+"""Read images: a path, a Pillow image or an array becomes an upright RGB image.
 
 The EXIF orientation is applied, transparency is composited over white, 16-bit grey is scaled to 8 bits, and the first
-frame of an animation is used. The size is checked before decoding, because a PNG of 10 kB can hold 400 MB.
+frame of an animation is used. Floating-point grey up to 1 is read as 0 to 1, above that as 0 to 255, with a note. The
+size is checked before decoding, because a PNG of 10 kB can hold 400 MB.
 """
 
 import os
@@ -10,23 +11,38 @@ import threading
 import warnings
 from io import BytesIO
 from pathlib import Path
+from typing import TypeAlias
 
+import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from whyformer._model.arrays import image_from_array
 from whyformer.errors import InputError
+
+ImageSource: TypeAlias = str | os.PathLike[str] | Image.Image | np.ndarray
 
 MAX_PIXELS = 25_000_000
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 READ_LOCK = threading.Lock()  # warning filters are global to the process
 DECODE_ERRORS = (OSError, ValueError, SyntaxError, EOFError, struct.error)  # what Pillow raises while decoding
 
 
-def as_image(source: str | os.PathLike[str] | Image.Image) -> Image.Image:
-    """An RGB image from a path or a Pillow image."""
+def as_image(source: ImageSource) -> Image.Image:
+    """An RGB image from a path, a Pillow image or an array."""
+    return read_image(source)[0]
+
+
+def read_image(source: ImageSource) -> tuple[Image.Image, str]:
+    """An RGB image, and a note if the range of its values had to be guessed."""
+    if isinstance(source, np.ndarray):
+        source = image_from_array(source)
     if isinstance(source, Image.Image):
-        return _decode_image(source, "the image")
+        return _decode_image(source, "the image"), _note_float_range(source, "The image")
     if not isinstance(source, str | os.PathLike):
-        raise InputError(f"An image must be a path or a Pillow image, got {type(source).__name__}.", code="E_INPUT")
+        raise InputError(
+            f"An image must be a path, a Pillow image or an array, got {type(source).__name__}.", code="E_INPUT"
+        )
     path = Path(os.fsdecode(source))
     check_regular_file(path)
     return _read_image(path, path.name)
@@ -34,10 +50,10 @@ def as_image(source: str | os.PathLike[str] | Image.Image) -> Image.Image:
 
 def read_image_bytes(data: bytes, name: str) -> Image.Image:
     """An RGB image from the contents of a file; error messages call it `name`."""
-    return _read_image(BytesIO(data), name)
+    return _read_image(BytesIO(data), name)[0]
 
 
-def _read_image(file: Path | BytesIO, name: str) -> Image.Image:
+def _read_image(file: Path | BytesIO, name: str) -> tuple[Image.Image, str]:
     with READ_LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns about files that we refuse anyway, and about unused tags
         try:
@@ -54,7 +70,7 @@ def _read_image(file: Path | BytesIO, name: str) -> Image.Image:
         except DECODE_ERRORS as error:
             raise _make_damage_error(name, error) from None
         with opened:
-            return _decode_image(opened, name)
+            return _decode_image(opened, name), _note_float_range(opened, name)
 
 
 def check_regular_file(path: Path) -> None:
@@ -132,7 +148,16 @@ def _to_eight_bits(image: Image.Image, name: str) -> Image.Image:
     return grey
 
 
-def _has_nan(numbers: Image.Image) -> bool:
-    import numpy
+def _note_float_range(image: Image.Image, name: str) -> str:
+    """A note if floating-point grey values, already checked, are above 1."""
+    high = float(image.getextrema()[1]) if image.mode == "F" else 0.0  # type: ignore[arg-type]
+    if high <= 1:
+        return ""
+    return (
+        f"{name} has floating-point values up to {high:g}, so 255 was taken for white. "
+        "If white is 1, clip the values to 1."
+    )
 
-    return bool(numpy.isnan(numpy.asarray(numbers)).any())
+
+def _has_nan(numbers: Image.Image) -> bool:
+    return bool(np.isnan(np.asarray(numbers)).any())

@@ -12,10 +12,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 from whyformer._model import text
+from whyformer._model.arrays import read_arrays
 from whyformer._model.encoded import EncodedBatch as EncodedBatch
-from whyformer._model.image import as_image
+from whyformer._model.image import read_image
 from whyformer._model.input_spec import EXPLAINED_INPUTS, INPUT_AXES, InputSpec, read_input_spec, refuse_unusable_tensor
 from whyformer._model.kept_image import ImageView, KeptImage, find_view
+from whyformer._model.pixel_range import check_pixel_range
 from whyformer._plain.deprecation import warn_renamed
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, TargetError
@@ -87,22 +89,25 @@ class Model:
 
     @neutral_torch()
     def encode(self, inputs: Any) -> EncodedBatch:
-        """Turn a path, image, text, tensor, dictionary of inputs, or a list of these into a batch.
+        """Turn a path, image, text, tensor, array, dictionary of inputs, or a list of these into a batch.
 
         In a list, a text can also be a pair that the model reads together: [("a question", "an answer")].
+        {"text": "cat.jpg"} is a text, even where there is an image file of that name.
         """
         if isinstance(inputs, EncodedBatch):
             return inputs
-        if isinstance(inputs, Mapping):
+        inputs = read_arrays(inputs, are_images=self.kind == "image")
+        if isinstance(inputs, Mapping) and not text.is_text_record(inputs):
             return self._from_tensors(self._add_batch_axis(dict(inputs)))
         if isinstance(inputs, Tensor):
             return self._from_tensors(self._add_batch_axis({self._input_spec.choose_input_name(inputs): inputs}))
         items = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
         if not items:
             raise InputError("The list of inputs is empty.")
-        if all(isinstance(item, Tensor | Mapping) for item in items):
+        are_tensors = [isinstance(item, Tensor | Mapping) and not text.is_text_record(item) for item in items]
+        if all(are_tensors):
             return self._from_list(items)
-        if any(isinstance(item, Tensor | Mapping) for item in items):
+        if any(are_tensors):
             raise InputError("A batch must contain only tensors, only images or only texts; this one mixes them.")
         if self.kind == "image":
             return self._from_images(items)
@@ -117,12 +122,18 @@ class Model:
     # --- images and texts ---------------------------------------------------------------------------------------------
 
     def _from_images(self, items: Sequence[Any]) -> EncodedBatch:
-        images = [as_image(item) for item in items]
-        pixels = self._process_images(images).to(self.device, self.dtype)
+        read = [read_image(item) for item in items]
+        images = [image for image, _ in read]
+        notes = (*self.notes, *(note for _, note in read if note))
+        processed = self._process_images(images)
+        pixels = processed.to(self.device, self.dtype)
         self._input_spec.check({"pixel_values": pixels})
         names = tuple(Path(i).name if isinstance(i, str | os.PathLike) else f"image {n}" for n, i in enumerate(items))
         kept = tuple(KeptImage(image, partial(self._find_view, image.size)) for image in images)
-        return EncodedBatch({"pixel_values": pixels}, "pixel_values", len(images), names, notes=self.notes, images=kept)
+        return EncodedBatch(
+            {"pixel_values": pixels}, "pixel_values", len(images), names, notes=notes, images=kept,
+            uncast=_keep_if_rounded(processed, self.dtype),
+        )  # fmt: skip
 
     def _process_images(self, images: list[Image.Image]) -> Tensor:
         try:
@@ -148,6 +159,7 @@ class Model:
 
     def _from_texts(self, items: Sequence[Any]) -> EncodedBatch:
         names = ["the text"] if len(items) == 1 else [f"text {n}" for n in range(len(items))]
+        items = [text.read_text_item(item, self.name) for item in items]
         texts = [text.tokenize_text(self.tokenizer, item, name) for item, name in zip(items, names, strict=True)]
         for one, name in zip(texts, names, strict=True):
             self._input_spec.check_length(len(one), name)
@@ -253,6 +265,7 @@ class Model:
     def _from_tensors(self, inputs: dict[str, Any]) -> EncodedBatch:
         self._input_spec.check(inputs)
         main = _find_main_input(inputs)
+        uncast = _keep_if_rounded(inputs[main], self.dtype)
         inputs = {name: _move_tensor(tensor, self.device, self.dtype) for name, tensor in inputs.items()}
         tensor = inputs[main]
         axis = self.batch_axis if tensor.dim() == 3 and tensor.is_floating_point() else 0
@@ -261,11 +274,14 @@ class Model:
         if tensor.dim() == 2 and not tensor.is_floating_point():
             words, special = self._name_ids(tensor.cpu())
             special = special if mask is None else special & mask
+        is_image = tensor.dim() == 4 and tensor.is_floating_point()
+        range_note = check_pixel_range(tensor, self.processor, self.name) if is_image else ""
         names = tuple(f"example {n}" for n in range(tensor.size(axis)))
         self._input_spec.check_batch(len(names))
         return EncodedBatch(
-            inputs, main, len(names), names, axis, token_mask=mask, special_mask=special, words=words, notes=self.notes
-        )
+            inputs, main, len(names), names, axis, token_mask=mask, special_mask=special, words=words,
+            notes=(*self.notes, range_note) if range_note else self.notes, uncast=uncast,
+        )  # fmt: skip
 
     def _name_ids(self, ids: Tensor) -> tuple[tuple[tuple[str, ...], ...], Tensor]:
         """The name of each token id, and which are special."""
@@ -321,6 +337,11 @@ def _pad_rows(rows: list[Tensor], fill: float) -> Tensor:
 
 def _move_tensor(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
     return tensor.to(device, dtype) if tensor.is_floating_point() else tensor.to(device)
+
+
+def _keep_if_rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """The tensor if a model of this dtype takes it with less than float32 precision; otherwise nothing is lost."""
+    return tensor if tensor.is_floating_point() and torch.finfo(dtype).bits < 32 else None
 
 
 def _find_token_mask(inputs: Mapping[str, Tensor], main: Tensor, axis: int) -> Tensor | None:

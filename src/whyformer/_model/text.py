@@ -6,14 +6,17 @@ tokenized by a copy of the tokenizer in which the special pieces have names that
 """
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from whyformer._model.encoded import OptionalSpan
+from whyformer._model.image import IMAGE_SUFFIXES
 from whyformer.errors import InputError
 
 MAX_CHARACTERS = 200_000
+MAX_PATH = 4096  # longer texts are never looked up as files
 PRIVATE_PREFIX = "\ue000\uf8ff\ue000"  # private-use characters, put before the name of a special piece
 
 
@@ -74,6 +77,32 @@ def _call_tokenizer(tokenizer: Any, parts: Sequence[str], name: str) -> Any:
         reason = f"The tokenizer of this model fails on {name}: {str(error)[:200]}."
         advice = "Its files may be damaged or belong to another model."
         raise InputError(f"{reason} {advice}", code="E_MODEL_TOKENIZER") from None
+
+
+def is_text_record(item: Any) -> bool:
+    """Whether this is {"text": ...}, perhaps with a "text_pair", as the pipelines of transformers take it."""
+    return isinstance(item, Mapping) and isinstance(item.get("text"), str) and item.keys() <= {"text", "text_pair"}
+
+
+def read_text_item(item: Any, model: str) -> Any:
+    """The text or pair that an item stands for; the name of an image file is refused unless it is called a text."""
+    if is_text_record(item):
+        return (item["text"], item["text_pair"]) if "text_pair" in item else item["text"]
+    if isinstance(item, str) and names_image_file(item):
+        raise InputError(
+            f"{item!r} is an image file, but {model} takes texts. Use a model for images, such as demo/pets. To "
+            f'explain these words as a text, pass {{"text": {item!r}}}.',
+            code="E_TXT_TYPE",
+        )
+    return item
+
+
+def names_image_file(text: str) -> bool:
+    """Whether there is an image file of this name."""
+    try:
+        return len(text) < MAX_PATH and text.lower().endswith(IMAGE_SUFFIXES) and os.path.isfile(text)
+    except (OSError, ValueError):
+        return False
 
 
 def is_text_pair(text: Any) -> bool:

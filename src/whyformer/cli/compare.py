@@ -20,7 +20,11 @@ def run_compare(
     inputs: options.InputsArgument = None,
     model: options.ModelOption = options.DEFAULT_MODEL,
     method: Annotated[
-        list[str] | None, options.make_method_option("Repeatable; or quick (the default), or all.")
+        list[str] | None,
+        options.make_method_option(
+            "A method; repeat -m to compare several. Or a group: quick (the default), the methods that need a single "
+            "run of the model, or all."
+        ),
     ] = None,
     target: options.TargetOption = None,
     versus: options.VersusOption = None,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from whyformer.cli.parsing import parse_pairs, parse_value
 from whyformer.errors import InputError
@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from whyformer._model.model import Model
     from whyformer.data.example import Data
 
+    CliInput: TypeAlias = str | Image | dict[str, str]
+
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 TEXT_SUFFIXES = (".txt", ".md")
 PATTERN_CHARACTERS = "*?["
 MAX_BYTES = 256 * 2**20  # of standard input, and of a text file
 
 
-def gather_inputs(model: "Model", words: list[str]) -> "list[str | Image] | dict[str, Tensor]":
+def gather_inputs(model: "Model", words: list[str]) -> "list[CliInput] | dict[str, Tensor]":
     """All inputs in the order they were typed; the files of a folder or pattern are sorted by name."""
     if model.kind == "tensors":
         return read_tensors(model, words)
@@ -46,17 +48,30 @@ def choose_sample_input(model: "Model") -> str:
     return tour.AGREEMENT_PROMPT if "LMHead" in kind or "CausalLM" in kind else tour.SENTENCE
 
 
-def expand_word(model: "Model", word: str) -> "Iterator[str | Image]":
-    """The inputs that one command-line argument refers to."""
+def expand_word(model: "Model", word: str) -> "Iterator[CliInput]":
+    """The inputs that one command-line argument refers to: paths, images, texts, or {"text": ...} for what was read."""
     if word == "-":
         yield from read_standard_input(model)
     elif model.kind == "image":
         files = list_input_files(word, IMAGE_SUFFIXES) if is_folder_or_pattern(word) else [word]
         yield from (refuse_special_file(file, "E_IMG_READ") for file in files)
     elif is_folder_or_pattern(word) and (files := list_input_files(word, TEXT_SUFFIXES)):
-        yield from (read_text_file(path) for path in files)
+        yield from ({"text": read_text_file(path)} for path in files)
+    elif is_existing_file(word) and word.lower().endswith(TEXT_SUFFIXES):
+        yield {"text": read_text_file(word)}
     else:
-        yield read_text_file(word) if is_existing_file(word) and word.lower().endswith(TEXT_SUFFIXES) else word
+        yield refuse_image_name(model, word)
+
+
+def refuse_image_name(model: "Model", word: str) -> str:
+    """The text, unless it is one word that ends like the name of an image file."""
+    if word.lower().endswith(IMAGE_SUFFIXES) and not any(letter.isspace() for letter in word):
+        raise InputError(
+            f"{word!r} is the name of an image file, but {model.name} takes texts. Name a model for images with -M, "
+            "such as demo/pets. To explain these words as a text, pass - and write them to standard input.",
+            code="E_TXT_TYPE",
+        )
+    return word
 
 
 def is_folder_or_pattern(word: str) -> bool:
@@ -90,7 +105,7 @@ def list_input_files(word: str, suffixes: tuple[str, ...]) -> list[str]:
     return files
 
 
-def read_standard_input(model: "Model") -> "Iterator[str | Image]":
+def read_standard_input(model: "Model") -> "Iterator[CliInput]":
     """One text or path per line; for an image model also the bytes of one image."""
     data = read_stdin_bytes()
     if model.kind == "image" and not data[:64].isascii():
@@ -103,7 +118,10 @@ def read_standard_input(model: "Model") -> "Iterator[str | Image]":
     if not any(line.strip() for line in lines):
         raise InputError("Standard input is empty. Write one text or path per line.")
     words = [line for line in lines if line.strip()]
-    yield from (refuse_special_file(word, "E_IMG_READ") for word in words) if model.kind == "image" else words
+    if model.kind == "image":
+        yield from (refuse_special_file(word, "E_IMG_READ") for word in words)
+    else:
+        yield from ({"text": word} for word in words)
 
 
 def read_stdin_bytes() -> bytes:

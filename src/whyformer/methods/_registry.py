@@ -57,6 +57,7 @@ class Method:
     extra_cost: str | None = None  # how often it reruns the model, in words; None if it does not
     # setting -> what is also captured if that setting does not have its default
     extra_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    note: Callable[..., str] | None = None  # takes what `compute` takes; a sentence to show beside its scores, or ""
 
     def needs_with(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
         """The sites to capture for these settings."""
@@ -102,11 +103,13 @@ def method(
     recipe: str | None = None,
     cost: str | None = None,
     extra_needs: Mapping[str, tuple[str, ...]] | None = None,
+    note: Callable[..., str] | None = None,
 ) -> Callable[[MethodFunction], MethodFunction]:
     """Register a function as a method under its own name.
 
     cost: in words, how often a method that needs the probe reruns the model ("one forward a token").
     extra_needs: what is also captured if a setting does not have its default.
+    note: takes what the method takes, and returns a sentence to show beside these scores, or nothing.
     """
 
     def register(compute: MethodFunction) -> MethodFunction:
@@ -118,6 +121,7 @@ def method(
             recipe=recipe,
             extra_cost=cost,
             extra_needs=extra_needs or {},
+            note=note,
         )
         return compute
 

@@ -6,8 +6,9 @@ A random ranking as the control that a method has to beat:
 Hooker, Erhan, Kindermans & Kim, A Benchmark for Interpretability Methods in Deep Neural Networks, NeurIPS 2019.
 arXiv:1806.10758
 
-The scores depend only on the seed and the example, not on its position in a batch, its padding, the target or global
-random state. An example is identified by its exact bits: an image that another library version resizes slightly
+The scores depend only on the seed and the example, not on its position in a batch, its padding, the target, global
+random state, the device, or the dtype of the model. An example is identified by its token ids, or by its values in
+float32 before they are rounded to the dtype of the model: an image that another library version resizes slightly
 differently is a different example.
 """
 

@@ -14,7 +14,10 @@ but met exactly (`details["efficiency_error"]` is the remaining difference): $\v
 with $\sum_j \psi_j = 0$, and of several minima we take the $\psi$ of smallest norm. `details["empty"]` is
 $y(\emptyset)$.
 
-An absent word or patch is replaced by a fill value, not averaged over a data set as in the paper.
+An absent word or patch is replaced by a fill value, not averaged over a data set as in the paper. A tokenizer with a
+mask token provides that of a word; otherwise absent words are hidden from attention, or, if the model takes no mask,
+replaced by padding. A model that masks padding by itself then has no $y(\emptyset)$ unless the text has special tokens,
+which are always kept: pass `fill="drop"`.
 
 A coalition and its complement carry nearly the same information, so a budget of about twice the number of players is
 the worst choice: the regression then interpolates every answer, noise included. Use at least five times the number of

@@ -14,7 +14,7 @@ Private files:
     _settings    checks for setting values
     _rerun       the same method on other inputs, targets or weights
     _removal     the model's answers when units are removed in the order of their scores
-    _ordering    the order of units by score, with ties broken at random
+    _ordering    the order of units by score, and how ties are broken
     _maps        explanations as maps of pixels, and object masks
     _similarity  rank correlation of two explanations
 """

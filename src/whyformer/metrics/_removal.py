@@ -14,7 +14,7 @@ from whyformer._engine.probe import Answers, Probe
 from whyformer._plain.tokens import Pieces
 from whyformer.errors import InputError
 from whyformer.metrics._maps import resize_map
-from whyformer.metrics._ordering import rank_units
+from whyformer.metrics._ordering import TieOrder, rank_units
 from whyformer.results.explanation import Explanation
 
 TENTHS = tuple(k / 10 for k in range(1, 10))
@@ -62,10 +62,10 @@ def find_units(explanation: Explanation, probe: Probe, *, per: RemovalUnit = "pa
     return RemovableUnits(explanation.scores.double(), probe.real.cpu(), (probe.units,))
 
 
-def rank_for_removal(units: RemovableUnits, probe: Probe, *, seed: int, lowest: bool = False) -> Tensor:
+def rank_for_removal(units: RemovableUnits, probe: Probe, *, seed: int, ties: TieOrder, lowest: bool = False) -> Tensor:
     """[batch unit] long: 0 for the unit that is removed first."""
     scores = -units.scores if lowest else units.scores
-    return rank_units(scores, units.real, probe.fingerprints, seed=seed)
+    return rank_units(scores, units.real, probe.fingerprints, seed=seed, ties=ties)
 
 
 def ask_without_units(
@@ -76,6 +76,7 @@ def ask_without_units(
     *,
     fill: str | None,
     seed: int,
+    ties: TieOrder,
     per: RemovalUnit = "patch",
     lowest: bool = False,
     keeps: bool = False,
@@ -86,7 +87,7 @@ def ask_without_units(
     lowest: remove the lowest-scored first. keeps: keep only the first fractions instead of removing them.
     """
     units = find_units(explanation, probe, per=per)
-    place = rank_for_removal(units, probe, seed=seed, lowest=lowest)
+    place = rank_for_removal(units, probe, seed=seed, ties=ties, lowest=lowest)
     counts = torch.tensor([[to_count(fraction, count) for fraction in fractions] for count in units.counts])
     keep = keep_only_first(place, counts) if keeps else keep_all_but_first(place, counts)
     answers = ask_variants(probe, keep, units.shape, fill=fill, seed=seed)

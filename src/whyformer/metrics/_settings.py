@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import get_args
 
 from whyformer._engine.perturb import FILLS
 from whyformer._plain.setting_checks import (
@@ -15,6 +16,7 @@ from whyformer._plain.setting_checks import (
     guard_settings,
 )
 from whyformer.errors import MetricError
+from whyformer.metrics._ordering import TieOrder
 
 # Declares what each setting of a metric may be; anything else is a MetricError before the model runs.
 check_metric_settings = partial(guard_settings, MetricError)
@@ -22,7 +24,8 @@ allow_noise = allow_number("a finite number >= 0 (for example 0.02)", limit=1000
 
 # Settings that several metrics share.
 REMOVAL: dict[str, SettingCheck] = {"fill": allow_choice(FILLS), "seed": allow_seed}
-REMOVAL_STEPS: dict[str, SettingCheck] = {**REMOVAL, "fractions": allow_fractions}
+TIES: dict[str, SettingCheck] = {"ties": allow_choice(get_args(TieOrder))}
+REMOVAL_STEPS: dict[str, SettingCheck] = {**REMOVAL, **TIES, "fractions": allow_fractions}
 SAMPLING: dict[str, SettingCheck] = {
     **REMOVAL,
     "samples": allow_whole_number(2),

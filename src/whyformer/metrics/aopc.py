@@ -8,9 +8,9 @@ the visualization of what a deep neural network has learned, TNNLS 2017, arXiv:1
 Greenside & Kundaje, ICML 2017, arXiv:1704.02685; both on text as in Qiang et al., AttCAT, NeurIPS 2022.
 
 `preset="released"` is AttCAT's code: the absolute difference, sizes in ninths of all tokens ($\text{round}(k N / 9)$,
-$k = 1..9$, $N$ including special tokens), special tokens skipped but the last-ranked token never removed, texts under
-10 tokens left out. (That code explains the labelled class; use target=label for that. It lets the model attend to the
-padding it inserts; here the attention mask is correct.)
+$k = 1..9$, $N$ including special tokens), special tokens skipped but the last-ranked token never removed, tokens of
+equal score in reading order (`ties="first"`), texts under 10 tokens left out. (That code explains the labelled class;
+use target=label for that. It lets the model attend to the padding it inserts; here the attention mask is correct.)
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from torch import Tensor
 from whyformer._engine.probe import Probe
 from whyformer._plain.setting_checks import allow_choice, allow_flag
 from whyformer._plain.tokens import Pieces
-from whyformer.metrics._ordering import to_nearest_unit_count
+from whyformer.metrics._ordering import TieOrder, to_nearest_unit_count
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._removal import (
     TENTHS,
@@ -48,7 +48,7 @@ SMALLEST_PROBABILITY = torch.finfo(torch.float32).tiny  # stands for a probabili
     paper="Samek et al., TNNLS 2017",
     better="higher",
     kind="faithfulness",
-    presets={"released": {"absolute": True, "sizes": "ninths"}},
+    presets={"released": {"absolute": True, "sizes": "ninths", "ties": "first"}},
 )
 @check_metric_settings(**REMOVAL_STEPS, absolute=allow_flag, sizes=allow_sizes)
 def aopc(
@@ -59,6 +59,7 @@ def aopc(
     fill: str | None = None,
     absolute: bool = False,
     sizes: RemovalSizes = "fractions",
+    ties: TieOrder = "random",
     seed: int = 0,
 ) -> Measurement:
     """How far the target's probability falls, on average, while the highest-scored tokens or patches are removed.
@@ -66,11 +67,12 @@ def aopc(
     fill: by default tokens are deleted and patches set to 0; or any fill of the probe.
     absolute: use the magnitude of each change.
     sizes: "fractions", or "ninths" as in AttCAT's code.
+    ties: the order of equal scores, "random" or the "first" in the input first.
 
     Higher is better. Control: a random map.
     """
     before, after, at = measure_removal_probabilities(
-        explanation, probe, fractions, choose_fill(probe, fill, text="delete"), sizes, seed
+        explanation, probe, fractions, choose_fill(probe, fill, text="delete"), sizes, ties, seed
     )
     fall = before - after
     curve = fall.abs() if absolute else fall
@@ -81,7 +83,7 @@ def aopc(
     paper="Shrikumar et al., ICML 2017",
     better="lower",
     kind="faithfulness",
-    presets={"released": {"sizes": "ninths", "fill": "pad"}},
+    presets={"released": {"sizes": "ninths", "fill": "pad", "ties": "first"}},
 )
 @check_metric_settings(**REMOVAL_STEPS, sizes=allow_sizes)
 def log_odds(
@@ -91,16 +93,18 @@ def log_odds(
     fractions: Sequence[float] = TENTHS,
     fill: str | None = None,
     sizes: RemovalSizes = "fractions",
+    ties: TieOrder = "random",
     seed: int = 0,
 ) -> Measurement:
     """The mean log ratio of the target's probability after and before the highest-scored tokens are masked.
 
     fill: by default the mask token for texts, 0 for patches; or any fill of the probe.
     sizes: "fractions", or "ninths" as in AttCAT's code.
+    ties: the order of equal scores, "random" or the "first" in the input first.
 
     Lower is better. Control: a random map. Undefined if the answer is not a probability, as in a regression.
     """
-    before, after, at = measure_removal_probabilities(explanation, probe, fractions, fill, sizes, seed)
+    before, after, at = measure_removal_probabilities(explanation, probe, fractions, fill, sizes, ties, seed)
     no_probability = ((before < 0) | (before > 1)).any(1) | ((after < 0) | (after > 1)).any(1)
     curve = after.clamp(min=SMALLEST_PROBABILITY).log() - before.clamp(min=SMALLEST_PROBABILITY).log()
     curve[no_probability] = float("nan")
@@ -108,21 +112,30 @@ def log_odds(
 
 
 def measure_removal_probabilities(
-    explanation: Explanation, probe: Probe, fractions: Sequence[float], fill: str | None, sizes: RemovalSizes, seed: int
+    explanation: Explanation,
+    probe: Probe,
+    fractions: Sequence[float],
+    fill: str | None,
+    sizes: RemovalSizes,
+    ties: TieOrder,
+    seed: int,
 ) -> tuple[Tensor, Tensor, tuple[float, ...]]:
     """The target's probability before [batch 1] and after [batch step], NaN if undefined, and the fractions removed."""
     before = as_step_answers(probe.before, probe.batch).probability
     if sizes == "fractions":
-        after = ask_without_units(explanation, probe, fractions, to_nearest_unit_count, fill=fill, seed=seed)
+        after = ask_without_units(explanation, probe, fractions, to_nearest_unit_count, fill=fill, seed=seed, ties=ties)
         return before, after.probability, tuple(fractions)
     units = find_units(explanation, probe)
-    place, counts, is_short = plan_attcat_steps(explanation, units.real, rank_for_removal(units, probe, seed=seed))
+    ranks = rank_for_removal(units, probe, seed=seed, ties=ties)
+    place, counts, is_short = plan_attcat_steps(explanation, units.real, ranks, ties)
     after = ask_variants(probe, keep_all_but_first(place, counts), units.shape, fill=fill, seed=seed)
     set_undefined(after, is_short)
     return before, after.probability, tuple(k / 9 for k in range(1, 10))
 
 
-def plan_attcat_steps(explanation: Explanation, real: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def plan_attcat_steps(
+    explanation: Explanation, real: Tensor, place: Tensor, ties: TieOrder
+) -> tuple[Tensor, Tensor, Tensor]:
     """Ranks, sizes [batch 9] and which examples are too short, as in the released code."""
     place = place.clone()
     counts = torch.zeros(len(real), 9, dtype=torch.long)
@@ -132,8 +145,9 @@ def plan_attcat_steps(explanation: Explanation, real: Tensor, place: Tensor) -> 
         lengths.append(int(there.sum()))
         counts[i] = torch.from_numpy(np.round(np.linspace(0, 1, 10) * lengths[-1]).astype(int)[1:])
         scores = explanation.scores[i].double().masked_fill(~there, float("inf"))
-        last = int(scores.argmin())  # over all tokens, including special ones
+        lowest = (scores == scores.min()).nonzero()[:, 0]  # over all tokens, including special ones
+        last = int(lowest[-1] if ties == "first" else lowest[0])
         if bool(real[i, last]):
-            lowest = (real[i] & (scores == scores[last])).nonzero()[:, 0]
+            lowest = lowest[real[i, lowest]]
             place[i, lowest[place[i, lowest].argmax()]] = place.shape[1]  # among ties, the last in our order
     return place, counts, torch.tensor(lengths) < 10

@@ -14,7 +14,7 @@ from typing import Any
 
 from whyformer._engine.probe import Probe
 from whyformer._plain.setting_checks import take_settings_of
-from whyformer.metrics._ordering import to_unit_count
+from whyformer.metrics._ordering import TieOrder, to_unit_count
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._removal import RemovalUnit, ask_without_units, choose_fill, trapezoid_area
 from whyformer.metrics._settings import PER_UNIT, REMOVAL_STEPS, check_metric_settings
@@ -32,12 +32,13 @@ def play_game(
     fractions: Sequence[float] = TWENTIETHS,
     per: RemovalUnit = "pixel",
     fill: str | None = None,
+    ties: TieOrder = "random",
     seed: int = 0,
 ) -> Measurement:
     """The target's mean probability while units are removed from the input, or inserted into an empty one."""
     fill = choose_fill(probe, fill, image="blur" if inserts else "zero")
     curve = ask_without_units(
-        explanation, probe, fractions, to_unit_count, fill=fill, seed=seed, per=per, keeps=inserts
+        explanation, probe, fractions, to_unit_count, fill=fill, seed=seed, ties=ties, per=per, keeps=inserts
     ).probability
     at = tuple(fractions)
     return Measurement(trapezoid_area(curve, at) / (at[-1] - at[0]) if len(at) > 1 else curve[:, 0].clone(), curve, at)
@@ -50,6 +51,7 @@ def deletion(explanation: Explanation, probe: Probe, **settings: Any) -> Measure
 
     per: "pixel" or "patch" for images; texts lose tokens.
     fill: by default 0 for images, the probe's fill for texts.
+    ties: the order of equal scores, "random" or the "first" in the input first.
 
     Lower is better. Control: a random order; it must score higher than a good map and lower than an inverted one.
     """
@@ -63,6 +65,7 @@ def insertion(explanation: Explanation, probe: Probe, **settings: Any) -> Measur
 
     per: "pixel" or "patch" for images; texts gain tokens.
     fill: what the empty input consists of; by default a blurred copy for images, the probe's fill for texts.
+    ties: the order of equal scores, "random" or the "first" in the input first.
 
     Higher is better. Control: a random order; it must score lower than a good map and higher than an inverted one.
     """

@@ -11,7 +11,8 @@ divides). "Predicted" and "target" in their table differ only in the class that 
 value and the range are not printed in the paper; both presets follow the released code and the authors' statements in
 its issues. Per example the accuracies are 0 or 1, so the mean over examples is the area under the mean curve.
 
-Deviation: ties are removed in random order, not in reading order (_ordering.py).
+Deviation: pixels of equal score are removed in random order, since in reading order a map that is 0 almost everywhere
+would lose the top of the image first. `preset="released"` removes them in reading order.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from whyformer._engine.probe import Probe
 from whyformer._plain.setting_checks import allow_choice, allow_flag, take_settings_of
 from whyformer.errors import InputError, MetricError
 from whyformer.metrics._maps import read_whole_numbers
-from whyformer.metrics._ordering import to_unit_count
+from whyformer.metrics._ordering import TieOrder, to_unit_count
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._removal import (
     TENTHS,
@@ -39,8 +40,14 @@ from whyformer.metrics._settings import PER_UNIT, REMOVAL_STEPS, check_metric_se
 from whyformer.results.explanation import Explanation
 
 AnswerReference = Literal["label", "prediction", "target", "probability"]
-PUBLISHED_SETTINGS = {"fractions": TENTHS, "per": "pixel", "fill": None, "against": "label", "renormalise": False}
-PRESETS = {"paper": PUBLISHED_SETTINGS, "released": PUBLISHED_SETTINGS}
+PUBLISHED_SETTINGS: dict[str, Any] = {
+    "fractions": TENTHS,
+    "per": "pixel",
+    "fill": None,
+    "against": "label",
+    "renormalise": False,
+}
+PRESETS = {"paper": PUBLISHED_SETTINGS, "released": {**PUBLISHED_SETTINGS, "ties": "first"}}
 
 
 @check_metric_settings(
@@ -57,6 +64,7 @@ def measure_perturbation(
     fill: str | None = None,
     against: AnswerReference = "label",
     renormalise: bool = False,
+    ties: TieOrder = "random",
     seed: int = 0,
 ) -> Measurement:
     """The area under the curve of correct answers, with the lowest or the highest-scored pixels removed first."""
@@ -65,7 +73,7 @@ def measure_perturbation(
         raise MetricError("fill='drop' removes whole patches from the attention. Use per='patch'.", code="E_OPTION")
     fill = choose_fill(probe, fill, image="black")
     after = ask_without_units(
-        explanation, probe, fractions, to_unit_count, fill=fill, seed=seed, per=per, lowest=lowest
+        explanation, probe, fractions, to_unit_count, fill=fill, seed=seed, ties=ties, per=per, lowest=lowest
     )
     before = as_step_answers(probe.before, probe.batch)
     curve = torch.cat([score_answers(steps, explanation, label, against, before) for steps in (before, after)], 1)
@@ -87,6 +95,7 @@ def positive_perturbation(explanation: Explanation, probe: Probe, label: Tensor,
     against: "label"; without labels, the model's clean "prediction" or the explained "target"; or "probability", which
     follows the probability of the target instead of right or wrong.
     renormalise: divide by the largest fraction.
+    ties: the order of equal scores, "random" or the "first" in the input first, as in the released code.
 
     Lower is better. Control: a random order; it must score higher than a good map and lower than an inverted one.
     """

@@ -16,7 +16,7 @@ from typing import Any
 
 from whyformer._engine.probe import Probe
 from whyformer._plain.setting_checks import allow_flag, take_settings_of
-from whyformer.metrics._ordering import to_nearest_unit_count
+from whyformer.metrics._ordering import TieOrder, to_nearest_unit_count
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._removal import as_step_answers, ask_without_units, choose_fill
 from whyformer.metrics._settings import REMOVAL_STEPS, check_metric_settings
@@ -34,13 +34,14 @@ def measure_probability_drop(
     *,
     fractions: Sequence[float] = ERASER_FRACTIONS,
     fill: str | None = None,
+    ties: TieOrder = "random",
     counts_nothing: bool = False,
     seed: int = 0,
 ) -> Measurement:
     """How much the target's probability falls without the highest-scored units, or with these alone."""
     fill = choose_fill(probe, fill, text="delete")
     after = ask_without_units(
-        explanation, probe, fractions, to_nearest_unit_count, fill=fill, seed=seed, keeps=keeps
+        explanation, probe, fractions, to_nearest_unit_count, fill=fill, seed=seed, ties=ties, keeps=keeps
     ).probability
     curve = as_step_answers(probe.before, probe.batch).probability - after
     return Measurement(curve.sum(1) / (len(fractions) + counts_nothing), curve, tuple(fractions))
@@ -53,6 +54,7 @@ def comprehensiveness(explanation: Explanation, probe: Probe, **settings: Any) -
 
     fill: by default tokens are deleted; the probe's fill for images.
     counts_nothing: divide by one step more, as printed in the paper.
+    ties: the order of equal scores, "random" or the "first" in the input first.
 
     Higher is better. Control: a random map, for which the probability usually falls a little too.
     """
@@ -66,6 +68,7 @@ def sufficiency(explanation: Explanation, probe: Probe, **settings: Any) -> Meas
 
     fill: by default tokens are deleted; the probe's fill for images.
     counts_nothing: divide by one step more, as printed in the paper.
+    ties: the order of equal scores, "random" or the "first" in the input first.
 
     Lower is better; negative if the kept part alone is more convincing than the whole input. Control: a random map.
     """

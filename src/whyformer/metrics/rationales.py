@@ -9,8 +9,9 @@ Benchmark to Evaluate Rationalized NLP Models, ACL 2020. arXiv:1911.03429. Token
 
 Words are separated by blanks, and a word's score is the highest of its tokens. Tokens are assigned to words by the
 characters they cover, so a word unknown to the tokenizer ([UNK]) keeps its position. Marked words beyond what the model
-saw count as missed. Deviations: ties count by the expected number of hits of a random choice among them (the released
-code takes them in reading order); a text without marks or without annotation is undefined, not 0.
+saw count as missed. Deviations: where words of equal score compete for the last places, the number of hits is the mean
+over all choices among them (the released code takes them in reading order); a text in which nothing is marked is
+undefined, not 0.
 """
 
 import re
@@ -52,7 +53,7 @@ PLAUSIBILITY: dict[str, Any] = {
 
 
 def allow_word_count(setting: str, value: Any) -> WordCount:
-    """A whole number is a number of words, another number a fraction of them."""
+    """An integer is a number of words, a float a fraction of all words, "marked" as many as people marked."""
     number = to_plain_number(value)
     if isinstance(value, str) and value == "marked":
         return "marked"
@@ -62,7 +63,7 @@ def allow_word_count(setting: str, value: Any) -> WordCount:
 
 
 def allow_word_counts(setting: str, value: Any) -> tuple[WordCount, ...]:
-    """One of them, or several."""
+    """One word count, or a sequence of word counts."""
     several = isinstance(value, Sequence) and not isinstance(value, str | bytes)
     if several and not value:
         raise refuse_setting(setting, "at least one number, for example (5, 0.2, 'marked')", value)
@@ -71,7 +72,7 @@ def allow_word_counts(setting: str, value: Any) -> tuple[WordCount, ...]:
 
 @dataclass(frozen=True)
 class MarkedText:
-    """One text: the score of every word or token, -inf for words the model did not see, and whether it is marked."""
+    """The words of one text: their scores (-inf if the model did not see the word), and which of them are marked."""
 
     scores: Tensor  # [word] float64
     truth: Tensor  # [word] bool
@@ -98,7 +99,8 @@ def token_f1(
 
     k: a number of words, a fraction of them (0.2), "marked" (as many as are marked), or several, which are averaged.
 
-    Higher is better. Control: random scores hit k times the share of marked words. Undefined if nothing is marked.
+    Higher is better. Control: random scores find k times the fraction of words that are marked. Undefined if nothing is
+    marked.
     """
     sizes: Sequence[WordCount] = (k,) if isinstance(k, int | float | str) else k
     curve = torch.full((len(explanation), len(sizes)), NAN, dtype=torch.float64)
@@ -115,7 +117,7 @@ def f1_at_k(text: MarkedText, k: int) -> float:
 
 
 def expected_hits(text: MarkedText, k: int) -> float:
-    """Marked words among the k highest; for ties at the cut, the expected number of a random choice."""
+    """The number of marked words among the k highest; if several share the k-th score, its mean over all choices."""
     if not k:
         return 0.0
     cut = text.scores.sort(descending=True).values[k - 1]
@@ -139,7 +141,7 @@ def f1_score(precision: float, recall: float) -> float:
 def iou_f1(
     explanation: Explanation, rationale: Sequence[Any], *, k: WordCount = "marked", threshold: float = 0.5
 ) -> Measurement:
-    """How many runs of selected words match runs that people marked, up to their ends: F1.
+    """How many runs of consecutive selected words match a run that people marked, as the F1 of precision and recall.
 
     k: how many words are selected: a number, a fraction, or "marked" (as many as are marked).
     threshold: a selected run is found if its intersection with a marked run is at least this fraction of their union.

@@ -23,7 +23,7 @@ from whyformer._engine.probe import Probe
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_fractions, allow_seed
 from whyformer.errors import InputError
-from whyformer.metrics._ordering import to_unit_count
+from whyformer.metrics._ordering import TieOrder, to_unit_count
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._removal import (
     RemovalUnit,
@@ -33,7 +33,7 @@ from whyformer.metrics._removal import (
     rank_for_removal,
     read_input_images,
 )
-from whyformer.metrics._settings import PER_UNIT, allow_noise, check_metric_settings, drop_zero_fraction
+from whyformer.metrics._settings import PER_UNIT, TIES, allow_noise, check_metric_settings, drop_zero_fraction
 from whyformer.results.explanation import Explanation
 
 NEIGHBOUR_WEIGHTS = {(0, 1): 1 / 6, (0, -1): 1 / 6, (1, 0): 1 / 6, (-1, 0): 1 / 6,
@@ -41,7 +41,7 @@ NEIGHBOUR_WEIGHTS = {(0, 1): 1 / 6, (0, -1): 1 / 6, (1, 0): 1 / 6, (-1, 0): 1 / 
 
 
 @metric(paper="Rong et al., ICML 2022", better="higher", kind="faithfulness", only="images")
-@check_metric_settings(fractions=allow_fractions, **PER_UNIT, noise=allow_noise, seed=allow_seed)
+@check_metric_settings(fractions=allow_fractions, **PER_UNIT, **TIES, noise=allow_noise, seed=allow_seed)
 def road(
     explanation: Explanation,
     probe: Probe,
@@ -49,12 +49,14 @@ def road(
     fractions: Sequence[float] = (0.1, 0.3, 0.5, 0.7, 0.9),
     per: RemovalUnit = "patch",
     noise: float = 0.01,
+    ties: TieOrder = "random",
     seed: int = 0,
 ) -> Measurement:
     """How much more the target's probability falls when the highest-scored patches are imputed, not the lowest.
 
     per: "pixel" or "patch".
     noise: the standard deviation of the noise added to imputed pixels, relative to that of the image.
+    ties: the order of equal scores, "random" or the "first" in the input first.
 
     Higher is better. Control: a random map gets about 0, the inverted map the negative of the map itself.
     """
@@ -63,9 +65,8 @@ def road(
     at = drop_zero_fraction(fractions)
     units = find_units(explanation, probe, per=per)
     counts = torch.tensor([[to_unit_count(f, n) for f in at] for n in units.counts])
-    keep = torch.cat(
-        [keep_all_but_first(rank_for_removal(units, probe, seed=seed, lowest=low), counts) for low in (False, True)], 1
-    )
+    places = [rank_for_removal(units, probe, seed=seed, ties=ties, lowest=lowest) for lowest in (False, True)]
+    keep = torch.cat([keep_all_but_first(place, counts) for place in places], 1)
     variants, of = impute_images(probe, keep, units.shape, noise, seed)
     curve = as_step_answers(probe.replace_inputs(variants, of), probe.batch).probability
     highest, lowest = curve.chunk(2, 1)

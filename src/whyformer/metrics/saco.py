@@ -16,6 +16,7 @@ from torch import Tensor
 
 from whyformer._engine.probe import Probe
 from whyformer._plain.setting_checks import allow_whole_number
+from whyformer.metrics._ordering import TieOrder
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._removal import (
     RemovableUnits,
@@ -26,12 +27,12 @@ from whyformer.metrics._removal import (
     find_units,
     rank_for_removal,
 )
-from whyformer.metrics._settings import PER_UNIT, REMOVAL, check_metric_settings
+from whyformer.metrics._settings import PER_UNIT, REMOVAL, TIES, check_metric_settings
 from whyformer.results.explanation import Explanation
 
 
 @metric(paper="Wu et al., CVPR 2024", better="higher", kind="faithfulness")
-@check_metric_settings(**REMOVAL, **PER_UNIT, groups=allow_whole_number(2, 10_000))
+@check_metric_settings(**REMOVAL, **TIES, **PER_UNIT, groups=allow_whole_number(2, 10_000))
 def saco(
     explanation: Explanation,
     probe: Probe,
@@ -39,6 +40,7 @@ def saco(
     groups: int = 10,
     per: RemovalUnit = "pixel",
     fill: str | None = None,
+    ties: TieOrder = "random",
     seed: int = 0,
 ) -> Measurement:
     """How well the salience of groups of pixels (or tokens) predicts how much each group changes the answer.
@@ -46,13 +48,14 @@ def saco(
     groups: the number of groups.
     per: "pixel" or "patch" for images; texts lose tokens.
     fill: by default the mean colour for images, the probe's fill for texts.
+    ties: the order of equal scores, "random" or the "first" in the input first.
 
     curve: how much the target's probability falls without each group, the most salient first.
 
     Higher is better. Control: a random map gets about 0, the inverted map less. Undefined if the map is constant.
     """
     units = find_units(explanation, probe, per=per)
-    members = split_into_groups(units, rank_for_removal(units, probe, seed=seed), groups)
+    members = split_into_groups(units, rank_for_removal(units, probe, seed=seed, ties=ties), groups)
     fill = choose_fill(probe, fill, image="mean")
     after = ask_variants(probe, ~members, units.shape, fill=fill, seed=seed).probability
     change = as_step_answers(probe.before, probe.batch).probability - after

@@ -128,6 +128,11 @@ class Comparison(Result):
             classes = "yes" if e.class_specific else "any"
             yield label, None if math.isnan(mean) else mean, classes, format_top_tokens(e)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The notes of all explanations, each once."""
+        return tuple(dict.fromkeys(note for e in self for note in e.notes))
+
     def _render_remarks(self) -> Iterator[Text]:
         yield Text()
         yield Text(
@@ -135,8 +140,8 @@ class Comparison(Result):
         )
         for label, reason in self.failures.items():
             yield Text(f"not used: {make_visible(label)}: {make_visible(reason)}")
-        if notes := next(iter(self)).notes:
-            yield terminal.render_notes(notes)
+        if self.notes:
+            yield terminal.render_notes(self.notes)
 
     def panels(self) -> list[dict[str, Panel]]:
         """For each example, the panel of every method, by label."""
@@ -247,8 +252,8 @@ def comparison_to_html(comparison: Comparison) -> bytes:
     if comparison.failures:
         failed = [[label, reason] for label, reason in comparison.failures.items()]
         extra.append(report.make_section("Not used", report.make_table(["method", "why"], failed)))
-    if first.notes:
-        extra.append(report.make_notes(first.notes))
+    if comparison.notes:
+        extra.append(report.make_notes(comparison.notes))
     lead = f"{first.model}, one run for all methods. Orange: for the answer; blue: against it; purple: unsigned scores."
     examples = f"{len(first)} examples" if len(first) > 1 else format_headline(first.panels()[0])
     title = f"{examples}: {len(comparison)} methods"

@@ -1,0 +1,49 @@
+"""A note on maps that are 0 everywhere: such a map shows nothing, and the reader should know why.
+
+Methods that drop negative values give such maps often: Grad-CAM does on more than half of random models.
+"""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from whyformer._plain.tokens import Grid, Tokens
+from whyformer.methods._registry import Method
+
+MOST_NAMES, MOST_CHARACTERS = 3, 40
+READ_BY_CLIPPING_METHODS = {"attention_grad", "attention_relevance", "hidden"}
+
+
+def note_zero_maps(method: Method, scores: Tensor, tokens: Sequence[Tokens], names: Sequence[str]) -> tuple[str, ...]:
+    """A note that names the examples whose patches or words all score 0, with the reason; none if there are none."""
+    rows = zip(scores, tokens, names, strict=True)
+    zero = [name for row, its_tokens, name in rows if not bool(row[find_content(its_tokens)].any())]
+    if not zero:
+        return ()
+    unit = "patch" if isinstance(tokens[0], Grid) else "word"
+    return (f"{method.name} gives 0 to every {unit} of {list_names(zero)}. {explain_zeros(method)}",)
+
+
+def find_content(tokens: Tokens) -> list[int]:
+    """The patches, or the tokens that are neither special nor padding."""
+    if isinstance(tokens, Grid):
+        return list(range(len(tokens)))
+    return [i for i in range(len(tokens)) if not tokens.special[i] and not tokens.padding[i]]
+
+
+def explain_zeros(method: Method) -> str:
+    """Why this method can give a map of zeros, and what to do."""
+    clips = method.class_specific and not method.signed and bool(READ_BY_CLIPPING_METHODS & set(method.needs))
+    if clips:
+        return (
+            "It drops negative values, and here no value is positive. A signed method such as attcat also shows what "
+            "counts against the target."
+        )
+    return "It finds no effect on the target. Try another method, or check that the answer depends on the input."
+
+
+def list_names(names: Sequence[str]) -> str:
+    """The first few names, shortened."""
+    short = [name if len(name) <= MOST_CHARACTERS else f"{name[: MOST_CHARACTERS - 3]}..." for name in names]
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(repr(name) for name in short[:MOST_NAMES]) + more

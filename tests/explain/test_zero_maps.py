@@ -1,0 +1,77 @@
+"""Maps that are 0 everywhere come with a note that names the examples and the reason."""
+
+import copy
+
+import pytest
+import tiny_text
+import torch
+import transformers
+from conftest import IMAGE, animal
+
+import whyformer as why
+from whyformer._explain.zero_maps import list_names, note_zero_maps
+from whyformer._plain.tokens import Grid, Pieces
+from whyformer.methods._registry import METHODS
+
+CLIPS = "It drops negative values, and here no value is positive."
+
+
+def test_names_the_examples_whose_map_is_zero():
+    scores = torch.tensor([[0.0, 0.0], [0.0, 0.1], [0.0, -0.0]])
+    (note,) = note_zero_maps(METHODS["grad_cam"], scores, [Grid(1, 2)] * 3, ["cat.jpg", "dog.jpg", "cow.jpg"])
+    assert note.startswith(f"grad_cam gives 0 to every patch of 'cat.jpg', 'cow.jpg'. {CLIPS}")
+    assert note_zero_maps(METHODS["grad_cam"], scores[1:2], [Grid(1, 2)], ["dog.jpg"]) == ()
+
+
+def test_special_tokens_do_not_count():
+    """Rollouts leave a 1 at the token the answer is read at."""
+    tokens = Pieces(("[CLS]", "film", "[PAD]"), (True, False, False), (False, False, True), (None,) * 3)
+    (note,) = note_zero_maps(METHODS["attcat"], torch.tensor([[1.0, 0.0, 0.0]]), [tokens], ["a film"])
+    assert note.startswith("attcat gives 0 to every word of 'a film'. It finds no effect on the target.")
+    assert note_zero_maps(METHODS["attcat"], torch.tensor([[0.0, -0.1, 0.0]]), [tokens], ["a film"]) == ()
+
+
+def test_long_lists_of_long_names_are_shortened():
+    assert list_names(["a", "b"]) == "'a', 'b'"
+    assert list_names([*"abcde"]) == "'a', 'b', 'c' and 2 more"
+    assert list_names(["x" * 41]) == repr("x" * 37 + "...")
+
+
+def test_grad_cam_of_an_answer_that_no_patch_supports():
+    """With one head the map is a positive row times a number, so it is 0 for a class or for its opposite."""
+    torch.manual_seed(0)
+    module = transformers.ViTForImageClassification(transformers.ViTConfig(**IMAGE | {"num_attention_heads": 1}))
+    with torch.no_grad():
+        module.classifier.weight[1] = -module.classifier.weight[0]
+    model, pixels = why.open(module.double().eval()), animal("vit").alone(0)
+    shown = [why.explain(model, pixels, "grad_cam", target=target) for target in range(2)]
+    assert sorted(bool(e.scores.any()) for e in shown) == [False, True]
+    for e in shown:
+        assert any(CLIPS in note for note in e.notes) == (not bool(e.scores.any()))
+
+
+@pytest.mark.parametrize("method", ["grad_cam", "transformer_attribution", "attcat", "saliency", "leave_one_out"])
+def test_a_model_that_ignores_its_input(method):
+    module = copy.deepcopy(animal("vit").module)
+    with torch.no_grad():
+        module.classifier.weight.zero_()
+    (note,) = why.explain(module, animal("vit").alone(0), method).notes
+    assert note.startswith(f"{method} gives 0 to every patch of 'example 0'.")
+    assert (CLIPS in note) == (method in ("grad_cam", "transformer_attribution"))
+
+
+def test_a_comparison_shows_the_notes_of_all_methods_once():
+    module = copy.deepcopy(animal("vit").module)
+    with torch.no_grad():
+        module.classifier.weight.zero_()
+    compared = why.compare(module, animal("vit").alone(0), ["rollout", "grad_cam", "attcat"])
+    assert [note.split()[0] for note in compared.notes] == ["grad_cam", "attcat"]
+    shown = " ".join(str(compared).split())
+    assert shown.count("grad_cam gives 0 to every patch") == 1
+
+
+def test_an_ordinary_explanation_has_no_such_note():
+    model = why.open(tiny_text.bert(), tokenizer=tiny_text.wordpiece())
+    for name, method in METHODS.items():
+        if method.is_quick and name not in ("grad_cam", "decompx"):
+            assert why.explain(model, "the film is not good", name).notes == (), name
