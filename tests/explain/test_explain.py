@@ -174,7 +174,7 @@ def test_a_name_is_opened(capture, model, monkeypatch):
 def test_an_image_from_end_to_end(zoo):
     vit = zoo("vit")
     e = explain(vit.module, vit.inputs, target=[0, 1, 2])
-    assert e.method == "transformer_attribution"
+    assert e.method == "gamma_attribution"
     assert e.scores.shape == (3, 16)
     assert e.special.shape == (3, 1)
     assert [target.index for target in e.targets] == [0, 1, 2]
