@@ -102,17 +102,17 @@ def test_the_same_scores_give_the_same_answer(name, kernel):
 
 
 class InPlace(torch.nn.Module):
-    """Attention that writes its mask into the scores."""
+    """Attention that writes its mask into the scores, and may compute its softmax in another type."""
 
-    def __init__(self):
+    def __init__(self, dtype=torch.float64):
         super().__init__()
-        self.embed, self.head = torch.nn.Embedding(9, 6), torch.nn.Linear(6, 3)
+        self.embed, self.head, self.dtype = torch.nn.Embedding(9, 6), torch.nn.Linear(6, 3), dtype
 
     def forward(self, input_ids):
         x = self.embed(input_ids)
         scores = x @ x.transpose(1, 2)
         scores.masked_fill_(torch.ones(scores.shape[1:]).triu(1).bool(), float("-inf"))
-        return self.head((scores.softmax(-1) @ x)[:, -1])
+        return self.head((scores.softmax(-1, dtype=self.dtype).to(x.dtype) @ x)[:, -1])
 
 
 def test_a_mask_that_is_written_in_place():
@@ -122,3 +122,14 @@ def test_a_mask_that_is_written_in_place():
     record(model, model.encode({"input_ids": ids}), target=0, keep={"attention"}, intervention=see)
     x = module.embed(ids).detach()
     assert_close(seen[0], (x @ x.transpose(1, 2))[:, None])
+
+
+def test_a_softmax_in_another_type():
+    """As in MPT: the scores are float32, the values float64."""
+    module, ids = InPlace(torch.float32).double(), torch.tensor([[3, 1, 4, 1]])
+    model = why.open(module)
+    for change in (Intervention(scores=lambda _, s: s + 1), Intervention(unmasked=lambda _, s: s + 1)):
+        logits = record(
+            model, model.encode({"input_ids": ids}), target=0, keep={"attention"}, intervention=change
+        ).logits
+        assert_close(logits, module(ids), rtol=1e-5, atol=1e-6)

@@ -54,7 +54,7 @@ def apply_intervention(
     if intervention.unmasked is not None:
         attention = change_unmasked(intervention.unmasked, number, site, unmasked)
     own = site.attention()
-    attention = own if attention is None else compute_attention_weights(attention, None)
+    attention = own if attention is None else compute_attention_weights(attention, None).to(own.dtype)
     new = apply_change(intervention.attention, number, attention)
     attention = attention if new is None else new.to(attention)
     new = apply_change(intervention.value, number, site.value)

@@ -8,7 +8,8 @@ Visual Explanations of Vision Transformer Guided by Self-Attention, AAAI 2024, e
 
 The default, `preset="released"`, is the form of paper and released code; the two agree. $\nabla A$ is the gradient that
 reaches a layer through the skip connections and MLPs after it, not through later attention: the released attention
-detaches its input. $S$ are the model's own scores.
+detaches its input. $S$ are the model's own scores. Where a bias for positions is counted from the end of the padded
+batch (MPT), they depend on padding.
 
 `preset="centred"` is our variant. Its gradient takes all paths. The attention weights determine $S$ only up to a
 constant per row, and where the rows of $S$ have a mean far from 0 the sigmoid saturates towards 0 or 1; so the constant
