@@ -10,6 +10,7 @@ from whyformer._engine.intervene import Intervention
 from whyformer._engine.record import record
 from whyformer._engine.tracing.masks import MASK_THRESHOLD, follow_masks, lift_mask, unmasked_scores_of
 from whyformer._engine.tracing.operations import Operation, name_of
+from whyformer.errors import InputError
 
 KINDS = ["vit", "beit", "bert", "roberta", "distilbert", "gpt2", "llama", "gpt", "encoder", "encoder_token_first"]
 SCORES = torch.arange(8.0).reshape(1, 2, 4).double() - 4
@@ -133,3 +134,8 @@ def test_a_softmax_in_another_type():
             model, model.encode({"input_ids": ids}), target=0, keep={"attention"}, intervention=change
         ).logits
         assert_close(logits, module(ids), rtol=1e-5, atol=1e-6)
+
+
+def test_scores_are_changed_before_or_after_the_mask():
+    with pytest.raises(InputError, match="`scores` or `unmasked` scores, not both"):
+        Intervention(scores=lambda _, s: s, unmasked=lambda _, s: s)

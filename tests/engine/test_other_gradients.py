@@ -6,7 +6,9 @@ from conftest import FAMILIES, animal
 from torch.testing import assert_close
 
 import whyformer as why
+from whyformer._engine.layer_scores import repeat_tail
 from whyformer._engine.record import record
+from whyformer.errors import UnsupportedModel
 
 GRADIENTS = ("attention_grad", "direct_attention_grad", "layer_attention_grad", "mean_attention_grad")
 every_family = pytest.mark.parametrize("name", FAMILIES)
@@ -112,3 +114,34 @@ def test_attention_receives_the_state_after_the_norm_before_it(name):
     with torch.no_grad():
         for layer, norm in enumerate(norms):
             assert_close(found["attention_input"][layer], norm(found["hidden"][layer]))
+
+
+class Flat(torch.nn.Module):
+    """Attention in the model itself, without a block or a module of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = torch.nn.Embedding(9, 6), torch.nn.Linear(6, 3)
+
+    def forward(self, input_ids):
+        x = self.embed(input_ids)
+        return self.head(((x @ x.transpose(1, 2)).softmax(-1) @ x)[:, 0])
+
+
+def test_a_model_without_blocks_is_refused_on_access():
+    """LeGrad has a form that needs none."""
+    model, ids = why.open(Flat().double()), torch.tensor([[3, 1, 4, 1]])
+    found = record(model, model.encode({"input_ids": ids}), target=0, keep={"attention_input", "layer_attention_grad"})
+    with pytest.raises(UnsupportedModel, match="input of the attention in the model is not known"):
+        found["attention_input"][0]
+    with pytest.raises(UnsupportedModel, match="No block was found"):
+        found["layer_attention_grad"][0]
+    with pytest.raises(UnsupportedModel, match="No block was found"):
+        why.explain(model, {"input_ids": ids}, "legrad")
+    assert why.explain(model, {"input_ids": ids}, "legrad", preset="output").scores.any()
+
+
+def test_an_output_that_does_not_come_from_the_last_block_is_refused():
+    old, output = torch.ones(1, 2, 3), torch.ones(1, 2)
+    with pytest.raises(UnsupportedModel, match="could not be computed again from the states of its last block"):
+        repeat_tail([], old, old + 1, output)

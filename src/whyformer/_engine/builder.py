@@ -51,6 +51,7 @@ LAYER_SCORE_SITES: dict[str, LayerReading] = {  # how the score of a layer is re
     "mean_attention_grad": LayerReading(pools_mean=True, normalises=True),
 }
 OTHER_GRADIENTS = {"direct_attention_grad", *LAYER_SCORE_SITES}  # not from the one backward pass of the score
+NO_MODULE = "it is not computed by a module that takes the states. Use another method."
 STREAM_SITES = {"projected", "residual", "middle", "update", "norms"}
 
 
@@ -198,7 +199,7 @@ class CaptureBuilder:
         for site in self.mode.sites:
             given = self.mode.calls[site.enclosing[-1]].input if site.enclosing else None
             if given is None or given.dim() != 3:
-                found.append(UnsupportedModel(f"The input of the attention in {site.place} is not known."))
+                found.append(UnsupportedModel(f"The input of the attention in {site.place} is not known: {NO_MODULE}"))
             else:
                 found.append(to_canonical_axes(given.detach(), trace_of(given)))
         return found
@@ -240,11 +241,13 @@ class CaptureBuilder:
         self.store(name, LazyLayers(makers))
 
     def keep_layer_gradients(self, name: str, targets: Sequence[Target]) -> None:
+        """The gradients of each layer's own score. A model in which no blocks are found raises on access."""
         try:
             reading = LAYER_SCORE_SITES[name]
             gradients = compute_layer_gradients(self.run, self.encoded, self.layout, targets, reading)
         except UnsupportedModel as error:
-            self.store(name, UnsupportedModel(str(error)))
+            refusal = partial(raise_or_return, UnsupportedModel(str(error)))
+            self.store(name, LazyLayers([refusal] * len(self.mode.sites)))
         else:
             self.keep_attention_grad(name, gradients)
 

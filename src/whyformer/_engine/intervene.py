@@ -29,6 +29,10 @@ class Intervention:
     attention: SiteChange | None = None  # [batch head query key], after the softmax
     value: SiteChange | None = None  # [batch head key channel]
 
+    def __post_init__(self) -> None:
+        if self.scores is not None and self.unmasked is not None:
+            raise InputError("An intervention changes `scores` or `unmasked` scores, not both. Remove one of them.")
+
 
 @dataclass(frozen=True)
 class ChangedSite:
