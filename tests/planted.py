@@ -435,12 +435,12 @@ SENTENCES = {
     "the same answer has the same gradient with respect to attention.",
 }
 FINDS: dict[str, tuple[str, ...]] = {
-    "lookup": (*BY_ATTENTION, *BY_VALUE, "lrp", "partial_lrp", "attgrads", "agcam"),
-    "minus": ("generic_attention", *BY_VALUE, "attgrads", "agcam"),
+    "lookup": (*BY_ATTENTION, *BY_VALUE, "lrp", "partial_lrp", "attgrads"),
+    "minus": ("generic_attention", *BY_VALUE, "attgrads"),
     "bag": (*BY_VALUE, "lrp"),
-    "spot": (*BY_ATTENTION, *BY_VALUE, "lrp", "partial_lrp", "attgrads", "agcam", "raw_attention", "rollout"),
+    "spot": (*BY_ATTENTION, *BY_VALUE, "lrp", "partial_lrp", "attgrads", "raw_attention", "rollout"),
     "courier": (*BY_ATTENTION, *BY_VALUE, "lrp", "rollout"),
-    "recall": (*BY_ATTENTION, *BY_VALUE, "lrp", "partial_lrp", "attgrads", "agcam", "raw_attention", "rollout"),
+    "recall": (*BY_ATTENTION, *BY_VALUE, "lrp", "partial_lrp", "attgrads", "raw_attention", "rollout"),
 }
 PAID = "uses the amount of attention, not what it carries, and the decoy gets more"
 MORE = "uses the effect of additional attention, which is as large or larger for a louder patch, word or pair"

@@ -16,7 +16,8 @@ def test_every_site_has_its_own_name_and_a_description():
 
 def test_gradients_and_relevance_are_of_something():
     gradients = {name: site.of for name, site in SITES.items() if site.is_gradient}
-    assert gradients == {f"{of}_grad": of for of in ("attention", "attention_output", "hidden", "input")}
+    other = {f"{paths}_attention_grad": "attention" for paths in ("direct", "layer", "mean")}
+    assert gradients == {f"{of}_grad": of for of in ("attention", "attention_output", "hidden", "input")} | other
     relevance = {name: site.of for name, site in SITES.items() if site.is_relevance}
     assert relevance == {f"{of}_relevance": of for of in ("attention", "hidden", "input", "token", "position")}
     assert all((site.of is not None) == (site.is_gradient or site.is_relevance) for site in SITES.values())

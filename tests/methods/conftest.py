@@ -32,7 +32,9 @@ def run():
 
     def call(name, capture, **settings):
         chosen = METHODS[name]
-        returned = chosen.compute(*(capture[need] for need in chosen.needs), **settings)
+        returned = chosen.compute(
+            *(capture[need] for need in chosen.needs_with(chosen.settings | settings)), **settings
+        )
         return returned.values if isinstance(returned, Scores) else returned
 
     return call
@@ -53,6 +55,9 @@ def cls():
 @pytest.fixture
 def read_once():
     return ReadOnce
+
+
+OTHER_GRADIENTS = ("direct_attention_grad", "layer_attention_grad", "mean_attention_grad")
 
 
 def build_capture(layers=3, heads=2, tokens=4, batch=1, channels=5, seed=0):
@@ -86,6 +91,8 @@ def build_capture(layers=3, heads=2, tokens=4, batch=1, channels=5, seed=0):
         **{name: noise(layers, *line[1:]) for name in ("residual", "middle", "update")},
         "norms": [()] * layers,
         "answer_parts": noise(batch, tokens),
+        "attention_scores": attention.log() + noise(*square[:-1], 1),
+        **{name: noise(*square) for name in OTHER_GRADIENTS},
     }
 
 
@@ -124,7 +131,8 @@ def pad_capture(capture, left=0, right=0, seed=99):
     lines = ("value", "projected", "residual", "middle", "update", "hidden", "hidden_grad", "hidden_relevance")
     return {
         "attention": square(capture["attention"], at_padded_keys=False),
-        "attention_grad": square(capture["attention_grad"], at_padded_keys=True),
+        "attention_scores": square(capture["attention_scores"], at_padded_keys=True),
+        **{name: square(capture[name], at_padded_keys=True) for name in ("attention_grad", *OTHER_GRADIENTS)},
         "attention_relevance": square(capture["attention_relevance"], at_padded_keys=False),
         **{name: line(capture[name]) for name in lines},
         **{name: row(capture[name]) for name in ("token_relevance", "position_relevance")},

@@ -7,7 +7,8 @@ import whyformer.methods  # noqa: F401  fills METHODS
 from whyformer.methods._registry import METHODS
 
 PER_LAYER = ("attention", "attention_grad", "attention_relevance", "value", "hidden", "hidden_grad")
-PER_LAYER += ("projected", "residual", "middle", "update", "norms")
+PER_LAYER += ("projected", "residual", "middle", "update", "norms", "attention_scores")
+PER_LAYER += ("direct_attention_grad", "layer_attention_grad", "mean_attention_grad")
 by_layer = pytest.mark.parametrize(
     "name",
     sorted(name for name, one in METHODS.items() if set(PER_LAYER) & set(one.needs) and "probe" not in one.needs),

@@ -16,7 +16,14 @@ from whyformer.methods import __all__ as SHIPPED
 from whyformer.methods._registry import METHODS
 
 EVERY_SETTING = [(name, setting) for name in SHIPPED for setting in METHODS[name].settings]
-OTHER = {"at": 1, "preset": "released"}  # values for which a method needs more
+# For settings that ask for more to be captured, a value that does.
+NOT_DEFAULT = {
+    ("saliency", "at"): 1,
+    ("gradient_x_input", "at"): 1,
+    ("agcam", "preset"): "centred",
+    ("legrad", "preset"): "released",
+    ("decompx", "preset"): "released",
+}
 every_setting = pytest.mark.parametrize(("name", "setting"), EVERY_SETTING)
 
 
@@ -26,7 +33,7 @@ def recorded(kind):
     model = why.open(animal(kind).module)
     encoded = model.encode(animal(kind).alone(0))
     names = [name for name in SHIPPED if kind == "vit" or name not in IMAGES_ONLY]
-    calls = [choose_method(name, {setting: OTHER[setting] for setting in METHODS[name].extra_needs}) for name in names]
+    calls = [choose_method(name, {s: NOT_DEFAULT[name, s] for s in METHODS[name].extra_needs}) for name in names]
     return model, encoded, record_for_methods(calls, model, encoded, 0, None)
 
 

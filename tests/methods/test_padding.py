@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import whyformer.methods  # noqa: F401  fills METHODS
+from whyformer._engine.sites import SITES
 from whyformer.methods._registry import METHODS
 
 over_tokens = pytest.mark.parametrize(
@@ -28,7 +29,8 @@ SETTINGS = {
     "alti": [{"norm": 2}],
     "cat": [{"at": "output"}],
     "attgrads": [{"preset": "released"}, {"own": "min"}],
-    "agcam": [{"own": "min"}],
+    "agcam": [{"own": "min"}, {"preset": "centred"}],
+    "legrad": [{"preset": "released"}, {"preset": "output"}, {"start": 1}],
     "libragrad": [{"at": "input"}],
     "pa_lrp": [{"part": "token"}, {"part": "position"}, {"preset": "separate"}],
     "globenc": [{"preset": "released"}],
@@ -52,7 +54,7 @@ def test_a_batch_is_its_examples(random_capture, padded, run, name):
     """A short and a long one, with different readouts."""
     short, long = padded(random_capture(tokens=3, seed=1), right=2), random_capture(tokens=5, seed=2)
     long["readout"] = long["readout"].roll(4, dims=-1)
-    together = {site: join(site, short[site], long[site]) for site in METHODS[name].needs}
+    together = {site: join(site, short[site], long[site]) for site in short if site in long}
     for settings in [{}, *SETTINGS.get(name, [])]:
         expected = torch.cat([run(name, short, **settings), run(name, long, **settings)])
         assert_close(run(name, together, **settings), expected)
@@ -65,6 +67,5 @@ def join(site, *examples):
         return examples[0]
     if site == "position_relevance":
         return torch.cat(examples, dim=2)
-    lines = ("attention", "value", "hidden", "projected", "residual", "middle", "update")
-    by_layer = site.startswith(lines)
+    by_layer = SITES[site].has_layers or SITES[site].has_boundaries
     return torch.cat(examples, dim=1 if by_layer else 0)

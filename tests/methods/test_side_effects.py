@@ -73,7 +73,7 @@ def test_every_function_that_imports_scikit_learn_keeps_the_environment():
             if any(isinstance(line, ast.ImportFrom) and (line.module or "").startswith("sklearn") for line in body):
                 assert "keep_environment()" in map(ast.unparse, node.decorator_list), f"{node.name} in {file.name}"
                 found.append(node.name)
-    assert {"solve_shapley_values", "fit_ridge", "merge_feature_maps"} <= set(found)
+    assert {"solve_shapley_values", "fit_ridge", "cluster_maps"} <= set(found)
 
 
 def test_nothing_but_a_function_imports_scikit_learn():

@@ -1,6 +1,6 @@
 """Backward passes from the explained score to the tracked tensors: plain gradients, or relevance under a recipe."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -25,6 +25,27 @@ def run_backward(score: Tensor, tracked: TrackedTensors) -> dict[str, list[Tenso
         for tensor, gradient in zip(flat, gradients, strict=True)
     )
     return {name: [next(filled) for _ in group] for name, group in tracked.items()}
+
+
+def run_direct_backward(score: Tensor, outputs: Sequence[Tensor]) -> list[Tensor]:
+    """The gradient at the output of each attention along paths that do not pass through later attention."""
+    refuse_untracked({"attention_output": list(outputs)})
+    found = [torch.zeros_like(output) for output in outputs]
+
+    def stop_at(layer: int) -> Callable[[Tensor], Tensor]:
+        def keep_and_stop(gradient: Tensor) -> Tensor:
+            found[layer] = gradient
+            return torch.zeros_like(gradient)
+
+        return keep_and_stop
+
+    handles = [output.register_hook(stop_at(layer)) for layer, output in enumerate(outputs)]
+    try:
+        compute_gradients(score, outputs, retain_graph=True, allow_unused=True)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
 
 
 def compute_gradients(

@@ -15,6 +15,8 @@ from whyformer._engine.capture import POSITIONAL_SITES, AbsorbedRelevance, Captu
 from whyformer._engine.decompose import PARTS_FORMS, BiasForm, compute_answer_parts
 from whyformer._engine.forward import Run
 from whyformer._engine.graph import refuse_unknown_nodes
+from whyformer._engine.intervene import compute_scores
+from whyformer._engine.layer_scores import LayerReading, compute_layer_gradients
 from whyformer._engine.layout import (
     align_to_tokens,
     axis_order_of,
@@ -45,6 +47,12 @@ from whyformer._model.model import Model
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
 PositionTables = Mapping[int, tuple[str, Tensor]]  # step of a rotation -> module, cosines or sines
+LAYER_SCORE_SITES: dict[str, LayerReading] = {  # how the score of a layer is read from its output
+    "layer_attention_grad": LayerReading(),
+    "mean_attention_grad": LayerReading(pools_mean=True, normalises=True),
+}
+OTHER_GRADIENTS = {"direct_attention_grad", *LAYER_SCORE_SITES}  # not from the one backward pass of the score
+NO_MODULE = "it is not computed by a module that takes the states. Use another method."
 STREAM_SITES = {"projected", "residual", "middle", "update", "norms"}
 
 
@@ -68,8 +76,13 @@ class CaptureBuilder:
             self.store(name, self.find_answer_parts(targets, PARTS_FORMS[name]))
         if "probe" in self.keep:
             self.store("probe", Probe(self.model, self.encoded, self.layout, targets))
-        if any(SITES[name].is_gradient for name in self.keep):
+        if any(SITES[name].is_gradient and name not in OTHER_GRADIENTS for name in self.keep):
             self.keep_arrived(backward.run_backward(answer.score, self.tracked), None)
+        if "direct_attention_grad" in self.keep:
+            outputs = backward.run_direct_backward(answer.score, self.tracked["attention_output"])
+            self.keep_attention_grad("direct_attention_grad", outputs)
+        for name in self.keep & LAYER_SCORE_SITES.keys():
+            self.keep_layer_gradients(name, targets)
         absorbed: dict[Recipe, tuple[AbsorbedRelevance, ...]] = {}
         if switch is not None:
             refuse_unknown_nodes(answer.score, self.mode.leaf)
@@ -123,7 +136,7 @@ class CaptureBuilder:
     def find_tracked_tensors(self) -> dict[str, list[Tensor]]:
         """The tensors of the graph whose gradient or relevance is wanted, by site."""
         tracked: dict[str, list[Tensor]] = {}
-        if self.wants("attention", "attention_output", "value", "query", "key"):
+        if self.wants("attention", "attention_scores", "attention_input", "attention_output", "value", "query", "key"):
             refuse_unstackable_sites(self.mode.sites, self.layout)
         if self.wants("attention", "attention_output"):
             tracked["attention_output"] = [site.output for site in self.mode.sites]
@@ -155,6 +168,8 @@ class CaptureBuilder:
             self.store(name, LazyLayers([partial(ATTENTION_READERS[name], site) for site in sites]))
         if STREAM_SITES & self.keep:
             self.keep_stream()
+        if "attention_input" in self.keep:
+            self.store("attention_input", LazyLayers([partial(raise_or_return, x) for x in self.find_inputs()]))
         if "hidden" in self.keep:
             self.store("hidden", [to_canonical_axes(t.detach(), trace_of(t)) for t in self.tracked["hidden"]])
         if "input" in self.keep:
@@ -179,6 +194,17 @@ class CaptureBuilder:
         for name in STREAM_SITES & self.keep:
             self.store(name, LazyLayers([partial(read_branch, branch, name) for branch in branches]))
 
+    def find_inputs(self) -> list[Tensor | UnsupportedModel]:
+        """[batch token channel] for each attention: the input of the innermost module around it."""
+        found: list[Tensor | UnsupportedModel] = []
+        for site in self.mode.sites:
+            given = self.mode.calls[site.enclosing[-1]].input if site.enclosing else None
+            if given is None or given.dim() != 3:
+                found.append(UnsupportedModel(f"The input of the attention in {site.place} is not known: {NO_MODULE}"))
+            else:
+                found.append(to_canonical_axes(given.detach(), trace_of(given)))
+        return found
+
     def find_answer_parts(self, targets: tuple[Target, ...], form: BiasForm) -> Tensor | UnsupportedModel:
         try:
             states, _ = find_blocks(self.mode)
@@ -193,7 +219,8 @@ class CaptureBuilder:
     def keep_arrived(self, arrived: TrackedTensors, recipe: Recipe | None) -> None:
         """What a backward pass brought: gradients, or relevance under a recipe."""
         quantity = "gradient" if recipe is None else "relevance"
-        wanted = {SITES[name].of: name for name in self.keep if SITES[name].quantity == quantity}
+        kept = [name for name in self.keep if SITES[name].quantity == quantity and name not in OTHER_GRADIENTS]
+        wanted = {SITES[name].of: name for name in kept}
         sites = self.mode.sites
         outputs = [site.split_heads(t) for site, t in zip(sites, arrived.get("attention_output", ()), strict=False)]
         if "attention" in wanted:
@@ -207,6 +234,23 @@ class CaptureBuilder:
             self.store(wanted["hidden"], states, recipe)
         if "input" in wanted:
             self.store(wanted["input"], self.compute_amount("input", 0, arrived["input"][0], recipe), recipe)
+
+    def keep_attention_grad(self, name: str, output_grads: Sequence[Tensor]) -> None:
+        """The gradient by attention, from that by the output of each attention."""
+        pairs = zip(self.mode.sites, output_grads, strict=True)
+        makers = [partial(compute_attention_grad, detach_site_output(s), s.split_heads(g)) for s, g in pairs]
+        self.store(name, LazyLayers(makers))
+
+    def keep_layer_gradients(self, name: str, targets: Sequence[Target]) -> None:
+        """The gradients of each layer's own score. A model in which no blocks are found raises on access."""
+        try:
+            reading = LAYER_SCORE_SITES[name]
+            gradients = compute_layer_gradients(self.run, self.encoded, self.layout, targets, reading)
+        except UnsupportedModel as error:
+            refusal = partial(raise_or_return, UnsupportedModel(str(error)))
+            self.store(name, LazyLayers([refusal] * len(self.mode.sites)))
+        else:
+            self.keep_attention_grad(name, gradients)
 
     def compute_amount(self, site: str, layer: int, arrived: Tensor, recipe: Recipe | None) -> Tensor:
         """The gradient or relevance at a tracked tensor. A recipe that sends slopes is multiplied by the tensor."""
@@ -275,6 +319,12 @@ def compute_attention_relevance(recipe: Recipe, site: AttentionSite, output_rele
     return compute_attention_share(site.attention(), site.value, site.output, output_relevance, recipe)
 
 
+def raise_or_return(found: Tensor | UnsupportedModel) -> Tensor:
+    if isinstance(found, UnsupportedModel):
+        raise UnsupportedModel(str(found))
+    return found
+
+
 def require_operand(site: AttentionSite, which: str) -> Tensor:
     operand = getattr(site, which)
     if operand is None:
@@ -287,6 +337,7 @@ def require_operand(site: AttentionSite, which: str) -> Tensor:
 
 ATTENTION_READERS: dict[str, Callable[[AttentionSite], Tensor]] = {
     "attention": AttentionSite.attention,
+    "attention_scores": compute_scores,
     "value": lambda site: site.value,
     "attention_output": lambda site: site.output,
     "query": partial(require_operand, which="query"),

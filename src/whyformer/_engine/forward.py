@@ -42,6 +42,7 @@ def run_forward(
     intervention: Intervention | None = None,
     starting_at: Tensor | None = None,
     keeps_tape: bool = False,
+    keeps_scores: bool = False,
     prepare: Callable[[nn.Module], None] | None = None,
 ) -> Iterator[Run]:
     """Run a shadow of the model under interception: `with run_forward(...) as run`. The graph is freed at the end.
@@ -49,6 +50,7 @@ def run_forward(
     switch: prepares for relevance passes. Weights are then at least float32: 16 bits are too few for relevance.
     starting_at: replaces the sum of embeddings, in the model's order of axes.
     keeps_tape: keep a list of all operations.
+    keeps_scores: keep the scores before each softmax.
     prepare: may put hooks on the shadow, or replace what its modules do.
     """
     if switch is not None and intervention is not None:
@@ -64,6 +66,7 @@ def run_forward(
             intervention=intervention,
             starting_at=starting_at,
             keeps_tape=keeps_tape,
+            keeps_scores=keeps_scores,
         )
         yield from run_intercepted(model, encoded, shadow, mode, dtype, prepare)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from whyformer._engine.intervene import Intervention, apply_intervention
+from whyformer._engine.intervene import Intervention, apply_intervention, changes_scores
 from whyformer._engine.relevance.dispatch import CallBuilder, needs_no_rule
 from whyformer._engine.relevance.node import RuleNode, Switch
 from whyformer._engine.tracing import operations, provenance
@@ -29,6 +29,7 @@ from whyformer._engine.tracing.attention import (
 from whyformer._engine.tracing.composites import COMPOSITE_OPERATIONS, multi_head_attention
 from whyformer._engine.tracing.follow import Follower, extends_embedding_sum
 from whyformer._engine.tracing.in_place import InPlaceWrites, is_in_place_activation, is_in_place_write
+from whyformer._engine.tracing.masks import follow_masks, keep_before_masking, unmasked_scores_of
 from whyformer._engine.tracing.operations import Operation, find_tensors
 from whyformer._engine.tracing.provenance import Trace, attach_trace, is_embedding_sum, trace_of
 from whyformer.errors import UnknownOperation, UnsupportedModel
@@ -60,10 +61,13 @@ class Intercept(TorchFunctionMode):
         intervention: Intervention | None = None,
         starting_at: Tensor | None = None,
         keeps_tape: bool = False,
+        keeps_scores: bool = False,
     ) -> None:
         super().__init__()
         self.tape: list[tuple[Operation, Any]] | None = [] if keeps_tape else None  # all operations and results
         self.intervention = intervention
+        self.keeps_scores = keeps_scores or (intervention is not None and changes_scores(intervention))
+        self.follows_masks = intervention is not None and intervention.unmasked is not None
         self.starting_at = starting_at  # replaces the sum of embeddings as the leaf
         self.batch = batch
         self.originals = originals
@@ -131,6 +135,8 @@ class Intercept(TorchFunctionMode):
             with self:
                 return reordered()
         self.refuse_writing(operation)
+        if self.follows_masks:
+            keep_before_masking(operation)
         result = operation.run()
         if any(result is tensor for tensor in operation.given):
             return result  # a cast to the same type, dropout outside training
@@ -145,16 +151,10 @@ class Intercept(TorchFunctionMode):
         if operation.name in operations.PRODUCTS:
             site = find_live_plain_site(operation, result, self.place)
         if site is None:
-            made = self.finish(operation, result)
-            if intervention.scores is not None and isinstance(made, Tensor) and trace_of(made).is_attention:
-                given = operation.given[0]
-                is_softmax = operation.name in operations.SOFTMAXES
-                seen = given if is_softmax else getattr(given, "_whyformer_scores", None)
-                made._whyformer_scores = seen  # type: ignore[attr-defined]
-            return made
+            return self.finish(operation, result)
         site.unfold(self.heads or self.count_folded_heads(site.keys, site.output))
-        scores = None if is_fused else getattr(operation.given[0], "_whyformer_scores", None)
-        new = apply_intervention(intervention, len(self.sites), site, scores)
+        site.scores, unmasked = self.read_scores(operation)
+        new = apply_intervention(intervention, len(self.sites), site, unmasked)
         made = self.finish(operation, result if new is None else new.output)
         if new is not None:
             self.sites[-1].weights, self.sites[-1].value = new.attention.detach(), new.value.detach()
@@ -170,6 +170,8 @@ class Intercept(TorchFunctionMode):
         results = [result] if isinstance(result, Tensor) else list(find_tensors(result)) if traces else []
         for tensor, trace in zip(results, traces, strict=True):
             attach_trace(tensor, trace)
+        if self.keeps_scores:
+            self.note_scores(operation, result)
         if self.tape is not None and (isinstance(result, Tensor) or any(True for _ in find_tensors([result]))):
             self.tape.append((operation, result))
         if operation.name == operations.FUSED_ATTENTION:
@@ -178,8 +180,26 @@ class Intercept(TorchFunctionMode):
             operation.name in operations.PRODUCTS
             and (site := find_plain_site(operation, result, self.place)) is not None
         ):
+            scores, _ = self.read_scores(operation)
+            site.scores = None if scores is None else scores.detach()
             self.add_site(site)
         return result
+
+    def note_scores(self, operation: Operation, result: Any) -> None:
+        """Keep the input of a softmax beside its result, and beside what is computed from that until its product."""
+        if self.follows_masks:
+            follow_masks(operation, result)
+        if not isinstance(result, Tensor) or not trace_of(result).is_attention:
+            return
+        given = operation.given[0]
+        is_softmax = operation.name in operations.SOFTMAXES
+        scores = (given, unmasked_scores_of(given)) if is_softmax else getattr(given, "_whyformer_scores", None)
+        result._whyformer_scores = scores  # type: ignore[attr-defined]
+
+    def read_scores(self, operation: Operation) -> tuple[Tensor | None, Tensor | None]:
+        """The scores of a product of attention and values, with and without their mask, if they were kept."""
+        kept = getattr(operation.given[0], "_whyformer_scores", None)
+        return (None, None) if kept is None else kept
 
     def refuse_unseen(self, operation: Operation) -> None:
         """Refuse weights of the model itself, and kernels that hide their attention."""

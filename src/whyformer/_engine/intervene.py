@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.tracing.attention import AttentionSite, compute_attention_weights
+from whyformer._engine.tracing.masks import MASK_THRESHOLD, lift_mask
 from whyformer.errors import InputError, UnsupportedModel
 
 SiteChange = Callable[[int, Tensor], Tensor | None]  # (number of the site, its tensor) -> its replacement
@@ -24,8 +25,13 @@ class Intervention:
     """What to change at each attention site; heads are always a separate axis."""
 
     scores: SiteChange | None = None  # [batch head query key], after scale and mask, before the softmax
+    unmasked: SiteChange | None = None  # the same without the mask; what the mask excludes stays excluded
     attention: SiteChange | None = None  # [batch head query key], after the softmax
     value: SiteChange | None = None  # [batch head key channel]
+
+    def __post_init__(self) -> None:
+        if self.scores is not None and self.unmasked is not None:
+            raise InputError("An intervention changes `scores` or `unmasked` scores, not both. Remove one of them.")
 
 
 @dataclass(frozen=True)
@@ -37,18 +43,22 @@ class ChangedSite:
     output: Tensor  # in the shape the model computed it
 
 
+def changes_scores(intervention: Intervention) -> bool:
+    return intervention.scores is not None or intervention.unmasked is not None
+
+
 def apply_intervention(
-    intervention: Intervention, number: int, site: AttentionSite, scores: Tensor | None
+    intervention: Intervention, number: int, site: AttentionSite, unmasked: Tensor | None
 ) -> ChangedSite | None:
     """The site after the intervention; None if nothing changes.
 
-    `site` is on the graph, its heads separate; `scores` is the input of its softmax, if known.
+    `site` is on the graph, its heads separate; `unmasked` are its scores without the mask, if they are known.
     """
-    attention = apply_change(
-        intervention.scores, number, attention_scores_of(site, scores) if intervention.scores else None
-    )
+    attention = apply_change(intervention.scores, number, compute_scores(site) if intervention.scores else None)
+    if intervention.unmasked is not None:
+        attention = change_unmasked(intervention.unmasked, number, site, unmasked)
     own = site.attention()
-    attention = own if attention is None else compute_attention_weights(attention, None)
+    attention = own if attention is None else compute_attention_weights(attention, None).to(own.dtype)
     new = apply_change(intervention.attention, number, attention)
     attention = attention if new is None else new.to(attention)
     new = apply_change(intervention.value, number, site.value)
@@ -87,14 +97,32 @@ def find_unchanged(new: Tensor, own: Tensor) -> Tensor:
     return (new == own).flatten(1).all(1)
 
 
-def attention_scores_of(site: AttentionSite, seen: Tensor | None) -> Tensor:
-    """The scores before the softmax, after scale and mask."""
+def change_unmasked(change: SiteChange, number: int, site: AttentionSite, unmasked: Tensor | None) -> Tensor | None:
+    """The scores after a change of those without the mask, with the mask in place again; None for no change."""
+    scores = compute_scores(site)
     if site.query is not None and site.key is not None:
-        scores = (site.query @ site.key.mT) * site.scale
-        return scores if site.mask is None else scores + site.mask
-    if seen is None or site.weights is None or seen.numel() != site.weights.numel():
+        unmasked = compute_products(site) if site.mask is None else compute_products(site) + lift_mask(site.mask)
+    elif unmasked is None or unmasked.numel() != scores.numel():
+        raise UnsupportedModel(
+            f"The scores without the mask in {site.place} are not known. Change its attention or its scores instead, "
+            'or load the model with attn_implementation="sdpa".'
+        )
+    new = apply_change(change, number, unmasked.reshape(scores.shape))
+    return None if new is None else torch.where(scores > MASK_THRESHOLD, new.to(scores), scores)
+
+
+def compute_scores(site: AttentionSite) -> Tensor:
+    """[batch head query key]: the scores before the softmax, after scale and mask."""
+    if site.query is not None and site.key is not None:
+        return compute_products(site) if site.mask is None else compute_products(site) + site.mask
+    if site.scores is None or site.weights is None or site.scores.numel() != site.weights.numel():
         raise UnsupportedModel(
             f"The scores before the softmax in {site.place} are not known. Change its attention instead, or load the "
             'model with attn_implementation="sdpa".'
         )
-    return seen.reshape(site.weights.shape)
+    return site.scores.reshape(site.weights.shape)
+
+
+def compute_products(site: AttentionSite) -> Tensor:
+    assert site.query is not None and site.key is not None
+    return (site.query @ site.key.mT) * site.scale

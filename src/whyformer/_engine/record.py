@@ -6,7 +6,7 @@ One forward pass, a gradient backward pass if a gradient is asked for, and one r
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from whyformer._engine.builder import STREAM_SITES, CaptureBuilder
+from whyformer._engine.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
 from whyformer._engine.capture import Capture
 from whyformer._engine.decompose import PARTS_FORMS
 from whyformer._engine.forward import run_forward
@@ -21,7 +21,7 @@ from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NotCaptured
 
 GRAPH_SITES = {"input", *PARTS_FORMS}  # values that are found only if the forward builds a graph
-TAPE_SITES = STREAM_SITES | PARTS_FORMS.keys()  # values that are computed from the list of all operations
+TAPE_SITES = STREAM_SITES | LAYER_SCORE_SITES.keys() | PARTS_FORMS.keys()  # computed from the list of all operations
 
 
 def check_sites(keep: Collection[str]) -> set[str]:
@@ -62,5 +62,6 @@ def record(
         asks_gradient=bool(wanted & GRAPH_SITES) or any(site.is_gradient for site in sites),
         intervention=intervention,
         keeps_tape=bool(wanted & TAPE_SITES),
+        keeps_scores="attention_scores" in wanted,
     ) as run:
         return CaptureBuilder(model, encoded, run, wanted).build(target, versus, switch, recipes, track_absorbed)

@@ -27,6 +27,7 @@ class AttentionSite:
     keys: Trace = EMPTY_TRACE  # the trace of the values
     obstacle: str = ""  # why it is not self-attention over the same sequence as the sites before
     enclosing: tuple[int, ...] = ()  # numbers of the module calls around it, outermost first
+    scores: Tensor | None = None  # the input of the softmax; None for a fused call, and if it was not asked for
 
     def attention(self) -> Tensor:
         """The attention matrix, recomputed if the kernel is fused."""
@@ -90,7 +91,7 @@ def find_plain_site(operation: Operation, output: Tensor, place: str) -> Attenti
 
 def detach_site(site: AttentionSite) -> AttentionSite:
     """The site with all but its output detached."""
-    for name in ("value", "weights", "query", "key"):
+    for name in ("value", "weights", "query", "key", "scores"):
         if (tensor := getattr(site, name)) is not None:
             setattr(site, name, tensor.detach())
     return site

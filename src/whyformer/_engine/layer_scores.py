@@ -1,0 +1,84 @@
+r"""Layer scores: what the head of the model reads from the states of an earlier layer.
+
+$$ s^l = \mathrm{tail}(x^l), \qquad \frac{\partial s^l}{\partial O_l} $$
+
+where $x^l$ leaves block $l$, $O_l$ is the output of its attention and the *tail* is everything after the last block:
+the final norm, pooling and head. The operations of the tail are read from the tape (residual.py) and applied again. The
+gradient of $s^l$ passes through one block only, so all layers together cost about as much as one backward pass.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from whyformer._engine.backward import compute_gradients, refuse_untracked
+from whyformer._engine.blocks import find_blocks
+from whyformer._engine.forward import Run
+from whyformer._engine.layout import Layout, axis_order_of, refuse_changing_tokens
+from whyformer._engine.residual import OperationTape
+from whyformer._engine.target import Target, pick_logits, read_logits
+from whyformer._engine.tracing.operations import find_tensors
+from whyformer._engine.tracing.provenance import trace_of
+from whyformer._model.encoded import EncodedBatch
+from whyformer.errors import UnsupportedModel
+
+
+@dataclass(frozen=True)
+class LayerReading:
+    """How the score of a layer is read from its states."""
+
+    pools_mean: bool = False  # every state is replaced by the mean over tokens, so any pooling reads the mean
+    normalises: bool = False  # the score is divided by the length of all logits
+
+
+def compute_layer_gradients(
+    run: Run, encoded: EncodedBatch, layout: Layout, targets: Sequence[Target], reading: LayerReading
+) -> list[Tensor]:
+    """The gradient of each layer's score by the output of its attention."""
+    states, _ = find_blocks(run.mode)
+    refuse_changing_tokens(states, layout)
+    outputs = [site.output for site in run.mode.sites]
+    refuse_untracked({"attention_output": outputs})
+    gradients = []
+    for layer, attention_output in enumerate(outputs):
+        with torch.enable_grad():
+            state = states[layer + 1]
+            state = average_tokens(state, layout.mask) if reading.pools_mean else state
+            answer = repeat_tail(run.mode.tape or [], states[-1], state, run.output)
+            score = read_score(encoded, answer, targets, normalises=reading.normalises)
+        (gradient,) = compute_gradients(score, [attention_output], retain_graph=True, allow_unused=True)
+        gradients.append(torch.zeros_like(attention_output) if gradient is None else gradient)
+    return gradients
+
+
+def average_tokens(state: Tensor, mask: Tensor) -> Tensor:
+    """The state with each token replaced by the mean over those that are not padding."""
+    is_turned = axis_order_of(state, trace_of(state)) == "turned"
+    weights = mask.to(state) / mask.sum(1, keepdim=True)
+    weights = weights.T[..., None] if is_turned else weights[..., None]
+    return (weights * state).sum(0 if is_turned else 1, keepdim=True).expand_as(state)
+
+
+def repeat_tail(tape: OperationTape, old: Tensor, new: Tensor, output: Tensor) -> Tensor:
+    """The output of the model if the state `old` is replaced by `new`."""
+    made = {id(old): new}
+    for operation, result in tape:
+        if any(id(tensor) in made for tensor in operation.given):
+            again = operation.map_arguments(lambda value: made.get(id(value), value)).run()
+            for before, after in zip(find_tensors([result]), find_tensors([again]), strict=True):
+                made[id(before)] = after
+    if id(output) not in made:
+        raise UnsupportedModel(
+            "The output of the model could not be computed again from the states of its last block. Use another method."
+        )
+    return made[id(output)]
+
+
+def read_score(encoded: EncodedBatch, output: Tensor, targets: Sequence[Target], *, normalises: bool) -> Tensor:
+    """[batch]: the explained logit or difference, in units of the length of all logits if `normalises`."""
+    logits = read_logits(encoded, output)[0]
+    target, versus = pick_logits(logits, [t.index for t in targets], [t.versus for t in targets])
+    score = target if versus is None else target - versus
+    return score / logits.norm(dim=-1) if normalises else score
