@@ -121,7 +121,9 @@ class Bench:
         try:
             captures = share_captures(list(self.methods.values()), run, tolerate=(Exception,))
             recorded = [capture for capture in captures if isinstance(capture, Capture)]
-            base = recorded[0] if recorded else record(self.model, encoded, target=target, keep={"probe"})
+            own = [c for call, c in zip(self.methods.values(), captures, strict=True) if call.precision is None]
+            base = next((c for c in own if isinstance(c, Capture)), None)  # the probe runs in the model's own precision
+            base = base or record(self.model, encoded, target=target, keep={"probe"})
             for capture in [base, *recorded]:
                 _ = capture["probe"].before  # cached, so that no method is charged for the unperturbed run
         except Exception as error:

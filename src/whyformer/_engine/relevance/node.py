@@ -14,6 +14,7 @@ from torch import Tensor
 
 from whyformer._engine.relevance.calls import OperationCall, Shares
 from whyformer._engine.relevance.recipes import Recipe
+from whyformer._engine.relevance.rounding import RoundingError
 from whyformer.errors import NonFinite
 
 
@@ -25,6 +26,7 @@ class Switch:
     is_strict: bool = False  # look for the first operation that makes a non-finite value
     absorbed: dict[tuple[int, str], Tensor] | None = None  # (step, what took it) -> relevance per example
     placed: dict[tuple[int, str], Tensor] | None = None  # (step, "token" or "position") -> relevance [batch token]
+    rounding: RoundingError | None = None  # how much rounding has moved the relevance so far
     scratch: dict[Any, Tensor] = field(default_factory=dict)  # memory for what one rule needs while it works
 
     def take_magnitude(self, weight: Tensor) -> Tensor:
