@@ -12,8 +12,8 @@ geometrically. Printed for each method:
     one run        the rank correlation over photos of the estimate with the error of the one float32 map
     mean           the same with the mean error over roundings
     of a run       the same for the error of another run: a prediction that takes as long as the explanation itself
-    limit          the most that any prediction can reach for one run if it cannot see how that run was rounded: the square
-                   root of the rank correlation between the errors of two runs
+    limit          the most that a prediction can reach for one run if it cannot see how that run was rounded: the
+                   square root of the rank correlation between the errors of two runs
     median         the estimate, and the true error, of the median photo
     time           the time of the estimate, as a share of that of the explanation; both measured in turn
 
@@ -131,7 +131,8 @@ def main() -> None:
     model = why.open(options.model, device=options.device)
     exact = why.open(options.model, device=options.device, dtype=torch.float64)
     models = [model, *(moved(model, seed) for seed in range(options.roundings))]
-    print(f"{len(photos)} photos, {options.model} on {options.device}, 1 + {options.roundings} float32 runs, {options.error}")
+    runs = f"1 + {options.roundings} float32 runs"
+    print(f"{len(photos)} photos, {options.model} on {options.device}, {runs}, error: {options.error}")
     print(f"{'method':26s} below .95  note   one run  mean   of a run  limit  median: estimate  error    time")
     pooled: list[tuple[np.ndarray, np.ndarray]] = []
     for method in options.methods:
@@ -142,14 +143,15 @@ def main() -> None:
         between = np.mean([spearman(error[a], error[b]) for a, b in pairs]) if pairs else np.nan
         share = time_share(model, [str(photo) for photo in photos[: options.batch]], method, options.repeats)
         print(
-            f"{method:26s} {np.mean(errors['rank'][0] > 0.05):9.1%} {np.mean(notes):6.1%} {spearman(estimate, error[0]):7.2f}"
-            f" {spearman(estimate, mean):7.2f} {between:9.2f} {np.sqrt(max(between, 0)):7.2f}"
+            f"{method:26s} {np.mean(errors['rank'][0] > 0.05):9.1%} {np.mean(notes):6.1%}"
+            f" {spearman(estimate, error[0]):7.2f} {spearman(estimate, mean):7.2f}"
+            f" {between:9.2f} {np.sqrt(max(between, 0)):7.2f}"
             f" {np.median(estimate):16.1e} {np.median(error[0]):9.1e} {share:7.1%}",
             flush=True,
         )
         pooled.append((estimate, error[0]))
     estimates, ones = (np.concatenate(column) for column in zip(*pooled, strict=True))
-    print(f"all methods together: rank correlation of the estimate with the error of one run {spearman(estimates, ones):.2f}")
+    print(f"all methods together: rank correlation of estimate and error of one run {spearman(estimates, ones):.2f}")
 
 
 if __name__ == "__main__":

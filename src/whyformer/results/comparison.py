@@ -135,8 +135,17 @@ class Comparison(Result):
         )
         for label, reason in self.failures.items():
             yield Text(f"not used: {make_visible(label)}: {make_visible(reason)}")
-        if notes := next(iter(self)).notes:
+        if notes := self._collect_notes():
             yield terminal.render_notes(notes)
+
+    def _collect_notes(self) -> list[str]:
+        """The notes that all methods share, then those on some of them with their labels."""
+        labels: dict[str, list[str]] = {}
+        for label, e in self.explanations.items():
+            for note in e.notes:
+                labels.setdefault(note, []).append(label)
+        shared = [note for note, by in labels.items() if len(by) == len(self.explanations)]
+        return shared + [f"{', '.join(by)}: {note}" for note, by in labels.items() if len(by) < len(self.explanations)]
 
     def panels(self) -> list[dict[str, Panel]]:
         """For each example, the panel of every method, by label."""
@@ -247,8 +256,8 @@ def comparison_to_html(comparison: Comparison) -> bytes:
     if comparison.failures:
         failed = [[label, reason] for label, reason in comparison.failures.items()]
         extra.append(report.make_section("Not used", report.make_table(["method", "why"], failed)))
-    if first.notes:
-        extra.append(report.make_notes(first.notes))
+    if notes := comparison._collect_notes():
+        extra.append(report.make_notes(notes))
     lead = f"{first.model}, one run for all methods. Orange: for the answer; blue: against it; purple: unsigned scores."
     examples = f"{len(first)} examples" if len(first) > 1 else format_headline(first.panels()[0])
     title = f"{examples}: {len(comparison)} methods"

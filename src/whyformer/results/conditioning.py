@@ -22,11 +22,11 @@ DETAIL_PREFIX = "rounding "  # names of details in saved files
 PARTS = ("estimate", "change", "rank_correlation", "same_top")
 LIMIT = 0.01  # an estimate above this: rounding may decide the order of the top scores
 TOP = 5  # how many of the top scores are compared
-ADVICE = 'Use precision="float64", or a method that divides by nothing that cancels, such as libragrad or attnlrp.'
+SOUND = "a method that divides by nothing that cancels, such as libragrad or attnlrp"
+ADVICE = f'Use precision="float64" (--precision float64), or {SOUND}.'
 NOTES = {
     "float32": f"Rounding in float32 may decide the order of the top scores. {ADVICE}",
-    "float64": "Rounding may decide the order of the top scores, even in float64. Use a method that divides by nothing "
-    "that cancels, such as libragrad or attnlrp.",
+    "float64": f"Rounding may decide the order of the top scores, even in float64. Use {SOUND}.",
 }
 
 
@@ -48,15 +48,25 @@ class Conditioning:
     def verdict(self) -> str:
         """The result in one line."""
         count, low = len(self.estimate), int((~self.is_determined).sum())
-        estimate = f"estimated error {float(self.estimate.max()):.0e} of the relevance" if count else "no examples"
-        which = "" if count == 1 else f" of {low} of {count} examples" if low else f" of all {count} examples"
+        where = "" if count == 1 else f" in {low} of {count} examples" if low else f" in any of the {count} examples"
         if self.change is None or self.rank_correlation is None:
-            return f"Rounding {'may decide' if low else 'does not decide'} the order of the top scores{which} ({estimate})."
-        measured = (
-            f"one rounding changes the scores by up to {float(self.change.max()):.1e} of the largest, rank correlation "
-            f"{float(self.rank_correlation.min()):.4f}"
+            verb = "may decide" if low else "does not decide"
+            size = f" (estimated error {float(self.estimate.max()):.0e} of the relevance)" if count else ""
+            return f"Rounding {verb} the order of the top scores{where}{size}."
+        verb = "changes" if low else "does not change"
+        change, rank = float(self.change.max()), float(self.rank_correlation.min())
+        return (
+            f"Rounding {verb} the order of the top {TOP} scores{where}: moved by one rounding, scores change by up to "
+            f"{change:.0e} of the largest; rank correlation {rank:.4f}."
         )
-        return f"Rounding {'changes' if low else 'does not change'} the order of the top {TOP} scores{which}: {measured}."
+
+    @property
+    def caution(self) -> str:
+        """A short line for figures; empty if rounding does not change the order of the top scores."""
+        if bool(self.is_determined.all()):
+            return ""
+        verb = "may decide" if self.same_top is None else "changes"
+        return f"Rounding {verb} the order of the top scores."
 
     def __str__(self) -> str:
         return self.verdict
@@ -65,7 +75,9 @@ class Conditioning:
         return len(self.estimate)
 
     def __getitem__(self, wanted: slice) -> "Conditioning":
-        return Conditioning(*(None if part is None else part[wanted] for part in self._parts()))
+        some = Conditioning.from_details({name: part[wanted] for name, part in self.to_details().items()})
+        assert some is not None
+        return some
 
     def _parts(self) -> list[Tensor | None]:
         return [getattr(self, name) for name in PARTS]

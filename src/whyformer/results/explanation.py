@@ -236,6 +236,8 @@ class Explanation(Result):
         return [self._panel(i, label or self.method) for i in range(len(self))]
 
     def _panel(self, i: int, label: str) -> Panel:
+        conditioning = Conditioning.from_details(self.details)
+        own = None if conditioning is None else conditioning[i : i + 1]
         return Panel(
             label=label,
             name=self.names[i],
@@ -249,7 +251,8 @@ class Explanation(Result):
             model=self.model,
             settings=self.settings,
             versions=self.versions,
-            notes=self.notes,
+            notes=drop_settled_notes(self.notes, own),
+            caution="" if own is None else own.caution,
         )
 
     def draw(self, *, contours: bool = False) -> Drawing:

@@ -222,7 +222,7 @@ class AdditionCall(OperationCall):
         """Count how much rounding moves u R / z and v R / z, and their signs if `totals` decide these."""
         is_attention_bias = self.constant is not None and self.result.dim() > 3  # its scale depends on padded keys
         if self.switch.rounding is not None and self.samples is not None and not is_attention_bias:
-            self.switch.rounding.note_addition(to_u, to_v, self.result, self.samples, totals)
+            self.switch.rounding.note_addition((to_u, to_v), self.addends, self.result, self.samples, totals)
 
     def fit(self, *shares: Tensor) -> Shares:
         """The shares of u and v in the shapes of the operands. A constant absorbs its share."""
