@@ -7,6 +7,7 @@ from torch import Tensor
 
 from whyformer._engine.capture import AbsorbedRelevance
 from whyformer._engine.relevance.node import Recipe, Switch
+from whyformer._engine.relevance.rounding import RoundingError
 from whyformer._engine.target import ExplainedAnswer
 from whyformer._engine.tracing.provenance import attach_trace, trace_of
 from whyformer.errors import NonFinite, UnsupportedModel
@@ -83,19 +84,23 @@ def refuse_untracked(tracked: TrackedTensors) -> None:
 
 def run_relevance_pass(
     answer: ExplainedAnswer, tracked: TrackedTensors, switch: Switch, recipe: Recipe, track_absorbed: bool
-) -> tuple[dict[str, list[Tensor]], tuple[AbsorbedRelevance, ...], PlacedRelevance]:
-    """A relevance pass: what arrives, what was absorbed on the way, and how tokens and positions share it.
+) -> tuple[dict[str, list[Tensor]], tuple[AbsorbedRelevance, ...], PlacedRelevance, RoundingError]:
+    """A relevance pass: what arrives, what was absorbed on the way, how tokens and positions share it, and how much
+    rounding can have moved it.
 
     For a contrast (`versus`) the two logits are propagated one after the other and then subtracted: rules divide by a
     total, and the total of a difference may be zero.
     """
     switch.recipe, switch.absorbed = recipe, {} if track_absorbed else None
+    switch.rounding = rounding = RoundingError()
     try:
         arrived = run_checked_backward(answer.target, tracked, switch)
         absorbed, placed = switch.absorbed or {}, switch.placed or {}
         if answer.versus is not None:
             switch.absorbed, switch.placed = {} if track_absorbed else None, None if switch.placed is None else {}
+            switch.rounding = RoundingError()
             against = run_checked_backward(answer.versus, tracked, switch)
+            rounding = rounding.join(switch.rounding)
             # Not in place: where relevance passes unchanged, two tracked tensors share one result.
             arrived = {
                 name: [attach_trace(a - b, trace_of(a)) for a, b in zip(arrived[name], against[name], strict=True)]
@@ -105,8 +110,9 @@ def run_relevance_pass(
                 for key, amount in theirs.items():
                     ours[key] = ours.get(key, 0) - amount
         taken = tuple(AbsorbedRelevance(what, step, amount) for (step, what), amount in sorted(absorbed.items()))
-        return arrived, taken, placed
+        return arrived, taken, placed, rounding
     finally:
+        switch.rounding = None
         switch.recipe, switch.absorbed, switch.placed, switch.is_strict = None, None, None, False
 
 
@@ -114,6 +120,6 @@ def run_checked_backward(score: Tensor, tracked: TrackedTensors, switch: Switch)
     """As `run_backward`. If a result is not finite, run again so that the first operation to blame raises."""
     arrived = run_backward(score, tracked)
     if not all(bool(t.isfinite().all()) for group in arrived.values() for t in group):
-        switch.is_strict = True
+        switch.is_strict, switch.rounding = True, None
         run_backward(score, tracked)
     return arrived

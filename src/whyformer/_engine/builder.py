@@ -11,7 +11,14 @@ from torch import Tensor
 from whyformer._engine import backward
 from whyformer._engine.backward import PlacedRelevance, TrackedTensors
 from whyformer._engine.blocks import find_blocks
-from whyformer._engine.capture import POSITIONAL_SITES, AbsorbedRelevance, Capture, CapturedValues, LazyLayers
+from whyformer._engine.capture import (
+    POSITIONAL_SITES,
+    AbsorbedRelevance,
+    Capture,
+    CapturedValues,
+    LazyLayers,
+    RoundingEstimate,
+)
 from whyformer._engine.decompose import PARTS_FORMS, BiasForm, compute_answer_parts
 from whyformer._engine.forward import Run
 from whyformer._engine.graph import refuse_unknown_nodes
@@ -30,6 +37,7 @@ from whyformer._engine.layout import (
 from whyformer._engine.probe import Probe
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.relevance.recipes import compute_attention_share
+from whyformer._engine.relevance.rounding import RoundingError
 from whyformer._engine.residual import BranchOrError, read_branch, try_find_branch
 from whyformer._engine.sites import SITES
 from whyformer._engine.target import (
@@ -84,13 +92,15 @@ class CaptureBuilder:
         for name in self.keep & LAYER_SCORE_SITES.keys():
             self.keep_layer_gradients(name, targets)
         absorbed: dict[Recipe, tuple[AbsorbedRelevance, ...]] = {}
+        rounding: dict[Recipe, RoundingEstimate] = {}
         if switch is not None:
             refuse_unknown_nodes(answer.score, self.mode.leaf)
             for recipe in recipes:
                 switch.placed = {} if self.keep & POSITIONAL_SITES else None
-                arrived, taken, placed = backward.run_relevance_pass(
+                arrived, taken, placed, moved = backward.run_relevance_pass(
                     answer, self.tracked, switch, recipe, track_absorbed
                 )
+                rounding[recipe] = self.estimate_rounding(arrived, moved, recipe)
                 absorbed.update({recipe: taken} if track_absorbed else {})
                 self.keep_arrived(arrived, recipe)
                 self.keep_positional(arrived, placed, recipe, switch.tables)
@@ -102,6 +112,7 @@ class CaptureBuilder:
             tuple(self.steps),
             absorbed,
             (*self.encoded.notes, *self.run.notes, *notes),
+            rounding,
             self.values,
         )
 
@@ -252,6 +263,29 @@ class CaptureBuilder:
         else:
             self.keep_attention_grad(name, gradients)
 
+    def estimate_rounding(self, arrived: TrackedTensors, moved: RoundingError, recipe: Recipe) -> RoundingEstimate:
+        """How much rounding can have moved what arrived, read from the device in one go."""
+        sites, outputs = self.mode.sites, arrived.get("attention_output", ())
+        start = moved.start(self.run.output.detach().real.flatten()[:1].to(next(iter(arrived.values()))[0].dtype))
+        start = start.expand(self.encoded.batch)
+        rows = [start if moved.error is None else moved.error]
+        passed = [*moved.at_attention, moved.error][: len(sites)]  # a pass that stops at the first attention ends there
+        if len(passed) == len(sites) == len(outputs):
+            rows += [start if error is None else error for error in reversed(passed)]
+            if (readout := self.values.get(("readout", None))) is not None:
+                rows += [
+                    sum_at_readout(site, output, readout, recipe) for site, output in zip(sites, outputs, strict=True)
+                ]
+        arrived_error, *others = torch.stack([row.to(start) for row in rows]).double().cpu()
+        layers = torch.stack(others, 1) if others else None
+        count = len(sites)
+        has_weight = layers is not None and layers.size(1) > count
+        return RoundingEstimate(
+            arrived_error,
+            layers[:, :count] if layers is not None else None,
+            layers[:, count:] if layers is not None and has_weight else None,
+        )
+
     def compute_amount(self, site: str, layer: int, arrived: Tensor, recipe: Recipe | None) -> Tensor:
         """The gradient or relevance at a tracked tensor. A recipe that sends slopes is multiplied by the tensor."""
         if recipe is not None and recipe.sends == "slope":
@@ -323,6 +357,14 @@ def raise_or_return(found: Tensor | UnsupportedModel) -> Tensor:
     if isinstance(found, UnsupportedModel):
         raise UnsupportedModel(str(found))
     return found
+
+
+def sum_at_readout(site: AttentionSite, arrived: Tensor, readout: Tensor, recipe: Recipe) -> Tensor:
+    """[batch]: the sum of |relevance| of the attention output at the tokens where the answer is read."""
+    relevance = site.split_heads(arrived.detach())
+    if recipe.sends == "slope":
+        relevance = relevance * site.split_heads(site.output.detach())
+    return torch.einsum("bq,bq->b", torch.linalg.vector_norm(relevance, 1, (1, 3)), readout.to(relevance))
 
 
 def require_operand(site: AttentionSite, which: str) -> Tensor:

@@ -56,6 +56,26 @@ class AbsorbedRelevance:
 
 
 @dataclass(frozen=True)
+class RoundingEstimate:
+    """The expected error of relevance by rounding, relative to the relevance (relevance/rounding.py)."""
+
+    arrived: Tensor  # [batch] at the end of the pass
+    attention: Tensor | None = None  # [batch layer] at the output of each attention; None if it is not known
+    weight: Tensor | None = None  # [batch layer]: the relevance at the tokens where the answer is read
+
+    def at_attention(self, layers: Sequence[int]) -> Tensor:
+        """[batch]: the mean over these layers, weighted by the relevance where the answer is read."""
+        if self.attention is None or not layers:
+            return self.arrived
+        chosen = self.attention[:, layers]
+        if self.weight is None:
+            return chosen.mean(1)
+        weight = self.weight[:, layers]
+        total = weight.sum(1)
+        return torch.where(total > 0, (chosen * weight).sum(1) / total.clamp_min(1e-300), chosen.mean(1))
+
+
+@dataclass(frozen=True)
 class Capture:
     """What one run of the model leaves behind."""
 
@@ -66,6 +86,7 @@ class Capture:
     boundaries: tuple[int, ...] = ()  # the step of the forward at which each of `hidden` was computed
     absorbed: Mapping[Recipe, tuple[AbsorbedRelevance, ...]] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
+    rounding: Mapping[Recipe, RoundingEstimate] = field(default_factory=dict, repr=False)
     values: CapturedValues = field(default_factory=dict, repr=False)
 
     def get(self, site: str, recipe: Recipe | None = None) -> Any:

@@ -13,8 +13,7 @@ from torch import nn
 
 from whyformer._explain.default_method import choose_default_method
 from whyformer._explain.method_call import MethodLike, choose_method
-from whyformer._explain.scoring import make_explanation
-from whyformer._explain.sharing import record_for_methods
+from whyformer._explain.sharing import explain_by_call, record_for_methods
 from whyformer._model.loading import open as open_model
 from whyformer._model.model import Model
 from whyformer._plain.torch_state import neutral_torch
@@ -40,14 +39,16 @@ def explain(
     method: a name, a method or a partial of one; by default the one that was measured best for this kind of input,
     "gamma_attribution" for images and "libragrad" for texts.
     target, versus: a class by index or label, or a next token of a language model; one for all examples, or one each.
-    health=True: methods that propagate relevance also check whether it is conserved; see `Explanation.health`.
+    health=True: methods that propagate relevance also check whether it is conserved (`Explanation.health`), and run
+    again to measure how much rounding changes the scores (`Explanation.conditioning`).
+    precision: "float32" or "float64", if not the model's own; the weights are copied for the call.
     """
     call = choose_method(method, settings) if method is not None else None
     model = as_model(model)
     encoded = model.encode(inputs)
     call = call or choose_method(choose_default_method(encoded), settings)
     capture = record_for_methods([call], model, encoded, target, versus)
-    return make_explanation(call, model, encoded, capture)
+    return explain_by_call(call, model, encoded, capture)
 
 
 def as_model(model: ModelLike) -> Model:

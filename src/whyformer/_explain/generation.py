@@ -102,6 +102,7 @@ def trim_padding(e: Explanation, model: Model, ids: Sequence[int]) -> Explanatio
         text=text,
     )
     details = {name: detail[..., real] for name, detail in e.details.items() if detail.shape[-1] == len(tokens)}
+    details |= {name: detail for name, detail in e.details.items() if detail.dim() == 1}
     return replace(e, scores=e.scores[:, real], tokens=(trimmed,), names=(text,), details=details)
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import whyformer.methods  # noqa: F401 (fills METHODS)
 from whyformer._engine.relevance.recipes import Recipe, find_recipe, make_recipe
+from whyformer._explain.precision import check_precision
 from whyformer._plain.setting_checks import quote_value, read_settings
 from whyformer.errors import MethodError
 from whyformer.methods._layers_and_heads import list_selection_settings
@@ -30,6 +31,7 @@ class MethodCall:
     recipe: Recipe | None
     selected: dict[str, Any] = field(default_factory=dict)  # layers, heads, per_layer where they are not the default
     wants_health: bool = False
+    precision: str | None = None  # in which the model is run; None: the model's own
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -40,6 +42,7 @@ class MethodCall:
     def all_settings(self) -> dict[str, Any]:
         """Every setting, defaults included, as plain values that a file can hold."""
         settings = {name: as_plain_setting(value) for name, value in {**self.settings, **self.selected}.items()}
+        settings |= {} if self.precision is None else {"precision": self.precision}
         if self.recipe is None:
             return settings
         rules = {"recipe": self.recipe.name, "stabiliser": self.recipe.stabiliser.name, **self.recipe.parameters}
@@ -62,7 +65,7 @@ def choose_method(wanted: MethodLike, settings: Mapping[str, Any]) -> MethodCall
     }
     wanted_recipe: Any = given.get("recipe", method.recipe)
     parameters = find_recipe(wanted_recipe).parameters if method.recipe else {}
-    check_settings(method, given, [*selection, *parameters, *(["health"] if method.recipe else [])])
+    check_settings(method, given, [*selection, *parameters, *(["health"] if method.recipe else []), "precision"])
     defaults = {**method.settings, **selection, "health": False}
     for name in given:
         if isinstance(defaults.get(name), bool) and not isinstance(given[name], bool):
@@ -79,6 +82,7 @@ def choose_method(wanted: MethodLike, settings: Mapping[str, Any]) -> MethodCall
         recipe=recipe,
         selected={name: given[name] for name, default in selection.items() if given.get(name, default) is not default},
         wants_health=bool(given.get("health")),
+        precision=check_precision(given.get("precision")),
     )
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture import Capture
+from whyformer._explain.conditioning import estimate_conditioning, watch_attention_layers
 from whyformer._explain.conservation import check_health
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.zero_maps import note_zero_maps
@@ -20,6 +21,7 @@ from whyformer._plain.versions import collect_versions
 from whyformer.errors import InputError, MethodError, NonFinite
 from whyformer.methods import _layers_and_heads
 from whyformer.methods._registry import Scores
+from whyformer.results.conditioning import note_undetermined
 from whyformer.results.explanation import Explanation
 
 SplitScores: TypeAlias = tuple[Tensor, Tensor | None, Tensor | None]  # of patches or tokens, pixels, special tokens
@@ -31,12 +33,17 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
     name = call.method.name
     captured = {need: capture.get(need, call.recipe) for need in call.needs}
     spent_before = Counter(captured["probe"].spent) if "probe" in captured else Counter()
+    read = watch_attention_layers(captured)
     selection = _layers_and_heads.resolve_selection(call.selected, captured)
     computed = compute_scores(call, captured, selection)
     is_image = getattr(encoded.inputs.get(encoded.main), "ndim", 0) == 4
     split = partial(split_scores, capture=capture, method=name, is_image=is_image)
     scores, pixels, special = split(computed.values.detach().cpu())
-    details = dict(computed.details)
+    details, notes = dict(computed.details), capture.notes
+    if call.recipe is not None:
+        conditioning = estimate_conditioning(capture, call.recipe, call.needs, read)
+        details |= conditioning.to_details()
+        notes += note_undetermined(conditioning, capture.logits.dtype)
     if call.selected.get("per_layer"):
         details["per_layer"] = compute_per_layer(call, captured, selection, split)
     if call.wants_health and call.recipe is not None:
@@ -44,7 +51,7 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
     if not all(part.isfinite().all() for part in (scores, pixels, special) if part is not None):
         raise NonFinite(f"{name} gave NaN or infinity. Open the model with dtype=torch.float64, or use another method.")
     tokens = find_scored_tokens(scores, pixels, capture)
-    notes = (*note_scores(call, captured), *note_zero_maps(call.method, scores, tokens, encoded.names))
+    notes += (*note_scores(call, captured), *note_zero_maps(call.method, scores, tokens, encoded.names))
     return Explanation(
         scores=scores,
         tokens=tokens,
@@ -58,7 +65,7 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         signed=call.method.signed,
         pixels=pixels,
         special=special,
-        notes=(*capture.notes, *notes),
+        notes=notes,
         details={key: detail.detach().cpu() for key, detail in details.items()},
         spent=count_model_passes(call, capture, captured, spent_before),
         images=encoded.images,

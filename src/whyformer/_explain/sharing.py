@@ -7,13 +7,16 @@
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from whyformer._engine.capture import Capture
 from whyformer._engine.record import record
 from whyformer._engine.relevance.recipes import Recipe
+from whyformer._explain.conditioning import measure_conditioning
 from whyformer._explain.conservation import REQUIRED_SITES
 from whyformer._explain.method_call import MethodCall
+from whyformer._explain.precision import convert_precision
 from whyformer._explain.scoring import make_explanation
 from whyformer._model.model import EncodedBatch, Model
 from whyformer.errors import ModelError, NonFinite, NotCaptured, ResourceError, WhyformerError
@@ -31,7 +34,8 @@ def record_for_methods(
     versus: Any,
     extra_sites: Collection[str] = (),
 ) -> Capture:
-    """Run the model once and capture what all these methods need, plus `extra_sites`."""
+    """Run the model once and capture what all these methods need, plus `extra_sites`. They share one precision."""
+    model, encoded = convert_precision(model, encoded, calls[0].precision)
     keep = {need for call in calls for need in call.needs} | set(extra_sites)
     recipes = list(dict.fromkeys(call.recipe for call in calls if call.recipe))
     if not any(call.wants_health for call in calls):
@@ -46,10 +50,22 @@ def share_captures(
     *,
     tolerate: ErrorTypes = METHOD_FAILURES,
 ) -> list[Capture | Exception]:
-    """The capture to compute each method from: one for all, or, if that fails, one for each set of needs.
+    """The capture to compute each method from: one for each precision, or, if that fails, one for each set of needs.
 
     A method whose own run fails gets the error instead.
     """
+    captures: dict[int, Capture | Exception] = {}
+    for precision in dict.fromkeys(call.precision for call in calls):
+        places = [place for place, call in enumerate(calls) if call.precision == precision]
+        shared = share_capture([calls[place] for place in places], run, tolerate)
+        captures |= dict(zip(places, shared, strict=True))
+    return [captures[place] for place in range(len(calls))]
+
+
+def share_capture(
+    calls: Sequence[MethodCall], run: Callable[[Sequence[MethodCall]], Capture], tolerate: ErrorTypes
+) -> list[Capture | Exception]:
+    """As `share_captures`, for methods that run in one precision."""
     try:
         return [run(calls)] * len(calls)
     except tolerate as error:
@@ -71,6 +87,22 @@ def key_of_needs(call: MethodCall) -> tuple[tuple[str, ...], Recipe | None, bool
     return call.needs, call.recipe, call.wants_health
 
 
+def explain_by_call(call: MethodCall, model: Model, encoded: EncodedBatch, capture: Capture) -> Explanation:
+    """The explanation by one method; with health=True, also how much one rounding changes it, from a second run."""
+    explanation = make_explanation(call, model, encoded, capture)
+    if not call.wants_health or call.recipe is None:
+        return explanation
+    once_more = replace(call, wants_health=False)
+    targets, versus = [target.index for target in capture.targets], [target.versus for target in capture.targets]
+
+    def explain_again(moved: Model, inputs: EncodedBatch) -> Explanation:
+        rerun = record_for_methods([once_more], moved, inputs, targets, versus)
+        return make_explanation(once_more, moved, inputs, rerun)
+
+    own, inputs = convert_precision(model, encoded, call.precision)
+    return explanation.with_conditioning(measure_conditioning(explain_again, own, inputs, explanation))
+
+
 def explain_by_each(
     calls: Mapping[str, MethodCall],
     captures: Sequence[Capture | Exception],
@@ -86,7 +118,7 @@ def explain_by_each(
         try:
             if isinstance(capture, Exception):
                 raise capture
-            explanations[label] = make_explanation(call, model, encoded, capture)
+            explanations[label] = explain_by_call(call, model, encoded, capture)
         except tolerate as error:
             raise_if_out_of_memory(error)
             failures[label] = error

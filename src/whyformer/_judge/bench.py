@@ -29,6 +29,7 @@ from whyformer.data import Data
 from whyformer.metrics._registry import Measurement, MetricCall, Rationale, measure
 from whyformer.metrics._rerun import Rerun
 from whyformer.results.comparison import rank_correlation
+from whyformer.results.conditioning import Conditioning
 from whyformer.results.explanation import Explanation
 
 
@@ -128,7 +129,9 @@ class Bench:
         try:
             captures = share_captures(list(self.methods.values()), run, tolerate=(Exception,))
             recorded = [capture for capture in captures if isinstance(capture, Capture)]
-            base = recorded[0] if recorded else record(self.model, encoded, target=target, keep={"probe"})
+            own = [c for call, c in zip(self.methods.values(), captures, strict=True) if call.precision is None]
+            base = next((c for c in own if isinstance(c, Capture)), None)  # the probe runs in the model's own precision
+            base = base or record(self.model, encoded, target=target, keep={"probe"})
             for capture in [base, *recorded]:
                 _ = capture["probe"].before  # cached, so that no method is charged for the unperturbed run
         except Exception as error:
@@ -211,7 +214,14 @@ def make_empty_row(group: ExampleGroup, i: int, method: str, metric: str) -> Row
         forward=float(explanation.spent.get("forward", NAN)),
         backward=float(explanation.spent.get("backward", 0.0)),
         relevance=float(explanation.spent.get("relevance", 0.0)),
+        undetermined=is_undetermined(explanation, i),
     )
+
+
+def is_undetermined(explanation: Explanation, i: int) -> float:
+    """1 if rounding may decide the order of the top scores of example i, 0 if not; NaN without relevance."""
+    conditioning = Conditioning.from_details(explanation.details)
+    return NAN if conditioning is None else float(not conditioning.is_determined[i])
 
 
 def fill_row(row: Row, measurement: Measurement, i: int) -> Row:

@@ -43,6 +43,7 @@ class Row:
     forward: float = NAN  # passes through the model that the explanation took
     backward: float = NAN
     relevance: float = NAN
+    undetermined: float = NAN  # 1 if rounding may decide the order of the top scores, 0 if not; NaN without relevance
     agreement: float = NAN  # mean rank correlation between the methods on this example
     curve: tuple[float, ...] = ()
     parts: tuple[float, ...] = ()
@@ -130,7 +131,7 @@ def shard_from_parquet(path: Path) -> tuple[list[Row], str]:
     columns = {name: table.column(name).to_pylist() for name in table.column_names}
     for name in ("name", "method", "metric", "state", "reason"):  # share one string between all rows
         columns[name] = [intern(word) for word in columns[name]]
-    names = [column.name for column in fields(Row)]
+    names = [column.name for column in fields(Row) if column.name in columns]  # older files have fewer
     cells = zip(*(columns[name] for name in names), strict=True)
     return [make_row(dict(zip(names, row, strict=True))) for row in cells], header
 

@@ -30,7 +30,17 @@ DIGITS = 6  # significant digits in files; further digits depend on the processo
 MIN_COVERAGE = 0.9  # to be the best, a method needs values for this fraction of the examples that others have
 SIGNIFICANCE_LEVEL = 0.05
 FEW_EXAMPLES = 30
-HEADINGS = ("method", "mean", "95 %", "n", "against the best", "against chance", "against the controls", "passes")
+HEADINGS = (
+    "method",
+    "mean",
+    "95 %",
+    "n",
+    "against the best",
+    "against chance",
+    "against the controls",
+    "passes",
+    "undetermined",
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,7 @@ class Line:
     forward: float  # passes through the model per explanation, on average
     backward: float
     relevance: float
+    undetermined: float  # share of examples in which rounding may decide the order of the top scores
     rank: int
     is_best: bool
     beats_chance: bool | None  # None: not significantly different from chance
@@ -142,6 +153,7 @@ def format_line(line: Line) -> list[str]:
         format_p_value(line.p_chance) + ("" if line.beats_chance is not False else " worse"),
         "control" if line.is_control else format_p_value(line.p_control) + " worse" * (line.beats_control is False),
         format_passes(line),
+        "-" if line.undetermined != line.undetermined else f"{line.undetermined:.0%}",
     ]
 
 
@@ -225,7 +237,7 @@ def make_metric_lines(rows: RowTable, k: int, label: str, chosen: MetricCall) ->
         states = [row.state for row in own_rows]
         passes = {
             kind: mean_of_known([getattr(row, kind) for row in own_rows])
-            for kind in ("forward", "backward", "relevance")
+            for kind in ("forward", "backward", "relevance", "undetermined")
         }
         lines.append(
             Line(

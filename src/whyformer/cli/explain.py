@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from whyformer.cli import destination, options, parsing, running
+from whyformer.cli import destination, options, output, parsing, running
 from whyformer.cli.compare import choose_comparison_methods, compare_and_show
 from whyformer.cli.shell import app
 
@@ -48,6 +48,14 @@ def run_explain(
         int | None,
         typer.Option("--classes", min=1, metavar="K", help="Explain the K most likely classes side by side."),
     ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option("--precision", metavar="DTYPE", help="Run in float32 or float64 instead of the model's own."),
+    ] = None,
+    health: Annotated[
+        bool,
+        typer.Option("--health", help="Check whether relevance is conserved, and whether rounding changes the scores."),
+    ] = False,
     words: Annotated[bool, typer.Option("--words", help="Score whole words instead of tokens.")] = False,
     out: options.OutOption = None,
     as_json: options.JsonOption = False,
@@ -55,8 +63,10 @@ def run_explain(
 ) -> None:
     """Show which patches or words matter for the answer. Without arguments, runs on the bundled demo model."""
     settings = parsing.parse_settings(setting or [])
+    settings |= {name: value for name, value in (("precision", precision), ("health", health)) if value}
     if len(method or []) > 1 or classes is not None:
-        parsing.refuse_unused_options({"-s": settings, "--words": words}, "several methods or --classes")
+        single = {"--precision": precision, "--health": health, "-s": settings, "--words": words}
+        parsing.refuse_unused_options(single, "several methods or --classes")
     if classes is not None:
         unused = {"--target": target, "--versus": versus, "--json": as_json}
         explain_classes_and_show(inputs, model, method, classes, unused, out)
@@ -81,6 +91,8 @@ def run_explain(
     if words:
         explanation = explanation.words()
     running.show_result(explanation, out, to_json=Explanation.formats[".json"] if as_json else None)
+    if health and not as_json:
+        output.print_text(f"\n{explanation.health}\n{explanation.conditioning}")
 
 
 def explain_classes_and_show(

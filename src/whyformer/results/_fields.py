@@ -17,6 +17,8 @@ from whyformer._model.kept_image import ImageView, KeptImage
 from whyformer._plain.archive import FLOAT_DTYPES, Fields, to_json_text
 from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Grid, Pieces, Tokens
+from whyformer.results.conditioning import DETAIL_PREFIX as ROUNDING_PREFIX
+from whyformer.results.conditioning import PARTS as ROUNDING_PARTS
 from whyformer.results.health import ABSORBED_PREFIX, DETAIL_PREFIX, TOTALS
 
 TARGET = {
@@ -97,6 +99,7 @@ def check_shapes(fields: Fields) -> None:
         check_batch_axis(detail, f"details {name[:40]!r}", batch)
     check_layer_scores(fields["details"], scores)
     check_health_details(fields["details"])
+    check_rounding_details(fields["details"])
 
 
 def check_tensor(tensor: Tensor, name: str, rank: int) -> None:
@@ -132,6 +135,15 @@ def check_health_details(details: Mapping[str, Tensor]) -> None:
         width = (boundaries + 1,) if name.startswith(ABSORBED_PREFIX) else widths.get(name.removeprefix(DETAIL_PREFIX))
         if tuple(detail.shape[1:]) != width or not boundaries or not detail.is_floating_point():
             raise SchemaError(f"details {name[:40]!r} has the shape {list(detail.shape)}")
+
+
+def check_rounding_details(details: Mapping[str, Tensor]) -> None:
+    """One finite number per example; the parts of the measurement only with an estimate, and all of them or none."""
+    parts = {name: detail for name, detail in details.items() if name.startswith(ROUNDING_PREFIX)}
+    for name, detail in parts.items():
+        check_tensor(detail, f"details {name[:40]!r}", 1)
+    if len(parts) not in (0, 1, len(ROUNDING_PARTS)) or (parts and ROUNDING_PREFIX + "estimate" not in parts):
+        raise SchemaError(f"the conditioning has only {', '.join(sorted(parts))[:80]}")
 
 
 # --- tokens, targets and images ---------------------------------------------------------------------------------------

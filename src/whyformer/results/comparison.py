@@ -130,8 +130,14 @@ class Comparison(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The notes of all explanations, each once."""
-        return tuple(dict.fromkeys(note for e in self for note in e.notes))
+        """The notes that all methods share, then those on some of them with their labels."""
+        labels: dict[str, list[str]] = {}
+        for label, e in self.explanations.items():
+            for note in e.notes:
+                labels.setdefault(note, []).append(label)
+        shared = [note for note, by in labels.items() if len(by) == len(self.explanations)]
+        some = [f"{', '.join(by)}: {note}" for note, by in labels.items() if len(by) < len(self.explanations)]
+        return (*shared, *some)
 
     def _render_remarks(self) -> Iterator[Text]:
         yield Text()

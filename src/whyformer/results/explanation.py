@@ -23,6 +23,7 @@ from whyformer._plain.tokens import Grid, Pieces, Tokens
 from whyformer._plain.words import WORD_REDUCTIONS, join_words, pad_pieces
 from whyformer.errors import InputError
 from whyformer.results._fields import restore_explanation_fields, to_safetensors
+from whyformer.results.conditioning import NOTES, Conditioning, drop_settled_notes, note_undetermined
 from whyformer.results.health import Health
 from whyformer.results.result import DRAWING_FORMATS, Result, to_plain_text
 from whyformer.show import figures, head_figures, latex, notebook, page, score_rows, terminal
@@ -98,6 +99,7 @@ class Explanation(Result):
         if not isinstance(wanted, slice):
             place = range(len(self))[wanted]  # raises IndexError like a list, and takes negative indices
             wanted = slice(place, place + 1)
+        details = {name: detail[wanted] for name, detail in self.details.items()}
         return replace(
             self,
             scores=self.scores[wanted],
@@ -106,7 +108,8 @@ class Explanation(Result):
             names=self.names[wanted],
             pixels=None if self.pixels is None else self.pixels[wanted],
             special=None if self.special is None else self.special[wanted],
-            details={name: detail[wanted] for name, detail in self.details.items()},
+            notes=drop_settled_notes(self.notes, Conditioning.from_details(details)),
+            details=details,
             images=self.images[wanted],
         )
 
@@ -188,6 +191,25 @@ class Explanation(Result):
             )
         return health
 
+    @property
+    def conditioning(self) -> Conditioning:
+        """How much rounding can change the scores: an estimate, and with `explain(..., health=True)` a measurement."""
+        conditioning = Conditioning.from_details(self.details)
+        if conditioning is None:
+            raise InputError(
+                f"No estimate of rounding errors was kept: {make_visible(self.method)} propagates no relevance."
+                if "recipe" not in self.settings
+                else "No estimate of rounding errors was kept: this explanation was saved by an earlier version.",
+                code="E_NOT_CAPTURED",
+            )
+        return conditioning
+
+    def with_conditioning(self, conditioning: Conditioning) -> "Explanation":
+        """The same scores with another measurement of how much rounding can change them."""
+        notes = tuple(note for note in self.notes if note not in NOTES.values())
+        notes += note_undetermined(conditioning, self.scores.dtype)
+        return replace(self, notes=notes, details={**self.details, **conditioning.to_details()})
+
     # --- displaying ---
 
     def render(self, screen: Screen | None = None) -> str:
@@ -214,6 +236,8 @@ class Explanation(Result):
         return [self._panel(i, label or self.method) for i in range(len(self))]
 
     def _panel(self, i: int, label: str) -> Panel:
+        conditioning = Conditioning.from_details(self.details)
+        own = None if conditioning is None else conditioning[i : i + 1]
         return Panel(
             label=label,
             name=self.names[i],
@@ -227,7 +251,8 @@ class Explanation(Result):
             model=self.model,
             settings=self.settings,
             versions=self.versions,
-            notes=self.notes,
+            notes=drop_settled_notes(self.notes, own),
+            caution="" if own is None else own.caution,
         )
 
     def draw(self, *, contours: bool = False) -> Drawing:

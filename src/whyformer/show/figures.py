@@ -62,6 +62,9 @@ def draw_heading(canvas: Canvas, y: float, panel: Panel) -> float:
     method = f"by {panel.label}" + ("" if panel.class_specific else " (the same for every class)")
     parts = [method, panel.model, *([panel.name] if panel.is_image else [])]
     canvas.add_fitted_text(0, y + 12.5, " · ".join(part for part in parts if part), 8, PAGE_WIDTH, color=DIM_INK)
+    if panel.caution:
+        y += 11
+        canvas.add_fitted_text(0, y + 12.5, panel.caution, 8, PAGE_WIDTH)
     return y + 22
 
 

@@ -55,6 +55,8 @@ def make_panel_fragment(panel: Panel) -> Html:
     head = make_element(
         "div", make_element("strong", format_headline(panel)), " ", make_element("span", by, style="opacity:.7")
     )
+    if panel.caution:
+        head = make_element("div", head, make_element("div", panel.caution, style=SMALL_PRINT))
     if panel.is_image:
         limits = overlay.choose_colour_scale(panel.finest, signed=panel.signed).describe(signed=panel.signed)
         return make_element(

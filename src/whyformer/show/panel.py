@@ -29,6 +29,7 @@ class Panel:
     settings: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    caution: str = ""  # one short line below the title, if the scores should not be taken at face value
 
     @property
     def is_image(self) -> bool:

@@ -85,8 +85,17 @@ class OperationCall:
         return self.samples
 
     def divide(self, relevance: Tensor, z: Tensor) -> Tensor:
-        """relevance / z, kept finite by the stabiliser of the recipe."""
+        """relevance / z, kept finite by the stabiliser of the recipe. Where z nearly cancels, rounding moves the
+        relevance, which the estimate of the pass counts."""
+        rounding = self.switch.rounding
+        if rounding is not None and self.samples is not None and self.may_cancel:
+            rounding.note_division(relevance, z, self.recipe.stabiliser.epsilon(z.dtype), self.samples)
         return self.recipe.stabiliser.divide(relevance, z)
+
+    @property
+    def may_cancel(self) -> bool:
+        """Whether the result is a sum of summands of both signs, so that rounding matters where it is small."""
+        return True
 
     def absorb(self, what: str, lost: Callable[[], Tensor]) -> None:
         """Record relevance that no operand gets: `lost()` has an entry for each entry of the result.
@@ -209,6 +218,12 @@ class AdditionCall(OperationCall):
             return u, others[0]
         return u, self.constant if isinstance(self.constant, Tensor) else u.new_tensor(self.constant)
 
+    def note_addition(self, to_u: Tensor, to_v: Tensor, totals: tuple[Tensor, Tensor] | None = None) -> None:
+        """Count how much rounding moves u R / z and v R / z, and their signs if `totals` decide these."""
+        is_attention_bias = self.constant is not None and self.result.dim() > 3  # its scale depends on padded keys
+        if self.switch.rounding is not None and self.samples is not None and not is_attention_bias:
+            self.switch.rounding.note_addition((to_u, to_v), self.addends, self.result, self.samples, totals)
+
     def fit(self, *shares: Tensor) -> Shares:
         """The shares of u and v in the shapes of the operands. A constant absorbs its share."""
         if len(self.operands) == 1 and len(shares) == 2:
@@ -277,9 +292,19 @@ class ProductCall(DifferentiableCall):
     gate: Gate | None = None
 
     @property
+    def may_cancel(self) -> bool:
+        """True for attention @ value. In queries @ keys the scale would depend on padded keys."""
+        return self.gate is not None and self.gate.is_attention
+
+    @property
     def is_matmul(self) -> bool:
         """A matrix product of two operands that need no broadcasting."""
         return self.run is torch.matmul and self.operands[0].shape[:-2] == self.operands[1].shape[:-2]
+
+    def apply_rule(self, arriving: Tensor) -> Shares | None:
+        if self.switch.rounding is not None and self.gate is not None and self.gate.is_attention:
+            self.switch.rounding.note_attention()
+        return super().apply_rule(arriving)
 
     def backpropagate(self, s: Tensor) -> tuple[Tensor, ...]:
         if not self.is_matmul:

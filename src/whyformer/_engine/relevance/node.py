@@ -14,6 +14,7 @@ from torch import Tensor
 
 from whyformer._engine.relevance.calls import OperationCall, Shares
 from whyformer._engine.relevance.recipes import Recipe
+from whyformer._engine.relevance.rounding import RoundingError
 from whyformer.errors import NonFinite
 
 
@@ -25,9 +26,9 @@ class Switch:
     is_strict: bool = False  # look for the first operation that makes a non-finite value
     absorbed: dict[tuple[int, str], Tensor] | None = None  # (step, what took it) -> relevance per example
     placed: dict[tuple[int, str], Tensor] | None = None  # (step, "token" or "position") -> relevance [batch token]
-    tables: dict[int, tuple[str, Tensor]] = field(
-        default_factory=dict
-    )  # step of a rotation -> module, cosines or sines
+    # step of a rotation -> module, cosines or sines
+    tables: dict[int, tuple[str, Tensor]] = field(default_factory=dict)
+    rounding: RoundingError | None = None  # how much rounding has moved the relevance so far
     scratch: dict[Any, Tensor] = field(default_factory=dict)  # memory for what one rule needs while it works
 
     def take_magnitude(self, weight: Tensor) -> Tensor:

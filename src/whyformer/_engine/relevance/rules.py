@@ -106,7 +106,7 @@ def share_doubled_products(call: calls.LinearCall, arriving: Tensor) -> calls.Sh
         (x.clamp(min=0), call.weight.clamp(min=0)),
         (x.clamp(max=0), call.weight.clamp(max=0)),
     ):
-        s = call.divide(arriving, call.apply(x_part, w_part))
+        s = call.recipe.stabiliser.divide(arriving, call.apply(x_part, w_part))  # a sum of positive products
         share.addcmul_(x_part, call.apply_transpose(s, w_part))
     call.absorb("doubling (negative: made from nothing)", lambda: spread_difference(call, arriving, share))
     return (share,)
@@ -174,8 +174,10 @@ def share_normalised_addition(call: calls.AdditionCall, arriving: Tensor) -> cal
     """
     shares = share_in_proportion(call, arriving)
     sums = [call.examples.sum(share) for share in shares]
+    call.note_addition(*shares, totals=(sums[0], sums[1]))
     size, total = sums[0].abs() + sums[1].abs(), call.examples.sum(arriving)
-    factors = [call.divide(call.divide(own.abs(), size) * total, own) for own in sums]
+    divide = call.recipe.stabiliser.divide
+    factors = [divide(divide(own.abs(), size) * total, own) for own in sums]
     kept = sum(own * factor for own, factor in zip(sums, factors, strict=True))
     call.absorb_per_example("cancelled", total - kept)
     scaled = (share.mul_(call.examples.spread(factor)) for share, factor in zip(shares, factors, strict=True))
@@ -185,6 +187,7 @@ def share_normalised_addition(call: calls.AdditionCall, arriving: Tensor) -> cal
 def share_plain_addition(call: calls.AdditionCall, arriving: Tensor) -> calls.Shares:
     r"""$R_u = u R / z$: the branches may grow without bound with opposite signs."""
     shares = share_in_proportion(call, arriving)
+    call.note_addition(*shares)
     call.absorb("stabiliser", lambda: arriving - shares[0] - shares[1])
     return call.fit(*shares)
 
@@ -192,7 +195,7 @@ def share_plain_addition(call: calls.AdditionCall, arriving: Tensor) -> calls.Sh
 def share_in_proportion(call: calls.AdditionCall, arriving: Tensor) -> tuple[Tensor, Tensor]:
     """u R / z and v R / z."""
     u, v = call.addends
-    s = call.divide(arriving, call.result)
+    s = call.recipe.stabiliser.divide(arriving, call.result)
     if bool((is_masked := v <= calls.MASK_CEILING).any()):
         # Attention is zero behind a mask, so relevance is too; 0 * inf must not make NaN of it.
         return torch.where(is_masked, 0, s * u), torch.where(is_masked, 0, s * v)

@@ -116,7 +116,8 @@ def favour_agreeing_products(call: LinearCall, slope: Tensor) -> Shares:
 def pass_secant(call: ActivationCall, slope: Tensor) -> Shares:
     """An activation is replaced by the line through zero and its value: f(x) = x * (f(x) / x), the bracket held
     constant."""
-    share = undo_broadcast(slope * call.divide(call.result, call.operand), call.operand)
+    secant = call.recipe.stabiliser.divide(call.result, call.operand)  # f(x) is as small as x: nothing cancels
+    share = undo_broadcast(slope * secant, call.operand)
     call.absorb("activation at zero", lambda: slope * call.result - share * call.operand)
     return call.fit(share)
 

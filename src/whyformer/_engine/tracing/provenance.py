@@ -154,6 +154,13 @@ class SampleGroups:
             tensor = tensor.sum(constant, keepdim=True)
         return tensor.new_zeros(self.count).index_add_(0, self.label.flatten(), tensor.flatten())
 
+    def sum_magnitudes(self, tensor: Tensor) -> Tensor:
+        """[count]: the sum of the absolute values of the entries of each example."""
+        constant = [axis for axis in range(tensor.dim()) if self.label.size(axis) == 1]
+        if self.count == 1 or not constant:
+            return self.sum(tensor.abs()) if self.count > 1 else torch.linalg.vector_norm(tensor, 1).view(1)
+        return self.sum(torch.linalg.vector_norm(tensor, 1, constant, keepdim=True))
+
     def spread(self, values: Tensor) -> Tensor:
         """One value per example, in a shape that broadcasts to the tensor."""
         return values[self.label.long()] if self.count > 1 else values.view((1,) * self.label.dim())
