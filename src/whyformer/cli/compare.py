@@ -14,18 +14,17 @@ whyformer compare cat.jpg -o methods.html
 
 whyformer compare "a gorgeous film" -M demo/sentiment -m rollout -m attcat -m chance"""
 
+METHOD_HELP = (
+    "A method; repeat -m to compare several. Or a group: quick (the default), the methods that need a single run of "
+    "the model, or all."
+)
+
 
 @app.command("compare", epilog=EXAMPLES)
 def run_compare(
     inputs: options.InputsArgument = None,
     model: options.ModelOption = options.DEFAULT_MODEL,
-    method: Annotated[
-        list[str] | None,
-        options.make_method_option(
-            "A method; repeat -m to compare several. Or a group: quick (the default), the methods that need a single "
-            "run of the model, or all."
-        ),
-    ] = None,
+    method: Annotated[list[str] | None, options.make_method_option(METHOD_HELP)] = None,
     target: options.TargetOption = None,
     versus: options.VersusOption = None,
     out: options.OutOption = None,
