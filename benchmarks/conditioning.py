@@ -36,7 +36,16 @@ from whyformer._engine.capture import RoundingEstimate
 from whyformer._engine.relevance.rounding import RoundingError
 from whyformer.results.comparison import rank_correlation
 
-METHODS = ("transformer_attribution", "lrp", "partial_lrp", "lrp_epsilon", "lrp_gamma", "attnlrp", "libragrad")
+METHODS = (
+    "gamma_attribution",
+    "transformer_attribution",
+    "lrp",
+    "partial_lrp",
+    "lrp_epsilon",
+    "lrp_gamma",
+    "attnlrp",
+    "libragrad",
+)
 SUFFIXES = (".jpg", ".jpeg", ".png")
 
 

@@ -161,7 +161,16 @@ def evaluate(
     data = (take_half(data, half) if half else data).sample(limit)
     out = out or RUNS / "-".join([name, *([half] if half else []), *([Path(model).name] if model else [])])
     opened = why.open(source, device=device, dtype=chosen.dtype)
-    return why.judge(opened, data, chosen.methods, chosen.metrics, out=out, target=chosen.target, batch=chosen.batch)
+    return why.judge(
+        opened,
+        data,
+        chosen.methods,
+        chosen.metrics,
+        out=out,
+        target=chosen.target,
+        batch=chosen.batch,
+        report=False,
+    )
 
 
 def main() -> None:
@@ -177,7 +186,7 @@ def main() -> None:
     judged = evaluate(**vars(arguments))
     print(judged)
     examples = judged.plan.examples
-    print(f"{examples} examples in {time.monotonic() - started:.0f} s; rows, table and report are in {judged.folder}")
+    print(f"{examples} examples in {time.monotonic() - started:.0f} s; rows and table are in {judged.folder}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The tables of docs/judge.md, from the evaluations of run.py. What was not run yet is run first.
+"""The tables of docs/judge.md, from finished runs of run.py.
 
-    python evaluation/table.py pets:reporting --limit 600                      all methods, one evaluation
-    python evaluation/table.py movies hatexplain sst2:reporting                several side by side
-    python evaluation/table.py pets:reporting --limit 600 --pair gamma_attribution transformer_attribution
+    python evaluation/table.py pets-reporting                                  all methods, one run
+    python evaluation/table.py movies hatexplain sst2-reporting                several side by side
+    python evaluation/table.py pets-reporting --pair gamma_attribution transformer_attribution
 
 Each number is a mean with its 95 % interval. **Bold**: the best, and what is not significantly different from it.
 ≈: not significantly different from chance. <: worse than chance. --pair: the difference between two methods, paired by
@@ -10,24 +10,39 @@ example, with its interval and the p-value of the paired test.
 """
 
 import argparse
+import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import run
+from run import RUNS
 
-from whyformer._judge.judgement import Judgement
-from whyformer._judge.table import Line, collect_values, combine_of
+from whyformer._judge.plan import JudgePlan
+from whyformer._judge.rows import JudgeStore, RowTable
+from whyformer._judge.table import Line, Table, collect_values, combine_of, tabulate_rows
 from whyformer._plain.statistics import bootstrap, paired_test
 from whyformer.metrics._registry import MetricCall, choose_metric
 
 ARROWS = {"higher": "↑", "lower": "↓"}
 
 
-def find_run(spec: str, **options: Any) -> Judgement:
-    """The judgement of "NAME", "NAME:HALF" or "NAME:HALF:MODEL"; rows that are already there are not measured again."""
-    name, half, model = (*spec.split(":", 2), "", "")[:3]
-    return run.evaluate(name, half or None, model=model or None, **options)
+@dataclass(frozen=True)
+class Finished:
+    """A finished run, read from its folder; it may come from another machine."""
+
+    rows: RowTable
+    metrics: dict[str, MetricCall]
+    table: Table
+
+
+def read_run(folder: Path) -> Finished:
+    fields = json.loads((folder / "plan.json").read_text("utf-8"))
+    fields.pop("fingerprint")
+    rows = RowTable(JudgeStore(folder, JudgePlan(fields)))
+    metrics = {label: choose_metric(label.split("(")[0], settings) for label, settings in fields["metrics"].items()}
+    return Finished(rows, metrics, tabulate_rows(rows, metrics))
 
 
 def format_number(number: float) -> str:
@@ -47,7 +62,7 @@ def format_cell(line: Line | None, tied: Sequence[str]) -> str:
     return shown + {None: " ≈", False: " <", True: ""}[line.beats_chance]
 
 
-def print_methods(runs: dict[str, Judgement]) -> None:
+def print_methods(runs: dict[str, Finished]) -> None:
     """One row a method, in the order of its mean rank over all columns."""
     columns = [(name, metric) for name, judged in runs.items() for metric in judged.table.metrics]
     lines = {(name, metric): {line.method: line for line in runs[name].table.of(metric)} for name, metric in columns}
@@ -66,30 +81,25 @@ def print_methods(runs: dict[str, Judgement]) -> None:
         print(f"| {method} | " + " | ".join(cells) + " |")
 
 
-def heading(name: str, metric: str, judged: Judgement) -> str:
+def heading(name: str, metric: str, judged: Finished) -> str:
     short = metric.split("(")[0].replace("_perturbation", "").replace("_", " ")
-    return f"{name.split(':')[0]} {short} {ARROWS[judged.table.better[metric]]}".strip()
+    return f"{name.split('-')[0]} {short} {ARROWS[judged.table.better[metric]]}".strip()
 
 
-def print_pair(runs: dict[str, Judgement], first: str, second: str) -> None:
+def print_pair(runs: dict[str, Finished], first: str, second: str) -> None:
     """first - second in every column, paired by example."""
     print(f"| {first} − {second} | {first} | {second} | difference | p |\n|---|---|---|---|---|")
     for name, judged in runs.items():
-        metrics = list_metric_calls(name, judged)
         for k, metric in enumerate(judged.rows.metrics):
             a, b = (
-                collect_values(judged.rows, judged.rows.methods.index(m), k, metrics[metric]) for m in (first, second)
+                collect_values(judged.rows, judged.rows.methods.index(m), k, judged.metrics[metric])
+                for m in (first, second)
             )
-            mean, low, high, p = compare_pairs(a, b, combine_of(metrics[metric]))
+            mean, low, high, p = compare_pairs(a, b, combine_of(judged.metrics[metric]))
             means = [next(line.mean for line in judged.table.of(metric) if line.method == m) for m in (first, second)]
             shown = f"{format_number(mean)} [{format_number(low)}, {format_number(high)}]"
             cells = [heading(name, metric, judged), *map(format_number, means), shown, f"{p:.4f}"]
             print(f"| {' | '.join(cells)} |")
-
-
-def list_metric_calls(name: str, judged: Judgement) -> dict[str, MetricCall]:
-    wanted = run.EVALUATIONS[name.split(":")[0]].metrics
-    return dict(zip(judged.rows.metrics, (choose_metric(one) for one in wanted), strict=True))
 
 
 def compare_pairs(
@@ -105,12 +115,10 @@ def compare_pairs(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", metavar="NAME[:HALF[:MODEL]]")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--limit", type=int)
+    parser.add_argument("runs", nargs="+", help="folders in evaluation/runs")
     parser.add_argument("--pair", nargs=2, metavar="METHOD")
     arguments = parser.parse_args()
-    runs = {spec: find_run(spec, device=arguments.device, limit=arguments.limit) for spec in arguments.runs}
+    runs = {name: read_run(RUNS / name) for name in arguments.runs}
     if arguments.pair:
         print_pair(runs, *arguments.pair)
     else:

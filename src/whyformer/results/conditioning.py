@@ -22,7 +22,7 @@ DETAIL_PREFIX = "rounding "  # names of details in saved files
 PARTS = ("estimate", "change", "rank_correlation", "same_top")
 LIMIT = 0.01  # an estimate above this: rounding may decide the order of the top scores
 TOP = 5  # how many of the top scores are compared
-SOUND = "a method that divides by nothing that cancels, such as libragrad or attnlrp"
+SOUND = "a method that divides by nothing that cancels, such as gamma_attribution (images) or libragrad (texts)"
 ADVICE = f'Use precision="float64" (--precision float64), or {SOUND}.'
 NOTES = {
     "float32": f"Rounding in float32 may decide the order of the top scores. {ADVICE}",
