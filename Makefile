@@ -1,6 +1,6 @@
 # make demo    set up, then explain what ships
 # make test    set up, then run the tests
-# The other targets: lint, types, docs, pages, gallery, check (all but the gallery), slow, test-oracles, benchmark, format, dev, clean.
+# The other targets: lint, types, docs, pages, gallery, check (all but the gallery), slow, test-portable, test-oracles, benchmark, format, dev, clean.
 
 PYTHON ?= python3
 VENV := .venv
@@ -16,7 +16,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --e
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev demo test slow test-oracles lint format types docs pages gallery check benchmark clean
+.PHONY: help venv dev demo test slow test-portable test-oracles lint format types docs pages gallery check benchmark clean
 
 help:
 	@sed -n 's/^# //; /make\|targets/p; 3q' Makefile
@@ -48,6 +48,18 @@ test: $(WORK)
 
 slow: $(WORK)
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -m slow
+
+# Numbers do not depend on the processor: the tests of numbers, with the oldest instructions that PyTorch, oneDNN and MKL have.
+PORTABLE := tests/test_golden.py tests/test_every_machine.py \
+	tests/test_docs.py::test_examples_run_from_top_to_bottom_and_print_what_is_shown \
+	tests/test_every_method.py::test_explains_each_example_as_if_it_were_alone \
+	tests/test_every_method.py::test_fused_attention_is_eager_attention
+
+test-portable: export ATEN_CPU_CAPABILITY := default
+test-portable: export ONEDNN_MAX_CPU_ISA := SSE41
+test-portable: export MKL_CBWR := COMPATIBLE
+test-portable: $(WORK)
+	HF_HUB_OFFLINE=1 $(BIN)/pytest --numprocesses auto --dist loadfile $(PORTABLE)
 
 # Other libraries, each in an environment of its own, still say what tests/oracles has stored: NAME.txt is what to
 # install, make_NAME*.py what to run there.

@@ -47,8 +47,9 @@ def alti(
         total = middle[layer]
 
         def measure_proximity(vectors: Tensor, queries: slice, total: Tensor = total) -> Tensor:
-            whole = total[:, queries, None]
-            return (whole.norm(norm, dim=-1) - (whole - vectors).norm(norm, dim=-1)).clamp(min=0)
+            whole, vectors = total[:, queries, None].double(), vectors.double()  # the norms are nearly equal
+            distance = (whole - vectors).norm(norm, dim=-1)
+            return (whole.norm(norm, dim=-1) - distance).clamp(min=0).to(total.dtype)
 
         parts = (attention[layer], projected[layer], residual[layer], norms[layer][:1])
         row = multiply_row(row, normalise_rows(measure_contributions(*parts, measure_proximity), mask))
