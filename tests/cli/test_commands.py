@@ -98,6 +98,26 @@ def test_explains_an_image_with_the_bundled_model(image_file):
     assert "by transformer_attribution" in output.split("\n")[0]
 
 
+def test_health_and_precision(text_model):
+    output = run("explain", "not a bad film", "-M", text_model, "-m", "lrp", "--health", "--precision", "float64")
+    assert "Relevance totals balance" in output
+    assert "Rounding does not change the order of the top 5 scores" in output
+    fields = json.loads(run("explain", "a film", "-M", text_model, "-m", "lrp", "--precision", "float64", "--json"))
+    assert fields["settings"]["precision"] == "float64"
+    assert "rounding estimate" in fields["details"]
+
+
+@pytest.mark.parametrize("option", [("--health",), ("--precision", "float64")])
+def test_health_and_precision_are_for_one_method(text_model, option):
+    output = run("explain", "a film", "-M", text_model, "-m", "lrp", "-m", "rollout", *option, code=2)
+    assert f"{option[0]} cannot be combined with several methods" in output
+
+
+def test_an_unknown_precision_is_refused(text_model):
+    output = run("explain", "a film", "-M", text_model, "-m", "lrp", "--precision", "half", code=2)
+    assert "precision must be one of 'float32', 'float64'" in output
+
+
 def test_explains_a_text(text_model):
     output = run("explain", "not a bad film", "-M", text_model, "-m", "attcat", "-t", "positive")
     assert output.startswith("positive (")

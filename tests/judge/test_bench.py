@@ -19,7 +19,7 @@ from whyformer._judge.choice import choose_judged_metrics
 from whyformer._judge.preparation import cut_to_fit, find_class_index, prepare_example, prepare_rationale
 from whyformer._model.loading import open as opened
 from whyformer.data import Data, Example
-from whyformer.methods import gradient_x_input
+from whyformer.methods import gradient_x_input, lrp
 from whyformer.metrics._registry import METRICS
 
 
@@ -225,3 +225,22 @@ def test_agreement_of_methods_leaves_chance_out():
     assert measure_method_agreement(twice, 2) == pytest.approx([1.0, 1.0])
     rows = rows_of(bench)
     assert {row.agreement for row in rows} == set(measure_method_agreement(group.explanations, 2)) and brightness
+
+
+def test_rows_say_whether_rounding_may_decide_the_map():
+    rows = rows_of(a_bench(pictures(2), ("lrp", "chance")))
+    assert [row.undetermined for row in rows if row.method == "lrp"] == [0.0, 0.0]
+    assert all(math.isnan(row.undetermined) for row in rows if row.method == "chance")
+
+
+def test_a_method_in_another_precision_is_measured_on_the_model_itself():
+    data = pictures(2)
+    bench = a_bench(data, (partial(lrp, precision="float32"), "lrp"))
+    examples = [prepare_example(bench.model, data, place) for place in range(2)]
+    group = bench.explain_group(examples, bench.model.encode([one.content for one in data.examples]))
+    assert group.base.logits.dtype == torch.float64
+    assert group.explanations["lrp(precision='float32')"].scores.dtype == torch.float32
+    assert group.explanations["lrp"].scores.dtype == torch.float64
+    alone = a_bench(data, (partial(lrp, precision="float32"),))
+    group = alone.explain_group(examples, alone.model.encode([one.content for one in data.examples]))
+    assert group.base["probe"].before.logits.dtype == torch.float64

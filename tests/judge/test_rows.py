@@ -1,7 +1,7 @@
 """The rows of a judgement on disk: complete, in order and of this plan, or missing."""
 
 import os
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 
 import pytest
 from judge.bench_parts import a_plan
@@ -83,3 +83,11 @@ def test_all_rows_as_arrays(store):
 def test_without_pyarrow_rows_are_json_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(rows, "find_spec", lambda name: None)
     assert JudgeStore(tmp_path, a_plan()).format.suffix == ".jsonl"
+
+
+def test_a_shard_written_before_a_column_was_added_can_be_read(store, monkeypatch):
+    monkeypatch.setattr(rows, "fields", lambda kind: [f for f in fields(kind) if f.name != "undetermined"])
+    monkeypatch.setattr(rows, "asdict", lambda row: {k: v for k, v in asdict(row).items() if k != "undetermined"})
+    store.write(0, a_shard(store.plan))
+    monkeypatch.undo()
+    assert repr(store.read(0).rows) == repr(a_shard(store.plan).rows)

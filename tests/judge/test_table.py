@@ -227,3 +227,14 @@ def test_several_notes_on_one_example_are_counted_each(tmp_path):
     rows = rows_from(tmp_path, {"chance": [1.0, 2.0]}, note="cut to 16 tokens; with a strange label")
     said = list_cautions(rows, ())
     assert "2 examples cut to 16 tokens." in said and "2 examples with a strange label." in said
+
+
+def test_the_share_of_maps_that_rounding_may_decide(tmp_path):
+    values = {
+        "lrp": [Row(0, "0", "", "", value=1.0, undetermined=flag) for flag in (1.0, 0.0, 0.0, 0.0)],
+        "chance": [Row(0, "0", "", "", value=1.0)] * 4,
+    }
+    table = table_of(tmp_path, values)
+    shares = {line.method: line.undetermined for line in table.lines}
+    assert shares["lrp"] == 0.25 and math.isnan(shares["chance"])
+    assert {cells[0]: cells[-1] for cells in table.cells("first_score")} == {"lrp": "25%", "chance": "-"}

@@ -112,8 +112,8 @@ class CaptureBuilder:
             tuple(self.steps),
             absorbed,
             (*self.encoded.notes, *self.run.notes, *notes),
-            rounding,
             self.values,
+            rounding,
         )
 
     def choose_answer(self, target: Any, versus: Any) -> tuple[ExplainedAnswer, tuple[Target, ...], tuple[str, ...]]:

@@ -86,8 +86,8 @@ class Capture:
     boundaries: tuple[int, ...] = ()  # the step of the forward at which each of `hidden` was computed
     absorbed: Mapping[Recipe, tuple[AbsorbedRelevance, ...]] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
-    rounding: Mapping[Recipe, RoundingEstimate] = field(default_factory=dict, repr=False)
     values: CapturedValues = field(default_factory=dict, repr=False)
+    rounding: Mapping[Recipe, RoundingEstimate] = field(default_factory=dict, repr=False)
 
     def get(self, site: str, recipe: Recipe | None = None) -> Any:
         """The value of a site, by its name in SITES. Relevance sites also need the recipe.

@@ -21,6 +21,7 @@ from whyformer.show.score_rows import as_utf8
 
 RowState = Literal["measured", "undefined", "missing", "failed"]
 NAN = float("nan")
+LATER_COLUMNS = ("undetermined",)  # files of earlier versions do not have them
 TEXT_COLUMNS = ("name", "method", "metric", "state", "reason", "note")
 
 
@@ -131,7 +132,8 @@ def shard_from_parquet(path: Path) -> tuple[list[Row], str]:
     columns = {name: table.column(name).to_pylist() for name in table.column_names}
     for name in ("name", "method", "metric", "state", "reason"):  # share one string between all rows
         columns[name] = [intern(word) for word in columns[name]]
-    names = [column.name for column in fields(Row) if column.name in columns]  # older files have fewer
+    names = [column.name for column in fields(Row)]
+    names = [name for name in names if name in columns or name not in LATER_COLUMNS]
     cells = zip(*(columns[name] for name in names), strict=True)
     return [make_row(dict(zip(names, row, strict=True))) for row in cells], header
 
