@@ -14,7 +14,7 @@ geometrically. Printed for each method:
     of a run       the same for the error of another run: a prediction that takes as long as the explanation itself
     limit          the most that a prediction can reach for one run if it cannot see how that run was rounded: the
                    square root of the rank correlation between the errors of two runs
-    median         the estimate, and the true error, of the median photo
+    median         the estimate, and the true error, of the median photo; then the largest error
     time           the time of the estimate, as a share of that of the explanation; both measured in turn
 
 Errors are the largest difference, relative to the largest score; with --error rank, 1 - rank correlation.
@@ -142,7 +142,7 @@ def main() -> None:
     models = [model, *(moved(model, seed) for seed in range(options.roundings))]
     runs = f"1 + {options.roundings} float32 runs"
     print(f"{len(photos)} photos, {options.model} on {options.device}, {runs}, error: {options.error}")
-    print(f"{'method':26s} below .95  note   one run  mean   of a run  limit  median: estimate  error    time")
+    print(f"{'method':26s} below .95  note   one run  mean   of a run  limit  median: estimate  error  largest    time")
     pooled: list[tuple[np.ndarray, np.ndarray]] = []
     for method in options.methods:
         estimate, notes, errors = measure(models, exact, photos, method, options)
@@ -155,7 +155,7 @@ def main() -> None:
             f"{method:26s} {np.mean(errors['rank'][0] > 0.05):9.1%} {np.mean(notes):6.1%}"
             f" {spearman(estimate, error[0]):7.2f} {spearman(estimate, mean):7.2f}"
             f" {between:9.2f} {np.sqrt(max(between, 0)):7.2f}"
-            f" {np.median(estimate):16.1e} {np.median(error[0]):9.1e} {share:7.1%}",
+            f" {np.median(estimate):16.1e} {np.median(error[0]):9.1e} {error[0].max():8.1e} {share:7.1%}",
             flush=True,
         )
         pooled.append((estimate, error[0]))

@@ -13,6 +13,7 @@ import argparse
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,16 @@ from whyformer.metrics._registry import MetricCall, choose_metric
 ARROWS = {"higher": "↑", "lower": "↓"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Finished:
     """A finished run, read from its folder; it may come from another machine."""
 
     rows: RowTable
     metrics: dict[str, MetricCall]
-    table: Table
+
+    @cached_property
+    def table(self) -> Table:
+        return tabulate_rows(self.rows, self.metrics)
 
 
 def read_run(folder: Path) -> Finished:
@@ -42,7 +46,7 @@ def read_run(folder: Path) -> Finished:
     fields.pop("fingerprint")
     rows = RowTable(JudgeStore(folder, JudgePlan(fields)))
     metrics = {label: choose_metric(label.split("(")[0], settings) for label, settings in fields["metrics"].items()}
-    return Finished(rows, metrics, tabulate_rows(rows, metrics))
+    return Finished(rows, metrics)
 
 
 def format_number(number: float) -> str:
@@ -83,7 +87,7 @@ def print_methods(runs: dict[str, Finished]) -> None:
 
 def heading(name: str, metric: str, judged: Finished) -> str:
     short = metric.split("(")[0].replace("_perturbation", "").replace("_", " ")
-    return f"{name.split('-')[0]} {short} {ARROWS[judged.table.better[metric]]}".strip()
+    return f"{name.split('-')[0]} {short} {ARROWS[judged.metrics[metric].metric.better]}".strip()
 
 
 def print_pair(runs: dict[str, Finished], first: str, second: str) -> None:
@@ -96,10 +100,14 @@ def print_pair(runs: dict[str, Finished], first: str, second: str) -> None:
                 for m in (first, second)
             )
             mean, low, high, p = compare_pairs(a, b, combine_of(judged.metrics[metric]))
-            means = [next(line.mean for line in judged.table.of(metric) if line.method == m) for m in (first, second)]
+            means = [average(values, combine_of(judged.metrics[metric])) for values in (a, b)]
             shown = f"{format_number(mean)} [{format_number(low)}, {format_number(high)}]"
             cells = [heading(name, metric, judged), *map(format_number, means), shown, f"{p:.4f}"]
             print(f"| {' | '.join(cells)} |")
+
+
+def average(values: np.ndarray, combine: Callable[[Any], float] | None) -> float:
+    return float(np.nanmean(values)) if combine is None else combine(values[~np.isnan(values).any(1)])
 
 
 def compare_pairs(
@@ -116,11 +124,12 @@ def compare_pairs(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", help="folders in evaluation/runs")
-    parser.add_argument("--pair", nargs=2, metavar="METHOD")
+    parser.add_argument("--pair", nargs=2, metavar="METHOD", action="append", help="repeatable")
     arguments = parser.parse_args()
     runs = {name: read_run(RUNS / name) for name in arguments.runs}
     if arguments.pair:
-        print_pair(runs, *arguments.pair)
+        for pair in arguments.pair:
+            print_pair(runs, *pair)
     else:
         print_methods(runs)
 
