@@ -348,6 +348,7 @@ def test_a_shard_that_takes_too_long_is_given_up(images, tmp_path, monkeypatch):
         ({"engine": "spark"}, InputError, "There is no engine 'spark'. Available: local, ray"),
         ({"address": "auto"}, InputError, "address is for engine='ray' only"),
         ({"address": "", "engine": "ray"}, InputError, "address must be"),
+        ({"address": "ray://head:10001", "engine": "ray"}, InputError, "address must be HOST:PORT or auto"),
         ({"workers": 0}, InputError, "workers must be >= 1, got 0"),
         ({"batch": 1.5}, InputError, "batch must be a whole number"),
         ({"maps": "yes"}, InputError, "maps must be True or False"),

@@ -40,6 +40,12 @@ def check_engine_name(engine: Any, address: Any) -> None:
         raise InputError(f"There is no engine {engine!r}. Available: {', '.join(ENGINES)}.", code="E_OPTION")
     if address is not None and (not isinstance(address, str) or not address.strip()):
         raise InputError(f"address must be that of a Ray cluster, got {address!r}.", code="E_OPTION")
+    if address is not None and "://" in address:
+        raise InputError(
+            f"address must be HOST:PORT or auto, got {address!r}. Run the call on a machine of the cluster; Ray Client "
+            "is not supported.",
+            code="E_OPTION",
+        )
     if address is not None and engine != "ray":
         raise InputError("address is for engine='ray' only.", code="E_OPTION")
 
