@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from whyformer._bulk.engine import Outcomes, StartWorker, make_lost_error
+from whyformer._bulk.engine import Outcomes, StartWorker, count_cores, make_lost_error
 from whyformer._bulk.failure import describe_failure
 from whyformer._bulk.queue import MAX_ATTEMPTS, ShardQueue
 from whyformer._bulk.stopping import StopRequest
@@ -118,7 +118,7 @@ class RayEngine:
         check_reachable(self.address)
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
         if self.address is None:
-            cores = (self.count or len(os.sched_getaffinity(0))) * self.needs["num_cpus"]
+            cores = (self.count or count_cores()) * self.needs["num_cpus"]
             options |= {"include_dashboard": False, "num_cpus": cores, "object_store_memory": LOCAL_STORE}
         before = os.umask(0o077)  # Ray writes the token to a file that others could read
         try:

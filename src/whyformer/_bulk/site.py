@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from whyformer._bulk.engine import Engine
+from whyformer._bulk.engine import Engine, count_cores
 from whyformer._bulk.pool import ProcessPool
 from whyformer._bulk.this_process import ThisProcess
-from whyformer._bulk.worker import ShardWorker, WorkerSetup
+from whyformer._bulk.worker import ShardWorker, WorkerSetup, free_memory
 from whyformer._explain.explain import ModelLike
 from whyformer._model.loading import open as open_model
 from whyformer._model.model import Model
@@ -84,6 +84,9 @@ def choose_engine(site: Site, setup: WorkerSetup, opened: Model, shards: int, ad
     devices = list_worker_devices(site, opened, setup.threads)[:shards]
     if len(devices) <= 1:
         return ThisProcess(ShardWorker(setup, opened))
+    if site.can_be_sent and site.device.type != "cpu":  # ours, opened for the trial run; its memory is for the workers
+        opened.module.to("cpu")
+        free_memory()
     return ProcessPool(setup.start, devices)
 
 
@@ -105,10 +108,6 @@ def list_worker_devices(site: Site, opened: Model, threads: int) -> list[str]:
 def count_loaders(site: Site) -> int:
     """Threads that load items: a GPU is faster than one of them."""
     return min(8, count_cores()) if site.device.type == "cuda" else 1
-
-
-def count_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def read_physical_memory() -> int:
