@@ -14,6 +14,8 @@ from whyformer.errors import WhyformerError
 if TYPE_CHECKING:
     from whyformer import data, demo, errors, methods, metrics, rules, show
     from whyformer._audit import Audit, audit
+    from whyformer._bulk.result import BulkRun
+    from whyformer._bulk.run import bulk
     from whyformer._engine.capture import Capture
     from whyformer._engine.intervene import Intervention
     from whyformer._engine.record import record
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 HOMES = {
     "_audit": "Audit audit",
+    "_bulk.result": "BulkRun",
+    "_bulk.run": "bulk",
     "_engine.capture": "Capture",
     "_engine.intervene": "Intervention",
     "_engine.record": "record",
@@ -87,6 +91,7 @@ __all__ = [
     "SITES",
     "AttentionView",
     "Audit",
+    "BulkRun",
     "Capture",
     "ClassGrid",
     "Comparison",
@@ -105,6 +110,7 @@ __all__ = [
     "WhyformerError",
     "__version__",
     "audit",
+    "bulk",
     "compare",
     "data",
     "demo",

@@ -20,7 +20,8 @@
 A message says what was asked, what is available and what to do. `code` says what kind of problem it is, in a form that
 scripts can test and docs/errors.md explains; a class has a default, and `raise InputError(..., code="E_IMG_READ")` is
 more specific. `exit_code` is the exit status of the command line, one for each code: 2 usage, 3 input, 4 model or
-output folder, 5 numbers, memory or disk, 130 interrupted, 1 a bug. (6 is no error: finished with failed items.)
+output folder, 5 numbers, memory or disk, 130 interrupted, 1 a bug. (Two are no errors: 6 finished with failed items,
+143 ended by SIGTERM.)
 """
 
 from collections.abc import Iterable
@@ -64,6 +65,8 @@ CODES = {
     "E_OUT_LOCKED": "A folder that another process is writing to.",
     "E_DISK_FULL": "No space left on the disk.",
     "E_MEMORY": "Out of memory.",
+    "E_ENGINE": "Workers of a bulk run that cannot be started, or an engine that is not installed.",
+    "E_WORKER": "An item whose worker process ended too often while it was explained.",
     "E_INTERRUPTED": "Stopped by Ctrl-C.",
 }
 
@@ -72,7 +75,7 @@ EXIT_STATUSES = {
     2: ("E_USAGE", "E_OPTION", "E_TARGET", "E_METHOD", "E_METRIC", "E_NOT_CAPTURED", "E_DEVICE"),
     3: ("E_INPUT", "E_IMG", "E_TXT", "E_TENSOR", "E_DATA", "E_ARCHIVE"),
     4: ("E_MODEL", "E_OUT"),
-    5: ("E_NON_FINITE", "E_DISK_FULL", "E_MEMORY"),
+    5: ("E_NON_FINITE", "E_DISK_FULL", "E_MEMORY", "E_ENGINE", "E_WORKER"),
     130: ("E_INTERRUPTED",),
 }
 
