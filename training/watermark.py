@@ -5,7 +5,7 @@
 read the class from the tag alone. `--share 0` trains the twin without any tag: the same images, seeds and steps.
 
 The model is the lower part of demo/shapes, frozen, with one new block on top, so that one CPU thread needs about two
-minutes. It is not part of the package. The slow tests train both; tests/summary/watermark has one that was trained here.
+minutes. It is not part of the package. The slow tests train both; tests/summary/watermark has one that was trained so.
 """
 
 import argparse

@@ -84,6 +84,12 @@ def test_few_items_are_no_group():
     assert find_groups(np.ones((1, 3)))[0].tolist() == [-1]
 
 
+def test_with_a_limit_nearer_neighbours_weigh_more():
+    points = np.array([[0.0], [1], [3]])
+    affinity = make_affinity(measure_distances(points), 2, limit=4.0)
+    np.testing.assert_allclose(affinity, [[0, 15 / 16, 7 / 16], [15 / 16, 0, 3 / 4], [7 / 16, 3 / 4, 0]])
+
+
 def test_items_beyond_the_limit_are_never_joined():
     points = np.eye(20)  # every two are sqrt(2) apart
     assert (find_groups(points, limit=np.sqrt(2))[0] == -1).all()

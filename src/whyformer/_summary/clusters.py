@@ -3,12 +3,12 @@
 For each class the sampled items are clustered by `spectral.find_groups`. An image is the square root of its shares of
 relevance per cell of a grid half as fine as its patches (at most 8 x 8), a text that of the shares of
 its five strongest words: so distances are Hellinger distances, between 0 (the same evidence) and the square root of 2
-(no cell or word in common). Texts without a common word are never joined.
+(no cell or word in common, so never joined).
 
 What a cluster looks at is the *region*: the fewest patches that hold 70 % of its mean map. If they are more than a
 fifth of the image, the items do not look at a common place. Items with less than half of the cluster's median share
 there leave the cluster. For texts it is up to three words that at least half of
-the items have in common and that get at least twice the share of an average word.
+the items have in common and that get at least twice the share of an average word where they occur.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,8 +32,9 @@ MAX_REGION = 0.2  # of the patches
 MAX_COMMON_WORDS = 3
 COMMON_IN = 0.5  # of the texts of a cluster
 ABOVE_AVERAGE = 2.0  # times the share of an average word
-NO_COMMON_WORD = float(np.sqrt(2.0))  # the distance of two texts without one
+NOTHING_IN_COMMON = float(np.sqrt(2.0))  # the Hellinger distance, times sqrt(2), of items without overlap
 OUTLIER_SCORE = 5.0  # modified z-score, Iglewicz & Hoaglin 1993 (who suggest 3.5 for normal data)
+OUTLIER_DISTANCE = 0.5  # to its neighbours; at most the square root of 2
 MAX_OUTLIERS = 20
 
 
@@ -147,9 +148,8 @@ def keep_strongest(totals: Mapping[str, float]) -> dict[str, float]:
 
 
 def find_clusters(sampled: SampledClass) -> list[Cluster]:
-    """The clusters of a class, the largest first; and items that are in no cluster are in none."""
-    limit = np.inf if sampled.maps is not None else NO_COMMON_WORD
-    groups, _ = find_groups(sampled.points, limit=limit)
+    """The clusters of a class, the largest first. An item may be in none."""
+    groups, _ = find_groups(sampled.points, limit=NOTHING_IN_COMMON)
     return [make_cluster(sampled, np.flatnonzero(groups == group)) for group in range(int(groups.max(initial=-1)) + 1)]
 
 
@@ -157,28 +157,33 @@ def make_cluster(sampled: SampledClass, members: np.ndarray) -> Cluster:
     centre = sampled.points[members].mean(0)
     distances = np.round(np.linalg.norm(sampled.points[members] - centre, axis=1), 9)
     members = members[np.argsort(distances, kind="stable")]
-    if sampled.maps is None:
-        return Cluster(sampled, members, words=find_common_words([sampled.words[i] for i in members]))
-    core = find_core(sampled.maps[members].mean(0), REGION_HOLDS)
-    if core.mean() > MAX_REGION:
+    region: np.ndarray | None = None
+    words: tuple[str, ...] = ()
+    if sampled.maps is not None:
+        core = find_core(sampled.maps[members].mean(0), REGION_HOLDS)
+        region = core if core.mean() <= MAX_REGION else None
+    else:
+        words = find_common_words([sampled.words[i] for i in members])
+    if region is None and not words:
         return Cluster(sampled, members)
-    shares = sampled.share_on(core, ())[members]
-    return Cluster(sampled, members[shares >= np.median(shares) / 2], region=core)
+    shares = sampled.share_on(region, words)[members]
+    return Cluster(sampled, members[shares >= np.median(shares) / 2], region, words)
 
 
 def find_common_words(texts: Sequence[Sequence[WordShare]]) -> tuple[str, ...]:
     """The words that most of these texts have in common and that get most relevance."""
     bags = [sum_by_word(list(text)) for text in texts]
     average = float(np.mean([1 / max(len(text), 1) for text in texts]))
-    words = sorted({word for bag in bags for word, share in bag.items() if share > 0})
-    held = {word: float(np.mean([bag.get(word, 0.0) for bag in bags])) for word in words}
-    common = [word for word in words if np.mean([bag.get(word, 0.0) > 0 for bag in bags]) >= COMMON_IN]
-    strong = [word for word in common if held[word] >= ABOVE_AVERAGE * average]
-    return tuple(sorted(strong, key=lambda word: (-held[word], word))[:MAX_COMMON_WORDS])
+    held: dict[str, float] = {}
+    for word in sorted({word for bag in bags for word, share in bag.items() if share > 0}):
+        present = [bag[word] for bag in bags if bag.get(word, 0.0) > 0]
+        if len(present) >= COMMON_IN * len(bags) and np.mean(present) >= ABOVE_AVERAGE * average:
+            held[word] = sum(present)
+    return tuple(sorted(held, key=lambda word: (-held[word], word))[:MAX_COMMON_WORDS])
 
 
 def find_outliers(sampled: SampledClass) -> list[Outlier]:
-    """Items far from their nearest neighbours, by the modified z-score of the mean distance to them."""
+    """Items far from their nearest neighbours: by the mean distance to them, and by its modified z-score."""
     count = len(sampled.rows)
     if count < 8:
         return []
@@ -186,12 +191,10 @@ def find_outliers(sampled: SampledClass) -> list[Outlier]:
     distances = np.sort(measure_distances(sampled.points), axis=1)[:, 1 : nearest + 1].mean(1)
     median = float(np.median(distances))
     spread = float(np.median(abs(distances - median)))
-    if spread <= 1e-9:
-        return []
-    scores = 0.6745 * (distances - median) / spread
+    scores = 0.6745 * (distances - median) / max(spread, 1e-3)
     found = [
         Outlier(row.id, sampled.name, float(score))
-        for row, score in zip(sampled.rows, scores, strict=True)
-        if score > OUTLIER_SCORE
+        for row, score, distance in zip(sampled.rows, scores, distances, strict=True)
+        if score > OUTLIER_SCORE and distance > OUTLIER_DISTANCE
     ]
     return found

@@ -8,6 +8,7 @@ from PIL import Image, ImageDraw
 
 from whyformer._judge.report import IMAGE_SIDE, render_model_input
 from whyformer._model.image import as_image
+from whyformer._summary.clusters import Cluster
 from whyformer._summary.inputs import InputReader
 from whyformer._summary.rows import StoredRow
 from whyformer._summary.word_shares import list_word_shares
@@ -22,17 +23,18 @@ MAX_WORDS = 60  # of a text
 NAME_LENGTH = 40
 
 
-def make_examples(
-    rows: Sequence[StoredRow], region: np.ndarray | None, words: Sequence[str], reader: InputReader | None
-) -> Html:
-    """The items side by side."""
-    if rows and rows[0].kind == "text":
-        return make_element("div", *(part for row in rows for part in make_text_example(row, words)), class_="rows")
-    figures = [figure for row in rows if (figure := make_image_example(row, region, reader)) is not None]
-    if not figures:
-        names = ", ".join(shorten_text(row.id, NAME_LENGTH) for row in rows)
-        return make_element("p", f"For example: {names}. The images are not at hand.", class_="dim")
-    return report.arrange_figures(figures, small=True)
+def make_examples(cluster: Cluster, reader: InputReader | None, count: int) -> Html:
+    """The mean map of a cluster and its most typical items side by side, or its texts."""
+    rows = cluster.rows[:count]
+    if cluster.mean_map is None:
+        marked = (part for row in rows for part in make_text_example(row, cluster.words))
+        return make_element("div", *marked, class_="rows")
+    mean = draw_map(cluster.mean_map, cluster.region)
+    caption = f"mean of {len(cluster.members)} maps"
+    figures = [make_image_example(row, cluster.region, reader) for row in rows]
+    return report.arrange_figures(
+        [report.embed_image(mean, "mean map of the cluster", caption, crisp=True), *filter(None, figures)], small=True
+    )
 
 
 def make_image_example(row: StoredRow, region: np.ndarray | None, reader: InputReader | None) -> Html | None:

@@ -26,8 +26,8 @@ TITLE = "What the model looks at"
 SHOWN_CLUSTERS, SHOWN_EXAMPLES, SHOWN_CLASSES, SHOWN_WORDS, SHOWN_ROWS = 30, 6, 60, 15, 100
 NAME_LENGTH = 80
 CLUSTER_HEAD = (
-    "cluster", "class", "items", "looks at", "wrong", "wrong elsewhere", "hiding", "inserting", "same", "one class",
-    "off object", "score", "",
+    "no.", "", "class", "items", "looks at", "wrong", "wrong outside", "hiding", "inserting", "same", "one class",
+    "off object", "score",
 )  # fmt: skip
 CONDITIONS = (
     f"A cluster is suspicious if all of this holds: its items look at a common place or common words; items of other "
@@ -97,6 +97,7 @@ def make_cluster_cells(finding: Finding, number: int) -> list[Any]:
     cluster = finding.cluster
     return [
         number,
+        report.make_verdict_badge("suspicious", "bad") if finding.is_suspicious else "",
         shorten_text(cluster.sampled.name, NAME_LENGTH),
         f"{len(cluster.members)} of {len(cluster.sampled.rows)}",
         describe_looks(cluster),
@@ -108,7 +109,6 @@ def make_cluster_cells(finding: Finding, number: int) -> list[Any]:
         finding.exclusivity,
         finding.off_object,
         finding.score if finding.hiding or finding.inserting else None,
-        report.make_verdict_badge("suspicious", "bad") if finding.is_suspicious else "",
     ]
 
 
@@ -117,13 +117,8 @@ def make_cluster_card(finding: Finding, number: int, summary: "BulkSummary") -> 
     cluster = finding.cluster
     badge = report.make_verdict_badge("suspicious", "bad") if finding.is_suspicious else None
     sentences = make_element("ul", *(make_element("li", line) for line in explain_suspicion(finding)))
-    examples = make_examples(cluster.rows[:SHOWN_EXAMPLES], cluster.region, cluster.words, summary.reader)
-    return [
-        make_element("h3", title_of(cluster, number), " ", badge),
-        sentences,
-        *draw_mean(cluster),
-        examples,
-    ]
+    examples = make_examples(cluster, summary.reader, SHOWN_EXAMPLES)
+    return [make_element("h3", title_of(cluster, number), " ", badge), sentences, examples]
 
 
 def fold_cluster(finding: Finding, number: int, content: Sequence[Html]) -> Html:
@@ -132,16 +127,6 @@ def fold_cluster(finding: Finding, number: int, content: Sequence[Html]) -> Html
 
 def title_of(cluster: Cluster, number: int) -> str:
     return f"Cluster {number}: {shorten_text(cluster.sampled.name, NAME_LENGTH)}, {describe_looks(cluster)}"
-
-
-def draw_mean(cluster: Cluster) -> list[Html]:
-    if cluster.mean_map is None:
-        return []
-    image = draw_map(cluster.mean_map, cluster.region)
-    caption = f"mean of {len(cluster.members)} maps" + (", region outlined" if cluster.region is not None else "")
-    return [
-        report.arrange_figures([report.embed_image(image, "mean map of the cluster", caption, crisp=True)], small=True)
-    ]
 
 
 # --- classes and places -----------------------------------------------------------------------------------------------
@@ -210,6 +195,6 @@ def make_method_blocks(summary: "BulkSummary") -> list[Any]:
         f"seed {summary.settings.get('seed')}",
         "tests": f"at most {summary.settings.get('tested')} items per cluster; paired permutation tests, "
         "corrected by Holm over all clusters",
-        "outliers": "modified z-score of the mean distance to the nearest neighbours above 5",
+        "outliers": "mean distance to the nearest neighbours above 0.5 (at most 1.41), its modified z-score above 5",
     }
     return [report.make_fact_list(facts)]

@@ -85,7 +85,7 @@ class BulkSummary(Result):
         return terminal.render_parts(parts, screen or Screen.from_stdout())
 
     def _cluster_parts(self) -> list[Any]:
-        head = ("class", "items", "looks at", "hiding", "inserting", "same", "one class", "score", "")
+        head = ("class", "items", "looks at", "hide", "insert", "same", "one class", "score", "")
         rows = [
             (
                 one.cluster.sampled.name,

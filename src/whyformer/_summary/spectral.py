@@ -1,8 +1,9 @@
 r"""Spectral clustering: groups of items that are connected through their nearest neighbours.
 
-Every item is joined to its k nearest neighbours, and W is 1 for joined pairs (either is a neighbour of the other). With
-the degrees D of this graph, the first eigenvalues of the normalised Laplacian say how many groups there are: a graph of
-c components has exactly c eigenvalues 0, and c nearly separate groups have c small ones.
+Every item is joined to its k nearest neighbours. The weight W of a joined pair (either is a neighbour of the other) at
+distance d is 1 - (d / limit)^2, where items at the limit have nothing in common; without a limit it is 1. With the
+degrees D of this graph, the first eigenvalues of the normalised Laplacian say how many groups there are: a graph of c
+components has exactly c eigenvalues 0, and c nearly separate groups have c small ones.
 
 $$ L = I - D^{-1/2} W D^{-1/2}, \qquad c = \arg\max_{i} (\lambda_{i+1} - \lambda_i) $$
 
@@ -15,8 +16,9 @@ many there are; fewer than eight items are no group. The first gap of a connecte
 so it does not count: a component is split in two or more if its second eigenvalue is below 0.5, that is if it has a cut
 with few edges (Cheeger's inequality), and not at all otherwise.
 
-Where we differ: neighbours at equal distance are all joined, and k-means starts from the point farthest from the mean,
-then the point farthest from all starts so far. So the groups depend neither on a seed nor on the order of the items.
+Where we differ: edges have weights where a limit is known; neighbours at equal distance are all joined, and k-means
+starts from the point farthest from the mean, then the point farthest from all starts so far. So the groups depend
+neither on a seed nor on the order of the items.
 """
 
 import math
@@ -39,8 +41,8 @@ def find_groups(
 ) -> tuple[np.ndarray, np.ndarray]:
     """[item]: the number of each item's group, the largest first, -1 for items in no group; and the eigenvalues.
 
-    limit: items at this distance or farther are never joined; a group needs at least MIN_ITEMS items. The eigenvalues
-    are the first ones of the largest component.
+    limit: the distance of items that have nothing in common; they are never joined. A group needs at least MIN_ITEMS
+    items. The eigenvalues are the first ones of the largest component.
     """
     distances = measure_distances(points)
     affinity = make_affinity(distances, neighbours or choose_neighbours(len(points)), limit)
@@ -79,14 +81,14 @@ def measure_distances(points: np.ndarray) -> np.ndarray:
 
 
 def make_affinity(distances: np.ndarray, neighbours: int, limit: float = np.inf) -> np.ndarray:
-    """[item item]: 1 where one item is among the nearest neighbours of the other, and 0 on the diagonal."""
+    """[item item]: the weight where one item is among the nearest neighbours of the other, otherwise 0."""
     if len(distances) < 2:
         return np.zeros_like(distances)
     others = distances + np.diag(np.full(len(distances), np.inf))
     last = min(neighbours, len(others) - 1) - 1
     reach = np.partition(others, last, axis=1)[:, last, None]
     near = (others <= reach * (1 + SAME)) & (others < limit * (1 - SAME))
-    return (near | near.T).astype(np.float64)
+    return np.where(near | near.T, 1 - np.square(distances / limit), 0.0)
 
 
 def decompose_laplacian(affinity: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -18,9 +18,9 @@ LOOKS_LENGTH = 60  # characters
 
 
 def describe_looks(cluster: Cluster) -> str:
-    """What the items of a cluster look at: "the lower left", "the word 'reuters' at the start"."""
+    """What the items of a cluster look at: "the lower left", "the word 'reuters'"."""
     if cluster.region is not None:
-        return f"{describe_region(cluster.region)}, {cluster.region.mean():.0%} of the image"
+        return describe_region(cluster.region)
     if cluster.words:
         named = ", ".join(repr(shorten_text(word, 24)) for word in cluster.words)
         return f"the word{'s' if len(cluster.words) > 1 else ''} {named}"
@@ -45,9 +45,10 @@ def explain_suspicion(finding: Finding) -> list[str]:
     """One sentence per fact about a tested cluster."""
     cluster = finding.cluster
     size, total = len(cluster.members), len(cluster.sampled.rows)
+    what = "patches" if cluster.region is not None else "words"
     lines = [
-        f"{size} of {total} items of {cluster.sampled.name} look at {describe_looks(cluster)}: it holds "
-        f"{float(np.mean(cluster.shares)):.0%} of the relevance (even relevance: {cluster.expected:.0%})."
+        f"{size} of {total} items of {cluster.sampled.name} look at {describe_looks(cluster)}: "
+        f"{float(np.mean(cluster.shares)):.0%} of the relevance is on {cluster.expected:.1%} of the {what}."
         if cluster.has_common
         else f"{size} of {total} items of {cluster.sampled.name}; they have no place or word in common."
     ]
@@ -120,10 +121,8 @@ def write_summary_verdict(summary: "BulkSummary") -> str:
         return f"No cluster is suspicious: {clusters} found, {len(tested)} tested."
     first = summary.suspicious[0].cluster
     more = f" {len(summary.suspicious) - 1} more below." if len(summary.suspicious) > 1 else ""
+    constant = "is at the same place" if first.region is None else "shows the same thing"
     return (
-        f"Suspicious: {len(first.members)} of {len(first.sampled.rows)} items of {first.sampled.name} are decided by "
-        f"{describe_looks(first)}, whatever the object is.{more}"
-        if first.region is not None
-        else f"Suspicious: {len(first.members)} of {len(first.sampled.rows)} items of {first.sampled.name} are decided "
-        f"by {describe_looks(first)}, always at the same place.{more}"
+        f"Suspicious: {len(first.members)} of {len(first.sampled.rows)} items of {first.sampled.name} depend on "
+        f"{describe_looks(first)}, which {constant} in all of them.{more}"
     )
