@@ -90,6 +90,11 @@ def test_with_a_limit_nearer_neighbours_weigh_more():
     np.testing.assert_allclose(affinity, [[0, 15 / 16, 7 / 16], [15 / 16, 0, 3 / 4], [7 / 16, 3 / 4, 0]])
 
 
+def test_items_that_are_nearly_the_same_are_not_split():
+    points = np.random.default_rng(0).normal(0, 0.01, (40, 5))
+    assert find_groups(points, limit=1.0)[0].tolist() == [0] * 40
+
+
 def test_items_beyond_the_limit_are_never_joined():
     points = np.eye(20)  # every two are sqrt(2) apart
     assert (find_groups(points, limit=np.sqrt(2))[0] == -1).all()

@@ -124,11 +124,14 @@ class Examiner:
         )
 
     def measure_objects(self, rows: Sequence[StoredRow], pixels: torch.Tensor) -> tuple[float, float] | None:
-        """The mean share of relevance on the object before and after; None without masks or for a foreign method."""
+        """The mean share of relevance on the object before, and after for the class that is predicted then.
+
+        None without masks, or for a method with settings or of another library.
+        """
         if not self.reader.masks or rows[0].method not in METHODS:
             return None
         try:
-            explained = explain(self.reader.model, pixels, rows[0].method, target=[row.target for row in rows])
+            explained = explain(self.reader.model, pixels, rows[0].method)
         except WhyformerError:
             return None
         pairs = []

@@ -15,7 +15,7 @@ from whyformer._summary.word_shares import list_word_shares
 from whyformer.errors import InputError
 from whyformer.show import report
 from whyformer.show.colours import find_limits, paint
-from whyformer.show.report import Html, make_element
+from whyformer.show.report import Html, join_html, make_element
 from whyformer.show.wording import shorten_text
 
 SIDE = IMAGE_SIDE  # pixels of an example
@@ -31,10 +31,11 @@ def make_examples(cluster: Cluster, reader: InputReader | None, count: int) -> H
         return make_element("div", *marked, class_="rows")
     mean = draw_map(cluster.mean_map, cluster.region)
     caption = f"mean of {len(cluster.members)} maps"
-    figures = [make_image_example(row, cluster.region, reader) for row in rows]
-    return report.arrange_figures(
-        [report.embed_image(mean, "mean map of the cluster", caption, crisp=True), *filter(None, figures)], small=True
-    )
+    figures = [figure for row in rows if (figure := make_image_example(row, cluster.region, reader)) is not None]
+    first = report.embed_image(mean, "mean map of the cluster", caption, crisp=True)
+    names = ", ".join(shorten_text(row.id, NAME_LENGTH) for row in rows)
+    note = None if figures else make_element("p", f"For example {names}. The images are not at hand.", class_="dim")
+    return join_html([report.arrange_figures([first, *figures], small=True), note])
 
 
 def make_image_example(row: StoredRow, region: np.ndarray | None, reader: InputReader | None) -> Html | None:

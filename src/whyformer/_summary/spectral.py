@@ -1,7 +1,8 @@
 r"""Spectral clustering: groups of items that are connected through their nearest neighbours.
 
-Every item is joined to its k nearest neighbours. The weight W of a joined pair (either is a neighbour of the other) at
-distance d is 1 - (d / limit)^2, where items at the limit have nothing in common; without a limit it is 1. With the
+Every item is joined to its k nearest neighbours, and to all items within a fifth of the limit, so that a class in
+which all items have the same evidence is not split. The weight W of a joined pair (either is a neighbour of the other)
+at distance d is 1 - (d / limit)^2, where items at the limit have nothing in common; without a limit it is 1. With the
 degrees D of this graph, the first eigenvalues of the normalised Laplacian say how many groups there are: a graph of c
 components has exactly c eigenvalues 0, and c nearly separate groups have c small ones.
 
@@ -33,6 +34,7 @@ MAX_GROUPS = 8  # in a component
 LARGEST_CUT = 0.5  # second eigenvalue
 MIN_ITEMS = 8  # in a group
 KMEANS_ROUNDS = 100
+ALIKE = 0.2  # of the limit; items this near are always joined
 SAME = 1e-9  # distances that differ by less, relative to the largest, are equal
 
 
@@ -87,7 +89,8 @@ def make_affinity(distances: np.ndarray, neighbours: int, limit: float = np.inf)
     others = distances + np.diag(np.full(len(distances), np.inf))
     last = min(neighbours, len(others) - 1) - 1
     reach = np.partition(others, last, axis=1)[:, last, None]
-    near = (others <= reach * (1 + SAME)) & (others < limit * (1 - SAME))
+    is_alike = others <= ALIKE * limit if np.isfinite(limit) else np.zeros_like(others, dtype=bool)
+    near = is_alike | ((others <= reach * (1 + SAME)) & (others < limit * (1 - SAME)))
     return np.where(near | near.T, 1 - np.square(distances / limit), 0.0)
 
 

@@ -97,7 +97,8 @@ def describe_recovery(recovery: Recovery) -> str:
     parts = []
     if recovery.object_before is not None and recovery.object_after is not None:
         parts.append(
-            f"{recovery.object_after:.0%} of the relevance is on the object (before: {recovery.object_before:.0%})"
+            f"{recovery.object_after:.0%} of the relevance for what is predicted then is on the object (before: "
+            f"{recovery.object_before:.0%})"
         )
     if recovery.right_before is not None and recovery.right_after is not None:
         parts.append(f"{recovery.right_after:.0%} of the predictions are right (before: {recovery.right_before:.0%})")
