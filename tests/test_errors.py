@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import re
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,11 @@ from torch import nn
 from typer.testing import CliRunner
 
 import whyformer as why
+from whyformer._bulk.engine import make_lost_error
+from whyformer._bulk.pool import ProcessPool
+from whyformer._bulk.ray_engine import import_ray
+from whyformer._bulk.stopping import StopRequest
+from whyformer._bulk.task import ShardTask
 from whyformer._plain import archive
 from whyformer._runs.lock import lock_folder
 from whyformer.cli import app
@@ -381,10 +387,33 @@ CAUSES: dict[str, list[Cause]] = {
             lambda _: describe_error(torch.OutOfMemoryError("CUDA out of memory"))[0],
         ),
     ],
+    "E_ENGINE": [
+        ("Ray is not installed.", lambda _: import_without_ray()),
+        ("The model or a method cannot be sent to another process.", lambda _: ProcessPool(lambda device: None, [])),
+        ("A worker process ends before it is ready.", lambda _: start_worker_that_ends()),
+    ],
+    "E_WORKER": [
+        (
+            "The process was killed three times at the same shard of a bulk run, for example because memory ran out.",
+            lambda _: make_lost_error(ShardTask(0, ()), 3).code,
+        ),
+    ],
     "E_INTERRUPTED": [
         ("Ctrl-C was pressed.", lambda _: describe_error(KeyboardInterrupt())[0]),
     ],
 }
+
+
+def import_without_ray() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "ray", None)
+        patch.setattr(os, "environ", dict(os.environ))
+        import_ray()
+
+
+def start_worker_that_ends() -> None:
+    """`sys.exit` stands for a process that is killed while it opens the model."""
+    list(ProcessPool(sys.exit, ["cpu"]).run(iter([ShardTask(0, ())]), StopRequest()))
 
 
 def find_code(happen: Callable[[Path], Any], folder: Path) -> object:

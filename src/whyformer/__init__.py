@@ -14,6 +14,8 @@ from whyformer.errors import WhyformerError
 if TYPE_CHECKING:
     from whyformer import data, demo, errors, methods, metrics, rules, show
     from whyformer._audit import Audit, audit
+    from whyformer._bulk.result import BulkRun
+    from whyformer._bulk.run import bulk
     from whyformer._engine.capture import Capture
     from whyformer._engine.intervene import Intervention
     from whyformer._engine.record import record
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 
 HOMES = {
     "_audit": "Audit audit",
+    "_bulk.result": "BulkRun",
+    "_bulk.run": "bulk",
     "_engine.capture": "Capture",
     "_engine.intervene": "Intervention",
     "_engine.record": "record",
@@ -89,6 +93,7 @@ __all__ = [
     "SITES",
     "AttentionView",
     "Audit",
+    "BulkRun",
     "BulkSummary",
     "Capture",
     "ClassGrid",
@@ -108,6 +113,7 @@ __all__ = [
     "WhyformerError",
     "__version__",
     "audit",
+    "bulk",
     "compare",
     "data",
     "demo",

@@ -64,6 +64,8 @@ CODES = {
     "E_OUT_LOCKED": "A folder that another process is writing to.",
     "E_DISK_FULL": "No space left on the disk.",
     "E_MEMORY": "Out of memory.",
+    "E_ENGINE": "Workers of a bulk run that cannot be started, or an engine that is not installed.",
+    "E_WORKER": "An item whose worker process ended too often while it was explained.",
     "E_INTERRUPTED": "Stopped by Ctrl-C.",
 }
 
@@ -72,7 +74,7 @@ EXIT_STATUSES = {
     2: ("E_USAGE", "E_OPTION", "E_TARGET", "E_METHOD", "E_METRIC", "E_NOT_CAPTURED", "E_DEVICE"),
     3: ("E_INPUT", "E_IMG", "E_TXT", "E_TENSOR", "E_DATA", "E_ARCHIVE"),
     4: ("E_MODEL", "E_OUT"),
-    5: ("E_NON_FINITE", "E_DISK_FULL", "E_MEMORY"),
+    5: ("E_NON_FINITE", "E_DISK_FULL", "E_MEMORY", "E_ENGINE", "E_WORKER"),
     130: ("E_INTERRUPTED",),
 }
 

@@ -17,8 +17,37 @@ from whyformer.errors import InputError
 
 MAX_PIXELS = 25_000_000
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
-READ_LOCK = threading.Lock()  # warning filters are global to the process
 DECODE_ERRORS = (OSError, ValueError, SyntaxError, EOFError, struct.error)  # what Pillow raises while decoding
+
+
+class SharedSilence:
+    """Warnings are ignored while any thread is inside.
+
+    Warning filters are global to the process, so the first thread that enters sets them and the last one to leave
+    restores them; in between, threads decode at the same time.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._filters: warnings.catch_warnings[None] | None = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._filters = warnings.catch_warnings()
+                self._filters.__enter__()
+                warnings.simplefilter("ignore")
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0 and self._filters is not None:
+                self._filters.__exit__(None, None, None)
+
+
+SILENCE = SharedSilence()  # Pillow warns about files that we refuse anyway, and about unused tags
 
 
 def as_image(source: str | os.PathLike[str] | Image.Image) -> Image.Image:
@@ -38,8 +67,7 @@ def read_image_bytes(data: bytes, name: str) -> Image.Image:
 
 
 def _read_image(file: Path | BytesIO, name: str) -> Image.Image:
-    with READ_LOCK, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pillow warns about files that we refuse anyway, and about unused tags
+    with SILENCE:
         try:
             opened = Image.open(file, formats=FORMATS)
         except UnidentifiedImageError:

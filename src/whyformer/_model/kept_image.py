@@ -1,6 +1,5 @@
 """Keep the explained image, and the part of it that the model saw, so that a map can be drawn over it."""
 
-import warnings
 from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -10,7 +9,7 @@ from typing import Any
 
 from PIL import Image
 
-from whyformer._model.image import DECODE_ERRORS, READ_LOCK
+from whyformer._model.image import DECODE_ERRORS, SILENCE
 
 MAX_KEPT_PIXELS = 4_000_000  # a larger image is kept at 1/2, 1/3, ... of its size
 MAX_PNG_PIXELS = 128 * 128  # up to this size an image is saved without loss
@@ -76,8 +75,7 @@ class KeptImage:
     @staticmethod
     def read(data: bytes, view: ImageView | None) -> "KeptImage":
         """Restore an image from `data`; ValueError if it is damaged or larger than any image that is kept."""
-        with READ_LOCK, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow warns about images that we refuse anyway
+        with SILENCE:
             try:
                 with Image.open(BytesIO(data), formats=("PNG", "JPEG")) as opened:
                     if opened.width * opened.height > MAX_KEPT_PIXELS:

@@ -118,13 +118,18 @@ class Model:
 
     def _from_images(self, items: Sequence[Any]) -> EncodedBatch:
         images = [as_image(item) for item in items]
-        pixels = self._process_images(images).to(self.device, self.dtype)
+        pixels = self.process_images(images).to(self.device, self.dtype)
         self._input_spec.check({"pixel_values": pixels})
         names = tuple(Path(i).name if isinstance(i, str | os.PathLike) else f"image {n}" for n, i in enumerate(items))
-        kept = tuple(KeptImage(image, partial(self._find_view, image.size)) for image in images)
+        kept = tuple(self.keep_image(image) for image in images)
         return EncodedBatch({"pixel_values": pixels}, "pixel_values", len(images), names, notes=self.notes, images=kept)
 
-    def _process_images(self, images: list[Image.Image]) -> Tensor:
+    def keep_image(self, image: Image.Image) -> KeptImage:
+        """The image to draw a map on, with the part of it that the model sees."""
+        return KeptImage(image, partial(self._find_view, image.size))
+
+    def process_images(self, images: list[Image.Image]) -> Tensor:
+        """[batch channel height width] on the CPU, as the image processor makes it."""
         try:
             return self.processor(images=images, return_tensors="pt")["pixel_values"]
         except Exception as error:
@@ -139,7 +144,7 @@ class Model:
     def _find_view(self, size: tuple[int, int]) -> ImageView | None:
         """Which part of images of this size the processor passes on."""
         if size not in self._views:
-            self._views[size] = find_view(lambda image: self._process_images([image]), *size)
+            self._views[size] = find_view(lambda image: self.process_images([image]), *size)
         return self._views[size]
 
     @cached_property
@@ -148,10 +153,7 @@ class Model:
 
     def _from_texts(self, items: Sequence[Any]) -> EncodedBatch:
         names = ["the text"] if len(items) == 1 else [f"text {n}" for n in range(len(items))]
-        texts = [text.tokenize_text(self.tokenizer, item, name) for item, name in zip(items, names, strict=True)]
-        for one, name in zip(texts, names, strict=True):
-            self._input_spec.check_length(len(one), name)
-            self._input_spec.check_ids(torch.tensor(one.ids), of_tokenizer=True)
+        texts = [self.tokenize(item, name) for item, name in zip(items, names, strict=True)]
         self._input_spec.check_batch(len(texts))
         notes = self.notes + self._note_unknown(texts, names)
         texts = text.pad_texts(texts, fill=self.padding, piece=self.tokenizer.pad_token or "", side=self._padding_side)
@@ -180,6 +182,13 @@ class Model:
             spans=tuple(one.spans for one in texts),
             notes=notes,
         )
+
+    def tokenize(self, item: Any, name: str = "the text") -> text.TokenizedText:
+        """One text or pair of texts as tokens that the module takes; error messages call it `name`."""
+        one = text.tokenize_text(self.tokenizer, item, name)
+        self._input_spec.check_length(len(one), name)
+        self._input_spec.check_ids(torch.tensor(one.ids), of_tokenizer=True)
+        return one
 
     @property
     def _padding_side(self) -> str:

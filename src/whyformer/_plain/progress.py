@@ -27,12 +27,12 @@ class ProgressBar:
         now = time.monotonic()
         if now - self.started_at > DELAY_SECONDS and now - self.shown_at > REFRESH_SECONDS and is_interactive():
             self.shown_at, self.is_shown = now, True
-            left = (now - self.started_at) / max(self.done, 1) * max(self.total - self.done, 0)
-            print(
-                f"\r{self.label}: {self.done} of {self.total}, {format_duration(left)} left \x1b[K",
-                end="",
-                file=sys.stderr,
-            )
+            print(f"\r{self.describe(now)} \x1b[K", end="", file=sys.stderr)
+
+    def describe(self, now: float) -> str:
+        """What the line says at this time."""
+        left = (now - self.started_at) / max(self.done, 1) * max(self.total - self.done, 0)
+        return f"{self.label}: {self.done} of {self.total}, {format_duration(left)} left"
 
     def close(self) -> None:
         if self.is_shown:

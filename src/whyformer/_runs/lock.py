@@ -37,7 +37,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
-            for leftover in (*folder.glob(".*.tmp"), *folder.glob("rows/.*.tmp")):
+            for leftover in (*folder.glob(".*.tmp"), *folder.glob("rows/.*.tmp"), *folder.glob("parts/.*.tmp")):
                 leftover.unlink()
         except OSError as error:
             with suppress(OSError):  # closing writes what is left in the buffer, and fails again

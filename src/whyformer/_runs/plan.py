@@ -33,7 +33,7 @@ def write_or_check_plan(plan: RunPlan, folder: Path) -> None:
     """Write the plan to the folder, or check that the plan that is already there is the same."""
     path = folder / PLAN_FILE
     if not path.exists():
-        if any(file.suffix == ".parquet" for file in folder.iterdir()):
+        if any(file.suffix == ".parquet" for file in (*folder.iterdir(), *folder.glob("parts/*"))):
             raise OutputError(
                 f"{folder} has Parquet files but no {PLAN_FILE}. Use another folder.", code="E_OUT_MISMATCH"
             )

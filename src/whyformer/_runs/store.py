@@ -34,31 +34,49 @@ class ShardFormat(Generic[AnyRow]):
     decode: Callable[[Path], tuple[Sequence[AnyRow], str]]
 
 
-class ShardStore(Generic[AnyRow]):
-    """The shards of a plan in a folder. Rows need a `repr` that tells any two of them apart."""
+class ShardFolder:
+    """A folder of numbered files, each forced to disk before the next is written."""
 
-    def __init__(self, folder: Path, plan: RunPlan, format: ShardFormat[AnyRow]) -> None:
-        self.folder, self.fingerprint, self.format = folder, plan.fingerprint, format
+    prefix, digits = "", 6
+
+    def __init__(self, folder: Path, suffix: str) -> None:
+        self.folder, self.suffix = folder, suffix
         try:
             self.folder.mkdir(exist_ok=True)
         except OSError as error:
             raise make_folder_error(folder, error) from None
 
     def path(self, number: int) -> Path:
-        return self.folder / f"{number:06}{self.format.suffix}"
+        return self.folder / f"{self.prefix}{number:0{self.digits}}{self.suffix}"
 
     def numbers(self) -> list[int]:
         """The numbers of the files that are there, complete or not."""
-        names = (path.stem for path in self.folder.glob(f"*{self.format.suffix}") if path.is_file())
+        paths = (path for path in self.folder.glob(f"{self.prefix}*{self.suffix}") if path.is_file())
+        names = (path.stem.removeprefix(self.prefix) for path in paths)
         return sorted(int(name) for name in names if name.isdecimal())
+
+    def write_file(self, number: int, contents: bytes) -> None:
+        """Under a temporary name, forced to disk, renamed; then the name is forced to disk too."""
+        archive.write_file(self.path(number), contents)
+        sync_folder(self.folder)
+
+    def make_damage_error(self, number: int) -> OutputError:
+        return OutputError(f"{self.path(number)} was written but could not be read back. Check the disk.")
+
+
+class ShardStore(ShardFolder, Generic[AnyRow]):
+    """The shards of a plan in a folder. Rows need a `repr` that tells any two of them apart."""
+
+    def __init__(self, folder: Path, plan: RunPlan, format: ShardFormat[AnyRow]) -> None:
+        super().__init__(folder, format.suffix)
+        self.fingerprint, self.format = plan.fingerprint, format
 
     def write_rows(self, number: int, rows: Sequence[AnyRow], **facts: Any) -> None:
         """Write a shard. `facts` are JSON values that describe it."""
         header = {**facts, "fingerprint": self.fingerprint, "shard": number, "rows": hash_rows(rows)}
-        archive.write_file(self.path(number), self.format.encode(rows, json.dumps(header, sort_keys=True)))
-        sync_folder(self.folder)
+        self.write_file(number, self.format.encode(rows, json.dumps(header, sort_keys=True)))
         if self.read_rows(number) is None:
-            raise OutputError(f"{self.path(number)} was written but could not be read back. Check the disk.")
+            raise self.make_damage_error(number)
 
     def read_rows(self, number: int) -> tuple[tuple[AnyRow, ...], dict[str, Any]] | None:
         """The rows of a shard and its facts; None if it is missing, damaged or of another plan."""

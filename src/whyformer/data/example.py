@@ -29,7 +29,7 @@ class LazyContent:
     mark: str  # identifies the content without loading it; part of the fingerprint of the data
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Example:
     """One input and its ground truth.
 
@@ -57,6 +57,8 @@ class Problem:
 
     place: str
     reason: str
+    is_lost: bool = field(default=True, compare=False, repr=False)  # there is no example; else only part is unusable
+    position: int = field(default=-1, compare=False, repr=False)  # among all examples and lost rows; -1 if unknown
 
     def __str__(self) -> str:
         return f"{self.place}: {self.reason}"
@@ -158,9 +160,16 @@ def fingerprint_file(path: Path) -> str:
 
 def collect_examples(name: str, items: Iterable[Example | Problem]) -> Data:
     """Data from what a reader yields: examples and problems."""
-    items = list(items)
-    examples = tuple(item for item in items if isinstance(item, Example))
-    return Data(name, examples, tuple(item for item in items if isinstance(item, Problem)))
+    examples: list[Example] = []
+    problems: list[Problem] = []
+    lost = 0
+    for item in items:
+        if isinstance(item, Example):
+            examples.append(item)
+        else:
+            problems.append(replace(item, position=len(examples) + lost) if item.is_lost else item)
+            lost += item.is_lost
+    return Data(name, tuple(examples), tuple(problems))
 
 
 def join_words_with_spans(words: Sequence[str]) -> tuple[str, list[Span]]:

@@ -48,7 +48,9 @@ def make_image_examples(folder: Path, path: Path, masks: dict[str, Path] | None)
     if masks is not None:
         mask = masks.get(str(inner.with_suffix(""))) or masks.get(inner.stem)
         if mask is None:
-            yield Problem(str(inner), "there is no mask with this name; the image is used without a mask")
+            yield Problem(
+                str(inner), "there is no mask with this name; the image is used without a mask", is_lost=False
+            )
     yield Example(str(inner), path, label, mask)
 
 

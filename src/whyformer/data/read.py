@@ -4,18 +4,19 @@ import os
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 from torch import Tensor
 
-from whyformer.data import corpora, folders, hugging_face, records, tables
+from whyformer.data import corpora, folders, hugging_face, lines, patterns, records, tables, tars
 from whyformer.data.example import Data, Example, LazyContent, Problem, collect_examples
 from whyformer.data.masks import MASK_VALUES
 from whyformer.errors import InputError
 
-FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".json", ".txt")
+FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".json", ".txt", ".tar")
 
 
 def read(
@@ -31,6 +32,8 @@ def read(
 ) -> Data:
     """The examples in a folder, a file, a Hugging Face data set or a list.
 
+    source: also a glob pattern of images, tables or tars; a webdataset .tar; or "-" for paths or texts on standard
+    input, one per line.
     columns: names of columns by role, {"input": ..., "label": ..., "mask": ..., "rationale": ..., "name": ...}.
     classes: new names for labels, {"POS": "positive"}. masks: a folder of masks, named like the images.
     mask_values: what the values in a mask mean: "binary", "voc", "trimap", or a mapping to 1, 0 and -1.
@@ -67,6 +70,8 @@ def _check_read_options(split: Any, columns: Any, classes: Any, mask_values: Any
 def _read_source(source: Any, split: str | None, columns: dict[str, str], masks: Path | None) -> Data:
     if isinstance(source, Data):
         return source
+    if isinstance(source, str) and source == lines.STANDARD_INPUT:
+        return lines.read_standard_input()
     if isinstance(source, str | os.PathLike):
         return _read_path(_check_path(source, "the data"), split, columns, masks)
     if isinstance(source, Mapping) and not isinstance(next(iter(source.values()), None), Tensor):
@@ -119,6 +124,8 @@ def _read_path(path: Path, split: str | None, columns: dict[str, str], masks: Pa
 
 
 def _read_folder_or_file(path: Path, split: str | None, columns: dict[str, str], masks: Path | None) -> Data:
+    if patterns.is_pattern(path):
+        return patterns.read_pattern(path, lambda file: _read_file(file, columns))
     if path.is_dir():
         if corpora.is_eraser(path):
             return corpora.read_eraser(path, split)
@@ -136,12 +143,14 @@ def _read_folder_or_file(path: Path, split: str | None, columns: dict[str, str],
 def _read_file(path: Path, columns: dict[str, str]) -> Data:
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if suffix in (".csv", ".tsv"):
-        rows = tables.read_delimited_rows(path, "\t" if suffix == ".tsv" else ",")
+        rows = partial(tables.read_delimited_rows, path, "\t" if suffix == ".tsv" else ",")
         return records.read_records(path.name, rows, columns, path.parent)
     if suffix == ".jsonl":
-        return records.read_records(path.name, tables.read_json_lines(path), columns, path.parent)
+        return records.read_records(path.name, partial(tables.read_json_lines, path), columns, path.parent)
     if suffix == ".parquet":
-        return records.read_records(path.name, tables.read_parquet_rows(path), columns, path.parent)
+        return records.read_records(path.name, partial(tables.read_parquet_rows, path), columns, path.parent)
+    if suffix == ".tar":
+        return tars.read_tar(path)
     if suffix == ".json" and corpora.is_hatexplain(path):
         return corpora.read_hatexplain(path)
     if suffix == ".txt" and corpora.is_trees(path):

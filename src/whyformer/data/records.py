@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -73,12 +74,16 @@ def choose_columns(existing: Sequence[str], wanted: Mapping[str, str], source: s
     return Columns(**chosen)  # type: ignore[arg-type]
 
 
-def read_records(source: str, rows: Iterable[Record], wanted: Mapping[str, str], folder: Path | None = None) -> Data:
-    """An example from every usable row. Paths of images are relative to `folder`."""
-    rows = list(rows)
-    names = list(dict.fromkeys(name for _, row in rows if not isinstance(row, Problem) for name in row))
-    columns = choose_columns(names, wanted, source) if names else None  # names from all rows: the first may lack some
-    return collect_examples(source, (parse_record(place, row, columns, folder) for place, row in rows))
+def read_records(
+    source: str, read_rows: Callable[[], Iterable[Record]], wanted: Mapping[str, str], folder: Path | None = None
+) -> Data:
+    """An example from every usable row. Paths of images are relative to `folder`.
+
+    The rows are read twice, so that they need not fit into memory: the first row may lack some columns.
+    """
+    names = list(dict.fromkeys(name for _, row in read_rows() if not isinstance(row, Problem) for name in row))
+    columns = choose_columns(names, wanted, source) if names else None
+    return collect_examples(source, (parse_record(place, row, columns, folder) for place, row in read_rows()))
 
 
 def parse_record(
@@ -127,7 +132,7 @@ def resolve_image(content: Any, folder: Path | None, read: Callable[[bytes, str]
             raise RowError(f"the bytes of an image are of type {type(content['bytes']).__name__}")
         data = bytes(content["bytes"])
         name = str(content.get("path") or "the image")
-        return LazyContent(lambda: read(data, name), f"{len(data)}:{hashlib.sha256(data).hexdigest()}")
+        return LazyContent(partial(read, data, name), f"{len(data)}:{hashlib.sha256(data).hexdigest()}")
     if isinstance(content, Mapping) and content.get("path"):
         content = content["path"]
     if isinstance(content, str) and folder is not None and is_image_name(content):

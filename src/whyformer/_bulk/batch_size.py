@@ -1,0 +1,69 @@
+"""The batch size: as given, or the largest power of two whose memory fits a budget.
+
+The memory of a batch grows linearly with its size, so two runs, with one item and with several, give the slope. The
+result is rounded down to a power of two, so that small differences in free memory do not change the plan.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from whyformer._bulk.worker import free_memory
+
+DEFAULT_BATCH = {"cpu": 16, "cuda": 64}  # items, by device, where nothing is measured
+PROBED = 8  # items of the second run
+MAX_BATCH = 256
+SHARE = 0.7  # of the free memory of a GPU
+
+
+def find_batch_size(run: Callable[[int], None], device: torch.device, budget: int | None) -> int:
+    """The largest batch whose memory is expected to stay below the budget (bytes), by default a share of the GPU.
+
+    On a processor nothing is measured unless there is a budget. `run` explains a batch of so many items.
+    """
+    if device.type == "cuda" and budget is None:
+        free, _ = torch.cuda.mem_get_info(device)
+        budget = int(SHARE * (free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)))
+    if budget is None:
+        return DEFAULT_BATCH.get(device.type, 16)
+    run(1)  # what is loaded on first use does not count
+    alone, several = (measure_peak(lambda count=count: run(count), device) for count in (1, PROBED))  # type: ignore[misc]
+    if alone is None or several is None:
+        return DEFAULT_BATCH.get(device.type, 16)
+    return choose_power_of_two(alone, several, budget)
+
+
+def choose_power_of_two(alone: int, several: int, budget: int) -> int:
+    """From the memory (bytes) of one item and of PROBED items."""
+    slope = max((several - alone) / (PROBED - 1), 1.0)
+    count = int((budget - alone) / slope) + 1
+    return 1 << max(0, min(count, MAX_BATCH).bit_length() - 1)
+
+
+def measure_peak(run: Callable[[], None], device: torch.device) -> int | None:
+    """The most memory (bytes) that is in use while `run` runs, above what was in use before; None if unknown."""
+    free_memory()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak
+        current = read_status("VmRSS")
+        run()
+        peak = read_status("VmHWM")
+        return None if current is None or peak is None else max(0, peak - current)
+    return None
+
+
+def read_status(name: str) -> int | None:
+    """A line of /proc/self/status in bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    return None

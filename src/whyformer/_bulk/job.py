@@ -1,0 +1,94 @@
+"""The job of a bulk run: which parts are there, which are missing, and writing them as they come."""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import closing, suppress
+
+from whyformer._bulk.engine import Engine
+from whyformer._bulk.items import ItemList
+from whyformer._bulk.parts import PartStore, encode_part
+from whyformer._bulk.plan import BulkPlan
+from whyformer._bulk.progress import show_bulk_progress
+from whyformer._bulk.rows import make_error_row
+from whyformer._bulk.stopping import StopRequest
+from whyformer._bulk.task import ShardTask
+from whyformer._model.model import InputKind
+from whyformer.errors import OutputError, ResourceError
+from whyformer.show.visible import make_visible
+
+
+class BulkJob:
+    """The parts that are there, and those that are missing."""
+
+    def __init__(
+        self, plan: BulkPlan, items: ItemList, store: PartStore, methods: tuple[str, ...], kind: InputKind
+    ) -> None:
+        self.plan, self.items, self.store, self.methods, self.kind = plan, items, store, methods, kind
+        self.failed = self.computed = 0
+        self.missing: list[int] = []
+
+    def scan(self, *, retry_failed: bool) -> None:
+        """Check every part that is there; damaged ones count as missing."""
+        self.refuse_foreign_files()
+        for number in range(self.plan.shards):
+            header = self.store.check_part(number)
+            if header is None and self.store.path(number).exists():
+                print_note(f"{self.store.path(number)} is damaged or belongs to another run; it is computed again")
+            if header is None or (retry_failed and header["failed"]):
+                self.missing.append(number)
+            else:
+                self.failed += header["failed"]
+
+    def refuse_foreign_files(self) -> None:
+        """Readers take every Parquet file in the folder for a part."""
+        known = {self.store.path(number).name for number in self.store.numbers() if number < self.plan.shards}
+        for path in sorted(self.store.folder.glob("*.parquet")):
+            if path.name not in known and not path.name.startswith("."):
+                raise OutputError(f"{path} is not a part of this run. Move it elsewhere.", code="E_OUT_MISMATCH")
+
+    def check_space(self, bytes_per_item: int) -> None:
+        """Refuse to begin if the disk is too small for what is missing."""
+        needed = int(1.2 * bytes_per_item * self.count_missing())
+        free = shutil.disk_usage(self.store.folder).free
+        if needed > free:
+            raise ResourceError(
+                f"The rows need about {needed:,} bytes, but the disk of {self.store.folder} has {free:,} free. Free "
+                "some space, or use another folder.",
+                code="E_DISK_FULL",
+            )
+
+    def count_missing(self) -> int:
+        """Items in the missing parts."""
+        return sum(len(range(*self.plan.places(number).indices(self.plan.items))) for number in self.missing)
+
+    def tasks(self) -> Iterator[ShardTask]:
+        for number in self.missing:
+            yield ShardTask(number, self.items[self.plan.places(number)])
+
+    def commit(self, task: ShardTask, part: bytes | Exception) -> None:
+        """Write a part; a shard that could not be computed becomes error records."""
+        if isinstance(part, Exception):
+            rows = [make_error_row(item, label, self.kind, part) for item in task.items for label in self.methods]
+            part = encode_part(rows, task.number, self.plan.fingerprint)
+        self.failed += self.store.write_part(task.number, part)["failed"]
+        self.computed += len(task.items)
+
+
+def run_missing(job: BulkJob, engine: Engine, stop: StopRequest) -> None:
+    """Compute the missing parts, and write each as soon as it is there."""
+    total = job.count_missing()
+    outcomes = engine.run(job.tasks(), stop)
+    with show_bulk_progress(job.plan.items, job.plan.items - total) as progress, closing(outcomes):
+        for task, part in outcomes:
+            job.commit(task, part)
+            progress.advance(len(task.items))
+    if job.computed < total:
+        print_note(f"stopped; {total - job.computed:,} of {job.plan.items:,} items are left. Repeat the call to resume")
+        stop.raise_if_received()
+
+
+def print_note(text: str) -> None:
+    """One line on standard error; nothing depends on it."""
+    with suppress(OSError, ValueError):
+        print(f"bulk: {make_visible(text)}", file=sys.stderr, flush=True)

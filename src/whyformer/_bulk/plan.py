@@ -1,0 +1,115 @@
+"""The plan of a bulk run: model, input list, methods, and which items share a batch. See whyformer._runs.plan.
+
+Everything a row depends on is a field, down to the number of threads, because sums over several threads differ in the
+last digits. What a row does not depend on is not: the engine, the number of workers, the folder.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from whyformer._bulk.items import ItemList
+from whyformer._explain.method_call import MethodCall
+from whyformer._judge.plan import describe_judged_model
+from whyformer._model.model import Model
+from whyformer._plain import archive
+from whyformer._plain.versions import __version__
+from whyformer._runs.plan import PLAN_FILE, RunPlan, read_stored_plan
+from whyformer.errors import OutputError
+
+LAYOUT = 1  # of the parts
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """How items are put together: what numbers may depend on beyond the last digits, and what an engine must keep."""
+
+    shard: int  # items per part
+    batch: int  # items that go through the model together
+    threads: int  # of each worker
+
+
+@dataclass(frozen=True)
+class BulkPlan(RunPlan):
+    """What is explained. A part holds the rows of one shard."""
+
+    kind: str = "bulk run"
+
+    @property
+    def settings(self) -> BatchSettings:
+        return BatchSettings(**{name: int(self.fields[name]) for name in ("shard", "batch", "threads")})
+
+    @property
+    def items(self) -> int:
+        return int(self.fields["data"]["items"])
+
+    @property
+    def shards(self) -> int:
+        return -(-self.items // self.settings.shard)
+
+    def places(self, shard: int) -> slice:
+        """The items of one shard, in the input list."""
+        size = self.settings.shard
+        return slice(shard * size, min(self.items, (shard + 1) * size))
+
+
+def make_bulk_plan(
+    model: Model,
+    items: ItemList,
+    methods: Mapping[str, MethodCall],
+    *,
+    device: torch.device,
+    target: Any,
+    settings: BatchSettings,
+    truncate: bool,
+    maps: bool,
+) -> BulkPlan:
+    """The plan, in JSON fields."""
+    fields = {
+        "layout": LAYOUT,
+        "model": {**describe_judged_model(model), "device": device.type, "labels": hash_text(repr(model.labels))},
+        "preprocessing": describe_preprocessing(model),
+        "precision": torch.get_float32_matmul_precision() if device.type == "cuda" else "highest",
+        "data": {"items": len(items), "fingerprint": items.fingerprint(model.kind)},
+        "methods": {label: call.all_settings for label, call in methods.items()},
+        "target": target,
+        "truncate": truncate,
+        "maps": maps,
+        "shard": settings.shard,
+        "batch": settings.batch,
+        "threads": settings.threads,
+        "whyformer": __version__,
+        "torch": torch.__version__,
+    }
+    return BulkPlan(archive.as_json_value(fields))
+
+
+def describe_preprocessing(model: Model) -> str:
+    """A hash of everything the image processor or tokenizer says about itself."""
+    if model.processor is not None and hasattr(model.processor, "to_dict"):
+        return hash_text(json.dumps(model.processor.to_dict(), sort_keys=True, default=repr))
+    backend = getattr(model.tokenizer, "backend_tokenizer", None)
+    if backend is not None and hasattr(backend, "to_str"):
+        described = json.loads(backend.to_str())
+        for state in ("padding", "truncation"):  # of the last call
+            described.pop(state, None)
+        return hash_text(json.dumps(described, sort_keys=True) + str(model.tokenizer.padding_side))
+    return type(model.processor or model.tokenizer).__name__
+
+
+def hash_text(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def read_stored_settings(folder: Path) -> Mapping[str, int]:
+    """Shard, batch and threads of the run in a folder, for a resumed run that does not name them; else nothing."""
+    try:
+        stored = read_stored_plan(folder / PLAN_FILE, BulkPlan({}))
+        return {name: int(stored[name]) for name in ("shard", "batch", "threads")}
+    except (OutputError, KeyError, TypeError, ValueError):
+        return {}  # no plan, or another kind of run: refused, with the reason, when the plan is written

@@ -1,0 +1,88 @@
+"""Which worker computes which shard, and which shards run again because their worker was lost.
+
+Engines with several workers share this bookkeeping. Each worker is told its next shard in advance, so that it can load
+it while it computes.
+"""
+
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+from whyformer._bulk.task import ShardTask
+
+MAX_ATTEMPTS = 3  # workers that may be lost on one shard
+
+
+@dataclass
+class Assignment:
+    """What a worker is busy with."""
+
+    current: ShardTask
+    upcoming: ShardTask | None
+
+
+class ShardQueue:
+    """Shards that wait, and shards that workers are busy with."""
+
+    def __init__(self, tasks: Iterator[ShardTask]) -> None:
+        self._tasks = tasks
+        self._again: deque[ShardTask] = deque()
+        self._reserved: dict[Hashable, ShardTask] = {}
+        self._busy: dict[Hashable, Assignment] = {}
+        self._attempts: Counter[int] = Counter()
+        self._peeked: ShardTask | None = None
+
+    def take(self, worker: Hashable) -> Assignment | None:
+        """The next shard for a worker, and the one after it; None if nothing is left to hand out."""
+        current = self._reserved.pop(worker, None) or self._next() or self._steal()
+        if current is None:
+            return None
+        upcoming = self._next()
+        if upcoming is not None:
+            self._reserved[worker] = upcoming
+        self._busy[worker] = Assignment(current, upcoming)
+        return self._busy[worker]
+
+    def finish(self, worker: Hashable) -> ShardTask:
+        """A worker delivered its shard."""
+        return self._busy.pop(worker).current
+
+    def lose(self, worker: Hashable) -> ShardTask | None:
+        """A worker is gone. Its shards run again; returns the shard that is given up, after too many workers."""
+        if (reserved := self._reserved.pop(worker, None)) is not None:
+            self._again.append(reserved)
+        assignment = self._busy.pop(worker, None)
+        if assignment is None:
+            return None
+        task = assignment.current
+        self._attempts[task.number] += 1
+        if self._attempts[task.number] >= MAX_ATTEMPTS:
+            return task
+        self._again.appendleft(task)
+        return None
+
+    def is_busy(self, worker: Hashable) -> bool:
+        return worker in self._busy
+
+    @property
+    def busy_count(self) -> int:
+        return len(self._busy)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every shard was delivered or given up."""
+        if self._busy or self._reserved or self._again:
+            return False
+        self._peeked = self._peeked or next(self._tasks, None)
+        return self._peeked is None
+
+    def _next(self) -> ShardTask | None:
+        if self._again:
+            return self._again.popleft()
+        task, self._peeked = self._peeked or next(self._tasks, None), None
+        return task
+
+    def _steal(self) -> ShardTask | None:
+        """A shard that was promised to another worker: better computed now than loaded in advance."""
+        owner = next(iter(self._reserved), None)
+        return None if owner is None else self._reserved.pop(owner)

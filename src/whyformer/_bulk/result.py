@@ -1,0 +1,40 @@
+"""BulkRun: what a bulk run left in its folder."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from whyformer._bulk.parts import FOLDER
+
+
+@dataclass(frozen=True)
+class BulkRun:
+    """A finished run. The rows are Parquet files: pandas.read_parquet(run.parts)."""
+
+    folder: Path
+    items: int
+    failed: int  # items with an error record, for one method at least
+    computed: int  # items explained by this call; the others were done before
+    methods: tuple[str, ...]
+
+    @property
+    def parts(self) -> Path:
+        """The folder of Parquet files, one row for each item and method."""
+        return self.folder / FOLDER
+
+    def table(self, columns: list[str] | None = None) -> Any:
+        """All rows as a pyarrow table."""
+        from pyarrow import parquet
+
+        return parquet.read_table(self.parts, columns=columns, partitioning=None)
+
+    def errors(self) -> Iterator[dict[str, Any]]:
+        """id, method, error (a code) and message of every error record."""
+        table = self.table(["id", "method", "error", "message"])
+        yield from (row for row in table.to_pylist() if row["error"] is not None)
+
+    def __str__(self) -> str:
+        done = f"{self.items - self.failed:,} of {self.items:,} items explained by {', '.join(self.methods)}"
+        failed = f"; {self.failed:,} failed, see the column error" if self.failed else ""
+        return f"{done}{failed}. Rows are in {self.parts}."

@@ -1,0 +1,151 @@
+"""bulk(): explain a whole data set, in shards that are complete or missing, and resume where it stopped."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from whyformer._bulk.items import ItemList
+from whyformer._bulk.job import BulkJob, run_missing
+from whyformer._bulk.parts import PartStore
+from whyformer._bulk.plan import BulkPlan, make_bulk_plan, read_stored_settings
+from whyformer._bulk.result import BulkRun
+from whyformer._bulk.site import (
+    check_engine_name,
+    choose_engine,
+    choose_site,
+    count_loaders,
+    open_here,
+)
+from whyformer._bulk.stopping import listen_for_stop
+from whyformer._bulk.trial import TrialRun, choose_settings
+from whyformer._bulk.worker import WorkerSetup
+from whyformer._explain.default_method import DEFAULT_METHOD
+from whyformer._explain.explain import ModelLike
+from whyformer._explain.method_call import MethodLike, label_methods
+from whyformer._judge.arguments import (
+    as_argument_list,
+    check_run_data,
+    check_run_flag,
+    check_run_folder,
+    check_run_number,
+)
+from whyformer._judge.choice import check_judged_target
+from whyformer._model.model import Model
+from whyformer._plain.torch_state import neutral_torch
+from whyformer._runs.lock import lock_folder
+from whyformer._runs.plan import write_or_check_plan
+from whyformer.data import read
+from whyformer.errors import MethodError, OutputError
+
+
+@neutral_torch()
+def bulk(
+    model: ModelLike,
+    data: Any,
+    methods: MethodLike | Sequence[MethodLike] = DEFAULT_METHOD,
+    *,
+    out: str | os.PathLike[str],
+    target: Any = "predicted",
+    device: str | torch.device | None = None,
+    engine: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
+    batch: int | None = None,
+    memory: int | None = None,
+    shard: int | None = None,
+    threads: int | None = None,
+    loaders: int | None = None,
+    limit: int | None = None,
+    truncate: bool = False,
+    maps: bool = False,
+    retry_failed: bool = False,
+) -> BulkRun:
+    """Explain every item of a data set and write one row per item and method to Parquet files in a folder.
+
+    The same call resumes a run that was stopped, by whatever: finished parts are checked and kept. An item that cannot
+    be explained becomes an error record and never stops the run; `retry_failed=True` tries such items again.
+
+    model: best a name or folder, which other processes can open; a Model or nn.Module runs in this process.
+    data: anything that `whyformer.data.read` accepts, or its result. limit: a random sample of so many items.
+    target: the class to explain: "predicted", "label" (the true class), or one class for all items.
+    engine: "local", or "ray" with the `address` of a cluster. workers: processes; by default one per GPU or core.
+    batch: items per pass; by default found on a GPU, or under a budget of `memory` bytes per worker. shard: items per
+    file. threads: of each worker on the processor. loaders: threads that read and decode ahead.
+    truncate: cut texts that are too long instead of recording an error. maps: also store each map as a PNG.
+    """
+    folder = check_run_folder(out)
+    if folder is None:
+        raise OutputError("out must be the path of a folder.")
+    check_run_data(data)
+    for name, flag in {"truncate": truncate, "maps": maps, "retry_failed": retry_failed}.items():
+        check_run_flag(name, flag)
+    numbers = {"workers": workers, "batch": batch, "memory": memory, "shard": shard, "threads": threads,
+               "loaders": loaders, "limit": limit}  # fmt: skip
+    for name, number in numbers.items():
+        if number is not None:
+            check_run_number(name, number, least=1)
+    check_engine_name(engine, address)
+    wanted = as_argument_list(methods)
+    if not wanted:
+        raise MethodError("There are no methods. Name at least one.")
+    chosen = label_methods(wanted)
+    site = choose_site(model, device, engine, workers)
+    opened = open_here(model, site)
+    items = ItemList(read(data), limit)
+    items.check_ids()
+    target = as_class_number(target, opened)
+    check_judged_target(target, opened)
+    make_setup = SetupMaker(model, opened, tuple(wanted), target, truncate, maps, loaders or count_loaders(site))
+    with lock_folder(folder), listen_for_stop() as stop:
+        stored = read_stored_settings(folder)
+        trial = None if stored else TrialRun(make_setup.make(), opened, items)
+        settings = choose_settings(stored, trial, site.device, batch=batch, memory=memory, shard=shard, threads=threads)
+        plan = make_bulk_plan(
+            opened, items, chosen, device=site.device, target=target, settings=settings, truncate=truncate, maps=maps
+        )
+        write_or_check_plan(plan, folder)
+        job = BulkJob(plan, items, PartStore(folder, plan), tuple(chosen), opened.kind)
+        job.scan(retry_failed=retry_failed)
+        if trial is not None:
+            job.check_space(trial.bytes_per_item)
+        if job.missing:
+            run_missing(job, choose_engine(site, make_setup.make(plan), opened, len(job.missing), address), stop)
+        return BulkRun(folder, len(items), job.failed, job.computed, tuple(chosen))
+
+
+@dataclass(frozen=True)
+class SetupMaker:
+    """Makes what workers need, once the plan is known."""
+
+    model: ModelLike
+    opened: Model
+    methods: tuple[MethodLike, ...]
+    target: Any
+    truncate: bool
+    maps: bool
+    loaders: int
+
+    def make(self, plan: BulkPlan | None = None) -> WorkerSetup:
+        """For a plan, or for a trial run of single items."""
+        return WorkerSetup(
+            model=os.fspath(self.model) if isinstance(self.model, str | os.PathLike) else self.opened,
+            weights=plan.fields["model"]["weights"] if plan is not None else "",
+            methods=self.methods,
+            target=self.target,
+            fingerprint=plan.fingerprint if plan is not None else "",
+            batch=plan.settings.batch if plan is not None else 1,
+            threads=plan.settings.threads if plan is not None else 1,
+            precision=plan.fields["precision"] if plan is not None else "",
+            truncate=self.truncate,
+            maps=self.maps,
+            loaders=self.loaders,
+        )
+
+
+def as_class_number(target: Any, opened: Model) -> Any:
+    """A target like "7" is a class number, unless it is the name of a class."""
+    is_number = isinstance(target, str) and target.isascii() and target.isdecimal()
+    return int(target) if is_number and target not in (opened.labels or ()) else target

@@ -1,0 +1,113 @@
+"""Where a bulk run happens: the engine, the device, and how many workers."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from whyformer._bulk.engine import Engine
+from whyformer._bulk.pool import ProcessPool
+from whyformer._bulk.this_process import ThisProcess
+from whyformer._bulk.worker import ShardWorker, WorkerSetup
+from whyformer._explain.explain import ModelLike
+from whyformer._model.loading import open as open_model
+from whyformer._model.model import Model
+from whyformer.errors import InputError, ModelError
+
+ENGINES = ("local", "ray")
+MEMORY_PER_WORKER = 2**30  # bytes of activations and libraries, beside the weights
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where the workers are."""
+
+    engine: str
+    device: torch.device
+    workers: int | None  # None: as many as there are GPUs or cores
+    can_be_sent: bool  # the model can be opened by other processes
+
+    @property
+    def is_every_gpu(self) -> bool:
+        """ "cuda" without a number means all of them."""
+        return self.can_be_sent and str(self.device) == "cuda"
+
+
+def check_engine_name(engine: Any, address: Any) -> None:
+    if engine not in ENGINES:
+        raise InputError(f"There is no engine {engine!r}. Available: {', '.join(ENGINES)}.", code="E_OPTION")
+    if address is not None and (not isinstance(address, str) or not address.strip()):
+        raise InputError(f"address must be that of a Ray cluster, got {address!r}.", code="E_OPTION")
+    if address is not None and engine != "ray":
+        raise InputError("address is for engine='ray' only.", code="E_OPTION")
+
+
+def choose_site(model: ModelLike, device: Any, engine: str, workers: int | None) -> Site:
+    if isinstance(model, Model | nn.Module):
+        if device is not None:
+            raise ModelError("The model is already open. Pass device when opening it.", code="E_OPTION")
+        first = next((parameter.device for parameter in as_module(model).parameters()), torch.device("cpu"))
+        return Site(engine, first, workers if workers is not None or engine == "ray" else 1, False)
+    try:
+        return Site(engine, torch.device(device or "cpu"), workers, True)
+    except (RuntimeError, TypeError) as error:
+        raise ModelError(f"There is no device {device!r} ({str(error)[:100]}).", code="E_DEVICE") from None
+
+
+def as_module(model: Model | nn.Module) -> nn.Module:
+    return model.module if isinstance(model, Model) else model
+
+
+def open_here(model: ModelLike, site: Site) -> Model:
+    """The model in this process: on the device if the worker may be here, or else only to plan."""
+    if isinstance(model, Model | nn.Module):
+        return open_model(model)
+    return open_model(model, device="cpu" if site.engine == "ray" else site.device)
+
+
+def choose_engine(site: Site, setup: WorkerSetup, opened: Model, shards: int, address: str | None) -> Engine:
+    """The engine for this many shards."""
+    if site.engine == "ray":
+        from whyformer._bulk.ray_engine import RayEngine
+
+        return RayEngine(
+            setup.start, address=address, device=site.device.type, workers=site.workers, threads=setup.threads
+        )
+    devices = list_worker_devices(site, opened, setup.threads)[:shards]
+    if len(devices) <= 1:
+        return ThisProcess(ShardWorker(setup, opened))
+    return ProcessPool(setup.start, devices)
+
+
+def list_worker_devices(site: Site, opened: Model, threads: int) -> list[str]:
+    """A device for each worker: every GPU once, or the processor as often as cores and memory allow."""
+    if site.is_every_gpu:
+        found = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+        count = site.workers or len(found)
+        return [found[number % len(found)] for number in range(count)]
+    if site.workers is not None:
+        return [str(site.device)] * site.workers
+    if site.device.type != "cpu":
+        return [str(site.device)]
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in opened.module.state_dict().values())
+    fitting = read_physical_memory() // (3 * weights + MEMORY_PER_WORKER)
+    return ["cpu"] * max(1, min(count_cores() // threads, fitting))
+
+
+def count_loaders(site: Site) -> int:
+    """Threads that load items: a GPU is faster than one of them."""
+    return min(8, count_cores()) if site.device.type == "cuda" else 1
+
+
+def count_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def read_physical_memory() -> int:
+    """Bytes; 8 GiB where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 8 * 2**30

@@ -1,0 +1,223 @@
+"""A worker: holds the model and turns a shard of items into the bytes of a part.
+
+While a shard is computed, the next one is loaded. All methods share one capture where they can. If something fails on
+a batch, each item is tried alone, so that one bad item costs one item; out of memory, the batch is cut in half.
+"""
+
+import gc
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from whyformer._bulk.failure import is_out_of_memory
+from whyformer._bulk.items import Item
+from whyformer._bulk.loading import ItemLoader, LoadedItem, encode_batch, find_label_index, make_batches
+from whyformer._bulk.parts import BulkRow, encode_part
+from whyformer._bulk.rows import make_error_row, make_row
+from whyformer._bulk.task import ShardTask
+from whyformer._engine.capture import Capture
+from whyformer._engine.target import probabilities_of, read_logits
+from whyformer._explain.explain import as_model
+from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
+from whyformer._explain.sharing import explain_by_each, record_for_methods, share_captures
+from whyformer._model.loading import open as open_model
+from whyformer._model.model import EncodedBatch, Model
+from whyformer._plain.torch_state import neutral_torch
+from whyformer._plain.versions import __version__
+from whyformer._runs.weights import hash_weights
+from whyformer.errors import ModelError
+
+RowKey = tuple[int, str]  # position of the item, label of the method
+
+
+@dataclass(frozen=True)
+class WorkerSetup:
+    """Everything a worker needs, in a form that can be sent to another process or machine."""
+
+    model: str | Model  # a name or path to open, or the model itself
+    weights: str  # the hash of the plan
+    methods: tuple[MethodLike, ...]
+    target: Any
+    fingerprint: str  # of the plan
+    batch: int
+    threads: int
+    precision: str  # of matrix products in float32 on a GPU
+    truncate: bool
+    maps: bool
+    loaders: int  # threads that load items
+    version: str = __version__
+
+    def start(self, device: str) -> "ShardWorker":
+        """Open the model on a device and check that it is the model of the plan. For a process of its own."""
+        if self.version != __version__:
+            raise ModelError(
+                f"This worker has whyformer {__version__}, but the run was planned by {self.version}. Install the same "
+                "version everywhere.",
+                code="E_ENGINE",
+            )
+        torch.set_num_threads(self.threads)
+        torch.set_float32_matmul_precision(self.precision)
+        if isinstance(self.model, Model):
+            opened = self.model
+            opened.module.to(device)
+        else:
+            opened = open_model(self.model, device=device)
+        if hash_weights(opened.module) != self.weights:
+            raise ModelError(
+                f"The weights of {opened.name} on this worker are not those of the plan. Copy the same model to every "
+                "machine.",
+                code="E_MODEL_WEIGHTS",
+            )
+        return ShardWorker(self, opened)
+
+
+class ShardWorker:
+    """An open model with the methods to explain it by."""
+
+    def __init__(self, setup: WorkerSetup, model: Model) -> None:
+        self.setup, self.model = setup, as_model(model)
+        self.methods = label_methods(setup.methods)
+        self.limit = setup.batch  # items per batch; falls when memory runs out
+        self.loader = ItemLoader(
+            model,
+            threads=setup.loaders,
+            truncate=setup.truncate,
+            keeps_images=setup.maps and model.kind == "image",
+            needs_label=setup.target == "label",
+        )
+        self.check_stop: Callable[[], None] = lambda: None  # called between batches; raises to give up
+        self._loading: dict[int, list[Future[LoadedItem]]] = {}
+
+    def run(self, task: ShardTask, upcoming: ShardTask | None = None) -> bytes:
+        """The part of this shard. Meanwhile `upcoming` is loaded: the shard that this worker gets next, if known."""
+        loading = self._loading.pop(task.number, None) or self.loader.start(task.items)
+        self._loading = {} if upcoming is None else {upcoming.number: self.loader.start(upcoming.items)}
+        loaded = [one.result() for one in loading]
+        return encode_part(self.make_rows(loaded), task.number, self.setup.fingerprint)
+
+    def close(self) -> None:
+        self.loader.close()
+
+    @neutral_torch()
+    def make_rows(self, loaded: Sequence[LoadedItem]) -> list[BulkRow]:
+        """A row for each item and method, in the order of the input."""
+        rows: dict[RowKey, BulkRow] = {}
+        for one in loaded:
+            if one.error is not None:
+                rows |= self.make_error_rows([one], self.methods, one.error)
+        for batch in make_batches(loaded, self.limit):
+            self.check_stop()
+            rows |= self.explain_batch(batch, self.methods)
+        return [rows[one.item.position, label] for one in loaded for label in self.methods]
+
+    def explain_batch(self, batch: Sequence[LoadedItem], methods: Mapping[str, MethodCall]) -> dict[RowKey, BulkRow]:
+        """The rows of a batch. What fails on all items together is tried on each alone."""
+        try:
+            rows, failed = self.explain_together(batch, methods)
+        except Exception as error:
+            if is_out_of_memory(error) and len(batch) > 1:
+                return self.explain_halves(batch, methods)
+            rows, failed = {}, dict.fromkeys(methods, error)
+        if not failed:
+            return rows
+        if len(batch) == 1:
+            for label, reason in failed.items():
+                rows |= self.make_error_rows(batch, [label], reason)
+            return rows
+        again = {label: methods[label] for label in failed}
+        for one in batch:
+            rows |= self.explain_batch([one], again)
+        return rows
+
+    def explain_halves(self, batch: Sequence[LoadedItem], methods: Mapping[str, MethodCall]) -> dict[RowKey, BulkRow]:
+        """The same batch in two parts, after memory ran out; later batches are smaller from the start."""
+        half = (len(batch) + 1) // 2
+        self.limit = min(self.limit, half)
+        free_memory()
+        print(f"bulk: out of memory for a batch of {len(batch)}; going on with {half}", file=sys.stderr, flush=True)
+        return self.explain_batch(batch[:half], methods) | self.explain_batch(batch[half:], methods)
+
+    def explain_together(
+        self, batch: Sequence[LoadedItem], methods: Mapping[str, MethodCall]
+    ) -> tuple[dict[RowKey, BulkRow], dict[str, Exception]]:
+        """The rows by every method that works on this batch, and the errors of the others."""
+        encoded = encode_batch(self.model, batch)
+        target = self.choose_targets([one.item for one in batch])
+        run = partial(record_for_methods, model=self.model, encoded=encoded, target=target, versus=None)
+        captures = share_captures(list(methods.values()), run, tolerate=(Exception,))
+        explanations, failed = explain_by_each(methods, captures, self.model, encoded, tolerate=(Exception,))
+        capture = next((capture for capture in captures if isinstance(capture, Capture)), None)
+        predictions = describe_predictions(self.model, encoded, capture) if capture is not None else []
+        kind, maps = self.model.kind, self.setup.maps
+        rows = {
+            (one.item.position, label): make_row(one.item, label, kind, explanation, i, predictions[i], maps)
+            for label, explanation in explanations.items()
+            for i, one in enumerate(batch)
+        }
+        return rows, failed
+
+    def choose_targets(self, items: Sequence[Item]) -> Any:
+        """The classes to explain: predicted (None), the label of each item, or the one given."""
+        if self.setup.target == "predicted":
+            return None
+        if self.setup.target == "label":
+            return [find_label_index(self.model, item) for item in items]
+        return self.setup.target
+
+    def make_error_rows(
+        self, batch: Sequence[LoadedItem], methods: "Mapping[str, Any] | Sequence[str]", error: Exception
+    ) -> dict[RowKey, BulkRow]:
+        return {
+            (one.item.position, label): make_error_row(one.item, label, self.model.kind, error)
+            for one in batch
+            for label in methods
+        }
+
+
+def describe_predictions(model: Model, encoded: EncodedBatch, capture: Capture) -> list[dict[str, Any]]:
+    """The columns about what the model predicts, for each example; empty for a model without a head."""
+    if any(target.index < 0 for target in capture.targets):
+        return [{} for _ in capture.targets]
+    logits = read_logits(encoded, capture.logits)[0].detach()
+    best = logits.argmax(-1).tolist()
+    probabilities = probabilities_of(model.module, logits)
+    chances: Sequence[float | None] = (
+        [None] * len(best) if probabilities is None else probabilities.amax(-1).float().tolist()
+    )
+    return [
+        {"prediction": index, "prediction_name": name_class(model, capture, i, index), "probability": chances[i]}
+        for i, index in enumerate(best)
+    ]
+
+
+def name_class(model: Model, capture: Capture, i: int, index: int) -> str:
+    """The name of the predicted class or token."""
+    target = capture.targets[i]
+    if target.index == index:
+        return target.label
+    if model.labels is not None and index < len(model.labels):
+        return model.labels[index]
+    return str(index)
+
+
+def free_memory() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+@contextmanager
+def use_threads(count: int) -> Iterator[None]:
+    """Compute with this many threads; afterwards with as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

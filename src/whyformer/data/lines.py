@@ -1,0 +1,34 @@
+"""Paths of images, or texts, on standard input: one per line."""
+
+import sys
+from collections.abc import Iterable, Iterator
+
+from whyformer.data.example import Data, Example, Problem, collect_examples
+from whyformer.data.records import is_image_name
+from whyformer.data.tables import has_invalid_utf8
+from whyformer.errors import InputError
+
+STANDARD_INPUT = "-"
+NAME = "standard input"
+
+
+def read_standard_input() -> Data:
+    """An example for every line that is not blank. A path is its own name; a text is called by its line number."""
+    if sys.stdin is None:
+        raise InputError("Standard input is closed.", code="E_DATA")
+    stream = sys.stdin.buffer if hasattr(sys.stdin, "buffer") else None
+    lines = (line.decode("utf-8", "surrogateescape") for line in stream) if stream is not None else sys.stdin
+    return collect_examples(NAME, parse_lines(lines))
+
+
+def parse_lines(lines: Iterable[str]) -> Iterator[Example | Problem]:
+    for number, line in enumerate(lines, 1):
+        line = line.rstrip("\r\n")
+        if not line.strip():
+            continue
+        if is_image_name(line):
+            yield Example(line, line)
+        elif has_invalid_utf8(line):
+            yield Problem(f"line {number}", "not valid UTF-8")
+        else:
+            yield Example(f"line {number}", line)
