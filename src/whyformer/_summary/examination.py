@@ -110,7 +110,7 @@ class Examiner:
         hidden = probe.erase_pixels(kept, torch.arange(len(rows)), FILL, self.seed)
         predictions = to_array(probe.run_batch(hidden, torch.arange(len(rows))).logits).argmax(1)
         after = [
-            replace(row, prediction=int(index), prediction_name=name_class(model, int(index)))
+            replace(row, prediction=int(index), prediction_name=name_predicted_class(model, int(index)))
             for row, index in zip(rows, predictions, strict=True)
         ]
         wrong_before, wrong_after = (compute_error_rate(row.is_right for row in some) for some in (rows, after))
@@ -167,7 +167,7 @@ def spread_relevance(
     return resample_map(shares.reshape(grid), (size[0], size[1]))
 
 
-def name_class(model: Model, index: int) -> str | None:
+def name_predicted_class(model: Model, index: int) -> str | None:
     return model.labels[index] if model.labels is not None and index < len(model.labels) else None
 
 

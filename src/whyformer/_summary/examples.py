@@ -29,16 +29,16 @@ def make_examples(cluster: Cluster, reader: InputReader | None, count: int) -> H
     if cluster.mean_map is None:
         marked = (part for row in rows for part in make_text_example(row, cluster.words))
         return make_element("div", *marked, class_="rows")
-    mean = draw_map(cluster.mean_map, cluster.region)
+    mean = draw_mean_map(cluster.mean_map, cluster.region)
     caption = f"mean of {len(cluster.members)} maps"
-    figures = [figure for row in rows if (figure := make_image_example(row, cluster.region, reader)) is not None]
+    figures = [figure for row in rows if (figure := make_cluster_figure(row, cluster.region, reader)) is not None]
     first = report.embed_image(mean, "mean map of the cluster", caption, crisp=True)
     names = ", ".join(shorten_text(row.id, NAME_LENGTH) for row in rows)
     note = None if figures else make_element("p", f"For example {names}. The images are not at hand.", class_="dim")
     return join_html([report.arrange_figures([first, *figures], small=True), note])
 
 
-def make_image_example(row: StoredRow, region: np.ndarray | None, reader: InputReader | None) -> Html | None:
+def make_cluster_figure(row: StoredRow, region: np.ndarray | None, reader: InputReader | None) -> Html | None:
     """The image with the region outlined and its name; None if the file is gone."""
     image = load_thumbnail(row, reader)
     if image is None:
@@ -84,7 +84,7 @@ def list_edges(region: np.ndarray, width: int, height: int) -> list[tuple[float,
     return lines
 
 
-def draw_map(shares: np.ndarray, region: np.ndarray | None = None) -> Image.Image:
+def draw_mean_map(shares: np.ndarray, region: np.ndarray | None = None) -> Image.Image:
     """A mean map in the colours of unsigned scores."""
     scores = torch.from_numpy(np.ascontiguousarray(shares))
     image = Image.fromarray(paint(scores, find_limits(scores, signed=False, floor=0.0), signed=False).byte().numpy())

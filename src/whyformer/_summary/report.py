@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from whyformer._summary.clusters import Cluster
 from whyformer._summary.effect import LEVEL
-from whyformer._summary.examples import draw_map, make_examples
+from whyformer._summary.examples import draw_mean_map, make_examples
 from whyformer._summary.suspicion import (
     SMALLEST_EFFECT,
     SMALLEST_EXCLUSIVITY,
@@ -146,7 +146,7 @@ def make_class_blocks(summary: "BulkSummary") -> list[Any]:
     head = ["class", "items", "wrong", "words with most relevance"]
     table = report.make_table(head if has_words else head[:3], rows if has_words else [row[:3] for row in rows])
     maps = [
-        report.embed_image(draw_map(one.mean_map), f"mean map of {shorten_text(one.name, NAME_LENGTH)}",
+        report.embed_image(draw_mean_map(one.mean_map), f"mean map of {shorten_text(one.name, NAME_LENGTH)}",
                            shorten_text(one.name, NAME_LENGTH), crisp=True)
         for one in classes[:SHOWN_CLASSES] if one.mean_map is not None
     ]  # fmt: skip
