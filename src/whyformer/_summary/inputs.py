@@ -47,7 +47,7 @@ class InputReader:
 
     def _load_one(self, row: StoredRow) -> Any:
         if row.source is None:
-            raise InputError("the run did not store where the input is")
+            raise InputError("The run did not store where the input is.")
         if row.kind == "text":
             self._check_tokens(row)
             return row.source
@@ -57,7 +57,7 @@ class InputReader:
         """The scores belong to the tokens that the tokenizer finds now."""
         assert row.source is not None
         if tokenize_text(self.model.tokenizer, row.source, row.id).pieces != row.tokens:
-            raise InputError("the tokenizer of the model finds other tokens than the run did")
+            raise InputError("The tokenizer of the model finds other tokens than the run did.")
 
     def find_file(self, source: str) -> Path:
         path = Path(source)
@@ -83,7 +83,10 @@ class InputReader:
         """Refuse a model that does not predict what the run stored."""
         kept, inputs = self.load(rows, 16)
         if not kept:
-            raise InputError(f"No input could be read again: {next(iter(self.failed.values()), 'there is none')}")
+            reason = next(iter(self.failed.values()), "no class has enough items.")
+            raise InputError(
+                f"No input could be read again: {reason} Run it where bulk ran, with the inputs in place."
+            )
         probe = make_probe(self.model, inputs, None)
         known = [(row.prediction, int(logits.argmax())) for row, logits in zip(kept, probe.before.logits, strict=True)]
         same = np.mean([stored is None or stored == now for stored, now in known])

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from whyformer._explain.explain import ModelLike
 from whyformer._model.loading import open as open_model
 from whyformer._model.model import Model
 from whyformer._plain.torch_state import neutral_torch
@@ -36,7 +37,7 @@ WITH_MASKS = 200  # items per class of which the mask is read
 @neutral_torch()
 def summarise_bulk(
     folder: str | os.PathLike[str],
-    model: Model | str | None = None,
+    model: ModelLike | None = None,
     *,
     method: str | None = None,
     masks: str | os.PathLike[str] | None = None,
@@ -154,7 +155,7 @@ def sample_classes(tally: Tally) -> list[SampledClass]:
 def make_examiner(
     run: StoredRun,
     classes: Sequence[SampledClass],
-    model: Model | str | None,
+    model: ModelLike | None,
     masks: str | os.PathLike[str] | None,
     mask_values: str | Mapping[int, int],
     tested: int,
