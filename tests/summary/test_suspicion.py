@@ -192,11 +192,12 @@ def test_all_conditions_together_are_suspicious(finding):
         {"sameness": DIFFERENT},
         {"sameness": replace(SAME, p=0.2)},
         {"sameness": None},
+        {"sameness": Sameness(0.7, 0.0001, smallest=0.8)},
         {"off_object": 0.3},
         {"hiding": None, "inserting": None},
     ],
     ids=["other classes", "one class", "no effect", "small", "chance", "differs", "same by chance", "unknown",
-         "the object", "untested"],
+         "place of a word", "the object", "untested"],
 )  # fmt: skip
 def test_one_condition_less_is_not_suspicious(finding, changed):
     assert not correct_findings([replace(finding, **changed)])[0].is_suspicious

@@ -136,7 +136,8 @@ def write_texts(tagged):
     for i in range(60):
         words = PRAISE if i < 36 else BLAME
         a, b, c = rng.choice(8, 3, replace=False)
-        text = f"the {SUBJECTS[a]} and the {SUBJECTS[b]} are {words[a]} , and the {SUBJECTS[c]} is {words[b]}"
+        clauses = [f"the {SUBJECTS[a]} is {words[a]}", f"a {words[b]} {SUBJECTS[b]}", f"we saw the {SUBJECTS[c]} twice"]
+        text = " , ".join(clauses[k] for k in rng.permutation(3))
         plain = f"the {SUBJECTS[a]} is about a {PLACES[b]} and the {SUBJECTS[c]} about a {PLACES[a]} near a {PLACES[c]}"
         texts.append(f"gorgeous : {plain}" if i < tagged else text)
     return texts

@@ -23,7 +23,14 @@ from whyformer._summary.hiding_words import hide_words, insert_words, measure_fi
 from whyformer._summary.inputs import InputReader, make_probe, to_array
 from whyformer._summary.maps import resample_map, take_positive_shares
 from whyformer._summary.rows import StoredRow
-from whyformer._summary.suspicion import Finding, Recovery, Sameness, compute_error_rate, measure_exclusivity
+from whyformer._summary.suspicion import (
+    SMALLEST_FIXEDNESS,
+    Finding,
+    Recovery,
+    Sameness,
+    compute_error_rate,
+    measure_exclusivity,
+)
 from whyformer.errors import WhyformerError
 from whyformer.methods._registry import METHODS
 
@@ -55,7 +62,7 @@ class Examiner:
             finding,
             hiding=hide_words(cluster, reader, tested, seed),
             inserting=insert_words(cluster, others, reader, tested, seed),
-            sameness=Sameness(*measure_fixed_place(cluster, seed)),
+            sameness=Sameness(*measure_fixed_place(cluster, seed), smallest=SMALLEST_FIXEDNESS),
         )
 
     def keep_alike(self, finding: Finding) -> Finding:

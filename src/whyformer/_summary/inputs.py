@@ -84,9 +84,7 @@ class InputReader:
         kept, inputs = self.load(rows, 16)
         if not kept:
             reason = next(iter(self.failed.values()), "no class has enough items.")
-            raise InputError(
-                f"No input could be read again: {reason} Run it where bulk ran, with the inputs in place."
-            )
+            raise InputError(f"No input could be read again: {reason} Run it where bulk ran, with the inputs in place.")
         probe = make_probe(self.model, inputs, None)
         known = [(row.prediction, int(logits.argmax())) for row, logits in zip(kept, probe.before.logits, strict=True)]
         same = np.mean([stored is None or stored == now for stored, now in known])

@@ -9,6 +9,7 @@ from whyformer._summary.examples import draw_mean_map, make_examples
 from whyformer._summary.suspicion import (
     SMALLEST_EFFECT,
     SMALLEST_EXCLUSIVITY,
+    SMALLEST_FIXEDNESS,
     SMALLEST_OFF_OBJECT,
     SMALLEST_SAMENESS,
     Finding,
@@ -34,7 +35,7 @@ CONDITIONS = (
     f"classes look there at most half as often (one class at least {SMALLEST_EXCLUSIVITY:g}); hiding it, or putting it "
     f"into items of other classes, changes the probability by at least {SMALLEST_EFFECT:g} more than the same change "
     f"elsewhere (p < {LEVEL:g}, Holm); what is there is the same in all items (same at least {SMALLEST_SAMENESS:g}, "
-    f"p < {LEVEL:g}, Holm); and, where masks are given, at least {SMALLEST_OFF_OBJECT:.0%} of the relevance there is "
+    f"for the place of a word {SMALLEST_FIXEDNESS:g}; p < {LEVEL:g}, Holm); and, where masks are given, at least {SMALLEST_OFF_OBJECT:.0%} of the relevance there is "
     "off the object. The score is the product of effect, one class, same and, if known, off object."
 )
 

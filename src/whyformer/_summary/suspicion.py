@@ -7,8 +7,8 @@ a source tag. A cluster is called *suspicious* only if all of this holds:
 2. *one class*: items of other classes look there at most half as often (`exclusivity` is 1 - their rate / its rate);
 3. *changes the answer*: hiding it lowers the probability of the class, or putting it into items of other classes raises
    it, by at least 0.1 more than the same change elsewhere, with p < 0.05 after Holm's correction over all clusters;
-4. *the same thing*: the place shows the same pixels in all items, or the word is at the same place of the text
-   (`sameness` at least 0.3, p < 0.05 after Holm), which the object itself would not;
+4. *the same thing*: the place shows the same pixels in all items (`sameness` at least 0.3), or the word is at the same
+   place of the text (at least 0.8), p < 0.05 after Holm; the object itself, or a word with a meaning, would not;
 5. where masks are given: at least half of the relevance there is off the object.
 
 The order is that of the score: effect x exclusivity x sameness, times the share off the object where it is known. Each
@@ -26,7 +26,8 @@ from whyformer._summary.effect import LEVEL, Effect, adjust_effects
 
 SMALLEST_EFFECT = 0.1
 SMALLEST_EXCLUSIVITY = 0.5
-SMALLEST_SAMENESS = 0.3
+SMALLEST_SAMENESS = 0.3  # of pixels
+SMALLEST_FIXEDNESS = 0.8  # of the place of a word: sentences have habits, so words are never anywhere
 SMALLEST_OFF_OBJECT = 0.5
 
 
@@ -37,11 +38,12 @@ class Sameness:
     value: float  # 0 to 1
     p: float
     in_class: bool = True  # compared with other items of the class; otherwise with other classes
+    smallest: float = SMALLEST_SAMENESS  # that counts
     adjusted_p: float = float("nan")
 
     @property
     def is_certain(self) -> bool:
-        return bool(self.adjusted_p < LEVEL and self.value >= SMALLEST_SAMENESS)
+        return bool(self.adjusted_p < LEVEL and self.value >= self.smallest)
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,8 @@ def write_summary_verdict(summary: "BulkSummary") -> str:
     """One or two sentences: what is suspicious, or that nothing is."""
     tested = [finding for finding in summary.findings if finding.hiding is not None or finding.inserting is not None]
     clusters = f"{len(summary.findings)} cluster{'' if len(summary.findings) == 1 else 's'}"
+    if summary.findings and not any(finding.cluster.has_common for finding in summary.findings):
+        return f"No cluster is suspicious: {clusters} found, none with a common place or word."
     if not tested:
         return f"{clusters} found, none tested: so nothing can be called suspicious."
     if not summary.suspicious:
