@@ -36,7 +36,8 @@ CONDITIONS = (
     f"into items of other classes, changes the probability by at least {SMALLEST_EFFECT:g} more than the same change "
     f"elsewhere (p < {LEVEL:g}, Holm); what is there is the same in all items (same at least {SMALLEST_SAMENESS:g}, "
     f"for the place of a word {SMALLEST_FIXEDNESS:g}; p < {LEVEL:g}, Holm); and, where masks "
-    f"are given, at least {SMALLEST_OFF_OBJECT:.0%} of the relevance there is off the object. The score is the product of effect, one class, same and, if known, off object."
+    f"are given, at least {SMALLEST_OFF_OBJECT:.0%} of the relevance there is off the object. The score "
+    "is the product of effect, one class, same and, if known, off object."
 )
 
 
