@@ -7,7 +7,7 @@ a source tag. A cluster is called *suspicious* only if all of this holds:
 2. *one class*: items of other classes look there at most half as often (`exclusivity` is 1 - their rate / its rate);
 3. *changes the answer*: hiding it lowers the probability of the class, or putting it into items of other classes raises
    it, by at least 0.1 more than the same change elsewhere, with p < 0.05 after Holm's correction over all clusters;
-4. *the same thing*: the place shows the same pixels in all items (`sameness` at least 0.3), or the word is at the same
+4. *the same thing*: the place shows the same pixels in all items (`sameness` at least 0.2), or the word is at the same
    place of the text (at least 0.8), p < 0.05 after Holm; the object itself, or a word with a meaning, would not;
 5. where masks are given: at least half of the relevance there is off the object.
 
@@ -26,7 +26,7 @@ from whyformer._summary.effect import LEVEL, Effect, adjust_effects
 
 SMALLEST_EFFECT = 0.1
 SMALLEST_EXCLUSIVITY = 0.5
-SMALLEST_SAMENESS = 0.3  # of pixels
+SMALLEST_SAMENESS = 0.2  # of pixels
 SMALLEST_FIXEDNESS = 0.8  # of the place of a word: sentences have habits, so words are never anywhere
 SMALLEST_OFF_OBJECT = 0.5
 
