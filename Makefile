@@ -1,6 +1,6 @@
 # make demo    set up, then explain what ships
 # make test    set up, then run the tests
-# The other targets: lint, types, docs, pages, gallery, check (all but the gallery), slow, test-oracles, benchmark, format, dev, clean.
+# The other targets: lint, types, docs, pages, gallery, check (all but the gallery), slow, test-oracles, test-ray, benchmark, format, dev, clean.
 
 PYTHON ?= python3
 VENV := .venv
@@ -16,7 +16,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --e
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev demo test slow test-oracles lint format types docs pages gallery check benchmark clean
+.PHONY: help venv dev demo test slow test-oracles test-ray lint format types docs pages gallery check benchmark clean
 
 help:
 	@sed -n 's/^# //; /make\|targets/p; 3q' Makefile
@@ -60,6 +60,15 @@ $(VENV)-oracles/%/checked: tests/oracles/%.txt always
 
 always:
 
+# The tests of bulk that need Ray, also the slow ones, in an environment of their own.
+test-ray: $(VENV)-ray/ready-$(VERSIONS)
+	HF_HUB_OFFLINE=1 $(VENV)-ray/bin/pytest -m "" tests/bulk/test_ray.py
+
+$(VENV)-ray/ready-$(VERSIONS):
+	$(PYTHON) -m venv $(VENV)-ray
+	$(VENV)-ray/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test,ray]'
+	@touch $@
+
 lint: $(WORK)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -89,4 +98,4 @@ benchmark: $(USE)
 	@for program in benchmarks/*.py; do $(BIN)/python $$program || exit 1; done
 
 clean:
-	rm -rf $(VENV) $(VENV)-oracles docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oracles $(VENV)-ray docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

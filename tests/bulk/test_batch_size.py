@@ -37,6 +37,14 @@ def test_the_budget_decides(monkeypatch):
     assert sizes == [1, 1, 8]
 
 
+def test_where_several_do_not_fit_one_is_taken(monkeypatch):
+    def run(count):
+        if count > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    assert find_batch_size(run, CPU, 10**9) == 1
+
+
 def test_the_peak_is_that_of_the_run():
     """100 MB, give or take what the allocator keeps."""
     peak = measure_peak(lambda: torch.ones(25_000_000).sum(), CPU)

@@ -80,10 +80,10 @@ def test_the_same_run_gives_the_same_bytes(images, golden, tmp_path):
     assert hash_parts(run_bulk(images, tmp_path / "run").folder) == hash_parts(golden)
 
 
-def test_another_batch_or_shard_size_gives_the_same_numbers(images, golden, tmp_path):
-    first = why.BulkRun(golden, COUNT, 0, 0, METHODS).table(["scores"]).column(0).to_pylist()
-    other = run_bulk(images, tmp_path / "run", shard=7, batch=5).table(["scores"]).column(0).to_pylist()
-    for one, two in zip(first, other, strict=True):
+def test_another_batch_or_shard_size_gives_the_same_numbers(images, tmp_path):
+    sizes = {"first": {}, "second": {"shard": 7, "batch": 5}}
+    runs = [run_bulk(images, tmp_path / name, methods="rollout", **size) for name, size in sizes.items()]
+    for one, two in zip(*(run.table(["scores"]).column(0).to_pylist() for run in runs), strict=True):
         assert max(abs(a - b) for a, b in zip(one, two, strict=True)) <= 1e-5 * max(map(abs, one))
 
 
@@ -348,6 +348,7 @@ def test_a_shard_that_takes_too_long_is_given_up(images, tmp_path, monkeypatch):
         ({"engine": "spark"}, InputError, "There is no engine 'spark'. Available: local, ray"),
         ({"address": "auto"}, InputError, "address is for engine='ray' only"),
         ({"address": "", "engine": "ray"}, InputError, "address must be"),
+        ({"address": "ray://head:10001", "engine": "ray"}, InputError, "address must be HOST:PORT or auto"),
         ({"workers": 0}, InputError, "workers must be >= 1, got 0"),
         ({"batch": 1.5}, InputError, "batch must be a whole number"),
         ({"maps": "yes"}, InputError, "maps must be True or False"),

@@ -6,10 +6,12 @@ result is rounded down to a power of two, so that small differences in free memo
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import torch
 
+from whyformer._bulk.failure import is_out_of_memory
 from whyformer._bulk.worker import free_memory
 
 DEFAULT_BATCH = {"cpu": 16, "cuda": 64}  # items, by device, where nothing is measured
@@ -29,7 +31,14 @@ def find_batch_size(run: Callable[[int], None], device: torch.device, budget: in
     if budget is None:
         return DEFAULT_BATCH.get(device.type, 16)
     run(1)  # what is loaded on first use does not count
-    alone, several = (measure_peak(lambda count=count: run(count), device) for count in (1, PROBED))  # type: ignore[misc]
+    alone = measure_peak(partial(run, 1), device)
+    try:
+        several = measure_peak(partial(run, PROBED), device)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        free_memory()
+        return 1
     if alone is None or several is None:
         return DEFAULT_BATCH.get(device.type, 16)
     return choose_power_of_two(alone, several, budget)

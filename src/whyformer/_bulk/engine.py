@@ -5,6 +5,7 @@
 It yields the bytes of a part, or the error of a shard whose workers were lost too often. Rows do not depend on it.
 """
 
+import os
 from collections.abc import Callable, Generator, Iterator
 from typing import Protocol, TypeAlias
 
@@ -28,6 +29,11 @@ class Engine(Protocol):
 
 
 StartWorker: TypeAlias = Callable[[str], Worker]  # takes the device; can be pickled
+
+
+def count_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def make_lost_error(task: ShardTask, attempts: int) -> ResourceError:

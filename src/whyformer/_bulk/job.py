@@ -9,7 +9,7 @@ from whyformer._bulk.engine import Engine
 from whyformer._bulk.items import ItemList
 from whyformer._bulk.parts import PartStore, encode_part
 from whyformer._bulk.plan import BulkPlan
-from whyformer._bulk.progress import show_bulk_progress
+from whyformer._bulk.progress import BulkProgress
 from whyformer._bulk.rows import make_error_row
 from whyformer._bulk.stopping import StopRequest
 from whyformer._bulk.task import ShardTask
@@ -79,7 +79,7 @@ def run_missing(job: BulkJob, engine: Engine, stop: StopRequest) -> None:
     """Compute the missing parts, and write each as soon as it is there."""
     total = job.count_missing()
     outcomes = engine.run(job.tasks(), stop)
-    with show_bulk_progress(job.plan.items, job.plan.items - total) as progress, closing(outcomes):
+    with closing(BulkProgress(job.plan.items, job.plan.items - total)) as progress, closing(outcomes):
         for task, part in outcomes:
             job.commit(task, part)
             progress.advance(len(task.items))

@@ -2,8 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from whyformer._plain.progress import ProgressBar, format_duration, is_interactive
 
@@ -31,13 +30,3 @@ class BulkProgress(ProgressBar):
             self.logged_at = now
             with suppress(OSError, ValueError):  # standard error that is closed or full is no reason to stop
                 print(self.describe(now), file=sys.stderr, flush=True)
-
-
-@contextmanager
-def show_bulk_progress(total: int, done_before: int) -> Iterator[BulkProgress]:
-    """Show progress while the block runs."""
-    progress = BulkProgress(total, done_before)
-    try:
-        yield progress
-    finally:
-        progress.close()

@@ -6,13 +6,15 @@ and leave. Token authentication is on: without it, whoever reaches Ray's ports c
 """
 
 import os
+import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from whyformer._bulk.engine import Outcomes, StartWorker, make_lost_error
+from whyformer._bulk.engine import Outcomes, StartWorker, count_cores, make_lost_error
 from whyformer._bulk.failure import describe_failure
 from whyformer._bulk.queue import MAX_ATTEMPTS, ShardQueue
 from whyformer._bulk.stopping import StopRequest
@@ -21,6 +23,8 @@ from whyformer.errors import ResourceError, WhyformerError
 
 POLL_SECONDS = 0.5
 RECRUIT_SECONDS = 5.0  # between two looks at the size of the cluster
+CONNECT_SECONDS = 10.0
+MAX_FAILED_STARTS = 20  # in a row; a machine that leaves while a worker starts is no reason to stop
 LOCAL_STORE = 150 * 2**20  # bytes of the object store when Ray runs on this machine only: parts are small
 
 
@@ -89,7 +93,7 @@ class RayEngine:
                         raise WhyformerError(answer[1], code=answer[0])
                     else:
                         failed_starts += not was_ready
-                        if failed_starts >= MAX_ATTEMPTS:
+                        if failed_starts >= MAX_FAILED_STARTS:
                             raise make_actor_error(answer)
                         given_up = queue.lose(worker)
                         self._dismiss(worker)
@@ -111,19 +115,16 @@ class RayEngine:
         """Join the cluster that was named. Without an address Ray runs here, whatever RAY_ADDRESS says."""
         if self.ray.is_initialized():
             return
+        check_reachable(self.address)
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
         if self.address is None:
-            cores = (self.count or len(os.sched_getaffinity(0))) * self.needs["num_cpus"]
+            cores = (self.count or count_cores()) * self.needs["num_cpus"]
             options |= {"include_dashboard": False, "num_cpus": cores, "object_store_memory": LOCAL_STORE}
         before = os.umask(0o077)  # Ray writes the token to a file that others could read
         try:
             self.ray.init(address=self.address or "local", **options)
         except Exception as error:
-            raise ResourceError(
-                f"Cannot reach Ray at {self.address or 'this machine'}: {' '.join(str(error).split())[:300]}. Start it "
-                "with `ray start --head`, or check the address and the token.",
-                code="E_ENGINE",
-            ) from None
+            raise make_connection_error(self.address, error) from None
         finally:
             os.umask(before)
 
@@ -157,10 +158,31 @@ class RayEngine:
             self.ray.kill(worker.actor)
 
 
+def check_reachable(address: str | None) -> None:
+    """Raise if nobody listens at HOST:PORT; Ray itself would try for many minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if not colon or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise make_connection_error(address, error) from None
+
+
+def make_connection_error(address: str | None, error: Exception) -> ResourceError:
+    reason = " ".join(str(error).split())[:300]
+    return ResourceError(
+        f"Cannot reach Ray at {address or 'this machine'}: {reason}. Start it with `ray start --head`, or check the "
+        "address and the token.",
+        code="E_ENGINE",
+    )
+
+
 def import_ray() -> Any:
     """Ray, with token authentication on and usage statistics off unless the caller decided otherwise."""
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if "ray" not in sys.modules:  # it reads these when it is imported, and would refuse its own nodes if they changed
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
     except ImportError:
@@ -173,7 +195,7 @@ def import_ray() -> Any:
 def make_actor_error(error: Any) -> ResourceError:
     reason = " ".join(str(error).split())[:300]
     return ResourceError(
-        f"A Ray worker was lost {MAX_ATTEMPTS} times before it was ready: {reason}. Use fewer workers, or check that "
-        "whyformer is installed on every machine.",
+        f"{MAX_FAILED_STARTS} Ray workers in a row were lost before they were ready: {reason}. Use fewer workers, or "
+        "check that whyformer is installed on every machine.",
         code="E_ENGINE",
     )

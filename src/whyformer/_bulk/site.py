@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from whyformer._bulk.engine import Engine
+from whyformer._bulk.engine import Engine, count_cores
 from whyformer._bulk.pool import ProcessPool
 from whyformer._bulk.this_process import ThisProcess
-from whyformer._bulk.worker import ShardWorker, WorkerSetup
+from whyformer._bulk.worker import ShardWorker, WorkerSetup, free_memory
 from whyformer._explain.explain import ModelLike
 from whyformer._model.loading import open as open_model
 from whyformer._model.model import Model
@@ -40,6 +40,12 @@ def check_engine_name(engine: Any, address: Any) -> None:
         raise InputError(f"There is no engine {engine!r}. Available: {', '.join(ENGINES)}.", code="E_OPTION")
     if address is not None and (not isinstance(address, str) or not address.strip()):
         raise InputError(f"address must be that of a Ray cluster, got {address!r}.", code="E_OPTION")
+    if address is not None and "://" in address:
+        raise InputError(
+            f"address must be HOST:PORT or auto, got {address!r}. Run the call on a machine of the cluster; Ray Client "
+            "is not supported.",
+            code="E_OPTION",
+        )
     if address is not None and engine != "ray":
         raise InputError("address is for engine='ray' only.", code="E_OPTION")
 
@@ -78,6 +84,9 @@ def choose_engine(site: Site, setup: WorkerSetup, opened: Model, shards: int, ad
     devices = list_worker_devices(site, opened, setup.threads)[:shards]
     if len(devices) <= 1:
         return ThisProcess(ShardWorker(setup, opened))
+    if site.can_be_sent and site.device.type != "cpu":  # ours, opened for the trial run; its memory is for the workers
+        opened.module.to("cpu")
+        free_memory()
     return ProcessPool(setup.start, devices)
 
 
@@ -99,10 +108,6 @@ def list_worker_devices(site: Site, opened: Model, threads: int) -> list[str]:
 def count_loaders(site: Site) -> int:
     """Threads that load items: a GPU is faster than one of them."""
     return min(8, count_cores()) if site.device.type == "cuda" else 1
-
-
-def count_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def read_physical_memory() -> int:

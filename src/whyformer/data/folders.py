@@ -6,6 +6,7 @@
 A mask has the name of its image; the suffix may differ.
 """
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +20,18 @@ def has_images(folder: Path) -> bool:
 
 
 def find_images(folder: Path) -> Iterator[Path]:
-    """All images below a folder, sorted by name, without hidden files."""
-    for path in sorted(folder.rglob("*")):
-        inner = path.relative_to(folder)
-        if path.suffix.lower() in IMAGE_SUFFIXES and not any(part.startswith(".") for part in inner.parts):
-            yield path
+    """All images below a folder, sorted by name, without hidden files. Links to folders are not followed."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except PermissionError:
+        return
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        if os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES:
+            yield folder / entry.name
+        if entry.is_dir(follow_symlinks=False):
+            yield from find_images(folder / entry.name)
 
 
 def read_folder(folder: Path, masks: Path | None = None) -> Data:

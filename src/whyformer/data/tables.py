@@ -13,6 +13,8 @@ from whyformer.data.example import Problem
 from whyformer.data.records import Record
 from whyformer.errors import InputError
 
+INVALID_BYTE = re.compile("[\udc80-\udcff]")  # what `surrogateescape` makes of a byte that is not UTF-8
+
 
 def open_text(path: Path) -> TextIO:
     """A text file, gzipped or not, without a byte order mark. Bytes that are not UTF-8 become surrogates."""
@@ -82,7 +84,7 @@ def as_record(place: str, row: Sequence[str], header: Sequence[str]) -> Mapping[
 
 
 def has_invalid_utf8(text: str) -> bool:
-    return any("\udc80" <= character <= "\udcff" for character in text)
+    return not text.isascii() and INVALID_BYTE.search(text) is not None
 
 
 def read_parquet_rows(path: Path) -> Iterator[Record]:

@@ -1,0 +1,204 @@
+"""Ray actors on a cluster of three nodes, simulated on this machine: workers, nodes and the caller are killed."""
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+
+import pytest
+
+if find_spec("ray") is not None:  # Ray reads these when it is imported
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32), RAY_USAGE_STATS_ENABLED="0")
+ray = pytest.importorskip("ray")
+
+from bulk.bulk_inputs import check_complete, hash_parts, run_bulk, write_images  # noqa: E402
+from bulk.fake_workers import FakeStart  # noqa: E402
+
+from whyformer._bulk.ray_engine import RayEngine  # noqa: E402
+from whyformer._bulk.stopping import StopRequest  # noqa: E402
+from whyformer._bulk.task import ShardTask  # noqa: E402
+from whyformer.errors import ResourceError, WhyformerError  # noqa: E402
+
+TESTS = Path(__file__).parents[1]
+pytestmark = pytest.mark.filterwarnings("default")  # Ray's own
+
+
+class NodeKeeper:
+    """A head without cores, and two nodes with one each that can be killed and replaced."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        self.address = self.cluster.address
+        self.nodes = [self.add_node(), self.add_node()]
+
+    def add_node(self):
+        return self.cluster.add_node(num_cpus=1, object_store_memory=100 * 2**20)
+
+    def kill_node(self, random: Random) -> None:
+        place = random.randrange(len(self.nodes))
+        self.cluster.remove_node(self.nodes[place], allow_graceful=False)
+        self.nodes[place] = self.add_node()
+
+    def kill_worker(self, random: Random) -> bool:
+        """SIGKILL to a process that runs an actor of ours, if there is one now."""
+        processes = [process for node in self.nodes for process in find_actors(node)]
+        if processes:
+            os.kill(random.choice(processes), signal.SIGKILL)
+        return bool(processes)
+
+    def close(self) -> None:
+        self.cluster.shutdown()
+
+
+def find_actors(node) -> list[int]:
+    """The process ids of actors below the raylet of this node."""
+    raylets = {str(info.process.pid) for info in node.all_processes["raylet"]}
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            if parent in raylets and (folder / "cmdline").read_bytes().startswith(b"ray::WorkerActor"):
+                found.append(int(folder.name))
+        except OSError:  # it ended meanwhile
+            continue
+    return found
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]))
+        keeper = NodeKeeper()
+        yield keeper
+        ray.shutdown()
+        keeper.close()
+
+
+def run_engine(cluster, start, count: int, workers: int | None = 2):
+    """The outcome of each shard by number; each must come exactly once."""
+    engine = RayEngine(start, address=cluster.address, device="cpu", workers=workers, threads=1)
+    tasks = iter([ShardTask(number, ()) for number in range(count)])
+    outcomes = [(task.number, part) for task, part in engine.run(tasks, StopRequest())]
+    assert len(dict(outcomes)) == len(outcomes)
+    return dict(outcomes)
+
+
+def expect_parts(count: int):
+    return {number: b"part %d" % number for number in range(count)}
+
+
+def test_every_shard_is_computed_on_as_many_workers_as_there_are_cores(cluster, tmp_path):
+    assert run_engine(cluster, FakeStart(tmp_path, seconds=0.05), 12, workers=None) == expect_parts(12)
+    processes = {path.read_text().split()[0] for path in tmp_path.iterdir()}
+    assert 1 <= len(processes) <= 2 and str(os.getpid()) not in processes
+    assert not ray.is_initialized()
+
+
+def test_the_shard_of_a_killed_worker_runs_again_and_a_deadly_one_is_given_up(cluster, tmp_path):
+    outcomes = run_engine(cluster, FakeStart(tmp_path, killed_once=(1,), deadly=(3,)), 5)
+    error = outcomes.pop(3)
+    assert isinstance(error, WhyformerError) and error.code == "E_WORKER"
+    assert outcomes == {number: part for number, part in expect_parts(5).items() if number != 3}
+
+
+def test_what_a_worker_refuses_stops_the_run(cluster, tmp_path):
+    with pytest.raises(WhyformerError, match="no such model"):
+        run_engine(cluster, FakeStart(tmp_path, refusal="no such model"), 2)
+    assert not ray.is_initialized()
+
+
+def test_without_the_token_nobody_gets_in(cluster):
+    script = f"""
+    from whyformer._bulk.ray_engine import RayEngine
+    from whyformer._bulk.stopping import StopRequest
+    from whyformer._bulk.task import ShardTask
+    engine = RayEngine(print, address={cluster.address!r}, device="cpu", workers=1, threads=1)
+    try:
+        list(engine.run(iter([ShardTask(0, ())]), StopRequest()))
+    except Exception as error:
+        print(getattr(error, "code", repr(error)))
+    """
+    wrong = {**os.environ, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], env=wrong, capture_output=True, text=True, timeout=300
+    )
+    assert done.stdout.strip() == "E_ENGINE", done.stderr[-500:]
+
+
+def test_a_cluster_that_cannot_be_reached_is_an_error(tmp_path):
+    engine = RayEngine(FakeStart(tmp_path), address="127.0.0.1:1", device="cpu", workers=1, threads=1)
+    with pytest.raises(ResourceError, match=r"Cannot reach Ray at 127\.0\.0\.1:1") as refused:
+        list(engine.run(iter([ShardTask(0, ())]), StopRequest()))
+    assert refused.value.code == "E_ENGINE"
+
+
+# --- with a model -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_ray_and_local_engines_give_the_same_bytes(cluster, tmp_path):
+    images = write_images(tmp_path / "images", 24)
+    golden = hash_parts(run_bulk(images, tmp_path / "local").folder)
+    for workers in (1, 2):
+        run = run_bulk(images, tmp_path / f"ray {workers}", engine="ray", address=cluster.address, workers=workers)
+        assert hash_parts(run.folder) == golden
+
+
+def start_driver(cluster, images, out) -> "subprocess.Popen[bytes]":
+    script = f"""
+    from pathlib import Path
+    from bulk.bulk_inputs import run_bulk
+    run_bulk(Path({str(images)!r}), Path({str(out)!r}), engine="ray", address={cluster.address!r}, workers=None)
+    """
+    with open(out.with_name("driver.log"), "a") as log:
+        return subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=log, stderr=log)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [20])
+def test_killed_workers_nodes_and_callers_lose_nothing(cluster, tmp_path, kills):
+    images = write_images(tmp_path / "images", 800)
+    golden = hash_parts(run_bulk(images, tmp_path / "local").folder)
+    random, out = Random(0), tmp_path / "run"
+    kinds = ["worker"] * (kills * 2 // 5) + ["node"] * (kills * 2 // 5)
+    kinds += ["driver"] * (kills - len(kinds))
+    random.shuffle(kinds)
+    driver, deadline = start_driver(cluster, images, out), time.monotonic() + 3000
+    while kinds:
+        assert time.monotonic() < deadline
+        seen = len(list(out.glob("parts/part-*")))
+        while driver.poll() is None and len(list(out.glob("parts/part-*"))) == seen:  # every kill hits a run at work
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        time.sleep(random.uniform(0, 2.0))
+        if driver.poll() is not None:
+            assert driver.returncode == 0, (tmp_path / "driver.log").read_text()[-3000:]
+            assert hash_parts(out) == golden
+            out = tmp_path / f"run {len(kinds)}"
+            driver = start_driver(cluster, images, out)
+            continue
+        kind = kinds[-1]
+        if kind == "driver":
+            driver.send_signal(signal.SIGKILL)
+            driver.wait()
+            driver = start_driver(cluster, images, out)
+        elif kind == "node":
+            cluster.kill_node(random)
+        elif not cluster.kill_worker(random):
+            continue
+        kinds.pop()
+        print(f"killed: {kind}; {len(kinds)} to go", flush=True)
+    assert driver.wait(1500) == 0
+    assert hash_parts(out) == golden
+    run = run_bulk(images, out)
+    assert run.computed == 0
+    check_complete(run, [str(path.relative_to(images)) for path in sorted(images.rglob("*.png"))])
