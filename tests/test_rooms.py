@@ -34,6 +34,7 @@ ROOMS = {
     "_judge": {*GROUND, *ENGINE, "_model", "methods", "show", "results", "_explain", "metrics", "data", "_runs"},
     "_audit": {*GROUND, *ENGINE, "_model", "methods", "show", "results", "_explain", "data", "_runs", "_judge"},
     "_bulk": {*GROUND, *ENGINE, "_model", "methods", "show", "results", "_explain", "data", "_runs", "_judge"},
+    "_summary": {*GROUND, *ENGINE, "_model", "methods", "show", "results", "_explain", "data", "_judge"},
     "demo": {*GROUND, "_model", "show", "results", "_explain"},
     "whyformer": set(),  # __init__.py; filled in below: the public names come from everywhere
     "cli": set(),  # the shell over everything

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from whyformer._plain.random_generator import make_generator
     from whyformer._plain.tokens import Grid, Pieces
     from whyformer._plain.versions import __version__
+    from whyformer._summary import BulkSummary, summarise_bulk
     from whyformer.methods._registry import METHODS, Scores, method
     from whyformer.metrics._registry import METRICS, Measurement, Rationale, metric
     from whyformer.results.attention_view import AttentionView
@@ -62,6 +63,7 @@ HOMES = {
     "_plain.random_generator": "make_generator",
     "_plain.tokens": "Grid Pieces",
     "_plain.versions": "__version__",
+    "_summary": "BulkSummary summarise_bulk",
     "methods._registry": "METHODS Scores method",
     "metrics._registry": "METRICS Measurement Rationale metric",
     "results.attention_view": "AttentionView",
@@ -92,6 +94,7 @@ __all__ = [
     "AttentionView",
     "Audit",
     "BulkRun",
+    "BulkSummary",
     "Capture",
     "ClassGrid",
     "Comparison",
@@ -131,6 +134,7 @@ __all__ = [
     "record",
     "rules",
     "show",
+    "summarise_bulk",
 ]
 
 

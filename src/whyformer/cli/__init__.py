@@ -19,6 +19,7 @@ streams that are closed or full), shell.py (the program and its errors).
 from whyformer.cli import (  # noqa: F401 (each command registers itself)
     audit,
     bulk,
+    bulk_summary,
     compare,
     demo,
     explain,

@@ -1,0 +1,106 @@
+"""The inputs of a run, read again: images from their paths, texts as they were stored."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from whyformer._engine.probe import Probe
+from whyformer._engine.record import record
+from whyformer._model.image import as_image
+from whyformer._model.model import Model
+from whyformer._model.text import tokenize_text
+from whyformer._summary.rows import StoredRow
+from whyformer.data.masks import align_mask, read_mask
+from whyformer.errors import InputError
+
+AGREEING = 0.9  # of the predictions must be those of the run
+
+
+@dataclass(frozen=True, eq=False)
+class InputReader:
+    """Reads inputs again, and keeps count of those that cannot be read."""
+
+    model: Model
+    folders: tuple[Path, ...] = ()  # in which relative paths are looked up, after the current folder
+    masks: Mapping[str, Path] = field(default_factory=dict)
+    mask_values: Any = "binary"
+    failed: dict[str, str] = field(default_factory=dict)  # id -> why
+
+    def load(self, rows: Sequence[StoredRow], most: int) -> tuple[list[StoredRow], list[Any]]:
+        """The first `most` items that can be read, and their inputs."""
+        kept: list[StoredRow] = []
+        inputs: list[Any] = []
+        for row in rows:
+            if len(kept) == most:
+                break
+            try:
+                inputs.append(self._load_one(row))
+                kept.append(row)
+            except InputError as error:
+                self.failed[row.id] = str(error)
+        return kept, inputs
+
+    def _load_one(self, row: StoredRow) -> Any:
+        if row.source is None:
+            raise InputError("The run did not store where the input is.")
+        if row.kind == "text":
+            self._check_tokens(row)
+            return row.source
+        return as_image(self.find_file(row.source))
+
+    def _check_tokens(self, row: StoredRow) -> None:
+        """The scores belong to the tokens that the tokenizer finds now."""
+        assert row.source is not None
+        if tokenize_text(self.model.tokenizer, row.source, row.id).pieces != row.tokens:
+            raise InputError("The tokenizer of the model finds other tokens than the run did.")
+
+    def find_file(self, source: str) -> Path:
+        path = Path(source)
+        places = [path] if path.is_absolute() else [path, *(folder / path for folder in self.folders)]
+        return next((place for place in places if os.path.isfile(place)), path)
+
+    def load_mask(self, row: StoredRow) -> np.ndarray | None:
+        """[height width] of 1 (object), 0 and -1 as the model sees it; None if there is no mask."""
+        source = Path(row.source or "")
+        names = (str(Path(row.id).with_suffix("")), str(source.with_suffix("")), source.stem, Path(row.id).stem)
+        path = next((self.masks[name] for name in names if name in self.masks), None)
+        if path is None:
+            return None
+        try:
+            size = as_image(self.find_file(row.source or "")).size
+            mask = align_mask(read_mask(path, self.mask_values), size, self.model)
+        except InputError as error:
+            self.failed[row.id] = str(error)
+            return None
+        return mask if (mask == 1).any() else None
+
+    def check_predictions(self, rows: Sequence[StoredRow]) -> None:
+        """Refuse a model that does not predict what the run stored."""
+        kept, inputs = self.load(rows, 16)
+        if not kept:
+            reason = next(iter(self.failed.values()), "no class has enough items.")
+            raise InputError(f"No input could be read again: {reason} Run it where bulk ran, with the inputs in place.")
+        probe = make_probe(self.model, inputs, None)
+        known = [(row.prediction, int(logits.argmax())) for row, logits in zip(kept, probe.before.logits, strict=True)]
+        same = np.mean([stored is None or stored == now for stored, now in known])
+        if same < AGREEING:
+            raise InputError(
+                f"{self.model.name} gives the stored prediction for {same:.0%} of {len(kept)} items only. Pass the "
+                "model that the run used."
+            )
+
+
+def make_probe(model: Model, inputs: Sequence[Any], target: Any) -> Probe:
+    """A probe that reruns the model on variants of these inputs, for this class or the class of each."""
+    probe = record(model, model.encode(list(inputs)), target=target, keep={"probe"})["probe"]
+    assert isinstance(probe, Probe)
+    return probe
+
+
+def to_array(values: torch.Tensor) -> np.ndarray:
+    return values.detach().cpu().double().numpy()

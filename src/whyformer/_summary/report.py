@@ -1,0 +1,202 @@
+"""The report of a summary: one self-contained HTML page, the most suspicious cluster first."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from whyformer._summary.clusters import Cluster
+from whyformer._summary.effect import LEVEL
+from whyformer._summary.examples import draw_mean_map, make_examples
+from whyformer._summary.suspicion import (
+    SMALLEST_EFFECT,
+    SMALLEST_EXCLUSIVITY,
+    SMALLEST_FIXEDNESS,
+    SMALLEST_OFF_OBJECT,
+    SMALLEST_SAMENESS,
+    Finding,
+)
+from whyformer._summary.tally import list_errors, list_pairs
+from whyformer._summary.wording import describe_looks, explain_suspicion
+from whyformer.show import report
+from whyformer.show.report import Html, make_element
+from whyformer.show.wording import shorten_text
+
+if TYPE_CHECKING:
+    from whyformer._summary.result import BulkSummary
+
+TITLE = "What the model looks at"
+SHOWN_CLUSTERS, SHOWN_EXAMPLES, SHOWN_CLASSES, SHOWN_WORDS, SHOWN_ROWS = 30, 6, 60, 15, 100
+NAME_LENGTH = 80
+CLUSTER_HEAD = (
+    "no.", "", "class", "items", "looks at", "wrong", "wrong outside", "hiding", "inserting", "same", "one class",
+    "off object", "score",
+)  # fmt: skip
+CONDITIONS = (
+    f"A cluster is suspicious if all of this holds: its items look at a common place or common words; items of other "
+    f"classes look there at most half as often (one class at least {SMALLEST_EXCLUSIVITY:g}); hiding it, or putting it "
+    f"into items of other classes, changes the probability by at least {SMALLEST_EFFECT:g} more than the same change "
+    f"elsewhere (p < {LEVEL:g}, Holm); what is there is the same in all items (same at least {SMALLEST_SAMENESS:g}, "
+    f"for the place of a word {SMALLEST_FIXEDNESS:g}; p < {LEVEL:g}, Holm); and, where masks "
+    f"are given, at least {SMALLEST_OFF_OBJECT:.0%} of the relevance there is off the object. The score "
+    "is the product of effect, one class, same and, if known, off object."
+)
+
+
+def make_summary_page(summary: "BulkSummary") -> str:
+    """The whole page."""
+    sections = {
+        "In short": make_overview(summary),
+        "Clusters": make_cluster_blocks(summary),
+        "Classes": make_class_blocks(summary),
+        "Where relevance sits": make_place_blocks(summary),
+        "Items": make_item_blocks(summary),
+        "Errors": make_error_blocks(summary),
+        "How": make_method_blocks(summary),
+    }
+    shown = {title: blocks for title, blocks in sections.items() if blocks}
+    anchors = report.make_anchors(shown)
+    content = [report.make_section(title, *shown[title], anchor=anchor) for anchor, title in anchors.items()]
+    about = {"folder": summary.folder.name, "model": summary.model or "unknown", "method": summary.method}
+    return report.make_page(TITLE, content, lead=describe_summary_scope(summary), about=about, contents=anchors)
+
+
+def make_summary_fragment(summary: "BulkSummary") -> str:
+    """The verdict and the table of clusters, for a notebook."""
+    verdict = make_element("p", make_element("strong", summary.verdict))
+    return report.make_fragment(report.make_section(TITLE, verdict, tabulate_clusters(summary.findings)))
+
+
+def describe_summary_scope(summary: "BulkSummary") -> str:
+    items = sum(one.items for one in summary.tally.classes.values())
+    data = f" of {summary.data}" if summary.data else ""
+    return f"{summary.model or 'A model'} on {items} items{data}, explained by {summary.method}."
+
+
+def make_overview(summary: "BulkSummary") -> list[Any]:
+    blocks: list[Any] = [make_element("p", make_element("strong", summary.verdict))]
+    return [*blocks, report.make_notes(summary.notes)] if summary.notes else blocks
+
+
+# --- clusters ---------------------------------------------------------------------------------------------------------
+
+
+def make_cluster_blocks(summary: "BulkSummary") -> list[Any]:
+    """The table of all clusters, then one block for each of the first ones."""
+    if not summary.findings:
+        return [make_element("p", "No class has enough items to be clustered.")]
+    blocks = [tabulate_clusters(summary.findings), make_element("p", CONDITIONS, class_="dim")]
+    for number, finding in enumerate(summary.findings[:SHOWN_CLUSTERS], 1):
+        content = make_cluster_card(finding, number, summary)
+        blocks += content if finding.is_suspicious or number <= 3 else [fold_cluster(finding, number, content)]
+    return blocks
+
+
+def tabulate_clusters(findings: Sequence[Finding]) -> Html:
+    rows = [make_cluster_cells(finding, number) for number, finding in enumerate(findings[:SHOWN_ROWS], 1)]
+    return report.make_table(CLUSTER_HEAD, rows, caption="Clusters of evidence, the most suspicious first")
+
+
+def make_cluster_cells(finding: Finding, number: int) -> list[Any]:
+    cluster = finding.cluster
+    return [
+        number,
+        report.make_verdict_badge("suspicious", "bad") if finding.is_suspicious else "",
+        shorten_text(cluster.sampled.name, NAME_LENGTH),
+        f"{len(cluster.members)} of {len(cluster.sampled.rows)}",
+        describe_looks(cluster),
+        finding.error_rate,
+        finding.outsiders_error_rate,
+        finding.hiding and finding.hiding.difference,
+        finding.inserting and finding.inserting.difference,
+        finding.sameness and finding.sameness.value,
+        finding.exclusivity,
+        finding.off_object,
+        finding.score if finding.hiding or finding.inserting else None,
+    ]
+
+
+def make_cluster_card(finding: Finding, number: int, summary: "BulkSummary") -> list[Html]:
+    """A heading, the facts, the mean map and example items."""
+    cluster = finding.cluster
+    badge = report.make_verdict_badge("suspicious", "bad") if finding.is_suspicious else None
+    sentences = make_element("ul", *(make_element("li", line) for line in explain_suspicion(finding)))
+    examples = make_examples(cluster, summary.reader, SHOWN_EXAMPLES)
+    return [make_element("h3", title_of(cluster, number), " ", badge), sentences, examples]
+
+
+def fold_cluster(finding: Finding, number: int, content: Sequence[Html]) -> Html:
+    return report.fold_content(title_of(finding.cluster, number), *content[1:])
+
+
+def title_of(cluster: Cluster, number: int) -> str:
+    return f"Cluster {number}: {shorten_text(cluster.sampled.name, NAME_LENGTH)}, {describe_looks(cluster)}"
+
+
+# --- classes and places -----------------------------------------------------------------------------------------------
+
+
+def make_class_blocks(summary: "BulkSummary") -> list[Any]:
+    """Mean maps, or a table of words."""
+    classes = sorted(summary.tally.classes.values(), key=lambda one: (-one.items, one.name))
+    if not classes:
+        return []
+    rows = [
+        [shorten_text(one.name, NAME_LENGTH), one.items, one.error_rate,
+         ", ".join(shorten_text(word, 24) for word, _, _ in one.list_top_words(SHOWN_WORDS)) or None]
+        for one in classes[:SHOWN_ROWS]
+    ]  # fmt: skip
+    has_words = any(row[3] for row in rows)
+    head = ["class", "items", "wrong", "words with most relevance"]
+    table = report.make_table(head if has_words else head[:3], rows if has_words else [row[:3] for row in rows])
+    maps = [
+        report.embed_image(draw_mean_map(one.mean_map), f"mean map of {shorten_text(one.name, NAME_LENGTH)}",
+                           shorten_text(one.name, NAME_LENGTH), crisp=True)
+        for one in classes[:SHOWN_CLASSES] if one.mean_map is not None
+    ]  # fmt: skip
+    return [table, report.arrange_figures(maps, small=True)] if maps else [table]
+
+
+def make_place_blocks(summary: "BulkSummary") -> list[Any]:
+    rows = [
+        [one.method, place, one.sums[place] / count, one.expected[place] / count, count]
+        for one in summary.tally.places.values()
+        for place, count in one.items.items()
+    ]
+    head = ["method", "on", "share of relevance", "if it were even", "items"]
+    return [report.make_table(head, rows, caption="Shares of the positive scores, means over items")] if rows else []
+
+
+# --- items and errors -------------------------------------------------------------------------------------------------
+
+
+def make_item_blocks(summary: "BulkSummary") -> list[Any]:
+    blocks: list[Any] = []
+    pairs = [[f"{a} ~ {b}", value] for (a, b), value in list_pairs(summary.tally).items()]
+    if pairs:
+        blocks.append(report.make_table(["methods", "mean rank correlation"], pairs, caption="Do methods agree?"))
+        lowest = [[shorten_text(one.id, NAME_LENGTH), one.correlation] for one in summary.tally.disagreements]
+        head = ["item", "rank correlation"]
+        blocks.append(report.make_table(head, lowest, caption="Items on which the methods agree least"))
+    if summary.outliers:
+        rows = [[shorten_text(o.id, NAME_LENGTH), shorten_text(o.class_name, 40), o.score] for o in summary.outliers]
+        caption = "Outliers: items whose evidence is far from that of all others of their class"
+        blocks.append(report.make_table(["item", "class", "deviations"], rows, caption=caption))
+    return blocks
+
+
+def make_error_blocks(summary: "BulkSummary") -> list[Any]:
+    errors = list_errors(summary.tally.errors.values())
+    rows = [[one.code, one.rows, shorten_text(one.example, NAME_LENGTH), one.message[:200]] for one in errors]
+    return [report.make_table(["code", "rows", "for example", "message"], rows)] if rows else []
+
+
+def make_method_blocks(summary: "BulkSummary") -> list[Any]:
+    facts = {
+        "clusters": "Spectral relevance analysis (Lapuschkin et al. 2019): the positive shares of relevance of the "
+        "items of a class, their nearest neighbours, the normalised Laplacian, the gap in its eigenvalues, k-means.",
+        "sample": f"at most {summary.settings.get('per_class')} items per class, chosen by a hash of seed and id; "
+        f"seed {summary.settings.get('seed')}",
+        "tests": f"at most {summary.settings.get('tested')} items per cluster; paired permutation tests, "
+        "corrected by Holm over all clusters",
+        "outliers": "mean distance to the nearest neighbours above 0.5 (at most 1.41), its modified z-score above 5",
+    }
+    return [report.make_fact_list(facts)]

@@ -1,0 +1,131 @@
+"""Sentences about a summary: where a cluster looks, why it is suspicious, what was counted."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whyformer._summary.clusters import Cluster
+from whyformer._summary.effect import Effect
+from whyformer._summary.hiding_words import find_usual_place
+from whyformer._summary.suspicion import Finding, Recovery
+from whyformer.show.wording import shorten_text
+
+if TYPE_CHECKING:
+    from whyformer._summary.result import BulkSummary
+
+VERTICAL, HORIZONTAL = ("upper", "middle", "lower"), ("left", "centre", "right")
+LOOKS_LENGTH = 60  # characters
+
+
+def describe_looks(cluster: Cluster) -> str:
+    """What the items of a cluster look at: "the lower left", "the word 'reuters'"."""
+    if cluster.region is not None:
+        return describe_region(cluster.region)
+    if cluster.words:
+        named = ", ".join(repr(shorten_text(word, 24)) for word in cluster.words)
+        return f"the word{'s' if len(cluster.words) > 1 else ''} {named}"
+    return "no common place or word"
+
+
+def describe_region(region: np.ndarray) -> str:
+    """The part of the image in which the centre of the region is."""
+    rows, columns = region.shape
+    down, across = (float(np.mean(places)) for places in np.nonzero(region))
+    vertical = VERTICAL[min(2, int(3 * (down + 0.5) / rows))]
+    horizontal = HORIZONTAL[min(2, int(3 * (across + 0.5) / columns))]
+    return "the centre" if (vertical, horizontal) == ("middle", "centre") else f"the {vertical} {horizontal}"
+
+
+def describe_place_in_text(cluster: Cluster) -> str:
+    end, place, share = find_usual_place(cluster)
+    return f"in {share:.0%} of the texts within a word of place {place + 1} from the {end}"
+
+
+def explain_suspicion(finding: Finding) -> list[str]:
+    """One sentence per fact about a tested cluster."""
+    cluster = finding.cluster
+    size, total = len(cluster.members), len(cluster.sampled.rows)
+    what = "patches" if cluster.region is not None else "words"
+    lines = [
+        f"{size} of {total} items of {cluster.sampled.name} look at {describe_looks(cluster)}: "
+        f"{float(np.mean(cluster.shares)):.0%} of the relevance is on {cluster.expected:.1%} of the {what}."
+        if cluster.has_common
+        else f"{size} of {total} items of {cluster.sampled.name}; they have no place or word in common."
+    ]
+    if finding.untested:
+        return [*lines, f"Not tested: {finding.untested}."] if cluster.has_common else lines
+    lines += describe_effects(finding)
+    if finding.sameness is not None:
+        lines.append(describe_sameness(finding))
+    if finding.exclusivity is not None:
+        lines.append(f"Items of other classes look there {1 - finding.exclusivity:.0%} as often.")
+    if finding.off_object is not None:
+        lines.append(f"{finding.off_object:.0%} of the relevance there is off the object.")
+    if finding.recovery is not None:
+        lines.append(describe_recovery(finding.recovery))
+    return lines
+
+
+def describe_effects(finding: Finding) -> list[str]:
+    is_text = finding.cluster.region is None
+    lines = []
+    if finding.hiding is not None:
+        lines.append(f"Hiding it lowers the probability of the class by {describe_effect(finding.hiding)}.")
+    if finding.inserting is not None:
+        verb = "Writing it into texts" if is_text else "Pasting it into images"
+        lines.append(f"{verb} of other classes raises it by {describe_effect(finding.inserting)}.")
+    return lines
+
+
+def describe_effect(effect: Effect) -> str:
+    return (
+        f"{effect.change:.2f}, the same elsewhere by {effect.elsewhere:.2f} (difference {effect.difference:+.2f}, "
+        f"95 % interval {effect.low:+.2f} to {effect.high:+.2f}, {effect.items} items, {format_p(effect.adjusted_p)})"
+    )
+
+
+def describe_sameness(finding: Finding) -> str:
+    assert finding.sameness is not None
+    same, p = finding.sameness, format_p(finding.sameness.adjusted_p)
+    if finding.cluster.region is None:
+        return f"The word is {describe_place_in_text(finding.cluster)} (sameness {same.value:.2f}, {p})."
+    other = "other items of the class" if same.in_class else "items of other classes"
+    return f"What is there varies {1 - same.value:.0%} as much as in {other} (sameness {same.value:.2f}, {p})."
+
+
+def describe_recovery(recovery: Recovery) -> str:
+    parts = []
+    if recovery.object_before is not None and recovery.object_after is not None:
+        parts.append(
+            f"{recovery.object_after:.0%} of the relevance for what is predicted then is on the object (before: "
+            f"{recovery.object_before:.0%})"
+        )
+    if recovery.right_before is not None and recovery.right_after is not None:
+        parts.append(f"{recovery.right_after:.0%} of the predictions are right (before: {recovery.right_before:.0%})")
+    hidden = f"With all that is the same there hidden ({recovery.area:.0%} of the image)"
+    return f"{hidden}, {' and '.join(parts)}." if parts else f"{hidden}, neither labels nor masks say more."
+
+
+def format_p(p: float) -> str:
+    if p != p:
+        return "p unknown"
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.0995 else f"p = {p:.2f}"
+
+
+def write_summary_verdict(summary: "BulkSummary") -> str:
+    """One or two sentences: what is suspicious, or that nothing is."""
+    tested = [finding for finding in summary.findings if finding.hiding is not None or finding.inserting is not None]
+    clusters = f"{len(summary.findings)} cluster{'' if len(summary.findings) == 1 else 's'}"
+    if summary.findings and not any(finding.cluster.has_common for finding in summary.findings):
+        return f"No cluster is suspicious: {clusters} found, none with a common place or word."
+    if not tested:
+        return f"{clusters} found, none tested: so nothing can be called suspicious."
+    if not summary.suspicious:
+        return f"No cluster is suspicious: {clusters} found, {len(tested)} tested."
+    first = summary.suspicious[0].cluster
+    more = f" {len(summary.suspicious) - 1} more below." if len(summary.suspicious) > 1 else ""
+    constant = "is at the same place" if first.region is None else "shows the same thing"
+    return (
+        f"Suspicious: {len(first.members)} of {len(first.sampled.rows)} items of {first.sampled.name} depend on "
+        f"{describe_looks(first)}, which {constant} in all of them.{more}"
+    )
