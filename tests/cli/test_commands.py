@@ -95,7 +95,7 @@ def test_methods_are_listed():
 def test_explains_an_image_with_the_bundled_model(image_file):
     output = run("explain", image_file)
     assert output.startswith("cat.png: ")
-    assert "by transformer_attribution" in output.split("\n")[0]
+    assert "by gamma_attribution" in output.split("\n")[0]
 
 
 def test_health_and_precision(text_model):
@@ -224,7 +224,7 @@ def test_the_demo_only_writes_html(tmp_path):
         (["compare", "x", "-m", "rollout", "-m", "rollout"], "rollout is listed twice"),
         (["explain", "x", "-s", "start"], "'start' is not a setting. Write NAME=VALUE"),
         (["explain", "x", "-s", "target=1"], "target is not a setting of a method"),
-        (["explain", "x", "-s", "strat=1"], "transformer_attribution has no setting 'strat'. Did you mean 'start'?"),
+        (["explain", "x", "-s", "strat=1"], "gamma_attribution has no setting 'strat'. Did you mean 'start'?"),
         (["explain", "x", "-s", "recipe=x"], "No recipe 'x'"),
     ],
 )

@@ -1,5 +1,6 @@
 """explain(): from what a method returns to an explanation, and what is recorded for it."""
 
+from collections import defaultdict
 from functools import partial
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ import torch
 
 import whyformer._explain.explain
 import whyformer._explain.sharing
+from whyformer._engine.capture import RoundingEstimate
 from whyformer._engine.target import Target
 from whyformer._explain.explain import explain
 from whyformer._model.model import EncodedBatch, Model
@@ -125,6 +127,8 @@ def test_settings_are_all_kept_defaults_included(capture, model):
 
 def test_recipe_and_stabiliser_are_settings_of_methods_that_use_relevance(capture, model):
     capture.get = lambda site, recipe: {"input_relevance": torch.ones(1, 4, 4, 3), "readout": ONE_ROW}[site]
+    capture.rounding = defaultdict(lambda: RoundingEstimate(torch.zeros(1)))
+    capture.logits = torch.ones(1, 2)
     e = explain(model, "cat.png", "lrp", recipe="baseline", stabiliser="released")
     assert e.settings == {"own": "keep", "recipe": "chefer_baseline", "stabiliser": "released"}
     assert [recipe.name for recipe in capture.asked["recipes"]] == ["chefer_baseline"]

@@ -65,7 +65,7 @@ def test_a_comparison_shows_the_notes_of_all_methods_once():
     with torch.no_grad():
         module.classifier.weight.zero_()
     compared = why.compare(module, animal("vit").alone(0), ["rollout", "grad_cam", "attcat"])
-    assert [note.split()[0] for note in compared.notes] == ["grad_cam", "attcat"]
+    assert [note.split(":")[0] for note in compared.notes] == ["grad_cam", "attcat"]
     shown = " ".join(str(compared).split())
     assert shown.count("grad_cam gives 0 to every patch") == 1
 

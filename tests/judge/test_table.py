@@ -41,7 +41,7 @@ def test_methods_are_tested_against_the_best_control_by_hand(tmp_path):
     assert lines["good"].p_control == lines["bad"].p_control == 0.5
     assert math.isnan(lines["chance"].p_control) and math.isnan(lines["centre_blob"].p_control)
     assert lines["centre_blob"].p_chance == 0.75  # three rows are tested against chance
-    assert format_line(lines["centre_blob"])[-2] == "control" and format_line(lines["good"])[-2] == "p = 0.500"
+    assert format_line(lines["centre_blob"])[-3] == "control" and format_line(lines["good"])[-3] == "p = 0.500"
 
 
 def test_where_chance_is_the_best_control_both_tests_are_the_same(tmp_path):
@@ -56,7 +56,7 @@ def test_better_and_worse_than_the_best_control(tmp_path):
     lines = {line.method: line for line in table_of(tmp_path, values).lines}
     assert [lines[m].beats_control for m in values] == [True, False, None, None, None]
     assert lines["between"].beats_chance is True and lines["random_pixels"].beats_chance is True
-    assert format_line(lines["between"])[-2].endswith(" worse")
+    assert format_line(lines["between"])[-3].endswith(" worse")
 
 
 def test_a_method_has_to_beat_every_control_not_only_the_best(tmp_path):

@@ -36,7 +36,7 @@ def test_a_token_is_explained_as_if_alone(gpt, generation):
     """In a batch with padding the scores are the same as without."""
     for place, step in enumerate(generation):
         before = PROMPT + "".join(generation.words[:place])
-        alone = explain(gpt, before, "attcat", target=step.targets[0].index)
+        alone = explain(gpt, before, step.method, target=step.targets[0].index)
         torch.testing.assert_close(step.scores, alone.scores, rtol=1e-4, atol=1e-6)
         assert step.tokens[0].pieces == alone.tokens[0].pieces
         assert step.tokens[0].text == before

@@ -18,6 +18,7 @@ from whyformer._runs.weights import hash_weights
 from whyformer.data import Data
 from whyformer.metrics._registry import MetricCall
 
+LATER_SETTINGS = {"ties": "random"}  # of metrics, added after 0.1; with this value they compute what 0.1 did
 DEFAULT_BATCH = {"cpu": 16, "cuda": 64}  # examples, by device
 
 
@@ -51,6 +52,18 @@ class JudgePlan(RunPlan):
         """The same plan with fewer methods."""
         kept = {label: settings for label, settings in self.fields["methods"].items() if label not in labels}
         return replace(self, fields={**self.fields, "methods": kept})
+
+    def without_settings(self, later: Mapping[str, Collection[str]]) -> "JudgePlan":
+        """The same plan without these settings of metrics, where they have the value of LATER_SETTINGS."""
+        metrics = {
+            label: {
+                name: value
+                for name, value in settings.items()
+                if name not in later.get(label, ()) or value != LATER_SETTINGS[name]
+            }
+            for label, settings in self.fields["metrics"].items()
+        }
+        return replace(self, fields={**self.fields, "metrics": metrics})
 
     def places(self, shard: int) -> range:
         """The examples of one shard."""
@@ -94,11 +107,18 @@ def describe_judged_model(model: Model) -> dict[str, Any]:
     }
 
 
-def match_stored_controls(plan: JudgePlan, folder: Path) -> JudgePlan:
-    """The plan, without controls if the folder's plan has none: folders of earlier versions are resumed as they are."""
+def match_stored_plan(plan: JudgePlan, folder: Path) -> JudgePlan:
+    """The plan without what came after the folder's plan was written, so that folders of earlier versions are resumed.
+
+    That is the controls, and settings whose default is what was computed before they existed.
+    """
     path = folder / PLAN_FILE
     if not path.exists():
         return plan
-    stored = read_stored_plan(path, plan).get("methods")
-    has_controls = isinstance(stored, Mapping) and not CONTROL_NAMES.isdisjoint(stored)
-    return plan if has_controls else plan.without_methods(CONTROL_NAMES)
+    stored = read_stored_plan(path, plan)
+    methods, metrics = stored.get("methods"), stored.get("metrics")
+    if not isinstance(methods, Mapping) or CONTROL_NAMES.isdisjoint(methods):
+        plan = plan.without_methods(CONTROL_NAMES)
+    if isinstance(metrics, Mapping):
+        plan = plan.without_settings({label: LATER_SETTINGS.keys() - settings for label, settings in metrics.items()})
+    return plan

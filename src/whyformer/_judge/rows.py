@@ -21,7 +21,7 @@ from whyformer.show.score_rows import as_utf8
 
 RowState = Literal["measured", "undefined", "missing", "failed"]
 NAN = float("nan")
-LATER_COLUMNS = ("undetermined",)  # files of earlier versions do not have them
+LATER_COLUMNS = ("undetermined",)  # numbers that files of earlier versions do not have
 TEXT_COLUMNS = ("name", "method", "metric", "state", "reason", "note")
 
 
@@ -48,6 +48,12 @@ class Row:
     agreement: float = NAN  # mean rank correlation between the methods on this example
     curve: tuple[float, ...] = ()
     parts: tuple[float, ...] = ()
+
+    def __repr__(self) -> str:
+        """As for any dataclass, but without later columns that are empty: files are checked by a hash of it."""
+        values = {column.name: getattr(self, column.name) for column in fields(self)}
+        shown = [f"{name}={value!r}" for name, value in values.items() if name not in LATER_COLUMNS or value == value]
+        return f"Row({', '.join(shown)})"
 
 
 @dataclass(frozen=True)
@@ -115,9 +121,13 @@ def shard_to_parquet(rows: Sequence[Row], header: str) -> bytes:
     from pyarrow import parquet
 
     columns = {column.name: [getattr(row, column.name) for row in rows] for column in fields(Row)}
+    for name in LATER_COLUMNS:  # left out if empty, so that resuming an older folder writes what it would have written
+        if all(value != value for value in columns[name]):
+            del columns[name]
     numbers = pa.list_(pa.float64())
     kinds = {int: pa.int64(), str: pa.string(), float: pa.float64(), RowState: pa.string()}
-    types = [(column.name, kinds.get(column.type, numbers)) for column in fields(Row)]  # type: ignore[call-overload]
+    kept = [column for column in fields(Row) if column.name in columns]
+    types = [(column.name, kinds.get(column.type, numbers)) for column in kept]  # type: ignore[call-overload]
     table = pa.table(columns, schema=pa.schema(types, metadata={"whyformer": header}))
     sink = pa.BufferOutputStream()
     parquet.write_table(table, sink, compression="zstd")

@@ -16,7 +16,7 @@ from whyformer._judge.bench import Bench
 from whyformer._judge.choice import check_judged_target, choose_judged_methods, choose_judged_metrics
 from whyformer._judge.controls import add_controls, find_kind_of_input
 from whyformer._judge.judgement import Judgement, encode_utf8
-from whyformer._judge.plan import JudgePlan, make_judge_plan, match_stored_controls
+from whyformer._judge.plan import JudgePlan, make_judge_plan, match_stored_plan
 from whyformer._judge.rows import JudgeStore, RowTable
 from whyformer._judge.table import tabulate_rows
 from whyformer._plain import archive
@@ -72,7 +72,7 @@ def judge(
         with tempfile.TemporaryDirectory() as temporary:
             return replace(run_judgement(bench, plan, Path(temporary)), folder=None)
     with lock_folder(folder):
-        plan = match_stored_controls(plan, folder)
+        plan = match_stored_plan(plan, folder)
         bench = replace(bench, methods={label: chosen_methods[label] for label in plan.methods})
         write_or_check_plan(plan, folder)
         judgement = run_judgement(bench, plan, folder)

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from whyformer.cli import destination, options, output, parsing, running
 from whyformer.cli.compare import choose_comparison_methods, compare_and_show
 from whyformer.cli.shell import app
+from whyformer.errors import MethodError
 
 EXAMPLES = """Examples:
 
@@ -75,13 +76,11 @@ def run_explain(
         compare_and_show(inputs, model, method, target, versus, out, as_json)
         return
     from whyformer._explain.explain import explain
-    from whyformer._explain.method_call import choose_method
     from whyformer.results.explanation import Explanation
     from whyformer.results.joining import join_explanations
 
     name = method[0] if method else None
-    if name is not None:
-        choose_method(name, settings)  # report misspelt names before a large model is opened
+    check_method_call(name, settings)
     destination.check_out_file(out, inputs, Explanation.formats)
     opened, items = running.open_with_inputs(model, inputs)
     targets = parsing.parse_targets(opened, target, versus)
@@ -93,6 +92,22 @@ def run_explain(
     running.show_result(explanation, out, to_json=Explanation.formats[".json"] if as_json else None)
     if health and not as_json:
         output.print_text(f"\n{explanation.health}\n{explanation.conditioning}")
+
+
+def check_method_call(name: str | None, settings: Mapping[str, Any]) -> None:
+    """Report misspelt names before a large model is opened. Without a method, one of the defaults must fit."""
+    from whyformer._explain.default_method import DEFAULT_METHODS
+    from whyformer._explain.method_call import choose_method
+
+    errors = []
+    for one in [name] if name is not None else DEFAULT_METHODS.values():
+        try:
+            choose_method(one, settings)
+        except MethodError as error:
+            errors.append(error)
+        else:
+            return
+    raise errors[0]
 
 
 def explain_classes_and_show(
