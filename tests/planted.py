@@ -400,7 +400,7 @@ def marked_pictures(items: int, seed: int) -> tuple[Tensor, Tensor]:
 
 # --- what theory says -------------------------------------------------------------------------------------------------
 
-BY_ATTENTION = ("transformer_attribution", "generic_attention")
+BY_ATTENTION = ("transformer_attribution", "gamma_attribution", "generic_attention")
 BY_VALUE = (
     "attcat",
     "cat",
@@ -436,7 +436,7 @@ SENTENCES = {
 }
 FINDS: dict[str, tuple[str, ...]] = {
     "lookup": (*BY_ATTENTION, *BY_VALUE, "lrp", "partial_lrp", "attgrads"),
-    "minus": ("generic_attention", *BY_VALUE, "attgrads"),
+    "minus": ("gamma_attribution", "generic_attention", *BY_VALUE, "attgrads"),
     "bag": (*BY_VALUE, "lrp"),
     "spot": (*BY_ATTENTION, *BY_VALUE, "lrp", "partial_lrp", "attgrads", "raw_attention", "rollout"),
     "courier": (*BY_ATTENTION, *BY_VALUE, "lrp", "rollout"),

@@ -122,8 +122,8 @@ def shard_to_parquet(rows: Sequence[Row], header: str) -> bytes:
 
     columns = {column.name: [getattr(row, column.name) for row in rows] for column in fields(Row)}
     for name in LATER_COLUMNS:  # left out if empty, so that resuming an older folder writes what it would have written
-        if all(value != value for value in columns[name]):
-            del columns[name]
+        if all(value != value for value in columns.get(name, ())):
+            columns.pop(name, None)
     numbers = pa.list_(pa.float64())
     kinds = {int: pa.int64(), str: pa.string(), float: pa.float64(), RowState: pa.string()}
     kept = [column for column in fields(Row) if column.name in columns]
