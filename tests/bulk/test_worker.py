@@ -1,5 +1,8 @@
 """A worker: the rows are those of explain(), whatever the batch; a bad item costs one item."""
 
+import time
+from concurrent.futures import wait
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +12,7 @@ from PIL import Image
 import whyformer as why
 from whyformer import data
 from whyformer._bulk.items import ItemList
-from whyformer._bulk.loading import ItemLoader, LoadedItem, make_batches
+from whyformer._bulk.loading import ItemLoader, LoadedItem, encode_batch, make_batches
 from whyformer._bulk.parts import BulkRow
 from whyformer._bulk.worker import ShardWorker, WorkerSetup
 from whyformer._engine import record as record_module
@@ -107,11 +110,11 @@ def test_a_batch_that_does_not_fit_into_memory_is_halved(tmp_path, monkeypatch, 
     sizes = []
     inner = worker.explain_together
 
-    def run_out(batch, methods):
+    def run_out(batch, methods, encoding=None):
         sizes.append(len(batch))
         if len(batch) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return inner(batch, methods)
+        return inner(batch, methods, encoding)
 
     monkeypatch.setattr(worker, "explain_together", run_out)
     rows = make_rows(worker, folder)
@@ -138,8 +141,8 @@ def test_what_fails_on_a_batch_is_tried_on_each_item_alone(tmp_path, monkeypatch
     bad = sorted(folder.rglob("*.png"))[2]
     inner = worker.explain_together
 
-    def fail_on_bad(batch, methods):
-        rows, failed = inner(batch, methods)
+    def fail_on_bad(batch, methods, encoding=None):
+        rows, failed = inner(batch, methods, encoding)
         if "rollout" in methods and any(one.item.content == bad for one in batch):
             rows = {key: row for key, row in rows.items() if key[1] != "rollout"}
             failed = {"rollout": NonFinite("rollout gave NaN.")}
@@ -209,3 +212,25 @@ def test_a_worker_refuses_other_weights_and_another_version():
     with pytest.raises(why.errors.ModelError, match=r"planned by 9\.9") as refused:
         other.start("cpu")
     assert refused.value.code == "E_ENGINE"
+
+
+def test_the_next_batch_of_images_is_encoded_while_one_is_explained(tmp_path, monkeypatch):
+    worker, begun, seen = make_worker(batch=2), [], []
+    inner = encode_batch
+
+    def encode_and_note(model, batch):
+        begun.append([one.item.position for one in batch])
+        return inner(model, batch)
+
+    def explain_and_look(batch, methods, encoding):
+        wait([encoding])
+        while len(begun) < min(len(seen) + 2, 3):  # the batch after this one is begun without being asked for
+            time.sleep(0.001)
+        seen.append([one.item.position for one in batch])
+        return {}
+
+    monkeypatch.setattr("whyformer._bulk.worker.encode_batch", encode_and_note)
+    monkeypatch.setattr(worker, "explain_batch", explain_and_look)
+    with pytest.raises(KeyError):  # no rows were made
+        make_rows(worker, write_images(tmp_path, 6))
+    assert begun == seen == [[0, 1], [2, 3], [4, 5]]

@@ -1,13 +1,14 @@
 """A worker: holds the model and turns a shard of items into the bytes of a part.
 
-While a shard is computed, the next one is loaded. All methods share one capture where they can. If something fails on
+While a shard is computed, the next one is loaded, and while a batch of images is computed, the next one is checked and
+moved to the device. All methods share one capture where they can. If something fails on
 a batch, each item is tried alone, so that one bad item costs one item; out of memory, the batch is cut in half.
 """
 
 import gc
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +35,7 @@ from whyformer._runs.weights import hash_weights
 from whyformer.errors import ModelError
 
 RowKey = tuple[int, str]  # position of the item, label of the method
+EncodedAhead = tuple[Sequence[LoadedItem], "Future[EncodedBatch] | None"]
 
 
 @dataclass(frozen=True)
@@ -111,15 +113,33 @@ class ShardWorker:
         for one in loaded:
             if one.error is not None:
                 rows |= self.make_error_rows([one], self.methods, one.error)
-        for batch in make_batches(loaded, self.limit):
+        for batch, encoding in self.encode_ahead(list(make_batches(loaded, self.limit))):
             self.check_stop()
-            rows |= self.explain_batch(batch, self.methods)
+            rows |= self.explain_batch(batch, self.methods, encoding)
         return [rows[one.item.position, label] for one in loaded for label in self.methods]
 
-    def explain_batch(self, batch: Sequence[LoadedItem], methods: Mapping[str, MethodCall]) -> dict[RowKey, BulkRow]:
+    def encode_ahead(self, batches: Sequence[Sequence[LoadedItem]]) -> Iterator[EncodedAhead]:
+        """Each batch, with its encoding begun one batch earlier. Texts are not: a tokenizer serves one thread only."""
+        if self.model.kind == "text":
+            yield from ((batch, None) for batch in batches)
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="whyformer-encoder") as encoder:
+            encoding = encoder.submit(encode_batch, self.model, batches[0]) if batches else None
+            for number, batch in enumerate(batches):
+                upcoming = batches[number + 1 : number + 2]
+                following = encoder.submit(encode_batch, self.model, upcoming[0]) if upcoming else None
+                yield batch, encoding
+                encoding = following
+
+    def explain_batch(
+        self,
+        batch: Sequence[LoadedItem],
+        methods: Mapping[str, MethodCall],
+        encoding: "Future[EncodedBatch] | None" = None,
+    ) -> dict[RowKey, BulkRow]:
         """The rows of a batch. What fails on all items together is tried on each alone."""
         try:
-            rows, failed = self.explain_together(batch, methods)
+            rows, failed = self.explain_together(batch, methods, encoding)
         except Exception as error:
             if is_out_of_memory(error) and len(batch) > 1:
                 return self.explain_halves(batch, methods)
@@ -144,10 +164,13 @@ class ShardWorker:
         return self.explain_batch(batch[:half], methods) | self.explain_batch(batch[half:], methods)
 
     def explain_together(
-        self, batch: Sequence[LoadedItem], methods: Mapping[str, MethodCall]
+        self,
+        batch: Sequence[LoadedItem],
+        methods: Mapping[str, MethodCall],
+        encoding: "Future[EncodedBatch] | None" = None,
     ) -> tuple[dict[RowKey, BulkRow], dict[str, Exception]]:
         """The rows by every method that works on this batch, and the errors of the others."""
-        encoded = encode_batch(self.model, batch)
+        encoded = encode_batch(self.model, batch) if encoding is None else encoding.result()
         target = self.choose_targets([one.item for one in batch])
         run = partial(record_for_methods, model=self.model, encoded=encoded, target=target, versus=None)
         captures = share_captures(list(methods.values()), run, tolerate=(Exception,))
