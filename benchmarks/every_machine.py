@@ -58,7 +58,8 @@ SETTINGS_ARE = (
 COSTLY = (
     "Methods that rerun the model have small budgets here, and are measured with the newest and the oldest "
     "instructions only, on pets and shapes with one image. Examples alone are the first two of the five. `atman` "
-    "subtracts log-probabilities, which float32 knows to about 1e-7: its largest score counts as at least 0.005."
+    "subtracts log-probabilities, which float32 knows to about 1e-7: its largest score counts as at least 0.005. "
+    "`grad_cam` averages gradients of both signs, which can cancel: its largest score counts as at least 0.002."
 )
 MEANING = (
     "Only literal rules of LRP may be marked, never a method that `explain` chooses by itself. They divide by sums "

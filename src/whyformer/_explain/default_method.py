@@ -9,7 +9,7 @@ from whyformer._model.model import Model
 IMAGE_METHOD = "gamma_attribution"
 TEXT_METHOD = "libragrad"  # texts and every other sequence, for classifiers and language models
 DEFAULT_METHODS = {"images": IMAGE_METHOD, "texts": TEXT_METHOD}  # in the words of `whyformer methods`
-OTHER_CLASS_METHODS = ("grad_cam", "attcat", "lrp_gamma", "rollout")  # beside the default, in explain_classes
+OTHER_CLASS_METHODS = ("grad_cam", "attcat", "attnlrp", "rollout")  # beside the default, in explain_classes
 
 
 def choose_default_method(encoded: EncodedBatch) -> str:
