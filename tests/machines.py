@@ -47,8 +47,8 @@ ILL_CONDITIONED = {
 }
 
 # What the largest score counts as at least. AtMan subtracts log-probabilities, which float32 knows to about 1e-7; on a
-# random BEiT they hardly change, so that this is more than 1e-4 of the change. Grad-CAM averages gradients of both signs:
-# on a random Llama they cancel but for 5e-5, of which the last digits are rounding.
+# random BEiT they hardly change, so that this is more than 1e-4 of the change. Grad-CAM averages gradients of both
+# signs: on a random Llama they cancel but for 5e-5, of which the last digits are rounding.
 SMALLEST_MAXIMUM = {"atman": 5e-3, "grad_cam": 2e-3}
 
 # --- runs ------------------------------------------------------------------------------------------------------------

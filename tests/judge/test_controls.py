@@ -1,5 +1,6 @@
 """Controls: maps that know nothing of an input, the same in every batch and dtype; always rows of a judgement."""
 
+import copy
 import math
 from dataclasses import replace
 
@@ -98,7 +99,7 @@ def test_images_get_the_same_scores_alone_in_a_batch_and_in_any_dtype(control):
     assert together.pixels.shape == (3, 16, 16)
     for i in range(3):
         assert torch.equal(explain(tiny(), inputs[i : i + 1], control).pixels, together.pixels[i : i + 1])
-    single = replace(tiny(), module=animal("vit").module.float())
+    single = replace(tiny(), module=copy.deepcopy(animal("vit").module).float())
     assert torch.equal(explain(single, inputs.float(), control).pixels, together.pixels)
     assert torch.equal(explain(tiny(), inputs, control, target=1).pixels, together.pixels)
 
@@ -110,7 +111,7 @@ def test_texts_get_the_same_scores_alone_in_a_batch_and_in_any_dtype(control):
     for i, text in enumerate(TEXTS):
         alone = explain(opened(module, tokenizer=tokenizer), text, control).scores[0]
         assert torch.equal(alone, together.scores[i, : len(alone)]) and not together.scores[i, len(alone) :].any()
-    single = explain(opened(tiny_text.bert().float(), tokenizer=tokenizer), TEXTS, control)
+    single = explain(opened(copy.deepcopy(tiny_text.bert()).float(), tokenizer=tokenizer), TEXTS, control)
     assert torch.equal(single.scores, together.scores)
 
 
