@@ -59,7 +59,7 @@ e = why.explain(vit, "cat.jpg")
 e.save("picture.png")
 """,
         ("picture.png",),
-        "A cat's face, and over it a map that is darkest at the eyes, the forehead and the nose",
+        "A cat's face, and over it a map that is darkest on the forehead, the nose and the whiskers",
     ),
     Entry(
         "At its own size, with lines of equal score",
