@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import whyformer as why
 from whyformer._explain.default_method import DEFAULT_METHODS, IMAGE_METHOD, TEXT_METHOD
 from whyformer.cli import app
+from whyformer.errors import UnsupportedModel
 from whyformer.methods._registry import METHODS
 
 
@@ -43,6 +44,32 @@ class Sensor(nn.Module):
 def test_a_sequence_of_numbers_is_explained_like_a_text():
     torch.manual_seed(0)
     assert why.explain(Sensor().eval(), torch.randn(2, 5, 8)).method == TEXT_METHOD
+
+
+class WithoutBlocks(nn.Module):
+    """Attention written into forward(): no module returns the shape it takes."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.joint, self.head = nn.Embedding(20, 16), nn.Linear(16, 48), nn.Linear(16, 3)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        query, key, value = self.joint(x).chunk(3, -1)
+        return self.head((x + (query @ key.mT / 4).softmax(-1) @ value)[:, 0])
+
+
+def test_a_model_without_blocks_is_explained_by_the_stand_in_with_a_note():
+    torch.manual_seed(0)
+    model, ids = WithoutBlocks().eval(), torch.arange(6)[None]
+    e = why.explain(model, ids)
+    assert e.method == "attnlrp"
+    assert any(
+        note.startswith("attnlrp was used, since libragrad, the default, does not work here") for note in e.notes
+    )
+    assert torch.equal(e.scores, why.explain(model, ids, "attnlrp").scores)
+    with pytest.raises(UnsupportedModel, match="No block was found"):
+        why.explain(model, ids, "libragrad")
 
 
 def test_a_named_method_is_taken_as_it_is():

@@ -7,16 +7,19 @@ Choose the method, record what it needs in one run of the model, and compute the
 """
 
 import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from torch import nn
 
-from whyformer._explain.default_method import choose_default_method
-from whyformer._explain.method_call import MethodLike, choose_method
+from whyformer._explain.default_method import STAND_INS, choose_default_method
+from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
 from whyformer._explain.sharing import explain_by_call, record_for_methods
 from whyformer._model.loading import open as open_model
-from whyformer._model.model import Model
+from whyformer._model.model import EncodedBatch, Model
 from whyformer._plain.torch_state import neutral_torch
+from whyformer.errors import UnsupportedModel
 from whyformer.results.explanation import Explanation
 
 ModelLike: TypeAlias = Model | str | os.PathLike[str] | nn.Module
@@ -46,9 +49,28 @@ def explain(
     call = choose_method(method, settings) if method is not None else None
     model = as_model(model)
     encoded = model.encode(inputs)
-    call = call or choose_method(choose_default_method(encoded), settings)
-    capture = record_for_methods([call], model, encoded, target, versus)
-    return explain_by_call(call, model, encoded, capture)
+
+    def explain_by(call: MethodCall) -> Explanation:
+        capture = record_for_methods([call], model, encoded, target, versus)
+        return explain_by_call(call, model, encoded, capture)
+
+    return explain_by(call) if call is not None else explain_by_default(encoded, settings, explain_by)
+
+
+def explain_by_default(
+    encoded: EncodedBatch, settings: Mapping[str, Any], explain_by: Callable[[MethodCall], Explanation]
+) -> Explanation:
+    """By the default method, or, on a model that it does not work with, by its stand-in and with a note."""
+    name = choose_default_method(encoded)
+    call = choose_method(name, settings)
+    try:
+        return explain_by(call)
+    except UnsupportedModel as error:
+        if name not in STAND_INS or settings:
+            raise
+        e = explain_by(choose_method(STAND_INS[name], {}))
+        note = f"{STAND_INS[name]} was used, since {name}, the default, does not work here: {error}"
+        return replace(e, notes=(*e.notes, note))
 
 
 def as_model(model: ModelLike) -> Model:
