@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from whyformer._engine.record import record
 from whyformer._engine.relevance.recipes import make_recipe
 from whyformer._explain.explain import explain
+from whyformer._judge.paper_tables import PAPER_TABLES
 from whyformer._judge.published import (
-    PAPER_TABLES,
     PaperCell,
     Reproduction,
     format_paper_cell,

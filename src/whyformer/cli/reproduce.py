@@ -39,7 +39,8 @@ def run_reproduce(
     debug: options.DebugOption = False,
 ) -> None:
     """Print a published table next to the results of the same protocol on your model and data."""
-    from whyformer._judge.published import find_paper_table, reproduce
+    from whyformer._judge.paper_tables import find_paper_table
+    from whyformer._judge.published import reproduce
 
     find_paper_table(name)  # report misspelt names before a large model is opened
     destination.check_out_folder(out)
