@@ -1,6 +1,6 @@
 r"""Candidates for a sound form of transformer attribution: which relevance, which product, which scale?
 
-    python evaluation/candidates.py [--device cuda] [--photos 300] [--scenes 300] [--models shapes ...]
+    python evaluation/candidates.py [--device cuda] [--photos 300] [--scenes 200] [--shapes MODEL ...]
 
 Every candidate is a rollout $\prod_l (I + M_l)$ whose matrices $M_l$ are built from attention $A$, its gradient $G$ and
 its relevance $R$ under some recipe. Judged on held-out photos of the *choosing* half (see `halves.py`), never on those
@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--photos", type=int, default=300)
     parser.add_argument("--data", type=Path, default=PETS, help="photos; others than the default are taken as they are")
-    parser.add_argument("--scenes", type=int, default=300)
+    parser.add_argument("--scenes", type=int, default=200)
     parser.add_argument("--out", type=Path, default=HERE / "runs" / "candidates")
     parser.add_argument("--shapes", nargs="*", default=["demo/shapes"], help="models of the shapes world")
     arguments = parser.parse_args()

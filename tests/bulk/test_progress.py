@@ -49,4 +49,6 @@ def test_a_closed_stream_is_no_reason_to_stop(monkeypatch):
     monkeypatch.setattr(sys, "stderr", closed)
     monkeypatch.setattr(progress, "is_interactive", lambda: False)
     monkeypatch.setattr("whyformer._plain.progress.is_interactive", lambda: False)
-    BulkProgress(1000, 0).advance(1)
+    counting = BulkProgress(1000, 0)
+    counting.advance(1)
+    assert counting.done == 1 and counting.logged_at == 25.0  # it came as far as the line that cannot be written

@@ -410,3 +410,15 @@ def test_the_rows_are_read_in_one_line_by_pyarrow_datasets(golden):
     from pyarrow import dataset
 
     assert dataset.dataset(golden / "parts").count_rows() == COUNT * len(METHODS)
+
+
+# --- default methods --------------------------------------------------------------------------------------------------
+
+
+def test_without_a_method_each_kind_of_input_gets_its_default(tmp_path):
+    """Also where only the tensors tell what they are: a model without a processor may take either."""
+    vit = why.open("demo/untrained-vit")
+    pixels = torch.rand(2, 3, *[vit.module.config.image_size] * 2, generator=torch.Generator().manual_seed(0))
+    images = why.bulk(vit.module, [*pixels], out=tmp_path / "images", batch=2)
+    texts = why.bulk("demo/sentiment", ["a gorgeous film", "a dull film"], out=tmp_path / "texts", batch=2, workers=1)
+    assert (images.methods, texts.methods) == (("gamma_attribution",), ("libragrad",))

@@ -22,7 +22,7 @@ from whyformer._bulk.site import (
 from whyformer._bulk.stopping import listen_for_stop
 from whyformer._bulk.trial import TrialRun, choose_settings
 from whyformer._bulk.worker import WorkerSetup
-from whyformer._explain.default_method import choose_model_default
+from whyformer._explain.default_method import DEFAULT_METHODS
 from whyformer._explain.explain import ModelLike
 from whyformer._explain.method_call import MethodLike, label_methods
 from whyformer._judge.arguments import (
@@ -33,6 +33,7 @@ from whyformer._judge.arguments import (
     check_run_number,
 )
 from whyformer._judge.choice import check_judged_target
+from whyformer._judge.controls import find_kind_of_input
 from whyformer._model.model import Model
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.lock import lock_folder
@@ -94,9 +95,12 @@ def bulk(
     )  # misspelt names, before a model is opened
     site = choose_site(model, device, engine, workers)
     opened = open_here(model, site)
-    wanted = [choose_model_default(opened)] if methods is None else as_argument_list(methods)
+    source = read(data)
+    if methods is None:
+        methods = DEFAULT_METHODS[find_kind_of_input(opened, source) or "texts"]
+    wanted = as_argument_list(methods)
     chosen = chosen or label_methods(wanted)
-    items = ItemList(read(data), limit)
+    items = ItemList(source, limit)
     items.check_ids()
     target = as_class_number(target, opened)
     check_judged_target(target, opened)

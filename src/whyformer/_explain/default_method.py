@@ -1,10 +1,9 @@
 """The methods that are used when the caller names none, by the kind of input.
 
-Chosen by measurement, see "The defaults" in docs/judge.md: python evaluation/run.py defaults.
+Chosen by measurement: "The defaults" in docs/judge.md, by the programs in evaluation/.
 """
 
 from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
 
 IMAGE_METHOD = "gamma_attribution"
 TEXT_METHOD = "libragrad"  # texts and every other sequence, for classifiers and language models
@@ -17,11 +16,6 @@ def choose_default_method(encoded: EncodedBatch) -> str:
     """The default for this kind of input. Images are numbers with two axes of space (and one of time, for videos)."""
     explained = encoded.inputs[encoded.main]
     return IMAGE_METHOD if explained.is_floating_point() and explained.dim() >= 4 else TEXT_METHOD
-
-
-def choose_model_default(model: Model) -> str:
-    """The default before any input was seen, by the processor or tokenizer that the model was opened with."""
-    return IMAGE_METHOD if model.kind == "image" else TEXT_METHOD
 
 
 def list_default_kinds(name: str) -> list[str]:

@@ -4,8 +4,8 @@ $$ C = \bar A_{L-1} \cdots \bar A_{s+1}\,\bar A_s, \qquad
    \bar A_l = I + \mathbb{E}_h\left[(\nabla A_l^h)^+ \odot (R_{A_l^h})^+\right] $$
 
 of which the row of the readout is the explanation. $R$ is the relevance of LRP-gamma (`lrp_gamma`, $\gamma = 0.25$).
-Our own form of `transformer_attribution`: Chefer, Gur & Wolf, Transformer Interpretability Beyond Attention
-Visualization, CVPR 2021, arXiv:2012.09838. It differs in two ways.
+This is whyformer's own form of `transformer_attribution` (Chefer, Gur & Wolf, Transformer Interpretability Beyond
+Attention Visualization, CVPR 2021, arXiv:2012.09838). It differs in two ways.
 
 *The relevance.* The rules of the paper divide by $u + v$ at every skip connection, where the two branches can cancel,
 while its norms pass relevance on unchanged, so that it is not small there. Rounding can then decide the sign of a whole
@@ -32,7 +32,7 @@ from whyformer.methods._settings import allow_own, check_method_settings, resolv
 GRADIENTS = ("positive", "signed", "none")
 
 
-@method(paper="Chefer et al., changed, CVPR 2021", class_specific=True, signed=False, recipe="gamma")
+@method(paper="whyformer, after Chefer et al., CVPR 2021", class_specific=True, signed=False, recipe="gamma")
 @check_method_settings(gradient=allow_choice(GRADIENTS), start=allow_layer, own=allow_own)
 def gamma_attribution(
     attention_grad: Sequence[Tensor],
