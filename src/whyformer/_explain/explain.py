@@ -42,6 +42,8 @@ def explain(
     method: a name, a method or a partial of one; by default the one that was measured best for this kind of input,
     "gamma_attribution" for images and "libragrad" for texts.
     target, versus: a class by index or label, or a next token of a language model; one for all examples, or one each.
+    Others are in whyformer.targets: groups, tokens, entities, answer spans; `target` can also be a function of what the
+    model returns. By default what the model itself answers.
     health=True: methods that propagate relevance also check whether it is conserved (`Explanation.health`), and run
     again to measure how much rounding changes the scores (`Explanation.conditioning`).
     precision: "float32" or "float64", if not the model's own; the weights are copied for the call.
