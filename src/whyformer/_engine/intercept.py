@@ -32,6 +32,7 @@ from whyformer._engine.tracing.in_place import InPlaceWrites, is_in_place_activa
 from whyformer._engine.tracing.masks import follow_masks, keep_before_masking, unmasked_scores_of
 from whyformer._engine.tracing.operations import Operation, find_tensors
 from whyformer._engine.tracing.provenance import Trace, attach_trace, is_embedding_sum, trace_of
+from whyformer._engine.tracing.softmax import divide_before_product, find_undivided_product, step_of
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
 
@@ -131,7 +132,8 @@ class Intercept(TorchFunctionMode):
                 return COMPOSITE_OPERATIONS[operation.name](operation)
         if self.needs_gradient and any(is_embedding_sum(t) for t in operation.given):
             operation = self.settle_input(operation)
-        if (reordered := reorder_attention_product(operation)) is not None:
+        reordered = reorder_attention_product(operation) or divide_before_product(operation)
+        if reordered is not None:
             with self:
                 return reordered()
         self.refuse_writing(operation)
@@ -170,6 +172,8 @@ class Intercept(TorchFunctionMode):
         results = [result] if isinstance(result, Tensor) else list(find_tensors(result)) if traces else []
         for tensor, trace in zip(results, traces, strict=True):
             attach_trace(tensor, trace)
+        if operation.name in operations.PRODUCTS and (undivided := find_undivided_product(operation)) is not None:
+            result._whyformer_undivided = undivided
         if self.keeps_scores:
             self.note_scores(operation, result)
         if self.tape is not None and (isinstance(result, Tensor) or any(True for _ in find_tensors([result]))):
@@ -194,6 +198,8 @@ class Intercept(TorchFunctionMode):
         given = operation.given[0]
         is_softmax = operation.name in operations.SOFTMAXES
         scores = (given, unmasked_scores_of(given)) if is_softmax else getattr(given, "_whyformer_scores", None)
+        if (step := step_of(result, "weights")) is not None:
+            scores = (step.scores, unmasked_scores_of(step.scores)) if step.is_plain else None
         result._whyformer_scores = scores  # type: ignore[attr-defined]
 
     def read_scores(self, operation: Operation) -> tuple[Tensor | None, Tensor | None]:
