@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from whyformer._engine.graph import refuse_missing_gradient
 from whyformer._engine.intervene import Intervention, apply_intervention, changes_scores
+from whyformer._engine.model_writes import WriteGuard
 from whyformer._engine.relevance.dispatch import CallBuilder, needs_no_rule
 from whyformer._engine.relevance.node import RuleNode, Switch
 from whyformer._engine.tracing import operations, provenance
@@ -57,6 +59,7 @@ class Intercept(TorchFunctionMode):
         *,
         batch: int,
         originals: dict[int, str],
+        guard: WriteGuard | None = None,
         switch: Switch | None,
         needs_gradient: bool,
         intervention: Intervention | None = None,
@@ -72,6 +75,7 @@ class Intercept(TorchFunctionMode):
         self.starting_at = starting_at  # replaces the sum of embeddings as the leaf
         self.batch = batch
         self.originals = originals
+        self.guard = guard
         self.switch = switch
         self.needs_gradient = needs_gradient or switch is not None
         self.follower = Follower(batch)
@@ -137,9 +141,13 @@ class Intercept(TorchFunctionMode):
             with self:
                 return reordered()
         self.refuse_writing(operation)
+        if self.guard is not None:
+            self.guard.check(operation)
         if self.follows_masks:
             keep_before_masking(operation)
         result = operation.run()
+        if self.needs_gradient:
+            refuse_missing_gradient(operation, result, self.place)
         if any(result is tensor for tensor in operation.given):
             return result  # a cast to the same type, dropout outside training
         if self.intervention is not None:
