@@ -130,7 +130,9 @@ class Intercept(TorchFunctionMode):
             return self.run_multi_head(operation)
         if self.switch is not None and operation.name in COMPOSITE_OPERATIONS and operation.carrying:
             with self:
-                return COMPOSITE_OPERATIONS[operation.name](operation)
+                composed = COMPOSITE_OPERATIONS[operation.name](operation)
+            if composed is not None:
+                return composed
         if self.needs_gradient and any(is_embedding_sum(t) for t in operation.given):
             operation = self.settle_input(operation).map_arguments(self.resolve)
             if is_in_place_write(operation) and self.must_run_out_of_place(operation):
