@@ -19,7 +19,8 @@ PASS_THROUGH_NODES = frozenset(
     "View UnsafeView Reshape ReshapeAlias Transpose T Permute Squeeze Unsqueeze Expand Slice Select Index IndexSelect "
     "Cat Stack Split SplitWithSizes Unbind Clone Alias AsStrided Narrow Repeat RepeatInterleave Roll Flip ToCopy "
     "ConstantPadNd Gather Where MaskedFill Amax Amin Max Min Topk Sort AccumulateGrad Sub Unfold Diagonal NanToNum "
-    "Triu Tril Movedim Chunk".split()
+    "Triu Tril Movedim Chunk Maximum Minimum Scatter MaskedScatter IndexPut IndexCopy IndexFill SliceScatter "
+    "SelectScatter".split()
 )
 
 DIFFERENTIABLE = (
