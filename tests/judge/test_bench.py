@@ -9,6 +9,7 @@ import tiny_text
 import torch
 from judge.bench_parts import BRIGHTNESS, FIRST_SCORE, PICKY, SHARE, TOUCHY, brightness, pictures, tiny
 from PIL import Image
+from tiny_tokenizers import SlowPieces
 
 import whyformer as why
 from whyformer._explain import sharing
