@@ -102,6 +102,11 @@ def run_intercepted(
 
 def run_plain(shadow: nn.Module, encoded: EncodedBatch) -> Tensor:
     """The output of a shadow, without interception and without a graph."""
+    return output_of(run_whole(shadow, encoded))
+
+
+def run_whole(shadow: nn.Module, encoded: EncodedBatch) -> Any:
+    """Everything that a shadow returns, without interception and without a graph."""
     encoded = replace(encoded, inputs={name: leave_inference(given) for name, given in encoded.inputs.items()})
     device = encoded.inputs[encoded.main].device
     with (
@@ -110,7 +115,7 @@ def run_plain(shadow: nn.Module, encoded: EncodedBatch) -> Tensor:
         torch.no_grad(),
         use_device_of_model(device),
     ):
-        return output_of(shadow(**encoded.inputs))
+        return shadow(**encoded.inputs)
 
 
 def check_run(model: Model, encoded: EncodedBatch, mode: Intercept, output: Tensor) -> None:
