@@ -100,7 +100,7 @@ def run_intercepted(
             mode,
         ):
             returned = shadow(**inputs)
-        if mode.replaced_tensors:
+        if mode.written:
             returned = map_tensors(returned, mode.resolve)
         output = find_output(returned)
         notes = (*note_chosen_output(returned, output), *note_copied_weights(model.module))
