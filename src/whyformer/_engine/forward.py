@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from whyformer._engine.foreign_errors import refuse_unsuitable_inputs
 from whyformer._engine.intercept import Intercept
 from whyformer._engine.intervene import Intervention
+from whyformer._engine.model_writes import WriteGuard, WritesIntoModel
 from whyformer._engine.relevance.node import Switch
 from whyformer._engine.returned import find_output, iterate_tensors, map_tensors
 from whyformer._engine.shadow import make_shadow, weights_of
@@ -59,10 +61,11 @@ def run_forward(
         raise UnsupportedModel("Relevance cannot be propagated through attention that an intervention has replaced.")
     with neutral_torch(), refuse_changed_weights(model.module):
         dtype = choose_relevance_dtype(model) if switch is not None else None
-        shadow = make_shadow(model.module, dtype)
-        mode = Intercept(
+        start = partial(
+            Intercept,
             batch=encoded.batch,
             originals=weights_of(unwrap(model.module)),
+            guard=WriteGuard(unwrap(model.module)),
             switch=switch,
             needs_gradient=asks_gradient,
             intervention=intervention,
@@ -70,7 +73,10 @@ def run_forward(
             keeps_tape=keeps_tape,
             keeps_scores=keeps_scores,
         )
-        yield from run_intercepted(model, encoded, shadow, mode, dtype, prepare)
+        try:
+            yield from run_intercepted(model, encoded, make_shadow(model.module, dtype), start(), dtype, prepare)
+        except WritesIntoModel:  # from here on, shadows of this model have copies of its buffers
+            yield from run_intercepted(model, encoded, make_shadow(model.module, dtype), start(), dtype, prepare)
 
 
 def run_intercepted(
@@ -94,7 +100,7 @@ def run_intercepted(
             mode,
         ):
             returned = shadow(**inputs)
-        if mode.replaced_tensors:
+        if mode.written:
             returned = map_tensors(returned, mode.resolve)
         output = find_output(returned, shadow)
         notes = (*note_chosen_output(returned, output), *note_copied_weights(model.module))

@@ -15,6 +15,7 @@ from whyformer._engine.intervene import Intervention
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.sites import SITES
 from whyformer._engine.task import refuse_encoder_decoders
+from whyformer._engine.two_towers import hold_other_tower
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._plain.deprecation import rename_keywords
@@ -56,6 +57,7 @@ def record(
     sites = [SITES[name] for name in wanted]
     switch = Switch() if recipes and any(site.is_relevance for site in sites) else None
     refuse_encoder_decoders(model.module)
+    model, encoded = hold_other_tower(model, encoded)
     if has_choices(encoded):
         model, encoded, target = pick_choices(model, encoded, target, versus)
         versus = None
