@@ -208,7 +208,7 @@ def test_groups_are_checked():
 
 
 def test_the_first_token_of_a_causal_model(language_model):
-    with pytest.raises(TargetError, match="does not predict the first token of a text. Start the span at token 1"):
+    with pytest.raises(TargetError, match=r"does not predict the first token of a text\. Start the span"):
         explain(language_model, PROMPT, "rollout", Tokens(0, 2))
 
 

@@ -1,8 +1,9 @@
 """Tokenize texts.
 
 A string in the user's text that looks like a special token ("[SEP]", "<s>") stays text; only the mask of a model that
-predicts tokens is read as what it is. Most tokenizers have an option for that. Unigram and word-level models also list their special tokens as ordinary pieces; for those, such a text is
-tokenized by a copy of the tokenizer in which the special pieces have names that no text contains.
+predicts tokens is read as what it is. Most tokenizers have an option for that. Unigram and word-level models also
+list their special tokens as ordinary pieces; for those, such a text is tokenized by a copy of the tokenizer in which
+the special pieces have names that no text contains.
 """
 
 import json
@@ -84,8 +85,8 @@ def _has_mask(tokenizer: Any, parts: Sequence[str], name: str) -> bool:
     others = [token for token in tokenizer.all_special_tokens if token != mask and any(token in p for p in parts)]
     if others:
         raise InputError(
-            f"{capitalise_name(name)} contains {mask!r} and {others[0]!r}. A text with a mask cannot have other special "
-            "tokens in it. Pass token ids instead."
+            f"{capitalise_name(name)} contains {mask!r} and {others[0]!r}. A text with a mask cannot have other "
+            "special tokens in it. Pass token ids instead."
         )
     return True
 
