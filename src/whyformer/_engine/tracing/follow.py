@@ -14,8 +14,11 @@ from torch import Tensor
 
 from whyformer._engine.tracing import operations, provenance
 from whyformer._engine.tracing.operations import Operation
-from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, is_embedding_sum, trace_of
+from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, axis_of, is_embedding_sum, trace_of
 from whyformer._engine.tracing.softmax import mark_softmax
+
+
+COUNTED_EXTREMA = frozenset("amax max amin min".split())
 
 
 class Follower:
@@ -46,7 +49,10 @@ class Follower:
         if values.dim() < tensor.dim():
             samples, tokens = (label.squeeze(axis) if label is not None else None for label in (samples, tokens))
         is_statistic = values.dim() == tensor.dim() and values.size(-1) == 1 < tensor.size(-1)
-        return Trace(samples, tokens, trace.epoch, trace.read, is_statistic=is_statistic)
+        read = trace.read
+        if self.length and trace.tokens is not None and tokens is None:
+            read = self.count_extrema(operation, tensor, axis)
+        return Trace(samples, tokens, trace.epoch, read, is_statistic=is_statistic)
 
     def follow_tensor(self, operation: Operation, result: Tensor) -> Trace:
         name = operation.name
@@ -116,10 +122,22 @@ class Follower:
         if trace.tokens is None or tokens is not None:
             return Trace(samples, tokens, trace.epoch, trace.read, is_statistic=is_statistic)
         read = None
-        can_count = operation.name not in operations.EXTREMA  # which token is selected differs per channel
-        if self.length and can_count and not trace.is_weighted:
+        if self.length and operation.name not in operations.EXTREMA:
             read = provenance.compute_pooling_weights(trace, tensor.shape, self.batch, self.length)
+        elif self.length:
+            axis = operation.argument(1, "dim", "axis")
+            read = self.count_extrema(operation, tensor, axis) if isinstance(axis, int) else None
         return Trace(samples, None, trace.epoch, read)
+
+    def count_extrema(self, operation: Operation, tensor: Tensor, axis: int) -> Tensor | None:
+        """[batch token]: in which share of the channels a maximum over tokens selects each of them."""
+        trace = trace_of(tensor)
+        labels = [trace.samples, trace.tokens]
+        if None in labels or axis_of(trace.tokens) != axis % tensor.dim() or operation.name not in COUNTED_EXTREMA:
+            return None
+        found = tensor.argmax(axis, keepdim=True) if "max" in operation.name else tensor.argmin(axis, keepdim=True)
+        samples, tokens = (label.expand(tensor.shape).gather(axis, found) for label in labels if label is not None)
+        return provenance.compute_pooling_weights(Trace(samples, tokens), found.shape, self.batch, self.length)
 
     def follow_elementwise(self, operation: Operation, result: Tensor) -> Trace:
         given, name = operation.given, operation.name
@@ -129,14 +147,14 @@ class Follower:
             best = replace(best, samples=contract_label(best.samples, -1), tokens=contract_label(best.tokens, -1))
         if name in operations.ADDITIONS:
             best = self.merge_reads(best, given)
-        elif best.tokens is None:
-            best = replace(best, read=next((t.read for t in traces if t.read is not None), None))
+        elif best.tokens is None and (pooled := next((t for t in traces if t.read is not None), None)) is not None:
+            best = replace(best, read=pooled.read, epoch=pooled.epoch)
         samples, tokens = (provenance.broadcast_label(label, result.shape) for label in (best.samples, best.tokens))
         if name in operations.MULTIPLICATIONS and best.epoch > 0 and tokens is not None:
             tokens = drop_masked_tokens(tokens, given)
         rest_is_constant = not any(trace_of(t).carries for t in given[1:])
         rest_is_attention = all(t.is_attention or t.is_statistic or not t.carries for t in traces[1:])
-        is_softmax = name in operations.SOFTMAXES and result.dim() >= 3
+        is_softmax = name in operations.SOFTMAXES and (result.dim() >= 3 or is_over_tokens(operation))
         root, is_straight = find_elementwise_root(operation, result)
         return Trace(
             samples,
@@ -152,7 +170,22 @@ class Follower:
             root=root,
             is_straight=is_straight,
             columns=provenance.broadcast_label(best.columns, result.shape),
+            weights=self.follow_weights(operation, traces),
+            output_of=traces[0].output_of if name in operations.IDENTITIES else None,
         )
+
+    def follow_weights(self, operation: Operation, traces: list[Trace]) -> Tensor | None:
+        """How much each token counts, after a product with one number per token; those before are multiplied."""
+        known = [t.weights for t in traces if t.weights is not None]
+        weights = known[0] if len(known) == 1 else None
+        if operation.name not in operations.MULTIPLICATIONS or not self.length:
+            return weights
+        for factor in operation.given:
+            if is_per_token(factor):
+                own = factor.detach()
+                own = own.reciprocal() if operation.name in operations.DIVISIONS else own
+                weights = own if weights is None else weights * own
+        return weights
 
     def merge_reads(self, best: Trace, given: list[Tensor]) -> Trace:
         """A sum of two pooled tensors reads what both read."""
@@ -178,7 +211,7 @@ def follow_view(operation: Operation, count: int) -> list[Trace]:
     view = lambda label: operation.function(label, *rest, **operation.kwargs)  # noqa: E731
     is_padding = operation.name in ("pad", "constant_pad_nd")
     seen = {}
-    for which in ("samples", "tokens", "columns"):
+    for which in ("samples", "tokens", "columns", "weights"):
         label = getattr(trace, which)
         found: Any = [None] * count
         if label is not None and is_padding:
@@ -198,8 +231,10 @@ def follow_view(operation: Operation, count: int) -> list[Trace]:
             is_pixels=trace.is_pixels,
             is_ids=trace.is_ids,
             columns=columns,
+            weights=weights,
+            output_of=trace.output_of,
         )
-        for samples, tokens, columns in zip(*seen.values(), strict=True)
+        for samples, tokens, columns, weights in zip(*seen.values(), strict=True)
     ]
 
 
@@ -360,10 +395,20 @@ def weighs_tokens(operation: Operation) -> bool:
     if operation.name not in operations.MULTIPLICATIONS:
         return False
     for factor in operation.given:
-        is_per_token = factor.dim() > 1 and factor.size(-1) == 1 < factor.size(-2)
-        if is_per_token and not trace_of(factor).is_statistic and bool(((factor != 0) & (factor != 1)).any()):
+        if is_per_token(factor) and bool(((factor != 0) & (factor != 1)).any()):
             return True
     return False
+
+
+def is_per_token(factor: Tensor) -> bool:
+    """One number per token, and no statistic of a norm."""
+    return factor.dim() > 1 and factor.size(-1) == 1 < factor.size(-2) and not trace_of(factor).is_statistic
+
+
+def is_over_tokens(operation: Operation) -> bool:
+    """A softmax over the tokens of each example, [batch token]: weights for pooling."""
+    x, axis = operation.given[0], operation.argument(1, "dim", "axis")
+    return isinstance(axis, int) and axis_of(trace_of(x).tokens) == axis % x.dim()
 
 
 def drop_masked_tokens(tokens: Tensor, given: list[Tensor]) -> Tensor:

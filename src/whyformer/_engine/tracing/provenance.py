@@ -45,6 +45,8 @@ class Trace:
     root: Tensor | None = None  # this is an elementwise function of that tensor ...
     is_straight: bool = False  # ... and only a multiple of it
     softmax: SoftmaxStep | None = None  # a step of a softmax that the model writes out
+    output_of: int | None = None  # the number of the attention site whose output this is, or a view of it
+    weights: Tensor | None = None  # like a label: how much each token counts in a sum over tokens, if `is_weighted`
     columns: Tensor | None = None  # label of a matrix of queries and keys: the token along the other axis
 
 
@@ -193,6 +195,13 @@ def compute_pooling_weights(trace: Trace, shape: torch.Size, samples: int, token
     if bool((label >= tokens).any()) or bool((sample >= samples).any()):
         return None  # the labels were numbered at another site
     flat = sample[kept].long() * tokens + label[kept].long()
-    counted = torch.bincount(flat, minlength=samples * tokens).view(samples, tokens).double()
+    weights = None
+    if trace.is_weighted:
+        if trace.weights is None or broadcast_label(trace.weights, shape) is None:
+            return None
+        weights = torch.broadcast_to(trace.weights, label.shape)[kept].double()
+        if bool((weights < 0).any()):
+            return None
+    counted = torch.bincount(flat, weights, minlength=samples * tokens).view(samples, tokens).double()
     total = counted.sum(-1, keepdim=True)
     return counted / total if bool((total > 0).all()) else None
