@@ -35,8 +35,8 @@ def find_residual_additions(mode: Intercept) -> list[ResidualAddition]:
     found = []
     for site, following in zip(sites, [*sites[1:], None], strict=True):
         until = mode.step + 1 if following is None else following.step
-        between = [s for s in mode.stream if s.is_addition and site.step < s.step < until]
-        additions = [a for step in between if (a := read_addition(step, site)) is not None]
+        between = [s for s in mode.stream if s.kind == "add" and site.step < s.step < until]
+        additions = [a for step in between if (a := read_addition(step, site, mode)) is not None]
         if not additions:
             raise UnsupportedModel(
                 f"No block was found around the attention in {site.place}: its output is not added to a state that it "
@@ -46,13 +46,20 @@ def find_residual_additions(mode: Intercept) -> list[ResidualAddition]:
     return found
 
 
-def read_addition(step: StreamStep, site: AttentionSite) -> ResidualAddition | None:
+def read_addition(step: StreamStep, site: AttentionSite, mode: Intercept) -> ResidualAddition | None:
     """The step as the addition of this site's output to the state, if it is one."""
-    for output, state in (step.operands, step.operands[::-1]):
-        follows = trace_of(output).epoch == site.epoch and trace_of(state).epoch < site.epoch
-        if follows and step_of_tensor(state) < site.step and is_ancestor(state, site.output):
-            return ResidualAddition(state, step.result, step.step)
+    for output, addend in (step.operands, step.operands[::-1]):
+        if trace_of(output).epoch != site.epoch or trace_of(addend).epoch >= site.epoch:
+            continue
+        for state in (addend, *find_unscaled(mode, addend)):
+            if step_of_tensor(state) < site.step and is_ancestor(state, site.output):
+                return ResidualAddition(state, step.result, step.step)
     return None
+
+
+def find_unscaled(mode: Intercept, tensor: Tensor) -> list[Tensor]:
+    """The state that this one is a multiple of, as in DeepNorm; empty if it is none."""
+    return [step.operands[0] for step in mode.stream if step.kind == "scale" and step.result is tensor]
 
 
 def step_of_tensor(tensor: Tensor) -> int:
@@ -88,14 +95,15 @@ def find_stream_boundaries(mode: Intercept, additions: Sequence[ResidualAddition
 def find_end(mode: Intercept, additions: Sequence[ResidualAddition]) -> Tensor:
     """The state that leaves the last layer."""
     state = additions[-1].total
-    totals = {id(step.result) for step in mode.stream if step.is_addition}
+    totals = {id(step.result) for step in mode.stream if step.kind == "add"}
     normalises_after = any(id(addition.state) not in totals for addition in additions[1:])
     for step in mode.stream:
-        if not step.is_addition or step.step <= additions[-1].step or step.result.shape != state.shape:
+        if step.kind != "add" or step.step <= additions[-1].step or step.result.shape != state.shape:
             continue
-        if any(operand is state for operand in step.operands):
+        addends = [t for operand in step.operands for t in (operand, *find_unscaled(mode, operand))]
+        if any(addend is state for addend in addends):
             state = step.result
-        elif any(operand is norm for operand in step.operands for norm in find_norms(mode, state)):
+        elif any(addend is norm for addend in addends for norm in find_norms(mode, state)):
             state, normalises_after = step.result, True
     return next(find_norms(mode, state), state) if normalises_after else state
 
@@ -103,7 +111,7 @@ def find_end(mode: Intercept, additions: Sequence[ResidualAddition]) -> Tensor:
 def find_norms(mode: Intercept, state: Tensor) -> Iterator[Tensor]:
     """What normalises this state: a norm of torch, or a module that takes it and has no attention."""
     for step in mode.stream:
-        if not step.is_addition and step.operands[0] is state:
+        if step.kind == "norm" and step.operands[0] is state:
             yield step.result
     for call in mode.calls:
         if call.input is state and call.output is not None and call.output.shape == state.shape and not call.sites:

@@ -23,6 +23,7 @@ from whyformer._engine.tracing.attention import (
     find_obstacle,
     find_plain_site,
     find_token_keys,
+    has_tokens,
     is_pooling,
     read_by_attention,
     read_fused_site,
@@ -53,12 +54,19 @@ class ModuleCall:
     sites: list[int] = field(default_factory=list)  # their numbers
 
 
+STREAM_KINDS = {
+    **dict.fromkeys(operations.ADDITIONS, "add"),
+    **dict.fromkeys(operations.NORMS, "norm"),
+    **dict.fromkeys(operations.MULTIPLICATIONS, "scale"),
+}
+
+
 @dataclass(frozen=True)
 class StreamStep:
-    """An addition of two states, or a norm of one: a step of the residual stream (boundaries.py)."""
+    """An addition of two states, or a norm or a multiple of one: a step of the residual stream (boundaries.py)."""
 
     step: int
-    is_addition: bool
+    kind: str  # "add", "norm" or "scale"
     operands: tuple[Tensor, ...]
     result: Tensor
 
@@ -209,17 +217,16 @@ class Intercept(TorchFunctionMode):
         return result
 
     def note_stream(self, operation: Operation, result: Any) -> None:
-        """Keep additions of two states, and norms: the residual stream consists of them."""
+        """Keep additions of two states, norms, and products with a constant: the residual stream consists of them."""
         if not isinstance(result, Tensor):
             return
         result._whyformer_step = self.step  # type: ignore[attr-defined]
-        is_addition = operation.name in operations.ADDITIONS
-        if result.dim() < 3 or not (is_addition or operation.name in operations.NORMS):
+        kind = STREAM_KINDS.get(operation.name)
+        if result.dim() != 3 or kind is None:
             return
-        operands = tuple(operation.given[: 2 if is_addition else 1])
-        is_state = all(tensor.shape == result.shape and trace_of(tensor).carries for tensor in operands)
-        if is_state and len(operands) == (2 if is_addition else 1):
-            self.stream.append(StreamStep(self.step, is_addition, operands, result))
+        carrying = tuple(tensor for tensor in operation.given if trace_of(tensor).carries)
+        if len(carrying) == (2 if kind == "add" else 1) and all(tensor.shape == result.shape for tensor in carrying):
+            self.stream.append(StreamStep(self.step, kind, carrying, result))
 
     def note_scores(self, operation: Operation, result: Any) -> None:
         """Keep the input of a softmax beside its result, and beside what is computed from that until its product."""
@@ -379,8 +386,9 @@ class Intercept(TorchFunctionMode):
             call.sites.append(site.number)
         self.sites.append(site)
         trace = Trace(samples=before.samples, epoch=site.epoch, carries=before.carries, output_of=site.number)
-        if is_pooling(site) and self.length_of_pooled(site):
-            attach_trace(output, replace(trace, read=read_by_attention(site), output_of=None))
+        if is_pooling(site) and not has_tokens(before):
+            read = read_by_attention(site) if self.reads_all_tokens(site) else None
+            attach_trace(output, replace(trace, read=read, output_of=None))
             return
         self.follower.length = site.queries
         tokens = provenance.label_axis(output.dim() - 2, output.size(-2), output.dim(), output.device)
@@ -411,9 +419,7 @@ class Intercept(TorchFunctionMode):
         axis = next(a for a in range(result.dim()) if made.has_tokens_at(a))
         tokens = provenance.label_axis(axis, made.queries, result.dim(), result.device)
         old = trace_of(result)
-        attach_trace(
-            result, Trace(old.samples, tokens, made.epoch, carries=old.carries, output_of=made.number)
-        )
+        attach_trace(result, Trace(old.samples, tokens, made.epoch, carries=old.carries, output_of=made.number))
 
     def unfold(self, site: AttentionSite) -> None:
         """Separate the heads of a site from its examples."""
@@ -445,11 +451,11 @@ class Intercept(TorchFunctionMode):
             return heads, "heads first"
         return 0, "batch first"
 
-    def length_of_pooled(self, site: AttentionSite) -> int:
-        """The number of tokens, if the keys of a pooling site are those of the attention before it, in their order."""
+    def reads_all_tokens(self, site: AttentionSite) -> bool:
+        """The keys of a pooling site are the tokens of the attention before it, each once, and perhaps others."""
         label, length = site.keys.tokens, self.follower.length
-        if label is None or label.numel() != length or site.value.size(-2) != length or site.keys.epoch == 0:
-            return 0
-        if site.value.size(0) != self.batch or trace_of(site.output).tokens is not None:
-            return 0
-        return length if torch.equal(label.flatten().long(), torch.arange(length, device=label.device)) else 0
+        if label is None or label.numel() != site.value.size(-2) or site.keys.epoch == 0:
+            return False
+        if site.value.size(0) != self.batch:
+            return False
+        return torch.equal(label[label >= 0].sort()[0].long(), torch.arange(length, device=label.device))

@@ -12,7 +12,7 @@ from torch import Tensor
 from whyformer._engine.forward import Run
 from whyformer._engine.target import ExplainedAnswer
 from whyformer._engine.tracing import provenance
-from whyformer._engine.tracing.attention import AttentionSite, is_pooling
+from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites, is_pooling
 from whyformer._engine.tracing.provenance import Trace, axis_of, trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
@@ -36,7 +36,7 @@ class Layout:
 
 def lay_out(run: Run, encoded: EncodedBatch) -> Layout:
     """The layout of a run, from the labels of its first and last attention site."""
-    first, last = run.mode.sites[0], run.mode.sites[-1]
+    first, last = run.mode.sites[0], find_layer_sites(run.mode.sites)[-1]
     length = last.value.size(-2) if is_pooling(last) else last.queries
     grid = run.mode.follower.grid
     is_one_order = first.origin is None or not bool((first.origin != first.origin[:1]).any())

@@ -118,10 +118,19 @@ def is_pooling(site: AttentionSite) -> bool:
     return site.queries == 1 < site.value.size(-2)
 
 
+def has_tokens(rows: Trace) -> bool:
+    """The queries are tokens, or states of tokens, and not learned."""
+    return rows.tokens is not None and bool((rows.tokens >= 0).any())
+
+
 def read_by_attention(site: AttentionSite) -> Tensor:
     """[batch token]: how much a pooling site reads of each token, the mean over its heads."""
+    assert site.keys.tokens is not None
+    label = site.keys.tokens.flatten().long()
     weights = site.attention().detach().mean(1)[:, 0].double()
-    return weights / weights.sum(-1, keepdim=True)
+    read = torch.zeros_like(weights[:, : int((label >= 0).sum())])
+    read[:, label[label >= 0]] = weights[:, label >= 0]
+    return read / read.sum(-1, keepdim=True)
 
 
 def find_layer_sites(sites: list[AttentionSite]) -> list[AttentionSite]:

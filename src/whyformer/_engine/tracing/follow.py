@@ -28,6 +28,7 @@ class Follower:
         self.batch = batch
         self.length = 0  # tokens at the last attention site
         self.grid: tuple[int, int] | None = None  # rows and columns of patches, once a convolution has cut them
+        self.image: tuple[int, int] | None = None  # height and width of the image
         self.covers: tuple[int, int] | None = None  # pixels that the patches cover, if not all
 
     def follow(self, operation: Operation, result: Any) -> list[Trace]:
@@ -56,6 +57,8 @@ class Follower:
 
     def follow_tensor(self, operation: Operation, result: Tensor) -> Trace:
         name = operation.name
+        if self.image is None and operation.given and trace_of(operation.given[0]).is_pixels:
+            self.image = tuple(operation.given[0].shape[-2:])  # type: ignore[assignment]
         if name in operations.VIEWS:
             return follow_view(operation, 1)[0]
         if name in operations.CONCATENATIONS:
@@ -81,7 +84,8 @@ class Follower:
             parts = [part.unsqueeze(axis) for part in parts]
         samples = provenance.join_labels([t.samples for t in traces], parts, axis, None)
         epoch = max(t.epoch for t in traces)
-        if any(t.read is not None for t in traces):
+        is_beside_sequence = any(_is_sequence(t) for t in traces)  # a pooled state that joins the tokens again
+        if any(t.read is not None for t in traces) and not is_beside_sequence:
             return Trace(samples=samples, epoch=epoch, read=self.mix_reads(parts, traces))
         current = [t.tokens if t.epoch == epoch else None for t in traces]
         return Trace(samples=samples, tokens=provenance.join_labels(current, parts, axis, -1), epoch=epoch)
@@ -109,6 +113,25 @@ class Follower:
         samples, tokens = (provenance.broadcast_label(label, result.shape) for label in (trace.samples, trace.tokens))
         is_attention = trace.is_attention and x.shape[-2:] == result.shape[-2:]  # heads mixed by a 1 x 1 convolution
         return Trace(samples=samples, tokens=tokens, epoch=trace.epoch, is_attention=is_attention)
+
+    def number_patches(self, pixels: Tensor, x: Tensor) -> Tensor | None:
+        """The token label after a linear map of rows of pixels: the patch that each row is, counted row by row.
+
+        A patch is a rectangle, so it is known by its first pixel. None if the rows are not the patches of a grid.
+        """
+        if self.image is None or pixels.size(-1) == 1 or bool((pixels < 0).any()):
+            return None
+        width = self.image[1]
+        first, last = (pick(pixels, -1, keepdim=True) for pick in (torch.amin, torch.amax))
+        corners, number = first.unique(return_inverse=True)
+        rows, columns = (corners // width).unique(), (corners % width).unique()
+        if len(rows) * len(columns) != len(corners):
+            return None
+        height_of_patch = last // width - first // width + 1
+        width_of_patch = last % width - first % width + 1
+        covered = (len(rows) * int(height_of_patch.amax()), len(columns) * int(width_of_patch.amax()))
+        self.grid, self.covers = (len(rows), len(columns)), covered if covered != self.image else None
+        return provenance.squeeze_constant(number.view(first.shape).int())
 
     def follow_reduction(self, operation: Operation, result: Tensor) -> Trace:
         tensor = operation.given[0]
@@ -145,6 +168,8 @@ class Follower:
         best = provenance.pick_newest_trace(traces)
         if name == "linear":
             best = replace(best, samples=contract_label(best.samples, -1), tokens=contract_label(best.tokens, -1))
+            if traces[0].pixels is not None and not self.length:
+                best = replace(best, tokens=self.number_patches(traces[0].pixels, given[0]))
         if name in operations.ADDITIONS:
             best = self.merge_reads(best, given)
         elif best.tokens is None and (pooled := next((t for t in traces if t.read is not None), None)) is not None:
@@ -171,6 +196,7 @@ class Follower:
             is_straight=is_straight,
             columns=provenance.broadcast_label(best.columns, result.shape),
             weights=self.follow_weights(operation, traces),
+            pixels=traces[0].pixels if name != "linear" and result.shape == given[0].shape else None,
             output_of=traces[0].output_of if name in operations.IDENTITIES else None,
         )
 
@@ -197,9 +223,12 @@ class Follower:
         ]
         if any(_is_sequence(trace_of(t)) for t in current):  # not pooled yet: scores by row plus scores by column
             return best
+        if best.tokens is None:  # several pooling layers, one after the other
+            current = [t for t in given if trace_of(t).read is not None]
         if len(current) < 2 or all(_is_same_label(trace_of(t).tokens, best.tokens) for t in current):
-            return best if best.tokens is not None or not current else replace(best, read=trace_of(current[0]).read)
-        return replace(best, tokens=None, read=self.mix_reads(current, [trace_of(t) for t in current]))
+            pooled = trace_of(current[0]) if current else EMPTY_TRACE
+            return best if best.tokens is not None or not current else replace(best, read=pooled.read, epoch=latest)
+        return replace(best, tokens=None, read=self.mix_reads(current, [trace_of(t) for t in current]), epoch=latest)
 
 
 def follow_view(operation: Operation, count: int) -> list[Trace]:
@@ -211,8 +240,10 @@ def follow_view(operation: Operation, count: int) -> list[Trace]:
     view = lambda label: operation.function(label, *rest, **operation.kwargs)  # noqa: E731
     is_padding = operation.name in ("pad", "constant_pad_nd")
     seen = {}
-    for which in ("samples", "tokens", "columns", "weights"):
+    for which in ("samples", "tokens", "columns", "weights", "pixels"):
         label = getattr(trace, which)
+        if which == "pixels" and label is None and trace.is_pixels and tensor.dim() == 4:
+            label = number_pixels(tensor)
         found: Any = [None] * count
         if label is not None and is_padding:
             found = pad_label(label, operation.argument(1, "pad"))
@@ -233,9 +264,16 @@ def follow_view(operation: Operation, count: int) -> list[Trace]:
             columns=columns,
             weights=weights,
             output_of=trace.output_of,
+            pixels=pixels,
         )
-        for samples, tokens, columns, weights in zip(*seen.values(), strict=True)
+        for samples, tokens, columns, weights, pixels in zip(*seen.values(), strict=True)
     ]
+
+
+def number_pixels(image: Tensor) -> Tensor:
+    """The label of an image [batch channel height width]: the number of each pixel, row by row."""
+    height, width = image.shape[-2:]
+    return torch.arange(height * width, device=image.device, dtype=torch.int32).view(1, 1, height, width)
 
 
 def pad_label(label: Tensor, widths: Any) -> Tensor:

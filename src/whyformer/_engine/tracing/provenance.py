@@ -42,6 +42,7 @@ class Trace:
     is_ids: bool = False  # the token ids to be explained
     words: Tensor | None = None  # an unused sum of embeddings: the part of it that comes from those ids
     is_pixels: bool = False  # the image itself
+    pixels: Tensor | None = None  # label of a view of the image: the pixel, row by row, until it is cut into patches
     root: Tensor | None = None  # this is an elementwise function of that tensor ...
     is_straight: bool = False  # ... and only a multiple of it
     softmax: SoftmaxStep | None = None  # a step of a softmax that the model writes out

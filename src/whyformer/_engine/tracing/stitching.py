@@ -42,9 +42,7 @@ def find_token_axes(operation: Operation, parts: Sequence[Tensor], axis: int) ->
     return list(dict.fromkeys([*known, axis]))
 
 
-def make_stitched(
-    parts: Sequence[AttentionSite], result: Tensor, axis: int, token_axis: int
-) -> AttentionSite | None:
+def make_stitched(parts: Sequence[AttentionSite], result: Tensor, axis: int, token_axis: int) -> AttentionSite | None:
     """The parts as one site with `result` as its output; None if its numbers are not those of the parts."""
     by_query = axis == token_axis
     values = [part.value for part in parts]
