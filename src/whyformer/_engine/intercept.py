@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from whyformer._engine.graph import refuse_missing_gradient
 from whyformer._engine.intervene import Intervention, apply_intervention, changes_scores
+from whyformer._engine.model_writes import WriteGuard
 from whyformer._engine.relevance.dispatch import CallBuilder, needs_no_rule
 from whyformer._engine.relevance.node import RuleNode, Switch
 from whyformer._engine.tracing import operations, provenance
@@ -38,6 +40,7 @@ from whyformer._engine.tracing.in_place import (
 from whyformer._engine.tracing.masks import follow_masks, keep_before_masking, unmasked_scores_of
 from whyformer._engine.tracing.operations import Operation, find_tensors
 from whyformer._engine.tracing.provenance import Trace, attach_trace, is_embedding_sum, trace_of
+from whyformer._engine.tracing.softmax import divide_before_product, find_undivided_product, step_of
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
 
@@ -62,6 +65,7 @@ class Intercept(TorchFunctionMode):
         *,
         batch: int,
         originals: dict[int, str],
+        guard: WriteGuard | None = None,
         switch: Switch | None,
         needs_gradient: bool,
         intervention: Intervention | None = None,
@@ -77,6 +81,7 @@ class Intercept(TorchFunctionMode):
         self.starting_at = starting_at  # replaces the sum of embeddings as the leaf
         self.batch = batch
         self.originals = originals
+        self.guard = guard
         self.switch = switch
         self.needs_gradient = needs_gradient or switch is not None
         self.follower = Follower(batch)
@@ -137,12 +142,17 @@ class Intercept(TorchFunctionMode):
             operation = self.settle_input(operation).map_arguments(self.resolve)
             if is_in_place_write(operation) and self.must_run_out_of_place(operation):
                 return self.run_out_of_place(operation)
-        if (reordered := reorder_attention_product(operation)) is not None:
+        reordered = reorder_attention_product(operation) or divide_before_product(operation)
+        if reordered is not None:
             with self:
                 return reordered()
+        if self.guard is not None:
+            self.guard.check(operation)
         if self.follows_masks:
             keep_before_masking(operation)
         result = operation.run()
+        if self.needs_gradient:
+            refuse_missing_gradient(operation, result, self.place)
         if any(result is tensor for tensor in operation.given):
             return result  # a cast to the same type, dropout outside training
         if self.intervention is not None:
@@ -175,6 +185,8 @@ class Intercept(TorchFunctionMode):
         results = [result] if isinstance(result, Tensor) else list(find_tensors(result)) if traces else []
         for tensor, trace in zip(results, traces, strict=True):
             attach_trace(tensor, trace)
+        if operation.name in operations.PRODUCTS and (undivided := find_undivided_product(operation)) is not None:
+            result._whyformer_undivided = undivided
         if self.keeps_scores:
             self.note_scores(operation, result)
         if self.tape is not None and (isinstance(result, Tensor) or any(True for _ in find_tensors([result]))):
@@ -199,6 +211,8 @@ class Intercept(TorchFunctionMode):
         given = operation.given[0]
         is_softmax = operation.name in operations.SOFTMAXES
         scores = (given, unmasked_scores_of(given)) if is_softmax else getattr(given, "_whyformer_scores", None)
+        if (step := step_of(result, "weights")) is not None:
+            scores = (step.scores, unmasked_scores_of(step.scores)) if step.is_plain else None
         result._whyformer_scores = scores  # type: ignore[attr-defined]
 
     def read_scores(self, operation: Operation) -> tuple[Tensor | None, Tensor | None]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from whyformer._model.embedding import encoder_of
 from whyformer._model.unwrap import unwrap
 from whyformer.errors import InputError, suggest_nearest
 
@@ -95,7 +96,7 @@ class InputSpec:
         if self.max_length is not None and length > self.max_length:
             raise InputError(
                 f"{what[0].upper()}{what[1:]} is {length} tokens long; {self.name} accepts at most {self.max_length}. "
-                "Shorten or split it.",
+                "Shorten it, or explain it in overlapping windows: explain(..., windows=True), --windows.",
                 code="E_TXT_TOO_LONG",
             )
 
@@ -143,7 +144,7 @@ class InputSpec:
 
 def read_input_spec(module: nn.Module) -> InputSpec:
     """The inputs of this module, from its forward() signature and config."""
-    inner = unwrap(module)
+    inner = encoder_of(unwrap(module))
     parameters = inspect.signature(inner.forward).parameters.values()
     names = tuple(p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL, p.POSITIONAL_ONLY))
     config: Any = getattr(inner, "config", None)

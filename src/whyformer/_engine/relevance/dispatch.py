@@ -15,6 +15,7 @@ from whyformer._engine.tracing.attention import read_fused_arguments
 from whyformer._engine.tracing.follow import contract_label, follow_einsum, follow_product, get_root, is_straight
 from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import SampleGroups, Trace, trace_of
+from whyformer._engine.tracing.softmax import step_of
 from whyformer.errors import UnknownOperation
 
 CallAndOperands = tuple[calls.OperationCall, list[Tensor]]  # the operands share the relevance
@@ -31,6 +32,9 @@ class CallBuilder:
     def build(self) -> CallAndOperands | None:
         """The call and its operands; None if there is no rule for such an operation."""
         name = self.operation.name
+        step = step_of(self.result, "weights")
+        if step is not None and step.scores.requires_grad:  # the end of a softmax that the model writes out
+            return self.make(calls.SoftmaxCall, axis=step.axis), [step.scores]
         for names, describe in DESCRIPTIONS:
             if name in names:
                 return describe(self)
