@@ -102,7 +102,7 @@ def run_intercepted(
             returned = shadow(**inputs)
         if mode.written:
             returned = map_tensors(returned, mode.resolve)
-        output = find_output(returned)
+        output = find_output(returned, shadow)
         notes = (*note_chosen_output(returned, output), *note_copied_weights(model.module))
         check_run(model, encoded, mode, output)
         yield Run(mode, output, returned, notes)
@@ -112,7 +112,7 @@ def run_intercepted(
 
 def run_plain(shadow: nn.Module, encoded: EncodedBatch) -> Tensor:
     """The output of a shadow, without interception and without a graph."""
-    return find_output(run_plain_returned(shadow, encoded))
+    return find_output(run_plain_returned(shadow, encoded), shadow)
 
 
 def run_plain_returned(shadow: nn.Module, encoded: EncodedBatch) -> Any:

@@ -75,6 +75,11 @@ class Model:
         return self.max_length
 
     @property
+    def vocabulary(self) -> int | None:
+        """The number of token ids that the module embeds; None if it does not say."""
+        return self._input_spec.vocabulary
+
+    @property
     def takes_attention_mask(self) -> bool:
         """Whether forward() has an argument attention_mask."""
         return "attention_mask" in self._input_spec.names
