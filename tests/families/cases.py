@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 import transformers
+from families import inputs, shrinking
 from torch import nn
 from transformers.models.auto import modeling_auto
 
-from families import inputs, shrinking
+from whyformer import targets
 
 NAMES_OF_TASK = {
     "image_cls": "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
@@ -61,6 +62,14 @@ EDITED: dict[str, str] = {
     "siglip2": "patches, cut and flattened, instead of images: the model could not be built",
     "blip": "an image beside the text: the model could not run",
     "vilt": "an image beside the text: the model could not run",
+    "base": "the target is the representation: there was none",
+    "choice": "the target is the second choice: there was none",
+    "ctc": "the target is a character in the third frame: it was number 1, which is no class here",
+    "masked_lm": "the target is token 7 at position 3: it was number 1, which is no class here",
+    "qa": "the target is the span of tokens 2 to 4: it was number 1, which is no class here",
+    "token_cls": "the target is class 1 of tokens 3 and 4: it was number 1, which is no class here",
+    "chunk_size": "state spaces work in chunks of 16 tokens: of 256, they took minutes",
+    "layer_types": "one layer of each kind, where all layers are listed: the model could not be built",
     "pixel_values_videos": "a video for models that name it so: they could not run",
 }
 
@@ -116,11 +125,18 @@ def build_case(chosen: ModelClass) -> Case:
     made = inputs.make_inputs(module, chosen.task, chosen.architecture)
     with torch.no_grad():
         module(**made)
-    return Case(module, made, choose_target(chosen.task), lambda: build_model(chosen, attn_implementation="eager"))
+    return Case(module, made, TARGETS.get(chosen.task, 1), lambda: build_model(chosen, attn_implementation="eager"))
 
 
-def choose_target(task: str) -> Any:
-    return None if task == "base" else 1
+TARGETS: dict[str, Any] = {  # a class or a token by its number, unless the task answers with something else
+    "base": targets.Representation(),
+    "choice": targets.Choice(1),
+    "ctc": targets.Frame(2, 1),
+    "masked_lm": targets.Token(7, at=3),
+    "qa": targets.AnswerSpan(2, 4),
+    "table_qa": None,
+    "token_cls": targets.TokenClasses((3, 4), (1, 1)),
+}
 
 
 def build_model(chosen: ModelClass, **options: Any) -> nn.Module:

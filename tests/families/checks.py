@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from families.cases import Case
 from torch import Tensor, nn
 
 import whyformer as why
-from families.cases import Case
 from whyformer._engine.record import record
 from whyformer._engine.relevance.recipes import RECIPES, Recipe
 from whyformer._explain.conservation import find_sent_relevance
@@ -68,7 +68,7 @@ def check_case(case: Case) -> Outcome:
     run_check(outcome, "eager", lambda: check_attention(outcome, model, case))
     run_check(outcome, "by_hand", lambda: check_by_hand(outcome, case, explained["gradient_x_input"]))
     run_check(outcome, "conserved", lambda: check_conservation(outcome, model, case))
-    check_notes(outcome, model, case, explained)
+    run_check(outcome, "noted", lambda: check_notes(outcome, model, case, explained))
     changed = find_changes(before, describe_model(case.module))
     outcome.note("unchanged", "WRONG" if changed else "ok", ", ".join(changed))
     return outcome
@@ -305,16 +305,15 @@ def measure_loss(capture: Any, recipe: Recipe) -> float:
 
 def check_notes(outcome: Outcome, model: Any, case: Case, explained: dict[str, Any]) -> None:
     """A method that rests on attention says so where some blocks have none."""
-    outcome.words["noted"] = "n/a"
     config = getattr(case.module, "config", None)
     depth = getattr(config, "num_hidden_layers", None) if config is not None else None
     made = [explained[method] for method in ON_ATTENTION if explained[method] is not None]
     if not isinstance(depth, int) or not made:
         return
-    found = len(record(model, model.encode(case.inputs), keep={"attention"})["attention"])
+    found = len(record(model, model.encode(case.inputs), keep={"attention"}, target=case.target)["attention"])
     if found >= depth:
         return
-    silent = [e.method for e in made if not any("have attention" in note for note in e.notes)]
+    silent = [e.method for e in made if not any("blocks have attention" in note for note in e.notes)]
     reason = f"{found} of {depth} layers have attention; without a note: {', '.join(silent)}."
     outcome.note("noted", "WRONG" if silent else "ok", reason if silent else "")
 

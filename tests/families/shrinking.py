@@ -53,9 +53,7 @@ EXPERT_COUNTS = frozenset(
     "num_experts n_routed_experts num_local_experts moe_num_experts n_experts encoder_moe_num "
     "num_routed_experts".split()
 )
-CHOSEN_EXPERTS = frozenset(
-    "num_experts_per_tok moe_topk moe_top_k top_k_experts num_experts_per_token moe_k".split()
-)
+CHOSEN_EXPERTS = frozenset("num_experts_per_tok moe_topk moe_top_k top_k_experts num_experts_per_token moe_k".split())
 LENGTHS = frozenset(
     "max_position_embeddings n_positions max_seq_len max_seq_length seq_length max_sequence_length n_ctx".split()
 )
@@ -74,6 +72,7 @@ SCALARS: tuple[tuple[frozenset[str], int, int], ...] = (
     (LENGTHS, LENGTH, LENGTH),
     (WINDOWS, 16, 16),
     (frozenset(("patch_size",)), 8, 11),
+    (frozenset(("chunk_size", "mamba_chunk_size")), 16, 16),
 )
 STAGE_DEPTHS = frozenset("depths num_blocks layers_per_stage num_hidden_layers blocks_per_stage".split())
 STAGE_WIDTHS = frozenset(

@@ -1,8 +1,8 @@
 """Try every class of transformers, each in a process of its own, and write the table behind docs/models.md.
 
-    python tests/families/sweep.py                         all classes, about 25 minutes on one core
-    python tests/families/sweep.py --only bert seq_cls     these architectures, tasks or classes; the others stay
-    python tests/families/sweep.py --resume --jobs 2       what is missing from the table
+python tests/families/sweep.py                         all classes, about 25 minutes on one core
+python tests/families/sweep.py --only bert seq_cls     these architectures, tasks or classes; the others stay
+python tests/families/sweep.py --resume --jobs 2       what is missing from the table
 """
 
 import argparse
@@ -19,9 +19,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from families import support  # noqa: E402
+from families import support
 
-SECONDS, MEMORY = 180, 12 << 30
+SECONDS, MEMORY = 300, 12 << 30
 Row = dict[str, str]
 
 
@@ -114,7 +114,6 @@ def check_class(one: Any) -> dict[str, dict[str, str]]:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     signal.signal(signal.SIGALRM, raise_timeout)
     signal.alarm(SECONDS)
-    words: dict[str, str] = {}
     try:
         try:
             case = cases.build_case(one)
@@ -125,7 +124,9 @@ def check_class(one: Any) -> dict[str, dict[str, str]]:
         outcome = checks.check_case(case)
         return {"words": outcome.words, "reasons": outcome.reasons}
     except TimeoutError:
-        return {"words": {**words, "chance": "TIMEOUT"}, "reasons": {"chance": f"Not done after {SECONDS} s."}}
+        return {"words": {"chance": "TIMEOUT"}, "reasons": {"chance": f"Not done after {SECONDS} s."}}
+    except Exception as error:
+        return {"words": {"chance": "FOREIGN"}, "reasons": {"chance": checks.describe_crash(error)}}
 
 
 def raise_timeout(*_: Any) -> None:

@@ -35,6 +35,7 @@ from whyformer._engine.layout import (
     refuse_unstackable_sites,
     to_canonical_axes,
 )
+from whyformer._engine.missing_attention import note_missing_attention
 from whyformer._engine.probe import Probe
 from whyformer._engine.reading import Reading
 from whyformer._engine.relevance.node import Recipe, Switch
@@ -109,7 +110,7 @@ class CaptureBuilder:
             self.run.output.detach(),
             tuple(self.steps),
             absorbed,
-            (*self.encoded.notes, *self.run.notes, *notes),
+            (*self.encoded.notes, *self.run.notes, *note_missing_attention(self.mode), *notes),
             self.values,
             rounding,
             answer.sent if isinstance(answer, FunctionAnswer) else None,

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture import Capture
+from whyformer._engine.missing_attention import is_on_missing_attention
+from whyformer._engine.sites import SITES
 from whyformer._explain.conditioning import estimate_conditioning, watch_attention_layers
 from whyformer._explain.conservation import check_health
 from whyformer._explain.method_call import MethodCall
@@ -39,7 +41,7 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
     is_image = getattr(encoded.inputs.get(encoded.main), "ndim", 0) == 4
     split = partial(split_scores, capture=capture, method=name, is_image=is_image)
     scores, pixels, special = split(computed.values.detach().cpu())
-    details, notes = dict(computed.details), capture.notes
+    details, notes = dict(computed.details), select_notes(call, capture.notes)
     if call.recipe is not None:
         conditioning = estimate_conditioning(capture, call.recipe, call.needs, read)
         details |= conditioning.to_details()
@@ -70,6 +72,13 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         spent=count_model_passes(call, capture, captured, spent_before),
         images=encoded.images,
     )
+
+
+def select_notes(call: MethodCall, notes: tuple[str, ...]) -> tuple[str, ...]:
+    """The notes on a run that concern this method: not all methods read attention."""
+    if any((SITES[need].of or need).startswith("attention") for need in call.needs if need in SITES):
+        return notes
+    return tuple(note for note in notes if not is_on_missing_attention(note))
 
 
 def compute_scores(call: MethodCall, captured: Mapping[str, Any], selection: _layers_and_heads.Selection) -> Scores:
