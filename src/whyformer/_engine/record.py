@@ -10,10 +10,12 @@ from whyformer._engine.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBu
 from whyformer._engine.capture import Capture
 from whyformer._engine.decompose import PARTS_FORMS
 from whyformer._engine.forward import run_forward
+from whyformer._engine.function_target import find_function
 from whyformer._engine.intervene import Intervention
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.sites import SITES
 from whyformer._engine.target import refuse_unsupported_heads
+from whyformer._engine.two_towers import hold_other_tower
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._plain.deprecation import rename_keywords
@@ -54,7 +56,8 @@ def record(
     wanted = check_sites(keep)
     sites = [SITES[name] for name in wanted]
     switch = Switch() if recipes and any(site.is_relevance for site in sites) else None
-    refuse_unsupported_heads(model.module)
+    refuse_unsupported_heads(model.module, is_function=find_function(target, versus, encoded.batch) is not None)
+    model, encoded = hold_other_tower(model, encoded)
     with run_forward(
         model,
         encoded,

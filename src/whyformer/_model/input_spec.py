@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from whyformer._model.embedding import encoder_of
 from whyformer._model.unwrap import unwrap
 from whyformer.errors import InputError, suggest_nearest
 
@@ -143,7 +144,7 @@ class InputSpec:
 
 def read_input_spec(module: nn.Module) -> InputSpec:
     """The inputs of this module, from its forward() signature and config."""
-    inner = unwrap(module)
+    inner = encoder_of(unwrap(module))
     parameters = inspect.signature(inner.forward).parameters.values()
     names = tuple(p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL, p.POSITIONAL_ONLY))
     config: Any = getattr(inner, "config", None)
