@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from whyformer.errors import WhyformerError
 
 if TYPE_CHECKING:
-    from whyformer import data, demo, errors, methods, metrics, rules, show
+    from whyformer import data, demo, errors, methods, metrics, rules, show, targets
     from whyformer._audit import Audit, audit
     from whyformer._bulk.result import BulkRun
     from whyformer._bulk.run import bulk
@@ -77,7 +77,7 @@ HOMES = {
     "results.generation": "Generation",
 }
 HOME_OF = {name: home for home, names in HOMES.items() for name in names.split()}
-SUBPACKAGES = ("data", "demo", "errors", "methods", "metrics", "rules", "show")
+SUBPACKAGES = ("data", "demo", "errors", "methods", "metrics", "rules", "show", "targets")
 FILLED_BY = {"METHODS": "methods", "METRICS": "metrics"}  # registry -> the package whose import fills it
 RENAMED = {
     "Inside": "AttentionView",
@@ -141,6 +141,7 @@ __all__ = [
     "rules",
     "show",
     "summarise_bulk",
+    "targets",
 ]
 
 

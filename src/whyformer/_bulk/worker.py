@@ -227,7 +227,7 @@ class ShardWorker:
 
 def describe_predictions(model: Model, encoded: EncodedBatch, capture: Capture) -> list[dict[str, Any]]:
     """The columns about what the model predicts, for each example; empty for a model without a head."""
-    if any(target.index < 0 for target in capture.targets):
+    if capture.fixed is not None or any(target.index < 0 for target in capture.targets):
         return [{} for _ in capture.targets]
     logits = read_logits(encoded, capture.logits)[0].detach()
     best = logits.argmax(-1).tolist()

@@ -88,7 +88,8 @@ class Capture:
     notes: tuple[str, ...] = ()
     values: CapturedValues = field(default_factory=dict, repr=False)
     rounding: Mapping[Recipe, RoundingEstimate] = field(default_factory=dict, repr=False)
-    sent: Tensor | None = field(default=None, repr=False)  # [batch]: relevance put in, if the target is no class
+    # By what a recipe sends, [batch]: the relevance put in at the output; None if the target is a class
+    sent: Mapping[str, Tensor] | None = field(default=None, repr=False)
     fixed: Any = field(default=None, repr=False)  # what to pass as target= to explain the same score of other inputs
 
     @property

@@ -102,7 +102,7 @@ def run_intercepted(
             returned = shadow(**inputs)
         if mode.written:
             returned = map_tensors(returned, mode.resolve)
-        output = find_output(returned)
+        output = find_output(returned, shadow)
         notes = (*note_chosen_output(returned, output), *note_copied_weights(model.module))
         check_run(model, encoded, mode, output)
         yield Run(mode, output, returned, notes)
@@ -112,7 +112,7 @@ def run_intercepted(
 
 def run_plain(shadow: nn.Module, encoded: EncodedBatch) -> Tensor:
     """The output of a shadow, without interception and without a graph."""
-    return find_output(run_plain_returned(shadow, encoded))
+    return find_output(run_plain_returned(shadow, encoded), shadow)
 
 
 def run_plain_returned(shadow: nn.Module, encoded: EncodedBatch) -> Any:
@@ -192,10 +192,11 @@ def watch_modules(shadow: nn.Module, mode: Intercept) -> None:
 
 def note_chosen_output(answer: Any, output: Tensor) -> tuple[str, ...]:
     """A note on which tensor is explained if a model returns several and calls none of them logits."""
-    others = [t for t in answer if isinstance(t, Tensor)] if isinstance(answer, list | tuple) else []
+    others = [t for t in answer if isinstance(t, Tensor) and t.dim()] if isinstance(answer, list | tuple) else []
     if hasattr(answer, "logits") or len(others) < 2:
         return ()
-    return (f"The model returned {len(others)} tensors; the first, of shape {list(output.shape)}, is explained.",)
+    which = "the first" if output is others[0] else "the one as wide as its last layer"
+    return (f"The model returned {len(others)} tensors; {which}, of shape {list(output.shape)}, is explained.",)
 
 
 def note_copied_weights(module: nn.Module) -> tuple[str, ...]:

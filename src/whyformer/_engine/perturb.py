@@ -245,7 +245,16 @@ def delete_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBa
         inputs.setdefault("attention_mask", mask.long())
     at = order.cpu()
     special = chosen.special_mask.gather(1, at) & mask.cpu() if chosen.special_mask is not None else None
-    return replace(chosen, inputs=inputs, token_mask=mask.cpu(), special_mask=special, words=None, spans=None, texts=())
+    return replace(
+        chosen,
+        inputs=inputs,
+        token_mask=mask.cpu(),
+        special_mask=special,
+        words=None,
+        spans=None,
+        texts=(),
+        origin=torch.where(mask.cpu(), at, -1),
+    )
 
 
 def compact_input(name: str, tensor: Tensor, order: Tensor, mask: Tensor, model: Model, chosen: EncodedBatch) -> Tensor:

@@ -24,7 +24,7 @@ from whyformer._engine.layout import Layout, axis_order_of, from_canonical_axes,
 from whyformer._engine.reading import Answers, ClassReading, Reading, detach_answers, take_answers
 from whyformer._engine.returned import find_output
 from whyformer._engine.shadow import make_shadow
-from whyformer._engine.target import REPRESENTATION, Target, make_headless_error
+from whyformer._engine.target import REPRESENTATION, Target
 from whyformer._engine.tracing.provenance import trace_of
 from whyformer._engine.weight_versions import read_weight_versions, refuse_changed_weights
 from whyformer._model.encoded import EncodedBatch
@@ -375,9 +375,7 @@ class Probe:
 
     def read_answers(self, encoded: EncodedBatch, returned: Any, of: Tensor) -> Answers:
         """Score and probability of each row's target in what the model returned."""
-        if self.targets[0].label == REPRESENTATION:
-            raise make_headless_error(self.model)
-        if not bool(find_output(returned).isfinite().all()):
+        if not bool(find_output(returned, self.model.module).isfinite().all()):
             raise NonFinite("The model's output for a perturbed input is not finite. Use another fill.")
         return self.reading.read(encoded, returned, of)
 

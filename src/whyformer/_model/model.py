@@ -18,6 +18,7 @@ from whyformer._model.image import read_image
 from whyformer._model.input_spec import EXPLAINED_INPUTS, INPUT_AXES, InputSpec, read_input_spec, refuse_unusable_tensor
 from whyformer._model.kept_image import ImageView, KeptImage, find_view
 from whyformer._model.pixel_range import check_pixel_range
+from whyformer._model.unwrap import unwrap
 from whyformer._model.windows import TextWindow, split_into_windows
 from whyformer._plain.deprecation import warn_renamed
 from whyformer._plain.torch_state import neutral_torch
@@ -73,6 +74,20 @@ class Model:
         """Deprecated: use max_length."""
         warn_renamed("Model.longest", "Model.max_length")
         return self.max_length
+
+    @property
+    def vocabulary(self) -> int | None:
+        """The number of token ids that the module embeds; None if it does not say."""
+        return self._input_spec.vocabulary
+
+    @cached_property
+    def predicts_tokens(self) -> bool:
+        """Whether the module has a layer from states to tokens of its vocabulary, as language models have."""
+        find = getattr(unwrap(self.module), "get_output_embeddings", None)
+        try:
+            return find is not None and find() is not None
+        except (AttributeError, NotImplementedError, TypeError):
+            return False
 
     @property
     def takes_attention_mask(self) -> bool:
@@ -203,7 +218,7 @@ class Model:
 
     def tokenize(self, item: Any, name: str = "the text") -> text.TokenizedText:
         """One text or pair of texts as tokens that the module takes; error messages call it `name`."""
-        one = text.tokenize_text(self.tokenizer, item, name)
+        one = text.tokenize_text(self.tokenizer, item, name, keeps_mask=self.predicts_tokens)
         self._input_spec.check_length(len(one), name)
         self._input_spec.check_ids(torch.tensor(one.ids), of_tokenizer=True)
         return one
