@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from whyformer._explain.attention import inspect_attention
     from whyformer._explain.classes import explain_classes
     from whyformer._explain.compare import compare
+    from whyformer._explain.diagnose import diagnose
     from whyformer._explain.explain import explain
     from whyformer._explain.generation import explain_generation
     from whyformer._judge import Judgement, judge
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from whyformer.results.attention_view import AttentionView
     from whyformer.results.class_grid import ClassGrid
     from whyformer.results.comparison import Comparison
+    from whyformer.results.diagnosis import Diagnosis
     from whyformer.results.explanation import Explanation, load
     from whyformer.results.generation import Generation
 
@@ -55,6 +57,7 @@ HOMES = {
     "_explain.attention": "inspect_attention",
     "_explain.classes": "explain_classes",
     "_explain.compare": "compare",
+    "_explain.diagnose": "diagnose",
     "_explain.explain": "explain",
     "_explain.generation": "explain_generation",
     "_judge": "Judgement judge",
@@ -69,6 +72,7 @@ HOMES = {
     "results.attention_view": "AttentionView",
     "results.class_grid": "ClassGrid",
     "results.comparison": "Comparison",
+    "results.diagnosis": "Diagnosis",
     "results.explanation": "Explanation load",
     "results.generation": "Generation",
 }
@@ -98,6 +102,7 @@ __all__ = [
     "Capture",
     "ClassGrid",
     "Comparison",
+    "Diagnosis",
     "Explanation",
     "Generation",
     "Grid",
@@ -117,6 +122,7 @@ __all__ = [
     "compare",
     "data",
     "demo",
+    "diagnose",
     "errors",
     "explain",
     "explain_classes",
