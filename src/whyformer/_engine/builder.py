@@ -38,7 +38,9 @@ from whyformer._engine.layout import (
     find_representation,
     lay_out,
     refuse_changing_tokens,
+    refuse_unknown_frames,
     refuse_unstackable_sites,
+    split_entries,
     to_canonical_axes,
 )
 from whyformer._engine.probe import Probe
@@ -127,6 +129,8 @@ class CaptureBuilder:
             rounding,
             answer.sent if isinstance(answer, FunctionAnswer) else None,
             reading.function if isinstance(reading, FunctionReading) else None,
+            places=self.layout.places,
+            owners=self.layout.owners,
         )
 
     def choose_answer(self, target: Any, versus: Any) -> ChosenAnswer:
@@ -181,6 +185,7 @@ class CaptureBuilder:
                     "The explained input was not found: the model has no floating-point input and does not embed "
                     "token ids."
                 )
+            refuse_unknown_frames(self.encoded, self.layout)
             tracked["input"] = [self.mode.leaf]
         return tracked
 
@@ -206,7 +211,7 @@ class CaptureBuilder:
         if "input" in self.keep:
             leaf = self.tracked["input"][0]
             words = leaf.detach() if self.mode.words is None else self.mode.words
-            self.store("input", to_canonical_axes(words, trace_of(leaf)))
+            self.store("input", split_entries(to_canonical_axes(words, trace_of(leaf)), self.layout))
 
     def keep_stream(self) -> None:
         """What the two halves of each block add to the state. A block of an unknown build raises on access."""
@@ -270,7 +275,8 @@ class CaptureBuilder:
             states = [self.compute_amount("hidden", layer, t, recipe) for layer, t in enumerate(arrived["hidden"])]
             self.store(wanted["hidden"], states, recipe)
         if "input" in wanted:
-            self.store(wanted["input"], self.compute_amount("input", 0, arrived["input"][0], recipe), recipe)
+            amount = self.compute_amount("input", 0, arrived["input"][0], recipe)
+            self.store(wanted["input"], split_entries(amount, self.layout), recipe)
 
     def keep_attention_grad(self, name: str, output_grads: Sequence[Tensor]) -> None:
         """The gradient by attention, from that by the output of each attention."""
@@ -324,6 +330,8 @@ class CaptureBuilder:
         """How relevance is divided between tokens and positions, wherever positions are added."""
         if not self.keep & POSITIONAL_SITES or recipe.sends != "slope":
             return
+        if self.layout.owners is not None:
+            raise UnsupportedModel("Relevance is not divided between the frames of a signal and their positions yet.")
         steps = [step for step, what in sorted(placed) if what == "position"]
         positions = [[placed[step, "position"] for step in uses] for uses in group_uses(steps, tables)]
         tokens = [amount for (_, what), amount in sorted(placed.items()) if what == "token"]
