@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from whyformer._explain.compare import compare
     from whyformer._explain.explain import explain
     from whyformer._explain.generation import explain_generation
+    from whyformer._explain.similarity import explain_similarity
     from whyformer._judge import Judgement, judge
     from whyformer._model.loading import open
     from whyformer._model.model import Model
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from whyformer.results.comparison import Comparison
     from whyformer.results.explanation import Explanation, load
     from whyformer.results.generation import Generation
+    from whyformer.results.similarity import Similarity
 
 HOMES = {
     "_audit": "Audit audit",
@@ -57,6 +59,7 @@ HOMES = {
     "_explain.compare": "compare",
     "_explain.explain": "explain",
     "_explain.generation": "explain_generation",
+    "_explain.similarity": "explain_similarity",
     "_judge": "Judgement judge",
     "_model.loading": "open",
     "_model.model": "Model",
@@ -71,6 +74,7 @@ HOMES = {
     "results.comparison": "Comparison",
     "results.explanation": "Explanation load",
     "results.generation": "Generation",
+    "results.similarity": "Similarity",
 }
 HOME_OF = {name: home for home, names in HOMES.items() for name in names.split()}
 SUBPACKAGES = ("data", "demo", "errors", "methods", "metrics", "rules", "show")
@@ -109,6 +113,7 @@ __all__ = [
     "Rationale",
     "Recipe",
     "Scores",
+    "Similarity",
     "Target",
     "WhyformerError",
     "__version__",
@@ -121,6 +126,7 @@ __all__ = [
     "explain",
     "explain_classes",
     "explain_generation",
+    "explain_similarity",
     "inspect_attention",
     "judge",
     "load",

@@ -16,6 +16,7 @@ from torch import nn
 from whyformer._explain.default_method import STAND_INS, choose_default_method
 from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
 from whyformer._explain.sharing import explain_by_call, record_for_methods
+from whyformer._explain.tower_choice import choose_tower
 from whyformer._model.loading import open as open_model
 from whyformer._model.model import EncodedBatch, Model
 from whyformer._plain.torch_state import neutral_torch
@@ -42,13 +43,14 @@ def explain(
     method: a name, a method or a partial of one; by default the one that was measured best for this kind of input,
     "gamma_attribution" for images and "libragrad" for texts.
     target, versus: a class by index or label, or a next token of a language model; one for all examples, or one each.
+    For a model that compares images with texts, "logits_per_text" explains the text instead of the image.
     health=True: methods that propagate relevance also check whether it is conserved (`Explanation.health`), and run
     again to measure how much rounding changes the scores (`Explanation.conditioning`).
     precision: "float32" or "float64", if not the model's own; the weights are copied for the call.
     """
     call = choose_method(method, settings) if method is not None else None
     model = as_model(model)
-    encoded = model.encode(inputs)
+    encoded, target = choose_tower(model, model.encode(inputs), target)
 
     def explain_by(call: MethodCall) -> Explanation:
         capture = record_for_methods([call], model, encoded, target, versus)
