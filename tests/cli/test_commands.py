@@ -511,6 +511,19 @@ def test_words_instead_of_tokens(text_model):
     )
 
 
+def test_long_texts_in_windows_by_sentence(text_model):
+    long = "The film is not good. " * 40
+    message = error_of("explain", long, "-M", text_model, "-m", "rollout", code=3)
+    assert "error[E_TXT_TOO_LONG]" in message and "--windows" in message
+    saved = json.loads(run("explain", long, "-M", text_model, "-m", "rollout", "--windows", "--sentences", "--json"))
+    assert saved["settings"]["sentences"] == "sum" and "windows" in saved["details"]
+    assert [piece for piece in saved["tokens"][0]["pieces"] if piece == "The film is not good."]
+    shared = json.loads(run("explain", long, "-M", text_model, "-m", "rollout", "--overlap", "0", "--json"))
+    assert len(shared["details"]["windows"]) == len(saved["details"]["windows"])
+    message = error_of("explain", "a. b.", "-M", text_model, "--sentences", "--paragraphs", code=2)
+    assert "--sentences and --paragraphs cannot be combined" in message
+
+
 def test_saves_every_format(text_model, tmp_path):
     for suffix in ("html", "png", "svg", "pdf", "tex", "csv", "parquet", "json", "safetensors", "txt"):
         out = tmp_path / f"e.{suffix}"

@@ -68,6 +68,7 @@ def make_bulk_plan(
     settings: BatchSettings,
     truncate: bool,
     maps: bool,
+    windows: bool | int = False,
 ) -> BulkPlan:
     """The plan, in JSON fields."""
     fields = {
@@ -86,6 +87,8 @@ def make_bulk_plan(
         "whyformer": __version__,
         "torch": torch.__version__,
     }
+    if windows is not False:  # absent otherwise, so that runs begun before there were windows can be resumed
+        fields["windows"] = windows
     return BulkPlan(archive.as_json_value(fields))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,8 +19,15 @@ from whyformer._engine.capture import (
     LazyLayers,
     RoundingEstimate,
 )
-from whyformer._engine.decompose import PARTS_FORMS, BiasForm, compute_answer_parts
+from whyformer._engine.decompose import PARTS_FORMS, BiasForm, compute_answer_parts, compute_score_parts
 from whyformer._engine.forward import Run
+from whyformer._engine.function_target import (
+    Answer,
+    FunctionAnswer,
+    FunctionReading,
+    explain_function,
+    find_function,
+)
 from whyformer._engine.graph import refuse_unknown_nodes
 from whyformer._engine.intervene import compute_scores
 from whyformer._engine.layer_scores import LayerReading, compute_layer_gradients
@@ -35,19 +42,13 @@ from whyformer._engine.layout import (
     to_canonical_axes,
 )
 from whyformer._engine.probe import Probe
+from whyformer._engine.reading import ClassReading, Reading
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.relevance.recipes import compute_attention_share
 from whyformer._engine.relevance.rounding import RoundingError
 from whyformer._engine.residual import BranchOrError, read_branch, try_find_branch
 from whyformer._engine.sites import SITES
-from whyformer._engine.target import (
-    ExplainedAnswer,
-    Target,
-    choose_representation,
-    choose_target,
-    has_head,
-    make_headless_error,
-)
+from whyformer._engine.target import Target, choose_representation, choose_target, has_head, make_headless_error
 from whyformer._engine.tracing.attention import AttentionSite
 from whyformer._engine.tracing.provenance import Trace, attach_trace, trace_of
 from whyformer._model.encoded import EncodedBatch
@@ -64,6 +65,15 @@ NO_MODULE = "it is not computed by a module that takes the states. Use another m
 STREAM_SITES = {"projected", "residual", "middle", "update", "norms"}
 
 
+class ChosenAnswer(NamedTuple):
+    """What is explained, and how it is read from the runs of a probe."""
+
+    answer: Answer
+    targets: tuple[Target, ...]
+    reading: Reading
+    notes: tuple[str, ...] = ()
+
+
 class CaptureBuilder:
     """Takes from a run what is to be kept."""
 
@@ -78,23 +88,24 @@ class CaptureBuilder:
     def build(
         self, target: Any, versus: Any, switch: Switch | None, recipes: Sequence[Recipe], track_absorbed: bool
     ) -> Capture:
-        answer, targets, notes = self.choose_answer(target, versus)
+        answer, targets, reading, notes = self.choose_answer(target, versus)
         self.keep_values(answer)
         for name in PARTS_FORMS.keys() & self.keep:
-            self.store(name, self.find_answer_parts(targets, PARTS_FORMS[name]))
+            self.store(name, self.find_answer_parts(answer, targets, PARTS_FORMS[name]))
         if "probe" in self.keep:
-            self.store("probe", Probe(self.model, self.encoded, self.layout, targets))
+            self.store("probe", Probe(self.model, self.encoded, self.layout, targets, reading))
         if any(SITES[name].is_gradient and name not in OTHER_GRADIENTS for name in self.keep):
-            self.keep_arrived(backward.run_backward(answer.score, self.tracked), None)
+            self.keep_arrived(backward.run_backward(answer.start_gradient(), self.tracked), None)
         if "direct_attention_grad" in self.keep:
-            outputs = backward.run_direct_backward(answer.score, self.tracked["attention_output"])
+            outputs = backward.run_direct_backward(answer.start_gradient(), self.tracked["attention_output"])
             self.keep_attention_grad("direct_attention_grad", outputs)
         for name in self.keep & LAYER_SCORE_SITES.keys():
-            self.keep_layer_gradients(name, targets)
+            self.keep_layer_gradients(name, reading)
         absorbed: dict[Recipe, tuple[AbsorbedRelevance, ...]] = {}
         rounding: dict[Recipe, RoundingEstimate] = {}
         if switch is not None:
-            refuse_unknown_nodes(answer.score, self.mode.leaf)
+            for output in answer.outputs:
+                refuse_unknown_nodes(output, self.mode.leaf)
             for recipe in recipes:
                 switch.placed = {} if self.keep & POSITIONAL_SITES else None
                 arrived, taken, placed, moved = backward.run_relevance_pass(
@@ -114,27 +125,36 @@ class CaptureBuilder:
             (*self.encoded.notes, *self.run.notes, *notes),
             self.values,
             rounding,
+            answer.sent if isinstance(answer, FunctionAnswer) else None,
+            reading.function if isinstance(reading, FunctionReading) else None,
         )
 
-    def choose_answer(self, target: Any, versus: Any) -> tuple[ExplainedAnswer, tuple[Target, ...], tuple[str, ...]]:
-        """The explained answer, and a note if it is a representation and not a class."""
+    def choose_answer(self, target: Any, versus: Any) -> ChosenAnswer:
+        """The explained answer, how it is read from other runs, and a note if it is a representation and no class."""
         output = self.run.output
         is_image = self.encoded.token_mask is None
+        if (function := find_function(target, versus, self.encoded.batch)) is not None:
+            answer, targets = explain_function(function, self.run.returned, self.encoded.batch)
+            return ChosenAnswer(answer, targets, FunctionReading(function))
         if has_head(self.model.module, output, is_image=is_image):
-            return *choose_target(self.model, self.encoded, output, target, versus), ()
+            explained, targets = choose_target(self.model, self.encoded, output, target, versus)
+            return ChosenAnswer(explained, targets, ClassReading(self.model.module, targets))
         if any(SITES[name].is_class_specific for name in self.keep):
             raise make_headless_error(self.model)
-        if output.dim() != 3:
-            return *choose_representation(self.model, output, trace_of(output), target, versus), ()
-        weights, note = find_representation(self.model, self.run, self.layout)
-        states = to_canonical_axes(output, trace_of(output))
-        if states.shape[:2] != weights.shape:
-            raise UnsupportedModel(
-                f"The model returns a tensor of shape {list(output.shape)}, which is not one state for each of its "
-                f"{weights.size(1)} tokens in a batch of {weights.size(0)}. Open the model with its head."
-            )
-        pooled = torch.einsum("bt,btc->bc", weights.to(states), states)
-        return *choose_representation(self.model, pooled, Trace(read=weights), target, versus), (note,)
+        notes: tuple[str, ...] = ()
+        states, trace = output, trace_of(output)
+        if output.dim() == 3:
+            weights, note = find_representation(self.model, self.run, self.layout)
+            states = to_canonical_axes(output, trace_of(output))
+            if states.shape[:2] != weights.shape:
+                raise UnsupportedModel(
+                    f"The model returns a tensor of shape {list(output.shape)}, which is not one state for each of its "
+                    f"{weights.size(1)} tokens in a batch of {weights.size(0)}. Open the model with its head."
+                )
+            states = torch.einsum("bt,btc->bc", weights.to(states), states)
+            trace, notes = Trace(read=weights), (note,)
+        explained, targets = choose_representation(self.model, states, trace, target, versus)
+        return ChosenAnswer(explained, targets, ClassReading(self.model.module, targets), notes)
 
     def wants(self, *subjects: str) -> bool:
         """One of these is to be kept, or its gradient or relevance."""
@@ -166,7 +186,7 @@ class CaptureBuilder:
 
     # --- values of the forward ----------------------------------------------------------------------------------------
 
-    def keep_values(self, answer: ExplainedAnswer) -> None:
+    def keep_values(self, answer: Answer) -> None:
         """What the forward itself computed."""
         self.store("mask", self.layout.mask)
         self.store("special", self.layout.special)
@@ -216,12 +236,18 @@ class CaptureBuilder:
                 found.append(to_canonical_axes(given.detach(), trace_of(given)))
         return found
 
-    def find_answer_parts(self, targets: tuple[Target, ...], form: BiasForm) -> Tensor | UnsupportedModel:
+    def find_answer_parts(
+        self, answer: Answer, targets: tuple[Target, ...], form: BiasForm
+    ) -> Tensor | UnsupportedModel:
         try:
             states, _ = find_blocks(self.mode)
             refuse_changing_tokens(states, self.layout)
             is_turned = axis_order_of(states[0], trace_of(states[0])) == "turned"
-            return compute_answer_parts(self.mode.tape or [], states[0], is_turned, self.run.output, targets, form)
+            tape = self.mode.tape or []
+            if isinstance(answer, FunctionAnswer):
+                pairs = [(one.tensor, one.slope) for one in answer.read]
+                return compute_score_parts(tape, states[0], is_turned, pairs, form)
+            return compute_answer_parts(tape, states[0], is_turned, self.run.output, targets, form)
         except (UnsupportedModel, UnknownOperation) as error:
             return UnsupportedModel(str(error))
 
@@ -252,11 +278,11 @@ class CaptureBuilder:
         makers = [partial(compute_attention_grad, detach_site_output(s), s.split_heads(g)) for s, g in pairs]
         self.store(name, LazyLayers(makers))
 
-    def keep_layer_gradients(self, name: str, targets: Sequence[Target]) -> None:
+    def keep_layer_gradients(self, name: str, read: Reading) -> None:
         """The gradients of each layer's own score. A model in which no blocks are found raises on access."""
         try:
             reading = LAYER_SCORE_SITES[name]
-            gradients = compute_layer_gradients(self.run, self.encoded, self.layout, targets, reading)
+            gradients = compute_layer_gradients(self.run, self.encoded, self.layout, read, reading)
         except UnsupportedModel as error:
             refusal = partial(raise_or_return, UnsupportedModel(str(error)))
             self.store(name, LazyLayers([refusal] * len(self.mode.sites)))

@@ -88,6 +88,15 @@ class Capture:
     notes: tuple[str, ...] = ()
     values: CapturedValues = field(default_factory=dict, repr=False)
     rounding: Mapping[Recipe, RoundingEstimate] = field(default_factory=dict, repr=False)
+    sent: Tensor | None = field(default=None, repr=False)  # [batch]: relevance put in, if the target is no class
+    fixed: Any = field(default=None, repr=False)  # what to pass as target= to explain the same score of other inputs
+
+    @property
+    def same_target(self) -> tuple[Any, Any]:
+        """target= and versus= that explain the same score again, whatever the model predicts."""
+        if self.fixed is not None:
+            return self.fixed, None
+        return [target.index for target in self.targets], [target.versus for target in self.targets]
 
     def get(self, site: str, recipe: Recipe | None = None) -> Any:
         """The value of a site, by its name in SITES. Relevance sites also need the recipe.

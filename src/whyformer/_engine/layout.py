@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.forward import Run
-from whyformer._engine.target import ExplainedAnswer
-from whyformer._engine.tracing import provenance
+from whyformer._engine.function_target import Answer
 from whyformer._engine.tracing.attention import AttentionSite
 from whyformer._engine.tracing.provenance import Trace, axis_of, trace_of
 from whyformer._model.encoded import EncodedBatch
@@ -82,7 +81,7 @@ def find_patch_positions(origin: Tensor) -> tuple[int, ...]:
     return tuple(place for _, place in by_patch)
 
 
-def compute_readout(model: Model, run: Run, layout: Layout, answer: ExplainedAnswer) -> Tensor:
+def compute_readout(model: Model, run: Run, layout: Layout, answer: Answer) -> Tensor:
     """How much of the answer the model's pooling reads at each token: [batch token]."""
     mask = layout.mask
     if is_pooling(run.mode.sites[-1]) and model.readout is None:
@@ -93,7 +92,7 @@ def compute_readout(model: Model, run: Run, layout: Layout, answer: ExplainedAns
     if model.readout is not None:
         weights: Tensor | None = model.readout_weights(mask)
     else:
-        weights = provenance.compute_pooling_weights(answer.trace, answer.shape, mask.size(0), layout.length)
+        weights = answer.compute_pooling_weights(mask.size(0), layout.length)
     if weights is None or weights.shape != mask.shape:
         raise UnsupportedModel(
             "At which tokens the answer is read is not known. Pass it when opening the model: "

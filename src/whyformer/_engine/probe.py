@@ -8,7 +8,7 @@ model predicts for a variant. The model runs on chunks of rows; `spent` counts t
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,18 +18,13 @@ from torch import Tensor, nn
 from whyformer._engine import perturb
 from whyformer._engine.backward import compute_gradients
 from whyformer._engine.blocks import find_block_calls, find_blocks
-from whyformer._engine.forward import Run, run_forward, run_plain
+from whyformer._engine.forward import Run, run_forward, run_plain_returned
 from whyformer._engine.intervene import Intervention
 from whyformer._engine.layout import Layout, axis_order_of, from_canonical_axes, to_canonical_axes
+from whyformer._engine.reading import Answers, ClassReading, Reading, detach_answers, take_answers
+from whyformer._engine.returned import find_output
 from whyformer._engine.shadow import make_shadow
-from whyformer._engine.target import (
-    REPRESENTATION,
-    Target,
-    make_headless_error,
-    pick_logits,
-    probabilities_of,
-    read_logits,
-)
+from whyformer._engine.target import REPRESENTATION, Target, make_headless_error
 from whyformer._engine.tracing.provenance import trace_of
 from whyformer._engine.weight_versions import read_weight_versions, refuse_changed_weights
 from whyformer._model.encoded import EncodedBatch
@@ -44,20 +39,19 @@ CHUNK_ROWS = {"cpu": 32, "cuda": 256}  # rows per forward
 NO_INPUT = "The explained input was not found: the model does not embed token ids."
 
 
-@dataclass(frozen=True)
-class Answers:
-    """The answers of the model to n variants, for the target of the original example."""
-
-    score: Tensor  # [n], the explained logit, or the difference of two
-    probability: Tensor  # [n], of the target; for a regression its score
-    logits: Tensor  # [n class]
-
-
 class Probe:
     """Runs the model on variants of the examples of one capture."""
 
-    def __init__(self, model: Model, encoded: EncodedBatch, layout: Layout, targets: tuple[Target, ...]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        encoded: EncodedBatch,
+        layout: Layout,
+        targets: tuple[Target, ...],
+        reading: Reading | None = None,
+    ) -> None:
         self.model, self.encoded, self.layout = model, encoded, layout
+        self.reading = reading or ClassReading(model.module, targets)
         self.batch = encoded.batch
         self.targets, self.tokens = targets, layout.tokens
         self.spent: Counter[str] = Counter()
@@ -204,7 +198,7 @@ class Probe:
         chosen = perturb.pick_examples(self.encoded, of[rows])
         prepare = partial(scale_module_input, path=self._first_block, scale=scale)
         with run_forward(self.model, chosen, asks_gradient=True, prepare=prepare) as run:
-            yield run, self.read_answers(chosen, run.output, of[rows])
+            yield run, self.read_answers(chosen, run.returned, of[rows])
         self.spent["forward"] += len(rows)
 
     @cached_property
@@ -223,7 +217,7 @@ class Probe:
         if self.encoded.inputs[self.encoded.main].is_floating_point():
             chosen = replace(chosen, inputs={**chosen.inputs, chosen.main: start})
         with run_forward(self.model, chosen, asks_gradient=True, starting_at=start) as run:
-            yield run, self.read_answers(chosen, run.output, of[rows])
+            yield run, self.read_answers(chosen, run.returned, of[rows])
         self.spent["forward"] += len(rows)
 
     @neutral_torch()
@@ -244,7 +238,7 @@ class Probe:
             chosen = perturb.pick_examples(self.encoded, of[rows])
             with run_forward(self.model, chosen, asks_gradient=False, intervention=make(rows)) as run:
                 if self.targets[0].label != REPRESENTATION or look is None:
-                    answers.append(detach_answers(self.read_answers(chosen, run.output, of[rows])))
+                    answers.append(detach_answers(self.read_answers(chosen, run.returned, of[rows])))
                 if look is not None:
                     seen.append(look(run))
             self.spent["forward"] += len(rows)
@@ -371,29 +365,21 @@ class Probe:
     @neutral_torch()
     def run_batch(self, encoded: EncodedBatch, of: Tensor) -> Answers:
         """The answers to one batch; row i is a variant of example of[i]."""
-        output = run_plain(self._shadow, encoded)
+        returned = run_plain_returned(self._shadow, encoded)
         self.spent["forward"] += encoded.batch
-        return self.read_answers(encoded, output, of)
+        return self.read_answers(encoded, returned, of)
 
     @cached_property
     def _shadow(self) -> nn.Module:
         return make_shadow(self.model.module)
 
-    def read_answers(self, encoded: EncodedBatch, output: Tensor, of: Tensor) -> Answers:
-        """Score and probability of each row's target in the output of the model."""
+    def read_answers(self, encoded: EncodedBatch, returned: Any, of: Tensor) -> Answers:
+        """Score and probability of each row's target in what the model returned."""
         if self.targets[0].label == REPRESENTATION:
             raise make_headless_error(self.model)
-        if not bool(output.isfinite().all()):
+        if not bool(find_output(returned).isfinite().all()):
             raise NonFinite("The model's output for a perturbed input is not finite. Use another fill.")
-        logits = read_logits(encoded, output)[0]
-        wanted = [self.targets[i] for i in of.tolist()]
-        target, versus = pick_logits(logits, [t.index for t in wanted], [t.versus for t in wanted])
-        score = target if versus is None else target - versus
-        probabilities = probabilities_of(self.model.module, logits)
-        probability = target
-        if probabilities is not None:
-            probability = pick_logits(probabilities, [t.index for t in wanted], [None] * len(wanted))[0]
-        return Answers(score, probability, logits)
+        return self.reading.read(encoded, returned, of)
 
     # --- fills --------------------------------------------------------------------------------------------------------
 
@@ -474,16 +460,7 @@ def read_hidden_states(run: Run) -> list[Tensor]:
     return [to_canonical_axes(state.detach(), trace_of(state)) for state in states]
 
 
-def detach_answers(answers: Answers) -> Answers:
-    return Answers(answers.score.detach(), answers.probability.detach(), answers.logits.detach())
-
-
 def join_answers(parts: list[Answers]) -> Answers:
     if not parts:
         raise MethodError("There are no variants to run.")
     return Answers(*(torch.cat([getattr(p, name) for p in parts]) for name in ("score", "probability", "logits")))
-
-
-def take_answers(answers: Answers, rows: Tensor) -> Answers:
-    at = rows.to(answers.score.device)
-    return Answers(answers.score[at], answers.probability[at], answers.logits[at])

@@ -10,6 +10,7 @@ from whyformer._engine.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBu
 from whyformer._engine.capture import Capture
 from whyformer._engine.decompose import PARTS_FORMS
 from whyformer._engine.forward import run_forward
+from whyformer._engine.function_target import find_function
 from whyformer._engine.intervene import Intervention
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.sites import SITES
@@ -55,7 +56,7 @@ def record(
     wanted = check_sites(keep)
     sites = [SITES[name] for name in wanted]
     switch = Switch() if recipes and any(site.is_relevance for site in sites) else None
-    refuse_unsupported_heads(model.module)
+    refuse_unsupported_heads(model.module, is_function=find_function(target, versus, encoded.batch) is not None)
     model, encoded = hold_other_tower(model, encoded)
     with run_forward(
         model,

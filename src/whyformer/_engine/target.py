@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.tracing.provenance import Trace, trace_of
+from whyformer._engine.tracing.provenance import Trace, compute_pooling_weights, trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap
@@ -59,6 +59,22 @@ class ExplainedAnswer:
     @property
     def score(self) -> Tensor:
         return self.target if self.versus is None else self.target - self.versus
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The tensors at which a backward pass starts."""
+        return (self.score,)
+
+    def start_gradient(self) -> Tensor:
+        return self.score
+
+    def start_relevance(self, sends: str) -> tuple[Tensor, Tensor | None]:
+        """What a relevance pass starts from, and what is propagated after it and subtracted."""
+        return self.target, self.versus
+
+    def compute_pooling_weights(self, samples: int, tokens: int) -> Tensor | None:
+        """[samples tokens]: how much of the answer is read at each token."""
+        return compute_pooling_weights(self.trace, self.shape, samples, tokens)
 
 
 def choose_target(
@@ -116,14 +132,19 @@ def probabilities_of(module: nn.Module, answers: Tensor) -> Tensor | None:
     return wide.sigmoid() if problem == "multi_label_classification" else wide.softmax(-1)
 
 
-def refuse_unsupported_heads(module: nn.Module) -> None:
-    """Refuse Hugging Face models whose output has the shape of class or next-token logits but means something else."""
+def refuse_unsupported_heads(module: nn.Module, *, is_function: bool = False) -> None:
+    """Refuse Hugging Face models whose output has the shape of class or next-token logits but means something else.
+
+    is_function: the target is a function of the output, so it does not matter what the output means.
+    """
     inner = unwrap(module)
     name = type(inner).__name__
     if not hasattr(inner, "main_input_name"):
         return
     if getattr(getattr(inner, "config", None), "is_encoder_decoder", False):
         raise UnsupportedModel(f"{name} has an encoder and a decoder; such models are not supported yet.")
+    if is_function:
+        return
     if head := next((head for head in UNSUPPORTED_HEADS if name.endswith(head)), None):
         raise UnsupportedModel(
             f"{name} predicts {UNSUPPORTED_HEADS[head]}. Open a classifier of whole examples, or a model that predicts "

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from whyformer._engine.forward import run_whole
+from whyformer._engine.forward import run_plain_returned
 from whyformer._engine.shadow import make_shadow
 from whyformer._model.embedding import HELD, SIDES, Embedding, SimilarityTo, as_held, has_two_towers, split_by_tower
 from whyformer._model.encoded import EncodedBatch
@@ -68,7 +68,7 @@ def refuse_single_side(model: Model, parts: Mapping[str, Mapping[str, Tensor]]) 
 def compare_towers(model: Model, encoded: EncodedBatch) -> TowerAnswer:
     """Run both towers; refuse a model whose logits are not a scaled cosine of what its towers return."""
     name = type(unwrap(model.module)).__name__
-    answer = run_whole(make_shadow(model.module), encoded)
+    answer = run_plain_returned(make_shadow(model.module), encoded)
     try:
         image, text, logits = answer["image_embeds"], answer["text_embeds"], answer["logits_per_image"]
     except (KeyError, TypeError):

@@ -96,7 +96,7 @@ class InputSpec:
         if self.max_length is not None and length > self.max_length:
             raise InputError(
                 f"{what[0].upper()}{what[1:]} is {length} tokens long; {self.name} accepts at most {self.max_length}. "
-                "Shorten or split it.",
+                "Shorten it, or explain it in overlapping windows: explain(..., windows=True), --windows.",
                 code="E_TXT_TOO_LONG",
             )
 

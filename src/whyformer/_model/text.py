@@ -13,6 +13,7 @@ from typing import Any
 
 from whyformer._model.encoded import OptionalSpan
 from whyformer._model.image import IMAGE_SUFFIXES
+from whyformer._model.spans import align_pieces, correct_offsets, join_by_tokenizer
 from whyformer.errors import InputError
 
 MAX_CHARACTERS = 200_000
@@ -52,16 +53,19 @@ def tokenize_text(tokenizer: Any, text: Any, name: str) -> TokenizedText:
     if _has_special_lookalike(tokenizer, inputs):
         inputs, part_of_piece = _tokenize_with_renamed(tokenizer, parts, name)
     special = tuple(bool(s) for s in inputs.pop("special_tokens_mask"))
-    offsets = inputs.pop("offset_mapping", None) or [(0, 0)] * len(special)
-    if part_of_piece is not None and len(parts) == 2:
-        shift = len(parts[0]) + 1
+    offsets = inputs.pop("offset_mapping", None)
+    shift = len(parts[0]) + 1 if len(parts) == 2 else 0
+    if offsets and part_of_piece is not None and shift:
         pairs = zip(offsets, part_of_piece, strict=True)
         offsets = [(start + shift, end + shift) if part == 1 else (start, end) for (start, end), part in pairs]
     text = "\n".join(parts)
     if all(special):
         raise InputError(f"The tokenizer of this model finds no token in {name}.", code="E_TXT_EMPTY")
-    spans = tuple(None if hidden or a == b else (a, b) for (a, b), hidden in zip(offsets, special, strict=True))
     pieces = tuple(tokenizer.convert_ids_to_tokens(inputs["input_ids"]))
+    if offsets:
+        spans = correct_offsets(text, pieces, offsets, special, shift)
+    else:
+        spans = align_pieces(text, pieces, special, join_by_tokenizer(tokenizer))
     return TokenizedText(text, inputs, pieces, special, spans, (False,) * len(pieces))
 
 

@@ -13,7 +13,14 @@ if TYPE_CHECKING:
 
     ParsedTarget = str | int | list[str | int] | None
 
-RESERVED_NAMES = ("method", "model", "inputs", "target", "versus")  # arguments of explain() that are not settings
+RESERVED_NAMES = (
+    "method",
+    "model",
+    "inputs",
+    "target",
+    "versus",
+    "windows",
+)  # arguments of explain() that are not settings
 
 
 def parse_targets(model: "Model", target: list[str] | None, versus: str | None) -> "dict[str, ParsedTarget]":
