@@ -57,7 +57,7 @@ def record(
     sites = [SITES[name] for name in wanted]
     switch = Switch() if recipes and any(site.is_relevance for site in sites) else None
     refuse_unsupported_heads(model.module, is_function=find_function(target, versus, encoded.batch) is not None)
-    model, encoded = hold_other_tower(model, encoded)
+    model, encoded = hold_other_tower(model, encoded, target)
     with run_forward(
         model,
         encoded,

@@ -86,22 +86,19 @@ def multiply_relevance(
 
 def split_channels(model: Model, encoded: EncodedBatch, call: MethodCall) -> Tensor:
     """[batch token channel]: how much each token adds to each channel of the embedding; elsewhere is the last token."""
-    rows = CHUNK_ROWS.get(model.device.type, 32)
-    examples = []
     channels = run_plain(make_shadow(model.module), encoded).size(-1)
-    with show_progress(encoded.batch * channels, "channels") as progress:
-        for example in range(encoded.batch):
-            chunks = []
-            for chosen in torch.arange(channels).split(rows):
-                repeated = pick_examples(encoded, torch.full((len(chosen),), example))
-                capture = record_for_methods([call], model, repeated, chosen.tolist(), None)
-                e = make_explanation(call, model, repeated, capture)
-                values = torch.tensor([target.score for target in e.targets], dtype=torch.double)
-                relevance = e.scores.double()
-                chunks.append(torch.cat([relevance, values[:, None] - relevance.sum(-1, keepdim=True)], -1))
-                progress.advance(len(chosen))
-            examples.append(torch.cat(chunks).T)
-    return torch.stack(examples)
+    rows = encoded.batch * channels  # all channels of the first example, then those of the second ...
+    parts = []
+    with show_progress(rows, "channels") as progress:
+        for chosen in torch.arange(rows).split(CHUNK_ROWS.get(model.device.type, 32)):
+            repeated = pick_examples(encoded, chosen // channels)
+            capture = record_for_methods([call], model, repeated, (chosen % channels).tolist(), None)
+            e = make_explanation(call, model, repeated, capture)
+            values = torch.tensor([target.score for target in e.targets], dtype=torch.double)
+            relevance = e.scores.double()
+            parts.append(torch.cat([relevance, values[:, None] - relevance.sum(-1, keepdim=True)], -1))
+            progress.advance(len(chosen))
+    return torch.cat(parts).unflatten(0, (encoded.batch, channels)).mT
 
 
 def add_bias(table: Tensor, bias: float) -> Tensor:
