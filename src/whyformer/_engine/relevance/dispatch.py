@@ -201,7 +201,9 @@ class CallBuilder:
         trace = trace_of(self.result)
         tokens = provenance.broadcast_label(trace.tokens, self.result.shape)
         axis = provenance.axis_of(tokens)
-        if not isinstance(constant, Tensor) or axis is None or axis == self.result.dim() - 1 or constant.size(-1) == 1:
+        if not isinstance(constant, Tensor) or axis is None or axis == self.result.dim() - 1:
+            return None
+        if constant.dim() == 0 or constant.size(-1) == 1:
             return None
         behind = self.result.dim() - axis
         if constant.dim() < behind or constant.size(-behind) == 1 or is_binary(constant):
@@ -271,7 +273,10 @@ DESCRIPTIONS: tuple[tuple[frozenset[str], Callable[[CallBuilder], CallAndOperand
     (operations.MULTIPLICATIONS, CallBuilder.describe_multiplication),
     (frozenset(("getitem",)), CallBuilder.describe_selection),
     (operations.CONCATENATIONS, CallBuilder.describe_concatenation),
-    (operations.POOLS | operations.STATISTICS | operations.RESIZES, CallBuilder.describe_reduction),
+    (
+        operations.POOLS | operations.STATISTICS | operations.RESIZES | operations.LINEAR_IN_ONE,
+        CallBuilder.describe_reduction,
+    ),
 )
 
 

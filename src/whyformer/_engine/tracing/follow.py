@@ -17,6 +17,8 @@ from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, axis_of, is_embedding_sum, trace_of
 from whyformer._engine.tracing.softmax import mark_softmax
 
+CUMULATIVE_STEPS = operations.ADDITIONS | operations.IDENTITIES | {"neg"}
+
 
 COUNTED_EXTREMA = frozenset("amax max amin min".split())
 
@@ -69,6 +71,10 @@ class Follower:
             return self.follow_convolution(operation, result)
         if name in operations.REDUCTIONS and result.shape != operation.given[0].shape:
             return self.follow_reduction(operation, result)
+        if name in operations.ROW_SUMS:
+            return follow_row_sum(operation, result)
+        if name in ("view_as_complex", "view_as_real"):
+            return follow_complex(operation)
         if name == "einsum":
             return follow_einsum(operation.args)
         if name in operations.PRODUCTS or name == operations.FUSED_ATTENTION:
@@ -191,6 +197,7 @@ class Follower:
             is_weighted=any(t.is_weighted for t in traces) or weighs_tokens(operation),
             is_pixels=traces[0].is_pixels and name in operations.IDENTITIES,
             is_ids=traces[0].is_ids and name in operations.IDENTITIES,
+            is_cumulative=name == "cumsum" or (name in CUMULATIVE_STEPS and any(t.is_cumulative for t in traces)),
             words=token_part_of(operation),
             root=root,
             is_straight=is_straight,
@@ -265,6 +272,7 @@ def follow_view(operation: Operation, count: int) -> list[Trace]:
             weights=weights,
             output_of=trace.output_of,
             pixels=pixels,
+            is_cumulative=trace.is_cumulative,
         )
         for samples, tokens, columns, weights, pixels in zip(*seen.values(), strict=True)
     ]
@@ -326,6 +334,41 @@ def follow_product(operation: Operation, result: Tensor) -> Trace:
             columns = provenance.broadcast_label(columns, result.shape)
             return Trace(samples, others if tokens is None else tokens, trace.epoch, trace.read, columns=columns)
     return EMPTY_TRACE
+
+
+def follow_row_sum(operation: Operation, result: Tensor) -> Trace:
+    """Every row of the result has the label of the rows that are added to it."""
+    start, axis, index, rows = (
+        operation.argument(place, *names)
+        for place, names in enumerate((("input", "self"), ("dim",), ("index",), ("source", "src")))
+    )
+    before, trace = trace_of(start), trace_of(rows)
+    if before.samples is not None or trace.samples is None or operation.name != "index_add":
+        return before if before.samples is not None else EMPTY_TRACE
+    filled: list[Tensor | None] = []
+    for which in ("samples", "tokens"):
+        label, known = getattr(trace, which), getattr(before.rows, which, None)
+        if label is None or label.dim() != result.dim():
+            filled.append(None)
+            continue
+        shape = [result.size(a) if a == axis % result.dim() else label.size(a) for a in range(result.dim())]
+        known = label.new_full(shape, -1) if known is None else known
+        wide = label.expand([rows.size(a) if a == axis % result.dim() else label.size(a) for a in range(label.dim())])
+        filled.append(known.index_copy(axis, index, wide))
+    so_far = Trace(filled[0], filled[1], trace.epoch)
+    is_complete = all(label is None or bool((label >= 0).all()) for label in filled)
+    return replace(so_far if is_complete else EMPTY_TRACE, rows=so_far)
+
+
+def follow_complex(operation: Operation) -> Trace:
+    """Complex numbers have the labels of the pairs that they are made of."""
+    trace = trace_of(operation.given[0])
+    if operation.name == "view_as_real":
+        change = lambda label: label.unsqueeze(-1)  # noqa: E731
+    else:
+        change = lambda label: label.select(-1, 0) if label.size(-1) == 1 else None  # noqa: E731
+    samples, tokens = (change(label) if label is not None else None for label in (trace.samples, trace.tokens))
+    return Trace(samples, tokens, trace.epoch, trace.read)
 
 
 def follow_einsum(args: Any) -> Trace:

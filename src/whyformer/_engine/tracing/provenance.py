@@ -40,9 +40,11 @@ class Trace:
     is_attention: bool = False  # a softmax; its product with values is an attention site
     is_statistic: bool = False  # a mean, variance or norm: multiplying by it normalises
     is_ids: bool = False  # the token ids to be explained
+    is_cumulative: bool = False  # a cumulative sum or a difference of two: its exponential is a decay
     words: Tensor | None = None  # an unused sum of embeddings: the part of it that comes from those ids
     is_pixels: bool = False  # the image itself
     pixels: Tensor | None = None  # label of a view of the image: the pixel, row by row, until it is cut into patches
+    rows: "Trace | None" = None  # a sum of rows so far: the labels of the rows that have been added to
     root: Tensor | None = None  # this is an elementwise function of that tensor ...
     is_straight: bool = False  # ... and only a multiple of it
     softmax: SoftmaxStep | None = None  # a step of a softmax that the model writes out
