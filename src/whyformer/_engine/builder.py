@@ -32,7 +32,9 @@ from whyformer._engine.layout import (
     compute_readout,
     lay_out,
     refuse_changing_tokens,
+    refuse_unknown_frames,
     refuse_unstackable_sites,
+    split_entries,
     to_canonical_axes,
 )
 from whyformer._engine.missing_attention import note_missing_attention
@@ -115,6 +117,8 @@ class CaptureBuilder:
             rounding,
             answer.sent if isinstance(answer, FunctionAnswer) else None,
             chosen.function,
+            places=self.layout.places,
+            owners=self.layout.owners,
         )
 
     def wants(self, *subjects: str) -> bool:
@@ -142,6 +146,7 @@ class CaptureBuilder:
                     "The explained input was not found: the model has no floating-point input and does not embed "
                     "token ids."
                 )
+            refuse_unknown_frames(self.encoded, self.layout)
             tracked["input"] = [self.mode.leaf]
         return tracked
 
@@ -167,7 +172,7 @@ class CaptureBuilder:
         if "input" in self.keep:
             leaf = self.tracked["input"][0]
             words = leaf.detach() if self.mode.words is None else self.mode.words
-            self.store("input", to_canonical_axes(words, trace_of(leaf)))
+            self.store("input", split_entries(to_canonical_axes(words, trace_of(leaf)), self.layout))
 
     def keep_stream(self) -> None:
         """What the two halves of each block add to the state. A block of an unknown build raises on access."""
@@ -231,7 +236,8 @@ class CaptureBuilder:
             states = [self.compute_amount("hidden", layer, t, recipe) for layer, t in enumerate(arrived["hidden"])]
             self.store(wanted["hidden"], states, recipe)
         if "input" in wanted:
-            self.store(wanted["input"], self.compute_amount("input", 0, arrived["input"][0], recipe), recipe)
+            amount = self.compute_amount("input", 0, arrived["input"][0], recipe)
+            self.store(wanted["input"], split_entries(amount, self.layout), recipe)
 
     def keep_attention_grad(self, name: str, output_grads: Sequence[Tensor]) -> None:
         """The gradient by attention, from that by the output of each attention."""
@@ -285,6 +291,8 @@ class CaptureBuilder:
         """How relevance is divided between tokens and positions, wherever positions are added."""
         if not self.keep & POSITIONAL_SITES or recipe.sends != "slope":
             return
+        if self.layout.owners is not None:
+            raise UnsupportedModel("Relevance is not divided between the frames of a signal and their positions yet.")
         steps = [step for step, what in sorted(placed) if what == "position"]
         positions = [[placed[step, "position"] for step in uses] for uses in group_uses(steps, tables)]
         tokens = [amount for (_, what), amount in sorted(placed.items()) if what == "token"]

@@ -143,14 +143,32 @@ def split_scores(scores: Tensor, capture: Capture, method: str, *, is_image: boo
             return scores, None, None
     elif is_image and scores.dim() == 3 and len(scores) == batch:  # the patches are unknown
         return scores.flatten(1), scores, None
-    elif scores.shape == (batch, len(tokens)):
+    elif (own := gather_own_scores(scores, capture)) is not None:
         padding = torch.tensor([pieces.padding for pieces in capture.tokens if isinstance(pieces, Pieces)])
-        return scores.masked_fill(padding, 0), None, None
+        return own.masked_fill(padding, 0), None, None
     units = "patches" if isinstance(tokens, Grid) else "tokens"
     raise MethodError(
         f"{method} returned {list(scores.shape)} for {batch} x {len(tokens)} {units}. "
         "A method must return one score per token, [batch token], or for images [batch height width]."
     )
+
+
+def gather_own_scores(scores: Tensor, capture: Capture) -> Tensor | None:
+    """[batch token] of the tokens of the input; None if the scores are of something else.
+
+    Scores of the entries of a signal are summed over each frame; tokens that the model adds are left out.
+    """
+    batch, count = len(capture.tokens), len(capture.tokens[0])
+    if scores.shape == (batch, count):
+        return scores
+    if scores.dim() != 2 or len(scores) != batch:
+        return None
+    if capture.owners is not None and scores.size(1) == capture.owners.numel():
+        owners = capture.owners.flatten()
+        return scores.new_zeros(batch, count).index_add_(1, owners[owners >= 0], scores[:, owners >= 0])
+    if capture.places is not None and scores.size(1) > max(capture.places):
+        return scores[:, list(capture.places)]
+    return None
 
 
 def sum_over_patches(pixels: Tensor, grid: Grid) -> Tensor:
