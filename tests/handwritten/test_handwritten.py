@@ -33,7 +33,9 @@ def case(request: Any) -> zoo.Case:
     return zoo.CASES[request.param]
 
 
-def record_case(case: zoo.Case, keep: tuple[str, ...], ids: Tensor = zoo.IDS, recipes: Any = (), **more: Any) -> Capture:
+def record_case(
+    case: zoo.Case, keep: tuple[str, ...], ids: Tensor = zoo.IDS, recipes: Any = (), **more: Any
+) -> Capture:
     model = Model(case.build(), case.name)
     return record(model, model.encode({"input_ids": ids}), target=TARGET, keep=set(keep), recipes=recipes, **more)
 

@@ -32,7 +32,7 @@ from whyformer._judge.arguments import (
     check_run_folder,
     check_run_number,
 )
-from whyformer._judge.choice import check_judged_target
+from whyformer._judge.choice import check_judged_target, read_judged_target
 from whyformer._judge.controls import find_kind_of_input
 from whyformer._model.model import Model
 from whyformer._model.windows import check_windows
@@ -74,7 +74,8 @@ def bulk(
     model: best a name or folder, which other processes can open; a Model or nn.Module runs in this process.
     methods: names, functions or partials of them; by default the default method for images or for texts.
     data: anything that `whyformer.data.read` accepts, or its result. limit: a random sample of so many items.
-    target: the class to explain: "predicted", "label" (the true class), or one class for all items.
+    target: the class to explain: "predicted", "label" (the true class), one class for all items, or one of
+        whyformer.targets, also as text ("group:cat,dog").
     engine: "local", or "ray" with the `address` of a cluster. workers: processes; by default one per GPU or core.
     batch: items per pass; by default found on a GPU, or under a budget of `memory` bytes per worker. shard: items per
     file. threads: of each worker on the processor. loaders: threads that read and decode ahead.
@@ -108,7 +109,7 @@ def bulk(
     chosen = chosen or label_methods(wanted)
     items = ItemList(source, limit)
     items.check_ids()
-    target = as_class_number(target, opened)
+    target = as_class_number(read_judged_target(target, opened), opened)
     check_judged_target(target, opened)
     make_setup = SetupMaker(
         model, opened, tuple(wanted), target, truncate, windows, maps, loaders or count_loaders(site)

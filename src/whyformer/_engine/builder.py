@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,15 +19,10 @@ from whyformer._engine.capture import (
     LazyLayers,
     RoundingEstimate,
 )
+from whyformer._engine.chosen_answer import choose_answer
 from whyformer._engine.decompose import PARTS_FORMS, BiasForm, compute_answer_parts, compute_score_parts
 from whyformer._engine.forward import Run
-from whyformer._engine.function_target import (
-    Answer,
-    FunctionAnswer,
-    FunctionReading,
-    explain_function,
-    find_function,
-)
+from whyformer._engine.function_target import Answer, FunctionAnswer
 from whyformer._engine.graph import refuse_unknown_nodes
 from whyformer._engine.intervene import compute_scores
 from whyformer._engine.layer_scores import LayerReading, compute_layer_gradients
@@ -35,22 +30,24 @@ from whyformer._engine.layout import (
     align_to_tokens,
     axis_order_of,
     compute_readout,
-    find_representation,
     lay_out,
     refuse_changing_tokens,
+    refuse_unknown_frames,
     refuse_unstackable_sites,
+    split_entries,
     to_canonical_axes,
 )
+from whyformer._engine.missing_attention import note_missing_attention
 from whyformer._engine.probe import Probe
-from whyformer._engine.reading import ClassReading, Reading
+from whyformer._engine.reading import Reading
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.relevance.recipes import compute_attention_share
 from whyformer._engine.relevance.rounding import RoundingError
 from whyformer._engine.residual import BranchOrError, read_branch, try_find_branch
 from whyformer._engine.sites import SITES
-from whyformer._engine.target import Target, choose_representation, choose_target, has_head, make_headless_error
+from whyformer._engine.target import Target
 from whyformer._engine.tracing.attention import AttentionSite
-from whyformer._engine.tracing.provenance import Trace, attach_trace, trace_of
+from whyformer._engine.tracing.provenance import attach_trace, trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer.errors import UnknownOperation, UnsupportedModel
@@ -63,15 +60,6 @@ LAYER_SCORE_SITES: dict[str, LayerReading] = {  # how the score of a layer is re
 OTHER_GRADIENTS = {"direct_attention_grad", *LAYER_SCORE_SITES}  # not from the one backward pass of the score
 NO_MODULE = "it is not computed by a module that takes the states. Use another method."
 STREAM_SITES = {"projected", "residual", "middle", "update", "norms"}
-
-
-class ChosenAnswer(NamedTuple):
-    """What is explained, and how it is read from the runs of a probe."""
-
-    answer: Answer
-    targets: tuple[Target, ...]
-    reading: Reading
-    notes: tuple[str, ...] = ()
 
 
 class CaptureBuilder:
@@ -88,7 +76,9 @@ class CaptureBuilder:
     def build(
         self, target: Any, versus: Any, switch: Switch | None, recipes: Sequence[Recipe], track_absorbed: bool
     ) -> Capture:
-        answer, targets, reading, notes = self.choose_answer(target, versus)
+        needs_score = any(SITES[name].is_class_specific or name == "probe" for name in self.keep)
+        chosen = choose_answer(self.model, self.encoded, self.run, self.layout, target, versus, needs_score=needs_score)
+        answer, targets, reading, notes = chosen
         self.keep_values(answer)
         for name in PARTS_FORMS.keys() & self.keep:
             self.store(name, self.find_answer_parts(answer, targets, PARTS_FORMS[name]))
@@ -122,39 +112,14 @@ class CaptureBuilder:
             self.run.output.detach(),
             tuple(self.steps),
             absorbed,
-            (*self.encoded.notes, *self.run.notes, *notes),
+            (*self.encoded.notes, *self.run.notes, *note_missing_attention(self.mode), *notes),
             self.values,
             rounding,
             answer.sent if isinstance(answer, FunctionAnswer) else None,
-            reading.function if isinstance(reading, FunctionReading) else None,
+            chosen.function,
+            places=self.layout.places,
+            owners=self.layout.owners,
         )
-
-    def choose_answer(self, target: Any, versus: Any) -> ChosenAnswer:
-        """The explained answer, how it is read from other runs, and a note if it is a representation and no class."""
-        output = self.run.output
-        is_image = self.encoded.token_mask is None
-        if (function := find_function(target, versus, self.encoded.batch)) is not None:
-            answer, targets = explain_function(function, self.run.returned, self.encoded.batch)
-            return ChosenAnswer(answer, targets, FunctionReading(function))
-        if has_head(self.model.module, output, is_image=is_image):
-            explained, targets = choose_target(self.model, self.encoded, output, target, versus)
-            return ChosenAnswer(explained, targets, ClassReading(self.model.module, targets))
-        if any(SITES[name].is_class_specific for name in self.keep):
-            raise make_headless_error(self.model)
-        notes: tuple[str, ...] = ()
-        states, trace = output, trace_of(output)
-        if output.dim() == 3:
-            weights, note = find_representation(self.model, self.run, self.layout)
-            states = to_canonical_axes(output, trace_of(output))
-            if states.shape[:2] != weights.shape:
-                raise UnsupportedModel(
-                    f"The model returns a tensor of shape {list(output.shape)}, which is not one state for each of its "
-                    f"{weights.size(1)} tokens in a batch of {weights.size(0)}. Open the model with its head."
-                )
-            states = torch.einsum("bt,btc->bc", weights.to(states), states)
-            trace, notes = Trace(read=weights), (note,)
-        explained, targets = choose_representation(self.model, states, trace, target, versus)
-        return ChosenAnswer(explained, targets, ClassReading(self.model.module, targets), notes)
 
     def wants(self, *subjects: str) -> bool:
         """One of these is to be kept, or its gradient or relevance."""
@@ -181,6 +146,7 @@ class CaptureBuilder:
                     "The explained input was not found: the model has no floating-point input and does not embed "
                     "token ids."
                 )
+            refuse_unknown_frames(self.encoded, self.layout)
             tracked["input"] = [self.mode.leaf]
         return tracked
 
@@ -206,7 +172,7 @@ class CaptureBuilder:
         if "input" in self.keep:
             leaf = self.tracked["input"][0]
             words = leaf.detach() if self.mode.words is None else self.mode.words
-            self.store("input", to_canonical_axes(words, trace_of(leaf)))
+            self.store("input", split_entries(to_canonical_axes(words, trace_of(leaf)), self.layout))
 
     def keep_stream(self) -> None:
         """What the two halves of each block add to the state. A block of an unknown build raises on access."""
@@ -270,7 +236,8 @@ class CaptureBuilder:
             states = [self.compute_amount("hidden", layer, t, recipe) for layer, t in enumerate(arrived["hidden"])]
             self.store(wanted["hidden"], states, recipe)
         if "input" in wanted:
-            self.store(wanted["input"], self.compute_amount("input", 0, arrived["input"][0], recipe), recipe)
+            amount = self.compute_amount("input", 0, arrived["input"][0], recipe)
+            self.store(wanted["input"], split_entries(amount, self.layout), recipe)
 
     def keep_attention_grad(self, name: str, output_grads: Sequence[Tensor]) -> None:
         """The gradient by attention, from that by the output of each attention."""
@@ -324,6 +291,8 @@ class CaptureBuilder:
         """How relevance is divided between tokens and positions, wherever positions are added."""
         if not self.keep & POSITIONAL_SITES or recipe.sends != "slope":
             return
+        if self.layout.owners is not None:
+            raise UnsupportedModel("Relevance is not divided between the frames of a signal and their positions yet.")
         steps = [step for step, what in sorted(placed) if what == "position"]
         positions = [[placed[step, "position"] for step in uses] for uses in group_uses(steps, tables)]
         tokens = [amount for (_, what), amount in sorted(placed.items()) if what == "token"]

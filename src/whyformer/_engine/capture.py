@@ -88,8 +88,11 @@ class Capture:
     notes: tuple[str, ...] = ()
     values: CapturedValues = field(default_factory=dict, repr=False)
     rounding: Mapping[Recipe, RoundingEstimate] = field(default_factory=dict, repr=False)
-    sent: Tensor | None = field(default=None, repr=False)  # [batch]: relevance put in, if the target is no class
+    # By what a recipe sends, [batch]: the relevance put in at the output; None if the target is a class
+    sent: Mapping[str, Tensor] | None = field(default=None, repr=False)
     fixed: Any = field(default=None, repr=False)  # what to pass as target= to explain the same score of other inputs
+    places: tuple[int, ...] | None = None  # positions of `tokens` in the sequence, if the model adds others
+    owners: Tensor | None = field(default=None, repr=False)  # signals: which of `tokens` each entry belongs to, or -1
 
     @property
     def same_target(self) -> tuple[Any, Any]:

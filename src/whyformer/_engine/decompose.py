@@ -32,7 +32,7 @@ from whyformer._engine.tracing import operations
 from whyformer._engine.tracing.attention import read_fused_site
 from whyformer._engine.tracing.follow import get_root, is_straight
 from whyformer._engine.tracing.operations import Operation, find_tensors
-from whyformer._engine.tracing.provenance import trace_of
+from whyformer._engine.tracing.provenance import axis_of, trace_of
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
 BiasForm = Literal["paper", "released"]  # where the biases of an attention are shared
@@ -103,15 +103,18 @@ class PartsReplay:
 
     def compute_score(self, slope: Tensor) -> Tensor:
         """[part batch]: the parts of the sum of slope x output. An output [batch token class] only where it is read."""
-        if slope.dim() != 3:
-            parts = self.compute_output(None)
-            return (parts * slope).flatten(2).sum(-1)
+        batch_axis = axis_of(trace_of(self.output).samples) or 0
+        if slope.dim() != 3 or batch_axis != 0:
+            products = self.compute_output(None) * slope
+            return products.transpose(1, 1 + batch_axis).flatten(2).sum(-1)
         rows, places = slope.abs().sum(-1).nonzero(as_tuple=True)
         parts = (self.compute_output((rows, places)) * slope[rows, places]).sum(-1)
         return parts.new_zeros(len(parts), len(slope)).index_add_(1, rows, parts)
 
     def compute_output(self, at: tuple[Tensor, Tensor] | None) -> Tensor:
         """The parts of the output; of an output [batch token class], at these examples and positions."""
+        if at is not None and self.output.dim() == 3 and self.output.size(1) == 1:  # only the last position
+            at = at[0], torch.zeros_like(at[1])
         for number, (op, result) in enumerate(self.tape):
             results = [result] if isinstance(result, Tensor) else list(find_tensors([result]))
             if any(id(t) in self.wanted for t in results) and self.find_carriers(op, result):

@@ -17,6 +17,7 @@ from whyformer._engine.relevance.node import Switch
 from whyformer._engine.returned import find_output, iterate_tensors, map_tensors
 from whyformer._engine.shadow import make_shadow, weights_of
 from whyformer._engine.tracing import provenance
+from whyformer._engine.tracing.frames import Frames
 from whyformer._engine.tracing.provenance import Trace, attach_trace
 from whyformer._engine.weight_versions import refuse_changed_weights
 from whyformer._model.encoded import EncodedBatch
@@ -66,6 +67,7 @@ def run_forward(
             batch=encoded.batch,
             originals=weights_of(unwrap(model.module)),
             guard=WriteGuard(unwrap(model.module)),
+            frames=find_signal(encoded),
             switch=switch,
             needs_gradient=asks_gradient,
             intervention=intervention,
@@ -102,7 +104,7 @@ def run_intercepted(
             returned = shadow(**inputs)
         if mode.written:
             returned = map_tensors(returned, mode.resolve)
-        output = find_output(returned)
+        output = find_output(returned, shadow)
         notes = (*note_chosen_output(returned, output), *note_copied_weights(model.module))
         check_run(model, encoded, mode, output)
         yield Run(mode, output, returned, notes)
@@ -112,7 +114,7 @@ def run_intercepted(
 
 def run_plain(shadow: nn.Module, encoded: EncodedBatch) -> Tensor:
     """The output of a shadow, without interception and without a graph."""
-    return find_output(run_plain_returned(shadow, encoded))
+    return find_output(run_plain_returned(shadow, encoded), shadow)
 
 
 def run_plain_returned(shadow: nn.Module, encoded: EncodedBatch) -> Any:
@@ -126,6 +128,13 @@ def run_plain_returned(shadow: nn.Module, encoded: EncodedBatch) -> Any:
         use_device_of_model(device),
     ):
         return shadow(**encoded.inputs)
+
+
+def find_signal(encoded: EncodedBatch) -> Frames | None:
+    """Where the explained input is a signal [batch time] or [batch time channel], which a model may cut into frames."""
+    main = encoded.inputs[encoded.main]
+    is_signal = main.is_floating_point() and main.dim() in (2, 3) and encoded.batch_axis == 0
+    return Frames(main.shape[1:]) if is_signal else None
 
 
 def check_run(model: Model, encoded: EncodedBatch, mode: Intercept, output: Tensor) -> None:
@@ -192,10 +201,11 @@ def watch_modules(shadow: nn.Module, mode: Intercept) -> None:
 
 def note_chosen_output(answer: Any, output: Tensor) -> tuple[str, ...]:
     """A note on which tensor is explained if a model returns several and calls none of them logits."""
-    others = [t for t in answer if isinstance(t, Tensor)] if isinstance(answer, list | tuple) else []
+    others = [t for t in answer if isinstance(t, Tensor) and t.dim()] if isinstance(answer, list | tuple) else []
     if hasattr(answer, "logits") or len(others) < 2:
         return ()
-    return (f"The model returned {len(others)} tensors; the first, of shape {list(output.shape)}, is explained.",)
+    which = "the first" if output is others[0] else "the one as wide as its last layer"
+    return (f"The model returned {len(others)} tensors; {which}, of shape {list(output.shape)}, is explained.",)
 
 
 def note_copied_weights(module: nn.Module) -> tuple[str, ...]:

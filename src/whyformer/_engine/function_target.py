@@ -41,14 +41,10 @@ class ReadOutput:
     tensor: Tensor  # in the autograd graph
     slope: Tensor  # of the score, in the same shape
 
-    @property
-    def share(self) -> Tensor:
-        return self.slope * self.tensor.detach()
-
-    def sum_per_example(self, batch: int) -> Tensor:
-        """[batch]: the sum of slope x output."""
+    def sum_per_example(self, amount: Tensor, batch: int) -> Tensor:
+        """[batch]: the sum of something in the shape of this output."""
         axis = axis_of(trace_of(self.tensor).samples) or 0
-        return self.share.transpose(0, axis).reshape(batch, -1).sum(1)
+        return amount.transpose(0, axis).reshape(batch, -1).sum(1).double()
 
 
 @dataclass(frozen=True)
@@ -57,6 +53,7 @@ class FunctionAnswer:
 
     score: Tensor  # [batch], detached
     read: tuple[ReadOutput, ...]
+    starts_with_slope: bool = False  # recipes that send relevance start with the slope, as for a single class
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
@@ -69,15 +66,22 @@ class FunctionAnswer:
     def start_relevance(self, sends: str) -> Start:
         if sends == "slope":
             return self.start_gradient(), None
-        positive = sum_products([(one.tensor, one.share.clamp(min=0)) for one in self.read])
-        against = [(one.tensor, (-one.share).clamp(min=0)) for one in self.read]
+        shares = [(one.tensor, self.share_of(one)) for one in self.read]
+        positive = sum_products([(tensor, share.clamp(min=0)) for tensor, share in shares])
+        against = [(tensor, (-share).clamp(min=0)) for tensor, share in shares]
         has_negative = any(bool(share.any()) for _, share in against)
         return positive, sum_products(against) if has_negative else None
 
+    def share_of(self, one: ReadOutput) -> Tensor:
+        """What recipes that send relevance put in at an output."""
+        return one.slope if self.starts_with_slope else one.slope * one.tensor.detach()
+
     @property
-    def sent(self) -> Tensor:
-        """[batch]: the relevance put in at the output, under every recipe."""
-        return torch.stack([one.sum_per_example(len(self.score)) for one in self.read]).sum(0).double()
+    def sent(self) -> dict[str, Tensor]:
+        """[batch]: the relevance put in at the output, by what a recipe sends."""
+        slopes = [one.sum_per_example(one.slope * one.tensor.detach(), len(self.score)) for one in self.read]
+        shares = [one.sum_per_example(self.share_of(one), len(self.score)) for one in self.read]
+        return {"slope": torch.stack(slopes).sum(0), "relevance": torch.stack(shares).sum(0)}
 
     def compute_pooling_weights(self, samples: int, tokens: int) -> Tensor | None:
         """[samples tokens]: how much of the score is read at each token, in proportion to the size of its slopes."""
@@ -158,7 +162,9 @@ class FunctionReading:
 
     def read(self, encoded: EncodedBatch, returned: Any, of: Tensor) -> Answers:
         pick = getattr(self.function, "pick_examples", None)
-        score = call_function(self.function if pick is None else pick(of), returned, len(of))
+        function = self.function if pick is None else pick(of)
+        follow = getattr(function, "follow_tokens", None)
+        score = call_function(function if follow is None else follow(encoded), returned, len(of))
         return Answers(score, score, score[:, None])
 
 
@@ -207,7 +213,8 @@ def explain_function(function: ScoreFunction, returned: Any, batch: int) -> tupl
         raise TargetError(f"{refer_to(function)} has a gradient that is not finite.")
     label = name_function(function)
     targets = tuple(Target(-1, label, value) for value in score.detach().double().tolist())
-    return FunctionAnswer(score.detach(), tuple(one for one in read if bool(one.slope.any())) or tuple(read)), targets
+    used = tuple(one for one in read if bool(one.slope.any())) or tuple(read)
+    return FunctionAnswer(score.detach(), used, getattr(function, "starts_with_slope", False)), targets
 
 
 def name_function(function: Any) -> str:

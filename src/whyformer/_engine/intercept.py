@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from whyformer._engine.graph import refuse_missing_gradient
-from whyformer._engine.intervene import Intervention, apply_intervention, changes_scores
+from whyformer._engine.intervene import Intervention, apply_intervention, changes_scores, refuse_other_batch
 from whyformer._engine.model_writes import WriteGuard
 from whyformer._engine.relevance.dispatch import CallBuilder, needs_no_rule
 from whyformer._engine.relevance.node import RuleNode, Switch
@@ -29,7 +29,9 @@ from whyformer._engine.tracing.attention import (
     reorder_attention_product,
 )
 from whyformer._engine.tracing.composites import COMPOSITE_OPERATIONS, multi_head_attention
+from whyformer._engine.tracing.einsum import spell_out_einsum
 from whyformer._engine.tracing.follow import Follower, extends_embedding_sum
+from whyformer._engine.tracing.frames import Frames
 from whyformer._engine.tracing.in_place import (
     InPlaceWrites,
     compute_written,
@@ -66,6 +68,7 @@ class Intercept(TorchFunctionMode):
         batch: int,
         originals: dict[int, str],
         guard: WriteGuard | None = None,
+        frames: Frames | None = None,
         switch: Switch | None,
         needs_gradient: bool,
         intervention: Intervention | None = None,
@@ -82,6 +85,8 @@ class Intercept(TorchFunctionMode):
         self.batch = batch
         self.originals = originals
         self.guard = guard
+        self.frames = frames
+        self.embedded: Tensor | None = None  # the label of the embedded ids: a model may pad them first
         self.switch = switch
         self.needs_gradient = needs_gradient or switch is not None
         self.follower = Follower(batch)
@@ -129,6 +134,8 @@ class Intercept(TorchFunctionMode):
             operation = self.resolve_arguments(operation)
         if not operation.given:
             return operation.run()
+        if operation.name == "einsum":
+            operation = spell_out_einsum(operation)
         self.step += 1
         self.refuse_unseen(operation)
         if operation.name == "multi_head_attention_forward":
@@ -168,6 +175,7 @@ class Intercept(TorchFunctionMode):
         if site is None:
             return self.finish(operation, result)
         site.unfold(self.heads or self.count_folded_heads(site.keys, site.output))
+        refuse_other_batch(site, self.batch)
         site.scores, unmasked = self.read_scores(operation)
         new = apply_intervention(intervention, len(self.sites), site, unmasked)
         made = self.finish(operation, result if new is None else new.output)
@@ -180,6 +188,8 @@ class Intercept(TorchFunctionMode):
         traces = self.follower.follow(operation, result)
         if any(trace_of(t).carries for t in operation.given) or any(t.words is not None for t in traces):
             traces = [provenance.mark_carrying(trace) for trace in traces]
+        if not self.sites and traces:
+            self.note_input(operation, result, traces)
         if self.switch is not None:
             result = self.attach_rule(operation, result, traces)
         results = [result] if isinstance(result, Tensor) else list(find_tensors(result)) if traces else []
@@ -201,6 +211,13 @@ class Intercept(TorchFunctionMode):
             site.scores = None if scores is None else scores.detach()
             self.add_site(site)
         return result
+
+    def note_input(self, operation: Operation, result: Any, traces: list[Trace]) -> None:
+        """Before the first attention: how a signal is cut into tokens, and where the ids are embedded."""
+        if self.frames is not None:
+            traces[0] = self.frames.note(operation, result, traces[0])
+        elif traces[0].words is not None and self.embedded is None:
+            self.embedded = traces[0].tokens
 
     def note_scores(self, operation: Operation, result: Any) -> None:
         """Keep the input of a softmax beside its result, and beside what is computed from that until its product."""

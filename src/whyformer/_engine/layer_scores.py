@@ -19,7 +19,7 @@ from whyformer._engine.forward import Run
 from whyformer._engine.layout import Layout, axis_order_of, refuse_changing_tokens
 from whyformer._engine.reading import Reading
 from whyformer._engine.residual import OperationTape
-from whyformer._engine.returned import find_output, map_tensors
+from whyformer._engine.returned import find_output, iterate_tensors, map_tensors
 from whyformer._engine.tracing.operations import find_tensors
 from whyformer._engine.tracing.provenance import trace_of
 from whyformer._model.encoded import EncodedBatch
@@ -70,7 +70,7 @@ def repeat_tail(tape: OperationTape, old: Tensor, new: Tensor, returned: Any) ->
             again = operation.map_arguments(lambda value: made.get(id(value), value)).run()
             for before, after in zip(find_tensors([result]), find_tensors([again]), strict=True):
                 made[id(before)] = after
-    if id(find_output(returned)) not in made:
+    if not any(id(tensor) in made for tensor in iterate_tensors(returned)):
         raise UnsupportedModel(
             "The output of the model could not be computed again from the states of its last block. Use another method."
         )

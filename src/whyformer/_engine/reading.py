@@ -37,7 +37,7 @@ class ClassReading:
     targets: Sequence[Target]
 
     def read(self, encoded: EncodedBatch, returned: Any, of: Tensor) -> Answers:
-        logits = read_logits(encoded, find_output(returned))[0]
+        logits = read_logits(encoded, find_output(returned, self.module))[0]
         wanted = [self.targets[i] for i in of.tolist()]
         target, versus = pick_logits(logits, [t.index for t in wanted], [t.versus for t in wanted])
         score = target if versus is None else target - versus

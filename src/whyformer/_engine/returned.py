@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from whyformer.errors import UnsupportedModel
 
@@ -51,10 +51,25 @@ def get_field(returned: Any, name: str) -> Tensor | None:
     return found if isinstance(found, Tensor) else None
 
 
-def find_output(returned: Any) -> Tensor:
-    """The logits: the field of that name, or the first tensor the model returned."""
-    logits = get_field(returned, "logits")
-    output = logits if logits is not None else next(iterate_tensors(returned), None)
-    if output is None:
+def find_output(returned: Any, module: nn.Module | None = None) -> Tensor:
+    """The logits: the field of that name, or the first tensor with axes that the model returned.
+
+    Of several tensors without names, (loss, logits) or (features, logits), the one as wide as the last linear layer of
+    the module.
+    """
+    if (logits := get_field(returned, "logits")) is not None:
+        return logits
+    tensors = [tensor for tensor in iterate_tensors(returned) if tensor.dim() and tensor.is_floating_point()]
+    if not tensors:
         raise UnsupportedModel(f"The model returned {type(returned).__name__}, which contains no tensor to explain.")
-    return output
+    if isinstance(returned, list | tuple) and len(tensors) > 1 and module is not None:
+        tops = [tensor for tensor in returned if isinstance(tensor, Tensor) and tensor.dim()]
+        fitting = [tensor for tensor in tops if tensor.size(-1) == find_last_width(module)]
+        if len(fitting) == 1:
+            return fitting[0]
+    return tensors[0]
+
+
+def find_last_width(module: nn.Module) -> int | None:
+    """The number of outputs of the last linear layer."""
+    return next((one.out_features for one in reversed(list(module.modules())) if isinstance(one, nn.Linear)), None)

@@ -44,7 +44,7 @@ def find_sent_relevance(capture: Capture, recipe: Recipe) -> Tensor:
     1 - 1). For a function of the output see _engine/function_target.py.
     """
     if capture.sent is not None:
-        return capture.sent
+        return capture.sent[recipe.sends]
     if recipe.sends == "slope":
         return torch.tensor([target.score for target in capture.targets], dtype=torch.float64)
     return torch.tensor([1.0 if target.versus is None else 0.0 for target in capture.targets], dtype=torch.float64)

@@ -46,6 +46,8 @@ def explain(
     method: a name, a method or a partial of one; by default the one that was measured best for this kind of input,
     "gamma_attribution" for images and "libragrad" for texts.
     target, versus: a class by index or label, or a next token of a language model; one for all examples, or one each.
+    Others are in whyformer.targets: groups, tokens, entities, answer spans; `target` can also be a function of what the
+    model returns. By default what the model itself answers.
     For a model that compares images with texts, "logits_per_text" explains the text instead of the image.
     windows=True: a text that is too long for the model is explained in overlapping windows; a number says how many
     tokens neighbouring windows share, by default a quarter of a window. A score is the mean over the windows of the

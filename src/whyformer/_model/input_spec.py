@@ -112,6 +112,8 @@ class InputSpec:
 
     def _check_shape(self, name: str, tensor: Tensor) -> None:
         axes = INPUT_AXES[name].split()
+        if self.name.endswith("MultipleChoice") and tensor.dim() == len(axes) + 1:  # [batch, choice, ...]
+            axes.insert(1, "choice")
         if tensor.dim() != len(axes):
             raise InputError(
                 f"{name} must have the shape [{', '.join(axes)}], got {list(tensor.shape)}.", code="E_TENSOR"
@@ -233,6 +235,8 @@ def _check_masks(inputs: Mapping[str, Tensor]) -> None:
     main = next((inputs[name] for name in EXPLAINED_INPUTS[1:] if name in inputs), None)
     mask = inputs.get("attention_mask")
     if main is None or mask is None or mask.dim() == 4:  # [batch head query key], made by the user
+        return
+    if main.dim() == 3 and not main.is_floating_point() and mask.shape == main.shape:  # [batch, choice, token]
         return
     if mask.shape != main.shape[:2]:
         raise InputError(

@@ -37,7 +37,7 @@ def run_bulk(
         options.make_method_option("Method, with optional settings, e.g. 'rollout(start=1)'. Repeatable."),
     ] = None,
     target: Annotated[
-        str, typer.Option("-t", "--target", help="The class to explain: predicted, label, or a class of the model.")
+        str, typer.Option("-t", "--target", help="What to explain: predicted, label, a class, or e.g. group:cat,dog.")
     ] = "predicted",
     device: options.DeviceOption = None,
     engine: Annotated[str, typer.Option("--engine", help="Where the workers run: local or ray.")] = "local",

@@ -67,12 +67,13 @@ TargetOption = Annotated[
         "-t",
         "--target",
         metavar="TARGET",
-        help="The class (label or index) or next token to explain; once for all inputs, or once per input.",
+        help="What to explain: a class (label or index), a next token, or e.g. group:cat,dog, token:Paris@mask, "
+        "entity:Berlin=LOC, answer:3-7. Once for all inputs, or once per input.",
     ),
 ]
 VersusOption = Annotated[
     str | None,
-    typer.Option("--versus", metavar="TARGET", help="Explain why the target and not this class or token."),
+    typer.Option("--versus", metavar="TARGET", help="Explain why the target and not this one."),
 ]
 OutOption = Annotated[
     Path | None,
