@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from whyformer._engine.intervene import Intervention, apply_intervention, changes_scores
+from whyformer._engine.graph import refuse_missing_gradient
+from whyformer._engine.intervene import Intervention, apply_intervention, changes_scores, refuse_other_batch
+from whyformer._engine.model_writes import WriteGuard
 from whyformer._engine.relevance.dispatch import CallBuilder, needs_no_rule
 from whyformer._engine.relevance.node import RuleNode, Switch
 from whyformer._engine.tracing import operations, provenance
@@ -27,11 +29,20 @@ from whyformer._engine.tracing.attention import (
     reorder_attention_product,
 )
 from whyformer._engine.tracing.composites import COMPOSITE_OPERATIONS, multi_head_attention
+from whyformer._engine.tracing.einsum import spell_out_einsum
 from whyformer._engine.tracing.follow import Follower, extends_embedding_sum
-from whyformer._engine.tracing.in_place import InPlaceWrites, is_in_place_activation, is_in_place_write
+from whyformer._engine.tracing.frames import Frames
+from whyformer._engine.tracing.in_place import (
+    InPlaceWrites,
+    compute_written,
+    is_in_place_write,
+    locate,
+    spread_written,
+)
 from whyformer._engine.tracing.masks import follow_masks, keep_before_masking, unmasked_scores_of
 from whyformer._engine.tracing.operations import Operation, find_tensors
 from whyformer._engine.tracing.provenance import Trace, attach_trace, is_embedding_sum, trace_of
+from whyformer._engine.tracing.softmax import divide_before_product, find_undivided_product, step_of
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
 
@@ -56,6 +67,8 @@ class Intercept(TorchFunctionMode):
         *,
         batch: int,
         originals: dict[int, str],
+        guard: WriteGuard | None = None,
+        frames: Frames | None = None,
         switch: Switch | None,
         needs_gradient: bool,
         intervention: Intervention | None = None,
@@ -71,6 +84,9 @@ class Intercept(TorchFunctionMode):
         self.starting_at = starting_at  # replaces the sum of embeddings as the leaf
         self.batch = batch
         self.originals = originals
+        self.guard = guard
+        self.frames = frames
+        self.embedded: Tensor | None = None  # the label of the embedded ids: a model may pad them first
         self.switch = switch
         self.needs_gradient = needs_gradient or switch is not None
         self.follower = Follower(batch)
@@ -81,8 +97,7 @@ class Intercept(TorchFunctionMode):
         self.words: Tensor | None = None  # the part of the leaf that comes from token ids
         self.step = 0
         self.heads = 0  # of the current nn.MultiheadAttention call; 0 outside one
-        self.written = InPlaceWrites()
-        self.replaced_tensors: list[Tensor] = []  # tensors the model changed in place; each points to its replacement
+        self.written = InPlaceWrites()  # what the model would have written into its tensors
 
     # --- module calls ------------------------------------------------------------------------------------------------
 
@@ -102,10 +117,8 @@ class Intercept(TorchFunctionMode):
         call.output, call.output_step = self.resolve(result), self.step
 
     def release(self) -> None:
-        """Free the graph. A tensor that points to its replacement would keep itself alive through the graph."""
-        for old in self.replaced_tensors:
-            del old._whyformer_moved  # type: ignore[attr-defined]
-        self.sites, self.calls, self.open_calls, self.replaced_tensors = [], [], [], []
+        """Free the graph."""
+        self.sites, self.calls, self.open_calls = [], [], []
         self.tape = None
         self.written = InPlaceWrites()
         self.leaf = self.words = None
@@ -114,30 +127,39 @@ class Intercept(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         operation = Operation(operations.name_of(func), func, args, kwargs or {})
-        if self.replaced_tensors:
-            operation = operation.map_arguments(self.resolve)
+        if is_in_place_write(operation) and self.must_run_out_of_place(operation):
+            self.step += 1
+            return self.run_out_of_place(operation)
+        if self.written and not self.written.is_reading:
+            operation = self.resolve_arguments(operation)
         if not operation.given:
             return operation.run()
+        if operation.name == "einsum":
+            operation = spell_out_einsum(operation)
         self.step += 1
         self.refuse_unseen(operation)
         if operation.name == "multi_head_attention_forward":
             return self.run_multi_head(operation)
-        if operation.name in operations.IN_PLACE and trace_of(operation.args[0]).samples is not None:
-            return self.run_out_of_place(operation)
-        if self.switch is not None and is_in_place_activation(operation):
-            return self.run_out_of_place(operation)
         if self.switch is not None and operation.name in COMPOSITE_OPERATIONS and operation.carrying:
             with self:
-                return COMPOSITE_OPERATIONS[operation.name](operation)
+                composed = COMPOSITE_OPERATIONS[operation.name](operation)
+            if composed is not None:
+                return composed
         if self.needs_gradient and any(is_embedding_sum(t) for t in operation.given):
-            operation = self.settle_input(operation)
-        if (reordered := reorder_attention_product(operation)) is not None:
+            operation = self.settle_input(operation).map_arguments(self.resolve)
+            if is_in_place_write(operation) and self.must_run_out_of_place(operation):
+                return self.run_out_of_place(operation)
+        reordered = reorder_attention_product(operation) or divide_before_product(operation)
+        if reordered is not None:
             with self:
                 return reordered()
-        self.refuse_writing(operation)
+        if self.guard is not None:
+            self.guard.check(operation)
         if self.follows_masks:
             keep_before_masking(operation)
         result = operation.run()
+        if self.needs_gradient:
+            refuse_missing_gradient(operation, result, self.place)
         if any(result is tensor for tensor in operation.given):
             return result  # a cast to the same type, dropout outside training
         if self.intervention is not None:
@@ -153,6 +175,7 @@ class Intercept(TorchFunctionMode):
         if site is None:
             return self.finish(operation, result)
         site.unfold(self.heads or self.count_folded_heads(site.keys, site.output))
+        refuse_other_batch(site, self.batch)
         site.scores, unmasked = self.read_scores(operation)
         new = apply_intervention(intervention, len(self.sites), site, unmasked)
         made = self.finish(operation, result if new is None else new.output)
@@ -165,11 +188,15 @@ class Intercept(TorchFunctionMode):
         traces = self.follower.follow(operation, result)
         if any(trace_of(t).carries for t in operation.given) or any(t.words is not None for t in traces):
             traces = [provenance.mark_carrying(trace) for trace in traces]
+        if not self.sites and traces:
+            self.note_input(operation, result, traces)
         if self.switch is not None:
             result = self.attach_rule(operation, result, traces)
         results = [result] if isinstance(result, Tensor) else list(find_tensors(result)) if traces else []
         for tensor, trace in zip(results, traces, strict=True):
             attach_trace(tensor, trace)
+        if operation.name in operations.PRODUCTS and (undivided := find_undivided_product(operation)) is not None:
+            result._whyformer_undivided = undivided
         if self.keeps_scores:
             self.note_scores(operation, result)
         if self.tape is not None and (isinstance(result, Tensor) or any(True for _ in find_tensors([result]))):
@@ -185,6 +212,13 @@ class Intercept(TorchFunctionMode):
             self.add_site(site)
         return result
 
+    def note_input(self, operation: Operation, result: Any, traces: list[Trace]) -> None:
+        """Before the first attention: how a signal is cut into tokens, and where the ids are embedded."""
+        if self.frames is not None:
+            traces[0] = self.frames.note(operation, result, traces[0])
+        elif traces[0].words is not None and self.embedded is None:
+            self.embedded = traces[0].tokens
+
     def note_scores(self, operation: Operation, result: Any) -> None:
         """Keep the input of a softmax beside its result, and beside what is computed from that until its product."""
         if self.follows_masks:
@@ -194,6 +228,8 @@ class Intercept(TorchFunctionMode):
         given = operation.given[0]
         is_softmax = operation.name in operations.SOFTMAXES
         scores = (given, unmasked_scores_of(given)) if is_softmax else getattr(given, "_whyformer_scores", None)
+        if (step := step_of(result, "weights")) is not None:
+            scores = (step.scores, unmasked_scores_of(step.scores)) if step.is_plain else None
         result._whyformer_scores = scores  # type: ignore[attr-defined]
 
     def read_scores(self, operation: Operation) -> tuple[Tensor | None, Tensor | None]:
@@ -256,40 +292,66 @@ class Intercept(TorchFunctionMode):
 
     # --- operations that write into their operand ---------------------------------------------------------------------
 
-    def run_out_of_place(self, operation: Operation) -> Tensor:
-        """`h += x` out of place. From here on, the old h is replaced by the new one wherever it is used."""
-        old = operation.args[0]
-        function = (
-            getattr(torch, operations.IN_PLACE[operation.name]) if operation.name in operations.IN_PLACE else None
-        )
-        kept = {name: value for name, value in operation.kwargs.items() if name != "inplace"}
+    def must_run_out_of_place(self, operation: Operation) -> bool:
+        """Whether a write must not happen: rules do not follow it, or the tensor is not the one that holds the values.
+
+        Elsewhere autograd follows writes itself. A residual (`h += x`) never happens in place, as the captured hidden
+        states would change with it.
+        """
+        target = operation.args[0] if operation.args else None
+        if not isinstance(target, Tensor):
+            return False
+        is_residual = operation.name in operations.IN_PLACE and trace_of(target).samples is not None
+        follows_rules = self.switch is not None and bool(operation.carrying)
+        return is_residual or follows_rules or self.written.covers(target)
+
+    def run_out_of_place(self, operation: Operation) -> Tensor | None:
+        """`h += x`, `h[i] = x` and the like out of place. From here on, whoever uses h gets the new values."""
+        target = operation.args[0]
+        rest = Operation(operation.name, operation.function, operation.args[1:], operation.kwargs)
+        rest = rest.map_arguments(self.resolve)
+        with torch._C.DisableTorchFunction():
+            target = self.written.follow_moves(target, self.place)
+            places = locate(target)
+            if operation.name == "setitem":
+                places = places[rest.args[0]]
         with self:
-            new = (function or operation.function)(*operation.args, **kept)
-        old._whyformer_moved = new
-        self.replaced_tensors.append(old)
-        self.written.note(old)
-        return new
+            if operation.name == "setitem":
+                new: Tensor | None = spread_written(rest.args[1], target, places)
+            else:
+                whole = Operation(operation.name, operation.function, (target, *rest.args), rest.kwargs)
+                new = compute_written(whole, self.written.read(target, self.place))
+        if new is target:  # dropout outside training
+            return target
+        if new is None:
+            raise UnknownOperation(
+                f"{self.place} changes a tensor in place with {operation.name}; relevance cannot be propagated through "
+                "that. Write it as an assignment, or use a method without relevance."
+            )
+        with torch._C.DisableTorchFunction():
+            self.written.note(target, places, new)
+        return None if operation.name == "setitem" else new
+
+    def resolve_arguments(self, operation: Operation) -> Operation:
+        """The operation on what was written into its arguments. A view shows the memory itself, so that later writes
+        reach it."""
+        if operation.name in operations.VIEWS and operation.args and self.written.covers(operation.args[0]):
+            with torch._C.DisableTorchFunction():
+                base = self.written.follow_moves(operation.args[0], self.place)
+            rest = Operation(operation.name, operation.function, operation.args[1:], operation.kwargs)
+            rest = rest.map_arguments(self.resolve)
+            view = Operation(operation.name, operation.function, (base, *rest.args), rest.kwargs)
+            address = base.untyped_storage().data_ptr()
+            if all(made.untyped_storage().data_ptr() == address for made in find_tensors([view.run()])):
+                return view
+        return operation.map_arguments(self.resolve)
 
     def resolve(self, value: Any) -> Any:
-        """The current replacement of a tensor that was changed in place; other values unchanged."""
-        if not isinstance(value, Tensor):
+        """A tensor with what was written into it; other values unchanged."""
+        if not isinstance(value, Tensor) or not self.written.covers(value):
             return value
-        while (moved := getattr(value, "_whyformer_moved", None)) is not None:
-            value = moved
-        if value in self.written:
-            raise UnknownOperation(
-                f"{self.place} uses a tensor again after one of its views was changed in place. "
-                "Write the change as an assignment (x = x + y)."
-            )
-        return value
-
-    def refuse_writing(self, operation: Operation) -> None:
-        name = operation.name
-        if self.switch is not None and is_in_place_write(operation) and operation.carrying:
-            raise UnknownOperation(
-                f"{self.place} changes a tensor in place with {name}; relevance cannot be propagated through that. "
-                "Write it as an assignment, or use a method without relevance."
-            )
+        with self:
+            return self.written.read(value, self.place)
 
     # --- rules -------------------------------------------------------------------------------------------------------
 

@@ -47,6 +47,15 @@ def changes_scores(intervention: Intervention) -> bool:
     return intervention.scores is not None or intervention.unmasked is not None
 
 
+def refuse_other_batch(site: AttentionSite, batch: int) -> None:
+    """An intervention has a row for each example; windows and channels in the batch have none of their own."""
+    if site.value.size(0) != batch:
+        raise UnsupportedModel(
+            f"Attention in {site.place} runs in a batch of {site.value.size(0)}, not of {batch}: examples are divided "
+            "(windows, channels). Methods that change attention do not support this yet."
+        )
+
+
 def apply_intervention(
     intervention: Intervention, number: int, site: AttentionSite, unmasked: Tensor | None
 ) -> ChangedSite | None:

@@ -8,12 +8,14 @@ from typing import Any
 
 from whyformer._engine.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
 from whyformer._engine.capture import Capture
+from whyformer._engine.choice import has_choices, pick_choices
 from whyformer._engine.decompose import PARTS_FORMS
 from whyformer._engine.forward import run_forward
 from whyformer._engine.intervene import Intervention
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.sites import SITES
-from whyformer._engine.target import refuse_unsupported_heads
+from whyformer._engine.task import refuse_encoder_decoders
+from whyformer._engine.two_towers import hold_other_tower
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._plain.deprecation import rename_keywords
@@ -54,7 +56,11 @@ def record(
     wanted = check_sites(keep)
     sites = [SITES[name] for name in wanted]
     switch = Switch() if recipes and any(site.is_relevance for site in sites) else None
-    refuse_unsupported_heads(model.module)
+    refuse_encoder_decoders(model.module)
+    model, encoded = hold_other_tower(model, encoded, target)
+    if has_choices(encoded):
+        model, encoded, target = pick_choices(model, encoded, target, versus)
+        versus = None
     with run_forward(
         model,
         encoded,

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.tracing.operations import Operation
-from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, trace_of
+from whyformer._engine.tracing.operations import Operation, expand_equation
+from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, axis_of, trace_of
 
 
 @dataclass
@@ -122,14 +122,22 @@ def find_obstacle(rows: Trace, keys: Trace, passed: int) -> str:
     return ""
 
 
+def read_einsum(args: Any) -> tuple[list[str], str, list[Tensor]] | None:
+    """The letters of the two factors, those of the result, and the factors; None for other forms of einsum."""
+    factors = list(args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:])
+    if not isinstance(args[0], str) or "->" not in args[0] or len(factors) != 2:
+        return None
+    inputs, _, out = expand_equation(args[0], factors).partition("->")
+    return inputs.split(","), out, factors
+
+
 def parse_attention_einsum(args: Any) -> tuple[Tensor, Tensor] | None:
     """The two factors of the form `...ij,...jd->...id`, in any letters; None for other equations."""
-    if not isinstance(args[0], str) or len(args) != 3:
+    if (parsed := read_einsum(args)) is None:
         return None
-    inputs, _, out = args[0].replace(" ", "").partition("->")
-    a, _, v = inputs.partition(",")
+    (a, v), out, (weights, value) = parsed
     fits = len(a) == len(v) == len(out) and a[:-2] == v[:-2] == out[:-2] and a[-1] == v[-2]
-    return (args[1], args[2]) if fits and out[-2:] == a[-2] + v[-1] else None
+    return (weights, value) if fits and out[-2:] == a[-2] + v[-1] else None
 
 
 def read_fused_arguments(operation: Operation) -> tuple[Tensor, Tensor, Tensor, Tensor | None, float, bool]:
@@ -177,28 +185,50 @@ def reorder_attention_product(operation: Operation) -> Callable[[], Tensor] | No
 
 
 def _reorder_einsum(args: Any) -> Callable[[], Tensor] | None:
-    if not isinstance(args[0], str) or len(args) != 3 or "->" not in args[0] or "." in args[0]:
+    """Letters that only one factor has, besides queries and channels, are heads that share the other factor."""
+    parsed = read_einsum(args)
+    if parsed is None or "." in "".join(parsed[0]) or parse_attention_einsum(args) is not None:
         return None
-    if parse_attention_einsum(args) is not None:
-        return None
-    inputs, out = args[0].replace(" ", "").split("->")
-    pairs = list(zip(inputs.split(","), args[1:], strict=True))
+    letters, out, factors = parsed
+    pairs = list(zip(letters, factors, strict=True))
     if trace_of(pairs[1][1]).is_attention and not trace_of(pairs[0][1]).is_attention:
         pairs.reverse()
     (a, weights), (v, value) = pairs
-    if not trace_of(weights).is_attention:
+    if not trace_of(weights).is_attention or any(len(set(x)) != len(x) for x in (a, v, out)):
         return None
-    shared = [x for x in a if x in v and x in out]
-    query, key, channel = ([x for x in letters if x not in others] for letters, others in ((a, v), (a, out), (v, a)))
-    if [len(query), len(key), len(channel)] != [1, 1, 1] or len({*shared, *query, *key, *channel}) != len(shared) + 3:
+    if not trace_of(value).carries:
+        return None  # a constant matrix mixes heads
+    shared = [x for x in out if x in a and x in v]
+    key = [x for x in a if x in v and x not in out]
+    rows, channels = [x for x in out if x in a and x not in v], [x for x in out if x in v and x not in a]
+    if len(key) != 1 or not rows or not channels or len(shared) + len(rows) + 1 != len(a) or len(out) < 3:
         return None
-    if key[0] not in v or sorted(out) != sorted([*shared, *query, *channel]):
+    if len(shared) + len(channels) + 1 != len(v):
         return None
-    permute = lambda letters, tensor, wanted: tensor.permute([letters.index(x) for x in wanted])  # noqa: E731
-    result = [*shared, *query, *channel]
-    return lambda: permute(
-        result, permute(a, weights, [*shared, *query, *key]) @ permute(v, value, [*shared, *key, *channel]), out
+    query, channel = find_query_letter(rows, a, weights), channels[-1]
+    of_queries, of_values = [x for x in rows if x != query], channels[:-1]
+    heads = [*shared, *of_queries, *of_values]
+    return lambda: lay_out_axes(
+        [*heads, query, channel],
+        lay_out_axes(a, weights, [*heads, query, *key]) @ lay_out_axes(v, value, [*heads, *key, channel]),
+        list(out),
     ).contiguous()
+
+
+def find_query_letter(rows: list[str], letters: str, weights: Tensor) -> str:
+    """The axis of the queries: the one along which the token changes, or else the last."""
+    axis = axis_of(trace_of(weights).tokens)
+    marked = letters[axis] if axis is not None and axis < len(letters) else ""
+    return marked if marked in rows else max(rows, key=letters.index)
+
+
+def lay_out_axes(letters: Any, tensor: Tensor, wanted: list[str]) -> Tensor:
+    """The tensor with its axes in this order; an axis that it does not have gets size 1."""
+    tensor = tensor.permute([letters.index(x) for x in wanted if x in letters])
+    for place, letter in enumerate(wanted):
+        if letter not in letters:
+            tensor = tensor.unsqueeze(place)
+    return tensor
 
 
 def compute_attention_weights(scores: Tensor, mask: Tensor | None) -> Tensor:

@@ -15,6 +15,9 @@ from torch import Tensor
 from whyformer._engine.tracing import operations, provenance
 from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, is_embedding_sum, trace_of
+from whyformer._engine.tracing.softmax import mark_softmax
+
+CUMULATIVE_STEPS = operations.ADDITIONS | operations.IDENTITIES | {"neg"}
 
 
 class Follower:
@@ -29,7 +32,7 @@ class Follower:
     def follow(self, operation: Operation, result: Any) -> list[Trace]:
         """One trace per tensor of the result."""
         if isinstance(result, Tensor):
-            return [self.follow_tensor(operation, result)]
+            return [mark_softmax(operation, result, self.follow_tensor(operation, result))]
         if operation.name in operations.EXTREMA and isinstance(result, tuple):
             return [self.follow_extremum(operation, result[0]), *[EMPTY_TRACE] * (len(result) - 1)]
         is_views = operation.name in operations.VIEWS and isinstance(result, (list, tuple))
@@ -59,6 +62,10 @@ class Follower:
             return self.follow_convolution(operation, result)
         if name in operations.REDUCTIONS and result.shape != operation.given[0].shape:
             return self.follow_reduction(operation, result)
+        if name in operations.ROW_SUMS:
+            return follow_row_sum(operation, result)
+        if name in ("view_as_complex", "view_as_real"):
+            return follow_complex(operation)
         if name == "einsum":
             return follow_einsum(operation.args)
         if name in operations.PRODUCTS or name == operations.FUSED_ATTENTION:
@@ -147,9 +154,11 @@ class Follower:
             is_weighted=any(t.is_weighted for t in traces) or weighs_tokens(operation),
             is_pixels=traces[0].is_pixels and name in operations.IDENTITIES,
             is_ids=traces[0].is_ids and name in operations.IDENTITIES,
+            is_cumulative=name == "cumsum" or (name in CUMULATIVE_STEPS and any(t.is_cumulative for t in traces)),
             words=token_part_of(operation),
             root=root,
             is_straight=is_straight,
+            columns=provenance.broadcast_label(best.columns, result.shape),
         )
 
     def merge_reads(self, best: Trace, given: list[Tensor]) -> Trace:
@@ -176,7 +185,7 @@ def follow_view(operation: Operation, count: int) -> list[Trace]:
     view = lambda label: operation.function(label, *rest, **operation.kwargs)  # noqa: E731
     is_padding = operation.name in ("pad", "constant_pad_nd")
     seen = {}
-    for which in ("samples", "tokens"):
+    for which in ("samples", "tokens", "columns"):
         label = getattr(trace, which)
         found: Any = [None] * count
         if label is not None and is_padding:
@@ -195,8 +204,10 @@ def follow_view(operation: Operation, count: int) -> list[Trace]:
             is_weighted=trace.is_weighted,
             is_pixels=trace.is_pixels,
             is_ids=trace.is_ids,
+            columns=columns,
+            is_cumulative=trace.is_cumulative,
         )
-        for samples, tokens in zip(seen["samples"], seen["tokens"], strict=True)
+        for samples, tokens, columns in zip(*seen.values(), strict=True)
     ]
 
 
@@ -240,13 +251,51 @@ def follow_product(operation: Operation, result: Tensor) -> Trace:
     factors = operation.given[:3:2] if operation.name == operations.FUSED_ATTENTION else operation.given[-2:]
     for factor, contracted in zip(factors, (-1, -2), strict=False):
         trace = trace_of(factor)
-        samples, tokens = (
+        samples, tokens, others = (
             provenance.broadcast_label(contract_label(label, contracted), result.shape)
-            for label in (trace.samples, trace.tokens)
+            for label in (trace.samples, trace.tokens, trace.columns)
         )
         if samples is not None:
-            return Trace(samples, tokens, trace.epoch, trace.read)
+            is_first = contracted == -1 and len(factors) == 2
+            columns = contract_label(trace_of(factors[1]).tokens, -2) if is_first and tokens is not None else None
+            columns = provenance.broadcast_label(columns, result.shape)
+            return Trace(samples, others if tokens is None else tokens, trace.epoch, trace.read, columns=columns)
     return EMPTY_TRACE
+
+
+def follow_row_sum(operation: Operation, result: Tensor) -> Trace:
+    """Every row of the result has the label of the rows that are added to it."""
+    start, axis, index, rows = (
+        operation.argument(place, *names)
+        for place, names in enumerate((("input", "self"), ("dim",), ("index",), ("source", "src")))
+    )
+    before, trace = trace_of(start), trace_of(rows)
+    if before.samples is not None or trace.samples is None or operation.name != "index_add":
+        return before if before.samples is not None else EMPTY_TRACE
+    filled: list[Tensor | None] = []
+    for which in ("samples", "tokens"):
+        label, known = getattr(trace, which), getattr(before.rows, which, None)
+        if label is None or label.dim() != result.dim():
+            filled.append(None)
+            continue
+        shape = [result.size(a) if a == axis % result.dim() else label.size(a) for a in range(result.dim())]
+        known = label.new_full(shape, -1) if known is None else known
+        wide = label.expand([rows.size(a) if a == axis % result.dim() else label.size(a) for a in range(label.dim())])
+        filled.append(known.index_copy(axis, index, wide))
+    so_far = Trace(filled[0], filled[1], trace.epoch)
+    is_complete = all(label is None or bool((label >= 0).all()) for label in filled)
+    return replace(so_far if is_complete else EMPTY_TRACE, rows=so_far)
+
+
+def follow_complex(operation: Operation) -> Trace:
+    """Complex numbers have the labels of the pairs that they are made of."""
+    trace = trace_of(operation.given[0])
+    if operation.name == "view_as_real":
+        change = lambda label: label.unsqueeze(-1)  # noqa: E731
+    else:
+        change = lambda label: label.select(-1, 0) if label.size(-1) == 1 else None  # noqa: E731
+    samples, tokens = (change(label) if label is not None else None for label in (trace.samples, trace.tokens))
+    return Trace(samples, tokens, trace.epoch, trace.read)
 
 
 def follow_einsum(args: Any) -> Trace:
@@ -258,12 +307,30 @@ def follow_einsum(args: Any) -> Trace:
     if "." in equation:
         return EMPTY_TRACE
     inputs, output = equation.split("->")
-    for letters, factor in zip(inputs.split(","), factors, strict=True):
-        trace = trace_of(factor)
-        samples, tokens = (map_label_axes(label, letters, output) for label in (trace.samples, trace.tokens))
+    labelled = [(letters, trace_of(factor)) for letters, factor in zip(inputs.split(","), factors, strict=True)]
+    for letters, trace in labelled:
+        samples, tokens, others = (
+            map_label_axes(label, letters, output) for label in (trace.samples, trace.tokens, trace.columns)
+        )
         if samples is not None:
-            return Trace(samples, tokens, trace.epoch)
+            behind = [map_label_axes(t.tokens, x, output) for x, t in labelled if t is not trace]
+            columns = next((label for label in behind if label is not None), None) if tokens is not None else None
+            is_attention = mixes_heads(labelled, output)
+            return Trace(
+                samples,
+                others if tokens is None else tokens,
+                trace.epoch,
+                is_attention=is_attention,
+                columns=trace.columns if is_attention else columns,
+            )
     return EMPTY_TRACE
+
+
+def mixes_heads(labelled: list[tuple[str, Trace]], output: str) -> bool:
+    """Attention times constants that only mix its heads: what comes out multiplies values just the same."""
+    attention = [letters for letters, trace in labelled if trace.is_attention]
+    is_only = len(attention) == 1 and not any(t.carries for _, t in labelled if not t.is_attention)
+    return is_only and len(output) >= 3 and attention[0][-2:] == output[-2:]
 
 
 def map_label_axes(label: Tensor | None, letters: str, output: str) -> Tensor | None:
