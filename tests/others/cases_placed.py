@@ -108,7 +108,6 @@ def iterate_cases() -> Iterator[tuple[str, str, Callable[[], Subject]]]:
     for task, head in (
         ("text-classification", "BertForSequenceClassification"),
         ("token-classification", "BertForTokenClassification"),
-        ("question-answering", "BertForQuestionAnswering"),
         ("fill-mask", "BertForMaskedLM"),
         ("feature-extraction", "BertModel"),
         ("zero-shot-classification", "BertForSequenceClassification"),

@@ -44,7 +44,7 @@ def quantise_torchao(kind: str, module: nn.Module) -> nn.Module:
     from torchao import quantization
 
     config = getattr(quantization, kind)
-    more = {"group_size": 32} if kind == "Int4WeightOnlyConfig" else {}
+    more = {"weight_dtype": torch.int4} if kind == "IntxWeightOnlyConfig" else {}
     quantization.quantize_(module, config(**more))
     return module
 
@@ -57,7 +57,7 @@ def iterate_cases() -> Iterator[tuple[str, str, Callable[[], Subject]]]:
     for base in BASES:
         for bits in (8, 4):
             yield "bitsandbytes", f"{base}, {bits} bits", partial(describe, base, partial(quantise_bitsandbytes, bits))
-        for kind in ("Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig", "Int4WeightOnlyConfig"):
+        for kind in ("Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig", "IntxWeightOnlyConfig"):
             yield (
                 "torchao",
                 f"{base}, {kind.removesuffix('Config')}",

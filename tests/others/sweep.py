@@ -84,21 +84,34 @@ def make_row(library: str, model: str, findings: list[Finding]) -> dict[str, str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", type=Path, default=RESULTS)
-    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--only", nargs="*", default=[], help="study these again and keep the other rows")
     options = parser.parse_args()
     load_libraries()
-    rows = []
-    for library, model, build in iterate_cases():
+    cases = list(iterate_cases())
+    rows = {key: row for key, row in read_rows(options.o).items() if key in {case[:2] for case in cases}}
+    for library, model, build in cases:
         if options.only and not any(word in f"{library} {model}" for word in options.only):
             continue
         start = time.monotonic()
         findings = study_apart(build)
-        rows.append(make_row(library, model, findings))
-        worst = rows[-1]["reason"][:150]
+        row = rows[library, model] = make_row(library, model, findings)
         count = sum(status == "ok" for what, status, _, _ in findings if what in METHODS)
-        print(f"{time.monotonic() - start:4.0f} s  {library:22} {model:45} {count:2} ok  {worst}", flush=True)
-    with options.o.open("w", newline="") as file:
-        table = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        seconds = time.monotonic() - start
+        print(f"{seconds:4.0f} s  {library:22} {model:45} {count:2} ok  {row['reason'][:200]}", flush=True)
+        write_rows(options.o, [rows[case[:2]] for case in cases if case[:2] in rows])
+
+
+def read_rows(file: Path) -> dict[tuple[str, str], dict[str, str]]:
+    """The rows of a table by library and model; none if there is no such file."""
+    if not file.is_file():
+        return {}
+    with file.open(newline="") as opened:
+        return {(row["library"], row["model"]): row for row in csv.DictReader(opened)}
+
+
+def write_rows(file: Path, rows: list[dict[str, str]]) -> None:
+    with file.open("w", newline="") as opened:
+        table = csv.DictWriter(opened, FIELDS, lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
 

@@ -1,10 +1,8 @@
 """Every model of another library: no fault, and the statuses that tests/others/results.csv and the docs show."""
 
-import csv
-
 import pytest
 from others.study import CHECKS, METHODS, iterate_faults
-from others.sweep import RESULTS, CaseMaker, iterate_cases, load_libraries, make_row, study_apart
+from others.sweep import RESULTS, CaseMaker, iterate_cases, load_libraries, make_row, read_rows, study_apart
 
 CASES = list(iterate_cases())
 every_case = pytest.mark.parametrize(
@@ -19,8 +17,7 @@ def libraries():
 
 @pytest.fixture(scope="module")
 def table() -> dict[tuple[str, str], dict[str, str]]:
-    with RESULTS.open(newline="") as file:
-        return {(row["library"], row["model"]): row for row in csv.DictReader(file)}
+    return read_rows(RESULTS)
 
 
 @every_case

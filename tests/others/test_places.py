@@ -92,7 +92,7 @@ def test_a_learned_prompt_is_part_of_the_tokens(base):
     with torch.no_grad():
         assert torch.equal(make_shadow(model.module)(**encoded.inputs).logits, prompted(**make_ids()).logits)
     explanation = why.explain(model, make_ids(), "gradient_x_input", target=1)
-    assert explanation.tokens[0].words[:4] == (
+    assert explanation.tokens[0].pieces[:4] == (
         "<prompt 1>",
         "<prompt 2>",
         "<prompt 3>",
@@ -122,7 +122,7 @@ def test_a_sentence_transformer_is_explained_with_its_tokenizer_and_pooling():
         ours = make_shadow(model.module)(**model.encode(texts).inputs)
     assert torch.allclose(ours, encoder.encode(texts, convert_to_tensor=True), atol=1e-6)
     explanation = why.explain(model, texts, "rollout")
-    assert explanation.tokens[0].words == ("[CLS]", "the", "film", "is", "good", "[SEP]")
+    assert explanation.tokens[0].pieces == ("[CLS]", "the", "film", "is", "good", "[SEP]")
 
 
 def test_mean_pooling_is_the_readout():
