@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from whyformer._explain.attention import inspect_attention
     from whyformer._explain.classes import explain_classes
     from whyformer._explain.compare import compare
+    from whyformer._explain.diagnose import diagnose
     from whyformer._explain.explain import explain
     from whyformer._explain.generation import explain_generation
+    from whyformer._explain.similarity import explain_similarity
     from whyformer._judge import Judgement, judge
     from whyformer._model.loading import open
     from whyformer._model.model import Model
@@ -39,8 +41,10 @@ if TYPE_CHECKING:
     from whyformer.results.attention_view import AttentionView
     from whyformer.results.class_grid import ClassGrid
     from whyformer.results.comparison import Comparison
+    from whyformer.results.diagnosis import Diagnosis
     from whyformer.results.explanation import Explanation, load
     from whyformer.results.generation import Generation
+    from whyformer.results.similarity import Similarity
 
 HOMES = {
     "_audit": "Audit audit",
@@ -55,8 +59,10 @@ HOMES = {
     "_explain.attention": "inspect_attention",
     "_explain.classes": "explain_classes",
     "_explain.compare": "compare",
+    "_explain.diagnose": "diagnose",
     "_explain.explain": "explain",
     "_explain.generation": "explain_generation",
+    "_explain.similarity": "explain_similarity",
     "_judge": "Judgement judge",
     "_model.loading": "open",
     "_model.model": "Model",
@@ -69,8 +75,10 @@ HOMES = {
     "results.attention_view": "AttentionView",
     "results.class_grid": "ClassGrid",
     "results.comparison": "Comparison",
+    "results.diagnosis": "Diagnosis",
     "results.explanation": "Explanation load",
     "results.generation": "Generation",
+    "results.similarity": "Similarity",
 }
 HOME_OF = {name: home for home, names in HOMES.items() for name in names.split()}
 SUBPACKAGES = ("data", "demo", "errors", "methods", "metrics", "rules", "show", "targets")
@@ -98,6 +106,7 @@ __all__ = [
     "Capture",
     "ClassGrid",
     "Comparison",
+    "Diagnosis",
     "Explanation",
     "Generation",
     "Grid",
@@ -109,6 +118,7 @@ __all__ = [
     "Rationale",
     "Recipe",
     "Scores",
+    "Similarity",
     "Target",
     "WhyformerError",
     "__version__",
@@ -117,10 +127,12 @@ __all__ = [
     "compare",
     "data",
     "demo",
+    "diagnose",
     "errors",
     "explain",
     "explain_classes",
     "explain_generation",
+    "explain_similarity",
     "inspect_attention",
     "judge",
     "load",

@@ -5,7 +5,6 @@ moved to the device. All methods share one capture where they can. If something 
 a batch, each item is tried alone, so that one bad item costs one item; out of memory, the batch is cut in half.
 """
 
-import gc
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +15,6 @@ from typing import Any
 
 import torch
 
-from whyformer._bulk.failure import is_out_of_memory
 from whyformer._bulk.items import Item
 from whyformer._bulk.loading import ItemLoader, LoadedItem, encode_batch, find_label_index, make_batches
 from whyformer._bulk.parts import BulkRow, encode_part
@@ -30,6 +28,8 @@ from whyformer._explain.sharing import explain_by_each, record_for_methods, shar
 from whyformer._explain.windows import WindowedTexts
 from whyformer._model.loading import open as open_model
 from whyformer._model.model import EncodedBatch, Model
+from whyformer._plain.failure import is_out_of_memory
+from whyformer._plain.peak_memory import free_memory
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import __version__
 from whyformer._runs.weights import hash_weights
@@ -266,12 +266,6 @@ def name_class(model: Model, capture: Capture, i: int, index: int) -> str:
     if model.labels is not None and index < len(model.labels):
         return model.labels[index]
     return str(index)
-
-
-def free_memory() -> None:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 @contextmanager
