@@ -39,19 +39,11 @@ def record_for_methods(
     model, encoded = convert_precision(model, encoded, calls[0].precision)
     keep = {need for call in calls for need in call.needs} | set(extra_sites)
     recipes = list(dict.fromkeys(call.recipe for call in calls if call.recipe))
-    wants_health = any(call.wants_health for call in calls)
-    if wants_health:
-        keep |= set(REQUIRED_SITES)
     with report_own_bugs(model):
-        return record(
-            model,
-            encoded,
-            target=target,
-            versus=versus,
-            keep=keep,
-            recipes=recipes,
-            track_absorbed=wants_health,
-        )
+        if not any(call.wants_health for call in calls):
+            return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes)
+        keep |= set(REQUIRED_SITES)
+        return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes, track_absorbed=True)
 
 
 def share_captures(
