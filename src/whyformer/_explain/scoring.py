@@ -146,7 +146,7 @@ def split_scores(scores: Tensor, capture: Capture, method: str, *, is_image: boo
     elif (own := gather_own_scores(scores, capture)) is not None:
         padding = torch.tensor([pieces.padding for pieces in capture.tokens if isinstance(pieces, Pieces)])
         return own.masked_fill(padding, 0), None, None
-    seen = capture["mask"].size(1)
+    seen = capture.get("mask", None).size(-1)
     if isinstance(tokens, Pieces) and scores.shape == (batch, seen):
         raise UnsupportedModel(
             f"The attention covers {seen} tokens, the input has {len(tokens)}, and which is which is not known. "

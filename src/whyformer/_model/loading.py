@@ -15,6 +15,7 @@ from torch import nn
 from whyformer._model import checkpoint
 from whyformer._model.checkpoint import first_line_of
 from whyformer._model.config_fields import check_processor_fields
+from whyformer._model.embedding import has_two_towers
 from whyformer._model.holders import read_holder
 from whyformer._model.image_transform import as_image_processor
 from whyformer._model.library import (
@@ -287,6 +288,10 @@ def _load_preprocessors(folder: Path | str, module: nn.Module, name: str) -> tup
     """The tokenizer or image processor that prepares the main input of the module, if there is one."""
     import transformers
 
+    if has_two_towers(module):
+        tokenizer = _load_preprocessor(transformers.AutoTokenizer, TOKENIZER_FILES, folder, name, "tokenizer")
+        loader = transformers.AutoImageProcessor
+        return tokenizer, _load_preprocessor(loader, PROCESSOR_FILES, folder, name, "image processor")
     if getattr(module, "main_input_name", None) == "pixel_values":
         if isinstance(folder, Path):
             channels = getattr(getattr(module, "config", None), "num_channels", None)
