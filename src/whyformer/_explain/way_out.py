@@ -19,7 +19,7 @@ from whyformer._explain.method_call import MethodCall, choose_method
 from whyformer._explain.sharing import explain_by_call, record_for_methods
 from whyformer._model.model import EncodedBatch, Model
 from whyformer._model.unwrap import unwrap
-from whyformer.errors import MethodError, ModelError, WhyformerError
+from whyformer.errors import MethodError, ModelError
 
 # One for each family, those that need most of a model first.
 CANDIDATES = ("attnlrp", "generic_attention", "rollout", "gradient_x_input", "leave_one_out")
@@ -34,7 +34,8 @@ def name_way_out(call: MethodCall | None, model: Model, encoded: EncodedBatch, t
     try:
         yield
     except REFUSALS as error:
-        if error.code not in OTHER_CAUSES:
+        is_ours = call is None or call.method.compute.__module__.startswith("whyformer.")
+        if error.code not in OTHER_CAUSES and is_ours:
             refused = None if call is None else call.method.name
             working = [name for name in find_working_methods(model, encoded, target) if name != refused]
             hint = f"Methods that work here: {', '.join(working)}." if working else "No method works here yet."
@@ -62,7 +63,9 @@ def works(call: MethodCall, model: Model, encoded: EncodedBatch, target: Any) ->
             remove_one_unit(capture["probe"])
         else:
             return bool(explain_by_call(call, model, encoded, capture).scores.any())
-    except WhyformerError:
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception:  # whatever it is, the refusal that is being explained matters more
         return False
     return True
 
