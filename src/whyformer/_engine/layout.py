@@ -4,13 +4,14 @@ Which tokens are padding, which are special, where the patches are, and how much
 """
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from whyformer._engine.forward import Run
 from whyformer._engine.function_target import Answer
-from whyformer._engine.tracing.attention import AttentionSite
+from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites, is_pooling
 from whyformer._engine.tracing.provenance import Trace, axis_of, trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
@@ -36,8 +37,8 @@ class Layout:
 
 def lay_out(run: Run, encoded: EncodedBatch) -> Layout:
     """The layout of a run, from the labels of its first and last attention site."""
-    first, last = run.mode.sites[0], run.mode.sites[-1]
-    length = last.value.size(-2) if is_pooling(last) else last.output.size(-2)
+    first, last = run.mode.sites[0], find_layer_sites(run.mode.sites)[-1]
+    length = last.value.size(-2) if is_pooling(last) else last.queries
     grid = run.mode.follower.grid
     is_one_order = first.origin is None or not bool((first.origin != first.origin[:1]).any())
     embedded = run.mode.embedded
@@ -115,11 +116,6 @@ def lay_out_extended(encoded: EncodedBatch, origin: Tensor, places: tuple[int, .
     return Layout(own[:, at] | ~is_input, special, None, encoded.pieces(own.size(1)), places)
 
 
-def is_pooling(site: AttentionSite) -> bool:
-    """A single learned query attends to all tokens: the answer is pooled by attention."""
-    return site.output.size(-2) == 1 < site.value.size(-2)
-
-
 def guess_origin(grid: tuple[int, int] | None, length: int) -> Tensor:
     """If the labels were lost: patches come last; without patches every token is an input token."""
     count = grid[0] * grid[1] if grid is not None else length
@@ -135,11 +131,6 @@ def find_patch_positions(origin: Tensor) -> tuple[int, ...]:
 def compute_readout(model: Model, run: Run, layout: Layout, answer: Answer) -> Tensor:
     """How much of the answer the model's pooling reads at each token: [batch token]."""
     mask = layout.mask
-    if is_pooling(run.mode.sites[-1]) and model.readout is None:
-        raise UnsupportedModel(
-            "The model pools all tokens with its own attention, so there is no token at which the answer is read. "
-            'Pass one when opening the model: readout="first", "last", "mean" or the index of a token.'
-        )
     if model.readout is not None:
         weights: Tensor | None = model.readout_weights(mask)
     else:
@@ -232,12 +223,18 @@ def refuse_unstackable_sites(sites: list[AttentionSite], layout: Layout) -> None
                 f"Attention in {site.place} is not self-attention over one sequence: {site.obstacle}. Methods that "
                 "need attention do not support this yet."
             )
-        shape = (site.value.size(0), site.output.size(-2), site.value.size(-2))
+        shape = (site.value.size(0), site.queries, site.value.size(-2))
         if shape != (batch, length, length):
             raise UnsupportedModel(
                 f"Attention in {site.place} covers {shape[1]} x {shape[2]} tokens in a batch of {shape[0]}, the last "
                 f"attention {length} x {length} in a batch of {batch}. Methods that need attention do not support "
                 "windows, cross-attention and changing lengths yet. Others, such as gradient_x_input and lrp, work."
+            )
+    for site, following in pairwise(sites):
+        if following.epoch == site.epoch:
+            raise UnsupportedModel(
+                f"Attention in {following.place} is not self-attention over one sequence: it does not follow the "
+                "attention before it (a second tower, a decoder). Methods that need attention do not support this yet."
             )
 
 

@@ -32,6 +32,7 @@ from whyformer._engine.reading import Answers, ClassReading, Reading, detach_ans
 from whyformer._engine.returned import find_output
 from whyformer._engine.shadow import make_shadow
 from whyformer._engine.target import REPRESENTATION, Target
+from whyformer._engine.tracing.attention import find_layer_sites
 from whyformer._engine.tracing.provenance import trace_of
 from whyformer._engine.weight_versions import read_weight_versions, refuse_changed_weights
 from whyformer._model.encoded import EncodedBatch
@@ -206,7 +207,7 @@ class Probe:
         gradients = []
         for rows in self.chunks(len(of), "gradients"):
             with run_rows(rows) as (run, answer):
-                site = run.mode.sites[-1]
+                site = find_layer_sites(run.mode.sites)[-1]
                 (back,) = compute_gradients(answer.score, [site.output])
                 gradients.append(site.split_heads(back) @ site.value.mT)
             self.spent["backward"] += len(rows)
