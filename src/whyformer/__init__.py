@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from whyformer._explain.diagnose import diagnose
     from whyformer._explain.explain import explain
     from whyformer._explain.generation import explain_generation
+    from whyformer._explain.similarity import explain_similarity
     from whyformer._judge import Judgement, judge
     from whyformer._model.loading import open
     from whyformer._model.model import Model
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from whyformer.results.diagnosis import Diagnosis
     from whyformer.results.explanation import Explanation, load
     from whyformer.results.generation import Generation
+    from whyformer.results.similarity import Similarity
 
 HOMES = {
     "_audit": "Audit audit",
@@ -60,6 +62,7 @@ HOMES = {
     "_explain.diagnose": "diagnose",
     "_explain.explain": "explain",
     "_explain.generation": "explain_generation",
+    "_explain.similarity": "explain_similarity",
     "_judge": "Judgement judge",
     "_model.loading": "open",
     "_model.model": "Model",
@@ -75,6 +78,7 @@ HOMES = {
     "results.diagnosis": "Diagnosis",
     "results.explanation": "Explanation load",
     "results.generation": "Generation",
+    "results.similarity": "Similarity",
 }
 HOME_OF = {name: home for home, names in HOMES.items() for name in names.split()}
 SUBPACKAGES = ("data", "demo", "errors", "methods", "metrics", "rules", "show", "targets")
@@ -114,6 +118,7 @@ __all__ = [
     "Rationale",
     "Recipe",
     "Scores",
+    "Similarity",
     "Target",
     "WhyformerError",
     "__version__",
@@ -127,6 +132,7 @@ __all__ = [
     "explain",
     "explain_classes",
     "explain_generation",
+    "explain_similarity",
     "inspect_attention",
     "judge",
     "load",

@@ -1,6 +1,7 @@
 """Train the tiny CLIP of the captions world: python training/similarity/train_captions.py --out FOLDER
 
-An image is compared with a caption of every object there is; the captions of its two objects share the probability.
+An image is compared with a caption of every object there is; the captions of its two objects share the probability. For
+the first half of the training, every patch is also asked what it shows, by a head that is not kept.
 """
 
 import argparse
@@ -10,7 +11,7 @@ import sys
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers import CLIPConfig, CLIPModel
 
@@ -57,10 +58,13 @@ def make_model(config: dict, vocabulary: int) -> CLIPModel:
     return CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=config["projection"]))
 
 
-def turn(pixels: Tensor) -> Tensor:
-    """One of the eight symmetries of the square for the whole batch: no caption depends on it."""
-    pixels = pixels.rot90(int(torch.randint(4, ())), (2, 3))
-    return pixels.flip(3) if bool(torch.randint(2, ())) else pixels
+def name_patches(scenes: captions.CaptionedScenes, patch: int) -> Tensor:
+    """[image row column]: the object that covers most of each patch, or the last class if none covers a fifth."""
+    cells = captions.SIZE // patch
+    share = torch.from_numpy(scenes.masks).reshape(len(scenes), 2, cells, patch, cells, patch).float().mean((3, 5))
+    most, which = share.max(1)
+    labels = torch.from_numpy(scenes.labels)[:, :, None, None].expand(share.shape).gather(1, which[:, None])[:, 0]
+    return torch.where(most > 0.2, labels, len(captions.NAMES))
 
 
 def main() -> None:
@@ -78,27 +82,33 @@ def main() -> None:
     schedule = Schedule(config["peak"], config["warmup"], config["steps"], config["seconds"])
     scenes = captions.generate(config["images"], TRAINING_SEED * config["seed"])
     images, labels = torch.from_numpy(scenes.images), torch.from_numpy(scenes.labels)
+    shown = name_patches(scenes, config["patch"])
     log.write(images=len(images), seconds=schedule.elapsed)
     tokenizer = make_tokenizer(captions.list_words())
     model = make_model(config, tokenizer.get_vocab_size())
-    optimizer, average = adamw(model, config["weight_decay"]), Average(model, config["average"])
+    naming = nn.Linear(config["width"], len(captions.NAMES) + 1)
+    both = nn.ModuleList([model, naming])
+    optimizer, average = adamw(both, config["weight_decay"]), Average(model, config["average"])
     model.train()
     while schedule.advance(optimizer):
         chosen = torch.randint(len(images), (config["batch"],))
-        pixels = turn(images[chosen].permute(0, 3, 1, 2).float() / 127.5 - 1)
+        pixels, patches = images[chosen].permute(0, 3, 1, 2).float() / 127.5 - 1, shown[chosen]
         encoded = tokenizer.encode_batch([captions.write_caption(i, rng) for i in range(len(captions.NAMES))])
         ids, mask = (torch.tensor([getattr(e, name) for e in encoded]) for name in ("ids", "attention_mask"))
-        logits = model(pixel_values=pixels, input_ids=ids, attention_mask=mask).logits_per_image
+        answer = model(pixel_values=pixels, input_ids=ids, attention_mask=mask)
+        logits, states = answer.logits_per_image, answer.vision_model_output.last_hidden_state
         shares = torch.zeros_like(logits).scatter_(1, labels[chosen], 0.5)
         loss = cross_entropy(logits, shares)
+        weight = config["patches"] * max(0.0, 1 - 2 * schedule.progress)
+        named = cross_entropy(naming(states[:, 1:]).flatten(0, 1), patches.flatten())
         optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        (loss + weight * named).backward()
+        torch.nn.utils.clip_grad_norm_(both.parameters(), 1.0)
         optimizer.step()
         average.update()
         if schedule.step % 200 == 0:
             right = (logits.topk(2).indices.sort(-1).values == labels[chosen].sort(-1).values).all(-1).float().mean()
-            log.write(step=schedule.step, seconds=schedule.elapsed, rate=schedule.rate, loss=loss, both_right=right)
+            log.write(step=schedule.step, seconds=schedule.elapsed, loss=loss, patches=named, both_right=right)
     average.load_into(model)
     save(model, arguments.out)
     save_tokenizer(tokenizer, arguments.out, model_max_length=config["longest"], **SETTINGS)

@@ -65,8 +65,7 @@ def main() -> None:
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
             type_vocab_size=1,
-        ),
-        add_pooling_layer=False,
+        )
     )
     optimizer, average = adamw(model, config["weight_decay"]), Average(model, config["average"])
     model.train()

@@ -32,9 +32,12 @@ from whyformer._engine.layout import (
     compute_readout,
     lay_out,
     refuse_changing_tokens,
+    refuse_unknown_frames,
     refuse_unstackable_sites,
+    split_entries,
     to_canonical_axes,
 )
+from whyformer._engine.missing_attention import note_missing_attention
 from whyformer._engine.probe import Probe
 from whyformer._engine.reading import Reading
 from whyformer._engine.relevance.node import Recipe, Switch
@@ -43,7 +46,7 @@ from whyformer._engine.relevance.rounding import RoundingError
 from whyformer._engine.residual import BranchOrError, read_branch, try_find_branch
 from whyformer._engine.sites import SITES
 from whyformer._engine.target import Target
-from whyformer._engine.tracing.attention import AttentionSite
+from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites
 from whyformer._engine.tracing.provenance import attach_trace, trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
@@ -65,6 +68,7 @@ class CaptureBuilder:
     def __init__(self, model: Model, encoded: EncodedBatch, run: Run, keep: set[str]) -> None:
         self.model, self.encoded, self.run, self.keep = model, encoded, run, keep
         self.mode = run.mode
+        self.sites = find_layer_sites(run.mode.sites)  # one per layer
         self.layout = lay_out(run, encoded)
         self.steps: list[int] = []  # the step of the forward at each block boundary
         self.tracked = self.find_tracked_tensors()
@@ -109,11 +113,13 @@ class CaptureBuilder:
             self.run.output.detach(),
             tuple(self.steps),
             absorbed,
-            (*self.encoded.notes, *self.run.notes, *notes),
+            (*self.encoded.notes, *self.run.notes, *note_missing_attention(self.mode), *notes),
             self.values,
             rounding,
             answer.sent if isinstance(answer, FunctionAnswer) else None,
             chosen.function,
+            places=self.layout.places,
+            owners=self.layout.owners,
         )
 
     def wants(self, *subjects: str) -> bool:
@@ -128,9 +134,9 @@ class CaptureBuilder:
         """The tensors of the graph whose gradient or relevance is wanted, by site."""
         tracked: dict[str, list[Tensor]] = {}
         if self.wants("attention", "attention_scores", "attention_input", "attention_output", "value", "query", "key"):
-            refuse_unstackable_sites(self.mode.sites, self.layout)
+            refuse_unstackable_sites(self.sites, self.layout)
         if self.wants("attention", "attention_output"):
-            tracked["attention_output"] = [site.output for site in self.mode.sites]
+            tracked["attention_output"] = [site.output for site in self.sites]
         if self.wants("hidden") or (self.wants("token", "position") and self.is_image):
             tracked["hidden"], self.steps = find_blocks(self.mode)
             refuse_changing_tokens(tracked["hidden"], self.layout)
@@ -141,6 +147,7 @@ class CaptureBuilder:
                     "The explained input was not found: the model has no floating-point input and does not embed "
                     "token ids."
                 )
+            refuse_unknown_frames(self.encoded, self.layout)
             tracked["input"] = [self.mode.leaf]
         return tracked
 
@@ -154,7 +161,7 @@ class CaptureBuilder:
             self.store("fingerprint", self.encoded.fingerprints())
         if "readout" in self.keep:
             self.store("readout", compute_readout(self.model, self.run, self.layout, answer))
-        sites = [detach_site_output(site) for site in self.mode.sites]
+        sites = [detach_site_output(site) for site in self.sites]
         for name in self.keep & ATTENTION_READERS.keys():
             self.store(name, LazyLayers([partial(ATTENTION_READERS[name], site) for site in sites]))
         if STREAM_SITES & self.keep:
@@ -166,21 +173,21 @@ class CaptureBuilder:
         if "input" in self.keep:
             leaf = self.tracked["input"][0]
             words = leaf.detach() if self.mode.words is None else self.mode.words
-            self.store("input", to_canonical_axes(words, trace_of(leaf)))
+            self.store("input", split_entries(to_canonical_axes(words, trace_of(leaf)), self.layout))
 
     def keep_stream(self) -> None:
         """What the two halves of each block add to the state. A block of an unknown build raises on access."""
         branches: list[BranchOrError] = []
         try:
-            refuse_unstackable_sites(self.mode.sites, self.layout)
+            refuse_unstackable_sites(self.sites, self.layout)
             states, _ = find_blocks(self.mode)
             refuse_changing_tokens(states, self.layout)
         except UnsupportedModel as error:
-            branches = [error.with_traceback(None)] * len(self.mode.sites)
+            branches = [error.with_traceback(None)] * len(self.sites)
         else:
             is_turned = [axis_order_of(state, trace_of(state)) == "turned" for state in states]
             tape = self.mode.tape or []
-            for layer, site in enumerate(self.mode.sites):
+            for layer, site in enumerate(self.sites):
                 branches.append(try_find_branch(site, states[layer], states[layer + 1], tape, is_turned[layer]))
         for name in STREAM_SITES & self.keep:
             self.store(name, LazyLayers([partial(read_branch, branch, name) for branch in branches]))
@@ -188,7 +195,7 @@ class CaptureBuilder:
     def find_inputs(self) -> list[Tensor | UnsupportedModel]:
         """[batch token channel] for each attention: the input of the innermost module around it."""
         found: list[Tensor | UnsupportedModel] = []
-        for site in self.mode.sites:
+        for site in self.sites:
             given = self.mode.calls[site.enclosing[-1]].input if site.enclosing else None
             if given is None or given.dim() != 3:
                 found.append(UnsupportedModel(f"The input of the attention in {site.place} is not known: {NO_MODULE}"))
@@ -218,7 +225,7 @@ class CaptureBuilder:
         quantity = "gradient" if recipe is None else "relevance"
         kept = [name for name in self.keep if SITES[name].quantity == quantity and name not in OTHER_GRADIENTS]
         wanted = {SITES[name].of: name for name in kept}
-        sites = self.mode.sites
+        sites = self.sites
         outputs = [site.split_heads(t) for site, t in zip(sites, arrived.get("attention_output", ()), strict=False)]
         if "attention" in wanted:
             make = compute_attention_grad if recipe is None else partial(compute_attention_relevance, recipe)
@@ -230,11 +237,12 @@ class CaptureBuilder:
             states = [self.compute_amount("hidden", layer, t, recipe) for layer, t in enumerate(arrived["hidden"])]
             self.store(wanted["hidden"], states, recipe)
         if "input" in wanted:
-            self.store(wanted["input"], self.compute_amount("input", 0, arrived["input"][0], recipe), recipe)
+            amount = self.compute_amount("input", 0, arrived["input"][0], recipe)
+            self.store(wanted["input"], split_entries(amount, self.layout), recipe)
 
     def keep_attention_grad(self, name: str, output_grads: Sequence[Tensor]) -> None:
         """The gradient by attention, from that by the output of each attention."""
-        pairs = zip(self.mode.sites, output_grads, strict=True)
+        pairs = zip(self.sites, output_grads, strict=True)
         makers = [partial(compute_attention_grad, detach_site_output(s), s.split_heads(g)) for s, g in pairs]
         self.store(name, LazyLayers(makers))
 
@@ -245,13 +253,13 @@ class CaptureBuilder:
             gradients = compute_layer_gradients(self.run, self.encoded, self.layout, read, reading)
         except UnsupportedModel as error:
             refusal = partial(raise_or_return, UnsupportedModel(str(error)))
-            self.store(name, LazyLayers([refusal] * len(self.mode.sites)))
+            self.store(name, LazyLayers([refusal] * len(self.sites)))
         else:
             self.keep_attention_grad(name, gradients)
 
     def estimate_rounding(self, arrived: TrackedTensors, moved: RoundingError, recipe: Recipe) -> RoundingEstimate:
         """How much rounding can have moved what arrived, read from the device in one go."""
-        sites, outputs = self.mode.sites, arrived.get("attention_output", ())
+        sites, outputs = self.sites, arrived.get("attention_output", ())
         start = moved.start(self.run.output.detach().real.flatten()[:1].to(next(iter(arrived.values()))[0].dtype))
         start = start.expand(self.encoded.batch)
         rows = [start if moved.error is None else moved.error]
@@ -284,6 +292,8 @@ class CaptureBuilder:
         """How relevance is divided between tokens and positions, wherever positions are added."""
         if not self.keep & POSITIONAL_SITES or recipe.sends != "slope":
             return
+        if self.layout.owners is not None:
+            raise UnsupportedModel("Relevance is not divided between the frames of a signal and their positions yet.")
         steps = [step for step, what in sorted(placed) if what == "position"]
         positions = [[placed[step, "position"] for step in uses] for uses in group_uses(steps, tables)]
         tokens = [amount for (_, what), amount in sorted(placed.items()) if what == "token"]

@@ -17,6 +17,7 @@ from whyformer._engine.relevance.node import Switch
 from whyformer._engine.returned import find_output, iterate_tensors, map_tensors
 from whyformer._engine.shadow import make_shadow, weights_of
 from whyformer._engine.tracing import provenance
+from whyformer._engine.tracing.frames import Frames
 from whyformer._engine.tracing.provenance import Trace, attach_trace
 from whyformer._engine.weight_versions import refuse_changed_weights
 from whyformer._model.encoded import EncodedBatch
@@ -66,6 +67,7 @@ def run_forward(
             batch=encoded.batch,
             originals=weights_of(unwrap(model.module)),
             guard=WriteGuard(unwrap(model.module)),
+            frames=find_signal(encoded),
             switch=switch,
             needs_gradient=asks_gradient,
             intervention=intervention,
@@ -126,6 +128,13 @@ def run_plain_returned(shadow: nn.Module, encoded: EncodedBatch) -> Any:
         use_device_of_model(device),
     ):
         return shadow(**encoded.inputs)
+
+
+def find_signal(encoded: EncodedBatch) -> Frames | None:
+    """Where the explained input is a signal [batch time] or [batch time channel], which a model may cut into frames."""
+    main = encoded.inputs[encoded.main]
+    is_signal = main.is_floating_point() and main.dim() in (2, 3) and encoded.batch_axis == 0
+    return Frames(main.shape[1:]) if is_signal else None
 
 
 def check_run(model: Model, encoded: EncodedBatch, mode: Intercept, output: Tensor) -> None:

@@ -57,7 +57,7 @@ def record(
     sites = [SITES[name] for name in wanted]
     switch = Switch() if recipes and any(site.is_relevance for site in sites) else None
     refuse_encoder_decoders(model.module)
-    model, encoded = hold_other_tower(model, encoded)
+    model, encoded = hold_other_tower(model, encoded, target)
     if has_choices(encoded):
         model, encoded, target = pick_choices(model, encoded, target, versus)
         versus = None

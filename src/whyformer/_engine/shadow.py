@@ -11,6 +11,7 @@ hooks would add unknown nodes to the graph and are not copied.
 """
 
 import copy
+import functools
 import types
 from collections.abc import Iterable
 from typing import Any
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from whyformer._engine.model_writes import WRITERS
 from whyformer._engine.quantised import RestoredLinear, find_codes, is_rewritten, restores_weights
+from whyformer._model.offload import copy_hook, has_hook
 from whyformer._model.unwrap import unwrap
 from whyformer._plain.torch_state import leave_inference
 
@@ -31,8 +33,11 @@ def make_shadow(module: nn.Module, dtype: torch.dtype | None = None) -> nn.Modul
     shadows: dict[int, Any] = {id(original): _create_empty(original) for original in originals}
     shadows |= {id(part): shadows[id(unwrap(part))] for part in parts}  # wrapped parts are unwrapped too
     weights: dict[int, Tensor] = {}
+    tied: dict[int, dict[Any, Any]] = {}
     for original in originals:
         _fill(shadows[id(original)], original, shadows, weights, dtype)
+        if has_hook(original):
+            shadows[id(original)]._hf_hook = copy_hook(original._hf_hook, tied)  # type: ignore[assignment]
     if unwrap(module) in WRITERS:
         _copy_kept_tensors([shadows[id(original)] for original in originals])
     return shadows[id(originals[0])]
@@ -120,6 +125,11 @@ def _redirect(value: Any, shadows: dict[int, Any]) -> Any:
         return leave_inference(value).detach()  # an unregistered weight
     if isinstance(value, types.MethodType) and id(value.__self__) in shadows:
         return types.MethodType(value.__func__, shadows[id(value.__self__)])
+    if type(value) is functools.partial:  # accelerate's forward
+        function, args = _redirect(value.func, shadows), _redirect(value.args, shadows)
+        redirected = functools.partial(function, *args, **_redirect(value.keywords, shadows))
+        redirected.__dict__.update(value.__dict__)  # the signature of what it replaces
+        return redirected
     if type(value) in (list, tuple):
         return type(value)(_redirect(item, shadows) for item in value)
     if type(value) is dict:

@@ -10,6 +10,7 @@ the two must not be added.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,10 +35,16 @@ class TowerAnswer:
     bias: float
 
 
-def hold_other_tower(model: Model, encoded: EncodedBatch) -> tuple[Model, EncodedBatch]:
+def hold_other_tower(model: Model, encoded: EncodedBatch, target: Any) -> tuple[Model, EncodedBatch]:
     """The explained tower as a model of its own; any other model unchanged."""
     if not has_two_towers(model.module):
         return model, encoded
+    if callable(target):
+        raise UnsupportedModel(
+            f"{type(unwrap(model.module)).__name__} has two towers, which are explained one at a time, so a function "
+            'of its output cannot be the target. Use target="logits_per_image", "logits_per_text", or '
+            "explain_similarity(model, image, text)."
+        )
     parts = split_by_tower(model.module, encoded.inputs)
     refuse_single_side(model, parts)
     side = "image" if encoded.main in parts["image"] else "text"

@@ -16,6 +16,7 @@ from torch import nn
 from whyformer._explain.default_method import STAND_INS, choose_default_method
 from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
 from whyformer._explain.sharing import explain_by_call, record_for_methods
+from whyformer._explain.tower_choice import choose_tower
 from whyformer._explain.windows import WindowedTexts
 from whyformer._model.loading import open as open_model
 from whyformer._model.model import EncodedBatch, Model
@@ -47,6 +48,7 @@ def explain(
     target, versus: a class by index or label, or a next token of a language model; one for all examples, or one each.
     Others are in whyformer.targets: groups, tokens, entities, answer spans; `target` can also be a function of what the
     model returns. By default what the model itself answers.
+    For a model that compares images with texts, "logits_per_text" explains the text instead of the image.
     windows=True: a text that is too long for the model is explained in overlapping windows; a number says how many
     tokens neighbouring windows share, by default a quarter of a window. A score is the mean over the windows of the
     token, the target by default the class with the largest mean logit; `Explanation.windows` has each window's answer.
@@ -68,7 +70,7 @@ def explain(
             if call is not None
             else explain_by_default(texts.encoded[0], settings, explain_windows)
         )
-    encoded = model.encode(inputs)
+    encoded, target = choose_tower(model, model.encode(inputs), target)
 
     def explain_by(call: MethodCall) -> Explanation:
         capture = record_for_methods([call], model, encoded, target, versus)

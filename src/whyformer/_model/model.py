@@ -17,7 +17,9 @@ from whyformer._model.encoded import EncodedBatch as EncodedBatch
 from whyformer._model.image import read_image
 from whyformer._model.input_spec import EXPLAINED_INPUTS, INPUT_AXES, InputSpec, read_input_spec, refuse_unusable_tensor
 from whyformer._model.kept_image import ImageView, KeptImage, find_view
+from whyformer._model.offload import find_device
 from whyformer._model.pixel_range import check_pixel_range
+from whyformer._model.prompted import PromptedTransformer, add_virtual_tokens
 from whyformer._model.unwrap import unwrap
 from whyformer._model.windows import TextWindow, split_into_windows
 from whyformer._plain.deprecation import warn_renamed
@@ -58,7 +60,7 @@ class Model:
 
     @property
     def device(self) -> torch.device:
-        return next((p.device for p in self.module.parameters()), torch.device("cpu"))
+        return find_device(self.module)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -112,6 +114,10 @@ class Model:
         """
         if isinstance(inputs, EncodedBatch):
             return inputs
+        encoded = self._encode(inputs)
+        return add_virtual_tokens(self.module, encoded) if isinstance(self.module, PromptedTransformer) else encoded
+
+    def _encode(self, inputs: Any) -> EncodedBatch:
         inputs = read_arrays(inputs, are_images=self.kind == "image")
         if isinstance(inputs, Mapping) and not text.is_text_record(inputs):
             return self._from_tensors(self._add_batch_axis(dict(inputs)))
@@ -143,11 +149,12 @@ class Model:
         notes = (*self.notes, *(note for _, note in read if note))
         processed = self.process_images(images)
         pixels = processed.to(self.device, self.dtype)
-        self._input_spec.check({"pixel_values": pixels})
+        main = self._input_spec.choose_input_name(pixels)  # a custom module may use another name
+        self._input_spec.check({main: pixels})
         names = tuple(Path(i).name if isinstance(i, str | os.PathLike) else f"image {n}" for n, i in enumerate(items))
         kept = tuple(self.keep_image(image) for image in images)
         return EncodedBatch(
-            {"pixel_values": pixels}, "pixel_values", len(images), names, notes=notes, images=kept,
+            {main: pixels}, main, len(images), names, notes=notes, images=kept,
             uncast=_keep_if_rounded(processed, self.dtype),
         )  # fmt: skip
 

@@ -30,6 +30,7 @@ from whyformer.cli import (  # noqa: F401 (each command registers itself)
     methods,
     metrics,
     reproduce,
+    similarity,
 )
 from whyformer.cli.shell import app
 

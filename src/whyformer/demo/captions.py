@@ -15,7 +15,8 @@ from whyformer.demo.ranges import refuse_outside_range
 from whyformer.demo.shapes import SHAPE_TESTS
 
 SIZE = 48  # pixels a side
-RADIUS = (7.0, 10.0)  # of an object, in pixels
+RADIUS = (8.0, 10.0)  # of an object, in pixels
+TURN = 0.25  # radians to either side
 SHAPES = ("circle", "square", "triangle", "cross")
 COLOURS = {
     "red": (205, 45, 45),
@@ -86,7 +87,7 @@ def _draw_scene(rng: np.random.Generator) -> tuple[NDArray[np.uint8], list[int],
     colours, shapes = rng.permutation(len(COLOURS))[:2], rng.permutation(len(SHAPES))[:2]
     masks = []
     for colour, shape, (x, y, radius) in zip(colours, shapes, _draw_places(rng), strict=True):
-        mask = _draw_mask(SHAPES[shape], x, y, radius, rng.uniform(0, 2 * np.pi))
+        mask = _draw_mask(SHAPES[shape], x, y, radius, rng.uniform(-TURN, TURN))
         paint = np.array(list(COLOURS.values())[colour]) + rng.normal(0, 10, (SIZE, SIZE, 3))
         image = np.where(mask[:, :, None], np.clip(paint, 0, 255), image)
         masks.append(mask)

@@ -1,6 +1,6 @@
 """Shared words: pairs of generated sentences that are alike because of exactly one word, which is known.
 
-Every sentence is about two of forty things. The two sentences of a pair have one thing in common; their other things,
+Every sentence is about two of 36 things. The two sentences of a pair have one thing in common; their other things,
 and the words around them, are drawn independently. Where a thing stands in its sentence tells nothing about whether it
 is the common one, so an explanation of the similarity has to look at both sentences.
 """

@@ -28,8 +28,8 @@ HARMLESS = frozenset("requires_grad_ retain_grad detach_ register_hook set_ data
 
 ACTIVATIONS = frozenset(
     "gelu relu silu sigmoid tanh elu celu leaky_relu selu softplus mish hardswish hardsigmoid hardtanh relu6 softsign "
-    "logsigmoid prelu erf exp expm1 log log1p pow rpow square sqrt rsqrt reciprocal abs clamp clip clamp_min clamp_max "
-    "sin cos tan atan threshold".split()
+    "logsigmoid log_sigmoid prelu erf exp expm1 log log1p pow rpow square sqrt rsqrt reciprocal abs clamp clip "
+    "clamp_min clamp_max sin cos tan atan threshold".split()
 )
 SOFTMAXES = frozenset("softmax _softmax softmin log_softmax".split())
 NORMS = frozenset("layer_norm rms_norm group_norm batch_norm instance_norm normalize native_layer_norm".split())
