@@ -109,3 +109,10 @@ def test_the_model_is_unchanged(clip, both):
     why.explain(clip, both, "attnlrp")
     assert all(torch.equal(before[name], tensor) for name, tensor in clip.state_dict().items())
     assert all(weight.requires_grad for weight in clip.parameters())
+
+
+def test_the_default_works_where_attention_pools_the_image(both):
+    """SigLIP pools by attention, which the default for images does not take; its stand-in does."""
+    e = why.explain(make_two_towers("siglip"), both)
+    assert bool(e.scores.any(1).all())
+    assert e.method == "gamma_attribution" or any("does not work here" in note for note in e.notes)
