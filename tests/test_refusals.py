@@ -137,7 +137,7 @@ def test_what_a_refusal_names_works(case):
     for name, message in messages.items():
         refers = [other for other in read_named_methods(message) if other != name]
         if "With a function of what the model returns as target" in message:
-            assert refers and not any(tries(other, target=lambda out: out[:, 0, 0]) for other in refers), message
+            assert refers and not any(tries(other, target=lambda out: out[:, -1, -1]) for other in refers), message
             continue
         assert all(works[other] for other in refers), f"{name} names {refers}: {message}"
         if message and "E_OPTION" not in message:

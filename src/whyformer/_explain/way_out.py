@@ -47,14 +47,14 @@ def describe_way_out(model: Model, encoded: EncodedBatch, target: Any, refused: 
     """Which methods work with this target or, if none does, with a function of the output as target."""
     if working := [name for name in find_working_methods(model, encoded, target) if name != refused]:
         return f"Methods that work here: {', '.join(working)}."
-    if working := find_working_methods(model, encoded, partial(read_first_number, module=model.module)):
+    if working := list(find_working_methods(model, encoded, partial(read_last_number, module=model.module))):
         return f"With a function of what the model returns as target, these methods work: {', '.join(working)}."
     return "No method works on this model."
 
 
-def read_first_number(returned: Any, module: nn.Module) -> Tensor:
-    """The first number that the model returns for each example, a target that fits every model."""
-    return find_output(returned, module).flatten(1)[:, 0]
+def read_last_number(returned: Any, module: nn.Module) -> Tensor:
+    """The last number that the model returns for each example, a target that fits every model."""
+    return find_output(returned, module).flatten(1)[:, -1]
 
 
 def find_working_methods(model: Model, encoded: EncodedBatch, target: Any) -> tuple[str, ...]:
