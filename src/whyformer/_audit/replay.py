@@ -28,7 +28,7 @@ from whyformer._engine.perturb import pick_examples
 from whyformer._engine.target import ExplainedAnswer, Target, choose_target, probabilities_of, read_logits
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
-from whyformer.errors import WhyformerError
+from whyformer.errors import UnsupportedModel, WhyformerError
 
 MAX_TOKENS = {"cpu": 4_096, "cuda": 131_072}  # tokens that go through the model at once
 MAX_WEIGHTS = {"cpu": 2**24, "cuda": 2**28}  # attention weights in memory at once
@@ -57,6 +57,11 @@ class AttentionReplay:
             intervention=Intervention(scores=self._keep_allowed, attention=self._keep_attention),
             prepare=self._tape.watch,
         ) as run:
+            if len(self._attention) != len(run.mode.sites):
+                raise UnsupportedModel(
+                    "The model computes its attention in parts, head by head or some queries at a time, which cannot "
+                    "be audited. Write all heads and queries as one attention."
+                )
             self.layout: Layout = drop_doubled_row(lay_out(run, self._run_batch), self.batch)
             answer, targets = choose_target(self.model, self._run_batch, run.output, None, None)
             self._logits = read_logits(self._run_batch, run.output)[0].detach()
