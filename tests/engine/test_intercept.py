@@ -501,6 +501,83 @@ COMPOSED: dict[str, tuple[Way, Way]] = {
 }
 
 
+ROWS = torch.tensor([0, 0, 2, 1, 4])
+PICK = F.one_hot(ROWS, LENGTH).double().T  # row i sums the rows that go to i
+SYSTEM = torch.eye(LENGTH, dtype=torch.float64) + draw(7, LENGTH, LENGTH).tril(-1)
+ANGLES = torch.linspace(0, 2, LENGTH * WIDTH // 2, dtype=torch.float64).view(LENGTH, -1)
+
+
+def rotate_complex(h: Tensor, x: Tensor) -> Tensor:
+    turned = torch.view_as_complex(h.unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(ANGLES), ANGLES)
+    return torch.view_as_real(turned).flatten(-2)
+
+
+def rotate_real(h: Tensor, x: Tensor) -> Tensor:
+    a, b = h[..., ::2], h[..., 1::2]
+    cosine, sine = ANGLES.cos(), ANGLES.sin()
+    return torch.stack((a * cosine - b * sine, a * sine + b * cosine), -1).flatten(-2)
+
+
+def solve(matrix: Tensor, h: Tensor) -> Tensor:
+    return torch.linalg.solve_triangular(matrix, h, upper=False, unitriangular=True)
+
+
+LINEAR: dict[str, tuple[Way, Way]] = {
+    "cumsum": (lambda h, x: h.cumsum(1), lambda h, x: torch.ones(LENGTH, LENGTH).double().tril() @ h),
+    "index_add onto zeros": (lambda h, x: torch.zeros_like(h).index_add(1, ROWS, h), lambda h, x: PICK @ h),
+    "index_add": (lambda h, x: x.index_add(1, ROWS, h), lambda h, x: x + PICK @ h),
+    "index_add_": (lambda h, x: h.clone().index_add_(1, ROWS, x), lambda h, x: h + PICK @ x),
+    "scatter_add": (
+        lambda h, x: torch.zeros_like(h).scatter_add(1, ROWS[:, None].expand_as(h), h),
+        lambda h, x: PICK @ h,
+    ),
+    "solve_triangular": (lambda h, x: solve(SYSTEM, h), lambda h, x: SYSTEM.inverse() @ h),
+    "complex rotation": (rotate_complex, rotate_real),
+    "maximum": (torch.maximum, lambda h, x: torch.where(h.detach() > x.detach(), h, x)),
+    "masked_scatter": (
+        lambda h, x: h.masked_scatter(x.detach() > 0, x[x.detach() > 0]),
+        lambda h, x: torch.where(x.detach() > 0, x, h),
+    ),
+    "scatter": (
+        lambda h, x: h.scatter(1, torch.zeros(BATCH, 1, WIDTH, dtype=torch.long), x[:, 1:2]),
+        lambda h, x: torch.cat((x[:, 1:2], h[:, 1:]), 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", LINEAR)
+def test_an_operation_that_is_linear_is_the_same_as_a_product_with_a_constant(form):
+    composed, plain = LINEAR[form]
+    assert_same(tiny(Adding(composed)), tiny(Adding(plain)))
+    assert_true(tiny(Adding(composed)))
+
+
+def decay_by_cumulative_sum(h: Tensor, x: Tensor, hold: Way = lambda decay: decay) -> Tensor:
+    total = -F.softplus(x.mean(-1)).cumsum(-1)
+    decay = (total[:, :, None] - total[:, None, :]).masked_fill(~ALLOWED, -torch.inf).exp()
+    return hold(decay) @ h
+
+
+HELD: dict[str, tuple[Way, Way]] = {
+    "decays": (decay_by_cumulative_sum, lambda h, x: decay_by_cumulative_sum(h, x, torch.Tensor.detach)),
+    "a system": (
+        lambda h, x: solve(SYSTEM + 0.1 * (x @ x.mT).tril(-1), h),
+        lambda h, x: (SYSTEM + 0.1 * (x @ x.mT).tril(-1)).detach().inverse() @ h,
+    ),
+}
+
+
+@pytest.mark.parametrize("form", HELD)
+def test_the_weights_of_a_recurrence_are_held_constant_by_relevance_only(form):
+    """The relevance is that of a layer whose decays are numbers; the gradient is the true one, in the same run."""
+    free, held = (tiny(Adding(way)) for way in HELD[form])
+    ours, wanted = (values(record_tiny(module)) for module in (free, held))
+    for name in ("input_relevance", "hidden_relevance", "attention_relevance"):
+        torch.testing.assert_close(ours[name], wanted[name], rtol=1e-9, atol=1e-11)
+    assert_true(free, EVERYTHING)
+    assert not torch.allclose(ours["input_grad"], wanted["input_grad"])
+
+
 @pytest.mark.parametrize("form", COMPOSED)
 def test_a_composed_operation_is_the_same_as_its_parts(form):
     composed, parts = COMPOSED[form]

@@ -6,6 +6,7 @@ python tests/families/sweep.py --resume --jobs 2       what is missing from the 
 """
 
 import argparse
+import importlib
 import json
 import os
 import resource
@@ -22,6 +23,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from families import support
 
 SECONDS, MEMORY = 300, 12 << 30
+PREPARED = (
+    "families.checks",
+    "transformers.generation",
+    "transformers.modeling_layers",
+    "transformers.modeling_utils",
+    "transformers.models.bert.modeling_bert",
+    "transformers.models.llama.modeling_llama",
+    "transformers.models.vit.modeling_vit",
+)
 Row = dict[str, str]
 
 
@@ -61,6 +71,8 @@ def run_in_children(chosen: list[Any], jobs: int) -> Any:
     import torch
     import transformers
 
+    for name in PREPARED:  # once, so that children need not
+        importlib.import_module(name)
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     running: dict[int, tuple[Any, int]] = {}

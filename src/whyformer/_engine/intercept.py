@@ -46,6 +46,7 @@ from whyformer._engine.tracing.in_place import (
 from whyformer._engine.tracing.masks import follow_masks, keep_before_masking, unmasked_scores_of
 from whyformer._engine.tracing.operations import Operation, find_tensors
 from whyformer._engine.tracing.provenance import Trace, attach_trace, is_embedding_sum, trace_of
+from whyformer._engine.tracing.recurrences import is_decay
 from whyformer._engine.tracing.softmax import divide_before_product, find_undivided_product, step_of
 from whyformer._engine.tracing.stitching import stitch
 from whyformer.errors import UnknownOperation, UnsupportedModel
@@ -402,6 +403,9 @@ class Intercept(TorchFunctionMode):
         results = list(find_tensors([result]))
         if not any(r.requires_grad for r in results):
             return result
+        if is_decay(operation) or all(trace_of(t).is_held for t in operation.carrying):
+            traces[:] = [replace(trace, is_held=True) for trace in traces]
+            return result
         self.count_uses(operation)
         if needs_no_rule(operation) and isinstance(result, Tensor | list | tuple):
             return result
@@ -411,8 +415,7 @@ class Intercept(TorchFunctionMode):
             described = CallBuilder(operation, result, batch=self.batch, step=self.step, place=self.place).build()
         if described is None:
             raise UnknownOperation(
-                f"No relevance rule for {operation.name}, called in {self.place}. Use a method without relevance "
-                "(rollout, generic_attention, attcat, gradient_x_input, ...)."
+                f"No relevance rule for {operation.name}, called in {self.place}. Use a method without relevance."
             )
         call, operands = described
         carried = RuleNode.apply(self.switch, call, result, *operands)

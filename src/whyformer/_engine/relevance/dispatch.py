@@ -15,6 +15,7 @@ from whyformer._engine.tracing.attention import read_fused_arguments
 from whyformer._engine.tracing.follow import contract_label, follow_einsum, follow_product, get_root, is_straight
 from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import SampleGroups, Trace, trace_of
+from whyformer._engine.tracing.recurrences import hold_constants
 from whyformer._engine.tracing.softmax import step_of
 from whyformer.errors import UnknownOperation
 
@@ -26,7 +27,7 @@ class CallBuilder:
     """Describes one operation, at a place in the model, as a call."""
 
     def __init__(self, operation: Operation, result: Tensor, *, batch: int, step: int, place: str) -> None:
-        self.operation, self.result = operation, result
+        self.operation, self.result = hold_constants(operation), result
         self.batch, self.step, self.place = batch, step, place
 
     def build(self) -> CallAndOperands | None:

@@ -11,7 +11,6 @@ from torch import Tensor
 from whyformer._engine.tracing.attention import read_fused_arguments
 from whyformer._engine.tracing.experts import EXPERT_OPERATIONS
 from whyformer._engine.tracing.operations import FUSED_ATTENTION, Operation
-from whyformer._engine.tracing.recurrences import RECURRENT_OPERATIONS
 from whyformer._engine.tracing.rotations import COMPLEX_OPERATIONS
 
 
@@ -77,6 +76,5 @@ COMPOSITE_OPERATIONS: dict[str, Callable[[Operation], Tensor | None]] = {
     "lerp": split_lerp,
     FUSED_ATTENTION: split_biased_attention,
     **EXPERT_OPERATIONS,
-    **RECURRENT_OPERATIONS,
     **COMPLEX_OPERATIONS,
 }

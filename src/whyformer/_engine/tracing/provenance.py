@@ -40,6 +40,7 @@ class Trace:
     is_attention: bool = False  # a softmax; its product with values is an attention site
     is_statistic: bool = False  # a mean, variance or norm: multiplying by it normalises
     is_ids: bool = False  # the token ids to be explained
+    is_held: bool = False  # a decay, or a function of decays: constant in a relevance pass
     is_cumulative: bool = False  # a cumulative sum or a difference of two: its exponential is a decay
     words: Tensor | None = None  # an unused sum of embeddings: the part of it that comes from those ids
     is_pixels: bool = False  # the image itself
