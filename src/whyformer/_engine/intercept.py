@@ -205,7 +205,10 @@ class Intercept(TorchFunctionMode):
         new = apply_intervention(intervention, self.find_epoch(site) - 1, site, unmasked)
         made = self.finish(operation, result if new is None else new.output)
         if new is not None:
-            self.sites[-1].weights, self.sites[-1].value = new.attention.detach(), new.value.detach()
+            kept = self.sites[-1]
+            first, count = kept.first_key, kept.value.size(-2)  # keys that belong to no token are left out
+            kept.weights = new.attention.detach().narrow(-1, first, count)
+            kept.value = new.value.detach().narrow(-2, first, count)
         return made
 
     def finish(self, operation: Operation, result: Any) -> Any:

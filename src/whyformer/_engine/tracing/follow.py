@@ -18,8 +18,6 @@ from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, axis_of, is
 from whyformer._engine.tracing.softmax import mark_softmax
 
 CUMULATIVE_STEPS = operations.ADDITIONS | operations.IDENTITIES | {"neg"}
-
-
 COUNTED_EXTREMA = frozenset("amax max amin min".split())
 
 
@@ -475,10 +473,7 @@ def weighs_tokens(operation: Operation) -> bool:
     """A product with one number per token other than 0 and 1. Norms do not count: they bring all to one scale."""
     if operation.name not in operations.MULTIPLICATIONS:
         return False
-    for factor in operation.given:
-        if is_per_token(factor) and bool(((factor != 0) & (factor != 1)).any()):
-            return True
-    return False
+    return any(is_per_token(factor) and bool(((factor != 0) & (factor != 1)).any()) for factor in operation.given)
 
 
 def is_per_token(factor: Tensor) -> bool:
