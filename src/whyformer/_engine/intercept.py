@@ -286,8 +286,8 @@ class Intercept(TorchFunctionMode):
             if id(tensor) in self.originals:
                 raise UnsupportedModel(
                     f"{self.place} used the weight {self.originals[id(tensor)]!r} of the model itself, not of its "
-                    "shadow: a module keeps a function or another module where whyformer does not find it (hooks of "
-                    "accelerate's device_map do). Load the model without them."
+                    "shadow: a function that a module keeps holds the weight or another module. Make the function a "
+                    "method, and what it uses an attribute of the module."
                 )
         if operations.hides_attention(operation.name):
             raise UnsupportedModel(
