@@ -2,12 +2,13 @@
 
 import pytest
 import torch
+import transformers as hf
 from tiny_text import WORDS, bert, byte_pairs, gpt2, unigram, wordpiece
 from tiny_tokenizers import SlowPieces
 from tokenizers.processors import TemplateProcessing
 
 import whyformer
-from whyformer import explain
+from whyformer import explain, targets
 from whyformer._model.text import tokenize_text
 from whyformer._model.windows import split_into_windows
 from whyformer.errors import InputError, MethodError, WhyformerError
@@ -169,6 +170,29 @@ def test_wrong_numbers_of_shared_tokens(model, windows, message):
 def test_settings_of_a_single_pass_are_refused(model, method, setting):
     with pytest.raises(MethodError, match=f"{setting}=True cannot be combined with windows"):
         explain(model, LONG, method, windows=True, **{setting: True})
+
+
+def test_answers_that_belong_to_some_tokens_are_refused():
+    """A class for every token: the way out is to explain a part of the text."""
+    model = make_token_classifier()
+    with pytest.raises(
+        InputError, match=r"\(token class\) belongs to some tokens. Cut the text to the part"
+    ) as refusal:
+        explain(model, LONG, "rollout", windows=True)
+    assert refusal.value.code == "E_OPTION"
+    explain(model, LONG[:40], "rollout")
+
+
+def make_token_classifier():
+    return whyformer.open(hf.BertForTokenClassification(bert().config).double().eval(), tokenizer=wordpiece())
+
+
+def test_a_group_of_classes_is_the_mean_over_the_windows(model):
+    group = targets.Group("negative", "positive")
+    e = explain(model, LONG, "libragrad", target=group, windows=4)
+    parts = [explain(model, LONG, "libragrad", target=name, windows=4) for name in ("negative", "positive")]
+    assert e.targets[0].score == pytest.approx(sum(part.targets[0].score for part in parts))
+    assert e.targets[0].probability is None
 
 
 def test_windows_are_for_texts():

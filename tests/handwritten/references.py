@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-import zoo
+from handwritten import zoo
+from handwritten.zoo import HEADS, LENGTH, SIZE, Case, Handwritten, Weights
 from torch import Tensor
-from zoo import BATCH, GROUPS, HEADS, LENGTH, SIZE, Case, Handwritten, Weights
 
 
 @dataclass
@@ -34,12 +34,12 @@ def attend_slowly(case: Case, w: Weights, x: Tensor) -> tuple[Tensor, Tensor, Te
         own, theirs = slice(h * SIZE, (h + 1) * SIZE), slice(h // shared * SIZE, (h // shared + 1) * SIZE)
         q, k, v = query[:, :, own, 0], key[:, :, theirs, 0], value[:, :, theirs, 0]
         scores = torch.stack([(q * k[:, j : j + 1]).sum(-1) for j in range(x.size(1))], -1) / SIZE**0.5
-        matrices.append(weigh_slowly(case.name, w, scores, h))
+        beside = (q * w.sink[h]).sum(-1, keepdim=True) / SIZE**0.5  # the score of a key that is no token
+        matrices.append(weigh_slowly(case.name, w, scores, beside, h))
         values.append(v)
     matrix = torch.stack(matrices, 1)
     if case.name == "talking_heads":
         matrix = torch.stack([sum(w.talk[h, g] * matrix[:, h] for h in range(HEADS)) for g in range(HEADS)], 1)
-    matrix = matrix.detach().requires_grad_() if not matrix.requires_grad else matrix
     for h in range(HEADS):
         outputs.append(sum(matrix[:, h, :, j : j + 1] * values[h][:, j : j + 1] for j in range(x.size(1))))
         if case.name == "memory_keys":
@@ -47,7 +47,7 @@ def attend_slowly(case: Case, w: Weights, x: Tensor) -> tuple[Tensor, Tensor, Te
     return matrix, torch.stack(values, 1), torch.cat(outputs, -1)
 
 
-def weigh_slowly(name: str, w: Weights, scores: Tensor, head: int) -> Tensor:
+def weigh_slowly(name: str, w: Weights, scores: Tensor, beside: Tensor, head: int) -> Tensor:
     """The weights of one head, [batch query key]."""
     if name == "wide_softmax":
         scores = scores.float()
@@ -59,6 +59,8 @@ def weigh_slowly(name: str, w: Weights, scores: Tensor, head: int) -> Tensor:
         total = total + 1
     if name == "sink_column":
         total = total + w.sink[head].exp()
+    if name == "memory_keys":
+        total = total + beside.exp()
     return (e / total).double()
 
 
@@ -118,5 +120,3 @@ def attend_with_probe(module: Handwritten, x: Tensor) -> tuple[Tensor, Tensor]:
     pooled = w.out(torch.cat(made, -1))
     return torch.stack(rows).mean(0).detach(), pooled + w.mlp(w.between(pooled))
 
-
-__all__ = ["BATCH", "GROUPS", "Reference", "run_slowly"]

@@ -46,7 +46,7 @@ from whyformer._engine.relevance.rounding import RoundingError
 from whyformer._engine.residual import BranchOrError, read_branch, try_find_branch
 from whyformer._engine.sites import SITES
 from whyformer._engine.target import Target
-from whyformer._engine.tracing.attention import AttentionSite
+from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites
 from whyformer._engine.tracing.provenance import attach_trace, trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
@@ -68,6 +68,7 @@ class CaptureBuilder:
     def __init__(self, model: Model, encoded: EncodedBatch, run: Run, keep: set[str]) -> None:
         self.model, self.encoded, self.run, self.keep = model, encoded, run, keep
         self.mode = run.mode
+        self.sites = find_layer_sites(run.mode.sites)  # one per layer
         self.layout = lay_out(run, encoded)
         self.steps: list[int] = []  # the step of the forward at each block boundary
         self.tracked = self.find_tracked_tensors()
@@ -133,9 +134,9 @@ class CaptureBuilder:
         """The tensors of the graph whose gradient or relevance is wanted, by site."""
         tracked: dict[str, list[Tensor]] = {}
         if self.wants("attention", "attention_scores", "attention_input", "attention_output", "value", "query", "key"):
-            refuse_unstackable_sites(self.mode.sites, self.layout)
+            refuse_unstackable_sites(self.sites, self.layout)
         if self.wants("attention", "attention_output"):
-            tracked["attention_output"] = [site.output for site in self.mode.sites]
+            tracked["attention_output"] = [site.output for site in self.sites]
         if self.wants("hidden") or (self.wants("token", "position") and self.is_image):
             tracked["hidden"], self.steps = find_blocks(self.mode)
             refuse_changing_tokens(tracked["hidden"], self.layout)
@@ -160,7 +161,7 @@ class CaptureBuilder:
             self.store("fingerprint", self.encoded.fingerprints())
         if "readout" in self.keep:
             self.store("readout", compute_readout(self.model, self.run, self.layout, answer))
-        sites = [detach_site_output(site) for site in self.mode.sites]
+        sites = [detach_site_output(site) for site in self.sites]
         for name in self.keep & ATTENTION_READERS.keys():
             self.store(name, LazyLayers([partial(ATTENTION_READERS[name], site) for site in sites]))
         if STREAM_SITES & self.keep:
@@ -178,15 +179,15 @@ class CaptureBuilder:
         """What the two halves of each block add to the state. A block of an unknown build raises on access."""
         branches: list[BranchOrError] = []
         try:
-            refuse_unstackable_sites(self.mode.sites, self.layout)
+            refuse_unstackable_sites(self.sites, self.layout)
             states, _ = find_blocks(self.mode)
             refuse_changing_tokens(states, self.layout)
         except UnsupportedModel as error:
-            branches = [error.with_traceback(None)] * len(self.mode.sites)
+            branches = [error.with_traceback(None)] * len(self.sites)
         else:
             is_turned = [axis_order_of(state, trace_of(state)) == "turned" for state in states]
             tape = self.mode.tape or []
-            for layer, site in enumerate(self.mode.sites):
+            for layer, site in enumerate(self.sites):
                 branches.append(try_find_branch(site, states[layer], states[layer + 1], tape, is_turned[layer]))
         for name in STREAM_SITES & self.keep:
             self.store(name, LazyLayers([partial(read_branch, branch, name) for branch in branches]))
@@ -194,7 +195,7 @@ class CaptureBuilder:
     def find_inputs(self) -> list[Tensor | UnsupportedModel]:
         """[batch token channel] for each attention: the input of the innermost module around it."""
         found: list[Tensor | UnsupportedModel] = []
-        for site in self.mode.sites:
+        for site in self.sites:
             given = self.mode.calls[site.enclosing[-1]].input if site.enclosing else None
             if given is None or given.dim() != 3:
                 found.append(UnsupportedModel(f"The input of the attention in {site.place} is not known: {NO_MODULE}"))
@@ -224,7 +225,7 @@ class CaptureBuilder:
         quantity = "gradient" if recipe is None else "relevance"
         kept = [name for name in self.keep if SITES[name].quantity == quantity and name not in OTHER_GRADIENTS]
         wanted = {SITES[name].of: name for name in kept}
-        sites = self.mode.sites
+        sites = self.sites
         outputs = [site.split_heads(t) for site, t in zip(sites, arrived.get("attention_output", ()), strict=False)]
         if "attention" in wanted:
             make = compute_attention_grad if recipe is None else partial(compute_attention_relevance, recipe)
@@ -241,7 +242,7 @@ class CaptureBuilder:
 
     def keep_attention_grad(self, name: str, output_grads: Sequence[Tensor]) -> None:
         """The gradient by attention, from that by the output of each attention."""
-        pairs = zip(self.mode.sites, output_grads, strict=True)
+        pairs = zip(self.sites, output_grads, strict=True)
         makers = [partial(compute_attention_grad, detach_site_output(s), s.split_heads(g)) for s, g in pairs]
         self.store(name, LazyLayers(makers))
 
@@ -252,13 +253,13 @@ class CaptureBuilder:
             gradients = compute_layer_gradients(self.run, self.encoded, self.layout, read, reading)
         except UnsupportedModel as error:
             refusal = partial(raise_or_return, UnsupportedModel(str(error)))
-            self.store(name, LazyLayers([refusal] * len(self.mode.sites)))
+            self.store(name, LazyLayers([refusal] * len(self.sites)))
         else:
             self.keep_attention_grad(name, gradients)
 
     def estimate_rounding(self, arrived: TrackedTensors, moved: RoundingError, recipe: Recipe) -> RoundingEstimate:
         """How much rounding can have moved what arrived, read from the device in one go."""
-        sites, outputs = self.mode.sites, arrived.get("attention_output", ())
+        sites, outputs = self.sites, arrived.get("attention_output", ())
         start = moved.start(self.run.output.detach().real.flatten()[:1].to(next(iter(arrived.values()))[0].dtype))
         start = start.expand(self.encoded.batch)
         rows = [start if moved.error is None else moved.error]

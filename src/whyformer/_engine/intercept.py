@@ -24,6 +24,10 @@ from whyformer._engine.tracing.attention import (
     find_live_plain_site,
     find_obstacle,
     find_plain_site,
+    find_token_keys,
+    has_tokens,
+    is_pooling,
+    read_by_attention,
     read_fused_site,
     read_live_fused_site,
     reorder_attention_product,
@@ -44,6 +48,7 @@ from whyformer._engine.tracing.operations import Operation, find_tensors
 from whyformer._engine.tracing.provenance import Trace, attach_trace, is_embedding_sum, trace_of
 from whyformer._engine.tracing.recurrences import starts_constant
 from whyformer._engine.tracing.softmax import divide_before_product, find_undivided_product, step_of
+from whyformer._engine.tracing.stitching import stitch
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
 
@@ -57,7 +62,24 @@ class ModuleCall:
     input_step: int = 0
     output: Tensor | None = None
     output_step: int = 0
-    sites: list[int] = field(default_factory=list)
+    sites: list[int] = field(default_factory=list)  # their numbers
+
+
+STREAM_KINDS = {
+    **dict.fromkeys(operations.ADDITIONS, "add"),
+    **dict.fromkeys(operations.NORMS, "norm"),
+    **dict.fromkeys(operations.MULTIPLICATIONS, "scale"),
+}
+
+
+@dataclass(frozen=True)
+class StreamStep:
+    """An addition of two states, or a norm or a multiple of one: a step of the residual stream (boundaries.py)."""
+
+    step: int
+    kind: str  # "add", "norm" or "scale"
+    operands: tuple[Tensor, ...]
+    result: Tensor
 
 
 class Intercept(TorchFunctionMode):
@@ -92,6 +114,8 @@ class Intercept(TorchFunctionMode):
         self.needs_gradient = needs_gradient or switch is not None
         self.follower = Follower(batch)
         self.sites: list[AttentionSite] = []
+        self.site_count = 0
+        self.stream: list[StreamStep] = []
         self.calls: list[ModuleCall] = []
         self.open_calls: list[ModuleCall] = []
         self.leaf: Tensor | None = None
@@ -119,7 +143,7 @@ class Intercept(TorchFunctionMode):
 
     def release(self) -> None:
         """Free the graph."""
-        self.sites, self.calls, self.open_calls = [], [], []
+        self.sites, self.calls, self.open_calls, self.stream = [], [], [], []
         self.tape = None
         self.written = InPlaceWrites()
         self.leaf = self.words = None
@@ -175,10 +199,10 @@ class Intercept(TorchFunctionMode):
             site = find_live_plain_site(operation, result, self.place)
         if site is None:
             return self.finish(operation, result)
-        site.unfold(self.heads or self.count_folded_heads(site.keys, site.output))
+        self.unfold(site)
         refuse_other_batch(site, self.batch)
         site.scores, unmasked = self.read_scores(operation)
-        new = apply_intervention(intervention, len(self.sites), site, unmasked)
+        new = apply_intervention(intervention, self.find_epoch(site) - 1, site, unmasked)
         made = self.finish(operation, result if new is None else new.output)
         if new is not None:
             self.sites[-1].weights, self.sites[-1].value = new.attention.detach(), new.value.detach()
@@ -196,12 +220,15 @@ class Intercept(TorchFunctionMode):
         results = [result] if isinstance(result, Tensor) else list(find_tensors(result)) if traces else []
         for tensor, trace in zip(results, traces, strict=True):
             attach_trace(tensor, trace)
+        self.note_stream(operation, result)
         if operation.name in operations.PRODUCTS and (undivided := find_undivided_product(operation)) is not None:
             result._whyformer_undivided = undivided
         if self.keeps_scores:
             self.note_scores(operation, result)
         if self.tape is not None and (isinstance(result, Tensor) or any(True for _ in find_tensors([result]))):
             self.tape.append((operation, result))
+        if operation.name in operations.CONCATENATIONS and len(self.sites) > 1 and isinstance(result, Tensor):
+            self.stitch_sites(operation, result)
         if operation.name == operations.FUSED_ATTENTION:
             self.add_site(read_fused_site(operation, result, self.place))
         elif (
@@ -212,6 +239,18 @@ class Intercept(TorchFunctionMode):
             site.scores = None if scores is None else scores.detach()
             self.add_site(site)
         return result
+
+    def note_stream(self, operation: Operation, result: Any) -> None:
+        """Keep additions of two states, norms, and products with a constant: the residual stream consists of them."""
+        if not isinstance(result, Tensor):
+            return
+        result._whyformer_step = self.step  # type: ignore[attr-defined]
+        kind = STREAM_KINDS.get(operation.name)
+        if result.dim() != 3 or kind is None:
+            return
+        carrying = tuple(tensor for tensor in operation.given if trace_of(tensor).carries)
+        if len(carrying) == (2 if kind == "add" else 1) and all(tensor.shape == result.shape for tensor in carrying):
+            self.stream.append(StreamStep(self.step, kind, carrying, result))
 
     def note_input(self, operation: Operation, result: Any, traces: list[Trace]) -> None:
         """Before the first attention: how a signal is cut into tokens, and where the ids are embedded."""
@@ -375,8 +414,7 @@ class Intercept(TorchFunctionMode):
             described = CallBuilder(operation, result, batch=self.batch, step=self.step, place=self.place).build()
         if described is None:
             raise UnknownOperation(
-                f"No relevance rule for {operation.name}, called in {self.place}. Use a method without relevance "
-                "(rollout, generic_attention, attcat, gradient_x_input, ...)."
+                f"No relevance rule for {operation.name}, called in {self.place}. Use a method without relevance."
             )
         call, operands = described
         carried = RuleNode.apply(self.switch, call, result, *operands)
@@ -395,26 +433,90 @@ class Intercept(TorchFunctionMode):
 
     def add_site(self, site: AttentionSite) -> None:
         """Record an attention site and renumber the tokens of its output."""
-        site.enclosing = tuple(call.number for call in self.open_calls)
-        for call in self.open_calls:
-            call.sites.append(len(self.sites))
-        self.sites.append(site)
         output = site.output
         before = trace_of(output)
-        site.obstacle = find_obstacle(before, site.keys, len(self.sites) - 1)
-        self.follower.length = output.size(-2)
+        self.site_count += 1
+        site.rows, site.number, site.epoch, site.step = before, self.site_count, self.find_epoch(site), self.step
+        self.unfold(site)
+        first = find_token_keys(before, site.keys, site.queries, site.value.size(-2))
+        if first is not None:
+            site.leave_out_keys(first, site.queries)
+        site.obstacle = find_obstacle(before, site.keys, site.epoch - 1)
+        site.enclosing = tuple(call.number for call in self.open_calls)
+        for call in self.open_calls:
+            call.sites.append(site.number)
+        self.sites.append(site)
+        trace = Trace(samples=before.samples, epoch=site.epoch, carries=before.carries, output_of=site.number)
+        if is_pooling(site) and not has_tokens(before):
+            read = read_by_attention(site) if self.reads_all_tokens(site) else None
+            attach_trace(output, replace(trace, read=read, output_of=None))
+            return
+        self.follower.length = site.queries
         tokens = provenance.label_axis(output.dim() - 2, output.size(-2), output.dim(), output.device)
-        attach_trace(
-            output, Trace(samples=before.samples, tokens=tokens, epoch=len(self.sites), carries=before.carries)
-        )
-        site.unfold(self.heads or self.count_folded_heads(site.keys, output))
+        attach_trace(output, replace(trace, tokens=tokens))
 
-    def count_folded_heads(self, trace: Trace, output: Tensor) -> int:
-        """How many heads of each example are folded into the batch axis; 0 if not known."""
+    def find_epoch(self, site: AttentionSite) -> int:
+        """The number of the layer. A site that reads the same states as the one before belongs to the same layer."""
+        if not self.sites:
+            return 1
+        last, keys = self.sites[-1], site.keys
+        is_beside = keys.tokens is not None and keys.epoch < last.epoch and keys.epoch == last.keys.epoch
+        return last.epoch if is_beside else last.epoch + 1
+
+    def stitch_sites(self, operation: Operation, result: Tensor) -> None:
+        """If the outputs of several sites are joined here, they become one site."""
+        if (made := stitch(operation, result, self.sites)) is None:
+            return
+        self.site_count += 1
+        made.number, made.step = self.site_count, self.step
+        made.enclosing = tuple(call.number for call in self.open_calls)
+        gone = {part.number for part in made.parts}
+        place = next(i for i, site in enumerate(self.sites) if site.number in gone)
+        self.sites = [site for site in self.sites if site.number not in gone]
+        self.sites.insert(place, made)
+        for call in self.open_calls:
+            call.sites = [number for number in call.sites if number not in gone] + [made.number]
+        self.follower.length = made.queries
+        axis = next(a for a in range(result.dim()) if made.has_tokens_at(a))
+        tokens = provenance.label_axis(axis, made.queries, result.dim(), result.device)
+        old = trace_of(result)
+        attach_trace(result, Trace(old.samples, tokens, made.epoch, carries=old.carries, output_of=made.number))
+
+    def unfold(self, site: AttentionSite) -> None:
+        """Separate the heads of a site from its examples."""
+        if site.value.dim() == 3:
+            heads, site.folds_heads = self.count_folded_heads(site.keys, site.output)
+            site.batch_axis = 1 if site.folds_heads == "heads first" else 0
+            site.unfold(self.heads or heads)
+            return
+        site.batch_axis = self.find_batch_axis(site)
+        site.unfold(0)
+
+    def find_batch_axis(self, site: AttentionSite) -> int:
+        """Which axis of [batch head ...] holds the examples; a model may put its heads first."""
+        axes = site.output.dim() - 2
+        if (axis := provenance.axis_of(site.keys.samples)) is not None and axis < axes:
+            return axis
+        return 1 if self.batch == 1 and axes == 2 and site.output.size(0) > 1 == site.output.size(1) else 0
+
+    def count_folded_heads(self, trace: Trace, output: Tensor) -> tuple[int, str]:
+        """How many heads of each example are folded into the batch axis, and in which order; 0 if not known."""
         rows = output.size(0)
         if output.dim() != 3 or trace.tokens is None or trace.tokens.size(0) > 1 or rows % self.batch:
-            return 0
-        of = trace.samples.flatten() if trace.samples is not None else None
-        wanted = torch.arange(self.batch, device=output.device).repeat_interleave(rows // self.batch)
-        matches = self.batch == 1 or (of is not None and torch.equal(of.long(), wanted))
-        return rows // self.batch if matches else 0
+            return 0, "batch first"
+        of = trace.samples.flatten().long() if trace.samples is not None else None
+        examples, heads = torch.arange(self.batch, device=output.device), rows // self.batch
+        if self.batch == 1 or (of is not None and torch.equal(of, examples.repeat_interleave(heads))):
+            return heads, "batch first"
+        if of is not None and torch.equal(of, examples.repeat(heads)):
+            return heads, "heads first"
+        return 0, "batch first"
+
+    def reads_all_tokens(self, site: AttentionSite) -> bool:
+        """The keys of a pooling site are the tokens of the attention before it, each once, and perhaps others."""
+        label, length = site.keys.tokens, self.follower.length
+        if label is None or label.numel() != site.value.size(-2) or site.keys.epoch == 0:
+            return False
+        if site.value.size(0) != self.batch:
+            return False
+        return torch.equal(label[label >= 0].sort()[0].long(), torch.arange(length, device=label.device))

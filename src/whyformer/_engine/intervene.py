@@ -78,7 +78,7 @@ def apply_intervention(
     has_gradient = torch.is_grad_enabled()
     if bool(same.all()) and not has_gradient:
         return None
-    output = (attention @ value).reshape(site.output.shape)
+    output = site.merge_heads(attention @ value)
     if bool(same.any()):
         kept = site.output.detach() + (output - output.detach()) if has_gradient else site.output
         rows = same.repeat_interleave(output.size(0) // len(same)).view(-1, *(1,) * (output.dim() - 1))

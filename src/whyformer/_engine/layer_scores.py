@@ -20,6 +20,7 @@ from whyformer._engine.layout import Layout, axis_order_of, refuse_changing_toke
 from whyformer._engine.reading import Reading
 from whyformer._engine.residual import OperationTape
 from whyformer._engine.returned import find_output, iterate_tensors, map_tensors
+from whyformer._engine.tracing.attention import find_layer_sites
 from whyformer._engine.tracing.operations import find_tensors
 from whyformer._engine.tracing.provenance import trace_of
 from whyformer._model.encoded import EncodedBatch
@@ -40,7 +41,7 @@ def compute_layer_gradients(
     """The gradient of each layer's score by the output of its attention."""
     states, _ = find_blocks(run.mode)
     refuse_changing_tokens(states, layout)
-    outputs = [site.output for site in run.mode.sites]
+    outputs = [site.output for site in find_layer_sites(run.mode.sites)]
     refuse_untracked({"attention_output": outputs})
     gradients = []
     for layer, attention_output in enumerate(outputs):

@@ -18,9 +18,11 @@ from torch import Tensor
 
 from whyformer._engine.blocks import find_blocks
 from whyformer._engine.capture import Capture
+from whyformer._engine.chosen_answer import is_causal
 from whyformer._engine.forward import Run, run_forward, run_plain
 from whyformer._engine.record import record
 from whyformer._engine.shadow import make_shadow
+from whyformer._engine.task import find_task
 from whyformer._explain.default_method import choose_default_method
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
@@ -49,7 +51,16 @@ SMALL_BUDGETS: dict[str, dict[str, Any]] = {  # enough to see whether a method w
     "smooth_grad": {"samples": 4},
     "vit_cx": {"budget": 8},
 }
-SAMPLE_TEXT = "The film was not good, but its ending surprised me."
+TASK_WORDING = {
+    "next token": "the next token, of {count}",
+    "masked token": "the token at a mask, of {count}",
+    "token class": "a class for every token, of {count}",
+    "answer span": "a span of the text (start and end)",
+    "frame": "a character for every frame, of {count}",
+    "representation": "a representation of the input ({count} channels): the model has no head",
+}
+SAMPLE_TEXTS = ("The film was not good, but its ending surprised me.", "The film was not good.", "good")
+SAMPLE_QUESTION = "What surprised me?"
 SAMPLE_TOKENS = 8
 SLOW_SECONDS = 2.0  # a method that takes longer is not run a second time to measure it warm
 FORWARD_REPEATS = 3
@@ -197,6 +208,7 @@ def describe_run(model: Model, encoded: EncodedBatch, target: Any) -> dict[str, 
         with run_forward(model, encoded, asks_gradient=False) as run:
             found |= describe_attention(run)
             found["blocks"] = try_to_say(lambda: f"{len(find_blocks(run.mode)[0]) - 1}")
+            found["task"] = try_to_say(lambda: describe_task(model, encoded, run))
     except Exception as error:
         return {"attention": f"not found: {describe_failure(error)[1]}"}
     try:
@@ -216,8 +228,8 @@ def try_to_say(say: Callable[[], str]) -> str:
 def describe_attention(run: Run) -> dict[str, str]:
     """How many attention sites there are, and of what kind."""
     sites = run.mode.sites
-    heads = sorted({site.output.size(1) if site.output.dim() == 4 else 1 for site in sites})
-    fused = sum(site.weights is None for site in sites)
+    heads = sorted({site.value.size(1) for site in sites})
+    fused = sum(site.query is not None for site in sites)
     kind = "fused" if fused == len(sites) else "not fused" if not fused else f"{fused} fused"
     obstacles = list(dict.fromkeys(site.obstacle for site in sites if site.obstacle))
     found = {
@@ -232,7 +244,6 @@ def describe_answer(model: Model, encoded: EncodedBatch, capture: Capture) -> di
     target, tokens = capture.targets[0], capture.tokens[0]
     return {
         "tokens": describe_tokens(tokens, capture),
-        "task": describe_task(model, capture),
         "readout": describe_readout(capture["readout"][0], tokens, capture),
         "target": f"{describe_target(target)}, {format_probability(target)}",
         "default method": choose_default_method(encoded),
@@ -248,17 +259,15 @@ def describe_tokens(tokens: Grid | Pieces, capture: Capture) -> str:
     return f"{sum(not p for p in tokens.padding)}, {special} special{named}"
 
 
-def describe_task(model: Model, capture: Capture) -> str:
-    """What the model answers, from its output."""
-    target = capture.targets[0]
-    if target.index < 0:
-        return "a representation: the model has no head, so methods that explain a class are refused"
-    count = capture.logits.shape[-1] if capture.logits.dim() > 1 else 1
-    if target.position is not None:
-        return f"the next token, of {count}"
-    if target.probability is None:
-        return "one number (regression)" if count == 1 else f"{count} numbers (regression)"
+def describe_task(model: Model, encoded: EncodedBatch, run: Run) -> str:
+    """What the model answers, from what it returned."""
+    task = find_task(model, encoded, run.returned, lambda: is_causal(run))
+    count = task.output.shape[-1] if task.output.dim() > 1 else 1
+    if task.kind in TASK_WORDING:
+        return TASK_WORDING[task.kind].format(count=count)
     problem = getattr(getattr(unwrap(model.module), "config", None), "problem_type", None)
+    if count == 1 or problem == "regression":
+        return "one number (regression)" if count == 1 else f"{count} numbers (regression)"
     named = f": {list_some(model.labels)}" if model.labels is not None and len(model.labels) == count else ""
     return f"{'any of' if problem == 'multi_label_classification' else 'one of'} {count} classes{named}"
 
@@ -294,7 +303,7 @@ def make_sample_input(model: Model) -> Any:
     """A short text, an image of noise, or tensors of the shape that the config asks for."""
     generator = np.random.default_rng(0)
     if model.kind == "text":
-        return SAMPLE_TEXT
+        return choose_sample_text(model)
     if model.kind == "image":
         return Image.fromarray(generator.integers(0, 256, (256, 256, 3), dtype=np.uint8))
     config = getattr(unwrap(model.module), "config", None)
@@ -305,3 +314,20 @@ def make_sample_input(model: Model) -> Any:
     if main == "input_ids" and isinstance(words := getattr(config, "vocab_size", None), int):
         return {"input_ids": torch.from_numpy(generator.integers(0, words, (1, SAMPLE_TOKENS)))}
     raise InputError(f"{model.name} takes tensors of a shape that is not known here. Pass an input to try.")
+
+
+def choose_sample_text(model: Model) -> Any:
+    """A short text; with a mask or with a question where the model answers that. The first that is short enough."""
+    name = type(unwrap(model.module)).__name__
+    mask = getattr(model.tokenizer, "mask_token", None) if name.endswith(("ForMaskedLM", "ForPreTraining")) else None
+    texts = [text.replace("good", mask) if mask else text for text in SAMPLE_TEXTS]
+    samples = [(SAMPLE_QUESTION, text) for text in texts] if name.endswith("ForQuestionAnswering") else texts
+    return [next((sample for sample in samples if is_short_enough(model, sample)), samples[-1])]
+
+
+def is_short_enough(model: Model, sample: Any) -> bool:
+    try:
+        model.tokenize(sample)
+    except InputError:
+        return False
+    return True

@@ -23,8 +23,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from whyformer._engine.chosen_answer import is_causal
+from whyformer._engine.forward import run_forward
 from whyformer._engine.record import record
 from whyformer._engine.target import Target, TargetNames, expand_per_example, probabilities_of, read_logits
+from whyformer._engine.task import TaskKind, find_task
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.sharing import ErrorTypes, explain_by_each, record_for_methods, share_captures
 from whyformer._model.model import EncodedBatch, Model
@@ -32,7 +35,7 @@ from whyformer._model.text import TokenizedText
 from whyformer._model.windows import TextWindow
 from whyformer._plain.tokens import Pieces
 from whyformer._plain.words import pad_pieces
-from whyformer.errors import MethodError
+from whyformer.errors import InputError, MethodError
 from whyformer.results.conditioning import DETAIL_PREFIX as ROUNDING_PREFIX
 from whyformer.results.explanation import Explanation
 from whyformer.results.windows import Window, to_window_details
@@ -56,10 +59,8 @@ class WindowedTexts:
         split = model.tokenize_windows(inputs, windows)
         self.texts = [text for text, _ in split]
         placed = [PlacedWindow(owner, window) for owner, (_, own) in enumerate(split) for window in own]
-        first = self.encode(placed[:1])
-        capture = record(model, first, keep={"mask"})
-        self.has_classes = all(target.index >= 0 for target in capture.targets)
-        self.is_language = any(target.position is not None for target in capture.targets)
+        task = find_window_task(model, self.encode(placed[:1]))
+        self.has_classes, self.is_language = task != "representation", task == "next token"
         if self.is_language:
             placed = [one for one, after in zip(placed, [*placed[1:], None], strict=True) if is_last(one, after)]
         self.batches = make_window_batches(placed, at_once if model.takes_batches_of_texts else 1)
@@ -144,8 +145,10 @@ class WindowedTexts:
             places = own[0][0].window.places
             padding = sum(own[0][1].tokens[0].padding[: first.position])  # type: ignore[union-attr]
             merged = replace(merged, position=places[first.position - padding])
-        if len(own) == 1 or self.mean_logits is None or first.index < 0:
+        if len(own) == 1 or self.mean_logits is None:
             return merged
+        if first.index < 0:  # no plain class: a group, a function of the output
+            return replace(merged, probability=None)
         mean = self.mean_logits[owner : owner + 1]
         probabilities = probabilities_of(self.model.module, mean)
         return replace(
@@ -182,6 +185,17 @@ class WindowedTexts:
         sums = {kind: sum(part.spent.get(kind, 0.0) * len(part) for part in parts) for kind in kinds}
         sums["forward"] = sums.get("forward", 0.0) + sum(map(len, parts))
         return {kind: total / len(self.texts) for kind, total in sums.items()}
+
+
+def find_window_task(model: Model, encoded: EncodedBatch) -> TaskKind:
+    """What the model answers; refused where an answer belongs to some tokens, and so to some windows only."""
+    with run_forward(model, encoded, asks_gradient=False) as run:
+        task = find_task(model, encoded, run.returned, lambda: is_causal(run)).kind
+    if task in ("class", "next token", "representation"):
+        return task
+    reason = f"one answer for the whole text, but an answer of {model.name} ({task}) belongs to some tokens"
+    way_out = "Cut the text to the part around the answer, and leave windows out."
+    raise InputError(f"Windows need a model with {reason}. {way_out}", code="E_OPTION")
 
 
 def refuse_settings_of_one_window(call: MethodCall) -> None:

@@ -116,11 +116,11 @@ class SimilarityTo(nn.Module):
         if self.normalises:
             own = normalize(own, dim=-1)
         if self.role is None:
-            score = (own[:, None] * held.flatten(1, 3).to(own.dtype)).sum(-1)
+            score = torch.einsum("bd,bcd->bc", own, held.flatten(1, 3).to(own.dtype))
             return score + self.bias if self.bias else score
         with torch.no_grad():
             partners = _choose_partners(own.detach(), inputs.get("attention_mask"), held[:, 0], held_mask, self.role)
-        return (own[:, None] * partners).flatten(2).sum(-1)
+        return torch.einsum("bid,bcid->bc", own, partners)
 
 
 def _choose_partners(

@@ -208,7 +208,12 @@ def build_open_clip(open_clip: Any, architecture: str, weights: Path, settings: 
 
     def build() -> nn.Module:
         with silence_random_weights():
-            return open_clip.create_model(architecture, load_weights=False, pretrained_text=False)
+            return open_clip.create_model(
+                architecture,
+                load_weights=False,
+                pretrained_text=False,
+                force_quick_gelu=bool(settings.get("quick_gelu")),
+            )
 
     image: Any = build_with_weights(build, found, weights).visual
     wanted = {**image.preprocess_cfg, **{key: settings[key] for key in image.preprocess_cfg if key in settings}}

@@ -6,10 +6,12 @@ the module as an argument, so a copy of it acts on a shadow as it does on the mo
 """
 
 import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 def has_hook(module: nn.Module) -> bool:
@@ -30,6 +32,38 @@ def copy_hook(hook: Any, maps: dict[int, dict[Any, Any]]) -> Any:
         # The tables of the model may hold its own weights; the shadow loads its own.
         copied.tied_params_map = maps.setdefault(id(tied), {pointer: {} for pointer in tied})
     return copied
+
+
+@dataclass(frozen=True)
+class ChangedWeights(Mapping[str, Any]):
+    """Offloaded weights, each changed when it is loaded."""
+
+    weights: Mapping[str, Any]
+    change: Callable[[Tensor], Tensor]
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.change(self.weights[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.weights)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+
+def change_weights(shadow: nn.Module, change: Callable[[Tensor], Tensor]) -> None:
+    """Change every floating-point parameter of a shadow; offloaded ones when they are loaded."""
+
+    def change_if_floating(weight: Tensor) -> Tensor:
+        return change(weight) if weight.is_floating_point() else weight
+
+    for weight in shadow.parameters():
+        if not weight.is_meta:
+            weight.data = change_if_floating(weight.data)
+    for part in shadow.modules():
+        for hook in _list_hooks(part):
+            if getattr(hook, "weights_map", None) is not None:
+                hook.weights_map = ChangedWeights(hook.weights_map, change_if_floating)
 
 
 def find_unloaded_weights(module: nn.Module) -> list[str]:
@@ -62,5 +96,5 @@ def _places_submodules(hook: Any) -> bool:
     return bool(getattr(hook, "place_submodules", False))
 
 
-def _list_tensors(module: nn.Module, *, recurse: bool) -> list[torch.Tensor]:
+def _list_tensors(module: nn.Module, *, recurse: bool) -> list[Tensor]:
     return [*module.parameters(recurse=recurse), *module.buffers(recurse=recurse)]

@@ -14,10 +14,13 @@ from torch import Tensor
 
 from whyformer._engine.tracing import operations, provenance
 from whyformer._engine.tracing.operations import Operation
-from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, is_embedding_sum, trace_of
+from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, axis_of, is_embedding_sum, trace_of
 from whyformer._engine.tracing.softmax import mark_softmax
 
 CUMULATIVE_STEPS = operations.ADDITIONS | operations.IDENTITIES | {"neg"}
+
+
+COUNTED_EXTREMA = frozenset("amax max amin min".split())
 
 
 class Follower:
@@ -27,6 +30,7 @@ class Follower:
         self.batch = batch
         self.length = 0  # tokens at the last attention site
         self.grid: tuple[int, int] | None = None  # rows and columns of patches, once a convolution has cut them
+        self.image: tuple[int, int] | None = None  # height and width of the image
         self.covers: tuple[int, int] | None = None  # pixels that the patches cover, if not all
 
     def follow(self, operation: Operation, result: Any) -> list[Trace]:
@@ -48,10 +52,15 @@ class Follower:
         if values.dim() < tensor.dim():
             samples, tokens = (label.squeeze(axis) if label is not None else None for label in (samples, tokens))
         is_statistic = values.dim() == tensor.dim() and values.size(-1) == 1 < tensor.size(-1)
-        return Trace(samples, tokens, trace.epoch, trace.read, is_statistic=is_statistic)
+        read = trace.read
+        if self.length and trace.tokens is not None and tokens is None:
+            read = self.count_extrema(operation, tensor, axis)
+        return Trace(samples, tokens, trace.epoch, read, is_statistic=is_statistic)
 
     def follow_tensor(self, operation: Operation, result: Tensor) -> Trace:
         name = operation.name
+        if self.image is None and operation.given and trace_of(operation.given[0]).is_pixels:
+            self.image = tuple(operation.given[0].shape[-2:])  # type: ignore[assignment]
         if name in operations.VIEWS:
             return follow_view(operation, 1)[0]
         if name in operations.CONCATENATIONS:
@@ -81,7 +90,8 @@ class Follower:
             parts = [part.unsqueeze(axis) for part in parts]
         samples = provenance.join_labels([t.samples for t in traces], parts, axis, None)
         epoch = max(t.epoch for t in traces)
-        if any(t.read is not None for t in traces):
+        is_beside_sequence = any(_is_sequence(t) for t in traces)  # a pooled state that joins the tokens again
+        if any(t.read is not None for t in traces) and not is_beside_sequence:
             return Trace(samples=samples, epoch=epoch, read=self.mix_reads(parts, traces))
         current = [t.tokens if t.epoch == epoch else None for t in traces]
         return Trace(samples=samples, tokens=provenance.join_labels(current, parts, axis, -1), epoch=epoch)
@@ -112,6 +122,25 @@ class Follower:
         is_attention = trace.is_attention and x.shape[-2:] == result.shape[-2:]  # heads mixed by a 1 x 1 convolution
         return Trace(samples=samples, tokens=tokens, epoch=trace.epoch, is_attention=is_attention)
 
+    def number_patches(self, pixels: Tensor, x: Tensor) -> Tensor | None:
+        """The token label after a linear map of rows of pixels: the patch that each row is, counted row by row.
+
+        A patch is a rectangle, so it is known by its first pixel. None if the rows are not the patches of a grid.
+        """
+        if self.image is None or pixels.size(-1) == 1 or bool((pixels < 0).any()):
+            return None
+        width = self.image[1]
+        first, last = (pick(pixels, -1, keepdim=True) for pick in (torch.amin, torch.amax))
+        corners, number = first.unique(return_inverse=True)
+        rows, columns = (corners // width).unique(), (corners % width).unique()
+        if len(rows) * len(columns) != len(corners):
+            return None
+        height_of_patch = last // width - first // width + 1
+        width_of_patch = last % width - first % width + 1
+        covered = (len(rows) * int(height_of_patch.amax()), len(columns) * int(width_of_patch.amax()))
+        self.grid, self.covers = (len(rows), len(columns)), covered if covered != self.image else None
+        return provenance.squeeze_constant(number.view(first.shape).int())
+
     def follow_reduction(self, operation: Operation, result: Tensor) -> Trace:
         tensor = operation.given[0]
         trace = trace_of(tensor)
@@ -124,10 +153,22 @@ class Follower:
         if trace.tokens is None or tokens is not None:
             return Trace(samples, tokens, trace.epoch, trace.read, is_statistic=is_statistic)
         read = None
-        can_count = operation.name not in operations.EXTREMA  # which token is selected differs per channel
-        if self.length and can_count and not trace.is_weighted:
+        if self.length and operation.name not in operations.EXTREMA:
             read = provenance.compute_pooling_weights(trace, tensor.shape, self.batch, self.length)
+        elif self.length:
+            axis = operation.argument(1, "dim", "axis")
+            read = self.count_extrema(operation, tensor, axis) if isinstance(axis, int) else None
         return Trace(samples, None, trace.epoch, read)
+
+    def count_extrema(self, operation: Operation, tensor: Tensor, axis: int) -> Tensor | None:
+        """[batch token]: in which share of the channels a maximum over tokens selects each of them."""
+        trace = trace_of(tensor)
+        labels = [trace.samples, trace.tokens]
+        if None in labels or axis_of(trace.tokens) != axis % tensor.dim() or operation.name not in COUNTED_EXTREMA:
+            return None
+        found = tensor.argmax(axis, keepdim=True) if "max" in operation.name else tensor.argmin(axis, keepdim=True)
+        samples, tokens = (label.expand(tensor.shape).gather(axis, found) for label in labels if label is not None)
+        return provenance.compute_pooling_weights(Trace(samples, tokens), found.shape, self.batch, self.length)
 
     def follow_elementwise(self, operation: Operation, result: Tensor) -> Trace:
         given, name = operation.given, operation.name
@@ -135,16 +176,18 @@ class Follower:
         best = provenance.pick_newest_trace(traces)
         if name == "linear":
             best = replace(best, samples=contract_label(best.samples, -1), tokens=contract_label(best.tokens, -1))
+            if traces[0].pixels is not None and not self.length:
+                best = replace(best, tokens=self.number_patches(traces[0].pixels, given[0]))
         if name in operations.ADDITIONS:
             best = self.merge_reads(best, given)
-        elif best.tokens is None:
-            best = replace(best, read=next((t.read for t in traces if t.read is not None), None))
+        elif best.tokens is None and (pooled := next((t for t in traces if t.read is not None), None)) is not None:
+            best = replace(best, read=pooled.read, epoch=pooled.epoch)
         samples, tokens = (provenance.broadcast_label(label, result.shape) for label in (best.samples, best.tokens))
         if name in operations.MULTIPLICATIONS and best.epoch > 0 and tokens is not None:
             tokens = drop_masked_tokens(tokens, given)
         rest_is_constant = not any(trace_of(t).carries for t in given[1:])
         rest_is_attention = all(t.is_attention or t.is_statistic or not t.carries for t in traces[1:])
-        is_softmax = name in operations.SOFTMAXES and result.dim() >= 3
+        is_softmax = name in operations.SOFTMAXES and (result.dim() >= 3 or is_over_tokens(operation))
         root, is_straight = find_elementwise_root(operation, result)
         return Trace(
             samples,
@@ -161,7 +204,23 @@ class Follower:
             root=root,
             is_straight=is_straight,
             columns=provenance.broadcast_label(best.columns, result.shape),
+            weights=self.follow_weights(operation, traces),
+            pixels=traces[0].pixels if name != "linear" and result.shape == given[0].shape else None,
+            output_of=traces[0].output_of if name in operations.IDENTITIES else None,
         )
+
+    def follow_weights(self, operation: Operation, traces: list[Trace]) -> Tensor | None:
+        """How much each token counts, after a product with one number per token; those before are multiplied."""
+        known = [t.weights for t in traces if t.weights is not None]
+        weights = known[0] if len(known) == 1 else None
+        if operation.name not in operations.MULTIPLICATIONS or not self.length:
+            return weights
+        for factor in operation.given:
+            if is_per_token(factor):
+                own = factor.detach()
+                own = own.reciprocal() if operation.name in operations.DIVISIONS else own
+                weights = own if weights is None else weights * own
+        return weights
 
     def merge_reads(self, best: Trace, given: list[Tensor]) -> Trace:
         """A sum of two pooled tensors reads what both read."""
@@ -173,9 +232,12 @@ class Follower:
         ]
         if any(_is_sequence(trace_of(t)) for t in current):  # not pooled yet: scores by row plus scores by column
             return best
+        if best.tokens is None:  # several pooling layers, one after the other
+            current = [t for t in given if trace_of(t).read is not None]
         if len(current) < 2 or all(_is_same_label(trace_of(t).tokens, best.tokens) for t in current):
-            return best if best.tokens is not None or not current else replace(best, read=trace_of(current[0]).read)
-        return replace(best, tokens=None, read=self.mix_reads(current, [trace_of(t) for t in current]))
+            pooled = trace_of(current[0]) if current else EMPTY_TRACE
+            return best if best.tokens is not None or not current else replace(best, read=pooled.read, epoch=latest)
+        return replace(best, tokens=None, read=self.mix_reads(current, [trace_of(t) for t in current]), epoch=latest)
 
 
 def follow_view(operation: Operation, count: int) -> list[Trace]:
@@ -187,8 +249,10 @@ def follow_view(operation: Operation, count: int) -> list[Trace]:
     view = lambda label: operation.function(label, *rest, **operation.kwargs)  # noqa: E731
     is_padding = operation.name in ("pad", "constant_pad_nd")
     seen = {}
-    for which in ("samples", "tokens", "columns"):
+    for which in ("samples", "tokens", "columns", "weights", "pixels"):
         label = getattr(trace, which)
+        if which == "pixels" and label is None and trace.is_pixels and tensor.dim() == 4:
+            label = number_pixels(tensor)
         found: Any = [None] * count
         if label is not None and is_padding:
             found = pad_label(label, operation.argument(1, "pad"))
@@ -207,10 +271,19 @@ def follow_view(operation: Operation, count: int) -> list[Trace]:
             is_pixels=trace.is_pixels,
             is_ids=trace.is_ids,
             columns=columns,
+            weights=weights,
+            output_of=trace.output_of,
+            pixels=pixels,
             is_cumulative=trace.is_cumulative,
         )
-        for samples, tokens, columns in zip(*seen.values(), strict=True)
+        for samples, tokens, columns, weights, pixels in zip(*seen.values(), strict=True)
     ]
+
+
+def number_pixels(image: Tensor) -> Tensor:
+    """The label of an image [batch channel height width]: the number of each pixel, row by row."""
+    height, width = image.shape[-2:]
+    return torch.arange(height * width, device=image.device, dtype=torch.int32).view(1, 1, height, width)
 
 
 def pad_label(label: Tensor, widths: Any) -> Tensor:
@@ -405,10 +478,20 @@ def weighs_tokens(operation: Operation) -> bool:
     if operation.name not in operations.MULTIPLICATIONS:
         return False
     for factor in operation.given:
-        is_per_token = factor.dim() > 1 and factor.size(-1) == 1 < factor.size(-2)
-        if is_per_token and not trace_of(factor).is_statistic and bool(((factor != 0) & (factor != 1)).any()):
+        if is_per_token(factor) and bool(((factor != 0) & (factor != 1)).any()):
             return True
     return False
+
+
+def is_per_token(factor: Tensor) -> bool:
+    """One number per token, and no statistic of a norm."""
+    return factor.dim() > 1 and factor.size(-1) == 1 < factor.size(-2) and not trace_of(factor).is_statistic
+
+
+def is_over_tokens(operation: Operation) -> bool:
+    """A softmax over the tokens of each example, [batch token]: weights for pooling."""
+    x, axis = operation.given[0], operation.argument(1, "dim", "axis")
+    return isinstance(axis, int) and axis_of(trace_of(x).tokens) == axis % x.dim()
 
 
 def drop_masked_tokens(tokens: Tensor, given: list[Tensor]) -> Tensor:

@@ -44,10 +44,13 @@ class Trace:
     is_cumulative: bool = False  # a cumulative sum or a difference of two: its exponential is a decay
     words: Tensor | None = None  # an unused sum of embeddings: the part of it that comes from those ids
     is_pixels: bool = False  # the image itself
+    pixels: Tensor | None = None  # label of a view of the image: the pixel, row by row, until it is cut into patches
     rows: "Trace | None" = None  # a sum of rows so far: the labels of the rows that have been added to
     root: Tensor | None = None  # this is an elementwise function of that tensor ...
     is_straight: bool = False  # ... and only a multiple of it
     softmax: SoftmaxStep | None = None  # a step of a softmax that the model writes out
+    output_of: int | None = None  # the number of the attention site whose output this is, or a view of it
+    weights: Tensor | None = None  # like a label: how much each token counts in a sum over tokens, if `is_weighted`
     columns: Tensor | None = None  # label of a matrix of queries and keys: the token along the other axis
 
 
@@ -196,6 +199,13 @@ def compute_pooling_weights(trace: Trace, shape: torch.Size, samples: int, token
     if bool((label >= tokens).any()) or bool((sample >= samples).any()):
         return None  # the labels were numbered at another site
     flat = sample[kept].long() * tokens + label[kept].long()
-    counted = torch.bincount(flat, minlength=samples * tokens).view(samples, tokens).double()
+    weights = None
+    if trace.is_weighted:
+        if trace.weights is None or broadcast_label(trace.weights, shape) is None:
+            return None
+        weights = torch.broadcast_to(trace.weights, label.shape)[kept].double()
+        if bool((weights < 0).any()):
+            return None
+    counted = torch.bincount(flat, weights, minlength=samples * tokens).view(samples, tokens).double()
     total = counted.sum(-1, keepdim=True)
     return counted / total if bool((total > 0).all()) else None
