@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from whyformer._engine.capture import Capture
 from whyformer._engine.record import record
-from whyformer._engine.relevance.recipes import CHEFER, CHEFER_BASELINE
+from whyformer._engine.relevance.recipes import CHEFER, CHEFER_BASELINE, RECIPES
 from whyformer._engine.sites import SITES
 from whyformer._engine.tracing.composites import multi_head_attention
 from whyformer._model.model import Model
@@ -560,6 +560,10 @@ def decay_by_cumulative_sum(h: Tensor, x: Tensor, hold: Way = lambda decay: deca
 
 HELD: dict[str, tuple[Way, Way]] = {
     "decays": (decay_by_cumulative_sum, lambda h, x: decay_by_cumulative_sum(h, x, torch.Tensor.detach)),
+    "a sink": (
+        lambda h, x: h * (torch.logsumexp(x, -1) - 1.0).sigmoid()[..., None],
+        lambda h, x: h * (torch.logsumexp(x, -1) - 1.0).sigmoid()[..., None].detach(),
+    ),
     "a system": (
         lambda h, x: solve(SYSTEM + 0.1 * (x @ x.mT).tril(-1), h),
         lambda h, x: (SYSTEM + 0.1 * (x @ x.mT).tril(-1)).detach().inverse() @ h,
@@ -567,11 +571,12 @@ HELD: dict[str, tuple[Way, Way]] = {
 }
 
 
+@pytest.mark.parametrize("recipe", ["chefer", "attnlrp"])
 @pytest.mark.parametrize("form", HELD)
-def test_the_weights_of_a_recurrence_are_held_constant_by_relevance_only(form):
+def test_the_weights_of_a_recurrence_are_held_constant_by_relevance_only(form, recipe):
     """The relevance is that of a layer whose decays are numbers; the gradient is the true one, in the same run."""
     free, held = (tiny(Adding(way)) for way in HELD[form])
-    ours, wanted = (values(record_tiny(module)) for module in (free, held))
+    ours, wanted = (values(record_tiny(module, recipe=RECIPES[recipe])) for module in (free, held))
     for name in ("input_relevance", "hidden_relevance", "attention_relevance"):
         torch.testing.assert_close(ours[name], wanted[name], rtol=1e-9, atol=1e-11)
     assert_true(free, EVERYTHING)
@@ -682,6 +687,15 @@ def add_up(h: Tensor, x: Tensor) -> Tensor:
     return torch.stack(rows, 1)
 
 
+def fill_in_parts(h: Tensor, x: Tensor) -> Tensor:
+    """More writes than a tensor is put together from: they are joined on the way."""
+    states = torch.zeros_like(h)
+    for i in range(LENGTH):
+        for part in (slice(0, 3), slice(3, 5), slice(5, None)):
+            states[:, i, part] = h[:, i, part]
+    return states
+
+
 def set_masked(h: Tensor, x: Tensor) -> Tensor:
     h[x.detach() > 0] = x[x.detach() > 0]
     return h
@@ -729,6 +743,7 @@ THROUGH_VIEWS: dict[str, tuple[Way, Way]] = {
         lambda h, x: prepend(HALF, torch.cat((x[:, 1][:, None], h[:, 2:]), 1)),
     ),
     "a loop": (fill_in_a_loop, add_up),
+    "a loop of many parts": (fill_in_parts, lambda h, x: h.clone()),
     "write twice": (
         write_twice,
         lambda h, x: (lambda new: torch.cat((new[:, :2] * 2.0, new[:, 2:]), 1))(

@@ -57,22 +57,6 @@ COMMON = {
 }
 TEXT_ONLY = "idefics2 idefics3 llava_next mllama smolvlm mistral3 llama4 pixtral"  # image and text, given text
 
-# Cases that differ from the first sweep, and how. None was removed.
-EDITED: dict[str, str] = {
-    "siglip2": "patches, cut and flattened, instead of images: the model could not be built",
-    "blip": "an image beside the text: the model could not run",
-    "vilt": "an image beside the text: the model could not run",
-    "base": "the target is the representation: there was none",
-    "choice": "the target is the second choice: there was none",
-    "ctc": "the target is a character in the third frame: it was number 1, which is no class here",
-    "masked_lm": "the target is token 7 at position 3: it was number 1, which is no class here",
-    "qa": "the target is the span of tokens 2 to 4: it was number 1, which is no class here",
-    "token_cls": "the target is class 1 of tokens 3 and 4: it was number 1, which is no class here",
-    "chunk_size": "state spaces work in chunks of 16 tokens: of 256, they took minutes",
-    "layer_types": "one layer of each kind, where all layers are listed: the model could not be built",
-    "pixel_values_videos": "a video for models that name it so: they could not run",
-}
-
 
 @dataclass(frozen=True, order=True)
 class ModelClass:

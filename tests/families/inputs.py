@@ -17,7 +17,7 @@ def make_inputs(model: nn.Module, group: str, model_type: str) -> Inputs:
     if group == "choice":
         ids = draw_ids(model.config, (2, 3, LENGTH), generator)
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if model_type in OF_ARCHITECTURE and group != "zero_shot_image":
+    if takes_inputs_of_its_own(model, group, model_type):
         return OF_ARCHITECTURE[model_type](model, generator)
     name = "input_ids" if group == "zero_shot_image" else model.main_input_name
     if name not in OF_MAIN_INPUT:
@@ -26,6 +26,13 @@ def make_inputs(model: nn.Module, group: str, model_type: str) -> Inputs:
     if group == "zero_shot_image":
         made["pixel_values"] = draw_images(model.config, generator)
     return made
+
+
+def takes_inputs_of_its_own(model: nn.Module, group: str, model_type: str) -> bool:
+    """Whether the class takes what the architecture is named for; the text model of Qwen3.5, say, takes only text."""
+    if model_type not in OF_ARCHITECTURE or (group == "zero_shot_image" and model_type != "siglip2"):
+        return False
+    return model_type == "tapas" or "pixel_values" in get_parameters(model)
 
 
 def get_parameters(model: nn.Module) -> Any:
@@ -81,6 +88,8 @@ def make_text(model: nn.Module, group: str, model_type: str, generator: torch.Ge
     end = getattr(text, "eos_token_id", None)
     if group == "seq_cls" and isinstance(end, int) and is_encoder_decoder:
         ids[0, -1] = ids[1, SHORT - 1] = end
+    if group == "qa" and model_type == "longformer":  # it looks for three separators
+        ids[:, [2, 4, 6]] = config.sep_token_id
     made: Inputs = {"input_ids": ids, **({"attention_mask": mask} if takes_mask else {})}
     if "bbox" in parameters:
         corner = torch.randint(0, 50, (2, LENGTH, 2), generator=generator)

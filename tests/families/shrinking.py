@@ -102,7 +102,7 @@ def shrink(kind: type[PreTrainedConfig], overrides: Mapping[str, Any]) -> PreTra
     heads = next((given[name] for name in given if name in HEAD_COUNTS and isinstance(given[name], int)), None)
     small: dict[str, Any] = {}
     for name in given:
-        value = getattr(default, name, given[name])
+        value = read_setting(default, name, given[name])
         if isinstance(value, PreTrainedConfig):
             inner = overrides.pop(name, {})
             small[name] = inner() if callable(inner) else shrink(type(value), inner or {})
@@ -111,6 +111,14 @@ def shrink(kind: type[PreTrainedConfig], overrides: Mapping[str, Any]) -> PreTra
     if "layer_types" in given and "layer_types" not in overrides:
         small.update(shorten_layer_types(default, {**small, **overrides}))
     return kind(**{**small, **overrides})
+
+
+def read_setting(config: PreTrainedConfig, name: str, stored: Any) -> Any:
+    """The setting as an object, not as a dictionary; as stored where it differs from layer to layer."""
+    try:
+        return getattr(config, name, stored)
+    except Exception:
+        return stored
 
 
 def find_size(name: str, value: Any, has_stages: bool, heads: int | None) -> Any:
@@ -215,6 +223,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "deepseek_v2": {"num_experts_per_tok": 2, "n_routed_experts": 4},
     "deformable_detr": {**DETR, "backbone_config": make_backbone(4)},
     "detr": DETR,
+    "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
     "donut-swin": {"window_size": 2},
     "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32, "position_embedding_type": "rotary"},
     "gemma3": {"mm_tokens_per_image": 4},
@@ -233,7 +242,8 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1},
     "layoutlmv3": {"visual_embed": False, "coordinate_size": 6, "shape_size": 4, "max_2d_position_embeddings": 128},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
-    "lilt": {"hidden_size": 24, "num_attention_heads": 4, "max_2d_position_embeddings": 128, "channel_shrink_ratio": 4},
+    "lilt": {"hidden_size": 48, "num_attention_heads": 4, "max_2d_position_embeddings": 128, "channel_shrink_ratio": 4},
+    "mamba2": {"num_heads": 8, "head_dim": 8, "n_groups": 1},
     "mask2former": {"backbone_config": {"window_size": 2}},
     "ministral": {"head_dim": 8, "num_key_value_heads": 2},
     "mt5": {"decoder_start_token_id": 0},
@@ -259,6 +269,22 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "upernet": {"backbone_config": {"hidden_sizes": [16, 32, 64, 128]}},
     "wav2vec2-bert": {"vocab_size": 32},
     "wav2vec2-conformer": {"vocab_size": 32},
+    "xmod": {"default_language": "en_XX"},
+    "zamba": {
+        "num_hidden_layers": 5,
+        "layer_types": ["mamba", "mamba", "hybrid", "mamba", "hybrid"],
+        "n_mamba_heads": 2,
+        "attention_hidden_size": 64,
+        "attention_head_dim": 16,
+    },
+    "zamba2": {
+        "num_hidden_layers": 2,
+        "layer_types": ["mamba", "hybrid"],
+        "n_mamba_heads": 8,
+        "mamba_headdim": 8,
+        "attention_hidden_size": 64,
+        "attention_head_dim": 16,
+    },
     "whisper": {"max_source_positions": 20, "max_target_positions": 20},
 }
 DECODERS = frozenset(  # encoders that transformers also offers as language models

@@ -31,6 +31,28 @@ CHECKS = ("alone", "eager", "by_hand", "conserved", "noted", "unchanged")
 COLUMNS = ("task", "architecture", "class", *METHODS, *CHECKS, "reasons")
 STATES = ("all", "some", "chance", "not built")
 FAULTS = ("FOREIGN", "SILENT", "WRONG", "TIMEOUT")
+MEANINGS = {
+    "all": "nothing is refused",
+    "some": "some methods explain",
+    "chance": "nothing but the random baseline, or not even that",
+    "not built": "no model was built",
+}
+
+# Cases that differ from the first sweep, and how. None was removed.
+EDITED: dict[str, str] = {
+    "siglip2": "patches, cut and flattened, instead of images: the model could not be built",
+    "blip": "an image beside the text: the model could not run",
+    "vilt": "an image beside the text: the model could not run",
+    "base": "the target is the representation: there was none",
+    "choice": "the target is the second choice: there was none",
+    "ctc": "the target is a character in the third frame: it was number 1, which is no class here",
+    "masked_lm": "the target is token 7 at position 3: it was number 1, which is no class here",
+    "qa": "the target is the span of tokens 2 to 4: it was number 1, which is no class here",
+    "token_cls": "the target is class 1 of tokens 3 and 4: it was number 1, which is no class here",
+    "chunk_size": "state spaces work in chunks of 16 tokens: of 256, they took minutes",
+    "layer_types": "one layer of each kind, where all layers are listed: the model could not be built",
+    "pixel_values_videos": "a video for models that name it so: they could not run",
+}
 
 
 @dataclass(frozen=True)
@@ -113,3 +135,87 @@ def summarise(lines: list[Line]) -> str:
     built = [line for line in lines if line.state != "not built"]
     share = count_states(built)["all"] / max(1, len(built))
     return "\n".join([*rows, f"{len(built)} of {len(lines)} classes were built; nothing is refused on {share:.1%}."])
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+CHECKED = (
+    "Checked of every class: an example alone has the scores that it has in its batch, the attention is what the "
+    "model returns itself, gradient x input is what autograd gives by hand, relevance and what absorbed it add up to "
+    "what was sent, a map of zeros and a method that sees the attention of some blocks only carry a note, no exception "
+    "is a stranger's, and the model is afterwards what it was before."
+)
+
+
+def make_support_page(lines: list[Line]) -> str:
+    """docs/models.md: totals, then every class with what is refused and why."""
+    built, counts = [line for line in lines if line.state != "not built"], count_states(lines)
+    faults = {kind: sum(line.has_fault(kind) for line in lines) for kind in FAULTS}
+    intro = (
+        f"{len(METHODS)} methods on {len(lines)} classes of transformers, {len({x.architecture for x in lines})} "
+        f"architectures: tiny random models and a batch of two, with padding. {len(built)} could be built; on "
+        f"{counts['all']} of them ({counts['all'] / max(1, len(built)):.0%}) nothing is refused."
+    )
+    made_by = (
+        f"The methods: {', '.join(METHODS)}. `make sweep` writes the table behind this page, "
+        "`tests/families/support.csv`, and the page."
+    )
+    tasks = [format_task(task, [x for x in lines if x.task == task]) for task in sorted({x.task for x in lines})]
+    parts = [
+        "# Supported models",
+        intro,
+        format_table([["", "classes"], *([MEANINGS[state], str(counts[state])] for state in STATES)]),
+        f"{CHECKED} {describe_faults(faults)}",
+        made_by,
+        *tasks,
+        "## Changed cases",
+        "Tasks, architectures and settings whose cases differ from those of the first sweep. None was removed.",
+        format_table([["of", "change"], *([f"`{name}`", change] for name, change in EDITED.items())]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def describe_faults(faults: dict[str, int]) -> str:
+    named = {"FOREIGN": "exceptions that are not ours", "SILENT": "misleading scores", "WRONG": "failed checks"}
+    found = [f"{named.get(kind, 'timeouts')}: {count} classes" for kind, count in faults.items() if count]
+    return f"Open faults: {'; '.join(found)} (marked ⚠)." if found else "No class has a fault."
+
+
+def format_task(task: str, lines: list[Line]) -> str:
+    full = [line for line in lines if line.state == "all" and not line.faults]
+    others = [line for line in lines if line not in full]
+    parts = [f"## {task}"]
+    if full:
+        parts.append(f"Nothing is refused on {len(full)}: {', '.join(f'`{line.name}`' for line in full)}.")
+    if others:
+        parts.append(
+            format_table([["class", "refused"], *([f"`{line.name}`", describe_line(line)] for line in others)])
+        )
+    return "\n\n".join(parts)
+
+
+def describe_line(line: Line) -> str:
+    """Which methods are refused, by reason."""
+    if line.state == "not built":
+        return f"not built: {clean(line.reasons.get('r1', ''))}"
+    by_reason: dict[str, list[str]] = {}
+    for what, word in line.words.items():
+        kind, _, number = word.rpartition(" ")
+        if number in line.reasons:
+            by_reason.setdefault(number, []).append(f"⚠ {what} ({kind.lower()})" if kind else what)
+    cells = []
+    for number, names in by_reason.items():
+        who = "every method" if len(names) == len(METHODS) else ", ".join(names)
+        cells.append(f"{who}: {clean(line.reasons[number])}")
+    return "<br>".join(cells)
+
+
+def clean(text: str) -> str:
+    """A reason as it can stand in a table."""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
+
+
+def format_table(rows: list[list[str]]) -> str:
+    head, *rest = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([head, f"|{' --- |' * len(rows[0])}", *rest])

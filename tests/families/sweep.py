@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from families import support
 
-SECONDS, MEMORY = 300, 12 << 30
+SECONDS, MEMORY = 60, 12 << 30
 PREPARED = (
     "families.checks",
     "transformers.generation",
@@ -31,6 +31,8 @@ PREPARED = (
     "transformers.models.bert.modeling_bert",
     "transformers.models.llama.modeling_llama",
     "transformers.models.vit.modeling_vit",
+    "whyformer._explain.explain",
+    "whyformer._model.loading",
 )
 Row = dict[str, str]
 
@@ -86,19 +88,14 @@ def run_in_children(chosen: list[Any], jobs: int) -> Any:
                 run_child(one, writing)
             os.close(writing)
             running[child] = (one, reading)
-        row_of = {}
-        for child, (one, reading) in list(running.items()):
-            with os.fdopen(reading, "rb") as pipe:  # ends when the child does
-                text = pipe.read().decode()
-            _, status = os.waitpid(child, 0)
-            del running[child]
-            row_of[child] = make_row(one, text, status)
-            break
-        for row in row_of.values():
-            done += 1
-            if done % 20 == 0:
-                print(f"{done} of {len(chosen)}: {row['class']} {time.strftime('%H:%M')}", flush=True)
-            yield row
+        child, status = os.wait()  # what a child writes fits into its pipe
+        one, reading = running.pop(child)
+        with os.fdopen(reading, "rb") as pipe:
+            row = make_row(one, pipe.read().decode(), status)
+        done += 1
+        if done % 20 == 0:
+            print(f"{done} of {len(chosen)}: {row['class']} {time.strftime('%H:%M')}", flush=True)
+        yield row
 
 
 def make_row(one: Any, text: str, status: int) -> Row:
@@ -124,8 +121,8 @@ def check_class(one: Any) -> dict[str, dict[str, str]]:
 
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    signal.signal(signal.SIGALRM, raise_timeout)
-    signal.alarm(SECONDS)
+    signal.signal(signal.SIGPROF, raise_timeout)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of the processor: other programs do not count
     try:
         try:
             case = cases.build_case(one)

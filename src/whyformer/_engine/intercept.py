@@ -46,7 +46,7 @@ from whyformer._engine.tracing.in_place import (
 from whyformer._engine.tracing.masks import follow_masks, keep_before_masking, unmasked_scores_of
 from whyformer._engine.tracing.operations import Operation, find_tensors
 from whyformer._engine.tracing.provenance import Trace, attach_trace, is_embedding_sum, trace_of
-from whyformer._engine.tracing.recurrences import is_decay
+from whyformer._engine.tracing.recurrences import starts_constant
 from whyformer._engine.tracing.softmax import divide_before_product, find_undivided_product, step_of
 from whyformer._engine.tracing.stitching import stitch
 from whyformer.errors import UnknownOperation, UnsupportedModel
@@ -359,6 +359,7 @@ class Intercept(TorchFunctionMode):
             if operation.name == "setitem":
                 places = places[rest.args[0]]
         with self:
+            self.written.merge_writes(target)
             if operation.name == "setitem":
                 new: Tensor | None = spread_written(rest.args[1], target, places)
             else:
@@ -372,7 +373,7 @@ class Intercept(TorchFunctionMode):
                 "that. Write it as an assignment, or use a method without relevance."
             )
         with torch._C.DisableTorchFunction():
-            self.written.note(target, places, new)
+            self.written.note(target, places, new, is_private=operation.name == "setitem")
         return None if operation.name == "setitem" else new
 
     def resolve_arguments(self, operation: Operation) -> Operation:
@@ -403,7 +404,8 @@ class Intercept(TorchFunctionMode):
         results = list(find_tensors([result]))
         if not any(r.requires_grad for r in results):
             return result
-        if is_decay(operation) or all(trace_of(t).is_held for t in operation.carrying):
+        is_constant = bool(traces) and starts_constant(operation, traces[0])
+        if is_constant or all(trace_of(t).is_held for t in operation.carrying):
             traces[:] = [replace(trace, is_held=True) for trace in traces]
             return result
         self.count_uses(operation)

@@ -4,6 +4,7 @@ The classes of calls, one for each kind of operation, are in calls.py; the rule 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,7 +18,6 @@ from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import SampleGroups, Trace, trace_of
 from whyformer._engine.tracing.recurrences import hold_constants
 from whyformer._engine.tracing.softmax import step_of
-from whyformer.errors import UnknownOperation
 
 CallAndOperands = tuple[calls.OperationCall, list[Tensor]]  # the operands share the relevance
 NormFunction = Callable[[Tensor], Tensor]
@@ -28,6 +28,7 @@ class CallBuilder:
 
     def __init__(self, operation: Operation, result: Tensor, *, batch: int, step: int, place: str) -> None:
         self.operation, self.result = hold_constants(operation), result
+        self.holds_constants = self.operation is not operation
         self.batch, self.step, self.place = batch, step, place
 
     def build(self) -> CallAndOperands | None:
@@ -38,8 +39,19 @@ class CallBuilder:
             return self.make(calls.SoftmaxCall, axis=step.axis), [step.scores]
         for names, describe in DESCRIPTIONS:
             if name in names:
-                return describe(self)
+                described = describe(self)
+                return described if described is None or not self.holds_constants else self.leave_out_held(*described)
         return None
+
+    def leave_out_held(self, call: calls.OperationCall, operands: list[Tensor]) -> CallAndOperands:
+        """The call with the operation as a function of these operands alone."""
+        operation = self.operation
+
+        def run(*starts: Tensor) -> Tensor:
+            fresh = {id(operand): start for operand, start in zip(operands, starts, strict=True)}
+            return operation.map_arguments(lambda value: fresh.get(id(value), value)).run()
+
+        return replace(call, beside_held=run), operands
 
     def make(self, call_class: type[calls.SomeCall], **fields: Any) -> calls.SomeCall:
         return call_class(
@@ -90,11 +102,6 @@ class CallBuilder:
 
     def describe_attention(self) -> CallAndOperands:
         query, key, value, mask, scale, is_grouped = read_fused_arguments(self.operation)
-        if mask is not None and mask.requires_grad:
-            raise UnknownOperation(
-                f"{self.place} adds an attention bias that depends on the input, which has no relevance rule yet. "
-                "Use a method without relevance."
-            )
         is_per_key = mask is not None and mask.numel() <= key.size(-2)  # counts as a mask, as in eager attention
         call = self.make(
             calls.AttentionCall,

@@ -58,11 +58,21 @@ class RuleNode(torch.autograd.Function):
         if len(call.consumers) > 1 and "add" in call.consumers:
             arriving = call.stabilise_copy(arriving)
         shares = call.apply_rule(arriving)
+        if shares is None and call.beside_held is not None:
+            shares = pass_beside_held(call, arriving)
         if shares is None:
             return None, None, arriving, *(None for _ in operands)
         if ctx.switch.is_strict:
             refuse_non_finite_shares(shares, call)
         return None, None, None, *shares
+
+
+def pass_beside_held(call: OperationCall, arriving: Tensor) -> Shares:
+    """The true gradient of the operands alone: it would also reach what is held constant."""
+    assert call.beside_held is not None
+    with torch.enable_grad():
+        starts = [operand.detach().requires_grad_() for operand in call.operands]
+        return torch.autograd.grad(call.beside_held(*starts), starts, arriving)
 
 
 def refuse_non_finite_shares(shares: Shares, call: OperationCall) -> None:

@@ -102,6 +102,8 @@ class Follower:
             if read is not None:
                 weighed.append((read, part.numel()))
         total = sum(size for _, size in weighed)
+        if not total:
+            return None
         return sum(read * (size / total) for read, size in weighed) if weighed else None  # type: ignore[return-value]
 
     def follow_convolution(self, operation: Operation, result: Tensor) -> Trace:

@@ -59,6 +59,9 @@ def cast_like(value: Tensor, target: Tensor) -> Tensor:
     return value.to(device=target.device, dtype=target.dtype)
 
 
+MOST_PARTS = 8  # that a tensor is put together from, where writes can be joined
+
+
 @dataclass
 class Memory:
     """One storage: which write each of its entries comes from (-1: none), and which entry of the written tensor."""
@@ -67,6 +70,7 @@ class Memory:
     entry: Tensor
     written: list[Tensor] = field(default_factory=list)  # what each write would leave, one entry per place
     copies: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # (places, tensor put together from them)
+    is_private: bool = True  # only this memory holds what was written
     stale: Tensor | None = None  # entries of a copy that were written to where they were copied from
     alive: list[Tensor] = field(default_factory=list)  # keeps the address in use
 
@@ -92,9 +96,27 @@ class InPlaceWrites:
         """Whether anything was written into the storage of this tensor."""
         return isinstance(tensor, Tensor) and self.find_memory(tensor) is not None
 
-    def note(self, tensor: Tensor, places: Tensor, written: Tensor) -> None:
-        """`written` goes to these places (from `locate`) of the storage of `tensor`."""
+    def merge_writes(self, tensor: Tensor) -> None:
+        """Join what a loop has written so far (`states[:, i] = state`), so that reading does not take ever more parts.
+
+        Only if nobody else holds a part: then it would have to stay a tensor of its own. Call it under the mode."""
+        memory = self.find_memory(tensor)
+        if memory is None or len(memory.written) < MOST_PARTS or not memory.is_private:
+            return
+        with torch._C.DisableTorchFunction():
+            places = (memory.writer >= 0).nonzero().flatten()
+            numbers, entries = memory.writer[places], memory.entry[places]
+            used = numbers.unique().tolist()
+            picks = [(numbers == number).nonzero().flatten() for number in used]
+        parts = [(picked, entries[picked]) for picked in picks]
+        merged = self.put_together(places, [memory.written[number] for number in used], parts)
+        memory.written = [merged]
+        memory.writer[places], memory.entry[places] = 0, torch.arange(len(places), device=places.device)
+
+    def note(self, tensor: Tensor, places: Tensor, written: Tensor, *, is_private: bool = False) -> None:
+        """`written` goes to these places (from `locate`) of the storage of `tensor`. is_private: nobody else has it."""
         memory = self.make_memory(tensor)
+        memory.is_private &= is_private
         flat = places.flatten()
         if memory.written:  # views of what was written before keep the old numbers
             numbers, entries = memory.writer[flat], memory.entry[flat]

@@ -11,19 +11,25 @@ relevance, as MambaLRP does with the parameters of a state space (Jafari, Montav
 arXiv:2406.07592). A secant of the exponential would not do: $c_t - c_t$ is zero, and there is no line from zero to
 $\exp(0) = 1$. The recipes do not differ here. Gradients are not affected. Recurrences that run token by token have no
 cumulative sum: there, $a_t$ is a factor of a product like any other.
+
+The same holds for an attention sink that scales the output of attention by $\sigma(\log\sum_j \exp q_j - sink)$: the
+sum is the denominator of the softmax, and part of its weights.
 """
 
 from torch import Tensor
 
 from whyformer._engine.tracing.operations import Operation
-from whyformer._engine.tracing.provenance import attach_trace, trace_of
+from whyformer._engine.tracing.provenance import Trace, attach_trace, trace_of
 
 SYSTEMS = {"linalg_solve_triangular": 0}  # operation -> which argument is the matrix
 
 
-def is_decay(operation: Operation) -> bool:
-    """The exponential of a cumulative sum, or of a difference of two."""
-    return operation.name == "exp" and bool(operation.given) and trace_of(operation.given[0]).is_cumulative
+def starts_constant(operation: Operation, trace: Trace) -> bool:
+    """Whether the result is held constant: the exponential of a cumulative sum, or a logsumexp that normalises nothing
+    by itself."""
+    if operation.name == "logsumexp":
+        return not trace.is_statistic
+    return operation.name == "exp" and trace_of(operation.given[0]).is_cumulative
 
 
 def find_held(operation: Operation) -> list[Tensor]:

@@ -1,0 +1,66 @@
+"""A sample of the classes of transformers: nothing is refused, and every check passes. All of them: `make slow`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from families import checks, support
+from families.cases import ModelClass, build_case, list_classes
+
+SAMPLE = [
+    ModelClass("seq_cls", "bert", "BertForSequenceClassification"),
+    ModelClass("image_cls", "vit", "ViTForImageClassification"),
+    ModelClass("causal_lm", "mixtral", "MixtralForCausalLM"),
+    ModelClass("causal_lm", "jamba", "JambaForCausalLM"),
+    ModelClass("causal_lm", "deepseek_v3", "DeepseekV3ForCausalLM"),
+    ModelClass("token_cls", "distilbert", "DistilBertForTokenClassification"),
+]
+
+
+def get_name(chosen: ModelClass) -> str:
+    return chosen.name
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("chosen", SAMPLE, ids=get_name)
+def test_nothing_is_refused_and_nobody_misled(chosen):
+    outcome = checks.check_case(build_case(chosen))
+    assert {outcome.words[method] for method in checks.TRIED} <= {"ok", "zero"}, outcome.reasons
+    assert {outcome.words[check] for check in checks.CHECKS} <= {"ok", "n/a"}, outcome.reasons
+    assert outcome.words["conserved"] == outcome.words["unchanged"] == "ok"
+
+
+def test_a_hybrid_says_that_some_blocks_have_no_attention():
+    outcome = checks.check_case(build_case(SAMPLE[3]))
+    assert outcome.words["noted"] == "ok"
+
+
+def test_the_table_has_every_class_and_no_fault():
+    lines = support.read_table()
+    assert {(line.task, line.architecture, line.name) for line in lines} == {
+        (one.task, one.architecture, one.name) for one in list_classes()
+    }
+    assert [(line.name, line.faults) for line in lines if line.faults] == []
+    built = [line for line in lines if line.state != "not built"]
+    assert support.count_states(built)["all"] >= 0.6 * len(built)
+
+
+def test_every_refusal_has_a_reason():
+    for line in support.read_table():
+        numbers = {word.rpartition(" ")[2] for word in line.words.values()} - {"ok", "zero", "n/a", ""}
+        assert numbers <= line.reasons.keys(), line.name
+        assert line.state != "not built" or line.reasons, line.name
+
+
+def test_the_columns_are_the_methods_and_checks_that_are_tried():
+    assert (support.METHODS, support.CHECKS) == (checks.TRIED, checks.CHECKS)
+
+
+@pytest.mark.slow
+def test_the_sweep_gives_the_table(tmp_path):
+    """About 25 minutes on one core."""
+    program = Path(support.__file__).with_name("sweep.py")
+    subprocess.run([sys.executable, program, "--out", tmp_path / "support.csv"], check=True)
+    found = {line.name: (line.state, line.faults) for line in support.read_table(tmp_path / "support.csv")}
+    assert found == {line.name: (line.state, line.faults) for line in support.read_table()}
