@@ -94,7 +94,7 @@ class CaptureBuilder:
         absorbed: dict[Recipe, tuple[AbsorbedRelevance, ...]] = {}
         rounding: dict[Recipe, RoundingEstimate] = {}
         if switch is not None:
-            refuse_unknown_nodes(answer.score, self.mode.leaf)
+            self.refuse_unknown_nodes(answer)
             for recipe in recipes:
                 switch.placed = {} if self.keep & POSITIONAL_SITES else None
                 arrived, taken, placed, moved = backward.run_relevance_pass(
@@ -136,6 +136,12 @@ class CaptureBuilder:
         pooled = torch.einsum("bt,btc->bc", weights.to(states), states)
         return *choose_representation(self.model, pooled, Trace(read=weights), target, versus), (note,)
 
+    def find_readout(self, answer: ExplainedAnswer) -> Tensor:
+        return compute_readout(self.model, self.run, self.layout, answer)
+
+    def refuse_unknown_nodes(self, answer: ExplainedAnswer) -> None:
+        refuse_unknown_nodes(answer.score, self.mode.leaf)
+
     def wants(self, *subjects: str) -> bool:
         """One of these is to be kept, or its gradient or relevance."""
         return any((SITES[name].of or name) in subjects for name in self.keep)
@@ -173,7 +179,7 @@ class CaptureBuilder:
         if "fingerprint" in self.keep:
             self.store("fingerprint", self.encoded.fingerprints())
         if "readout" in self.keep:
-            self.store("readout", compute_readout(self.model, self.run, self.layout, answer))
+            self.store("readout", self.find_readout(answer))
         sites = [detach_site_output(site) for site in self.mode.sites]
         for name in self.keep & ATTENTION_READERS.keys():
             self.store(name, LazyLayers([partial(ATTENTION_READERS[name], site) for site in sites]))
@@ -276,15 +282,7 @@ class CaptureBuilder:
                 rows += [
                     sum_at_readout(site, output, readout, recipe) for site, output in zip(sites, outputs, strict=True)
                 ]
-        arrived_error, *others = torch.stack([row.to(start) for row in rows]).double().cpu()
-        layers = torch.stack(others, 1) if others else None
-        count = len(sites)
-        has_weight = layers is not None and layers.size(1) > count
-        return RoundingEstimate(
-            arrived_error,
-            layers[:, :count] if layers is not None else None,
-            layers[:, count:] if layers is not None and has_weight else None,
-        )
+        return RoundingEstimate(torch.stack([row.to(start) for row in rows]).double(), len(sites))
 
     def compute_amount(self, site: str, layer: int, arrived: Tensor, recipe: Recipe | None) -> Tensor:
         """The gradient or relevance at a tracked tensor. A recipe that sends slopes is multiplied by the tensor."""

@@ -1,0 +1,426 @@
+"""Replay: the third run of a model on inputs of the same shapes is recorded as a program, which later runs repeat.
+
+    with why.replay(False): ...            always run the model itself; so does WHYFORMER_REPLAY=0 in the environment
+
+A program (program.py) gives the same numbers with the same kernels in the same order, without the Python code of the
+model, of interception and of autograd. It is compared with the run it was recorded from, to TOLERANCE of the
+largest value, and it is used only while the model is the one it was recorded from (model_state.py). A model with
+hooks, in which Python reads the inputs, or whose answer is not a class or token, is always run itself.
+"""
+
+import os
+import threading
+import weakref
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whyformer._engine.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
+from whyformer._engine.capture import Capture, LazyLayers, RoundingEstimate
+from whyformer._engine.decompose import PARTS_FORMS
+from whyformer._engine.forward import Run
+from whyformer._engine.layout import Layout, compute_readout
+from whyformer._engine.model_state import ModelState, has_hooks, is_torch_watched, read_torch_state
+from whyformer._engine.program import Program, Recorder, Slot, Unrecordable, WayDiffers
+from whyformer._engine.relevance.node import Recipe
+from whyformer._engine.target import ExplainedAnswer, Target, choose_target, has_head
+from whyformer._engine.tracing.attention import AttentionSite
+from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, attach_trace, trace_of
+from whyformer._engine.weight_versions import refuse_changed_weights
+from whyformer._model.encoded import EncodedBatch
+from whyformer._model.model import Model
+from whyformer._model.unwrap import unwrap
+from whyformer._plain.tokens import Grid
+
+RECORDED_AT = 3  # runs of the same shapes; the first ones may be the only ones
+KEPT_PROGRAMS = 16  # for each model; the least recently used one is dropped
+TOLERANCE = 1e-5  # of the largest value, in float32: what two kernels of one operation may differ by
+# Sites that are more than tensors of one run.
+NOT_REPLAYED = {"probe", "fingerprint", *PARTS_FORMS, *LAYER_SCORE_SITES, *STREAM_SITES}
+
+is_replaying: ContextVar[bool] = ContextVar("is_replaying", default=os.environ.get("WHYFORMER_REPLAY", "1") != "0")
+
+
+@contextmanager
+def replay(enabled: bool = True) -> Iterator[None]:
+    """Whether runs of a model inside may be replaced by a recorded program; the scores are the same."""
+    token = is_replaying.set(bool(enabled))
+    try:
+        yield
+    finally:
+        is_replaying.reset(token)
+
+
+# --- programs of a model ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class RecordedRun:
+    """A program, and how a capture is made from what it computes."""
+
+    program: Program
+    first: Any  # output, mask, special and the trace of the output, with slots for tensors
+    second: Any  # values and rounding of the capture
+    patches: tuple[int, ...] | None
+    grid: Grid | None
+    length: int
+    last_site: AttentionSite  # shapes only
+    boundaries: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass
+class ModelPrograms:
+    """The programs of one model, by what they were recorded for; None: cannot be recorded."""
+
+    state: ModelState
+    counts: "Counter[Any]" = field(default_factory=Counter)
+    runs: "OrderedDict[Any, RecordedRun | None]" = field(default_factory=OrderedDict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def find(self, key: Any) -> RecordedRun | None:
+        with self.lock:
+            if key in self.runs:
+                self.runs.move_to_end(key)
+            return self.runs.get(key)
+
+    def keep(self, key: Any, run: RecordedRun | None) -> None:
+        with self.lock:
+            self.runs[key] = run
+            while len(self.runs) > KEPT_PROGRAMS:
+                self.runs.popitem(last=False)
+
+    def is_due(self, key: Any) -> bool:
+        """Count a run; True if it is to be recorded."""
+        with self.lock:
+            self.counts[key] += 1
+            return key not in self.runs and self.counts[key] >= RECORDED_AT
+
+
+KNOWN: dict[int, tuple["weakref.ref[nn.Module]", ModelPrograms]] = {}
+
+
+def find_programs(module: nn.Module) -> ModelPrograms:
+    """The programs of this module; new ones if it has changed."""
+    number = id(module)
+    reference, programs = KNOWN.get(number, (None, None))
+    if reference is not None and programs is not None and reference() is module and programs.state.matches(module):
+        return programs
+    made = ModelPrograms(ModelState(module))
+    KNOWN[number] = (weakref.ref(module, lambda _: KNOWN.pop(number, None)), made)
+    return made
+
+
+# --- from a call to its program --------------------------------------------------------------------------------------
+
+
+class Replayer:
+    """One call of `record` and its program, if it has or gets one."""
+
+    def __init__(
+        self,
+        model: Model,
+        encoded: EncodedBatch,
+        target: Any,
+        versus: Any,
+        keep: Collection[str],
+        recipes: Sequence[Recipe],
+    ) -> None:
+        self.model, self.encoded = model, encoded
+        self.target, self.versus = target, versus
+        self.keep = frozenset(keep)
+        self.recipes = tuple(recipes)
+        self.is_possible = (
+            is_replaying.get()
+            and not self.keep & NOT_REPLAYED
+            and not callable(target)
+            and not is_torch_watched()
+            and not has_hooks(model.module)
+        )
+        if self.is_possible:
+            self.programs = find_programs(model.module)
+            self.key = self.make_key()
+
+    def make_key(self) -> Any:
+        encoded = self.encoded
+        mask = encoded.token_mask
+        inputs = tuple((name, t.shape, t.stride(), t.dtype, t.device) for name, t in encoded.inputs.items())
+        return (
+            inputs,
+            (encoded.main, encoded.batch, encoded.batch_axis),
+            None if mask is None else (mask.shape, bool(mask.all())),
+            encoded.special_mask is None,
+            self.keep,
+            self.recipes,
+            self.versus is None,
+            self.model.readout,
+            read_torch_state(),
+        )
+
+    def replay(self) -> Capture | None:
+        """The capture that the program of this call computes; None if there is no program, or it does not fit."""
+        run = self.programs.find(self.key) if self.is_possible else None
+        if run is None:
+            return None
+        with refuse_changed_weights(self.model.module):
+            try:
+                with torch.no_grad():
+                    return self.run_program(run)
+            except Exception:  # the model itself, run in the usual way, gives the answer or the error
+                return None
+
+    def is_due(self) -> bool:
+        return self.is_possible and self.programs.is_due(self.key)
+
+    def refuse(self, reason: str) -> None:
+        """Remember that this call cannot be recorded."""
+        self.programs.keep(self.key, None)
+
+    def keep_if_same(self, run: RecordedRun, capture: Capture) -> None:
+        """Keep a program if it computes what the run it was recorded from did."""
+        self.programs.keep(self.key, None)
+        try:
+            with torch.no_grad():
+                again = self.run_program(run)
+        except WayDiffers:
+            return
+        if is_close(again, capture):
+            self.programs.keep(self.key, run)
+
+    def run_program(self, run: RecordedRun) -> Capture:
+        steps = run.program.start(find_program_inputs(self.encoded))
+        first = fill_slots(run.first, next(steps))
+        output: Tensor = first["output"]
+        layout = Layout(first["mask"], first["special"], run.patches, self.find_tokens(run))
+        with torch.enable_grad():
+            leaf = attach_trace(output.detach().requires_grad_(), first["trace"])
+            answer, targets = choose_target(self.model, self.encoded, leaf, self.target, self.versus)
+        names = run.program.second_inputs.keys()
+        if ("versus" in names) != (answer.versus is not None and "seed" in names):
+            raise WayDiffers
+        given = find_given(self.model, run.last_site, layout, answer, leaf if "seed" in names else None, self.keep)
+        second = fill_slots(run.second, steps.send(given))
+        steps.close()
+        notes = (*self.encoded.notes, *run.notes)
+        return Capture(
+            targets, layout.tokens, run.patches, output, run.boundaries, {}, notes, second["values"], second["rounding"]
+        )
+
+    def find_tokens(self, run: RecordedRun) -> Any:
+        return (run.grid,) * self.encoded.batch if run.grid is not None else self.encoded.pieces(run.length)
+
+
+def find_program_inputs(encoded: EncodedBatch) -> dict[str, Tensor]:
+    """The tensors of a batch that a program takes."""
+    masks = {"token mask": encoded.token_mask, "special mask": encoded.special_mask}
+    given = {f"input {name}": tensor for name, tensor in encoded.inputs.items()}
+    return given | {name: mask for name, mask in masks.items() if mask is not None}
+
+
+def find_constants(module: nn.Module) -> list[Tensor]:
+    """The tensors that belong to a model: weights, buffers, and those that its modules keep in other ways."""
+    found: list[Tensor] = []
+    for part in unwrap(module).modules():
+        for value in part.__dict__.values():
+            entries = value.values() if type(value) is dict else value if type(value) in (list, tuple) else (value,)
+            found.extend(entry for entry in entries if isinstance(entry, Tensor))
+    return found
+
+
+def find_given(
+    model: Model,
+    last_site: AttentionSite,
+    layout: Layout,
+    answer: ExplainedAnswer,
+    output: Tensor | None,
+    keep: Collection[str],
+) -> dict[str, Tensor]:
+    """What the second part of a program takes: the gradients of the explained logits at the output, and the readout."""
+    given: dict[str, Tensor] = {}
+    if output is not None:
+        given["seed"] = compute_seed(answer.target, output)
+        if answer.versus is not None:
+            given["versus"] = compute_seed(answer.versus, output)
+    if "readout" in keep:
+        given["readout"] = compute_readout(model, LastSite([last_site]), layout, answer)  # type: ignore[arg-type]
+    return given
+
+
+def compute_seed(logits: Tensor, output: Tensor) -> Tensor:
+    """The gradient of the sum of the explained logits at the output of the model."""
+    (seed,) = torch.autograd.grad(logits, output, torch.ones_like(logits), retain_graph=True)
+    return seed
+
+
+@dataclass
+class LastSite:
+    """Stands for a run where only the shapes of its last attention are read."""
+
+    sites: list[AttentionSite]
+
+    @property
+    def mode(self) -> "LastSite":
+        return self
+
+
+# --- recording -------------------------------------------------------------------------------------------------------
+
+
+class RecordingBuilder(CaptureBuilder):
+    """Builds a capture as always. The choice of the target is not recorded: the program is cut there."""
+
+    def __init__(self, model: Model, encoded: EncodedBatch, run: Run, keep: set[str], recorder: Recorder) -> None:
+        self.recorder = recorder
+        super().__init__(model, encoded, run, keep)
+
+    def choose_answer(self, target: Any, versus: Any) -> tuple[ExplainedAnswer, tuple[Target, ...], tuple[str, ...]]:
+        output = self.run.output
+        with self.recorder.pause():
+            if not has_head(self.model.module, output, is_image=self.encoded.token_mask is None):
+                raise Unrecordable("the model has no head")
+            answer, targets, notes = super().choose_answer(target, versus)
+            if type(answer) is not ExplainedAnswer:
+                raise Unrecordable("the target is not a class or token")
+            if self.mode.switch is not None:
+                super().refuse_unknown_nodes(answer)
+            start = output if output.requires_grad else None
+            self.given = find_given(self.model, self.mode.sites[-1], self.layout, answer, start, self.keep)
+        self.recorder.cut(self.given)
+        if not output.requires_grad:
+            return answer, targets, notes
+        seeded = [
+            (output * self.given[name]).flatten(1).sum(1) if name in self.given else None for name in ("seed", "versus")
+        ]
+        assert seeded[0] is not None
+        return replace(answer, target=seeded[0], versus=seeded[1]), targets, notes
+
+    def find_readout(self, answer: ExplainedAnswer) -> Tensor:
+        return self.given["readout"]
+
+    def refuse_unknown_nodes(self, answer: ExplainedAnswer) -> None:
+        """Already done, with the answer itself."""
+
+
+def alias_inputs(encoded: EncodedBatch) -> EncodedBatch:
+    """The same batch with tensor objects of its own, which a recorder may mark."""
+    inputs = {name: tensor.detach() for name, tensor in encoded.inputs.items()}
+    masks = (None if m is None else m.detach() for m in (encoded.token_mask, encoded.special_mask))
+    token_mask, special_mask = masks
+    return replace(encoded, inputs=inputs, token_mask=token_mask, special_mask=special_mask)
+
+
+def make_recorded_run(recorder: Recorder, builder: CaptureBuilder, capture: Capture) -> RecordedRun:
+    """The program of a finished recording, and the capture with slots in place of tensors."""
+    slots: list[Slot] = []
+    layout, output = builder.layout, builder.run.output
+    trace = trace_of(output)
+    first = {
+        "output": output,
+        "mask": layout.mask,
+        "special": layout.special,
+        "trace": Trace(samples=trace.samples, tokens=trace.tokens, epoch=trace.epoch, read=trace.read),
+    }
+    firsts = put_slots(first, recorder, slots)
+    ends = len(slots)
+    seconds = put_slots({"values": capture.values, "rounding": dict(capture.rounding)}, recorder, slots)
+    program = recorder.finish(slots[:ends], slots[ends:])
+    last = builder.mode.sites[-1]
+    grid = layout.tokens[0] if isinstance(layout.tokens[0], Grid) else None
+    return RecordedRun(
+        program,
+        firsts,
+        shift_places(seconds, ends),
+        layout.patches,
+        grid,
+        layout.length,
+        AttentionSite(last.place, value=as_shape(last.value), output=as_shape(last.output)),
+        capture.boundaries,
+        builder.run.notes,
+    )
+
+
+def as_shape(tensor: Tensor) -> Tensor:
+    return torch.empty_like(tensor.detach(), device="meta")
+
+
+# --- captures with places for tensors --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor of a capture is among what a program returns."""
+
+    number: int
+
+
+def put_slots(value: Any, recorder: Recorder, slots: list[Slot]) -> Any:
+    """The value with a place for every tensor; their slots are appended to `slots`."""
+
+    def put(tensor: Tensor) -> Place:
+        slots.append(recorder.require_slot(tensor))
+        return Place(len(slots) - 1)
+
+    return map_structure(value, Tensor, put)
+
+
+def shift_places(value: Any, by: int) -> Any:
+    return map_structure(value, Place, lambda place: Place(place.number - by))
+
+
+def fill_slots(value: Any, tensors: Sequence[Tensor]) -> Any:
+    return map_structure(value, Place, lambda place: tensors[place.number])
+
+
+def map_structure(value: Any, kind: type, change: Any) -> Any:
+    """A copy of what a capture consists of with every entry of this kind changed; refuses what it does not know."""
+    again = partial(map_structure, kind=kind, change=change)
+    if isinstance(value, kind):
+        return change(value)
+    if isinstance(value, LazyLayers):
+        return LazyLayers([again(make) for make in value._makers])
+    if isinstance(value, partial):
+        return partial(value.func, *map(again, value.args), **again(value.keywords))
+    if isinstance(value, AttentionSite):  # what computes with it needs no labels
+        value = replace(value, origin=None, keys=EMPTY_TRACE, enclosing=())
+    if isinstance(value, AttentionSite | Trace | RoundingEstimate):
+        own = {one.name: again(getattr(value, one.name)) for one in fields(value)}
+        return type(value)(**own)
+    if type(value) in (list, tuple):
+        return type(value)(again(item) for item in value)
+    if type(value) is dict:
+        return {key: again(item) for key, item in value.items()}
+    if isinstance(value, Tensor | Place) or value is None or isinstance(value, str | int | float | Recipe):
+        return value
+    raise Unrecordable(f"a capture with {type(value).__name__} cannot be made from a program")
+
+
+def is_close(one: Any, other: Any) -> bool:
+    """Two captures hold the same numbers, up to what rounding can do."""
+    mine, theirs = list_tensors(one), list_tensors(other)
+    return len(mine) == len(theirs) and all(is_close_tensor(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+def list_tensors(capture: Capture) -> list[Tensor]:
+    found: list[Tensor] = [capture.logits]
+    for value in capture.values.values():
+        map_structure(value, Tensor, found.append)
+    return found
+
+
+def is_close_tensor(one: Tensor, other: Tensor) -> bool:
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not one.is_floating_point():
+        return torch.equal(one, other)
+    wide = TOLERANCE * max(1.0, torch.finfo(one.dtype).eps / torch.finfo(torch.float32).eps)
+    if not one.numel():
+        return True
+    a, b = one.detach(), other.detach()
+    return bool(((a - b).abs().amax() <= wide * b.abs().amax()) | torch.equal(a, b))
