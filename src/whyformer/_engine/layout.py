@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.forward import Run
+from whyformer._engine.program import pause_recording
 from whyformer._engine.target import ExplainedAnswer
 from whyformer._engine.tracing import provenance
 from whyformer._engine.tracing.attention import AttentionSite
@@ -59,9 +60,9 @@ def lay_out(run: Run, encoded: EncodedBatch) -> Layout:
         else None
     )
     covers = run.mode.follower.covers
-    tokens = (
-        (Grid(*grid, covers),) * encoded.batch if patches is not None and grid is not None else encoded.pieces(length)
-    )
+    with pause_recording():
+        is_grid = patches is not None and grid is not None
+        tokens = (Grid(*grid, covers),) * encoded.batch if is_grid and grid is not None else encoded.pieces(length)
     return Layout(mask, special, patches, tokens)
 
 
@@ -78,7 +79,7 @@ def guess_origin(grid: tuple[int, int] | None, length: int) -> Tensor:
 
 def find_patch_positions(origin: Tensor) -> tuple[int, ...]:
     """The positions of patch 0, 1, 2, ... in the sequence."""
-    by_patch = sorted((int(patch), place) for place, patch in enumerate(origin) if patch >= 0)
+    by_patch = sorted((patch, place) for place, patch in enumerate(origin.tolist()) if patch >= 0)
     return tuple(place for _, place in by_patch)
 
 

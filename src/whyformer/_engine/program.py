@@ -19,15 +19,17 @@ what the choice gave (`Recorder.cut`).
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+
+from whyformer._engine.tracing.constants import is_constant
 
 aten = torch.ops.aten
 LITERALS = {aten.lift_fresh.default, aten.lift_fresh_copy.default}  # `torch.tensor(...)`: its operand is a number
@@ -40,6 +42,7 @@ DATA_SIZED = {  # the shape of the result depends on the values
     aten.unique_dim.default,
     aten.index.Tensor,
 }
+ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 READS = {"tolist", "numpy", "__array__", "data_ptr", "__dlpack__"}  # read values without an operation
 Slots = Generator[list[Tensor], Mapping[str, Tensor], list[Tensor]]
 
@@ -88,6 +91,9 @@ class Recorder(TorchDispatchMode):
         self.steps: list[Step] = []
         self.cut_at = 0
         self.memory: list[int] = []  # slot -> the number of its memory, which views share
+        self.sharing: dict[int, list[int]] = {}  # number of a memory -> its slots
+        self.sizes: dict[int, int] = {}  # number of a memory -> bytes
+        self.is_on_gpu = any(tensor.is_cuda for tensor in inputs.values())
         self.inputs: dict[str, int] = {}  # name -> slot
         self.second_inputs: dict[str, int] = {}
         self.constants: dict[int, Tensor] = {}  # slot -> a weight, or a number
@@ -113,6 +119,9 @@ class Recorder(TorchDispatchMode):
         number = len(self.memory)
         tensor._whyformer_slot = (self.token, number)  # type: ignore[attr-defined]
         self.memory.append(number if memory is None else memory)
+        self.sharing.setdefault(self.memory[number], []).append(number)
+        if memory is None:
+            self.sizes[number] = tensor.untyped_storage().nbytes()
         return number
 
     def slot_of(self, tensor: Any) -> int | None:
@@ -129,7 +138,7 @@ class Recorder(TorchDispatchMode):
         address = address_of(tensor)
         if address in self.converted and self.converted[address][1].shape == tensor.shape:
             return Slot(self.converted[address][0])  # nn.Parameter(tensor) is another object
-        is_weight = address in self.weights or hasattr(tensor, "_whyformer_constant")
+        is_weight = address in self.weights or is_constant(tensor)
         if not is_literal and not is_weight:
             raise Unrecordable(f"a tensor of shape {list(tensor.shape)} is neither an input nor a weight")
         number = len(self.memory)
@@ -174,33 +183,39 @@ class Recorder(TorchDispatchMode):
             self.note_read(step, result)
             return
         step.is_tuple = not isinstance(result, Tensor)
-        for tensor in result if step.is_tuple else (result,):
-            if not isinstance(tensor, Tensor):
-                if tensor is not None:
-                    raise Unrecordable(f"{step.function} returns {type(tensor).__name__}")
-                step.outputs.append(None)
-                continue
-            number = self.slot_of(tensor)
-            if number is None:
-                number = self.add_slot(tensor, near.get(address_of(tensor)))
-                if step.depends:
-                    self.dependent.add(number)
-                elif self.memory[number] == number and step.operands:
-                    self.converted[address_of(tensor)] = (number, tensor)
-            step.outputs.append(number)
+        results: Sequence[Any] = result if not isinstance(result, Tensor) else (result,)
+        step.outputs = [self.enter_result(step, tensor, near) for tensor in results]
         if step.function in DATA_SIZED and step.depends:
-            step.shape = tuple(result.shape)
+            step.shape = tuple(results[0].shape)
         self.steps.append(step)
+
+    def enter_result(self, step: Step, tensor: Any, near: Mapping[int, int]) -> int | None:
+        """The slot of a result: that of an operand if it is the same tensor, else a new one."""
+        if tensor is None:
+            return None
+        if not isinstance(tensor, Tensor):
+            raise Unrecordable(f"{step.function} returns {type(tensor).__name__}")
+        known = self.slot_of(tensor)
+        if known is not None:
+            return known
+        number = self.add_slot(tensor, near.get(address_of(tensor)))
+        if step.depends:
+            self.dependent.add(number)
+        elif self.memory[number] == number and step.operands:
+            self.converted[address_of(tensor)] = (number, tensor)
+        return number
 
     def spread_dependence(self, written: int) -> None:
         """What shares memory with a slot that was written to depends on the inputs from now on."""
-        self.dependent |= {n for n, memory in enumerate(self.memory) if memory == self.memory[written]}
+        self.dependent.update(self.sharing[self.memory[written]])
 
     def note_read(self, step: Step, value: Any) -> None:
         if not step.depends:
             return
-        if isinstance(value, float | complex):
+        if not isinstance(value, bool | int):
             raise Unrecordable("Python code reads a number with a fraction that depends on the inputs")
+        if step.function not in (aten._local_scalar_dense.default, aten.equal.default):
+            raise Unrecordable(f"Python code reads what {step.function} returns")
         step.reads, step.is_read = value, True
         self.steps.append(step)
 
@@ -244,6 +259,16 @@ class Recorder(TorchDispatchMode):
         return Program(self, [slot.number for slot in first], [slot.number for slot in second])
 
 
+@contextmanager
+def pause_recording() -> Iterator[None]:
+    """Inside, a recording that is under way notes nothing: for what is done anew in every run."""
+    recorders = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, Recorder)]
+    with ExitStack() as stack:
+        for recorder in recorders:
+            stack.enter_context(recorder.pause())
+        yield
+
+
 class ReadWatch(TorchFunctionMode):
     """Refuses what reads values of the inputs past the dispatcher."""
 
@@ -265,10 +290,16 @@ class Program:
 
     def __init__(self, recorder: Recorder, first: list[int], second: list[int]) -> None:
         self.inputs, self.second_inputs = recorder.inputs, recorder.second_inputs
-        self.first, self.second = first, second
         self.constants = dict(recorder.constants)
-        steps = drop_unused(recorder.steps, recorder.cut_at, {*first, *second}, recorder.memory)
-        self.steps, self.cut_at = self.fold_constants(steps, recorder)
+        steps, same = join_aliases(recorder.steps)
+        self.first, self.second = ([same.get(number, number) for number in part] for part in (first, second))
+        used = drop_unused(steps, {*self.first, *self.second}, recorder.memory)
+        self.steps, self.cut_at = self.fold_constants(used, recorder)
+        self.is_deferred = (
+            recorder.is_on_gpu
+        )  # what Python read is compared in the end: each look at a GPU waits for it
+        self.has_fixed_sizes = not any(step.shape for step in self.steps)
+        self.peak = measure_peak(self, recorder)
         self.run = write_function(self)
 
     def fold_constants(self, steps: list[tuple[int, Step]], recorder: Recorder) -> tuple[list[Step], int]:
@@ -323,14 +354,32 @@ def run_step(step: Step, values: Mapping[int, Tensor]) -> Any:
     return step.function(*fill(step.args), **fill(step.kwargs))
 
 
-def drop_unused(
-    steps: Sequence[Step], cut_at: int, outputs: set[int], memory: Sequence[int]
-) -> list[tuple[int, Step]]:
+def join_aliases(steps: Sequence[Step]) -> tuple[list[tuple[int, Step]], dict[int, int]]:
+    """The steps, with their places, without those that only give a tensor another name; and the names."""
+    same: dict[int, int] = {}
+    kept: list[tuple[int, Step]] = []
+
+    def rename(slot: Slot) -> Slot:
+        return Slot(same.get(slot.number, slot.number))
+
+    for at, step in enumerate(steps):
+        if any(number in same for number in step.operands):
+            renamed = [map_slots(part, rename) for part in (step.args, step.kwargs)]
+            outputs = [same.get(number, number) if number is not None else None for number in step.outputs]
+            writes = tuple(same.get(number, number) for number in step.writes)
+            step = replace(step, args=renamed[0], kwargs=renamed[1], outputs=outputs, writes=writes)
+        if step.function in ALIASES:
+            same[step.outputs[0]] = step.operands[0]  # type: ignore[index]
+        else:
+            kept.append((at, step))
+    return kept, same
+
+
+def drop_unused(steps: Sequence[tuple[int, Step]], outputs: set[int], memory: Sequence[int]) -> list[tuple[int, Step]]:
     """The steps, with their places, that the outputs and the comparisons need."""
     needed, touched = set(outputs), {memory[number] for number in outputs}
     kept: list[tuple[int, Step]] = []
-    for at in reversed(range(len(steps))):
-        step = steps[at]
+    for at, step in reversed(steps):
         is_used = any(number in needed for number in step.outputs if number is not None)
         if not (is_used or step.is_read or step.shape or any(memory[number] in touched for number in step.writes)):
             continue
@@ -341,13 +390,33 @@ def drop_unused(
     return kept[::-1]
 
 
+def measure_peak(program: Program, recorder: Recorder) -> int:
+    """The most bytes that the results of the steps take at a time."""
+    memory, sizes = recorder.memory, recorder.sizes
+    fixed = {memory[n] for n in (*program.constants, *program.inputs.values(), *program.second_inputs.values())}
+    users: dict[int, set[int]] = {}  # memory -> its slots that are alive
+    held = peak = 0
+    for step, freed in zip(program.steps, find_last_uses(program), strict=True):
+        for number in step.outputs:
+            if number is None or memory[number] in fixed:
+                continue
+            held += sizes[memory[number]] if not users.get(memory[number]) else 0
+            users.setdefault(memory[number], set()).add(number)
+        peak = max(peak, held)
+        for number in freed:
+            if number in users.get(memory[number], ()):
+                users[memory[number]].discard(number)
+                held -= sizes[memory[number]] if not users[memory[number]] else 0
+    return peak
+
+
 # --- from steps to Python source -------------------------------------------------------------------------------------
 
 
 def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], Slots]:
     """A generator function, a line for each step: straight-line code has the least overhead in Python."""
-    names: dict[str, Any] = {"WayDiffers": WayDiffers}
-    lines = ["def run(inputs):"]
+    names: dict[str, Any] = {"WayDiffers": WayDiffers, "stack": torch.stack}
+    lines = ["def run(inputs):", "    flags = []"]
     last = find_last_uses(program)
     functions: dict[Any, str] = {}
 
@@ -381,8 +450,10 @@ def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], Slots]:
         arguments = [spell(value) for value in step.args]
         arguments += [f"{name}={spell(value)}" for name, value in step.kwargs.items()]
         call = f"{functions[step.function]}({', '.join(arguments)})"
-        if step.is_read:
-            lines.append(f"    if {call} != {bind(step.reads, 'k')}: raise WayDiffers")
+        if step.is_read and program.is_deferred:
+            lines.append(f"    flags.append({write_comparison(step, arguments)})")
+        elif step.is_read:
+            lines.append(f"    if {call} != {step.reads!r}: raise WayDiffers")
         else:
             outputs = [f"v{number}" if number is not None else "_" for number in step.outputs]
             lines.append(f"    {', '.join(outputs)}{',' if step.is_tuple and len(outputs) == 1 else ''} = {call}")
@@ -392,9 +463,19 @@ def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], Slots]:
             lines.append(f"    del {', '.join(f'v{number}' for number in last[at])}")
     if program.cut_at == len(program.steps):
         lines += write_cut(program, give)
-    lines.append(f"    yield [{', '.join(give(number) for number in program.second)}]")
-    exec(compile("\n".join(lines), "<recorded program>", "exec"), names)  # noqa: S102
+    end = (
+        ["stack(flags).all()" if any(step.is_read for step in program.steps) else "None"] if program.is_deferred else []
+    )
+    lines.append(f"    yield [{', '.join([*map(give, program.second), *end])}]")
+    exec(compile("\n".join(lines), "<recorded program>", "exec"), names)
     return names["run"]  # type: ignore[no-any-return]
+
+
+def write_comparison(step: Step, arguments: Sequence[str]) -> str:
+    """Whether Python would read the same, as a tensor."""
+    if step.function is aten.equal.default:
+        return f"({arguments[0]} == {arguments[1]}).all() == {step.reads!r}"
+    return f"{arguments[0]}.reshape(()) == {step.reads!r}"
 
 
 def write_cut(program: Program, give: Callable[[int], str]) -> list[str]:

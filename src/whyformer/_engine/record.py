@@ -75,7 +75,7 @@ def record(
         return CaptureBuilder(model, encoded, run, wanted).build(target, versus, switch, recipes, track_absorbed)
 
 
-def choose_passes(wanted: set[str] | frozenset[str], recipes: Sequence[Recipe]) -> tuple[Switch | None, dict[str, bool]]:
+def choose_passes(wanted: set[str] | frozenset[str], recipes: Sequence[Recipe]) -> tuple[Switch | None, dict[str, Any]]:
     """A switch if relevance is wanted, and what the forward must prepare for."""
     sites = [SITES[name] for name in wanted]
     switch = Switch() if recipes and any(site.is_relevance for site in sites) else None
@@ -88,9 +88,9 @@ def choose_passes(wanted: set[str] | frozenset[str], recipes: Sequence[Recipe]) 
 
 def record_program(replayer: Replayer) -> Capture | None:
     """Run the model once, and keep the run as a program that later calls repeat; None if that is not possible."""
-    model, encoded = replayer.model, alias_inputs(replayer.encoded)
+    model, encoded = replayer.model, alias_inputs(replayer.encoded, replayer.model.device)
     switch, asks = choose_passes(replayer.keep, replayer.recipes)
-    recorder = Recorder(find_program_inputs(encoded), find_constants(model.module))
+    recorder = Recorder(find_program_inputs(encoded, model.device), find_constants(model.module))
     try:
         with (
             torch.autograd.set_multithreading_enabled(False),  # on a GPU, too, operations are seen in this thread

@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -24,16 +24,16 @@ from torch import Tensor, nn
 
 from whyformer._engine.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
 from whyformer._engine.capture import Capture, LazyLayers, RoundingEstimate
+from whyformer._engine.cuda_graph import CudaGraph
 from whyformer._engine.decompose import PARTS_FORMS
 from whyformer._engine.forward import Run
 from whyformer._engine.layout import Layout, compute_readout
-from whyformer._engine.model_state import ModelState, has_hooks, is_torch_watched, read_torch_state
-from whyformer._engine.program import Program, Recorder, Slot, Unrecordable, WayDiffers
+from whyformer._engine.model_state import ModelState, is_torch_watched, read_torch_state
+from whyformer._engine.program import Program, Recorder, Slot, Slots, Unrecordable, WayDiffers
 from whyformer._engine.relevance.node import Recipe
 from whyformer._engine.target import ExplainedAnswer, Target, choose_target, has_head
 from whyformer._engine.tracing.attention import AttentionSite
 from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, attach_trace, trace_of
-from whyformer._engine.weight_versions import refuse_changed_weights
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap
@@ -42,6 +42,7 @@ from whyformer._plain.tokens import Grid
 RECORDED_AT = 3  # runs of the same shapes; the first ones may be the only ones
 KEPT_PROGRAMS = 16  # for each model; the least recently used one is dropped
 TOLERANCE = 1e-5  # of the largest value, in float32: what two kernels of one operation may differ by
+LARGEST_GRAPH = 2**30  # bytes; a CUDA graph holds its memory, and larger programs gain nothing from one
 # Sites that are more than tensors of one run.
 NOT_REPLAYED = {"probe", "fingerprint", *PARTS_FORMS, *LAYER_SCORE_SITES, *STREAM_SITES}
 
@@ -74,6 +75,10 @@ class RecordedRun:
     last_site: AttentionSite  # shapes only
     boundaries: tuple[int, ...]
     notes: tuple[str, ...]
+    graph: CudaGraph | None = None
+
+    def start(self, inputs: Mapping[str, Tensor]) -> Slots:
+        return self.program.start(inputs) if self.graph is None else self.graph.start(inputs)
 
 
 @dataclass
@@ -107,13 +112,13 @@ class ModelPrograms:
 KNOWN: dict[int, tuple["weakref.ref[nn.Module]", ModelPrograms]] = {}
 
 
-def find_programs(module: nn.Module) -> ModelPrograms:
+def find_programs(module: nn.Module, state: ModelState) -> ModelPrograms:
     """The programs of this module; new ones if it has changed."""
     number = id(module)
     reference, programs = KNOWN.get(number, (None, None))
-    if reference is not None and programs is not None and reference() is module and programs.state.matches(module):
+    if reference is not None and programs is not None and reference() is module and programs.state == state:
         return programs
-    made = ModelPrograms(ModelState(module))
+    made = ModelPrograms(ModelState(module).keep(module))
     KNOWN[number] = (weakref.ref(module, lambda _: KNOWN.pop(number, None)), made)
     return made
 
@@ -138,14 +143,12 @@ class Replayer:
         self.keep = frozenset(keep)
         self.recipes = tuple(recipes)
         self.is_possible = (
-            is_replaying.get()
-            and not self.keep & NOT_REPLAYED
-            and not callable(target)
-            and not is_torch_watched()
-            and not has_hooks(model.module)
+            is_replaying.get() and not self.keep & NOT_REPLAYED and not callable(target) and not is_torch_watched()
         )
         if self.is_possible:
-            self.programs = find_programs(model.module)
+            self.state = ModelState(model.module)
+            self.is_possible = not self.state.has_hooks
+            self.programs = find_programs(model.module, self.state)
             self.key = self.make_key()
 
     def make_key(self) -> Any:
@@ -169,12 +172,12 @@ class Replayer:
         run = self.programs.find(self.key) if self.is_possible else None
         if run is None:
             return None
-        with refuse_changed_weights(self.model.module):
-            try:
-                with torch.no_grad():
-                    return self.run_program(run)
-            except Exception:  # the model itself, run in the usual way, gives the answer or the error
-                return None
+        try:
+            with torch.no_grad():
+                capture = self.run_program(run)
+        except Exception:  # the model itself, run in the usual way, gives the answer or the error
+            return None
+        return capture if self.state.read_versions() == self.state.versions else None
 
     def is_due(self) -> bool:
         return self.is_possible and self.programs.is_due(self.key)
@@ -191,11 +194,28 @@ class Replayer:
                 again = self.run_program(run)
         except WayDiffers:
             return
-        if is_close(again, capture):
-            self.programs.keep(self.key, run)
+        if not is_close(again, capture):
+            return
+        self.programs.keep(self.key, run)
+        if run.program.is_deferred and run.program.has_fixed_sizes and run.program.peak <= LARGEST_GRAPH:
+            self.try_graph(run, capture)
+
+    def try_graph(self, run: RecordedRun, capture: Capture) -> None:
+        """Let the GPU repeat the program as one CUDA graph, if it can."""
+        run.graph = CudaGraph(run.program)
+        try:
+            with torch.no_grad():
+                is_same = is_close(self.run_program(run), capture)
+        except (RuntimeError, WayDiffers):
+            is_same = False
+        if not is_same:
+            run.graph = None
 
     def run_program(self, run: RecordedRun) -> Capture:
-        steps = run.program.start(find_program_inputs(self.encoded))
+        with closing(run.start(find_program_inputs(self.encoded, self.model.device))) as steps:
+            return self.run_steps(run, steps)
+
+    def run_steps(self, run: RecordedRun, steps: Slots) -> Capture:
         first = fill_slots(run.first, next(steps))
         output: Tensor = first["output"]
         layout = Layout(first["mask"], first["special"], run.patches, self.find_tokens(run))
@@ -206,8 +226,10 @@ class Replayer:
         if ("versus" in names) != (answer.versus is not None and "seed" in names):
             raise WayDiffers
         given = find_given(self.model, run.last_site, layout, answer, leaf if "seed" in names else None, self.keep)
-        second = fill_slots(run.second, steps.send(given))
-        steps.close()
+        computed = steps.send(given)
+        if run.program.is_deferred and not is_true(computed.pop()):
+            raise WayDiffers
+        second = fill_slots(run.second, computed)
         notes = (*self.encoded.notes, *run.notes)
         return Capture(
             targets, layout.tokens, run.patches, output, run.boundaries, {}, notes, second["values"], second["rounding"]
@@ -217,11 +239,16 @@ class Replayer:
         return (run.grid,) * self.encoded.batch if run.grid is not None else self.encoded.pieces(run.length)
 
 
-def find_program_inputs(encoded: EncodedBatch) -> dict[str, Tensor]:
+def find_program_inputs(encoded: EncodedBatch, device: torch.device) -> dict[str, Tensor]:
     """The tensors of a batch that a program takes."""
     masks = {"token mask": encoded.token_mask, "special mask": encoded.special_mask}
     given = {f"input {name}": tensor for name, tensor in encoded.inputs.items()}
-    return given | {name: mask for name, mask in masks.items() if mask is not None}
+    return given | {name: mask.to(device) for name, mask in masks.items() if mask is not None}
+
+
+def is_true(flag: Tensor | None) -> bool:
+    """Whether Python would have taken the way that was recorded."""
+    return flag is None or bool(flag)
 
 
 def find_constants(module: nn.Module) -> list[Tensor]:
@@ -308,10 +335,10 @@ class RecordingBuilder(CaptureBuilder):
         """Already done, with the answer itself."""
 
 
-def alias_inputs(encoded: EncodedBatch) -> EncodedBatch:
-    """The same batch with tensor objects of its own, which a recorder may mark."""
+def alias_inputs(encoded: EncodedBatch, device: torch.device) -> EncodedBatch:
+    """The same batch with tensor objects of its own, which a recorder may mark, all on the device of the model."""
     inputs = {name: tensor.detach() for name, tensor in encoded.inputs.items()}
-    masks = (None if m is None else m.detach() for m in (encoded.token_mask, encoded.special_mask))
+    masks = (None if m is None else m.to(device).detach() for m in (encoded.token_mask, encoded.special_mask))
     token_mask, special_mask = masks
     return replace(encoded, inputs=inputs, token_mask=token_mask, special_mask=special_mask)
 
