@@ -97,7 +97,7 @@ def measure(name: str, batch: int, options: argparse.Namespace) -> None:
     works = {"forward": forward, **{method: explain_by(method) for method in options.methods}}
     first = {label: measure_time(work, options.device, clock) for label, work in works.items()}
     for work in works.values():
-        for _ in range(3):
+        for _ in range(8):
             work()
     times: dict[str, list[float]] = {label: [] for label in works}
     for _ in range(options.repeats):

@@ -20,8 +20,7 @@ what the choice gave (`Recorder.cut`).
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -66,20 +65,17 @@ class Slot:
 class Step:
     """One operation: a function of slots and constants. `reads`: the value that Python read from its result."""
 
-    function: Callable[..., Any]
+    function: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    outputs: list[int | None]
+    operands: list[int]  # the slots among the arguments
+    outputs: list[int | None] = field(default_factory=list)
     is_tuple: bool = False
     reads: Any = None
     is_read: bool = False
     shape: tuple[int, ...] | None = None  # that the result must have
     writes: tuple[int, ...] = ()  # slots it writes into
     depends: bool = False  # on the inputs
-
-    @cached_property
-    def operands(self) -> list[int]:
-        return [slot.number for slot in find_slots((self.args, self.kwargs))]
 
 
 class Recorder(TorchDispatchMode):
@@ -158,22 +154,24 @@ class Recorder(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded in func.tags and read_dropout(func, args, kwargs) != 0:
             raise Unrecordable(f"{func} draws random numbers")
         near: dict[int, int] = {}  # address -> number of the memory of each operand
+        operands: list[int] = []
         is_literal = func in LITERALS
 
         def take(tensor: Tensor) -> Slot:
-            with self.pause():
-                slot = self.take(tensor, is_literal=is_literal)
+            slot = self.take(tensor, is_literal=is_literal)
             near[address_of(tensor)] = self.memory[slot.number]
+            operands.append(slot.number)
             return slot
 
-        step = Step(func, map_tensors(tuple(args), take), map_tensors(kwargs, take), [])
+        step = Step(func, map_tensors(tuple(args), take), map_tensors(kwargs, take), operands)
         result = func(*args, **kwargs)
         self.note(step, result, near)
         return result
 
     def note(self, step: Step, result: Any, near: Mapping[int, int]) -> None:
         step.depends = any(number in self.dependent for number in step.operands)
-        step.writes = tuple(slot.number for slot in find_written(step.function, step.args, step.kwargs))
+        if step.function._schema.is_mutable:
+            step.writes = tuple(slot.number for slot in find_written(step.function, step.args, step.kwargs))
         for number in step.writes:
             if self.memory[number] in self.protected:
                 raise Unrecordable(f"{step.function} writes into an input or a weight")
@@ -367,7 +365,8 @@ def join_aliases(steps: Sequence[Step]) -> tuple[list[tuple[int, Step]], dict[in
             renamed = [map_slots(part, rename) for part in (step.args, step.kwargs)]
             outputs = [same.get(number, number) if number is not None else None for number in step.outputs]
             writes = tuple(same.get(number, number) for number in step.writes)
-            step = replace(step, args=renamed[0], kwargs=renamed[1], outputs=outputs, writes=writes)
+            operands = [same.get(number, number) for number in step.operands]
+            step = replace(step, args=renamed[0], kwargs=renamed[1], operands=operands, outputs=outputs, writes=writes)
         if step.function in ALIASES:
             same[step.outputs[0]] = step.operands[0]  # type: ignore[index]
         else:
@@ -545,8 +544,6 @@ def read_dropout(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> f
 
 def find_written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Slot]:
     """The arguments that an operation writes into, as its schema says."""
-    if not func._schema.is_mutable:
-        return
     for place, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = args[place] if place < len(args) else kwargs.get(argument.name)

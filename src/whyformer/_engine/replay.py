@@ -1,4 +1,4 @@
-"""Replay: the third run of a model on inputs of the same shapes is recorded as a program, which later runs repeat.
+"""Replay: the sixth run of a model on inputs of the same shapes is recorded as a program, which later runs repeat.
 
     with why.replay(False): ...            always run the model itself; so does WHYFORMER_REPLAY=0 in the environment
 
@@ -39,9 +39,10 @@ from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap
 from whyformer._plain.tokens import Grid
 
-RECORDED_AT = 3  # runs of the same shapes; the first ones may be the only ones
+RECORDED_AT = 6  # runs of the same shapes: recording takes about as long as ten runs of a small model
 KEPT_PROGRAMS = 16  # for each model; the least recently used one is dropped
 TOLERANCE = 1e-5  # of the largest value, in float32: what two kernels of one operation may differ by
+MOST_MISSES = 3  # runs for which Python would have taken another way than the recorded one
 LARGEST_GRAPH = 2**30  # bytes; a CUDA graph holds its memory, and larger programs gain nothing from one
 # Sites that are more than tensors of one run.
 NOT_REPLAYED = {"probe", "fingerprint", *PARTS_FORMS, *LAYER_SCORE_SITES, *STREAM_SITES}
@@ -87,6 +88,7 @@ class ModelPrograms:
 
     state: ModelState
     counts: "Counter[Any]" = field(default_factory=Counter)
+    misses: "Counter[Any]" = field(default_factory=Counter)
     runs: "OrderedDict[Any, RecordedRun | None]" = field(default_factory=OrderedDict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -101,6 +103,13 @@ class ModelPrograms:
             self.runs[key] = run
             while len(self.runs) > KEPT_PROGRAMS:
                 self.runs.popitem(last=False)
+
+    def note_miss(self, key: Any) -> None:
+        """Count a run for which the program was of no use; one that is of no use often is dropped."""
+        with self.lock:
+            self.misses[key] += 1
+            if self.misses[key] >= MOST_MISSES:
+                self.runs[key] = None
 
     def is_due(self, key: Any) -> bool:
         """Count a run; True if it is to be recorded."""
@@ -176,6 +185,7 @@ class Replayer:
             with torch.no_grad():
                 capture = self.run_program(run)
         except Exception:  # the model itself, run in the usual way, gives the answer or the error
+            self.programs.note_miss(self.key)
             return None
         return capture if self.state.read_versions() == self.state.versions else None
 
