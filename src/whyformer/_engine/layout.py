@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.forward import Run
-from whyformer._engine.program import pause_recording
+from whyformer._engine.recorder import pause_recording
 from whyformer._engine.target import ExplainedAnswer
 from whyformer._engine.tracing import provenance
 from whyformer._engine.tracing.attention import AttentionSite

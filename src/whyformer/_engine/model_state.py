@@ -23,24 +23,31 @@ class ModelState:
     """A snapshot of a model, read in one walk over its modules: about two microseconds for each."""
 
     def __init__(self, module: nn.Module) -> None:
-        self.weights: list[Tensor] = []
         self.has_hooks = nn.modules.module._has_any_global_hook()
-        self.identities: list[int] = []
+        weights: list[Tensor | None] = []
+        identities: list[int] = []
         inner = unwrap(module)
         seen, waiting = {id(inner)}, [inner]
         while waiting:
             part = waiting.pop()
             own = part.__dict__
             children = own["_modules"].values()
-            tensors = [*own["_parameters"].values(), *own["_buffers"].values()]
-            self.weights.extend(tensor for tensor in tensors if tensor is not None)
-            self.identities += (id(part), id(type(part).forward), *map(id, own.values()), *map(id, children))
+            identities.append(id(part))
+            identities.append(id(type(part).forward))
+            identities.extend(map(id, own.values()))
+            if own["_parameters"]:
+                weights.extend(own["_parameters"].values())
+            if own["_buffers"]:
+                weights.extend(own["_buffers"].values())
             if own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own:
                 self.has_hooks = True
             for child in children:
+                identities.append(id(child))
                 if child is not None and id(child) not in seen:
                     seen.add(id(child))
                     waiting.append(child)
+        self.weights: list[Tensor] = [weight for weight in weights if weight is not None]
+        self.identities = identities
         self.identities += map(id, self.weights)
         self.memory = [(weight.data_ptr(), weight.shape, weight.stride()) for weight in self.weights]
         self.versions = self.read_versions()

@@ -13,7 +13,7 @@ from whyformer._engine.capture import Capture
 from whyformer._engine.decompose import PARTS_FORMS
 from whyformer._engine.forward import run_forward
 from whyformer._engine.intervene import Intervention
-from whyformer._engine.program import Recorder, Unrecordable
+from whyformer._engine.recorder import Recorder, Unrecordable
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.replay import (
     RecordingBuilder,

@@ -12,11 +12,12 @@ import os
 import threading
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -29,11 +30,12 @@ from whyformer._engine.decompose import PARTS_FORMS
 from whyformer._engine.forward import Run
 from whyformer._engine.layout import Layout, compute_readout
 from whyformer._engine.model_state import ModelState, is_torch_watched, read_torch_state
-from whyformer._engine.program import Program, Recorder, Slot, Slots, Unrecordable, WayDiffers
+from whyformer._engine.program import Program, Slots
+from whyformer._engine.recorder import Recorder, Slot, Unrecordable, WayDiffers
 from whyformer._engine.relevance.node import Recipe
 from whyformer._engine.target import ExplainedAnswer, Target, choose_target, has_head
 from whyformer._engine.tracing.attention import AttentionSite
-from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, attach_trace, trace_of
+from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, attach_trace, compute_pooling_weights, trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap
@@ -41,23 +43,32 @@ from whyformer._plain.tokens import Grid
 
 RECORDED_AT = 6  # runs of the same shapes: recording takes about as long as ten runs of a small model
 KEPT_PROGRAMS = 16  # for each model; the least recently used one is dropped
-TOLERANCE = 1e-5  # of the largest value, in float32: what two kernels of one operation may differ by
+# Of the largest value, in float32. On a CPU there is no difference; kernels of a GPU that add in any order make one,
+# which relevance passes enlarge: four times the estimate of the pass is allowed, but not more than MOST_ROUNDING.
+TOLERANCE, MOST_ROUNDING = 1e-4, 0.1
 MOST_MISSES = 3  # runs for which Python would have taken another way than the recorded one
-LARGEST_GRAPH = 2**30  # bytes; a CUDA graph holds its memory, and larger programs gain nothing from one
+LARGEST_GRAPH, MOST_GRAPHS = 1 / 32, 1 / 8  # of the memory of the GPU: a CUDA graph holds what it needs
 # Sites that are more than tensors of one run.
 NOT_REPLAYED = {"probe", "fingerprint", *PARTS_FORMS, *LAYER_SCORE_SITES, *STREAM_SITES}
 
 is_replaying: ContextVar[bool] = ContextVar("is_replaying", default=os.environ.get("WHYFORMER_REPLAY", "1") != "0")
 
 
+is_recomputing: ContextVar[bool] = ContextVar("is_recomputing", default=False)
+
+
 @contextmanager
-def replay(enabled: bool = True) -> Iterator[None]:
-    """Whether runs of a model inside may be replaced by a recorded program; the scores are the same."""
-    token = is_replaying.set(bool(enabled))
+def replay(enabled: bool = True, *, recompute: bool = False) -> Iterator[None]:
+    """Whether runs of a model inside may be replaced by a recorded program; the scores are the same.
+
+    recompute: large programs also compute the first layer of each MLP again, to need less memory.
+    """
+    tokens = is_replaying.set(bool(enabled)), is_recomputing.set(bool(recompute))
     try:
         yield
     finally:
-        is_replaying.reset(token)
+        is_replaying.reset(tokens[0])
+        is_recomputing.reset(tokens[1])
 
 
 # --- programs of a model ---------------------------------------------------------------------------------------------
@@ -68,8 +79,11 @@ class RecordedRun:
     """A program, and how a capture is made from what it computes."""
 
     program: Program
-    first: Any  # output, mask, special and the trace of the output, with slots for tensors
-    second: Any  # values and rounding of the capture
+    first: Callable[[Sequence[Tensor]], Any]  # makes output, mask, special and the trace of the output
+    second: Callable[[Sequence[Tensor]], Any]  # makes values and rounding of the capture
+    read: (
+        Tensor | None
+    )  # [batch token]: how much of the answer is read at each token, if that does not depend on inputs
     patches: tuple[int, ...] | None
     grid: Grid | None
     length: int
@@ -132,6 +146,14 @@ def find_programs(module: nn.Module, state: ModelState) -> ModelPrograms:
     return made
 
 
+def is_affordable(program: Program, device: torch.device) -> bool:
+    """Whether a CUDA graph may hold the memory of this program, beside those that there are."""
+    memory = torch.cuda.get_device_properties(device).total_memory
+    runs = [run for _, programs in list(KNOWN.values()) for run in programs.runs.values()]
+    held = sum(run.program.peak for run in runs if run is not None and run.graph is not None)
+    return program.peak <= memory * LARGEST_GRAPH and held + program.peak <= memory * MOST_GRAPHS
+
+
 # --- from a call to its program --------------------------------------------------------------------------------------
 
 
@@ -173,6 +195,7 @@ class Replayer:
             self.recipes,
             self.versus is None,
             self.model.readout,
+            is_recomputing.get(),
             read_torch_state(),
         )
 
@@ -207,7 +230,7 @@ class Replayer:
         if not is_close(again, capture):
             return
         self.programs.keep(self.key, run)
-        if run.program.is_deferred and run.program.has_fixed_sizes and run.program.peak <= LARGEST_GRAPH:
+        if run.program.is_deferred and run.program.has_fixed_sizes and is_affordable(run.program, self.model.device):
             self.try_graph(run, capture)
 
     def try_graph(self, run: RecordedRun, capture: Capture) -> None:
@@ -226,11 +249,12 @@ class Replayer:
             return self.run_steps(run, steps)
 
     def run_steps(self, run: RecordedRun, steps: Slots) -> Capture:
-        first = fill_slots(run.first, next(steps))
+        first = run.first(next(steps))
         output: Tensor = first["output"]
         layout = Layout(first["mask"], first["special"], run.patches, self.find_tokens(run))
         with torch.enable_grad():
-            leaf = attach_trace(output.detach().requires_grad_(), first["trace"])
+            trace = first["trace"] if run.read is None else Trace(read=run.read, epoch=first["trace"].epoch)
+            leaf = attach_trace(output.detach().requires_grad_(), trace)
             answer, targets = choose_target(self.model, self.encoded, leaf, self.target, self.versus)
         names = run.program.second_inputs.keys()
         if ("versus" in names) != (answer.versus is not None and "seed" in names):
@@ -239,7 +263,7 @@ class Replayer:
         computed = steps.send(given)
         if run.program.is_deferred and not is_true(computed.pop()):
             raise WayDiffers
-        second = fill_slots(run.second, computed)
+        second = run.second(computed)
         notes = (*self.encoded.notes, *run.notes)
         return Capture(
             targets, layout.tokens, run.patches, output, run.boundaries, {}, notes, second["values"], second["rounding"]
@@ -367,13 +391,14 @@ def make_recorded_run(recorder: Recorder, builder: CaptureBuilder, capture: Capt
     firsts = put_slots(first, recorder, slots)
     ends = len(slots)
     seconds = put_slots({"values": capture.values, "rounding": dict(capture.rounding)}, recorder, slots)
-    program = recorder.finish(slots[:ends], slots[ends:])
+    program = Program(recorder, slots[:ends], slots[ends:], repeats_products=is_recomputing.get())
     last = builder.mode.sites[-1]
     grid = layout.tokens[0] if isinstance(layout.tokens[0], Grid) else None
     return RecordedRun(
         program,
-        firsts,
-        shift_places(seconds, ends),
+        make_filler(firsts),
+        make_filler(shift_places(seconds, ends)),
+        find_fixed_readout(recorder, builder),
         layout.patches,
         grid,
         layout.length,
@@ -381,6 +406,15 @@ def make_recorded_run(recorder: Recorder, builder: CaptureBuilder, capture: Capt
         capture.boundaries,
         builder.run.notes,
     )
+
+
+def find_fixed_readout(recorder: Recorder, builder: CaptureBuilder) -> Tensor | None:
+    """How much of the answer is read at each token, where the labels of the output say so for any inputs."""
+    trace, output = trace_of(builder.run.output), builder.run.output
+    labels = [label for label in (trace.samples, trace.tokens) if label is not None]
+    if trace.read is not None or output.dim() != 2 or any(recorder.depends(label) for label in labels):
+        return None
+    return compute_pooling_weights(trace, output.shape, builder.encoded.batch, builder.layout.length)
 
 
 def as_shape(tensor: Tensor) -> Tensor:
@@ -411,8 +445,39 @@ def shift_places(value: Any, by: int) -> Any:
     return map_structure(value, Place, lambda place: Place(place.number - by))
 
 
-def fill_slots(value: Any, tensors: Sequence[Tensor]) -> Any:
-    return map_structure(value, Place, lambda place: tensors[place.number])
+def make_filler(value: Any) -> Callable[[Sequence[Tensor]], Any]:
+    """A function from what a program returns to the value with its tensors in their places."""
+    if isinstance(value, Place):
+        return itemgetter(value.number)
+    if not has_place(value):
+        return lambda _: value
+    if isinstance(value, LazyLayers):
+        makers = [make_filler(make) for make in value._makers]
+        return lambda tensors: LazyLayers([fill(tensors) for fill in makers])
+    if isinstance(value, partial):
+        function, arguments = value.func, [make_filler(one) for one in value.args]
+        return lambda tensors: partial(function, *[fill(tensors) for fill in arguments])
+    if type(value) in (list, tuple):
+        kind, items = type(value), [make_filler(item) for item in value]
+        return lambda tensors: kind(fill(tensors) for fill in items)
+    if type(value) is dict:
+        entries = {key: make_filler(item) for key, item in value.items()}
+        return lambda tensors: {key: fill(tensors) for key, fill in entries.items()}
+    own, made_of = type(value), dict(vars(value))
+    changing = {name: make_filler(part) for name, part in made_of.items() if has_place(part)}
+
+    def fill_fields(tensors: Sequence[Tensor]) -> Any:
+        made = object.__new__(own)
+        made.__dict__.update(made_of, **{name: fill(tensors) for name, fill in changing.items()})
+        return made
+
+    return fill_fields
+
+
+def has_place(value: Any) -> bool:
+    found: list[Place] = []
+    map_structure(value, Place, found.append)
+    return bool(found)
 
 
 def map_structure(value: Any, kind: type, change: Any) -> Any:
@@ -438,26 +503,29 @@ def map_structure(value: Any, kind: type, change: Any) -> Any:
     raise Unrecordable(f"a capture with {type(value).__name__} cannot be made from a program")
 
 
-def is_close(one: Any, other: Any) -> bool:
+def is_close(one: Capture, other: Capture) -> bool:
     """Two captures hold the same numbers, up to what rounding can do."""
-    mine, theirs = list_tensors(one), list_tensors(other)
-    return len(mine) == len(theirs) and all(is_close_tensor(a, b) for a, b in zip(mine, theirs, strict=True))
+    wide = max([TOLERANCE, *(min(MOST_ROUNDING, 4 * float(e.rows[0].max())) for e in other.rounding.values())])
+    for key, value in other.values.items():
+        bound = wide if key[1] is not None else TOLERANCE
+        pairs = zip(list_tensors(one.values[key]), list_tensors(value), strict=True)
+        if not all(is_close_tensor(a, b, bound) for a, b in pairs):
+            return False
+    return is_close_tensor(one.logits, other.logits, TOLERANCE)
 
 
-def list_tensors(capture: Capture) -> list[Tensor]:
-    found: list[Tensor] = [capture.logits]
-    for value in capture.values.values():
-        map_structure(value, Tensor, found.append)
+def list_tensors(value: Any) -> list[Tensor]:
+    found: list[Tensor] = []
+    map_structure(value, Tensor, found.append)
     return found
 
 
-def is_close_tensor(one: Tensor, other: Tensor) -> bool:
+def is_close_tensor(one: Tensor, other: Tensor, bound: float) -> bool:
+    """To `bound` of the largest value, in float32; types with fewer bits may differ by more."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
-    if not one.is_floating_point():
-        return torch.equal(one, other)
-    wide = TOLERANCE * max(1.0, torch.finfo(one.dtype).eps / torch.finfo(torch.float32).eps)
-    if not one.numel():
-        return True
     a, b = one.detach(), other.detach()
+    if not a.is_floating_point() or not a.numel():
+        return torch.equal(a, b)
+    wide = bound * max(1.0, torch.finfo(a.dtype).eps / torch.finfo(torch.float32).eps)
     return bool(((a - b).abs().amax() <= wide * b.abs().amax()) | torch.equal(a, b))
