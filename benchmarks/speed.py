@@ -125,6 +125,7 @@ def main() -> None:
     parser.add_argument("--tf32", action="store_true", help="let matrix products round to TF32")
     parser.add_argument("--clock", choices=["process", "wall"], default="wall")
     parser.add_argument("--no-replay", action="store_true", help="without recorded programs")
+    parser.add_argument("--recompute", action="store_true", help="less memory: compute MLPs again")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.backends.cuda.matmul.allow_tf32 = options.tf32
@@ -137,10 +138,7 @@ def main() -> None:
     )
     for name in options.models:
         for batch in options.batch:
-            if hasattr(why, "replay") and options.no_replay:
-                with why.replay(False):
-                    measure(name, batch, options)
-            else:
+            with why.replay(not options.no_replay, recompute=options.recompute):
                 measure(name, batch, options)
 
 
