@@ -1,6 +1,6 @@
 # make demo    set up, then explain what ships
 # make test    set up, then run the tests
-# The other targets: lint, types, docs, pages, gallery, check (all but the gallery), slow, test-portable, test-oracles, test-ray, benchmark, format, dev, clean.
+# The other targets: lint, types, docs, pages, gallery, check (all but the gallery), slow, test-portable, test-oracles, test-others, test-ray, benchmark, format, dev, clean.
 
 PYTHON ?= python3
 VENV := .venv
@@ -16,7 +16,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --e
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev demo test slow test-portable test-oracles test-ray lint format types docs pages gallery check benchmark clean
+.PHONY: help venv dev demo test slow test-portable test-oracles test-others test-ray sweep-others lint format types docs pages gallery check benchmark clean
 
 help:
 	@sed -n 's/^# //; /make\|targets/p; 3q' Makefile
@@ -81,6 +81,23 @@ $(VENV)-ray/ready-$(VERSIONS):
 	$(VENV)-ray/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test,ray]'
 	@touch $@
 
+# Models of other libraries, in an environment of their own; tests/others/sweep.py has the checks.
+OTHERS := timm torchvision open_clip_torch peft sentence-transformers bitsandbytes torchao accelerate x-transformers vit-pytorch
+OTHERS_READY := $(VENV)-others/ready-$(shell cat pyproject.toml constraints.txt constraints-others.txt | cksum | cut -d ' ' -f 1)
+
+test-others: $(OTHERS_READY)
+	HF_HUB_OFFLINE=1 $(VENV)-others/bin/pytest -m "" -W ignore tests/others
+
+$(OTHERS_READY):
+	$(PYTHON) -m venv $(VENV)-others
+	$(VENV)-others/bin/python -m pip install --quiet --constraint constraints.txt --constraint constraints-others.txt \
+		--editable '.[test]' $(OTHERS)
+	@touch $@
+
+# Writes what docs/models-others.md shows.
+sweep-others: $(OTHERS_READY)
+	HF_HUB_OFFLINE=1 PYTHONPATH=tests $(VENV)-others/bin/python -m others.sweep
+
 lint: $(WORK)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -110,4 +127,4 @@ benchmark: $(USE)
 	@for program in benchmarks/*.py; do $(BIN)/python $$program || exit 1; done
 
 clean:
-	rm -rf $(VENV) $(VENV)-oracles $(VENV)-ray docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oracles $(VENV)-others $(VENV)-ray docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

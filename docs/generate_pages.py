@@ -1,10 +1,12 @@
-"""Write the pages that come from the code: methods.md, metrics.md, recipes.md, and the methods in README.md.
+"""Write the pages that come from the code: methods.md, metrics.md, recipes.md, and the methods in README.md; and
+models-others.md, from the table that tests/others writes.
 
     make pages
 
 The pages are committed, so that links work on a code host; a test fails when one is stale.
 """
 
+import csv
 import inspect
 import re
 import sys
@@ -21,6 +23,7 @@ from whyformer.metrics._registry import METRIC_INPUTS, METRIC_KINDS, METRICS, Me
 
 DOCS = Path(__file__).parent
 README = DOCS.parent / "README.md"
+OTHERS = DOCS.parent / "tests" / "others"
 METHODS_IN_README = re.compile(r"(?<=<!-- methods -->\n).*?(?=<!-- end of methods -->)", re.DOTALL)
 
 TO_BEGIN_WITH = (  # in the README; the others only by name
@@ -242,12 +245,73 @@ def yes_or_no(is_so: bool) -> str:
     return "yes" if is_so else "no"
 
 
+# --- models of other libraries ----------------------------------------------------------------------------------------
+
+TRIED = (
+    "transformer_attribution", "generic_attention", "rollout", "raw_attention", "attcat", "attnlrp", "gradient_x_input",
+    "grad_cam", "leave_one_out", "chance",
+)  # fmt: skip
+
+
+def make_others_page() -> str:
+    """What works on the models of other libraries, from tests/others/results.csv."""
+    with (OTHERS / "results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    libraries = list(dict.fromkeys(row["library"] for row in rows))
+    complete = sum(_list_refused(row) == [] for row in rows)
+    versions = ", ".join(
+        line.strip().replace("==", " ")
+        for line in (DOCS.parent / "constraints-others.txt").read_text().splitlines()
+        if line.partition("==")[0] in LIBRARY_PACKAGES
+    )
+    parts = [
+        "# Models of other libraries",
+        f"{len(rows)} models, tiny and with random weights, each tried with ten methods: "
+        f"{', '.join(f'`{name}`' for name in TRIED)}. Nothing is refused on {complete} of them; every refusal has its "
+        "reason below. `make test-others` sets up an environment with these libraries and runs the same checks, "
+        "`make sweep-others` writes the table anew.",
+        "Checked on each: no exception but whyformer's own; the logits of the library; an example in a batch is scored "
+        "as the example alone; attention as the library's eager code computes it and gradient x input by autograd, "
+        "where the library can tell; relevance is conserved; the model is unchanged afterwards.",
+        f"Versions: {versions}. Their published weights were not tried.",
+        *(_make_library_section(library, [row for row in rows if row["library"] == library]) for library in libraries),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+LIBRARY_PACKAGES = {
+    "accelerate", "bitsandbytes", "open_clip_torch", "peft", "sentence-transformers", "timm", "torchao", "torchvision",
+    "vit-pytorch", "x-transformers",
+}  # fmt: skip
+
+
+def _make_library_section(library: str, rows: list[dict[str, str]]) -> str:
+    lines = ["| model | methods that work | attention = eager | refused, and the first reason |", "| --- | --- | --- | --- |"]
+    for row in rows:
+        refused = _list_refused(row)
+        works = len(TRIED) - len(refused)
+        reason = row["reason"].partition(": ")[2].replace("|", "\\|") if refused else ""
+        names = ", ".join(refused) if 0 < works < len(TRIED) else "all" if refused else ""
+        said = f"{names}: {reason}" if refused else ""
+        lines.append(f"| {row['model']} | {works} of {len(TRIED)} | {_say_attention(row)} | {said} |")
+    return f"## {library}\n\n" + "\n".join(lines)
+
+
+def _list_refused(row: dict[str, str]) -> list[str]:
+    return [name for name in TRIED if row[name] != "ok"]
+
+
+def _say_attention(row: dict[str, str]) -> str:
+    return {"ok": "yes", "n/a": "not told"}.get(row["attention"], "refused")
+
+
 def make_pages() -> dict[Path, str]:
     """Every generated file and what it should hold."""
     return {
         DOCS / "methods.md": make_methods_page(),
         DOCS / "metrics.md": make_metrics_page(),
         DOCS / "recipes.md": make_recipes_page(),
+        DOCS / "models-others.md": make_others_page(),
         README: readme_with_methods(README.read_text()),
     }
 

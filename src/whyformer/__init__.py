@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from whyformer.errors import WhyformerError
 
 if TYPE_CHECKING:
-    from whyformer import data, demo, errors, methods, metrics, rules, show
+    from whyformer import data, demo, errors, methods, metrics, rules, show, targets
     from whyformer._audit import Audit, audit
     from whyformer._bulk.result import BulkRun
     from whyformer._bulk.run import bulk
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from whyformer._explain.attention import inspect_attention
     from whyformer._explain.classes import explain_classes
     from whyformer._explain.compare import compare
+    from whyformer._explain.diagnose import diagnose
     from whyformer._explain.explain import explain
     from whyformer._explain.generation import explain_generation
+    from whyformer._explain.similarity import explain_similarity
     from whyformer._judge import Judgement, judge
     from whyformer._model.loading import open
     from whyformer._model.model import Model
@@ -40,8 +42,10 @@ if TYPE_CHECKING:
     from whyformer.results.attention_view import AttentionView
     from whyformer.results.class_grid import ClassGrid
     from whyformer.results.comparison import Comparison
+    from whyformer.results.diagnosis import Diagnosis
     from whyformer.results.explanation import Explanation, load
     from whyformer.results.generation import Generation
+    from whyformer.results.similarity import Similarity
 
 HOMES = {
     "_audit": "Audit audit",
@@ -57,8 +61,10 @@ HOMES = {
     "_explain.attention": "inspect_attention",
     "_explain.classes": "explain_classes",
     "_explain.compare": "compare",
+    "_explain.diagnose": "diagnose",
     "_explain.explain": "explain",
     "_explain.generation": "explain_generation",
+    "_explain.similarity": "explain_similarity",
     "_judge": "Judgement judge",
     "_model.loading": "open",
     "_model.model": "Model",
@@ -71,11 +77,13 @@ HOMES = {
     "results.attention_view": "AttentionView",
     "results.class_grid": "ClassGrid",
     "results.comparison": "Comparison",
+    "results.diagnosis": "Diagnosis",
     "results.explanation": "Explanation load",
     "results.generation": "Generation",
+    "results.similarity": "Similarity",
 }
 HOME_OF = {name: home for home, names in HOMES.items() for name in names.split()}
-SUBPACKAGES = ("data", "demo", "errors", "methods", "metrics", "rules", "show")
+SUBPACKAGES = ("data", "demo", "errors", "methods", "metrics", "rules", "show", "targets")
 FILLED_BY = {"METHODS": "methods", "METRICS": "metrics"}  # registry -> the package whose import fills it
 RENAMED = {
     "Inside": "AttentionView",
@@ -100,6 +108,7 @@ __all__ = [
     "Capture",
     "ClassGrid",
     "Comparison",
+    "Diagnosis",
     "Explanation",
     "Generation",
     "Grid",
@@ -111,6 +120,7 @@ __all__ = [
     "Rationale",
     "Recipe",
     "Scores",
+    "Similarity",
     "Target",
     "WhyformerError",
     "__version__",
@@ -119,10 +129,12 @@ __all__ = [
     "compare",
     "data",
     "demo",
+    "diagnose",
     "errors",
     "explain",
     "explain_classes",
     "explain_generation",
+    "explain_similarity",
     "inspect_attention",
     "judge",
     "load",
@@ -138,6 +150,7 @@ __all__ = [
     "rules",
     "show",
     "summarise_bulk",
+    "targets",
 ]
 
 

@@ -51,7 +51,7 @@ def test_where_several_do_not_fit_one_is_taken(monkeypatch):
 def test_the_peak_is_that_of_the_run():
     """100 MB, in a process of its own: in an old one, the allocator may have kept as much."""
     code = (
-        "import torch; from whyformer._bulk.batch_size import measure_peak;"
+        "import torch; from whyformer._plain.peak_memory import measure_peak;"
         "print(measure_peak(lambda: torch.ones(25_000_000).sum(), torch.device('cpu')))"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()

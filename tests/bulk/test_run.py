@@ -9,6 +9,7 @@ import time
 from functools import partial
 
 import pytest
+import tiny_text
 import torch
 from bulk.bad_items import write_table
 from bulk.bulk_inputs import METHODS, MODEL, check_complete, hash_parts, run_bulk, write_images
@@ -133,6 +134,28 @@ def test_texts_in_a_table(tmp_path):
 
 
 # --- resuming ---------------------------------------------------------------------------------------------------------
+
+
+def test_long_texts_in_windows_are_as_explained_alone(tmp_path):
+    """One long text between short ones, by two methods: the scores, target and prediction of explain()."""
+    model = why.open(tiny_text.bert(), tokenizer=tiny_text.wordpiece())
+    texts = ["the film", "the film is not good ! " * 6, "a bad film ."]
+    (tmp_path / "texts.csv").write_text("text\n" + "\n".join(texts) + "\n")
+    methods = ("rollout", "libragrad")
+    plain = run_bulk(tmp_path / "texts.csv", tmp_path / "plain", model=model, methods=methods)
+    assert plain.failed == 1 and [error["error"] for error in plain.errors()] == ["E_TXT_TOO_LONG"] * 2
+    run = run_bulk(tmp_path / "texts.csv", tmp_path / "run", model=model, methods=methods, windows=3)
+    assert run.failed == 0
+    for row in run.table().to_pylist():
+        alone = why.explain(model, texts[row["position"]], row["method"], windows=3)
+        assert row["scores"] == pytest.approx(alone.scores[0].tolist(), abs=1e-6)
+        assert (row["target"], row["prediction"]) == (alone.targets[0].index, alone.targets[0].index)
+        assert row["probability"] == pytest.approx(alone.targets[0].probability)
+        assert len(row["starts"]) == len(row["scores"])
+    with pytest.raises(InputError, match="truncate and windows cannot be combined"):
+        run_bulk(tmp_path / "texts.csv", tmp_path / "both", model=model, windows=True, truncate=True)
+    with pytest.raises(OutputError, match="windows"):
+        run_bulk(tmp_path / "texts.csv", tmp_path / "run", model=model, methods=methods, windows=True)
 
 
 def test_finished_parts_are_kept(images, golden, begun):

@@ -511,6 +511,19 @@ def test_words_instead_of_tokens(text_model):
     )
 
 
+def test_long_texts_in_windows_by_sentence(text_model):
+    long = "The film is not good. " * 40
+    message = error_of("explain", long, "-M", text_model, "-m", "rollout", code=3)
+    assert "error[E_TXT_TOO_LONG]" in message and "--windows" in message
+    saved = json.loads(run("explain", long, "-M", text_model, "-m", "rollout", "--windows", "--sentences", "--json"))
+    assert saved["settings"]["sentences"] == "sum" and "windows" in saved["details"]
+    assert [piece for piece in saved["tokens"][0]["pieces"] if piece == "The film is not good."]
+    shared = json.loads(run("explain", long, "-M", text_model, "-m", "rollout", "--overlap", "0", "--json"))
+    assert len(shared["details"]["windows"]) == len(saved["details"]["windows"])
+    message = error_of("explain", "a. b.", "-M", text_model, "--sentences", "--paragraphs", code=2)
+    assert "--sentences and --paragraphs cannot be combined" in message
+
+
 def test_saves_every_format(text_model, tmp_path):
     for suffix in ("html", "png", "svg", "pdf", "tex", "csv", "parquet", "json", "safetensors", "txt"):
         out = tmp_path / f"e.{suffix}"
@@ -646,3 +659,16 @@ def test_the_name_of_an_image_file_is_no_text(tmp_path, text_model, monkeypatch)
     piped = CliRunner().invoke(cli.app, [*explain, "-"], input="film.jpg\n")
     assert names_in(piped.stdout) == ["film.jpg"]
     assert names_in(run(*explain, "a film.jpg")) == ["a film.jpg"]
+
+
+def test_explains_a_similarity(tmp_path):
+    out = tmp_path / "alike.html"
+    output = run(
+        "similarity", "behind the garden there is a basket", "my basket is as old as your lamp", "-o", str(out)
+    )
+    assert output.startswith("cosine ")
+    assert "basket  basket" in output
+    assert "elsewhere" in out.read_text("utf-8")
+    saved = json.loads(run("similarity", "a basket", "my basket", "--matrix", "none", "--json"))
+    assert (saved["kind"], saved["score_kind"], saved["matrix"]) == ("similarity", "cosine", None)
+    assert "score must be one of" in error_of("similarity", "a", "b", "--score", "euclid", code=3)

@@ -142,20 +142,6 @@ def test_multi_label_probabilities_are_independent():
 # --- models that answer something else --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: hf.BertForMaskedLM(hf.BertConfig(**TEXT)), "BertForMaskedLM predicts a word for every position"),
-        (lambda: hf.BertForTokenClassification(hf.BertConfig(**TEXT)), "predicts a class for every token"),
-        (lambda: hf.BertForQuestionAnswering(hf.BertConfig(**TEXT | {"num_labels": 2})), "predicts the two ends"),
-    ],
-)
-def test_unsupported_heads_are_refused(make, message):
-    model = whyformer.open(make().eval())
-    with pytest.raises(UnsupportedModel, match=message):
-        whyformer.explain(model, torch.tensor([[5, 6, 7]]), "rollout")
-
-
 def test_an_answer_of_another_shape():
     module = torch.nn.Module()
     model = SimpleNamespace(module=module, labels=None, tokenizer=None)
@@ -234,12 +220,13 @@ def test_a_text_is_read_at_its_class_token_if_the_tokenizer_has_one():
 
 
 @without_a_head
-@pytest.mark.parametrize("method", ["gradient_x_input", "generic_attention", "lrp", "transformer_attribution"])
-def test_class_specific_methods_need_a_head(make, inputs, read, method):
-    with pytest.raises(
-        UnsupportedModel, match=r"has no head, so there is no class to explain\. Use a method that is not"
-    ):
-        whyformer.explain(whyformer.open(make().eval()), inputs, method)
+@pytest.mark.parametrize("method", ["gradient_x_input", "attnlrp", "lrp", "transformer_attribution", "occlusion"])
+def test_class_specific_methods_explain_the_projection_of_the_representation(make, inputs, read, method):
+    torch.manual_seed(0)
+    e = whyformer.explain(whyformer.open(make().double().eval()), inputs, method)
+    assert {(target.label, target.spec) for target in e.targets} == {(REPRESENTATION, "representation")}
+    assert (e.scores.abs().amax(-1) > 1e-6).all()
+    assert "Score: its projection on the direction in which it differs from that of a blank input." in e.notes[0]
 
 
 @pytest.mark.parametrize("wanted", [{"target": 1}, {"versus": 1}, {"target": [None, "cat"]}])

@@ -9,6 +9,7 @@ import tiny_text
 import torch
 from judge.bench_parts import BRIGHTNESS, FIRST_SCORE, PICKY, SHARE, TOUCHY, brightness, pictures, tiny
 from PIL import Image
+from tiny_tokenizers import SlowPieces
 
 import whyformer as why
 from whyformer._explain import sharing
@@ -186,6 +187,8 @@ def test_a_long_text_is_cut_to_the_maximum_length():
     short = cut_to_fit(model, long)
     assert len(model.encode([short]).words[0]) == model.max_length and long.startswith(short)
     assert cut_to_fit(model, "the film") == "the film"
+    slow = opened(tiny_text.bert(), tokenizer=SlowPieces())  # without offsets, and with tokens that cannot be placed
+    assert len(slow.encode([cut_to_fit(slow, "zzz zzz qqq good " * 9)]).words[0]) <= 16
     data = Data("texts", (Example("long", long, 0, rationale=((0, 3), (len(long) - 5, len(long) - 1))),))
     one = prepare_example(model, data, 0)
     assert one.note == "cut to 16 tokens" and one.failure is None

@@ -1,42 +1,64 @@
 """ROAD by hand: pixels filled in from their neighbours."""
 
-import numpy as np
 import pytest
 import torch
 from fake_probe import FakeProbe, picture, sigmoid, text
 
 from whyformer.errors import InputError
 from whyformer.metrics import road
-from whyformer.metrics.road import impute_pixels
+from whyformer.metrics._imputation import double, halve, impute_by_multigrid, impute_images
+
+
+def impute(image, kept):
+    return impute_images(torch.tensor(image), torch.tensor(kept)[None], exactly=True)[0]
 
 
 def test_one_pixel_is_the_weighted_mean_of_its_neighbours():
     """Direct neighbours weigh 1/6, diagonal ones 1/12."""
-    one = np.arange(9.0).reshape(3, 3, 1)
-    one[1, 1] = 100
-    kept = np.ones((3, 3), bool)
+    one = torch.arange(9.0, dtype=torch.float64).reshape(1, 3, 3)
+    one[0, 1, 1] = 100
+    kept = torch.ones(3, 3, dtype=torch.bool)
     kept[1, 1] = False
-    filled = impute_pixels(one, kept)
-    assert filled[1, 1, 0] == pytest.approx((1 + 3 + 5 + 7) / 6 + (0 + 2 + 6 + 8) / 12, abs=1e-12)
-    assert (filled[kept] == one[kept]).all()
+    filled = impute_images(one, kept[None], exactly=True)[0]
+    assert filled[0, 1, 1].item() == pytest.approx((1 + 3 + 5 + 7) / 6 + (0 + 2 + 6 + 8) / 12, abs=1e-12)
+    assert torch.equal(filled[:, kept], one[:, kept])
 
 
 def test_a_corner_has_three_neighbours_and_their_weights_sum_to_one():
-    one = np.array([[9.0, 1.0], [2.0, 4.0]])[..., None]
-    filled = impute_pixels(one, np.array([[False, True], [True, True]]))
-    assert filled[0, 0, 0] == pytest.approx((1 / 6 + 2 / 6 + 4 / 12) / (5 / 12), abs=1e-12)
+    filled = impute([[[9.0, 1.0], [2.0, 4.0]]], [[False, True], [True, True]])
+    assert filled[0, 0, 0].item() == pytest.approx((1 / 6 + 2 / 6 + 4 / 12) / (5 / 12), abs=1e-6)
 
 
 def test_two_missing_pixels_are_solved_together():
     """A row of four with the middle two missing: x = (a + y) / 2, y = (x + b) / 2, so thirds between the ends."""
-    filled = impute_pixels(np.array([[3.0, 0.0, 0.0, 6.0]])[..., None], np.array([[True, False, False, True]]))
-    np.testing.assert_allclose(filled[0, :, 0], [3, 4, 5, 6], atol=1e-12)
+    filled = impute([[[3.0, 0.0, 0.0, 6.0]]], [[True, False, False, True]])
+    torch.testing.assert_close(filled, torch.tensor([[[3.0, 4.0, 5.0, 6.0]]]))
 
 
 def test_nothing_kept_is_the_mean_and_everything_kept_the_picture():
-    one = np.arange(12.0).reshape(2, 2, 3)
-    assert (impute_pixels(one, np.ones((2, 2), bool)) == one).all()
-    assert (impute_pixels(one, np.zeros((2, 2), bool)) == one.mean((0, 1))).all()
+    one = torch.arange(12.0).reshape(3, 2, 2)
+    kept = torch.tensor([True, False])[:, None, None].expand(2, 2, 2)
+    whole, nothing = impute_images(one, kept, exactly=False)
+    assert torch.equal(whole, one)
+    assert torch.equal(nothing, one.mean((1, 2), keepdim=True).expand_as(one))
+
+
+@pytest.mark.parametrize(("height", "width", "patch"), [(96, 96, 16), (70, 98, 14), (61, 90, 1)])
+def test_multigrid_solves_the_same_equations_as_elimination(height, width, patch):
+    """Patches of any size and single pixels, few and nearly all removed, an image whose sides cannot be halved."""
+    torch.manual_seed(0)
+    image = torch.nn.functional.avg_pool2d(torch.randn(3, height + 4, width + 4, dtype=torch.float64), 5, 1) * 40 + 7
+    order = torch.rand(-(-height // patch), -(-width // patch)).repeat_interleave(patch, 0).repeat_interleave(patch, 1)
+    kept = torch.stack([order[:height, :width] > removed for removed in (0.3, 0.6, 0.9)])
+    found, exact = impute_by_multigrid(image, kept), impute_images(image, kept, exactly=True)
+    assert float((found - exact).abs().max() / image.std()) < 1e-3
+    assert torch.equal(found.double()[:, :, kept[0]][0], image.float().double()[:, kept[0]])
+
+
+def test_transfers_between_grids_are_transposes():
+    torch.manual_seed(0)
+    coarse, fine = torch.randn(2, 1, 6, 8, dtype=torch.float64), torch.randn(2, 1, 12, 16, dtype=torch.float64)
+    torch.testing.assert_close((double(coarse) * fine).sum(), (coarse * halve(fine)).sum())
 
 
 def test_road_by_hand():

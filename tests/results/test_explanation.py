@@ -1,5 +1,7 @@
 """An explanation: reading, displaying and saving it."""
 
+import re
+
 import pytest
 import torch
 from PIL import Image
@@ -147,7 +149,7 @@ def test_ways_to_combine_scores(reduce, good):
 
 
 def test_words_of_tokenizers_whose_tokens_include_the_blank():
-    """GPT-2: ' good' begins at the blank; bytes of one emoji share their character; a blank alone is no word."""
+    """GPT-2: ' good' begins at the blank; bytes of one emoji share their character; a blank joins the next word."""
     text = "a  good film👍!"
     pieces = Pieces(
         ("a", "Ġ", "Ġgo", "od", "Ġfilm", "ðŁĳ", "į", "!"),
@@ -157,8 +159,59 @@ def test_words_of_tokenizers_whose_tokens_include_the_blank():
         text,
     )
     e = Explanation(torch.ones(1, 8), (pieces,), a_text().targets[:1], (text,), **FACTS).words()
-    assert e.tokens[0].pieces == ("a", "Ġ", "good", "film👍!")
-    assert e.scores.tolist() == [[1, 1, 2, 4]]
+    assert e.tokens[0].pieces == ("a", "good", "film👍!")
+    assert e.scores.tolist() == [[1, 3, 4]]
+
+
+LONG_TEXT = "Dr. Who came. He saw.\n\nThe end"
+LONG_SPANS = ((0, 3), (4, 7), (8, 12), (12, 13), (14, 16), (17, 21), (23, 26), (27, 30))
+
+
+def a_long_text(**changes) -> Explanation:
+    """Eight tokens between two special ones; token i has the score 2^i, so that every sum says what is in it."""
+    spans = (None, *LONG_SPANS, None)
+    names = ("[CLS]", *(LONG_TEXT[a:b] for a, b in LONG_SPANS), "[SEP]")
+    pieces = Pieces(names, (True, *(False,) * 8, True), (False,) * 10, spans, LONG_TEXT)
+    scores = 2.0 ** torch.arange(10).double()[None]
+    return Explanation(scores, (pieces,), a_text().targets[:1], ("x",), **FACTS | changes)
+
+
+def test_sentences_and_paragraphs_are_sums_of_their_tokens():
+    e = a_long_text()
+    sentences, paragraphs = e.sentences(), e.paragraphs()
+    assert sentences.tokens[0].pieces == ("[CLS]", "Dr. Who came.", "He saw.", "The end", "[SEP]")
+    assert sentences.scores.tolist() == [[1.0, 30.0, 96.0, 384.0, 512.0]]
+    assert paragraphs.tokens[0].pieces == ("[CLS]", "Dr. Who came. He saw.", "The end", "[SEP]")
+    assert paragraphs.scores.tolist() == [[1.0, 126.0, 384.0, 512.0]]
+    assert sentences.tokens[0].spans == (None, (0, 13), (14, 21), (23, 30), None)
+    assert sentences.settings == {"own": "keep", "sentences": "sum"}
+    assert paragraphs.settings == {"own": "keep", "paragraphs": "sum"}
+
+
+def test_sums_add_up_whatever_is_joined_first():
+    e = a_long_text()
+    assert torch.equal(e.words().sentences().scores, e.sentences().scores)
+    assert torch.equal(e.words().sentences().paragraphs().scores, e.paragraphs().scores)
+    assert {float(part.scores.sum()) for part in (e, e.words(), e.sentences(), e.paragraphs())} == {1023.0}
+
+
+@pytest.mark.parametrize("suffix", [".json", ".safetensors"])
+def test_scores_per_layer_are_joined_too(suffix, tmp_path):
+    """They are [batch layer token]; before, a joined explanation could be saved but not loaded again."""
+    e = a_long_text()
+    e = a_long_text(details={"per_layer": torch.stack([e.scores, 2 * e.scores], dim=1)}).sentences()
+    assert torch.equal(e.details["per_layer"], torch.stack([e.scores, 2 * e.scores], dim=1))
+    e.save(tmp_path / f"e{suffix}")
+    assert torch.equal(load(tmp_path / f"e{suffix}").details["per_layer"], e.details["per_layer"])
+
+
+def test_offsets_are_in_every_table():
+    e = a_long_text()
+    rows = e.formats[".csv"](e).decode().splitlines()
+    assert rows[2].split(",")[-5:] == ["Dr.", "0", "3", "no", "2.0"]
+    assert rows[1].split(",")[-5:] == ["[CLS]", "", "", "yes", "1.0"]
+    assert "<td>14-16</td>" in re.sub(r"<td[^>]*>", "<td>", e.formats[".html"](e).decode())
+    assert '"spans": [null, [0, 3], [4, 7]' in re.sub(r",(?! )", ", ", e.formats[".json"](e).decode())
 
 
 def test_words_twice_are_words():

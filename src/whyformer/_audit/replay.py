@@ -21,14 +21,16 @@ import torch
 from torch import Tensor
 
 from whyformer._audit.call_tape import CallTape, EarlierOutputs, replay_outputs
+from whyformer._engine.chosen_answer import PLAIN_TASKS, is_causal
 from whyformer._engine.forward import Run, run_forward
 from whyformer._engine.intervene import Intervention, SiteChange
 from whyformer._engine.layout import Layout, compute_readout, lay_out
 from whyformer._engine.perturb import pick_examples
 from whyformer._engine.target import ExplainedAnswer, Target, choose_target, probabilities_of, read_logits
+from whyformer._engine.task import Task, find_task
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
-from whyformer.errors import WhyformerError
+from whyformer.errors import UnsupportedModel, WhyformerError
 
 MAX_TOKENS = {"cpu": 4_096, "cuda": 131_072}  # tokens that go through the model at once
 MAX_WEIGHTS = {"cpu": 2**24, "cuda": 2**28}  # attention weights in memory at once
@@ -58,6 +60,7 @@ class AttentionReplay:
             prepare=self._tape.watch,
         ) as run:
             self.layout: Layout = drop_doubled_row(lay_out(run, self._run_batch), self.batch)
+            refuse_other_tasks(find_task(self.model, self._run_batch, run.returned, lambda: is_causal(run)), self.model)
             answer, targets = choose_target(self.model, self._run_batch, run.output, None, None)
             self._logits = read_logits(self._run_batch, run.output)[0].detach()
             self.targets: tuple[Target, ...] = targets[: self.batch]
@@ -194,6 +197,15 @@ class AttentionReplay:
             f"The outputs from before block {block} could not be reused, so the whole model was run each time."
         )
         return False
+
+
+def refuse_other_tasks(task: Task, model: Model) -> None:
+    """An audit compares distributions over the classes of an example, or over its next tokens."""
+    if task.kind not in PLAIN_TASKS:
+        raise UnsupportedModel(
+            f"audit compares distributions over classes or next tokens, but {model.name} answers with a {task.kind}. "
+            "Use judge(), which takes every target."
+        )
 
 
 def drop_doubled_row(layout: Layout, batch: int) -> Layout:

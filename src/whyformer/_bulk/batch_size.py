@@ -5,14 +5,12 @@ result is rounded down to a power of two, so that small differences in free memo
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 import torch
 
-from whyformer._bulk.failure import is_out_of_memory
-from whyformer._bulk.worker import free_memory
+from whyformer._plain.failure import is_out_of_memory
+from whyformer._plain.peak_memory import free_memory, measure_peak
 
 DEFAULT_BATCH = {"cpu": 16, "cuda": 64}  # items, by device, where nothing is measured
 PROBED = 8  # items of the second run
@@ -49,30 +47,3 @@ def choose_power_of_two(alone: int, several: int, budget: int) -> int:
     slope = max((several - alone) / (PROBED - 1), 1.0)
     count = int((budget - alone) / slope) + 1
     return 1 << max(0, min(count, MAX_BATCH).bit_length() - 1)
-
-
-def measure_peak(run: Callable[[], None], device: torch.device) -> int | None:
-    """The most memory (bytes) that is in use while `run` runs, above what was in use before; None if unknown."""
-    free_memory()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        before = torch.cuda.memory_allocated(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        run()
-        torch.cuda.synchronize(device)
-        return torch.cuda.max_memory_allocated(device) - before
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak
-        current = read_status("VmRSS")
-        run()
-        peak = read_status("VmHWM")
-        return None if current is None or peak is None else max(0, peak - current)
-    return None
-
-
-def read_status(name: str) -> int | None:
-    """A line of /proc/self/status in bytes."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    return None

@@ -35,6 +35,7 @@ class LoadedItem:
     pixels: Tensor | None = None  # of an image: [1 channel height width] on the CPU
     shape: Shape = ()  # items of different shapes cannot share a batch, except texts
     length: int = 0  # tokens of a text
+    is_long: bool = False  # a text that is explained in windows, in a batch of its own
     image: KeptImage | None = None
     error: Exception | None = None
 
@@ -42,10 +43,20 @@ class LoadedItem:
 class ItemLoader:
     """Loads items for one model, a shard ahead of the computation."""
 
-    def __init__(self, model: Model, *, threads: int, truncate: bool, keeps_images: bool, needs_label: bool) -> None:
+    def __init__(
+        self,
+        model: Model,
+        *,
+        threads: int,
+        truncate: bool,
+        keeps_images: bool,
+        needs_label: bool,
+        windows: bool | int = False,
+    ) -> None:
         # A fast tokenizer changes its state when it is called, so the threads have one of their own.
         self.model = replace(model, tokenizer=copy.deepcopy(model.tokenizer))
         self.truncate, self.keeps_images, self.needs_label = truncate, keeps_images, needs_label
+        self.windows = windows
         self.pool = ThreadPoolExecutor(threads if model.kind == "image" else 1, thread_name_prefix="whyformer-loader")
 
     def start(self, items: Sequence[Item]) -> "list[Future[LoadedItem]]":
@@ -75,6 +86,10 @@ class ItemLoader:
     def load_text(self, item: Item, text: Any) -> LoadedItem:
         if self.truncate and isinstance(text, str):
             text = cut_to_fit(self.model, text)
+        if self.windows is not False:
+            ((one, parts),) = self.model.tokenize_windows([text], self.windows)
+            if len(parts) > 1:
+                return LoadedItem(item, text, length=len(one), is_long=True)
         return LoadedItem(item, text, length=len(self.model.tokenize(text)))
 
     def close(self) -> None:
@@ -97,7 +112,10 @@ def make_batches(loaded: Sequence[LoadedItem], size: int) -> Iterator[list[Loade
     ready.sort(key=lambda one: (*key_of(one), one.length, one.item.position))
     for _, group in groupby(ready, key=key_of):
         same = list(group)
+        longest = [one for one in same if one.is_long]
+        same = same[: len(same) - len(longest)]  # texts are sorted by length
         yield from (same[start : start + size] for start in range(0, len(same), size))
+        yield from ([one] for one in longest)
 
 
 def encode_batch(model: Model, batch: Sequence[LoadedItem]) -> EncodedBatch:

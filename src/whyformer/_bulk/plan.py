@@ -15,6 +15,7 @@ import torch
 
 from whyformer._bulk.items import ItemList
 from whyformer._explain.method_call import MethodCall
+from whyformer._judge.choice import write_judged_target
 from whyformer._judge.plan import describe_judged_model
 from whyformer._model.model import Model
 from whyformer._plain import archive
@@ -68,6 +69,7 @@ def make_bulk_plan(
     settings: BatchSettings,
     truncate: bool,
     maps: bool,
+    windows: bool | int = False,
 ) -> BulkPlan:
     """The plan, in JSON fields."""
     fields = {
@@ -77,7 +79,7 @@ def make_bulk_plan(
         "precision": torch.get_float32_matmul_precision() if device.type == "cuda" else "highest",
         "data": {"items": len(items), "fingerprint": items.fingerprint(model.kind)},
         "methods": {label: call.all_settings for label, call in methods.items()},
-        "target": target,
+        "target": write_judged_target(target),
         "truncate": truncate,
         "maps": maps,
         "shard": settings.shard,
@@ -86,6 +88,8 @@ def make_bulk_plan(
         "whyformer": __version__,
         "torch": torch.__version__,
     }
+    if windows is not False:  # absent otherwise, so that runs begun before there were windows can be resumed
+        fields["windows"] = windows
     return BulkPlan(archive.as_json_value(fields))
 
 

@@ -21,10 +21,10 @@ from queue import SimpleQueue
 from typing import Any
 
 from whyformer._bulk.engine import Outcomes, StartWorker, make_lost_error
-from whyformer._bulk.failure import describe_failure
 from whyformer._bulk.queue import MAX_ATTEMPTS, ShardQueue
 from whyformer._bulk.stopping import StopRequest
 from whyformer._bulk.task import ShardTask
+from whyformer._plain.failure import describe_failure
 from whyformer.errors import MethodError, ResourceError, WhyformerError
 
 PACKAGE_ROOT = Path(__file__).parents[2]

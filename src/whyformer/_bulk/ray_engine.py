@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from whyformer._bulk.engine import Outcomes, StartWorker, count_cores, make_lost_error
-from whyformer._bulk.failure import describe_failure
 from whyformer._bulk.queue import MAX_ATTEMPTS, ShardQueue
 from whyformer._bulk.stopping import StopRequest
 from whyformer._bulk.task import ShardTask
+from whyformer._plain.failure import describe_failure
 from whyformer.errors import ResourceError, WhyformerError
 
 POLL_SECONDS = 0.5

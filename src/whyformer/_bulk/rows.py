@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
-from whyformer._bulk.failure import describe_failure
 from whyformer._bulk.items import Item
 from whyformer._bulk.parts import BulkRow
 from whyformer._model.model import InputKind
+from whyformer._plain.failure import describe_failure
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.results.explanation import Explanation
 from whyformer.show.panel_images import make_cell_image

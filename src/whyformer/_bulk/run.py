@@ -32,14 +32,15 @@ from whyformer._judge.arguments import (
     check_run_folder,
     check_run_number,
 )
-from whyformer._judge.choice import check_judged_target
+from whyformer._judge.choice import check_judged_target, read_judged_target
 from whyformer._judge.controls import find_kind_of_input
 from whyformer._model.model import Model
+from whyformer._model.windows import check_windows
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.plan import write_or_check_plan
 from whyformer.data import read
-from whyformer.errors import MethodError, OutputError
+from whyformer.errors import InputError, MethodError, OutputError
 
 
 @neutral_torch()
@@ -61,6 +62,7 @@ def bulk(
     loaders: int | None = None,
     limit: int | None = None,
     truncate: bool = False,
+    windows: bool | int = False,
     maps: bool = False,
     retry_failed: bool = False,
 ) -> BulkRun:
@@ -72,11 +74,13 @@ def bulk(
     model: best a name or folder, which other processes can open; a Model or nn.Module runs in this process.
     methods: names, functions or partials of them; by default the default method for images or for texts.
     data: anything that `whyformer.data.read` accepts, or its result. limit: a random sample of so many items.
-    target: the class to explain: "predicted", "label" (the true class), or one class for all items.
+    target: the class to explain: "predicted", "label" (the true class), one class for all items, or one of
+        whyformer.targets, also as text ("group:cat,dog").
     engine: "local", or "ray" with the `address` of a cluster. workers: processes; by default one per GPU or core.
     batch: items per pass; by default found on a GPU, or under a budget of `memory` bytes per worker. shard: items per
     file. threads: of each worker on the processor. loaders: threads that read and decode ahead.
-    truncate: cut texts that are too long instead of recording an error. maps: also store each map as a PNG.
+    truncate: cut texts that are too long instead of recording an error. windows: explain them in overlapping windows,
+    as `explain` does; a number says how many tokens windows share. maps: also store each map as a PNG.
     """
     folder = check_run_folder(out)
     if folder is None:
@@ -89,6 +93,9 @@ def bulk(
     for name, number in numbers.items():
         if number is not None:
             check_run_number(name, number, least=1)
+    windows = check_windows(windows)
+    if truncate and windows is not False:
+        raise InputError("truncate and windows cannot be combined. Choose one.", code="E_OPTION")
     check_engine_name(engine, address)
     chosen = (
         None if methods is None else label_methods(check_methods(methods))
@@ -102,15 +109,25 @@ def bulk(
     chosen = chosen or label_methods(wanted)
     items = ItemList(source, limit)
     items.check_ids()
-    target = as_class_number(target, opened)
+    target = as_class_number(read_judged_target(target, opened), opened)
     check_judged_target(target, opened)
-    make_setup = SetupMaker(model, opened, tuple(wanted), target, truncate, maps, loaders or count_loaders(site))
+    make_setup = SetupMaker(
+        model, opened, tuple(wanted), target, truncate, windows, maps, loaders or count_loaders(site)
+    )
     with lock_folder(folder), listen_for_stop() as stop:
         stored = read_stored_settings(folder)
         trial = None if stored else TrialRun(make_setup.make(), opened, items)
         settings = choose_settings(stored, trial, site.device, batch=batch, memory=memory, shard=shard, threads=threads)
         plan = make_bulk_plan(
-            opened, items, chosen, device=site.device, target=target, settings=settings, truncate=truncate, maps=maps
+            opened,
+            items,
+            chosen,
+            device=site.device,
+            target=target,
+            settings=settings,
+            truncate=truncate,
+            windows=windows,
+            maps=maps,
         )
         write_or_check_plan(plan, folder)
         job = BulkJob(plan, items, PartStore(folder, plan), tuple(chosen), opened.kind)
@@ -138,6 +155,7 @@ class SetupMaker:
     methods: tuple[MethodLike, ...]
     target: Any
     truncate: bool
+    windows: bool | int
     maps: bool
     loaders: int
 
@@ -153,6 +171,7 @@ class SetupMaker:
             threads=plan.settings.threads if plan is not None else 1,
             precision=plan.fields["precision"] if plan is not None else "",
             truncate=self.truncate,
+            windows=self.windows,
             maps=self.maps,
             loaders=self.loaders,
         )

@@ -10,10 +10,12 @@ from torch import nn
 from whyformer._bulk.engine import Engine, count_cores
 from whyformer._bulk.pool import ProcessPool
 from whyformer._bulk.this_process import ThisProcess
-from whyformer._bulk.worker import ShardWorker, WorkerSetup, free_memory
+from whyformer._bulk.worker import ShardWorker, WorkerSetup
 from whyformer._explain.explain import ModelLike
 from whyformer._model.loading import open as open_model
 from whyformer._model.model import Model
+from whyformer._model.offload import find_device
+from whyformer._plain.peak_memory import free_memory
 from whyformer.errors import InputError, ModelError
 
 ENGINES = ("local", "ray")
@@ -54,7 +56,7 @@ def choose_site(model: ModelLike, device: Any, engine: str, workers: int | None)
     if isinstance(model, Model | nn.Module):
         if device is not None:
             raise ModelError("The model is already open. Pass device when opening it.", code="E_OPTION")
-        first = next((parameter.device for parameter in as_module(model).parameters()), torch.device("cpu"))
+        first = find_device(as_module(model))
         return Site(engine, first, workers if workers is not None or engine == "ray" else 1, False)
     try:
         return Site(engine, torch.device(device or "cpu"), workers, True)

@@ -5,7 +5,6 @@ moved to the device. All methods share one capture where they can. If something 
 a batch, each item is tried alone, so that one bad item costs one item; out of memory, the batch is cut in half.
 """
 
-import gc
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,19 +15,21 @@ from typing import Any
 
 import torch
 
-from whyformer._bulk.failure import is_out_of_memory
 from whyformer._bulk.items import Item
 from whyformer._bulk.loading import ItemLoader, LoadedItem, encode_batch, find_label_index, make_batches
 from whyformer._bulk.parts import BulkRow, encode_part
 from whyformer._bulk.rows import make_error_row, make_row
 from whyformer._bulk.task import ShardTask
 from whyformer._engine.capture import Capture
-from whyformer._engine.target import probabilities_of, read_logits
+from whyformer._engine.target import TargetNames, probabilities_of, read_logits
 from whyformer._explain.explain import as_model
 from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
 from whyformer._explain.sharing import explain_by_each, record_for_methods, share_captures
+from whyformer._explain.windows import WindowedTexts
 from whyformer._model.loading import open as open_model
 from whyformer._model.model import EncodedBatch, Model
+from whyformer._plain.failure import is_out_of_memory
+from whyformer._plain.peak_memory import free_memory
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import __version__
 from whyformer._runs.weights import hash_weights
@@ -53,6 +54,7 @@ class WorkerSetup:
     truncate: bool
     maps: bool
     loaders: int  # threads that load items
+    windows: bool | int = False  # for texts that are too long
     version: str = __version__
 
     def start(self, device: str) -> "ShardWorker":
@@ -92,6 +94,7 @@ class ShardWorker:
             truncate=setup.truncate,
             keeps_images=setup.maps and model.kind == "image",
             needs_label=setup.target == "label",
+            windows=setup.windows,
         )
         self.check_stop: Callable[[], None] = lambda: None  # called between batches; raises to give up
         self._loading: dict[int, list[Future[LoadedItem]]] = {}
@@ -170,6 +173,8 @@ class ShardWorker:
         encoding: "Future[EncodedBatch] | None" = None,
     ) -> tuple[dict[RowKey, BulkRow], dict[str, Exception]]:
         """The rows by every method that works on this batch, and the errors of the others."""
+        if any(one.is_long for one in batch):
+            return self.explain_long(batch, methods)
         encoded = encode_batch(self.model, batch) if encoding is None else encoding.result()
         target = self.choose_targets([one.item for one in batch])
         run = partial(record_for_methods, model=self.model, encoded=encoded, target=target, versus=None)
@@ -180,6 +185,23 @@ class ShardWorker:
         kind, maps = self.model.kind, self.setup.maps
         rows = {
             (one.item.position, label): make_row(one.item, label, kind, explanation, i, predictions[i], maps)
+            for label, explanation in explanations.items()
+            for i, one in enumerate(batch)
+        }
+        return rows, failed
+
+    def explain_long(
+        self, batch: Sequence[LoadedItem], methods: Mapping[str, MethodCall]
+    ) -> tuple[dict[RowKey, BulkRow], dict[str, Exception]]:
+        """The same for texts in windows."""
+        texts = WindowedTexts(
+            self.model, [one.content for one in batch], self.setup.windows, at_once=max(1, self.limit)
+        )
+        target = self.choose_targets([one.item for one in batch])
+        explanations, failed = texts.explain(methods, target, None, tolerate=(Exception,))
+        predictions = describe_mean_predictions(self.model, texts)
+        rows = {
+            (one.item.position, label): make_row(one.item, label, "text", explanation, i, predictions[i], False)
             for label, explanation in explanations.items()
             for i, one in enumerate(batch)
         }
@@ -205,7 +227,7 @@ class ShardWorker:
 
 def describe_predictions(model: Model, encoded: EncodedBatch, capture: Capture) -> list[dict[str, Any]]:
     """The columns about what the model predicts, for each example; empty for a model without a head."""
-    if any(target.index < 0 for target in capture.targets):
+    if capture.fixed is not None or any(target.index < 0 for target in capture.targets):
         return [{} for _ in capture.targets]
     logits = read_logits(encoded, capture.logits)[0].detach()
     best = logits.argmax(-1).tolist()
@@ -219,6 +241,23 @@ def describe_predictions(model: Model, encoded: EncodedBatch, capture: Capture) 
     ]
 
 
+def describe_mean_predictions(model: Model, texts: WindowedTexts) -> list[dict[str, Any]]:
+    """The same columns for texts in windows: what the mean of their logits predicts."""
+    if texts.mean_logits is None:
+        return [{} for _ in texts.texts]
+    logits = texts.mean_logits
+    names = TargetNames(model, logits.size(1), is_language=texts.is_language)
+    probabilities = probabilities_of(model.module, logits)
+    return [
+        {
+            "prediction": index,
+            "prediction_name": names.label(index),
+            "probability": None if probabilities is None else float(probabilities[i].amax()),
+        }
+        for i, index in enumerate(logits.argmax(-1).tolist())
+    ]
+
+
 def name_class(model: Model, capture: Capture, i: int, index: int) -> str:
     """The name of the predicted class or token."""
     target = capture.targets[i]
@@ -227,12 +266,6 @@ def name_class(model: Model, capture: Capture, i: int, index: int) -> str:
     if model.labels is not None and index < len(model.labels):
         return model.labels[index]
     return str(index)
-
-
-def free_memory() -> None:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 @contextmanager

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture import AbsorbedRelevance
+from whyformer._engine.function_target import Answer
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.relevance.rounding import RoundingError
-from whyformer._engine.target import ExplainedAnswer
 from whyformer._engine.tracing.provenance import attach_trace, trace_of
 from whyformer.errors import NonFinite, UnsupportedModel
 
@@ -83,7 +83,7 @@ def refuse_untracked(tracked: TrackedTensors) -> None:
 
 
 def run_relevance_pass(
-    answer: ExplainedAnswer, tracked: TrackedTensors, switch: Switch, recipe: Recipe, track_absorbed: bool
+    answer: Answer, tracked: TrackedTensors, switch: Switch, recipe: Recipe, track_absorbed: bool
 ) -> tuple[dict[str, list[Tensor]], tuple[AbsorbedRelevance, ...], PlacedRelevance, RoundingError]:
     """A relevance pass: what arrives, what was absorbed on the way, how tokens and positions share it, and how much
     rounding can have moved it.
@@ -93,13 +93,14 @@ def run_relevance_pass(
     """
     switch.recipe, switch.absorbed = recipe, {} if track_absorbed else None
     switch.rounding = rounding = RoundingError()
+    target, versus = answer.start_relevance(recipe.sends)
     try:
-        arrived = run_checked_backward(answer.target, tracked, switch)
+        arrived = run_checked_backward(target, tracked, switch)
         absorbed, placed = switch.absorbed or {}, switch.placed or {}
-        if answer.versus is not None:
+        if versus is not None:
             switch.absorbed, switch.placed = {} if track_absorbed else None, None if switch.placed is None else {}
             switch.rounding = RoundingError()
-            against = run_checked_backward(answer.versus, tracked, switch)
+            against = run_checked_backward(versus, tracked, switch)
             rounding = rounding.join(switch.rounding)
             # Not in place: where relevance passes unchanged, two tracked tensors share one result.
             arrived = {

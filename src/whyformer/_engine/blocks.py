@@ -4,19 +4,52 @@ A block is the outermost repeated module call that contains one attention site a
 attention module inside it often qualifies too, so the outermost is taken). If no such call is repeated, the outermost
 one below the model itself is the block. Blocks are calls, not modules: ALBERT calls one module many times. Boundaries
 are the tensors that enter each block and the one that leaves the last.
+
+A call is a whole block only if the output of the attention is added to the state inside it. In models that add it
+outside of every module (vit-pytorch, blocks that are functions), boundaries come from the residual stream itself
+(boundaries.py).
 """
 
 from itertools import pairwise
 
 from torch import Tensor
 
+from whyformer._engine.boundaries import ResidualAddition, find_residual_additions, find_stream_boundaries
 from whyformer._engine.intercept import Intercept, ModuleCall
+from whyformer._engine.tracing.attention import find_layer_sites
 from whyformer.errors import UnsupportedModel
 
 
 def find_blocks(mode: Intercept) -> tuple[list[Tensor], list[int]]:
     """The hidden states at the block boundaries, one more than there are blocks, and the step of each."""
-    blocks = find_block_calls(mode)
+    try:
+        blocks = find_block_calls(mode)
+    except UnsupportedModel:
+        if (additions := try_find_additions(mode)) is None:
+            raise
+        return find_stream_boundaries(mode, additions)
+    boundaries = [block.input for block in blocks] + [blocks[-1].output]
+    steps = [block.input_step for block in blocks] + [blocks[-1].output_step]
+    return [getattr(tensor, "_whyformer_leaf", tensor) for tensor in boundaries], steps  # type: ignore[misc]
+
+
+def try_find_additions(mode: Intercept) -> list[ResidualAddition] | None:
+    try:
+        return find_residual_additions(mode)
+    except UnsupportedModel:
+        return None
+
+
+def find_block_calls(mode: Intercept) -> list[ModuleCall]:
+    """The call that is the block of each attention site. Raises if one is not a whole block with its residual."""
+    blocks = [find_block_call(number, mode) for number in range(len(find_layer_sites(mode.sites)))]
+    additions = try_find_additions(mode)
+    for block, addition in zip(blocks, additions or [], strict=False):
+        if not block.input_step < addition.step <= block.output_step:
+            raise UnsupportedModel(
+                f"{block.path or 'The model'} is not a whole block with its residual: the output of the attention is "
+                "added to the state outside of it. This method needs blocks that are modules; use another one."
+            )
     for block, following in pairwise(blocks):
         if getattr(following.input, "_whyformer_leaf", following.input) is not block.output:
             raise UnsupportedModel(
@@ -24,25 +57,21 @@ def find_blocks(mode: Intercept) -> tuple[list[Tensor], list[int]]:
                 "module around the attention is not a whole block with its residual. Methods that need hidden states "
                 "do not work with this model."
             )
-    boundaries = [block.input for block in blocks] + [blocks[-1].output]
-    steps = [block.input_step for block in blocks] + [blocks[-1].output_step]
-    return [getattr(tensor, "_whyformer_leaf", tensor) for tensor in boundaries], steps  # type: ignore[misc]
-
-
-def find_block_calls(mode: Intercept) -> list[ModuleCall]:
-    """The call that is the block of each attention site."""
-    blocks = []
-    for site in mode.sites:
-        around = [mode.calls[number] for number in site.enclosing]
-        candidates = [call for call in around if len(call.sites) == 1 and keeps_shape(call)]
-        repeated = [call for call in candidates if is_repeated(call, mode)]
-        if not candidates:
-            raise UnsupportedModel(
-                f"No block was found around the attention in {site.place}: no module call there returns the shape it "
-                "takes. Methods that need hidden states do not work with this model."
-            )
-        blocks.append((repeated or [call for call in candidates if call.path] or candidates)[0])
     return blocks
+
+
+def find_block_call(number: int, mode: Intercept) -> ModuleCall:
+    """The call that is the block of one attention site."""
+    site = find_layer_sites(mode.sites)[number]
+    around = [mode.calls[number] for number in site.enclosing]
+    candidates = [call for call in around if len(call.sites) == 1 and keeps_shape(call)]
+    repeated = [call for call in candidates if is_repeated(call, mode)]
+    if not candidates:
+        raise UnsupportedModel(
+            f"No block was found around the attention in {site.place}: no module call there returns the shape it "
+            "takes. Methods that need hidden states do not work with this model."
+        )
+    return (repeated or [call for call in candidates if call.path] or candidates)[0]
 
 
 def keeps_shape(call: ModuleCall) -> bool:

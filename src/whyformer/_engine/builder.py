@@ -19,8 +19,10 @@ from whyformer._engine.capture import (
     LazyLayers,
     RoundingEstimate,
 )
-from whyformer._engine.decompose import PARTS_FORMS, BiasForm, compute_answer_parts
+from whyformer._engine.chosen_answer import ChosenAnswer, choose_answer
+from whyformer._engine.decompose import PARTS_FORMS, BiasForm, compute_answer_parts, compute_score_parts
 from whyformer._engine.forward import Run
+from whyformer._engine.function_target import Answer, FunctionAnswer
 from whyformer._engine.graph import refuse_unknown_nodes
 from whyformer._engine.intervene import compute_scores
 from whyformer._engine.layer_scores import LayerReading, compute_layer_gradients
@@ -28,28 +30,24 @@ from whyformer._engine.layout import (
     align_to_tokens,
     axis_order_of,
     compute_readout,
-    find_representation,
     lay_out,
     refuse_changing_tokens,
+    refuse_unknown_frames,
     refuse_unstackable_sites,
+    split_entries,
     to_canonical_axes,
 )
+from whyformer._engine.missing_attention import note_missing_attention
 from whyformer._engine.probe import Probe
+from whyformer._engine.reading import Reading
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.relevance.recipes import compute_attention_share
 from whyformer._engine.relevance.rounding import RoundingError
 from whyformer._engine.residual import BranchOrError, read_branch, try_find_branch
 from whyformer._engine.sites import SITES
-from whyformer._engine.target import (
-    ExplainedAnswer,
-    Target,
-    choose_representation,
-    choose_target,
-    has_head,
-    make_headless_error,
-)
-from whyformer._engine.tracing.attention import AttentionSite
-from whyformer._engine.tracing.provenance import Trace, attach_trace, trace_of
+from whyformer._engine.target import Target
+from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites
+from whyformer._engine.tracing.provenance import attach_trace, trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer.errors import UnknownOperation, UnsupportedModel
@@ -70,6 +68,7 @@ class CaptureBuilder:
     def __init__(self, model: Model, encoded: EncodedBatch, run: Run, keep: set[str]) -> None:
         self.model, self.encoded, self.run, self.keep = model, encoded, run, keep
         self.mode = run.mode
+        self.sites = find_layer_sites(run.mode.sites)  # one per layer
         self.layout = lay_out(run, encoded)
         self.steps: list[int] = []  # the step of the forward at each block boundary
         self.tracked = self.find_tracked_tensors()
@@ -78,19 +77,20 @@ class CaptureBuilder:
     def build(
         self, target: Any, versus: Any, switch: Switch | None, recipes: Sequence[Recipe], track_absorbed: bool
     ) -> Capture:
-        answer, targets, notes = self.choose_answer(target, versus)
+        chosen = self.choose_answer(target, versus)
+        answer, targets, reading, notes = chosen
         self.keep_values(answer)
         for name in PARTS_FORMS.keys() & self.keep:
-            self.store(name, self.find_answer_parts(targets, PARTS_FORMS[name]))
+            self.store(name, self.find_answer_parts(answer, targets, PARTS_FORMS[name]))
         if "probe" in self.keep:
-            self.store("probe", Probe(self.model, self.encoded, self.layout, targets))
+            self.store("probe", Probe(self.model, self.encoded, self.layout, targets, reading))
         if any(SITES[name].is_gradient and name not in OTHER_GRADIENTS for name in self.keep):
-            self.keep_arrived(backward.run_backward(answer.score, self.tracked), None)
+            self.keep_arrived(backward.run_backward(answer.start_gradient(), self.tracked), None)
         if "direct_attention_grad" in self.keep:
-            outputs = backward.run_direct_backward(answer.score, self.tracked["attention_output"])
+            outputs = backward.run_direct_backward(answer.start_gradient(), self.tracked["attention_output"])
             self.keep_attention_grad("direct_attention_grad", outputs)
         for name in self.keep & LAYER_SCORE_SITES.keys():
-            self.keep_layer_gradients(name, targets)
+            self.keep_layer_gradients(name, reading)
         absorbed: dict[Recipe, tuple[AbsorbedRelevance, ...]] = {}
         rounding: dict[Recipe, RoundingEstimate] = {}
         if switch is not None:
@@ -111,36 +111,25 @@ class CaptureBuilder:
             self.run.output.detach(),
             tuple(self.steps),
             absorbed,
-            (*self.encoded.notes, *self.run.notes, *notes),
+            (*self.encoded.notes, *self.run.notes, *note_missing_attention(self.mode), *notes),
             self.values,
             rounding,
+            answer.sent if isinstance(answer, FunctionAnswer) else None,
+            chosen.function,
+            places=self.layout.places,
+            owners=self.layout.owners,
         )
 
-    def choose_answer(self, target: Any, versus: Any) -> tuple[ExplainedAnswer, tuple[Target, ...], tuple[str, ...]]:
-        """The explained answer, and a note if it is a representation and not a class."""
-        output = self.run.output
-        is_image = self.encoded.token_mask is None
-        if has_head(self.model.module, output, is_image=is_image):
-            return *choose_target(self.model, self.encoded, output, target, versus), ()
-        if any(SITES[name].is_class_specific for name in self.keep):
-            raise make_headless_error(self.model)
-        if output.dim() != 3:
-            return *choose_representation(self.model, output, trace_of(output), target, versus), ()
-        weights, note = find_representation(self.model, self.run, self.layout)
-        states = to_canonical_axes(output, trace_of(output))
-        if states.shape[:2] != weights.shape:
-            raise UnsupportedModel(
-                f"The model returns a tensor of shape {list(output.shape)}, which is not one state for each of its "
-                f"{weights.size(1)} tokens in a batch of {weights.size(0)}. Open the model with its head."
-            )
-        pooled = torch.einsum("bt,btc->bc", weights.to(states), states)
-        return *choose_representation(self.model, pooled, Trace(read=weights), target, versus), (note,)
+    def choose_answer(self, target: Any, versus: Any) -> ChosenAnswer:
+        needs_score = any(SITES[name].is_class_specific or name == "probe" for name in self.keep)
+        return choose_answer(self.model, self.encoded, self.run, self.layout, target, versus, needs_score=needs_score)
 
-    def find_readout(self, answer: ExplainedAnswer) -> Tensor:
+    def find_readout(self, answer: Answer) -> Tensor:
         return compute_readout(self.model, self.run, self.layout, answer)
 
-    def refuse_unknown_nodes(self, answer: ExplainedAnswer) -> None:
-        refuse_unknown_nodes(answer.score, self.mode.leaf)
+    def refuse_unknown_nodes(self, answer: Answer) -> None:
+        for output in answer.outputs:
+            refuse_unknown_nodes(output, self.mode.leaf)
 
     def wants(self, *subjects: str) -> bool:
         """One of these is to be kept, or its gradient or relevance."""
@@ -154,9 +143,9 @@ class CaptureBuilder:
         """The tensors of the graph whose gradient or relevance is wanted, by site."""
         tracked: dict[str, list[Tensor]] = {}
         if self.wants("attention", "attention_scores", "attention_input", "attention_output", "value", "query", "key"):
-            refuse_unstackable_sites(self.mode.sites, self.layout)
+            refuse_unstackable_sites(self.sites, self.layout)
         if self.wants("attention", "attention_output"):
-            tracked["attention_output"] = [site.output for site in self.mode.sites]
+            tracked["attention_output"] = [site.output for site in self.sites]
         if self.wants("hidden") or (self.wants("token", "position") and self.is_image):
             tracked["hidden"], self.steps = find_blocks(self.mode)
             refuse_changing_tokens(tracked["hidden"], self.layout)
@@ -167,12 +156,13 @@ class CaptureBuilder:
                     "The explained input was not found: the model has no floating-point input and does not embed "
                     "token ids."
                 )
+            refuse_unknown_frames(self.encoded, self.layout)
             tracked["input"] = [self.mode.leaf]
         return tracked
 
     # --- values of the forward ----------------------------------------------------------------------------------------
 
-    def keep_values(self, answer: ExplainedAnswer) -> None:
+    def keep_values(self, answer: Answer) -> None:
         """What the forward itself computed."""
         self.store("mask", self.layout.mask)
         self.store("special", self.layout.special)
@@ -180,7 +170,7 @@ class CaptureBuilder:
             self.store("fingerprint", self.encoded.fingerprints())
         if "readout" in self.keep:
             self.store("readout", self.find_readout(answer))
-        sites = [detach_site_output(site) for site in self.mode.sites]
+        sites = [detach_site_output(site) for site in self.sites]
         for name in self.keep & ATTENTION_READERS.keys():
             self.store(name, LazyLayers([partial(ATTENTION_READERS[name], site) for site in sites]))
         if STREAM_SITES & self.keep:
@@ -192,21 +182,21 @@ class CaptureBuilder:
         if "input" in self.keep:
             leaf = self.tracked["input"][0]
             words = leaf.detach() if self.mode.words is None else self.mode.words
-            self.store("input", to_canonical_axes(words, trace_of(leaf)))
+            self.store("input", split_entries(to_canonical_axes(words, trace_of(leaf)), self.layout))
 
     def keep_stream(self) -> None:
         """What the two halves of each block add to the state. A block of an unknown build raises on access."""
         branches: list[BranchOrError] = []
         try:
-            refuse_unstackable_sites(self.mode.sites, self.layout)
+            refuse_unstackable_sites(self.sites, self.layout)
             states, _ = find_blocks(self.mode)
             refuse_changing_tokens(states, self.layout)
         except UnsupportedModel as error:
-            branches = [error.with_traceback(None)] * len(self.mode.sites)
+            branches = [error.with_traceback(None)] * len(self.sites)
         else:
             is_turned = [axis_order_of(state, trace_of(state)) == "turned" for state in states]
             tape = self.mode.tape or []
-            for layer, site in enumerate(self.mode.sites):
+            for layer, site in enumerate(self.sites):
                 branches.append(try_find_branch(site, states[layer], states[layer + 1], tape, is_turned[layer]))
         for name in STREAM_SITES & self.keep:
             self.store(name, LazyLayers([partial(read_branch, branch, name) for branch in branches]))
@@ -214,7 +204,7 @@ class CaptureBuilder:
     def find_inputs(self) -> list[Tensor | UnsupportedModel]:
         """[batch token channel] for each attention: the input of the innermost module around it."""
         found: list[Tensor | UnsupportedModel] = []
-        for site in self.mode.sites:
+        for site in self.sites:
             given = self.mode.calls[site.enclosing[-1]].input if site.enclosing else None
             if given is None or given.dim() != 3:
                 found.append(UnsupportedModel(f"The input of the attention in {site.place} is not known: {NO_MODULE}"))
@@ -222,12 +212,18 @@ class CaptureBuilder:
                 found.append(to_canonical_axes(given.detach(), trace_of(given)))
         return found
 
-    def find_answer_parts(self, targets: tuple[Target, ...], form: BiasForm) -> Tensor | UnsupportedModel:
+    def find_answer_parts(
+        self, answer: Answer, targets: tuple[Target, ...], form: BiasForm
+    ) -> Tensor | UnsupportedModel:
         try:
             states, _ = find_blocks(self.mode)
             refuse_changing_tokens(states, self.layout)
             is_turned = axis_order_of(states[0], trace_of(states[0])) == "turned"
-            return compute_answer_parts(self.mode.tape or [], states[0], is_turned, self.run.output, targets, form)
+            tape = self.mode.tape or []
+            if isinstance(answer, FunctionAnswer):
+                pairs = [(one.tensor, one.slope) for one in answer.read]
+                return compute_score_parts(tape, states[0], is_turned, pairs, form)
+            return compute_answer_parts(tape, states[0], is_turned, self.run.output, targets, form)
         except (UnsupportedModel, UnknownOperation) as error:
             return UnsupportedModel(str(error))
 
@@ -238,7 +234,7 @@ class CaptureBuilder:
         quantity = "gradient" if recipe is None else "relevance"
         kept = [name for name in self.keep if SITES[name].quantity == quantity and name not in OTHER_GRADIENTS]
         wanted = {SITES[name].of: name for name in kept}
-        sites = self.mode.sites
+        sites = self.sites
         outputs = [site.split_heads(t) for site, t in zip(sites, arrived.get("attention_output", ()), strict=False)]
         if "attention" in wanted:
             make = compute_attention_grad if recipe is None else partial(compute_attention_relevance, recipe)
@@ -250,28 +246,29 @@ class CaptureBuilder:
             states = [self.compute_amount("hidden", layer, t, recipe) for layer, t in enumerate(arrived["hidden"])]
             self.store(wanted["hidden"], states, recipe)
         if "input" in wanted:
-            self.store(wanted["input"], self.compute_amount("input", 0, arrived["input"][0], recipe), recipe)
+            amount = self.compute_amount("input", 0, arrived["input"][0], recipe)
+            self.store(wanted["input"], split_entries(amount, self.layout), recipe)
 
     def keep_attention_grad(self, name: str, output_grads: Sequence[Tensor]) -> None:
         """The gradient by attention, from that by the output of each attention."""
-        pairs = zip(self.mode.sites, output_grads, strict=True)
+        pairs = zip(self.sites, output_grads, strict=True)
         makers = [partial(compute_attention_grad, detach_site_output(s), s.split_heads(g)) for s, g in pairs]
         self.store(name, LazyLayers(makers))
 
-    def keep_layer_gradients(self, name: str, targets: Sequence[Target]) -> None:
+    def keep_layer_gradients(self, name: str, read: Reading) -> None:
         """The gradients of each layer's own score. A model in which no blocks are found raises on access."""
         try:
             reading = LAYER_SCORE_SITES[name]
-            gradients = compute_layer_gradients(self.run, self.encoded, self.layout, targets, reading)
+            gradients = compute_layer_gradients(self.run, self.encoded, self.layout, read, reading)
         except UnsupportedModel as error:
             refusal = partial(raise_or_return, UnsupportedModel(str(error)))
-            self.store(name, LazyLayers([refusal] * len(self.mode.sites)))
+            self.store(name, LazyLayers([refusal] * len(self.sites)))
         else:
             self.keep_attention_grad(name, gradients)
 
     def estimate_rounding(self, arrived: TrackedTensors, moved: RoundingError, recipe: Recipe) -> RoundingEstimate:
         """How much rounding can have moved what arrived, read from the device in one go."""
-        sites, outputs = self.mode.sites, arrived.get("attention_output", ())
+        sites, outputs = self.sites, arrived.get("attention_output", ())
         start = moved.start(self.run.output.detach().real.flatten()[:1].to(next(iter(arrived.values()))[0].dtype))
         start = start.expand(self.encoded.batch)
         rows = [start if moved.error is None else moved.error]
@@ -296,6 +293,8 @@ class CaptureBuilder:
         """How relevance is divided between tokens and positions, wherever positions are added."""
         if not self.keep & POSITIONAL_SITES or recipe.sends != "slope":
             return
+        if self.layout.owners is not None:
+            raise UnsupportedModel("Relevance is not divided between the frames of a signal and their positions yet.")
         steps = [step for step, what in sorted(placed) if what == "position"]
         positions = [[placed[step, "position"] for step in uses] for uses in group_uses(steps, tables)]
         tokens = [amount for (_, what), amount in sorted(placed.items()) if what == "token"]

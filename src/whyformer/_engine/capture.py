@@ -113,6 +113,18 @@ class Capture:
     notes: tuple[str, ...] = ()
     values: CapturedValues = field(default_factory=dict, repr=False)
     rounding: Mapping[Recipe, RoundingEstimate] = field(default_factory=dict, repr=False)
+    # By what a recipe sends, [batch]: the relevance put in at the output; None if the target is a class
+    sent: Mapping[str, Tensor] | None = field(default=None, repr=False)
+    fixed: Any = field(default=None, repr=False)  # what to pass as target= to explain the same score of other inputs
+    places: tuple[int, ...] | None = None  # positions of `tokens` in the sequence, if the model adds others
+    owners: Tensor | None = field(default=None, repr=False)  # signals: which of `tokens` each entry belongs to, or -1
+
+    @property
+    def same_target(self) -> tuple[Any, Any]:
+        """target= and versus= that explain the same score again, whatever the model predicts."""
+        if self.fixed is not None:
+            return self.fixed, None
+        return [target.index for target in self.targets], [target.versus for target in self.targets]
 
     def get(self, site: str, recipe: Recipe | None = None) -> Any:
         """The value of a site, by its name in SITES. Relevance sites also need the recipe.

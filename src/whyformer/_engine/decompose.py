@@ -32,7 +32,7 @@ from whyformer._engine.tracing import operations
 from whyformer._engine.tracing.attention import read_fused_site
 from whyformer._engine.tracing.follow import get_root, is_straight
 from whyformer._engine.tracing.operations import Operation, find_tensors
-from whyformer._engine.tracing.provenance import trace_of
+from whyformer._engine.tracing.provenance import axis_of, trace_of
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
 BiasForm = Literal["paper", "released"]  # where the biases of an attention are shared
@@ -50,17 +50,8 @@ def compute_answer_parts(
 
     is_turned: the axes of that state are [token batch channel].
     """
-    length = state.size(0 if is_turned else 1)
-    if length > MOST_TOKENS:
-        raise UnsupportedModel(
-            f"Decomposing every state into {length} parts, one per token, takes too much memory; at most {MOST_TOKENS} "
-            "tokens are supported. Use a shorter text, or another method (lrp, gradient_x_input)."
-        )
     with torch.no_grad():
-        replay = PartsReplay(tape, output, form)
-        own = torch.eye(length, dtype=state.dtype, device=state.device)
-        own = own[:, :, None, None] if is_turned else own[:, None, :, None]
-        replay.parts[id(state)] = state.detach() * own
+        replay = start_replay(tape, state, is_turned, output, form)
         logits = replay.compute_logits([target.position for target in targets])  # part batch class
     rows = torch.arange(len(targets), device=logits.device)
     scores = logits[:, rows, [target.index for target in targets]]
@@ -68,6 +59,30 @@ def compute_answer_parts(
         if target.versus is not None:
             scores[:, row] -= logits[:, row, target.versus]
     return scores.T
+
+
+def compute_score_parts(
+    tape: OperationTape, state: Tensor, is_turned: bool, read: Sequence[tuple[Tensor, Tensor]], form: BiasForm
+) -> Tensor:
+    """[batch token]: what each token contributes to a sum of slope x output, over all outputs that are read."""
+    with torch.no_grad():
+        total = [start_replay(tape, state, is_turned, output, form).compute_score(slope) for output, slope in read]
+    return torch.stack(total).sum(0).T
+
+
+def start_replay(tape: OperationTape, state: Tensor, is_turned: bool, output: Tensor, form: BiasForm) -> "PartsReplay":
+    """A replay in which the state that enters the first block is split into its tokens."""
+    length = state.size(0 if is_turned else 1)
+    if length > MOST_TOKENS:
+        raise UnsupportedModel(
+            f"Decomposing every state into {length} parts, one per token, takes too much memory; at most {MOST_TOKENS} "
+            "tokens are supported. Use a shorter text, or another method (lrp, gradient_x_input)."
+        )
+    replay = PartsReplay(tape, output, form)
+    own = torch.eye(length, dtype=state.dtype, device=state.device)
+    own = own[:, :, None, None] if is_turned else own[:, None, :, None]
+    replay.parts[id(state)] = state.detach() * own
+    return replay
 
 
 class PartsReplay:
@@ -82,11 +97,29 @@ class PartsReplay:
 
     def compute_logits(self, positions: Sequence[int | None]) -> Tensor:
         """[part batch class]; for a language model at the explained position."""
+        at = (torch.arange(len(positions)), torch.tensor(positions)) if positions[0] is not None else None
+        logits = self.compute_output(at)
+        return logits[..., None] if logits.dim() == 2 else logits
+
+    def compute_score(self, slope: Tensor) -> Tensor:
+        """[part batch]: the parts of the sum of slope x output. An output [batch token class] only where it is read."""
+        batch_axis = axis_of(trace_of(self.output).samples) or 0
+        if slope.dim() != 3 or batch_axis != 0:
+            products = self.compute_output(None) * slope
+            return products.transpose(1, 1 + batch_axis).flatten(2).sum(-1)
+        rows, places = slope.abs().sum(-1).nonzero(as_tuple=True)
+        parts = (self.compute_output((rows, places)) * slope[rows, places]).sum(-1)
+        return parts.new_zeros(len(parts), len(slope)).index_add_(1, rows, parts)
+
+    def compute_output(self, at: tuple[Tensor, Tensor] | None) -> Tensor:
+        """The parts of the output; of an output [batch token class], at these examples and positions."""
+        if at is not None and self.output.dim() == 3 and self.output.size(1) == 1:  # only the last position
+            at = at[0], torch.zeros_like(at[1])
         for number, (op, result) in enumerate(self.tape):
             results = [result] if isinstance(result, Tensor) else list(find_tensors([result]))
             if any(id(t) in self.wanted for t in results) and self.find_carriers(op, result):
-                if result is self.output and op.name == "linear" and result.dim() == 3 and positions[0] is not None:
-                    return self.apply_at_positions(op, positions)
+                if result is self.output and op.name == "linear" and result.dim() == 3 and at is not None:
+                    return self.apply_at_positions(op, at)
                 self.follow(op, result, results)
             for tensor in op.given:
                 if self.last_use.get(id(tensor)) == number and tensor is not self.output:
@@ -96,16 +129,11 @@ class PartsReplay:
         logits = self.parts[id(self.output)]
         if id(self.output) in self.waiting:
             logits = share_bias(logits, self.output)
-        if logits.dim() == 2:
-            return logits[..., None]
-        if positions[0] is None:
-            return logits
-        return logits[:, torch.arange(len(positions)), list(positions)]
+        return logits if at is None else logits[:, *at]
 
-    def apply_at_positions(self, op: Operation, positions: Sequence[int | None]) -> Tensor:
-        """The output layer of a language model, at one position per example."""
+    def apply_at_positions(self, op: Operation, at: tuple[Tensor, Tensor]) -> Tensor:
+        """The output layer of a language model, at these examples and positions."""
         given, weight, bias = op.linear_arguments()
-        at = (torch.arange(len(positions)), list(positions))
         logits = F.linear(self.parts[id(given)][:, *at], weight)
         return share_bias(logits, self.output[at]) if bias is not None or id(given) in self.waiting else logits
 

@@ -1,8 +1,9 @@
 """Running a model: the only file that calls a shadow, under interception (`run_forward`) or not (`run_plain`)."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,9 +12,12 @@ from torch import Tensor, nn
 from whyformer._engine.foreign_errors import refuse_unsuitable_inputs
 from whyformer._engine.intercept import Intercept
 from whyformer._engine.intervene import Intervention
+from whyformer._engine.model_writes import WriteGuard, WritesIntoModel
 from whyformer._engine.relevance.node import Switch
+from whyformer._engine.returned import find_output, iterate_tensors, map_tensors
 from whyformer._engine.shadow import make_shadow, weights_of
 from whyformer._engine.tracing import provenance
+from whyformer._engine.tracing.frames import Frames
 from whyformer._engine.tracing.provenance import Trace, attach_trace
 from whyformer._engine.weight_versions import refuse_changed_weights
 from whyformer._model.encoded import EncodedBatch
@@ -29,6 +33,7 @@ class Run:
 
     mode: Intercept
     output: Tensor
+    returned: Any  # all that the model returned
     notes: tuple[str, ...] = ()
 
 
@@ -57,10 +62,12 @@ def run_forward(
         raise UnsupportedModel("Relevance cannot be propagated through attention that an intervention has replaced.")
     with neutral_torch(), refuse_changed_weights(model.module):
         dtype = choose_relevance_dtype(model) if switch is not None else None
-        shadow = make_shadow(model.module, dtype)
-        mode = Intercept(
+        start = partial(
+            Intercept,
             batch=encoded.batch,
             originals=weights_of(unwrap(model.module)),
+            guard=WriteGuard(unwrap(model.module)),
+            frames=find_signal(encoded),
             switch=switch,
             needs_gradient=asks_gradient,
             intervention=intervention,
@@ -68,7 +75,10 @@ def run_forward(
             keeps_tape=keeps_tape,
             keeps_scores=keeps_scores,
         )
-        yield from run_intercepted(model, encoded, shadow, mode, dtype, prepare)
+        try:
+            yield from run_intercepted(model, encoded, make_shadow(model.module, dtype), start(), dtype, prepare)
+        except WritesIntoModel:  # from here on, shadows of this model have copies of its buffers
+            yield from run_intercepted(model, encoded, make_shadow(model.module, dtype), start(), dtype, prepare)
 
 
 def run_intercepted(
@@ -91,17 +101,24 @@ def run_intercepted(
             use_device_of_model(model.device),
             mode,
         ):
-            answer = shadow(**inputs)
-        output = mode.resolve(output_of(answer))
-        notes = (*note_chosen_output(answer, output), *note_copied_weights(model.module))
+            returned = shadow(**inputs)
+        if mode.written:
+            returned = map_tensors(returned, mode.resolve)
+        output = find_output(returned, shadow)
+        notes = (*note_chosen_output(returned, output), *note_copied_weights(model.module))
         check_run(model, encoded, mode, output)
-        yield Run(mode, output, notes)
+        yield Run(mode, output, returned, notes)
     finally:
         mode.release()
 
 
 def run_plain(shadow: nn.Module, encoded: EncodedBatch) -> Tensor:
     """The output of a shadow, without interception and without a graph."""
+    return find_output(run_plain_returned(shadow, encoded), shadow)
+
+
+def run_plain_returned(shadow: nn.Module, encoded: EncodedBatch) -> Any:
+    """All that a shadow returns, without interception and without a graph."""
     encoded = replace(encoded, inputs={name: leave_inference(given) for name, given in encoded.inputs.items()})
     device = encoded.inputs[encoded.main].device
     with (
@@ -110,7 +127,14 @@ def run_plain(shadow: nn.Module, encoded: EncodedBatch) -> Tensor:
         torch.no_grad(),
         use_device_of_model(device),
     ):
-        return output_of(shadow(**encoded.inputs))
+        return shadow(**encoded.inputs)
+
+
+def find_signal(encoded: EncodedBatch) -> Frames | None:
+    """Where the explained input is a signal [batch time] or [batch time channel], which a model may cut into frames."""
+    main = encoded.inputs[encoded.main]
+    is_signal = main.is_floating_point() and main.dim() in (2, 3) and encoded.batch_axis == 0
+    return Frames(main.shape[1:]) if is_signal else None
 
 
 def check_run(model: Model, encoded: EncodedBatch, mode: Intercept, output: Tensor) -> None:
@@ -166,7 +190,7 @@ def watch_modules(shadow: nn.Module, mode: Intercept) -> None:
             mode.enter(path, next((a for a in given if isinstance(a, Tensor) and a.is_floating_point()), None))
 
         def after(_: nn.Module, __: Any, result: Any) -> None:
-            mode.leave(find_first_tensor(result))
+            mode.leave(next(iterate_tensors(result), None))
 
         module.register_forward_pre_hook(before, with_kwargs=True)
         module.register_forward_hook(after)
@@ -175,33 +199,13 @@ def watch_modules(shadow: nn.Module, mode: Intercept) -> None:
         watch(path, module)
 
 
-def find_first_tensor(result: Any) -> Tensor | None:
-    if isinstance(result, Tensor):
-        return result
-    if isinstance(result, Mapping):
-        result = list(result.values())
-    if isinstance(result, list | tuple):
-        return next((tensor for item in result if (tensor := find_first_tensor(item)) is not None), None)
-    return None
-
-
-def output_of(answer: Any) -> Tensor:
-    """The logits: the field of that name, or the first tensor the model returns."""
-    logits = getattr(answer, "logits", None)
-    if logits is None and isinstance(answer, Mapping):
-        logits = answer.get("logits")
-    output = logits if isinstance(logits, Tensor) else find_first_tensor(answer)
-    if output is None:
-        raise UnsupportedModel(f"The model returned {type(answer).__name__}, which contains no tensor to explain.")
-    return output
-
-
 def note_chosen_output(answer: Any, output: Tensor) -> tuple[str, ...]:
     """A note on which tensor is explained if a model returns several and calls none of them logits."""
-    others = [t for t in answer if isinstance(t, Tensor)] if isinstance(answer, list | tuple) else []
+    others = [t for t in answer if isinstance(t, Tensor) and t.dim()] if isinstance(answer, list | tuple) else []
     if hasattr(answer, "logits") or len(others) < 2:
         return ()
-    return (f"The model returned {len(others)} tensors; the first, of shape {list(output.shape)}, is explained.",)
+    which = "the first" if output is others[0] else "the one as wide as its last layer"
+    return (f"The model returned {len(others)} tensors; {which}, of shape {list(output.shape)}, is explained.",)
 
 
 def note_copied_weights(module: nn.Module) -> tuple[str, ...]:
@@ -217,7 +221,7 @@ def find_first_non_finite(model: Model, encoded: EncodedBatch) -> str:
 
     def watch(path: str) -> Callable[..., None]:
         def after(module: nn.Module, _: Any, result: Any) -> None:
-            tensor = find_first_tensor(result)
+            tensor = next(iterate_tensors(result), None)
             if not reports and tensor is not None and tensor.is_floating_point() and not bool(tensor.isfinite().all()):
                 reports.append(f"The first NaN or infinity comes from {path or 'the model'} ({type(module).__name__}).")
 

@@ -1,4 +1,4 @@
-"""A check of the autograd graph before a relevance pass: no node may treat relevance as a plain gradient.
+"""Checks of the autograd graph: no node may treat relevance as a plain gradient, and none may lack a derivative.
 
 An operation that interception did not see (inside a composite, a compiled region, a custom autograd function) would
 propagate relevance as if it were a gradient. So every node between the score and the input must be a rule node or a
@@ -7,18 +7,25 @@ view.
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from whyformer._engine.relevance.node import RuleNode
+from whyformer._engine.tracing import operations
+from whyformer._engine.tracing.operations import Operation
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
 PASS_THROUGH_NODES = frozenset(
     "View UnsafeView Reshape ReshapeAlias Transpose T Permute Squeeze Unsqueeze Expand Slice Select Index IndexSelect "
     "Cat Stack Split SplitWithSizes Unbind Clone Alias AsStrided Narrow Repeat RepeatInterleave Roll Flip ToCopy "
     "ConstantPadNd Gather Where MaskedFill Amax Amin Max Min Topk Sort AccumulateGrad Sub Unfold Diagonal NanToNum "
-    "Triu Tril Movedim Chunk".split()
+    "Triu Tril Movedim Chunk Maximum Minimum Scatter MaskedScatter IndexPut IndexCopy IndexFill SliceScatter "
+    "SelectScatter".split()
 )
 
+DIFFERENTIABLE = (
+    operations.PRODUCTS | operations.CONVOLUTIONS | operations.NORMS | {"linear", operations.FUSED_ATTENTION}
+)
 
 RULE_NODE: Any = RuleNode._backward_cls
 
@@ -48,3 +55,17 @@ def refuse_unknown_nodes(score: Tensor, leaf: Tensor | None = None) -> None:
                 "operation. Use a method without relevance."
             )
         waiting.extend(following for following, _ in node.next_functions)
+
+
+def refuse_missing_gradient(operation: Operation, result: Any, place: str) -> None:
+    """Raise if an operation of the input has no derivative: its gradient would be zero without a word."""
+    if not isinstance(result, Tensor):
+        return
+    node = result.grad_fn
+    is_cut = node is None and operation.name in DIFFERENTIABLE and bool(operation.carrying) and torch.is_grad_enabled()
+    is_missing = type(node).__name__ == "CppFunction" and node.name().endswith("NotImplemented")  # type: ignore[union-attr]
+    if is_cut or is_missing:
+        raise UnsupportedModel(
+            f"{place} calls {operation.name} on quantised weights or in a kernel of its own, which has no gradient. "
+            "Methods that need gradients or relevance do not work. Load the model without quantisation."
+        )

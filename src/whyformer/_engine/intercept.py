@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from whyformer._engine.intervene import Intervention, apply_intervention, changes_scores
+from whyformer._engine.graph import refuse_missing_gradient
+from whyformer._engine.intervene import Intervention, apply_intervention, changes_scores, refuse_other_batch
+from whyformer._engine.model_writes import WriteGuard
 from whyformer._engine.relevance.dispatch import CallBuilder, needs_no_rule
 from whyformer._engine.relevance.node import RuleNode, Switch
 from whyformer._engine.tracing import operations, provenance
@@ -22,16 +24,31 @@ from whyformer._engine.tracing.attention import (
     find_live_plain_site,
     find_obstacle,
     find_plain_site,
+    find_token_keys,
+    has_tokens,
+    is_pooling,
+    read_by_attention,
     read_fused_site,
     read_live_fused_site,
     reorder_attention_product,
 )
 from whyformer._engine.tracing.composites import COMPOSITE_OPERATIONS, multi_head_attention
+from whyformer._engine.tracing.einsum import spell_out_einsum
 from whyformer._engine.tracing.follow import Follower, extends_embedding_sum
-from whyformer._engine.tracing.in_place import InPlaceWrites, is_in_place_activation, is_in_place_write
+from whyformer._engine.tracing.frames import Frames
+from whyformer._engine.tracing.in_place import (
+    InPlaceWrites,
+    compute_written,
+    is_in_place_write,
+    locate,
+    spread_written,
+)
 from whyformer._engine.tracing.masks import follow_masks, keep_before_masking, unmasked_scores_of
 from whyformer._engine.tracing.operations import Operation, find_tensors
 from whyformer._engine.tracing.provenance import Trace, attach_trace, is_embedding_sum, trace_of
+from whyformer._engine.tracing.recurrences import is_decay
+from whyformer._engine.tracing.softmax import divide_before_product, find_undivided_product, step_of
+from whyformer._engine.tracing.stitching import stitch
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
 
@@ -45,7 +62,24 @@ class ModuleCall:
     input_step: int = 0
     output: Tensor | None = None
     output_step: int = 0
-    sites: list[int] = field(default_factory=list)
+    sites: list[int] = field(default_factory=list)  # their numbers
+
+
+STREAM_KINDS = {
+    **dict.fromkeys(operations.ADDITIONS, "add"),
+    **dict.fromkeys(operations.NORMS, "norm"),
+    **dict.fromkeys(operations.MULTIPLICATIONS, "scale"),
+}
+
+
+@dataclass(frozen=True)
+class StreamStep:
+    """An addition of two states, or a norm or a multiple of one: a step of the residual stream (boundaries.py)."""
+
+    step: int
+    kind: str  # "add", "norm" or "scale"
+    operands: tuple[Tensor, ...]
+    result: Tensor
 
 
 class Intercept(TorchFunctionMode):
@@ -56,6 +90,8 @@ class Intercept(TorchFunctionMode):
         *,
         batch: int,
         originals: dict[int, str],
+        guard: WriteGuard | None = None,
+        frames: Frames | None = None,
         switch: Switch | None,
         needs_gradient: bool,
         intervention: Intervention | None = None,
@@ -71,18 +107,22 @@ class Intercept(TorchFunctionMode):
         self.starting_at = starting_at  # replaces the sum of embeddings as the leaf
         self.batch = batch
         self.originals = originals
+        self.guard = guard
+        self.frames = frames
+        self.embedded: Tensor | None = None  # the label of the embedded ids: a model may pad them first
         self.switch = switch
         self.needs_gradient = needs_gradient or switch is not None
         self.follower = Follower(batch)
         self.sites: list[AttentionSite] = []
+        self.site_count = 0
+        self.stream: list[StreamStep] = []
         self.calls: list[ModuleCall] = []
         self.open_calls: list[ModuleCall] = []
         self.leaf: Tensor | None = None
         self.words: Tensor | None = None  # the part of the leaf that comes from token ids
         self.step = 0
         self.heads = 0  # of the current nn.MultiheadAttention call; 0 outside one
-        self.written = InPlaceWrites()
-        self.replaced_tensors: list[Tensor] = []  # tensors the model changed in place; each points to its replacement
+        self.written = InPlaceWrites()  # what the model would have written into its tensors
 
     # --- module calls ------------------------------------------------------------------------------------------------
 
@@ -102,10 +142,8 @@ class Intercept(TorchFunctionMode):
         call.output, call.output_step = self.resolve(result), self.step
 
     def release(self) -> None:
-        """Free the graph. A tensor that points to its replacement would keep itself alive through the graph."""
-        for old in self.replaced_tensors:
-            del old._whyformer_moved  # type: ignore[attr-defined]
-        self.sites, self.calls, self.open_calls, self.replaced_tensors = [], [], [], []
+        """Free the graph."""
+        self.sites, self.calls, self.open_calls, self.stream = [], [], [], []
         self.tape = None
         self.written = InPlaceWrites()
         self.leaf = self.words = None
@@ -114,30 +152,39 @@ class Intercept(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         operation = Operation(operations.name_of(func), func, args, kwargs or {})
-        if self.replaced_tensors:
-            operation = operation.map_arguments(self.resolve)
+        if is_in_place_write(operation) and self.must_run_out_of_place(operation):
+            self.step += 1
+            return self.run_out_of_place(operation)
+        if self.written and not self.written.is_reading:
+            operation = self.resolve_arguments(operation)
         if not operation.given:
             return operation.run()
+        if operation.name == "einsum":
+            operation = spell_out_einsum(operation)
         self.step += 1
         self.refuse_unseen(operation)
         if operation.name == "multi_head_attention_forward":
             return self.run_multi_head(operation)
-        if operation.name in operations.IN_PLACE and trace_of(operation.args[0]).samples is not None:
-            return self.run_out_of_place(operation)
-        if self.switch is not None and is_in_place_activation(operation):
-            return self.run_out_of_place(operation)
         if self.switch is not None and operation.name in COMPOSITE_OPERATIONS and operation.carrying:
             with self:
-                return COMPOSITE_OPERATIONS[operation.name](operation)
+                composed = COMPOSITE_OPERATIONS[operation.name](operation)
+            if composed is not None:
+                return composed
         if self.needs_gradient and any(is_embedding_sum(t) for t in operation.given):
-            operation = self.settle_input(operation)
-        if (reordered := reorder_attention_product(operation)) is not None:
+            operation = self.settle_input(operation).map_arguments(self.resolve)
+            if is_in_place_write(operation) and self.must_run_out_of_place(operation):
+                return self.run_out_of_place(operation)
+        reordered = reorder_attention_product(operation) or divide_before_product(operation)
+        if reordered is not None:
             with self:
                 return reordered()
-        self.refuse_writing(operation)
+        if self.guard is not None:
+            self.guard.check(operation)
         if self.follows_masks:
             keep_before_masking(operation)
         result = operation.run()
+        if self.needs_gradient:
+            refuse_missing_gradient(operation, result, self.place)
         if any(result is tensor for tensor in operation.given):
             return result  # a cast to the same type, dropout outside training
         if self.intervention is not None:
@@ -152,9 +199,10 @@ class Intercept(TorchFunctionMode):
             site = find_live_plain_site(operation, result, self.place)
         if site is None:
             return self.finish(operation, result)
-        site.unfold(self.heads or self.count_folded_heads(site.keys, site.output))
+        self.unfold(site)
+        refuse_other_batch(site, self.batch)
         site.scores, unmasked = self.read_scores(operation)
-        new = apply_intervention(intervention, len(self.sites), site, unmasked)
+        new = apply_intervention(intervention, self.find_epoch(site) - 1, site, unmasked)
         made = self.finish(operation, result if new is None else new.output)
         if new is not None:
             self.sites[-1].weights, self.sites[-1].value = new.attention.detach(), new.value.detach()
@@ -165,15 +213,22 @@ class Intercept(TorchFunctionMode):
         traces = self.follower.follow(operation, result)
         if any(trace_of(t).carries for t in operation.given) or any(t.words is not None for t in traces):
             traces = [provenance.mark_carrying(trace) for trace in traces]
+        if not self.sites and traces:
+            self.note_input(operation, result, traces)
         if self.switch is not None:
             result = self.attach_rule(operation, result, traces)
         results = [result] if isinstance(result, Tensor) else list(find_tensors(result)) if traces else []
         for tensor, trace in zip(results, traces, strict=True):
             attach_trace(tensor, trace)
+        self.note_stream(operation, result)
+        if operation.name in operations.PRODUCTS and (undivided := find_undivided_product(operation)) is not None:
+            result._whyformer_undivided = undivided
         if self.keeps_scores:
             self.note_scores(operation, result)
         if self.tape is not None and (isinstance(result, Tensor) or any(True for _ in find_tensors([result]))):
             self.tape.append((operation, result))
+        if operation.name in operations.CONCATENATIONS and len(self.sites) > 1 and isinstance(result, Tensor):
+            self.stitch_sites(operation, result)
         if operation.name == operations.FUSED_ATTENTION:
             self.add_site(read_fused_site(operation, result, self.place))
         elif (
@@ -185,6 +240,25 @@ class Intercept(TorchFunctionMode):
             self.add_site(site)
         return result
 
+    def note_stream(self, operation: Operation, result: Any) -> None:
+        """Keep additions of two states, norms, and products with a constant: the residual stream consists of them."""
+        if not isinstance(result, Tensor):
+            return
+        result._whyformer_step = self.step  # type: ignore[attr-defined]
+        kind = STREAM_KINDS.get(operation.name)
+        if result.dim() != 3 or kind is None:
+            return
+        carrying = tuple(tensor for tensor in operation.given if trace_of(tensor).carries)
+        if len(carrying) == (2 if kind == "add" else 1) and all(tensor.shape == result.shape for tensor in carrying):
+            self.stream.append(StreamStep(self.step, kind, carrying, result))
+
+    def note_input(self, operation: Operation, result: Any, traces: list[Trace]) -> None:
+        """Before the first attention: how a signal is cut into tokens, and where the ids are embedded."""
+        if self.frames is not None:
+            traces[0] = self.frames.note(operation, result, traces[0])
+        elif traces[0].words is not None and self.embedded is None:
+            self.embedded = traces[0].tokens
+
     def note_scores(self, operation: Operation, result: Any) -> None:
         """Keep the input of a softmax beside its result, and beside what is computed from that until its product."""
         if self.follows_masks:
@@ -194,6 +268,8 @@ class Intercept(TorchFunctionMode):
         given = operation.given[0]
         is_softmax = operation.name in operations.SOFTMAXES
         scores = (given, unmasked_scores_of(given)) if is_softmax else getattr(given, "_whyformer_scores", None)
+        if (step := step_of(result, "weights")) is not None:
+            scores = (step.scores, unmasked_scores_of(step.scores)) if step.is_plain else None
         result._whyformer_scores = scores  # type: ignore[attr-defined]
 
     def read_scores(self, operation: Operation) -> tuple[Tensor | None, Tensor | None]:
@@ -256,40 +332,66 @@ class Intercept(TorchFunctionMode):
 
     # --- operations that write into their operand ---------------------------------------------------------------------
 
-    def run_out_of_place(self, operation: Operation) -> Tensor:
-        """`h += x` out of place. From here on, the old h is replaced by the new one wherever it is used."""
-        old = operation.args[0]
-        function = (
-            getattr(torch, operations.IN_PLACE[operation.name]) if operation.name in operations.IN_PLACE else None
-        )
-        kept = {name: value for name, value in operation.kwargs.items() if name != "inplace"}
+    def must_run_out_of_place(self, operation: Operation) -> bool:
+        """Whether a write must not happen: rules do not follow it, or the tensor is not the one that holds the values.
+
+        Elsewhere autograd follows writes itself. A residual (`h += x`) never happens in place, as the captured hidden
+        states would change with it.
+        """
+        target = operation.args[0] if operation.args else None
+        if not isinstance(target, Tensor):
+            return False
+        is_residual = operation.name in operations.IN_PLACE and trace_of(target).samples is not None
+        follows_rules = self.switch is not None and bool(operation.carrying)
+        return is_residual or follows_rules or self.written.covers(target)
+
+    def run_out_of_place(self, operation: Operation) -> Tensor | None:
+        """`h += x`, `h[i] = x` and the like out of place. From here on, whoever uses h gets the new values."""
+        target = operation.args[0]
+        rest = Operation(operation.name, operation.function, operation.args[1:], operation.kwargs)
+        rest = rest.map_arguments(self.resolve)
+        with torch._C.DisableTorchFunction():
+            target = self.written.follow_moves(target, self.place)
+            places = locate(target)
+            if operation.name == "setitem":
+                places = places[rest.args[0]]
         with self:
-            new = (function or operation.function)(*operation.args, **kept)
-        old._whyformer_moved = new
-        self.replaced_tensors.append(old)
-        self.written.note(old)
-        return new
+            if operation.name == "setitem":
+                new: Tensor | None = spread_written(rest.args[1], target, places)
+            else:
+                whole = Operation(operation.name, operation.function, (target, *rest.args), rest.kwargs)
+                new = compute_written(whole, self.written.read(target, self.place))
+        if new is target:  # dropout outside training
+            return target
+        if new is None:
+            raise UnknownOperation(
+                f"{self.place} changes a tensor in place with {operation.name}; relevance cannot be propagated through "
+                "that. Write it as an assignment, or use a method without relevance."
+            )
+        with torch._C.DisableTorchFunction():
+            self.written.note(target, places, new)
+        return None if operation.name == "setitem" else new
+
+    def resolve_arguments(self, operation: Operation) -> Operation:
+        """The operation on what was written into its arguments. A view shows the memory itself, so that later writes
+        reach it."""
+        if operation.name in operations.VIEWS and operation.args and self.written.covers(operation.args[0]):
+            with torch._C.DisableTorchFunction():
+                base = self.written.follow_moves(operation.args[0], self.place)
+            rest = Operation(operation.name, operation.function, operation.args[1:], operation.kwargs)
+            rest = rest.map_arguments(self.resolve)
+            view = Operation(operation.name, operation.function, (base, *rest.args), rest.kwargs)
+            address = base.untyped_storage().data_ptr()
+            if all(made.untyped_storage().data_ptr() == address for made in find_tensors([view.run()])):
+                return view
+        return operation.map_arguments(self.resolve)
 
     def resolve(self, value: Any) -> Any:
-        """The current replacement of a tensor that was changed in place; other values unchanged."""
-        if not isinstance(value, Tensor):
+        """A tensor with what was written into it; other values unchanged."""
+        if not isinstance(value, Tensor) or not self.written.covers(value):
             return value
-        while (moved := getattr(value, "_whyformer_moved", None)) is not None:
-            value = moved
-        if value in self.written:
-            raise UnknownOperation(
-                f"{self.place} uses a tensor again after one of its views was changed in place. "
-                "Write the change as an assignment (x = x + y)."
-            )
-        return value
-
-    def refuse_writing(self, operation: Operation) -> None:
-        name = operation.name
-        if self.switch is not None and is_in_place_write(operation) and operation.carrying:
-            raise UnknownOperation(
-                f"{self.place} changes a tensor in place with {name}; relevance cannot be propagated through that. "
-                "Write it as an assignment, or use a method without relevance."
-            )
+        with self:
+            return self.written.read(value, self.place)
 
     # --- rules -------------------------------------------------------------------------------------------------------
 
@@ -297,6 +399,9 @@ class Intercept(TorchFunctionMode):
         """The result with its rule beside it, if it carries."""
         results = list(find_tensors([result]))
         if not any(r.requires_grad for r in results):
+            return result
+        if is_decay(operation) or all(trace_of(t).is_held for t in operation.carrying):
+            traces[:] = [replace(trace, is_held=True) for trace in traces]
             return result
         self.count_uses(operation)
         if needs_no_rule(operation) and isinstance(result, Tensor | list | tuple):
@@ -327,26 +432,90 @@ class Intercept(TorchFunctionMode):
 
     def add_site(self, site: AttentionSite) -> None:
         """Record an attention site and renumber the tokens of its output."""
-        site.enclosing = tuple(call.number for call in self.open_calls)
-        for call in self.open_calls:
-            call.sites.append(len(self.sites))
-        self.sites.append(site)
         output = site.output
         before = trace_of(output)
-        site.obstacle = find_obstacle(before, site.keys, len(self.sites) - 1)
-        self.follower.length = output.size(-2)
+        self.site_count += 1
+        site.rows, site.number, site.epoch, site.step = before, self.site_count, self.find_epoch(site), self.step
+        self.unfold(site)
+        first = find_token_keys(before, site.keys, site.queries, site.value.size(-2))
+        if first is not None:
+            site.leave_out_keys(first, site.queries)
+        site.obstacle = find_obstacle(before, site.keys, site.epoch - 1)
+        site.enclosing = tuple(call.number for call in self.open_calls)
+        for call in self.open_calls:
+            call.sites.append(site.number)
+        self.sites.append(site)
+        trace = Trace(samples=before.samples, epoch=site.epoch, carries=before.carries, output_of=site.number)
+        if is_pooling(site) and not has_tokens(before):
+            read = read_by_attention(site) if self.reads_all_tokens(site) else None
+            attach_trace(output, replace(trace, read=read, output_of=None))
+            return
+        self.follower.length = site.queries
         tokens = provenance.label_axis(output.dim() - 2, output.size(-2), output.dim(), output.device)
-        attach_trace(
-            output, Trace(samples=before.samples, tokens=tokens, epoch=len(self.sites), carries=before.carries)
-        )
-        site.unfold(self.heads or self.count_folded_heads(site.keys, output))
+        attach_trace(output, replace(trace, tokens=tokens))
 
-    def count_folded_heads(self, trace: Trace, output: Tensor) -> int:
-        """How many heads of each example are folded into the batch axis; 0 if not known."""
+    def find_epoch(self, site: AttentionSite) -> int:
+        """The number of the layer. A site that reads the same states as the one before belongs to the same layer."""
+        if not self.sites:
+            return 1
+        last, keys = self.sites[-1], site.keys
+        is_beside = keys.tokens is not None and keys.epoch < last.epoch and keys.epoch == last.keys.epoch
+        return last.epoch if is_beside else last.epoch + 1
+
+    def stitch_sites(self, operation: Operation, result: Tensor) -> None:
+        """If the outputs of several sites are joined here, they become one site."""
+        if (made := stitch(operation, result, self.sites)) is None:
+            return
+        self.site_count += 1
+        made.number, made.step = self.site_count, self.step
+        made.enclosing = tuple(call.number for call in self.open_calls)
+        gone = {part.number for part in made.parts}
+        place = next(i for i, site in enumerate(self.sites) if site.number in gone)
+        self.sites = [site for site in self.sites if site.number not in gone]
+        self.sites.insert(place, made)
+        for call in self.open_calls:
+            call.sites = [number for number in call.sites if number not in gone] + [made.number]
+        self.follower.length = made.queries
+        axis = next(a for a in range(result.dim()) if made.has_tokens_at(a))
+        tokens = provenance.label_axis(axis, made.queries, result.dim(), result.device)
+        old = trace_of(result)
+        attach_trace(result, Trace(old.samples, tokens, made.epoch, carries=old.carries, output_of=made.number))
+
+    def unfold(self, site: AttentionSite) -> None:
+        """Separate the heads of a site from its examples."""
+        if site.value.dim() == 3:
+            heads, site.folds_heads = self.count_folded_heads(site.keys, site.output)
+            site.batch_axis = 1 if site.folds_heads == "heads first" else 0
+            site.unfold(self.heads or heads)
+            return
+        site.batch_axis = self.find_batch_axis(site)
+        site.unfold(0)
+
+    def find_batch_axis(self, site: AttentionSite) -> int:
+        """Which axis of [batch head ...] holds the examples; a model may put its heads first."""
+        axes = site.output.dim() - 2
+        if (axis := provenance.axis_of(site.keys.samples)) is not None and axis < axes:
+            return axis
+        return 1 if self.batch == 1 and axes == 2 and site.output.size(0) > 1 == site.output.size(1) else 0
+
+    def count_folded_heads(self, trace: Trace, output: Tensor) -> tuple[int, str]:
+        """How many heads of each example are folded into the batch axis, and in which order; 0 if not known."""
         rows = output.size(0)
         if output.dim() != 3 or trace.tokens is None or trace.tokens.size(0) > 1 or rows % self.batch:
-            return 0
-        of = trace.samples.flatten() if trace.samples is not None else None
-        wanted = torch.arange(self.batch, device=output.device).repeat_interleave(rows // self.batch)
-        matches = self.batch == 1 or (of is not None and torch.equal(of.long(), wanted))
-        return rows // self.batch if matches else 0
+            return 0, "batch first"
+        of = trace.samples.flatten().long() if trace.samples is not None else None
+        examples, heads = torch.arange(self.batch, device=output.device), rows // self.batch
+        if self.batch == 1 or (of is not None and torch.equal(of, examples.repeat_interleave(heads))):
+            return heads, "batch first"
+        if of is not None and torch.equal(of, examples.repeat(heads)):
+            return heads, "heads first"
+        return 0, "batch first"
+
+    def reads_all_tokens(self, site: AttentionSite) -> bool:
+        """The keys of a pooling site are the tokens of the attention before it, each once, and perhaps others."""
+        label, length = site.keys.tokens, self.follower.length
+        if label is None or label.numel() != site.value.size(-2) or site.keys.epoch == 0:
+            return False
+        if site.value.size(0) != self.batch:
+            return False
+        return torch.equal(label[label >= 0].sort()[0].long(), torch.arange(length, device=label.device))

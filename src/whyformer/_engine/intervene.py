@@ -47,6 +47,15 @@ def changes_scores(intervention: Intervention) -> bool:
     return intervention.scores is not None or intervention.unmasked is not None
 
 
+def refuse_other_batch(site: AttentionSite, batch: int) -> None:
+    """An intervention has a row for each example; windows and channels in the batch have none of their own."""
+    if site.value.size(0) != batch:
+        raise UnsupportedModel(
+            f"Attention in {site.place} runs in a batch of {site.value.size(0)}, not of {batch}: examples are divided "
+            "(windows, channels). Methods that change attention do not support this yet."
+        )
+
+
 def apply_intervention(
     intervention: Intervention, number: int, site: AttentionSite, unmasked: Tensor | None
 ) -> ChangedSite | None:
@@ -69,7 +78,7 @@ def apply_intervention(
     has_gradient = torch.is_grad_enabled()
     if bool(same.all()) and not has_gradient:
         return None
-    output = (attention @ value).reshape(site.output.shape)
+    output = site.merge_heads(attention @ value)
     if bool(same.any()):
         kept = site.output.detach() + (output - output.detach()) if has_gradient else site.output
         rows = same.repeat_interleave(output.size(0) // len(same)).view(-1, *(1,) * (output.dim() - 1))

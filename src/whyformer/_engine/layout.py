@@ -4,19 +4,19 @@ Which tokens are padding, which are special, where the patches are, and how much
 """
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from whyformer._engine.forward import Run
+from whyformer._engine.function_target import Answer
 from whyformer._engine.recorder import pause_recording
-from whyformer._engine.target import ExplainedAnswer
-from whyformer._engine.tracing import provenance
-from whyformer._engine.tracing.attention import AttentionSite
+from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites, is_pooling
 from whyformer._engine.tracing.provenance import Trace, axis_of, trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
-from whyformer._plain.tokens import Grid, Tokens
+from whyformer._plain.tokens import Grid, Pieces, Tokens
 from whyformer.errors import InputError, UnsupportedModel
 
 
@@ -28,6 +28,8 @@ class Layout:
     special: Tensor  # [batch token]: no word and no patch
     patches: tuple[int, ...] | None  # images: positions of the patches in the sequence, row by row
     tokens: tuple[Tokens, ...]
+    places: tuple[int, ...] | None = None  # positions of `tokens`, if the model adds others to those of the input
+    owners: Tensor | None = None  # signals, [time] or [time channel]: which of `tokens` an entry belongs to, or -1
 
     @property
     def length(self) -> int:
@@ -36,16 +38,22 @@ class Layout:
 
 def lay_out(run: Run, encoded: EncodedBatch) -> Layout:
     """The layout of a run, from the labels of its first and last attention site."""
-    first, last = run.mode.sites[0], run.mode.sites[-1]
-    length = last.value.size(-2) if is_pooling(last) else last.output.size(-2)
+    first, last = run.mode.sites[0], find_layer_sites(run.mode.sites)[-1]
+    length = last.value.size(-2) if is_pooling(last) else last.queries
     grid = run.mode.follower.grid
     is_one_order = first.origin is None or not bool((first.origin != first.origin[:1]).any())
-    origin = (
-        first.origin[0].long()
-        if first.origin is not None and is_one_order and first.origin.size(-1) == length
-        else guess_origin(grid, length)
-    )
+    embedded = run.mode.embedded
+    if first.origin is not None and is_one_order and first.origin.size(-1) == length:
+        origin = first.origin[0].long()
+    elif embedded is not None and embedded.numel() == length:
+        origin = embedded.flatten().long()
+    else:
+        origin = guess_origin(grid, length)
     origin = origin.to(last.output.device)
+    if run.mode.frames is not None and (owners := run.mode.frames.find_owners(int(origin.max()) + 1)) is not None:
+        return lay_out_signal(encoded, origin, owners)
+    if (inputs := find_input_positions(encoded, origin)) is not None:
+        return lay_out_extended(encoded, origin, inputs)
     is_input = origin >= 0
     mask = torch.ones(encoded.batch, length, dtype=torch.bool, device=origin.device)
     special = (~is_input).expand_as(mask)
@@ -61,14 +69,53 @@ def lay_out(run: Run, encoded: EncodedBatch) -> Layout:
     )
     covers = run.mode.follower.covers
     with pause_recording():
-        is_grid = patches is not None and grid is not None
-        tokens = (Grid(*grid, covers),) * encoded.batch if is_grid and grid is not None else encoded.pieces(length)
+        tokens: tuple[Tokens, ...] = encoded.pieces(count_tokens(encoded, length))
+    if patches is not None and grid is not None:
+        tokens = (Grid(*grid, covers),) * encoded.batch
     return Layout(mask, special, patches, tokens)
 
 
-def is_pooling(site: AttentionSite) -> bool:
-    """A single learned query attends to all tokens: the answer is pooled by attention."""
-    return site.output.size(-2) == 1 < site.value.size(-2)
+def lay_out_signal(encoded: EncodedBatch, origin: Tensor, owners: Tensor) -> Layout:
+    """The layout where attention runs over frames of a signal. A frame is padding if all of its entries are."""
+    places = find_patch_positions(origin)
+    real = torch.ones(encoded.batch, len(places), dtype=torch.bool)
+    if encoded.token_mask is not None and encoded.token_mask.size(1) == owners.size(0):
+        of_frame = [(owners == frame).reshape(owners.size(0), -1).any(-1) for frame in range(len(places))]
+        real = torch.stack([encoded.token_mask[:, steps].any(-1) for steps in of_frame], dim=1)
+    mask = torch.ones(encoded.batch, len(origin), dtype=torch.bool)
+    mask[:, list(places)] = real
+    special = (origin < 0).expand(encoded.batch, -1)
+    names = tuple(str(frame) for frame in range(len(places)))
+    nothing, unknown = (False,) * len(places), (None,) * len(places)
+    pieces = tuple(Pieces(names, nothing, tuple((~row).tolist()), unknown) for row in real)
+    return Layout(mask.to(origin.device), special, None, pieces, places, owners)
+
+
+def count_tokens(encoded: EncodedBatch, length: int) -> int:
+    """How many tokens can be scored: those of a text, however many attention sees; else all that it sees."""
+    main = encoded.inputs[encoded.main]
+    is_text = main.dim() == 2 and not main.is_floating_point() and encoded.token_mask is not None
+    return main.size(1) if is_text else length
+
+
+def find_input_positions(encoded: EncodedBatch, origin: Tensor) -> tuple[int, ...] | None:
+    """Where the tokens of a text are, if the model adds others (prompts, padding to a window); else None."""
+    count = count_tokens(encoded, len(origin))
+    wanted = torch.arange(count, device=origin.device)
+    if count == len(origin) or not torch.equal(origin[origin >= 0].sort().values, wanted):
+        return None
+    return find_patch_positions(origin)
+
+
+def lay_out_extended(encoded: EncodedBatch, origin: Tensor, places: tuple[int, ...]) -> Layout:
+    """The layout where the model adds tokens to those of a text. Only the tokens of the text are scored."""
+    assert encoded.token_mask is not None
+    at, is_input = origin.clamp(min=0), origin >= 0
+    own = encoded.token_mask.to(origin.device)
+    special = (~is_input).expand(encoded.batch, -1)
+    if encoded.special_mask is not None:
+        special = special | (encoded.special_mask.to(origin.device)[:, at] & is_input)
+    return Layout(own[:, at] | ~is_input, special, None, encoded.pieces(own.size(1)), places)
 
 
 def guess_origin(grid: tuple[int, int] | None, length: int) -> Tensor:
@@ -83,18 +130,13 @@ def find_patch_positions(origin: Tensor) -> tuple[int, ...]:
     return tuple(place for _, place in by_patch)
 
 
-def compute_readout(model: Model, run: Run, layout: Layout, answer: ExplainedAnswer) -> Tensor:
+def compute_readout(model: Model, run: Run, layout: Layout, answer: Answer) -> Tensor:
     """How much of the answer the model's pooling reads at each token: [batch token]."""
     mask = layout.mask
-    if is_pooling(run.mode.sites[-1]) and model.readout is None:
-        raise UnsupportedModel(
-            "The model pools all tokens with its own attention, so there is no token at which the answer is read. "
-            'Pass one when opening the model: readout="first", "last", "mean" or the index of a token.'
-        )
     if model.readout is not None:
         weights: Tensor | None = model.readout_weights(mask)
     else:
-        weights = provenance.compute_pooling_weights(answer.trace, answer.shape, mask.size(0), layout.length)
+        weights = answer.compute_pooling_weights(mask.size(0), layout.length)
     if weights is None or weights.shape != mask.shape:
         raise UnsupportedModel(
             "At which tokens the answer is read is not known. Pass it when opening the model: "
@@ -128,6 +170,11 @@ def to_canonical_axes(tensor: Tensor, trace: Trace) -> Tensor:
 def from_canonical_axes(tensor: Tensor, order: str) -> Tensor:
     """The inverse of `to_canonical_axes`."""
     return tensor.permute(0, 3, 1, 2) if order == "pixels" else tensor.transpose(0, 1) if order == "turned" else tensor
+
+
+def split_entries(tensor: Tensor, layout: Layout) -> Tensor:
+    """[batch entry 1] from [batch time] or [batch time channel], where frames share the entries of a signal."""
+    return tensor if layout.owners is None else tensor.flatten(1).unsqueeze(-1)
 
 
 def find_representation(model: Model, run: Run, layout: Layout) -> tuple[Tensor, str]:
@@ -178,12 +225,18 @@ def refuse_unstackable_sites(sites: list[AttentionSite], layout: Layout) -> None
                 f"Attention in {site.place} is not self-attention over one sequence: {site.obstacle}. Methods that "
                 "need attention do not support this yet."
             )
-        shape = (site.value.size(0), site.output.size(-2), site.value.size(-2))
+        shape = (site.value.size(0), site.queries, site.value.size(-2))
         if shape != (batch, length, length):
             raise UnsupportedModel(
                 f"Attention in {site.place} covers {shape[1]} x {shape[2]} tokens in a batch of {shape[0]}, the last "
                 f"attention {length} x {length} in a batch of {batch}. Methods that need attention do not support "
                 "windows, cross-attention and changing lengths yet. Others, such as gradient_x_input and lrp, work."
+            )
+    for site, following in pairwise(sites):
+        if following.epoch == site.epoch:
+            raise UnsupportedModel(
+                f"Attention in {following.place} is not self-attention over one sequence: it does not follow the "
+                "attention before it (a second tower, a decoder). Methods that need attention do not support this yet."
             )
 
 
@@ -198,3 +251,16 @@ def refuse_changing_tokens(states: list[Tensor], layout: Layout) -> None:
                 f"tokens in a batch of {batch}. Methods that need hidden states do not support models whose tokens "
                 "change between layers yet."
             )
+
+
+def refuse_unknown_frames(encoded: EncodedBatch, layout: Layout) -> None:
+    """Methods on the input need to know which entries of a signal each token is computed from."""
+    main = encoded.inputs[encoded.main]
+    if not main.is_floating_point() or main.dim() not in (2, 3) or layout.owners is not None:
+        return
+    length = main.size(1 - encoded.batch_axis)
+    if main.dim() == 2 or length != len(layout.tokens[0]):
+        raise UnsupportedModel(
+            f"The input has {length} steps, the attention covers {layout.length} tokens, and which steps belong to "
+            "which token is not known. Methods that score or change the input do not work."
+        )

@@ -1,7 +1,8 @@
-"""Perturbed inputs: variants of the examples of a batch with some patches, pixels or tokens removed.
+"""Perturbed inputs: variants of the examples of a batch with some patches, pixels, tokens or frames removed.
 
     erase_pixels(model, encoded, grid, keep, of, "mean", seed)      keep [n patch] or [n height width]
     replace_tokens(model, encoded, keep, of, "mask")                keep [n token]
+    erase_frames(encoded, owners, keep, of, "mean")                 keep [n frame]
 
 `of` [n] is the example that each row of `keep` is a variant of. Removed pixels are filled:
 
@@ -17,6 +18,11 @@ Removed tokens are replaced or deleted:
     pad             removed from the attention mask; replaced by the padding token if the model takes no mask. A text
                     loses its own padding first
     delete          deleted, and the remaining tokens move together
+
+The entries of removed frames of a signal (a waveform, a spectrogram, a time series) are filled:
+
+    zero    with 0
+    mean    with the mean of the example, per channel, without its padding
 """
 
 import math
@@ -35,6 +41,7 @@ from whyformer.errors import InputError
 
 IMAGE_FILLS = ("zero", "black", "mean", "blur", "noise")
 TEXT_FILLS = ("mask", "unknown", "pad", "delete")
+SIGNAL_FILLS = ("zero", "mean")
 FILLS = (*IMAGE_FILLS, *TEXT_FILLS, "drop")
 
 
@@ -157,6 +164,23 @@ FILL_MAKERS: dict[str, Callable[[Model, EncodedBatch, int], Tensor]] = {
 }
 
 
+# --- signals ----------------------------------------------------------------------------------------------------------
+
+
+def erase_frames(encoded: EncodedBatch, owners: Tensor, keep: Tensor, of: Tensor, fill: str) -> EncodedBatch:
+    """Signals with the entries of some frames filled; entries that belong to no frame stay."""
+    signal = encoded.inputs[encoded.main]
+    real = torch.ones_like(signal)
+    if encoded.token_mask is not None and encoded.token_mask.size(1) == signal.size(1):
+        real = encoded.token_mask.to(real).view(*encoded.token_mask.shape, *[1] * (signal.dim() - 2)).expand_as(real)
+    filling = (signal * real).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp(min=1)
+    filling = filling if fill == "mean" else torch.zeros_like(filling)
+    kept = (keep[:, owners.clamp(min=0)] | (owners < 0)).to(signal.device)
+    at = of.to(signal.device)
+    chosen = pick_examples(encoded, of)
+    return replace(chosen, inputs={**chosen.inputs, encoded.main: torch.where(kept, signal[at], filling[at])})
+
+
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
@@ -245,7 +269,16 @@ def delete_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBa
         inputs.setdefault("attention_mask", mask.long())
     at = order.cpu()
     special = chosen.special_mask.gather(1, at) & mask.cpu() if chosen.special_mask is not None else None
-    return replace(chosen, inputs=inputs, token_mask=mask.cpu(), special_mask=special, words=None, spans=None, texts=())
+    return replace(
+        chosen,
+        inputs=inputs,
+        token_mask=mask.cpu(),
+        special_mask=special,
+        words=None,
+        spans=None,
+        texts=(),
+        origin=torch.where(mask.cpu(), at, -1),
+    )
 
 
 def compact_input(name: str, tensor: Tensor, order: Tensor, mask: Tensor, model: Model, chosen: EncodedBatch) -> Tensor:

@@ -8,7 +8,7 @@ model predicts for a variant. The model runs on chunks of rows; `spent` counts t
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,18 +18,21 @@ from torch import Tensor, nn
 from whyformer._engine import perturb
 from whyformer._engine.backward import compute_gradients
 from whyformer._engine.blocks import find_block_calls, find_blocks
-from whyformer._engine.forward import Run, run_forward, run_plain
+from whyformer._engine.forward import Run, run_forward, run_plain_returned
 from whyformer._engine.intervene import Intervention
-from whyformer._engine.layout import Layout, axis_order_of, from_canonical_axes, to_canonical_axes
-from whyformer._engine.shadow import make_shadow
-from whyformer._engine.target import (
-    REPRESENTATION,
-    Target,
-    make_headless_error,
-    pick_logits,
-    probabilities_of,
-    read_logits,
+from whyformer._engine.layout import (
+    Layout,
+    axis_order_of,
+    from_canonical_axes,
+    refuse_unknown_frames,
+    split_entries,
+    to_canonical_axes,
 )
+from whyformer._engine.reading import Answers, ClassReading, Reading, detach_answers, take_answers
+from whyformer._engine.returned import find_output
+from whyformer._engine.shadow import make_shadow
+from whyformer._engine.target import REPRESENTATION, Target
+from whyformer._engine.tracing.attention import find_layer_sites
 from whyformer._engine.tracing.provenance import trace_of
 from whyformer._engine.weight_versions import read_weight_versions, refuse_changed_weights
 from whyformer._model.encoded import EncodedBatch
@@ -44,20 +47,19 @@ CHUNK_ROWS = {"cpu": 32, "cuda": 256}  # rows per forward
 NO_INPUT = "The explained input was not found: the model does not embed token ids."
 
 
-@dataclass(frozen=True)
-class Answers:
-    """The answers of the model to n variants, for the target of the original example."""
-
-    score: Tensor  # [n], the explained logit, or the difference of two
-    probability: Tensor  # [n], of the target; for a regression its score
-    logits: Tensor  # [n class]
-
-
 class Probe:
     """Runs the model on variants of the examples of one capture."""
 
-    def __init__(self, model: Model, encoded: EncodedBatch, layout: Layout, targets: tuple[Target, ...]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        encoded: EncodedBatch,
+        layout: Layout,
+        targets: tuple[Target, ...],
+        reading: Reading | None = None,
+    ) -> None:
         self.model, self.encoded, self.layout = model, encoded, layout
+        self.reading = reading or ClassReading(model.module, targets)
         self.batch = encoded.batch
         self.targets, self.tokens = targets, layout.tokens
         self.spent: Counter[str] = Counter()
@@ -70,6 +72,11 @@ class Probe:
         return self.encoded.inputs[self.encoded.main].dim() == 4
 
     @property
+    def is_signal(self) -> bool:
+        """The input is a waveform, a spectrogram or a time series, and its units are the frames that the model cuts."""
+        return self.layout.owners is not None
+
+    @property
     def grid(self) -> Grid | None:
         """The grid of patches of an image; None for texts, and for images whose patches are not known."""
         first = self.tokens[0]
@@ -77,14 +84,19 @@ class Probe:
 
     @property
     def units(self) -> int:
-        """The number of patches of an image, or of tokens of a text."""
+        """The number of patches of an image, of tokens of a text, or of frames of a signal."""
         return len(self.tokens[0])
 
     @cached_property
     def places(self) -> Tensor:
         """[unit]: the position of each patch or token in the model's sequence."""
-        patches = self.layout.patches
-        return torch.arange(self.units) if patches is None else torch.tensor(patches)
+        places = self.layout.patches or self.layout.places
+        if places is None and self.units != self.layout.length:
+            raise UnsupportedModel(
+                f"The input has {self.units} tokens, the attention covers {self.layout.length}, and which is which is "
+                "not known. Methods that change attention do not work."
+            )
+        return torch.arange(self.units) if places is None else torch.tensor(places)
 
     @cached_property
     def real(self) -> Tensor:
@@ -102,7 +114,7 @@ class Probe:
     @property
     def fill(self) -> str:
         """The default fill for what is removed."""
-        return perturb.choose_default_fill(self.model, self.encoded)
+        return "mean" if self.is_signal else perturb.choose_default_fill(self.model, self.encoded)
 
     @cached_property
     def before(self) -> Answers:
@@ -134,6 +146,9 @@ class Probe:
         if self.is_image:
             return self.run_variants(of, lambda rows: self.erase_pixels(keep[rows], of[rows], fill, seed))
         keep = keep | ~self.real[of]
+        if self.is_signal:
+            return self.run_variants(of, lambda rows: self.erase_frames(keep[rows], of[rows], fill))
+        refuse_unknown_frames(self.encoded, self.layout)
         if fill == "delete":
             return self.run_shortened(keep, of)
         if fill == "pad":
@@ -171,7 +186,7 @@ class Probe:
                     if run.mode.leaf is None:
                         raise UnsupportedModel(NO_INPUT)
                     (back,) = compute_gradients(answer.score, [run.mode.leaf])
-                    gradients.append(to_canonical_axes(back, trace_of(run.mode.leaf)))
+                    gradients.append(split_entries(to_canonical_axes(back, trace_of(run.mode.leaf)), self.layout))
                     self.spent["backward"] += len(rows)
                 answers.append(detach_answers(answer))
         return join_answers(answers), torch.cat(gradients) if gradient else None
@@ -192,7 +207,7 @@ class Probe:
         gradients = []
         for rows in self.chunks(len(of), "gradients"):
             with run_rows(rows) as (run, answer):
-                site = run.mode.sites[-1]
+                site = find_layer_sites(run.mode.sites)[-1]
                 (back,) = compute_gradients(answer.score, [site.output])
                 gradients.append(site.split_heads(back) @ site.value.mT)
             self.spent["backward"] += len(rows)
@@ -204,7 +219,7 @@ class Probe:
         chosen = perturb.pick_examples(self.encoded, of[rows])
         prepare = partial(scale_module_input, path=self._first_block, scale=scale)
         with run_forward(self.model, chosen, asks_gradient=True, prepare=prepare) as run:
-            yield run, self.read_answers(chosen, run.output, of[rows])
+            yield run, self.read_answers(chosen, run.returned, of[rows])
         self.spent["forward"] += len(rows)
 
     @cached_property
@@ -220,10 +235,12 @@ class Probe:
         chosen = perturb.pick_examples(self.encoded, of[rows])
         given = leaf[rows.to(leaf.device)].to(self.model.device, self.model.dtype)
         start = from_canonical_axes(given, self._axis_order)
+        if self.is_signal:
+            start = given.reshape(len(rows), *self.encoded.inputs[self.encoded.main].shape[1:])
         if self.encoded.inputs[self.encoded.main].is_floating_point():
             chosen = replace(chosen, inputs={**chosen.inputs, chosen.main: start})
         with run_forward(self.model, chosen, asks_gradient=True, starting_at=start) as run:
-            yield run, self.read_answers(chosen, run.output, of[rows])
+            yield run, self.read_answers(chosen, run.returned, of[rows])
         self.spent["forward"] += len(rows)
 
     @neutral_torch()
@@ -244,7 +261,7 @@ class Probe:
             chosen = perturb.pick_examples(self.encoded, of[rows])
             with run_forward(self.model, chosen, asks_gradient=False, intervention=make(rows)) as run:
                 if self.targets[0].label != REPRESENTATION or look is None:
-                    answers.append(detach_answers(self.read_answers(chosen, run.output, of[rows])))
+                    answers.append(detach_answers(self.read_answers(chosen, run.returned, of[rows])))
                 if look is not None:
                     seen.append(look(run))
             self.spent["forward"] += len(rows)
@@ -281,16 +298,20 @@ class Probe:
                 raise UnsupportedModel(NO_INPUT)
             trace = trace_of(leaf)
             words = leaf.detach() if run.mode.words is None else run.mode.words
-            return to_canonical_axes(leaf.detach(), trace), to_canonical_axes(words, trace), axis_order_of(leaf, trace)
+            whole, part = (split_entries(to_canonical_axes(t, trace), self.layout) for t in (leaf.detach(), words))
+            return whole, part, axis_order_of(leaf, trace)
 
     @neutral_torch()
     def baseline(self, kind: str, *, seed: int = 0) -> Tensor:
         """An input without information, in the shape of `leaf`.
 
-        Images: "zero", "black", "mean", "blur", "noise". Texts: "zero" (no word embedding, only the position), or every
-        token that is neither special nor padding replaced by "mask", "unknown" or "pad".
+        Images: "zero", "black", "mean", "blur", "noise". Signals: "zero", "mean". Texts: "zero" (no word embedding,
+        only the position), or every token that is neither special nor padding replaced by "mask", "unknown" or "pad".
         """
         everything = torch.arange(self.batch)
+        if self.is_signal:
+            varied = self.erase_frames(~self.real, everything, self.check_fill(kind))
+            return split_entries(varied.inputs[varied.main], self.layout)
         if self.is_image:
             gone = torch.zeros(self.batch, *self.encoded.inputs[self.encoded.main].shape[-2:], dtype=torch.bool)
             varied = self.erase_pixels(gone, everything, self.check_fill(kind), seed)
@@ -298,8 +319,7 @@ class Probe:
         if not isinstance(kind, str):
             raise MethodError(f"baseline must be a name, got {kind!r}.", code="E_OPTION")
         if kind == "zero":
-            real = self.real.to(self.leaf.device)[..., None]
-            return torch.where(real, self.leaf - self.words, self.leaf)
+            return torch.where(self._is_real_at_leaf, self.leaf - self.words, self.leaf)
         if kind not in ("mask", "unknown", "pad"):
             raise MethodError(
                 f"baseline={kind!r} is not a choice for a text. Available: 'zero', 'mask', 'unknown', 'pad'.",
@@ -310,9 +330,17 @@ class Probe:
             self.real.to(self.model.device), perturb.find_fill_token(self.model, kind), chosen.inputs[chosen.main]
         )
         words = self.find_leaf_parts(replace(chosen, inputs={**chosen.inputs, chosen.main: ids}))[1]
-        real = self.real.to(self.leaf.device)[..., None]
         # Not the leaf of those ids: models that number positions by counting tokens skip padding.
-        return torch.where(real, self.leaf - self.words + words, self.leaf)
+        return torch.where(self._is_real_at_leaf, self.leaf - self.words + words, self.leaf)
+
+    @property
+    def _is_real_at_leaf(self) -> Tensor:
+        """[batch token 1]: `real`, for every token that is embedded, also for those that the model adds."""
+        real = self.real
+        if self.leaf.size(1) != self.units:
+            real = torch.zeros(self.batch, self.leaf.size(1), dtype=torch.bool)
+            real[:, self.places] = self.real
+        return real.to(self.leaf.device)[..., None]
 
     # --- in chunks ----------------------------------------------------------------------------------------------------
 
@@ -371,29 +399,19 @@ class Probe:
     @neutral_torch()
     def run_batch(self, encoded: EncodedBatch, of: Tensor) -> Answers:
         """The answers to one batch; row i is a variant of example of[i]."""
-        output = run_plain(self._shadow, encoded)
+        returned = run_plain_returned(self._shadow, encoded)
         self.spent["forward"] += encoded.batch
-        return self.read_answers(encoded, output, of)
+        return self.read_answers(encoded, returned, of)
 
     @cached_property
     def _shadow(self) -> nn.Module:
         return make_shadow(self.model.module)
 
-    def read_answers(self, encoded: EncodedBatch, output: Tensor, of: Tensor) -> Answers:
-        """Score and probability of each row's target in the output of the model."""
-        if self.targets[0].label == REPRESENTATION:
-            raise make_headless_error(self.model)
-        if not bool(output.isfinite().all()):
+    def read_answers(self, encoded: EncodedBatch, returned: Any, of: Tensor) -> Answers:
+        """Score and probability of each row's target in what the model returned."""
+        if not bool(find_output(returned, self.model.module).isfinite().all()):
             raise NonFinite("The model's output for a perturbed input is not finite. Use another fill.")
-        logits = read_logits(encoded, output)[0]
-        wanted = [self.targets[i] for i in of.tolist()]
-        target, versus = pick_logits(logits, [t.index for t in wanted], [t.versus for t in wanted])
-        score = target if versus is None else target - versus
-        probabilities = probabilities_of(self.model.module, logits)
-        probability = target
-        if probabilities is not None:
-            probability = pick_logits(probabilities, [t.index for t in wanted], [None] * len(wanted))[0]
-        return Answers(score, probability, logits)
+        return self.reading.read(encoded, returned, of)
 
     # --- fills --------------------------------------------------------------------------------------------------------
 
@@ -401,15 +419,22 @@ class Probe:
         """The fill to use: the default for None; an unknown one raises."""
         if fill is None:
             return self.fill
-        known = (*(perturb.IMAGE_FILLS if self.is_image else perturb.TEXT_FILLS), "drop")
+        kind, fills = "a text", tuple[str, ...](perturb.TEXT_FILLS)
+        if self.is_image or self.is_signal:
+            kind = "an image" if self.is_image else "a signal"
+            fills = perturb.IMAGE_FILLS if self.is_image else perturb.SIGNAL_FILLS
+        known = (*fills, "drop")
         if not isinstance(fill, str) or fill not in known:
-            kind = "an image" if self.is_image else "a text"
             there_are = ", ".join(map(repr, known))
             raise MethodError(f"fill={fill!r} is not a choice for {kind}. Available: {there_are}.", code="E_OPTION")
         return fill
 
     def erase_pixels(self, keep: Tensor, of: Tensor, fill: str, seed: int) -> EncodedBatch:
         return perturb.erase_pixels(self.model, self.encoded, self.grid, keep, of, fill, seed)
+
+    def erase_frames(self, keep: Tensor, of: Tensor, fill: str) -> EncodedBatch:
+        assert self.layout.owners is not None
+        return perturb.erase_frames(self.encoded, self.layout.owners, keep, of, fill)
 
     def drop_tokens(self, keep: Tensor, of: Tensor) -> Intervention:
         """Remove the attention to dropped tokens; the rest of each row is scaled to sum to 1, or 0 if it is empty."""
@@ -471,19 +496,15 @@ def is_state(argument: Any) -> bool:
 def read_hidden_states(run: Run) -> list[Tensor]:
     """[row token channel] at every block boundary of a run, for `Probe.intervene(look=...)`."""
     states, _ = find_blocks(run.mode)
+    if (wrong := next((state for state in states if state.dim() != 3), None)) is not None:
+        raise UnsupportedModel(
+            f"The hidden states have the shape {list(wrong.shape)}, not [batch, token, channel]. Methods that need "
+            "hidden states do not support this yet."
+        )
     return [to_canonical_axes(state.detach(), trace_of(state)) for state in states]
-
-
-def detach_answers(answers: Answers) -> Answers:
-    return Answers(answers.score.detach(), answers.probability.detach(), answers.logits.detach())
 
 
 def join_answers(parts: list[Answers]) -> Answers:
     if not parts:
         raise MethodError("There are no variants to run.")
     return Answers(*(torch.cat([getattr(p, name) for p in parts]) for name in ("score", "probability", "logits")))
-
-
-def take_answers(answers: Answers, rows: Tensor) -> Answers:
-    at = rows.to(answers.score.device)
-    return Answers(answers.score[at], answers.probability[at], answers.logits[at])

@@ -10,6 +10,7 @@ import torch
 
 from whyformer._engine.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
 from whyformer._engine.capture import Capture
+from whyformer._engine.choice import has_choices, pick_choices
 from whyformer._engine.decompose import PARTS_FORMS
 from whyformer._engine.forward import run_forward
 from whyformer._engine.intervene import Intervention
@@ -24,7 +25,8 @@ from whyformer._engine.replay import (
     make_recorded_run,
 )
 from whyformer._engine.sites import SITES
-from whyformer._engine.target import refuse_unsupported_heads
+from whyformer._engine.task import refuse_encoder_decoders
+from whyformer._engine.two_towers import hold_other_tower
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._plain.deprecation import rename_keywords
@@ -63,7 +65,11 @@ def record(
     intervention: attention to use instead of the model's own.
     """
     wanted = check_sites(keep)
-    refuse_unsupported_heads(model.module)
+    refuse_encoder_decoders(model.module)
+    model, encoded = hold_other_tower(model, encoded, target)
+    if has_choices(encoded):
+        model, encoded, target = pick_choices(model, encoded, target, versus)
+        versus = None
     if not track_absorbed and intervention is None:
         replayer = Replayer(model, encoded, target, versus, wanted, recipes)
         if (capture := replayer.replay()) is not None:

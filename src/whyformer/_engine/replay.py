@@ -25,21 +25,24 @@ from torch import Tensor, nn
 
 from whyformer._engine.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
 from whyformer._engine.capture import Capture, LazyLayers, RoundingEstimate
+from whyformer._engine.chosen_answer import ChosenAnswer
 from whyformer._engine.cuda_graph import CudaGraph
 from whyformer._engine.decompose import PARTS_FORMS
 from whyformer._engine.forward import Run
-from whyformer._engine.layout import Layout, compute_readout
+from whyformer._engine.function_target import Answer
+from whyformer._engine.layout import Layout, compute_readout, count_tokens
 from whyformer._engine.model_state import ModelState, is_torch_watched, read_torch_state
 from whyformer._engine.program import Program, Slots
 from whyformer._engine.recorder import Recorder, Slot, Unrecordable, WayDiffers
 from whyformer._engine.relevance.node import Recipe
-from whyformer._engine.target import ExplainedAnswer, Target, choose_target, has_head
+from whyformer._engine.target import ExplainedAnswer, choose_target
 from whyformer._engine.tracing.attention import AttentionSite
 from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, attach_trace, compute_pooling_weights, trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap
 from whyformer._plain.tokens import Grid
+from whyformer.errors import WhyformerError
 
 RECORDED_AT = 6  # runs of the same shapes: recording takes about as long as ten runs of a small model
 KEPT_PROGRAMS = 16  # for each model; the least recently used one is dropped
@@ -81,12 +84,10 @@ class RecordedRun:
     program: Program
     first: Callable[[Sequence[Tensor]], Any]  # makes output, mask, special and the trace of the output
     second: Callable[[Sequence[Tensor]], Any]  # makes values and rounding of the capture
-    read: (
-        Tensor | None
-    )  # [batch token]: how much of the answer is read at each token, if that does not depend on inputs
+    read: Tensor | None  # [batch token]: where the answer is read, if that does not depend on the inputs
     patches: tuple[int, ...] | None
     grid: Grid | None
-    length: int
+    count: int  # tokens that are scored
     last_site: AttentionSite  # shapes only
     boundaries: tuple[int, ...]
     notes: tuple[str, ...]
@@ -270,7 +271,14 @@ class Replayer:
         )
 
     def find_tokens(self, run: RecordedRun) -> Any:
-        return (run.grid,) * self.encoded.batch if run.grid is not None else self.encoded.pieces(run.length)
+        return (run.grid,) * self.encoded.batch if run.grid is not None else self.encoded.pieces(run.count)
+
+
+def is_plain_target(target: Any) -> bool:
+    """None, an index, a label, or one of these for each example: what is chosen from the output alone."""
+    if isinstance(target, list | tuple):
+        return all(is_plain_target(one) for one in target)
+    return target is None or isinstance(target, int | str) or hasattr(target, "tolist")
 
 
 def find_program_inputs(encoded: EncodedBatch, device: torch.device) -> dict[str, Tensor]:
@@ -341,31 +349,38 @@ class RecordingBuilder(CaptureBuilder):
         self.recorder = recorder
         super().__init__(model, encoded, run, keep)
 
-    def choose_answer(self, target: Any, versus: Any) -> tuple[ExplainedAnswer, tuple[Target, ...], tuple[str, ...]]:
-        output = self.run.output
+    def choose_answer(self, target: Any, versus: Any) -> ChosenAnswer:
+        output, self.asked = self.run.output, (target, versus)
         with self.recorder.pause():
-            if not has_head(self.model.module, output, is_image=self.encoded.token_mask is None):
-                raise Unrecordable("the model has no head")
-            answer, targets, notes = super().choose_answer(target, versus)
-            if type(answer) is not ExplainedAnswer:
-                raise Unrecordable("the target is not a class or token")
+            chosen = super().choose_answer(target, versus)
+            answer = chosen.answer
+            if not isinstance(answer, ExplainedAnswer) or chosen.notes or not self.is_chosen_from_output(chosen):
+                raise Unrecordable("the answer is not a class or a token of the model's output")
             if self.mode.switch is not None:
                 super().refuse_unknown_nodes(answer)
             start = output if output.requires_grad else None
             self.given = find_given(self.model, self.mode.sites[-1], self.layout, answer, start, self.keep)
         self.recorder.cut(self.given)
         if not output.requires_grad:
-            return answer, targets, notes
+            return chosen
         seeded = [
             (output * self.given[name]).flatten(1).sum(1) if name in self.given else None for name in ("seed", "versus")
         ]
         assert seeded[0] is not None
-        return replace(answer, target=seeded[0], versus=seeded[1]), targets, notes
+        return chosen._replace(answer=replace(answer, target=seeded[0], versus=seeded[1]))
 
-    def find_readout(self, answer: ExplainedAnswer) -> Tensor:
+    def is_chosen_from_output(self, chosen: ChosenAnswer) -> bool:
+        """A program chooses from the output alone; this must give the same targets."""
+        try:
+            again = choose_target(self.model, self.encoded, self.run.output, *self.asked)[1]
+        except WhyformerError:
+            return False
+        return again == chosen.targets
+
+    def find_readout(self, answer: Answer) -> Tensor:
         return self.given["readout"]
 
-    def refuse_unknown_nodes(self, answer: ExplainedAnswer) -> None:
+    def refuse_unknown_nodes(self, answer: Answer) -> None:
         """Already done, with the answer itself."""
 
 
@@ -379,6 +394,8 @@ def alias_inputs(encoded: EncodedBatch, device: torch.device) -> EncodedBatch:
 
 def make_recorded_run(recorder: Recorder, builder: CaptureBuilder, capture: Capture) -> RecordedRun:
     """The program of a finished recording, and the capture with slots in place of tensors."""
+    if builder.layout.places is not None or builder.layout.owners is not None:
+        raise Unrecordable("not all tokens are those of the input")
     slots: list[Slot] = []
     layout, output = builder.layout, builder.run.output
     trace = trace_of(output)
@@ -401,10 +418,10 @@ def make_recorded_run(recorder: Recorder, builder: CaptureBuilder, capture: Capt
         find_fixed_readout(recorder, builder),
         layout.patches,
         grid,
-        layout.length,
+        count_tokens(builder.encoded, layout.length),
         AttentionSite(last.place, value=as_shape(last.value), output=as_shape(last.output)),
         capture.boundaries,
-        builder.run.notes,
+        capture.notes[len(builder.encoded.notes) :],
     )
 
 
@@ -490,7 +507,7 @@ def map_structure(value: Any, kind: type, change: Any) -> Any:
     if isinstance(value, partial):
         return partial(value.func, *map(again, value.args), **again(value.keywords))
     if isinstance(value, AttentionSite):  # what computes with it needs no labels
-        value = replace(value, origin=None, keys=EMPTY_TRACE, enclosing=())
+        value = replace(value, origin=None, keys=EMPTY_TRACE, rows=EMPTY_TRACE, enclosing=())
     if isinstance(value, AttentionSite | Trace | RoundingEstimate):
         own = {one.name: again(getattr(value, one.name)) for one in fields(value)}
         return type(value)(**own)

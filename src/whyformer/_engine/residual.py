@@ -157,7 +157,7 @@ class TapeWalker:
 
     def fold_scale(self, weight: Tensor, op: Operation, factor: Tensor, current: Tensor) -> Tensor:
         """The weight with a scale per channel folded in."""
-        if factor.numel() not in (1, weight.size(0)) or factor.size(-1) != factor.numel():
+        if factor.numel() not in (1, weight.size(0)) or (factor.dim() and factor.size(-1) != factor.numel()):
             raise self.make_refusal("is multiplied by something other than one number per channel")
         if op.name in operations.DIVISIONS and op.args[0] is not current:
             raise self.make_refusal("is used as a divisor")

@@ -1,9 +1,7 @@
-"""The target: the logit that is explained, or the difference of two logits (`versus`). Never a probability.
+"""The plain target: the logit of a class or of the next token, or the difference of two logits (`versus`).
 
-A model without a head has no logits. Then the *representation* is explained: the state that the model returns. Methods
-that are not class-specific need only the tokens at which it is read. Class-specific methods raise an error, since there
-is no good number to take the gradient of: half the squared norm of the state, the obvious choice, is nearly constant
-after a final norm layer, and almost all models have one.
+Other targets are in target_kinds.py, functions of the output in function_target.py. A model without a head has no
+logits: its representation is explained (representation.py).
 """
 
 import operator
@@ -14,21 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.tracing.provenance import Trace, trace_of
+from whyformer._engine.tracing.provenance import Trace, compute_pooling_weights, trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap
 from whyformer.errors import TargetError, UnsupportedModel, suggest_nearest
 
-UNSUPPORTED_HEADS = {
-    "ForMaskedLM": "a word for every position of the text",
-    "ForPreTraining": "what it was pretrained for",
-    "ForTokenClassification": "a class for every token",
-    "ForQuestionAnswering": "the two ends of a span",
-    "ForMultipleChoice": "a choice between texts",
-    "ForMaskedImageModeling": "an image",
-}
-HEAD_NAMES = ("head", "heads", "fc", "classifier")  # where libraries keep the head; nn.Identity means no head
 REPRESENTATION = "the representation"
 
 
@@ -36,7 +25,7 @@ REPRESENTATION = "the representation"
 class Target:
     """The explained output of one example."""
 
-    index: int  # -1 for a representation
+    index: int  # -1 for a target that is no plain class or next token
     label: str
     score: float  # the logit, or the difference of two logits when there is a `versus`
     # Softmax over the classes (or the vocabulary); sigmoid for multi-label models; None for a regression.
@@ -45,6 +34,8 @@ class Target:
     versus: int | None = None
     versus_label: str | None = None
     position: int | None = None  # language models: the position after which the next token is explained
+    spec: str | None = None  # a target that is no plain class, as text (see targets.parse)
+    versus_spec: str | None = None
 
 
 @dataclass(frozen=True)
@@ -60,12 +51,27 @@ class ExplainedAnswer:
     def score(self) -> Tensor:
         return self.target if self.versus is None else self.target - self.versus
 
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The tensors at which a backward pass starts."""
+        return (self.score,)
+
+    def start_gradient(self) -> Tensor:
+        return self.score
+
+    def start_relevance(self, sends: str) -> tuple[Tensor, Tensor | None]:
+        """What a relevance pass starts from, and what is propagated after it and subtracted."""
+        return self.target, self.versus
+
+    def compute_pooling_weights(self, samples: int, tokens: int) -> Tensor | None:
+        """[samples tokens]: how much of the answer is read at each token."""
+        return compute_pooling_weights(self.trace, self.shape, samples, tokens)
+
 
 def choose_target(
     model: Model, encoded: EncodedBatch, output: Tensor, target: Any, versus: Any
 ) -> tuple[ExplainedAnswer, tuple[Target, ...]]:
     """The explained logits, still part of the autograd graph, and the target of each example."""
-    refuse_unsupported_heads(model.module)
     answers, positions, trace = read_logits(encoded, output)
     batch, classes = answers.shape
     wanted = expand_per_example(target, batch, "target")
@@ -117,39 +123,6 @@ def probabilities_of(module: nn.Module, answers: Tensor) -> Tensor | None:
     return wide.sigmoid() if problem == "multi_label_classification" else wide.softmax(-1)
 
 
-def refuse_unsupported_heads(module: nn.Module) -> None:
-    """Refuse Hugging Face models whose output has the shape of class or next-token logits but means something else."""
-    inner = unwrap(module)
-    name = type(inner).__name__
-    if not hasattr(inner, "main_input_name"):
-        return
-    if getattr(getattr(inner, "config", None), "is_encoder_decoder", False):
-        raise UnsupportedModel(f"{name} has an encoder and a decoder; such models are not supported yet.")
-    if head := next((head for head in UNSUPPORTED_HEADS if name.endswith(head)), None):
-        raise UnsupportedModel(
-            f"{name} predicts {UNSUPPORTED_HEADS[head]}. Open a classifier of whole examples, or a model that predicts "
-            "the next token."
-        )
-
-
-def has_head(module: nn.Module, output: Tensor, *, is_image: bool) -> bool:
-    """Whether the output is logits and not a representation, judged by the model's name, its head and the shape."""
-    inner = unwrap(module)
-    name = type(inner).__name__
-    if hasattr(inner, "main_input_name") and name.endswith("Model") and "Head" not in name:
-        return False
-    if getattr(inner, "num_classes", None) == 0 or (is_image and output.dim() == 3):
-        return False
-    return not any(isinstance(getattr(inner, head, None), torch.nn.Identity) for head in HEAD_NAMES)
-
-
-def make_headless_error(model: Model) -> UnsupportedModel:
-    return UnsupportedModel(
-        f"{type(unwrap(model.module)).__name__} has no head, so there is no class to explain. Use a method that is not "
-        "class-specific (redistribution, rollout, ...), or open the model with its head."
-    )
-
-
 def choose_representation(
     model: Model, states: Tensor, trace: Trace, target: Any, versus: Any
 ) -> tuple[ExplainedAnswer, tuple[Target, ...]]:
@@ -158,7 +131,8 @@ def choose_representation(
         if any(entry is not None for entry in expand_per_example(wanted, len(states), what)):
             raise TargetError(
                 f"{type(unwrap(model.module)).__name__} has no head, so there is no {what} {wanted!r}. Leave it out to "
-                "explain the representation, or open the model with its head."
+                "explain the representation, pass a function of what the model returns, or open the model with its "
+                "head."
             )
     answer = ExplainedAnswer(states.norm(dim=-1), None, trace, states.shape)
     targets = tuple(Target(-1, REPRESENTATION, float(score)) for score in answer.score.detach())
@@ -175,7 +149,12 @@ def read_logits(encoded: EncodedBatch, output: Tensor) -> tuple[Tensor, list[int
         return output[:, None], None, replace(trace, samples=samples, tokens=tokens)
     if output.dim() == 2:
         return output, None, trace_of(output)
-    if output.dim() != 3 or encoded.token_mask is None or output.size(1) != encoded.token_mask.size(1):
+    is_last_only = output.dim() == 3 and output.size(1) == 1  # stock nanoGPT computes only the last position
+    if (
+        output.dim() != 3
+        or encoded.token_mask is None
+        or (output.size(1) != encoded.token_mask.size(1) and not is_last_only)
+    ):
         raise UnsupportedModel(
             f"The model returns a tensor of shape {list(output.shape)}; a classifier returns [batch, class], "
             "a language model [batch, token, word], a model without a head [batch, channel] or [batch, token, channel]."
@@ -185,7 +164,7 @@ def read_logits(encoded: EncodedBatch, output: Tensor) -> tuple[Tensor, list[int
     last = torch.where(mask, places, -1).amax(-1)
     read = torch.nn.functional.one_hot(last, mask.size(1)).double()
     rows = torch.arange(output.size(0), device=output.device)
-    return output[rows, last], last.tolist(), Trace(samples=None, read=read)
+    return output[rows, 0 if is_last_only else last], last.tolist(), Trace(samples=None, read=read)
 
 
 def expand_per_example(wanted: Any, batch: int, what: str) -> list[Any]:

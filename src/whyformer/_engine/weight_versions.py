@@ -12,8 +12,9 @@ WeightVersions = list[int]
 
 
 def read_weight_versions(module: nn.Module) -> WeightVersions:
-    """How often each weight was written to; tensors made in inference mode do not count."""
-    return [0 if weight.is_inference() else weight._version for weight in unwrap(module).parameters()]
+    """How often each weight and buffer was written to; tensors made in inference mode do not count."""
+    inner = unwrap(module)
+    return [0 if tensor.is_inference() else tensor._version for tensor in (*inner.parameters(), *inner.buffers())]
 
 
 @contextmanager

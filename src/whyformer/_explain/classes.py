@@ -25,18 +25,21 @@ def explain_classes(
     inputs: Any,
     methods: MethodsLike | None = None,
     *,
-    classes: int | Sequence[int | str] = 3,
+    classes: int | Sequence[Any] = 3,
     contrast: bool = False,
 ) -> ClassGrid:
     """Several classes, each explained by several methods.
 
     methods: names, functions or partials of them; by default the default method for this kind of input and four others.
-    classes: how many of the likeliest, or a list of indices or labels.
+    classes: how many of the likeliest, or a list of indices, labels or other targets (whyformer.targets).
     contrast: explain each class against the likeliest of the other classes.
     """
     model = as_model(model)
     encoded = model.encode(inputs)
-    ranking = rank_classes(model, encoded)
+    if contrast or isinstance(classes, int):
+        ranking = rank_classes(model, encoded)
+    else:
+        ranking = [[] for _ in range(encoded.batch)]
     methods = choose_class_methods(encoded) if methods is None else methods
     comparisons = []
     for targets in choose_classes(ranking, classes):
@@ -47,12 +50,17 @@ def explain_classes(
 
 def rank_classes(model: Model, encoded: EncodedBatch) -> list[list[int]]:
     """The classes of each example, likeliest first."""
-    logits = record(model, encoded, keep={"mask"}).logits
-    answers, _, _ = read_logits(encoded, logits)
+    capture = record(model, encoded, keep={"mask"})
+    if capture.fixed is not None or any(target.index < 0 for target in capture.targets):
+        raise TargetError(
+            f"{model.name} does not choose one class (or next token) for each example. Name what to explain: "
+            "classes=[...] with targets of whyformer.targets."
+        )
+    answers, _, _ = read_logits(encoded, capture.logits)
     return answers.argsort(dim=-1, descending=True, stable=True).tolist()
 
 
-def choose_classes(ranking: list[list[int]], classes: int | Sequence[int | str]) -> list[list[int | str]]:
+def choose_classes(ranking: list[list[int]], classes: int | Sequence[Any]) -> list[list[Any]]:
     """For each row of the grid, the target of every example."""
     if isinstance(classes, bool | str | bytes) or not isinstance(classes, int | Sequence):
         raise TargetError(f"classes must be a number or a list of classes, got {classes!r}.")
@@ -65,7 +73,7 @@ def choose_classes(ranking: list[list[int]], classes: int | Sequence[int | str])
     return [[likeliest[place] for likeliest in ranking] for place in range(classes)]
 
 
-def find_strongest_others(ranking: list[list[int]], targets: Sequence[int | str], model: Model) -> list[int]:
+def find_strongest_others(ranking: list[list[int]], targets: Sequence[Any], model: Model) -> list[int]:
     """For each example, the likeliest class other than the target."""
     if len(ranking[0]) < 2:
         raise TargetError(f"{model.name} has one class, so there is no other to contrast it with.")

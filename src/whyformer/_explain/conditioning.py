@@ -19,6 +19,7 @@ from whyformer._engine.relevance.recipes import Recipe
 from whyformer._engine.shadow import make_shadow
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
+from whyformer._model.offload import change_weights
 from whyformer._plain.tokens import Pieces
 from whyformer.results.comparison import rank_correlation
 from whyformer.results.conditioning import TOP, Conditioning
@@ -81,10 +82,9 @@ def find_top(scores: Tensor) -> Tensor:
 
 def move_weights(model: Model) -> Model:
     """The model with every weight moved by one rounding of the precision in which relevance is computed."""
-    shadow = make_shadow(model.module, choose_relevance_dtype(model))
-    for weight in shadow.parameters():
-        if weight.is_floating_point():
-            weight.data = move_by_rounding(weight.data, weight.dtype)
+    dtype = choose_relevance_dtype(model)
+    shadow = make_shadow(model.module, dtype)
+    change_weights(shadow, lambda weight: move_by_rounding(weight, dtype or weight.dtype))
     return replace(model, module=shadow)
 
 

@@ -41,8 +41,10 @@ def find_sent_relevance(capture: Capture, recipe: Recipe) -> Tensor:
     """[batch]: the relevance put in at the output.
 
     Recipes that send slopes put in the logit (for a contrast, the difference of logits), the others 1 (for a contrast,
-    1 - 1).
+    1 - 1). For a function of the output see _engine/function_target.py.
     """
+    if capture.sent is not None:
+        return capture.sent[recipe.sends]
     if recipe.sends == "slope":
         return torch.tensor([target.score for target in capture.targets], dtype=torch.float64)
     return torch.tensor([1.0 if target.versus is None else 0.0 for target in capture.targets], dtype=torch.float64)

@@ -8,7 +8,7 @@ from whyformer._model.encoded import EncodedBatch
 IMAGE_METHOD = "gamma_attribution"
 TEXT_METHOD = "libragrad"  # texts and every other sequence, for classifiers and language models
 DEFAULT_METHODS = {"images": IMAGE_METHOD, "texts": TEXT_METHOD}  # in the words of `whyformer methods`
-STAND_INS = {TEXT_METHOD: "attnlrp"}  # where the default does not work: a model without block boundaries
+STAND_INS = {method: "attnlrp" for method in DEFAULT_METHODS.values()}  # where a default does not work
 OTHER_CLASS_METHODS = ("grad_cam", "attcat", "attnlrp", "rollout")  # beside the default, in explain_classes
 
 

@@ -16,8 +16,11 @@ from torch import nn
 from whyformer._explain.default_method import STAND_INS, choose_default_method
 from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
 from whyformer._explain.sharing import explain_by_call, record_for_methods
+from whyformer._explain.tower_choice import choose_tower
+from whyformer._explain.windows import WindowedTexts
 from whyformer._model.loading import open as open_model
 from whyformer._model.model import EncodedBatch, Model
+from whyformer._model.windows import check_windows
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import UnsupportedModel
 from whyformer.results.explanation import Explanation
@@ -33,6 +36,7 @@ def explain(
     *,
     target: Any = None,
     versus: Any = None,
+    windows: bool | int = False,
     **settings: Any,
 ) -> Explanation:
     """How much each patch or token of the inputs counts for the target, by default the model's own prediction.
@@ -42,13 +46,31 @@ def explain(
     method: a name, a method or a partial of one; by default the one that was measured best for this kind of input,
     "gamma_attribution" for images and "libragrad" for texts.
     target, versus: a class by index or label, or a next token of a language model; one for all examples, or one each.
+    Others are in whyformer.targets: groups, tokens, entities, answer spans; `target` can also be a function of what the
+    model returns. By default what the model itself answers.
+    For a model that compares images with texts, "logits_per_text" explains the text instead of the image.
+    windows=True: a text that is too long for the model is explained in overlapping windows; a number says how many
+    tokens neighbouring windows share, by default a quarter of a window. A score is the mean over the windows of the
+    token, the target by default the class with the largest mean logit; `Explanation.windows` has each window's answer.
     health=True: methods that propagate relevance also check whether it is conserved (`Explanation.health`), and run
     again to measure how much rounding changes the scores (`Explanation.conditioning`).
     precision: "float32" or "float64", if not the model's own; the weights are copied for the call.
     """
     call = choose_method(method, settings) if method is not None else None
+    windows = check_windows(windows)
     model = as_model(model)
-    encoded = model.encode(inputs)
+    if windows is not False:
+        texts = WindowedTexts(model, inputs, windows)
+
+        def explain_windows(call: MethodCall) -> Explanation:
+            return texts.explain({call.method.name: call}, target, versus)[0][call.method.name]
+
+        return (
+            explain_windows(call)
+            if call is not None
+            else explain_by_default(texts.encoded[0], settings, explain_windows)
+        )
+    encoded, target = choose_tower(model, model.encode(inputs), target)
 
     def explain_by(call: MethodCall) -> Explanation:
         capture = record_for_methods([call], model, encoded, target, versus)

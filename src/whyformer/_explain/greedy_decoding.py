@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from whyformer._engine.forward import run_plain
+from whyformer._engine.forward import run_plain_returned
 from whyformer._engine.shadow import make_shadow
-from whyformer._engine.target import has_head, read_logits, refuse_unsupported_heads
+from whyformer._engine.target import read_logits
+from whyformer._engine.task import find_task, refuse_encoder_decoders
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._plain.progress import show_progress
@@ -41,11 +42,10 @@ def encode_ids(model: Model, rows: Sequence[Sequence[int]]) -> EncodedBatch:
 
 def predict_likeliest_token(model: Model, shadow: nn.Module, encoded: EncodedBatch) -> int | None:
     """The most likely token after the first example of the batch; None if the model predicts no tokens."""
-    refuse_unsupported_heads(model.module)
-    output = run_plain(shadow, encoded)
-    if not bool(output.isfinite().all()):
+    refuse_encoder_decoders(model.module)
+    task = find_task(model, encoded, run_plain_returned(shadow, encoded), is_causal=lambda: True)
+    if not bool(task.output.isfinite().all()):
         raise NonFinite("The model's output is not finite, so there is no most likely next token.")
-    if not has_head(model.module, output, is_image=False):
+    if task.kind != "next token":
         return None
-    logits, positions, _ = read_logits(encoded, output)
-    return int(logits[0].argmax()) if positions is not None else None
+    return int(read_logits(encoded, task.output)[0][0].argmax())

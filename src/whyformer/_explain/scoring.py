@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture import Capture
+from whyformer._engine.missing_attention import is_on_missing_attention
+from whyformer._engine.sites import SITES
 from whyformer._explain.conditioning import estimate_conditioning, watch_attention_layers
 from whyformer._explain.conservation import check_health
 from whyformer._explain.method_call import MethodCall
@@ -39,7 +41,7 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
     is_image = getattr(encoded.inputs.get(encoded.main), "ndim", 0) == 4
     split = partial(split_scores, capture=capture, method=name, is_image=is_image)
     scores, pixels, special = split(computed.values.detach().cpu())
-    details, notes = dict(computed.details), capture.notes
+    details, notes = dict(computed.details), select_notes(call, capture.notes)
     if call.recipe is not None:
         conditioning = estimate_conditioning(capture, call.recipe, call.needs, read)
         details |= conditioning.to_details()
@@ -70,6 +72,13 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         spent=count_model_passes(call, capture, captured, spent_before),
         images=encoded.images,
     )
+
+
+def select_notes(call: MethodCall, notes: tuple[str, ...]) -> tuple[str, ...]:
+    """The notes on a run that concern this method: not all methods read attention."""
+    if any((SITES[need].of or need).startswith("attention") for need in call.needs if need in SITES):
+        return notes
+    return tuple(note for note in notes if not is_on_missing_attention(note))
 
 
 def compute_scores(call: MethodCall, captured: Mapping[str, Any], selection: _layers_and_heads.Selection) -> Scores:
@@ -134,14 +143,32 @@ def split_scores(scores: Tensor, capture: Capture, method: str, *, is_image: boo
             return scores, None, None
     elif is_image and scores.dim() == 3 and len(scores) == batch:  # the patches are unknown
         return scores.flatten(1), scores, None
-    elif scores.shape == (batch, len(tokens)):
+    elif (own := gather_own_scores(scores, capture)) is not None:
         padding = torch.tensor([pieces.padding for pieces in capture.tokens if isinstance(pieces, Pieces)])
-        return scores.masked_fill(padding, 0), None, None
+        return own.masked_fill(padding, 0), None, None
     units = "patches" if isinstance(tokens, Grid) else "tokens"
     raise MethodError(
         f"{method} returned {list(scores.shape)} for {batch} x {len(tokens)} {units}. "
         "A method must return one score per token, [batch token], or for images [batch height width]."
     )
+
+
+def gather_own_scores(scores: Tensor, capture: Capture) -> Tensor | None:
+    """[batch token] of the tokens of the input; None if the scores are of something else.
+
+    Scores of the entries of a signal are summed over each frame; tokens that the model adds are left out.
+    """
+    batch, count = len(capture.tokens), len(capture.tokens[0])
+    if scores.shape == (batch, count):
+        return scores
+    if scores.dim() != 2 or len(scores) != batch:
+        return None
+    if capture.owners is not None and scores.size(1) == capture.owners.numel():
+        owners = capture.owners.flatten()
+        return scores.new_zeros(batch, count).index_add_(1, owners[owners >= 0], scores[:, owners >= 0])
+    if capture.places is not None and scores.size(1) > max(capture.places):
+        return scores[:, list(capture.places)]
+    return None
 
 
 def sum_over_patches(pixels: Tensor, grid: Grid) -> Tensor:

@@ -93,7 +93,7 @@ def explain_by_call(call: MethodCall, model: Model, encoded: EncodedBatch, captu
     if not call.wants_health or call.recipe is None:
         return explanation
     once_more = replace(call, wants_health=False)
-    targets, versus = [target.index for target in capture.targets], [target.versus for target in capture.targets]
+    targets, versus = capture.same_target
 
     def explain_again(moved: Model, inputs: EncodedBatch) -> Explanation:
         rerun = record_for_methods([once_more], moved, inputs, targets, versus)

@@ -6,6 +6,7 @@ from typing import Any
 
 import whyformer.metrics  # noqa: F401 (fills METRICS)
 from whyformer._engine.target import TargetNames
+from whyformer._engine.target_kinds import TargetKind
 from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
 from whyformer._judge.arguments import as_argument_list
 from whyformer._judge.controls import is_chance
@@ -15,6 +16,7 @@ from whyformer.data import Data
 from whyformer.errors import InputError, MethodError, MetricError, TargetError
 from whyformer.methods._registry import METHODS
 from whyformer.metrics._registry import METRICS, MetricCall, choose_metric, find_metric
+from whyformer.targets import is_target_text, parse
 
 # The metrics used if none are named: by the kind of input, and by the ground truth that the data has.
 DEFAULT_METRICS = {
@@ -43,13 +45,26 @@ def choose_judged_methods(methods: Any) -> dict[str, MethodCall]:
     return chosen
 
 
+def read_judged_target(target: Any, model: Model) -> Any:
+    """The target as explain() takes it: a text such as "group:cat,dog" becomes a target of whyformer.targets."""
+    return parse(target) if is_target_text(target, model.labels) else target
+
+
+def write_judged_target(target: Any) -> Any:
+    """The target as it is written into a plan: the text of a target, a class as it is."""
+    return str(target) if isinstance(target, TargetKind) else target
+
+
 def check_judged_target(target: Any, model: Model) -> None:
-    """Refuse a target that is not a class of the model."""
+    """Refuse a target that is not a class of the model and none of whyformer.targets."""
     if target is None or (isinstance(target, str) and target in ("predicted", "label")):
+        return
+    if isinstance(target, TargetKind):
         return
     if not isinstance(target, str) and not is_class_number(target):
         raise TargetError(
-            f"The target of judge() is 'predicted', 'label', or one class for all examples, got {quote_value(target)}."
+            "The target of judge() is 'predicted', 'label', one class for all examples, or one of whyformer.targets, "
+            f"got {quote_value(target)}."
         )
     if model.labels is not None:
         TargetNames(model, len(model.labels), is_language=False).index(target)

@@ -9,6 +9,7 @@ from torch import __version__ as torch_version
 
 from whyformer._explain.method_call import MethodCall
 from whyformer._judge.arguments import check_run_number
+from whyformer._judge.choice import write_judged_target
 from whyformer._judge.controls import CONTROL_NAMES
 from whyformer._model.model import Model
 from whyformer._plain import archive
@@ -88,7 +89,7 @@ def make_judge_plan(
         "mask_values": data.mask_values,
         "methods": {label: call.all_settings for label, call in methods.items()},
         "metrics": {label: call.settings for label, call in metrics.items()},
-        "target": target,
+        "target": write_judged_target(target),
         "batch": int(size),
         "whyformer": __version__,
         "torch": torch_version,

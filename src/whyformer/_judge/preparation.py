@@ -100,9 +100,8 @@ def cut_to_fit(model: Model, content: str) -> str:
         return content  # encoding it will fail with the reason
     if model.max_length is None or len(pieces) <= model.max_length:
         return content
-    special = sum(pieces.special)
-    ends = [span[1] for span in pieces.spans if span is not None]
-    for count in range(model.max_length - special, 0, -1):
+    ends = [span[1] for span in pieces.spans if span is not None]  # a token without a place cannot be the last
+    for count in range(min(len(ends), model.max_length - sum(pieces.special)), 0, -1):
         shorter = content[: ends[count - 1]]
         if len(tokenize_text(model.tokenizer, shorter, "the text")) <= model.max_length:
             return shorter

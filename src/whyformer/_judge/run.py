@@ -13,7 +13,12 @@ from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike
 from whyformer._judge.arguments import check_run_data, check_run_flag, check_run_folder, check_run_number
 from whyformer._judge.bench import Bench
-from whyformer._judge.choice import check_judged_target, choose_judged_methods, choose_judged_metrics
+from whyformer._judge.choice import (
+    check_judged_target,
+    choose_judged_methods,
+    choose_judged_metrics,
+    read_judged_target,
+)
 from whyformer._judge.controls import add_controls, find_kind_of_input
 from whyformer._judge.judgement import Judgement, encode_utf8
 from whyformer._judge.plan import JudgePlan, make_judge_plan, match_stored_plan
@@ -50,7 +55,8 @@ def judge(
     methods: names, functions or partials; "quick" is every method that needs one pass, "all" is every method.
     metrics: names, functions or partials; by default, those that fit the input and the ground truth in the data.
     out: a folder for rows, table and report. The same call resumes a run that was interrupted.
-    target: the class to explain: "predicted", "label" (the true class), or one class for all examples.
+    target: the class to explain: "predicted", "label" (the true class), one class for all examples, or one of
+        whyformer.targets, also as text ("group:cat,dog").
     limit: use this many examples, sampled at random. batch: examples per batch; it is part of the plan.
     """
     folder = check_run_folder(out)
@@ -63,6 +69,7 @@ def judge(
     model = as_model(model)
     data = read(data, limit=limit)
     chosen_metrics = choose_judged_metrics(metrics, model, data)
+    target = read_judged_target(target, model)
     check_judged_target(target, model)
     kind = find_kind_of_input(model, data)
     chosen_methods = add_controls(chosen_methods, kind)

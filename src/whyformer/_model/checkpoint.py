@@ -33,8 +33,7 @@ def load_checkpoint(
     config = read_config(folder, name)
     builder = _find_model_class(config, name)
     if isinstance(folder, Path):
-        _refuse_pickle(folder, name)
-        _refuse_special_files(folder, name)
+        refuse_unsafe_folder(folder, name)
         _refuse_too_large(builder, config, _read_shapes(folder, name), name)
     module = _load_weights(builder, folder, config, dtype, name)
     notes: tuple[str, ...] = ()
@@ -56,7 +55,7 @@ def read_config(folder: Path | str, name: str) -> Any:
     from transformers import CONFIG_MAPPING
 
     raw = read_json_object(
-        folder / "config.json" if isinstance(folder, Path) else _fetch_from_hub(folder, "config.json"), name
+        folder / "config.json" if isinstance(folder, Path) else fetch_from_hub(folder, "config.json"), name
     )
     if "auto_map" in raw:
         raise UnsafeModel(f"{name} needs its own Python code (auto_map in config.json), which whyformer does not run.")
@@ -83,7 +82,7 @@ def read_config(folder: Path | str, name: str) -> Any:
         ) from None
 
 
-def _fetch_from_hub(name: str, file: str) -> Path:
+def fetch_from_hub(name: str, file: str) -> Path:
     """A file of a model on the hub, from the local cache if it is there."""
     from huggingface_hub import try_to_load_from_cache
     from transformers.utils.hub import cached_file
@@ -169,6 +168,12 @@ def _load_weights(builder: Any, folder: Path | str, config: Any, dtype: torch.dt
         )
     _refuse_incomplete(module, info, name)
     return module
+
+
+def refuse_unsafe_folder(folder: Path, name: str) -> None:
+    """Refuse a folder that has no safetensors weights, or files that block or lead out of it."""
+    _refuse_pickle(folder, name)
+    _refuse_special_files(folder, name)
 
 
 def _refuse_pickle(folder: Path, name: str) -> None:

@@ -28,6 +28,7 @@ class EncodedBatch:
     spans: tuple[tuple[OptionalSpan, ...], ...] | None = None
     notes: tuple[str, ...] = ()
     images: tuple[KeptImage, ...] = ()  # the original of each example, to draw on
+    origin: Tensor | None = None  # [batch token]: the place of each token before others were deleted; None: the same
     uncast: Tensor | None = None  # the explained input before it was rounded to the dtype of the model
 
     def pieces(self, length: int) -> tuple[Pieces, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from whyformer._model.embedding import encoder_of
 from whyformer._model.unwrap import unwrap
 from whyformer.errors import InputError, suggest_nearest
 
@@ -95,7 +96,7 @@ class InputSpec:
         if self.max_length is not None and length > self.max_length:
             raise InputError(
                 f"{what[0].upper()}{what[1:]} is {length} tokens long; {self.name} accepts at most {self.max_length}. "
-                "Shorten or split it.",
+                "Shorten it, or explain it in overlapping windows: explain(..., windows=True), --windows.",
                 code="E_TXT_TOO_LONG",
             )
 
@@ -111,6 +112,8 @@ class InputSpec:
 
     def _check_shape(self, name: str, tensor: Tensor) -> None:
         axes = INPUT_AXES[name].split()
+        if self.name.endswith("MultipleChoice") and tensor.dim() == len(axes) + 1:  # [batch, choice, ...]
+            axes.insert(1, "choice")
         if tensor.dim() != len(axes):
             raise InputError(
                 f"{name} must have the shape [{', '.join(axes)}], got {list(tensor.shape)}.", code="E_TENSOR"
@@ -143,7 +146,7 @@ class InputSpec:
 
 def read_input_spec(module: nn.Module) -> InputSpec:
     """The inputs of this module, from its forward() signature and config."""
-    inner = unwrap(module)
+    inner = encoder_of(unwrap(module))
     parameters = inspect.signature(inner.forward).parameters.values()
     names = tuple(p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL, p.POSITIONAL_ONLY))
     config: Any = getattr(inner, "config", None)
@@ -232,6 +235,8 @@ def _check_masks(inputs: Mapping[str, Tensor]) -> None:
     main = next((inputs[name] for name in EXPLAINED_INPUTS[1:] if name in inputs), None)
     mask = inputs.get("attention_mask")
     if main is None or mask is None or mask.dim() == 4:  # [batch head query key], made by the user
+        return
+    if main.dim() == 3 and not main.is_floating_point() and mask.shape == main.shape:  # [batch, choice, token]
         return
     if mask.shape != main.shape[:2]:
         raise InputError(

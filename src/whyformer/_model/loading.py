@@ -1,10 +1,11 @@
-"""open(): make a Model from a folder, a hub name, a bundled demo model or an nn.Module."""
+"""open(): make a Model from a folder, a name, a bundled demo model, an nn.Module or an object that holds one."""
 
 import copy
 import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,18 @@ from torch import nn
 from whyformer._model import checkpoint
 from whyformer._model.checkpoint import first_line_of
 from whyformer._model.config_fields import check_processor_fields
+from whyformer._model.embedding import has_two_towers
+from whyformer._model.holders import read_holder
+from whyformer._model.image_transform import as_image_processor
+from whyformer._model.library import (
+    OPEN_CLIP_CONFIG,
+    LibraryModel,
+    is_library_name,
+    load_library_folder,
+    load_library_model,
+)
 from whyformer._model.model import InputKind, Model
+from whyformer._model.offload import find_unloaded_weights
 from whyformer._model.unwrap import unwrap
 from whyformer.errors import IncompleteModel, ModelError, ModelNotFound, UnsafeModel, UnsupportedModel
 
@@ -30,10 +42,23 @@ TOKENIZER_FILES = (
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 MAX_HUB_NAME_LENGTH = 96
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+
+
+@dataclass(frozen=True)
+class OpenedModule:
+    """A module with what came with it."""
+
+    module: nn.Module
+    name: str
+    tokenizer: Any = None
+    processor: Any = None
+    labels: Sequence[str] | None = None
+    notes: tuple[str, ...] = ()
 
 
 def open(
-    source: str | os.PathLike[str] | nn.Module | Model,
+    source: Any,
     *,
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
@@ -42,15 +67,26 @@ def open(
     labels: Sequence[str] | None = None,
     readout: str | int | None = None,
     batch_axis: int | None = None,
+    weights: str | os.PathLike[str] | None = None,
 ) -> Model:
     """Open a model to explain.
 
-    `source` is a folder with config.json and safetensors weights, a hub name, "demo/..." for a bundled model, or any
-    nn.Module, which is used unchanged. Without a tokenizer or image processor the model takes tensors.
-    `readout` ("first", "last", "mean" or an index) and `batch_axis` are needed only if they cannot be detected.
+    `source` is one of:
+
+    * a folder with config.json and safetensors weights, as transformers, timm or open_clip save it
+    * a hub name, "demo/..." for a bundled model, or the name of an architecture of another library:
+      "timm:vit_tiny_patch16_224", "torchvision:vit_b_16", "open_clip:ViT-B-32/laion2b_s34b_b79k". `weights` is then a
+      safetensors file to load instead of the published weights
+    * any nn.Module, which is used unchanged, or an object that holds one: a pipeline of transformers, a
+      SentenceTransformer, a CrossEncoder
+
+    Without a tokenizer or image processor the model takes tensors. `processor` is a transformers image processor or a
+    function from an image to a tensor. `readout` ("first", "last", "mean" or an index) and `batch_axis` are needed only
+    if they cannot be detected.
     """
     if isinstance(source, Model):
-        if any(given is not None for given in (dtype, device, tokenizer, processor, labels, readout, batch_axis)):
+        given = (dtype, device, tokenizer, processor, labels, readout, batch_axis, weights)
+        if any(option is not None for option in given):
             raise ModelError(
                 f"{source.name} is already open. Pass these options when opening it, or open its module again.",
                 code="E_OPTION",
@@ -58,18 +94,63 @@ def open(
         return source
     _check_preprocessors(tokenizer, processor)
     _check_reading(readout, batch_axis)
+    loads_preprocessors = tokenizer is None and processor is None
+    opened = _hold(source, dtype, device, weights) or _load(source, dtype, device, weights, loads_preprocessors)
+    if loads_preprocessors:
+        tokenizer, processor = opened.tokenizer, opened.processor
     tokenizer = copy.deepcopy(tokenizer)  # tokenizing with split_special_tokens changes its state
-    notes: tuple[str, ...] = ()
-    if isinstance(source, nn.Module):
-        module, name = _check_module(source, dtype, device), type(unwrap(source)).__name__
-    else:
-        folder, name = _find_folder(source), os.fspath(source)
-        module, notes = checkpoint.load_checkpoint(folder, name, _check_dtype(dtype), _check_device(device))
-        if tokenizer is None and processor is None:
-            tokenizer, processor = _load_preprocessors(folder, module, name)
     kind: InputKind = "image" if processor is not None else "text" if tokenizer is not None else "tensors"
-    axis = _find_batch_axis(unwrap(module)) if batch_axis is None else batch_axis
-    return Model(module, name, kind, _find_class_names(module, labels), tokenizer, processor, readout, axis, notes)
+    axis = _find_batch_axis(unwrap(opened.module)) if batch_axis is None else batch_axis
+    return Model(
+        opened.module, opened.name, kind, _find_class_names(opened.module, labels or opened.labels), tokenizer,
+        as_image_processor(processor), readout, axis, (*opened.notes, *_note_precision(opened.module)),
+    )  # fmt: skip
+
+
+def _hold(source: Any, dtype: Any, device: Any, weights: Any) -> OpenedModule | None:
+    """The module that the user holds already; None if the source is a name or folder."""
+    held = read_holder(source)
+    if held is None:
+        return None
+    if weights is not None:
+        raise ModelError("weights can only be passed with the name of an architecture.", code="E_OPTION")
+    module = _check_module(held.module, dtype, device)
+    return OpenedModule(module, type(unwrap(module)).__name__, held.tokenizer, held.processor, notes=held.notes)
+
+
+def _load(source: Any, dtype: Any, device: Any, weights: Any, loads_preprocessors: bool) -> OpenedModule:
+    """The module of a name or folder."""
+    dtype, wanted_device = _check_dtype(dtype), _check_device(device)
+    made: LibraryModel | None
+    if isinstance(source, str) and is_library_name(source):
+        made = load_library_model(source, None if weights is None else Path(os.path.expanduser(os.fspath(weights))))
+    else:
+        folder = _find_folder(source)
+        if weights is not None:
+            raise ModelError(
+                'weights can only be passed with the name of an architecture, such as "timm:vit_tiny_patch16_224".',
+                code="E_OPTION",
+            )
+        made = load_library_folder(folder, os.fspath(source))
+    if made is not None:
+        module = made.module.to(wanted_device, dtype).eval()
+        return OpenedModule(module, os.fspath(source), None, made.processor, made.labels, made.notes)
+    name = os.fspath(source)
+    module, notes = checkpoint.load_checkpoint(folder, name, dtype, wanted_device)
+    opened = OpenedModule(module, name, notes=notes)
+    if not loads_preprocessors:
+        return opened
+    tokenizer, processor = _load_preprocessors(folder, module, name)
+    return replace(opened, tokenizer=tokenizer, processor=processor)
+
+
+def _note_precision(module: nn.Module) -> tuple[str, ...]:
+    """A note on models in half precision, whose scores have few significant digits."""
+    kinds = {p.dtype for p in module.parameters() if p.is_floating_point() and p.dtype.itemsize == 2}
+    if not kinds:
+        return ()
+    names = " and ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
+    return (f"The model computes in {names}, and so do its attention and gradients; relevance is computed in float32.",)
 
 
 # --- modules ----------------------------------------------------------------------------------------------------------
@@ -82,7 +163,9 @@ def _check_module(module: nn.Module, dtype: Any, device: Any) -> nn.Module:
             code="E_OPTION",
         )
     inner = unwrap(module)
-    if any(weight.is_meta for weight in [*inner.parameters(), *inner.buffers()]):
+    for part in inner.modules():
+        unwrap(part)  # refuses parts that are scripted or sharded
+    if find_unloaded_weights(inner):
         raise IncompleteModel(
             f"{type(inner).__name__} has parameters on the meta device, which have no values. Load its weights."
         )
@@ -106,7 +189,9 @@ def _check_preprocessors(tokenizer: Any, processor: Any) -> None:
         )
     if processor is not None and not callable(processor):
         raise ModelError(
-            f"processor must be a transformers image processor, got {type(processor).__name__}.", code="E_OPTION"
+            f"processor must be a transformers image processor or a function from an image to a tensor, "
+            f"got {type(processor).__name__}.",
+            code="E_OPTION",
         )
 
 
@@ -146,6 +231,11 @@ def _find_folder(source: Any) -> Path | str:
     if _is_true(path.is_dir):
         return _check_folder(path, text)
     if _is_true(path.exists):
+        if path.suffix in PICKLE_SUFFIXES:
+            raise UnsafeModel(
+                f"{text!r} is a pickle file, which can run code when it is loaded. Save the model as safetensors, or "
+                "load it yourself and open the nn.Module."
+            )
         raise ModelNotFound(f"{text!r} is a file. Pass the folder that contains config.json and the weights.")
     if not HUB_NAME.fullmatch(text) or len(text) > MAX_HUB_NAME_LENGTH or ".." in text:
         raise ModelNotFound(f"{text[:100]!r} is neither an existing model folder nor a valid model name.")
@@ -169,7 +259,7 @@ def _find_demo_folder(text: str) -> Path:
 
 
 def _check_folder(path: Path, text: str) -> Path:
-    if (path / "config.json").is_file():
+    if (path / "config.json").is_file() or (path / OPEN_CLIP_CONFIG).is_file():
         return path
     if (path / "adapter_config.json").is_file():
         raise UnsupportedModel(f"{text!r} contains only an adapter. Merge it into its base model and save the result.")
@@ -198,6 +288,10 @@ def _load_preprocessors(folder: Path | str, module: nn.Module, name: str) -> tup
     """The tokenizer or image processor that prepares the main input of the module, if there is one."""
     import transformers
 
+    if has_two_towers(module):
+        tokenizer = _load_preprocessor(transformers.AutoTokenizer, TOKENIZER_FILES, folder, name, "tokenizer")
+        loader = transformers.AutoImageProcessor
+        return tokenizer, _load_preprocessor(loader, PROCESSOR_FILES, folder, name, "image processor")
     if getattr(module, "main_input_name", None) == "pixel_values":
         if isinstance(folder, Path):
             channels = getattr(getattr(module, "config", None), "num_channels", None)

@@ -17,7 +17,11 @@ from whyformer._model.encoded import EncodedBatch as EncodedBatch
 from whyformer._model.image import read_image
 from whyformer._model.input_spec import EXPLAINED_INPUTS, INPUT_AXES, InputSpec, read_input_spec, refuse_unusable_tensor
 from whyformer._model.kept_image import ImageView, KeptImage, find_view
+from whyformer._model.offload import find_device
 from whyformer._model.pixel_range import check_pixel_range
+from whyformer._model.prompted import PromptedTransformer, add_virtual_tokens
+from whyformer._model.unwrap import unwrap
+from whyformer._model.windows import TextWindow, split_into_windows
 from whyformer._plain.deprecation import warn_renamed
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, TargetError
@@ -56,7 +60,7 @@ class Model:
 
     @property
     def device(self) -> torch.device:
-        return next((p.device for p in self.module.parameters()), torch.device("cpu"))
+        return find_device(self.module)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -72,6 +76,20 @@ class Model:
         """Deprecated: use max_length."""
         warn_renamed("Model.longest", "Model.max_length")
         return self.max_length
+
+    @property
+    def vocabulary(self) -> int | None:
+        """The number of token ids that the module embeds; None if it does not say."""
+        return self._input_spec.vocabulary
+
+    @cached_property
+    def predicts_tokens(self) -> bool:
+        """Whether the module has a layer from states to tokens of its vocabulary, as language models have."""
+        find = getattr(unwrap(self.module), "get_output_embeddings", None)
+        try:
+            return find is not None and find() is not None
+        except (AttributeError, NotImplementedError, TypeError):
+            return False
 
     @property
     def takes_attention_mask(self) -> bool:
@@ -96,6 +114,10 @@ class Model:
         """
         if isinstance(inputs, EncodedBatch):
             return inputs
+        encoded = self._encode(inputs)
+        return add_virtual_tokens(self.module, encoded) if isinstance(self.module, PromptedTransformer) else encoded
+
+    def _encode(self, inputs: Any) -> EncodedBatch:
         inputs = read_arrays(inputs, are_images=self.kind == "image")
         if isinstance(inputs, Mapping) and not text.is_text_record(inputs):
             return self._from_tensors(self._add_batch_axis(dict(inputs)))
@@ -127,11 +149,12 @@ class Model:
         notes = (*self.notes, *(note for _, note in read if note))
         processed = self.process_images(images)
         pixels = processed.to(self.device, self.dtype)
-        self._input_spec.check({"pixel_values": pixels})
+        main = self._input_spec.choose_input_name(pixels)  # a custom module may use another name
+        self._input_spec.check({main: pixels})
         names = tuple(Path(i).name if isinstance(i, str | os.PathLike) else f"image {n}" for n, i in enumerate(items))
         kept = tuple(self.keep_image(image) for image in images)
         return EncodedBatch(
-            {"pixel_values": pixels}, "pixel_values", len(images), names, notes=notes, images=kept,
+            {main: pixels}, main, len(images), names, notes=notes, images=kept,
             uncast=_keep_if_rounded(processed, self.dtype),
         )  # fmt: skip
 
@@ -166,8 +189,13 @@ class Model:
         names = ["the text"] if len(items) == 1 else [f"text {n}" for n in range(len(items))]
         items = [text.read_text_item(item, self.name) for item in items]
         texts = [self.tokenize(item, name) for item, name in zip(items, names, strict=True)]
+        return self.encode_tokens(texts, self.notes + self.note_unknown(texts, names))
+
+    def encode_tokens(self, texts: Sequence[text.TokenizedText], notes: tuple[str, ...] = ()) -> EncodedBatch:
+        """A batch of tokenized texts, padded to one length."""
         self._input_spec.check_batch(len(texts))
-        notes = self.notes + self._note_unknown(texts, names)
+        for one in texts:
+            self._input_spec.check_ids(torch.tensor(one.ids), of_tokenizer=True)
         texts = text.pad_texts(texts, fill=self.padding, piece=self.tokenizer.pad_token or "", side=self._padding_side)
         real = ~torch.tensor([one.padding for one in texts])
         batch = {
@@ -185,7 +213,7 @@ class Model:
         return EncodedBatch(
             inputs | self._make_positions(real),
             main,
-            len(items),
+            len(texts),
             names=tuple(one.text for one in texts),
             token_mask=real,
             special_mask=torch.tensor([one.special for one in texts]),
@@ -197,10 +225,36 @@ class Model:
 
     def tokenize(self, item: Any, name: str = "the text") -> text.TokenizedText:
         """One text or pair of texts as tokens that the module takes; error messages call it `name`."""
-        one = text.tokenize_text(self.tokenizer, item, name)
+        one = text.tokenize_text(self.tokenizer, item, name, keeps_mask=self.predicts_tokens)
         self._input_spec.check_length(len(one), name)
         self._input_spec.check_ids(torch.tensor(one.ids), of_tokenizer=True)
         return one
+
+    def tokenize_windows(self, inputs: Any, windows: bool | int) -> list[tuple[text.TokenizedText, list[TextWindow]]]:
+        """Each text with the windows that it is split into; a text that is short enough is one window."""
+        items = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+        if self.kind != "text":
+            raise InputError(
+                f"windows= splits texts, but {self.name} was opened without a tokenizer. Leave it out.", code="E_OPTION"
+            )
+        if not items:
+            raise InputError("The list of inputs is empty.")
+        names = ["the text"] if len(items) == 1 else [f"text {n}" for n in range(len(items))]
+        items = [text.read_text_item(item, self.name) for item in items]
+        texts = [text.tokenize_text(self.tokenizer, item, name) for item, name in zip(items, names, strict=True)]
+        return [
+            (one, split_into_windows(one, self.max_length, windows, name))
+            for one, name in zip(texts, names, strict=True)
+        ]
+
+    @property
+    def takes_batches_of_texts(self) -> bool:
+        """Whether texts of different lengths can share a batch."""
+        try:
+            self._input_spec.check_batch(2)
+        except InputError:
+            return False
+        return self.takes_attention_mask
 
     @property
     def _padding_side(self) -> str:
@@ -214,10 +268,10 @@ class Model:
             return {}
         return {"position_ids": (real.long().cumsum(-1) - 1).clamp(min=0).to(self.device)}
 
-    def _note_unknown(self, texts: Sequence[text.TokenizedText], names: Sequence[str]) -> tuple[str, ...]:
+    def note_unknown(self, texts: Sequence[text.TokenizedText], names: Sequence[str]) -> tuple[str, ...]:
         """A note for every text that contains unknown tokens."""
         unknown = getattr(self.tokenizer, "unk_token_id", None)
-        if unknown is None or unknown in (self.tokenizer.eos_token_id, self.tokenizer.bos_token_id):
+        if unknown is None or unknown in [getattr(self.tokenizer, f"{end}_token_id", None) for end in ("eos", "bos")]:
             return ()
         counts = [sum(i == unknown and not s for i, s in zip(one.ids, one.special, strict=True)) for one in texts]
         return tuple(

@@ -1,8 +1,9 @@
 """Tokenize texts.
 
-A string in the user's text that looks like a special token ("[SEP]", "<s>") stays text. Most tokenizers have an option
-for that. Unigram and word-level models also list their special tokens as ordinary pieces; for those, such a text is
-tokenized by a copy of the tokenizer in which the special pieces have names that no text contains.
+A string in the user's text that looks like a special token ("[SEP]", "<s>") stays text; only the mask of a model that
+predicts tokens is read as what it is. Most tokenizers have an option for that. Unigram and word-level models also
+list their special tokens as ordinary pieces; for those, such a text is tokenized by a copy of the tokenizer in which
+the special pieces have names that no text contains.
 """
 
 import json
@@ -13,6 +14,7 @@ from typing import Any
 
 from whyformer._model.encoded import OptionalSpan
 from whyformer._model.image import IMAGE_SUFFIXES
+from whyformer._model.spans import align_pieces, correct_offsets, join_by_tokenizer
 from whyformer.errors import InputError
 
 MAX_CHARACTERS = 200_000
@@ -39,36 +41,60 @@ class TokenizedText:
         return self.inputs["input_ids"]
 
 
-def tokenize_text(tokenizer: Any, text: Any, name: str) -> TokenizedText:
+def tokenize_text(tokenizer: Any, text: Any, name: str, *, keeps_mask: bool = False) -> TokenizedText:
     """Tokenize a text, with special tokens around it; error messages call it `name`.
 
     A pair (first, second) becomes one sequence. Its spans refer to both texts joined by a line break.
+    keeps_mask: the mask token in the text is that token, a place where the model predicts; it counts as special.
     """
     parts = list(text) if is_text_pair(text) else [text]
     for part in parts:
         check_text(part, name)
-    encoding = _call_tokenizer(tokenizer, parts, name)
+    has_mask = keeps_mask and _has_mask(tokenizer, parts, name)
+    encoding = _call_tokenizer(tokenizer, parts, name, split=not has_mask)
     inputs, part_of_piece = dict(encoding), encoding.sequence_ids(0) if tokenizer.is_fast else None
-    if _has_special_lookalike(tokenizer, inputs):
+    if has_mask:
+        is_mask = [i == tokenizer.mask_token_id for i in inputs["input_ids"]]
+        inputs["special_tokens_mask"] = [
+            int(a or b) for a, b in zip(inputs["special_tokens_mask"], is_mask, strict=True)
+        ]
+    elif _has_special_lookalike(tokenizer, inputs):
         inputs, part_of_piece = _tokenize_with_renamed(tokenizer, parts, name)
     special = tuple(bool(s) for s in inputs.pop("special_tokens_mask"))
-    offsets = inputs.pop("offset_mapping", None) or [(0, 0)] * len(special)
-    if part_of_piece is not None and len(parts) == 2:
-        shift = len(parts[0]) + 1
+    offsets = inputs.pop("offset_mapping", None)
+    shift = len(parts[0]) + 1 if len(parts) == 2 else 0
+    if offsets and part_of_piece is not None and shift:
         pairs = zip(offsets, part_of_piece, strict=True)
         offsets = [(start + shift, end + shift) if part == 1 else (start, end) for (start, end), part in pairs]
     text = "\n".join(parts)
     if all(special):
         raise InputError(f"The tokenizer of this model finds no token in {name}.", code="E_TXT_EMPTY")
-    spans = tuple(None if hidden or a == b else (a, b) for (a, b), hidden in zip(offsets, special, strict=True))
     pieces = tuple(tokenizer.convert_ids_to_tokens(inputs["input_ids"]))
+    if offsets:
+        spans = correct_offsets(text, pieces, offsets, special, shift)
+    else:
+        spans = align_pieces(text, pieces, special, join_by_tokenizer(tokenizer))
     return TokenizedText(text, inputs, pieces, special, spans, (False,) * len(pieces))
 
 
-def _call_tokenizer(tokenizer: Any, parts: Sequence[str], name: str) -> Any:
+def _has_mask(tokenizer: Any, parts: Sequence[str], name: str) -> bool:
+    """Whether the text contains the mask token; with another special token beside it, it is refused."""
+    mask = getattr(tokenizer, "mask_token", None)
+    if not mask or not any(mask in part for part in parts):
+        return False
+    others = [token for token in tokenizer.all_special_tokens if token != mask and any(token in p for p in parts)]
+    if others:
+        raise InputError(
+            f"{capitalise_name(name)} contains {mask!r} and {others[0]!r}. A text with a mask cannot have other "
+            "special tokens in it. Pass token ids instead."
+        )
+    return True
+
+
+def _call_tokenizer(tokenizer: Any, parts: Sequence[str], name: str, *, split: bool = True) -> Any:
     try:
         return tokenizer(
-            *parts, split_special_tokens=True, return_special_tokens_mask=True,
+            *parts, split_special_tokens=split, return_special_tokens_mask=True,
             return_offsets_mapping=tokenizer.is_fast, padding=False, truncation=False, verbose=False,
         )  # fmt: skip
     except Exception as error:

@@ -1,4 +1,11 @@
-"""Remove the wrappers of `torch.compile` and data-parallel training from a module."""
+"""Remove the wrappers of `torch.compile`, data-parallel training and PEFT from a module; refuse sharded models.
+
+A PEFT adapter (LoRA, IA3, ...) is part of the layers it was injected into, so the wrapper around the model adds nothing
+to what it computes. Wrappers that do add something stay: prompt learning, X-LoRA, activated LoRA, Poly.
+"""
+
+import sys
+from typing import Any
 
 import torch
 from torch import nn
@@ -7,7 +14,7 @@ from whyformer.errors import UnsupportedModel
 
 
 def unwrap(module: nn.Module) -> nn.Module:
-    """The module inside `torch.compile` and data-parallel wrappers; scripted modules are refused."""
+    """The module inside `torch.compile`, data-parallel and PEFT wrappers; scripted and sharded modules are refused."""
     while True:
         if isinstance(module, torch.jit.ScriptModule):
             raise UnsupportedModel(
@@ -18,5 +25,41 @@ def unwrap(module: nn.Module) -> nn.Module:
             module = module._orig_mod  # type: ignore[assignment]
         elif isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
             module = module.module
+        elif is_sharded(module):
+            raise UnsupportedModel(
+                f"The weights of {type(module).__name__} are sharded over processes (FSDP). Gather them with "
+                "torch.distributed.checkpoint.state_dict.get_model_state_dict(model, "
+                "options=StateDictOptions(full_state_dict=True)), load them into an unsharded model and open that."
+            )
+        elif adds_nothing(module):
+            module = module.base_model.model  # type: ignore[assignment, union-attr]
         else:
             return module
+
+
+def is_sharded(module: nn.Module) -> bool:
+    """Whether this is a module of FSDP, whose parameters are only a part of the weights."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # without this module there are no instances
+    kinds = [getattr(fsdp, name) for name in ("FullyShardedDataParallel", "FSDPModule") if hasattr(fsdp, name)]
+    return isinstance(module, tuple(kinds))
+
+
+def adds_nothing(module: nn.Module) -> bool:
+    """Whether this is a PeftModel that only passes its inputs on to the model with the adapter."""
+    if not is_peft_model(module) or module.active_peft_config.is_prompt_learning:  # type: ignore[union-attr]
+        return False
+    tuners = sys.modules["peft.tuners.tuners_utils"]
+    config = module.active_peft_config
+    reads_inputs = getattr(config, "alora_invocation_tokens", None) or _name_adapter(config) == "POLY"
+    tuner: Any = module.base_model
+    return isinstance(tuner, tuners.BaseTuner) and type(tuner).forward is tuners.BaseTuner.forward and not reads_inputs
+
+
+def is_peft_model(module: nn.Module) -> bool:
+    peft = sys.modules.get("peft")
+    return peft is not None and isinstance(module, peft.PeftModel)
+
+
+def _name_adapter(config: Any) -> str:
+    """The PEFT type, an enum or a string."""
+    return str(getattr(config.peft_type, "value", config.peft_type))

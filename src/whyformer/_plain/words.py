@@ -1,52 +1,152 @@
-"""Join the pieces of a tokenizer into whole words."""
+"""Join the pieces of a tokenizer into words, sentences or paragraphs.
 
+A word is what stands between blanks. In scripts that are written without blanks (Chinese, Japanese, Thai, ...) every
+token is a word of its own, but no letter is cut in two. A piece that is only a blank belongs to the word after it; one
+with a line break stays alone. A sentence is made of words, a paragraph of sentences (whyformer._plain.sentences), so
+the sums over each of them add up to the sum over all tokens. Every special token stands alone.
+"""
+
+import unicodedata
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import regex
 import torch
 from torch import Tensor
 
+from whyformer._plain.sentences import find_paragraph_starts, find_sentence_starts
 from whyformer._plain.tokens import Pieces, Tokens
 from whyformer.errors import InputError
 
 WORD_REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"sum": torch.sum, "max": torch.amax, "mean": torch.mean}
+UNITS = ("words", "sentences", "paragraphs")
+UNIT_STARTS = {"sentences": find_sentence_starts, "paragraphs": find_paragraph_starts}
+BLANK_MARKS = "▁Ġ "
+WITHOUT_BLANKS = regex.compile(  # scripts written without blanks between words, and their punctuation
+    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}\u3000-\u303f\uff01-\uffef]"
+)
 
 
 def join_words(tokens: Tokens, scores: Tensor, reduce: str) -> tuple[Pieces, Tensor]:
     """The words of one example, and their scores: those of their pieces, reduced by `reduce`."""
+    groups = group_by_unit(tokens, "words")
+    return join_groups(tokens, groups), reduce_groups(scores, groups, reduce)
+
+
+def group_by_unit(tokens: Tokens, unit: str) -> list[list[int]]:
+    """The places of the pieces of each word, sentence or paragraph of one example."""
     if not isinstance(tokens, Pieces):
-        raise InputError("An image has no words. Use .map() for its scores by row and column.")
+        raise InputError(f"An image has no {unit}. Use .map() for its scores by row and column.")
     if tokens.text is None:
-        raise InputError("The input was token ids, so there is no text to find words in. Pass a text instead.")
-    groups = group_pieces(tokens)
+        raise InputError(f"The input was token ids, so there is no text to find {unit} in. Pass a text instead.")
+    words = group_pieces(tokens)
+    return words if unit == "words" else group_words(tokens, words, UNIT_STARTS[unit](tokens.text))
+
+
+def join_groups(tokens: Tokens, groups: Sequence[Sequence[int]]) -> Pieces:
+    """Each group of pieces as one piece."""
+    assert isinstance(tokens, Pieces) and tokens.text is not None
     spans = [find_group_span(tokens, group) for group in groups]
-    joined = Pieces(
+    return Pieces(
         pieces=tuple(tokens.text[slice(*s)] if s else tokens.pieces[g[0]] for s, g in zip(spans, groups, strict=True)),
         special=tuple(tokens.special[group[0]] for group in groups),
         padding=(False,) * len(groups),
         spans=tuple(spans),
         text=tokens.text,
     )
-    values = [WORD_REDUCTIONS[reduce](scores[group]) for group in groups]
-    return joined, torch.stack(values) if values else scores[:0]
+
+
+def reduce_groups(scores: Tensor, groups: Sequence[Sequence[int]], reduce: str) -> Tensor:
+    """[group]: the scores [token] of each group as one number."""
+    values = [WORD_REDUCTIONS[reduce](scores[list(group)]) for group in groups]
+    return torch.stack(values) if values else scores[:0]
 
 
 def group_pieces(tokens: Pieces) -> list[list[int]]:
-    """Runs of pieces without white space in between. Each special token is its own group; padding is left out."""
+    """The pieces of each word. Each special token is its own group; padding is left out."""
     groups: list[list[int]] = []
+    blanks: list[int] = []  # blank pieces that wait for their word
     for i in (i for i in range(len(tokens)) if not tokens.padding[i]):
-        if groups and is_word_continuation(tokens, groups[-1], i):
+        if is_blank_piece(tokens, i):
+            blanks.append(i)
+        elif tokens.special[i]:
+            add_trailing_blanks(tokens, groups, blanks)
+            groups.append([i])
+            blanks = []
+        elif not blanks and groups and is_word_continuation(tokens, groups[-1], i):
             groups[-1].append(i)
         else:
-            groups.append([i])
+            groups.append([*blanks, i])
+            blanks = []
+    add_trailing_blanks(tokens, groups, blanks)
     return groups
+
+
+def add_trailing_blanks(tokens: Pieces, groups: list[list[int]], blanks: Sequence[int]) -> None:
+    """Blanks that no word follows belong to the word before them; without one, they are a group."""
+    if blanks and groups and not tokens.special[groups[-1][0]]:
+        groups[-1].extend(blanks)
+    elif blanks:
+        groups.append(list(blanks))
+
+
+def is_blank_mark(piece: str) -> bool:
+    """Whether a piece is nothing but a tokenizer's mark for blanks."""
+    return bool(piece) and not piece.strip(BLANK_MARKS)
+
+
+def is_blank_piece(tokens: Pieces, i: int) -> bool:
+    """Whether a piece covers blanks only, and no line break."""
+    span = tokens.spans[i]
+    if tokens.special[i] or tokens.text is None:
+        return False
+    if span is None:
+        return is_blank_mark(tokens.pieces[i])
+    covered = tokens.text[slice(*span)]
+    return covered.isspace() and len(covered.splitlines()) == 1 and not covered.endswith(("\n", "\r"))
 
 
 def is_word_continuation(tokens: Pieces, group: Sequence[int], i: int) -> bool:
     before, here = find_group_span(tokens, group), find_group_span(tokens, [i])
     if tokens.text is None or before is None or here is None or tokens.special[group[0]] or tokens.special[i]:
         return False
-    return not any(c.isspace() for c in tokens.text[before[1] : here[0]])
+    if any(c.isspace() for c in tokens.text[before[1] : here[0]]):
+        return False
+    return here[0] < before[1] or not is_border_without_blank(tokens.text, before[1], here[0])
+
+
+def is_border_without_blank(text: str, end: int, start: int) -> bool:
+    """Whether a word ends here though no blank follows: next to a letter of a script without blanks."""
+    beside = (text[end - 1], text[start])
+    is_inside_letter = unicodedata.category(text[start]).startswith("M") or text[end - 1] == "\u200d"
+    return not is_inside_letter and any(WITHOUT_BLANKS.match(character) for character in beside)
+
+
+def group_words(tokens: Pieces, words: Sequence[Sequence[int]], starts: Sequence[int]) -> list[list[int]]:
+    """Join the words of each sentence, given where sentences start. A special token ends one; line breaks do not."""
+    groups: list[list[int]] = []
+    last: int | None = None  # the sentence of the last group; None after a special token
+    waiting: list[int] = []  # pieces without a place, before the first word
+    for word in words:
+        span = find_group_span(tokens, word)
+        if tokens.special[word[0]]:
+            groups += [waiting] if waiting else []
+            groups.append(list(word))
+            last, waiting = None, []
+        elif span is None and last is None:
+            waiting = [*waiting, *word]
+        elif span is None or (last is not None and find_unit(starts, span[0]) == last):
+            groups[-1].extend(word)
+        else:
+            groups.append([*waiting, *word])
+            last, waiting = find_unit(starts, span[0]), []
+    return groups + ([waiting] if waiting else [])
+
+
+def find_unit(starts: Sequence[int], place: int) -> int:
+    """The last unit that starts at or before this place."""
+    return bisect_right(starts, place) - 1
 
 
 def find_group_span(tokens: Pieces, group: Sequence[int]) -> tuple[int, int] | None:

@@ -22,6 +22,7 @@ from whyformer.cli import (  # noqa: F401 (each command registers itself)
     bulk_summary,
     compare,
     demo,
+    doctor,
     explain,
     generate,
     inspect,
@@ -29,6 +30,7 @@ from whyformer.cli import (  # noqa: F401 (each command registers itself)
     methods,
     metrics,
     reproduce,
+    similarity,
 )
 from whyformer.cli.shell import app
 

@@ -37,7 +37,7 @@ def run_bulk(
         options.make_method_option("Method, with optional settings, e.g. 'rollout(start=1)'. Repeatable."),
     ] = None,
     target: Annotated[
-        str, typer.Option("-t", "--target", help="The class to explain: predicted, label, or a class of the model.")
+        str, typer.Option("-t", "--target", help="What to explain: predicted, label, a class, or e.g. group:cat,dog.")
     ] = "predicted",
     device: options.DeviceOption = None,
     engine: Annotated[str, typer.Option("--engine", help="Where the workers run: local or ray.")] = "local",
@@ -64,6 +64,8 @@ def run_bulk(
     column: options.ColumnOption = None,
     classes: options.ClassesOption = None,
     truncate: Annotated[bool, typer.Option("--truncate", help="Cut texts that are too long for the model.")] = False,
+    windows: options.WindowsOption = False,
+    overlap: options.OverlapOption = None,
     maps: Annotated[bool, typer.Option("--maps", help="Also store each map as a PNG.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try items that failed again.")] = False,
     as_json: options.JsonOption = False,
@@ -82,7 +84,8 @@ def run_bulk(
         model, examples, methods, out=out, target=target,
         device=device, engine=engine, address=address, workers=workers, batch=batch,
         memory=None if memory is None else max(1, int(memory * 1e9)), shard=shard, threads=threads, loaders=loaders,
-        limit=limit, truncate=truncate, maps=maps, retry_failed=retry_failed,
+        limit=limit, truncate=truncate, windows=options.choose_windows(windows, overlap), maps=maps,
+        retry_failed=retry_failed,
     )  # fmt: skip
     if as_json:
         output.print_text(json.dumps({**asdict(run), "folder": str(run.folder)}, indent=1))

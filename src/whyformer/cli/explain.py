@@ -25,6 +25,8 @@ whyformer explain "a gorgeous, witty film" -M demo/sentiment -m attcat
 
 whyformer explain "the keys to the cabinet" -M demo/decoder -t " are" --versus " is"
 
+whyformer explain report.txt -M demo/sentiment --windows --sentences
+
 cat reviews.txt | whyformer explain - -M demo/sentiment -o scores.csv"""
 
 
@@ -58,15 +60,24 @@ def run_explain(
         typer.Option("--health", help="Check whether relevance is conserved, and whether rounding changes the scores."),
     ] = False,
     words: Annotated[bool, typer.Option("--words", help="Score whole words instead of tokens.")] = False,
+    windows: options.WindowsOption = False,
+    overlap: options.OverlapOption = None,
+    sentences: Annotated[bool, typer.Option("--sentences", help="Score whole sentences.")] = False,
+    paragraphs: Annotated[bool, typer.Option("--paragraphs", help="Score whole paragraphs.")] = False,
     out: options.OutOption = None,
     as_json: options.JsonOption = False,
     debug: options.DebugOption = False,
 ) -> None:
     """Show which patches or words matter for the answer. Without arguments, runs on the bundled demo model."""
+    units = {"words": words, "sentences": sentences, "paragraphs": paragraphs}
+    unit = choose_unit(units)
     settings = parsing.parse_settings(setting or [])
     settings |= {name: value for name, value in (("precision", precision), ("health", health)) if value}
+    split = options.choose_windows(windows, overlap)
     if len(method or []) > 1 or classes is not None:
-        single = {"--precision": precision, "--health": health, "-s": settings, "--words": words}
+        single = {"--precision": precision, "--health": health, "-s": settings}
+        single |= {"--windows": split is not False}
+        single |= {f"--{unit}": chosen for unit, chosen in units.items()}
         parsing.refuse_unused_options(single, "several methods or --classes")
     if classes is not None:
         unused = {"--target": target, "--versus": versus, "--json": as_json}
@@ -85,13 +96,24 @@ def run_explain(
     opened, items = running.open_with_inputs(model, inputs)
     targets = parsing.parse_targets(opened, target, versus)
     explanation = join_explanations(
-        [explain(opened, batch, name, **aim, **settings) for batch, aim in running.iterate_batches(items, targets)]
+        [
+            explain(opened, batch, name, **aim, windows=split, **settings)
+            for batch, aim in running.iterate_batches(items, targets)
+        ]
     )
-    if words:
-        explanation = explanation.words()
+    if unit is not None:
+        explanation = getattr(explanation, unit)()
     running.show_result(explanation, out, to_json=Explanation.formats[".json"] if as_json else None)
     if health and not as_json:
         output.print_text(f"\n{explanation.health}\n{explanation.conditioning}")
+
+
+def choose_unit(units: Mapping[str, bool]) -> str | None:
+    """The unit to sum tokens over, or None; several cannot be combined."""
+    wanted = [unit for unit, chosen in units.items() if chosen]
+    if len(wanted) > 1:
+        raise MethodError(f"--{wanted[0]} and --{wanted[1]} cannot be combined. Choose one.", code="E_USAGE")
+    return wanted[0] if wanted else None
 
 
 def check_method_call(name: str | None, settings: Mapping[str, Any]) -> None:

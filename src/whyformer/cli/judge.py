@@ -26,7 +26,7 @@ def run_judge(
         typer.Option("-k", "--metric", metavar="METRIC", help="Repeatable, with settings: 'aopc(fill=\"pad\")'."),
     ] = None,
     target: Annotated[
-        str, typer.Option("-t", "--target", help="The class to explain: predicted, label, or a class of the model.")
+        str, typer.Option("-t", "--target", help="What to explain: predicted, label, a class, or e.g. group:cat,dog.")
     ] = "predicted",
     limit: options.LimitOption = None,
     batch: options.BatchOption = None,

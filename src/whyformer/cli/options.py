@@ -67,12 +67,13 @@ TargetOption = Annotated[
         "-t",
         "--target",
         metavar="TARGET",
-        help="The class (label or index) or next token to explain; once for all inputs, or once per input.",
+        help="What to explain: a class (label or index), a next token, or e.g. group:cat,dog, token:Paris@mask, "
+        "entity:Berlin=LOC, answer:3-7. Once for all inputs, or once per input.",
     ),
 ]
 VersusOption = Annotated[
     str | None,
-    typer.Option("--versus", metavar="TARGET", help="Explain why the target and not this class or token."),
+    typer.Option("--versus", metavar="TARGET", help="Explain why the target and not this one."),
 ]
 OutOption = Annotated[
     Path | None,
@@ -83,9 +84,24 @@ OutOption = Annotated[
         help="Save the result; the suffix selects the format, such as .html, .png, .svg or .pdf.",
     ),
 ]
+WindowsOption = Annotated[
+    bool, typer.Option("--windows", help="Explain texts that are too long for the model in overlapping windows.")
+]
+OverlapOption = Annotated[
+    int | None,
+    typer.Option(
+        "--overlap", metavar="N", min=0, help="Tokens that windows share; default: a quarter. Implies --windows."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonErrorsOption = Annotated[bool, typer.Option("--json", help="Print an error as JSON.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def choose_windows(windows: bool, overlap: int | None) -> bool | int:
+    """The argument windows= of explain() and bulk()."""
+    return windows if overlap is None else overlap
+
 
 # --- judge, audit, reproduce ------------------------------------------------------------------------------------------
 

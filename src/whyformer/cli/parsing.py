@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,18 @@ from whyformer.errors import InputError, MethodError
 
 if TYPE_CHECKING:
     from whyformer._model.model import Model
+    from whyformer.targets import TargetKind
 
-    ParsedTarget = str | int | list[str | int] | None
+    ParsedTarget = str | int | TargetKind | list[str | int | TargetKind] | None
 
-RESERVED_NAMES = ("method", "model", "inputs", "target", "versus")  # arguments of explain() that are not settings
+RESERVED_NAMES = (
+    "method",
+    "model",
+    "inputs",
+    "target",
+    "versus",
+    "windows",
+)  # arguments of explain() that are not settings
 
 
 def parse_targets(model: "Model", target: list[str] | None, versus: str | None) -> "dict[str, ParsedTarget]":
@@ -25,14 +33,21 @@ def parse_targets(model: "Model", target: list[str] | None, versus: str | None) 
 
 
 def parse_target(model: "Model", words: list[str]) -> "ParsedTarget":
-    """A label if the model has it, else an index if it is a number; one for all inputs, or a list with one for each."""
-    if not words:
-        return None
-    labels = model.labels or ()
-    targets: list[str | int] = [
-        int(word) if word not in labels and re.fullmatch(r"-?[0-9]{1,18}", word) else word for word in words
-    ]
-    return targets[0] if len(targets) == 1 else targets
+    """One target for all inputs, or a list with one for each.
+
+    A label if the model has it, an index if it is a number, a target such as group:cat,dog (whyformer.targets), or a
+    token.
+    """
+    targets = [parse_one_target(word, model.labels or ()) for word in words]
+    return None if not targets else targets[0] if len(targets) == 1 else targets
+
+
+def parse_one_target(word: str, labels: Collection[str]) -> "str | int | TargetKind":
+    from whyformer.targets import is_target_text, parse
+
+    if word not in labels and re.fullmatch(r"-?[0-9]{1,18}", word):
+        return int(word)
+    return parse(word) if is_target_text(word, labels) else word
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:

@@ -21,10 +21,11 @@ from whyformer._engine.perturb import pick_examples
 from whyformer._explain.explain import explain
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
-from whyformer.errors import InputError
+from whyformer.errors import InputError, TargetError
 from whyformer.methods._registry import Method
 from whyformer.results.explanation import Explanation
 from whyformer.results.joining import join_explanations
+from whyformer.targets import parse
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +86,9 @@ class Rerun:
         """The target and the contrast of each row; a new target has no contrast."""
         first = [self.explanation.targets[i] for i in rows]
         if target is None:
-            return [t.index for t in first], [t.versus for t in first]
+            return [restore_target(t.index, t.spec) for t in first], [
+                restore_target(t.versus, t.versus_spec) for t in first
+            ]
         if isinstance(target, Tensor):
             target = target.tolist()
         targets = list(target) if isinstance(target, list | tuple) else [target] * len(rows)
@@ -97,3 +100,15 @@ class Rerun:
         if model is None:
             return self.model
         return model if isinstance(model, Model) else replace(self.model, module=model)
+
+
+def restore_target(index: int | None, spec: str | None) -> Any:
+    """What to pass as target= (or versus=) to explain the same score again."""
+    if spec is not None:
+        return parse(spec)
+    if index is not None and index < 0:
+        raise TargetError(
+            "This target is a function of the output or a representation, so it cannot be explained again on other "
+            "inputs here. Use one of whyformer.targets."
+        )
+    return index

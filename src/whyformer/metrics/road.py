@@ -3,9 +3,9 @@ r"""ROAD, remove and debias: what the answer loses when pixels are imputed from 
 $$ \text{ROAD} = \frac{1}{K} \sum_k p(\text{without the lowest fraction } k) - p(\text{without the highest}) $$
 
 Removed pixels solve $x_p = \sum_{q \in N(p)} w_q x_q$ with weight 1/6 for each of the four direct neighbours and 1/12
-for each diagonal one (fewer at the border, normalised to sum to 1), plus a little noise, so that the shape of the
-removed area is not itself a cue. Rong et al., A Consistent and Efficient Evaluation Strategy for Attribution Methods,
-ICML 2022. arXiv:2202.00449
+for each diagonal one (fewer at the border, normalised to sum to 1; _imputation.py), plus a little noise, so that the
+shape of the removed area is not itself a cue. Rong et al., A Consistent and Efficient Evaluation Strategy for
+Attribution Methods, ICML 2022. arXiv:2202.00449
 
 The paper reports accuracy curves for both orders; the difference of the target's probabilities needs no label. The
 curve contains both: first with the highest removed, then with the lowest.
@@ -14,15 +14,15 @@ curve contains both: first with the highest removed, then with the lowest.
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from whyformer._engine.perturb import as_pixels
 from whyformer._engine.probe import Probe
 from whyformer._plain.random_generator import make_generator
-from whyformer._plain.setting_checks import allow_fractions, allow_seed
+from whyformer._plain.setting_checks import allow_flag, allow_fractions, allow_seed
 from whyformer.errors import InputError
+from whyformer.metrics._imputation import impute_images
 from whyformer.metrics._ordering import TieOrder, to_unit_count
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._removal import (
@@ -36,12 +36,11 @@ from whyformer.metrics._removal import (
 from whyformer.metrics._settings import PER_UNIT, TIES, allow_noise, check_metric_settings, drop_zero_fraction
 from whyformer.results.explanation import Explanation
 
-NEIGHBOUR_WEIGHTS = {(0, 1): 1 / 6, (0, -1): 1 / 6, (1, 0): 1 / 6, (-1, 0): 1 / 6,
-                     (1, 1): 1 / 12, (1, -1): 1 / 12, (-1, 1): 1 / 12, (-1, -1): 1 / 12}  # fmt: skip
-
 
 @metric(paper="Rong et al., ICML 2022", better="higher", kind="faithfulness", only="images")
-@check_metric_settings(fractions=allow_fractions, **PER_UNIT, **TIES, noise=allow_noise, seed=allow_seed)
+@check_metric_settings(
+    fractions=allow_fractions, **PER_UNIT, **TIES, noise=allow_noise, exact=allow_flag, seed=allow_seed
+)
 def road(
     explanation: Explanation,
     probe: Probe,
@@ -49,6 +48,7 @@ def road(
     fractions: Sequence[float] = (0.1, 0.3, 0.5, 0.7, 0.9),
     per: RemovalUnit = "patch",
     noise: float = 0.01,
+    exact: bool = False,
     ties: TieOrder = "random",
     seed: int = 0,
 ) -> Measurement:
@@ -56,6 +56,8 @@ def road(
 
     per: "pixel" or "patch".
     noise: the standard deviation of the noise added to imputed pixels, relative to that of the image.
+    exact: impute to rounding error by elimination, however many pixels are removed. Otherwise removals of more than
+        4,096 pixels are imputed iteratively, to about a thousandth of the image's standard deviation.
     ties: the order of equal scores, "random" or the "first" in the input first.
 
     Higher is better. Control: a random map gets about 0, the inverted map the negative of the map itself.
@@ -67,26 +69,31 @@ def road(
     counts = torch.tensor([[to_unit_count(f, n) for f in at] for n in units.counts])
     places = [rank_for_removal(units, probe, seed=seed, ties=ties, lowest=lowest) for lowest in (False, True)]
     keep = torch.cat([keep_all_but_first(place, counts) for place in places], 1)
-    variants, of = impute_images(probe, keep, units.shape, noise, seed)
+    variants, of = make_variants(probe, keep, units.shape, noise, exact, seed)
     curve = as_step_answers(probe.replace_inputs(variants, of), probe.batch).probability
     highest, lowest = curve.chunk(2, 1)
     return Measurement((lowest - highest).mean(1), curve, (*at, *at))
 
 
-def impute_images(probe: Probe, keep: Tensor, shape: Sequence[int], noise: float, seed: int) -> tuple[Tensor, Tensor]:
+def make_variants(
+    probe: Probe, keep: Tensor, shape: Sequence[int], noise: float, exact: bool, seed: int
+) -> tuple[Tensor, Tensor]:
     """[batch x step channel height width]: images with the removed part imputed, and the example each belongs to."""
     given = read_input_images(probe)
     height, width = given.shape[-2:]
     rows: list[Tensor] = []
     for i, fingerprint in enumerate(probe.fingerprints):
-        image = given[i].detach().cpu().double().permute(1, 2, 0).numpy()  # height width channel
-        drawn = torch.randn(image.shape, generator=make_generator(seed, int(fingerprint)), dtype=torch.float64).numpy()
-        for kept in keep[i]:
-            pixels = kept.reshape(shape) if len(shape) == 2 else patches_to_pixels(kept, probe.tokens[i], height, width)
-            filled = impute_pixels(image, pixels.numpy()) + noise * image.std() * drawn * ~pixels.numpy()[..., None]
-            rows.append(torch.from_numpy(filled).permute(2, 0, 1))
+        image = given[i].detach().cpu().double()
+        drawn = torch.randn((height, width, len(image)), generator=make_generator(seed, int(fingerprint)),
+                            dtype=torch.float64).permute(2, 0, 1)  # fmt: skip
+        kept = keep[i].reshape(-1, *shape) if len(shape) == 2 else torch.stack(
+            [patches_to_pixels(one, probe.tokens[i], height, width) for one in keep[i]]
+        )  # fmt: skip
+        rows.append(
+            impute_images(image, kept, exactly=exact) + noise * image.std(correction=0) * drawn * ~kept[:, None]
+        )
     of = torch.arange(len(keep)).repeat_interleave(keep.shape[1])
-    return torch.stack(rows).to(given), of
+    return torch.cat(rows).to(given), of
 
 
 def patches_to_pixels(kept: Tensor, grid: Any, height: int, width: int) -> Tensor:
@@ -96,35 +103,3 @@ def patches_to_pixels(kept: Tensor, grid: Any, height: int, width: int) -> Tenso
             f"{height} x {width} pixels cannot be divided evenly into {grid.rows} x {grid.columns} patches."
         )
     return as_pixels(kept[None], grid, (height, width))[0]
-
-
-def impute_pixels(image: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """The image [height width channel] with each removed pixel the weighted mean of its neighbours."""
-    from scipy.sparse import csc_matrix
-    from scipy.sparse.linalg import spsolve
-
-    height, width = kept.shape
-    if kept.all():
-        return image.copy()
-    if not kept.any():  # no neighbours to impute from
-        return np.broadcast_to(image.mean((0, 1)), image.shape).copy()
-    ys, xs = np.nonzero(~kept)
-    number = np.full(kept.shape, -1)
-    number[ys, xs] = np.arange(len(ys))
-    given = np.zeros((len(ys), image.shape[2]))
-    total = np.zeros(len(ys))
-    entries: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    for (dy, dx), weight in NEIGHBOUR_WEIGHTS.items():
-        y, x = ys + dy, xs + dx
-        inside = np.nonzero((y >= 0) & (y < height) & (x >= 0) & (x < width))[0]
-        total[inside] += weight
-        there = kept[y[inside], x[inside]]
-        given[inside[there]] += weight * image[y[inside[there]], x[inside[there]]]
-        missing = inside[~there]
-        entries.append((missing, number[y[missing], x[missing]], np.full(len(missing), -weight)))
-    entries.append((np.arange(len(ys)), np.arange(len(ys)), total))
-    row, column, value = (np.concatenate(part) for part in zip(*entries, strict=True))
-    solved = spsolve(csc_matrix((value, (row, column)), shape=(len(ys), len(ys))), given)
-    filled = image.copy()
-    filled[ys, xs] = solved.reshape(len(ys), -1)
-    return filled

@@ -173,6 +173,8 @@ def restore_span(saved: Any, length: int) -> tuple[int, int] | None:
 
 
 def restore_target(saved: Fields) -> Target:
+    for name in ("spec", "versus_spec"):
+        check_schema(saved.get(name), (None, str), name)
     target = Target(**saved)
     if (target.versus is None) != (target.versus_label is None):
         raise SchemaError("a target has a versus without a label")

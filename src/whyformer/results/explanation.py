@@ -7,7 +7,7 @@
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, ClassVar, Literal, TypeAlias, cast
@@ -20,12 +20,14 @@ from whyformer._model.kept_image import KeptImage
 from whyformer._plain import archive
 from whyformer._plain.deprecation import alias_attribute, rename_keywords
 from whyformer._plain.tokens import Grid, Pieces, Tokens
-from whyformer._plain.words import WORD_REDUCTIONS, join_words, pad_pieces
+from whyformer._plain.words import WORD_REDUCTIONS, group_by_unit, join_groups, pad_pieces, reduce_groups
 from whyformer.errors import InputError
 from whyformer.results._fields import restore_explanation_fields, to_safetensors
 from whyformer.results.conditioning import NOTES, Conditioning, drop_settled_notes, note_undetermined
 from whyformer.results.health import Health
 from whyformer.results.result import DRAWING_FORMATS, Result, to_plain_text
+from whyformer.results.windows import COUNTS as WINDOW_COUNTS
+from whyformer.results.windows import Window, read_window_details
 from whyformer.show import figures, head_figures, latex, notebook, page, score_rows, terminal
 from whyformer.show.chips import get_piece_text
 from whyformer.show.drawing import Drawing
@@ -161,20 +163,50 @@ class Explanation(Result):
         return pairs
 
     def words(self, *, reduce: Literal["sum", "max", "mean"] = "sum") -> "Explanation":
-        """The scores of whole words (text between blanks), combined from the scores of their tokens."""
+        """The scores of whole words, combined from the scores of their tokens.
+
+        A word is text between blanks; in scripts without blanks, such as Chinese, every token is a word.
+        """
+        return self._join_tokens("words", reduce)
+
+    def sentences(self, *, reduce: Literal["sum", "max", "mean"] = "sum") -> "Explanation":
+        """The scores of whole sentences, combined from the scores of their tokens.
+
+        A sentence ends with . ! ? or the like, but not with the full stop of a common abbreviation, and at a blank
+        line. A special token, such as the one between the texts of a pair, stays alone and ends a sentence too.
+        """
+        return self._join_tokens("sentences", reduce)
+
+    def paragraphs(self, *, reduce: Literal["sum", "max", "mean"] = "sum") -> "Explanation":
+        """The scores of whole paragraphs, which blank lines separate, combined from the scores of their tokens."""
+        return self._join_tokens("paragraphs", reduce)
+
+    def _join_tokens(self, unit: str, reduce: str) -> "Explanation":
         if not isinstance(reduce, str) or reduce not in WORD_REDUCTIONS:
             raise InputError(f"reduce must be one of {', '.join(WORD_REDUCTIONS)}, got {reduce!r}.", code="E_OPTION")
-        joined = [join_words(tokens, scores, reduce) for tokens, scores in zip(self.tokens, self.scores, strict=True)]
-        length = max((len(tokens) for tokens, _ in joined), default=0)
-        scores = self.scores.new_zeros(len(self), length)
-        for row, (_, values) in zip(scores, joined, strict=True):
-            row[: len(values)] = values
+        groups = [group_by_unit(tokens, unit) for tokens in self.tokens]
+        length = max(map(len, groups), default=0)
+        joined = [join_groups(tokens, own) for tokens, own in zip(self.tokens, groups, strict=True)]
+        details = {name: detail for name, detail in self.details.items() if name != WINDOW_COUNTS}
+        if "per_layer" in details:
+            details["per_layer"] = reduce_all_groups(details["per_layer"], groups, length, reduce)
         return replace(
             self,
-            scores=scores,
-            tokens=tuple(pad_pieces(tokens, length) for tokens, _ in joined),
-            settings={**self.settings, "words": reduce},
+            scores=reduce_all_groups(self.scores, groups, length, reduce),
+            tokens=tuple(pad_pieces(tokens, length) for tokens in joined),
+            settings={**self.settings, unit: reduce},
+            details=details,
         )
+
+    @property
+    def windows(self) -> tuple[tuple[Window, ...], ...]:
+        """The windows of each example, with the answer to each; needs `explain(..., windows=True)`."""
+        windows = read_window_details(self.details)
+        if windows is None:
+            raise InputError(
+                "This explanation was not made in windows. Pass windows=True to explain().", code="E_NOT_CAPTURED"
+            )
+        return windows
 
     @property
     def health(self) -> Health:
@@ -313,6 +345,15 @@ class Explanation(Result):
 
 
 Explanation.__init__ = rename_keywords(pictures="images")(Explanation.__init__)  # type: ignore[method-assign]
+
+
+def reduce_all_groups(scores: Tensor, groups: Sequence[list[list[int]]], length: int, reduce: str) -> Tensor:
+    """[batch ... length]: the scores [batch ... token] of each group, padded with zeros."""
+    reduced = scores.new_zeros(*scores.shape[:-1], length)
+    for row, own, values in zip(reduced, groups, scores, strict=True):
+        for filled, given in zip(row.reshape(-1, length), values.reshape(-1, values.shape[-1]), strict=True):
+            filled[: len(own)] = reduce_groups(given, own, reduce)
+    return reduced
 
 
 def load(path: str | os.PathLike[str]) -> Explanation:

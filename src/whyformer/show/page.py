@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from whyformer._plain.words import join_words
 from whyformer.show import overlay, panel_images
-from whyformer.show.chips import ScoredText, make_scored_text
+from whyformer.show.chips import Chip, ScoredText, join_spans, make_scored_text
 from whyformer.show.html import Html, join_html, make_element
 from whyformer.show.marked_text import mark_words
 from whyformer.show.panel import Panel
@@ -124,10 +124,19 @@ def make_text_blocks(panel: Panel) -> Iterable[Html]:
     yield fold_content(
         f"Scores of all {len(text.chips)} tokens",
         make_table(
-            ["token", "kind", "score"],
-            [[chip.text, "special" if chip.special else "", chip.score] for chip in text.chips],
+            ["token", "kind", "characters", "score"],
+            [
+                [chip.text, "special" if chip.special else "", describe_characters(panel, chip), chip.score]
+                for chip in text.chips
+            ],
         ),
     )
+
+
+def describe_characters(panel: Panel, chip: Chip) -> str:
+    """Which characters of the text a chip covers, from 0: "4-8" ends before character 8. Empty if it covers none."""
+    span = join_spans(panel.pieces, chip.places)
+    return "" if span is None else f"{span[0]}-{span[1]}"
 
 
 def make_word_blocks(panel: Panel) -> Iterable[Html]:

@@ -15,6 +15,8 @@ from whyformer._engine.tracing.attention import read_fused_arguments
 from whyformer._engine.tracing.follow import contract_label, follow_einsum, follow_product, get_root, is_straight
 from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import SampleGroups, Trace, trace_of
+from whyformer._engine.tracing.recurrences import hold_constants
+from whyformer._engine.tracing.softmax import step_of
 from whyformer.errors import UnknownOperation
 
 CallAndOperands = tuple[calls.OperationCall, list[Tensor]]  # the operands share the relevance
@@ -25,12 +27,15 @@ class CallBuilder:
     """Describes one operation, at a place in the model, as a call."""
 
     def __init__(self, operation: Operation, result: Tensor, *, batch: int, step: int, place: str) -> None:
-        self.operation, self.result = operation, result
+        self.operation, self.result = hold_constants(operation), result
         self.batch, self.step, self.place = batch, step, place
 
     def build(self) -> CallAndOperands | None:
         """The call and its operands; None if there is no rule for such an operation."""
         name = self.operation.name
+        step = step_of(self.result, "weights")
+        if step is not None and step.scores.requires_grad:  # the end of a softmax that the model writes out
+            return self.make(calls.SoftmaxCall, axis=step.axis), [step.scores]
         for names, describe in DESCRIPTIONS:
             if name in names:
                 return describe(self)
@@ -197,7 +202,9 @@ class CallBuilder:
         trace = trace_of(self.result)
         tokens = provenance.broadcast_label(trace.tokens, self.result.shape)
         axis = provenance.axis_of(tokens)
-        if not isinstance(constant, Tensor) or axis is None or axis == self.result.dim() - 1 or constant.size(-1) == 1:
+        if not isinstance(constant, Tensor) or axis is None or axis == self.result.dim() - 1:
+            return None
+        if constant.dim() == 0 or constant.size(-1) == 1:
             return None
         behind = self.result.dim() - axis
         if constant.dim() < behind or constant.size(-behind) == 1 or is_binary(constant):
@@ -267,7 +274,10 @@ DESCRIPTIONS: tuple[tuple[frozenset[str], Callable[[CallBuilder], CallAndOperand
     (operations.MULTIPLICATIONS, CallBuilder.describe_multiplication),
     (frozenset(("getitem",)), CallBuilder.describe_selection),
     (operations.CONCATENATIONS, CallBuilder.describe_concatenation),
-    (operations.POOLS | operations.STATISTICS | operations.RESIZES, CallBuilder.describe_reduction),
+    (
+        operations.POOLS | operations.STATISTICS | operations.RESIZES | operations.LINEAR_IN_ONE,
+        CallBuilder.describe_reduction,
+    ),
 )
 
 

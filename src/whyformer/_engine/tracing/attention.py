@@ -1,14 +1,14 @@
 """Attention sites: a softmax whose result multiplies values, or a fused attention call."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from whyformer._engine.tracing.operations import Operation
-from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, trace_of
+from whyformer._engine.tracing.operations import Operation, expand_equation
+from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, axis_of, trace_of
 
 
 @dataclass
@@ -17,7 +17,7 @@ class AttentionSite:
 
     place: str  # path of the module that calls it
     value: Tensor
-    output: Tensor
+    output: Tensor  # in the model's own order of axes; see `split_heads`
     weights: Tensor | None = None  # [batch head query key] as the model computed it; None for a fused call
     query: Tensor | None = None
     key: Tensor | None = None
@@ -28,33 +28,131 @@ class AttentionSite:
     obstacle: str = ""  # why it is not self-attention over the same sequence as the sites before
     enclosing: tuple[int, ...] = ()  # numbers of the module calls around it, outermost first
     scores: Tensor | None = None  # the input of the softmax; None for a fused call, and if it was not asked for
+    rows: Trace = EMPTY_TRACE  # the trace of the output, before it was renumbered
+    number: int = 0  # in the order of the forward; parts that are stitched together are numbered one by one
+    epoch: int = 1  # number of the layer; heads or chunks that read the same states share one
+    step: int = 0  # of the forward
+    folds_heads: str = ""  # `output` is [batch*head ...] ("batch first") or [head*batch ...] ("heads first")
+    batch_axis: int = 0  # of `output`, after unfolding
+    joined_axis: int | None = None  # the axis of the tokens, if `output` is [batch token head*channel] or the like
+    first_key: int = 0  # keys before it, and behind as many as there are queries, belong to no token
+    parts: tuple["AttentionSite", ...] = ()  # the sites that this one is stitched together from (stitching.py) ...
+    joins: str = ""  # ... by "head" or by "query"
+
+    @property
+    def queries(self) -> int:
+        """The number of rows of the attention matrix."""
+        if self.parts:
+            return sum(p.queries for p in self.parts) if self.joins == "query" else self.parts[0].queries
+        of = self.weights if self.weights is not None else self.query
+        return self.output.size(-2) if of is None else of.size(-2)
 
     def attention(self) -> Tensor:
-        """The attention matrix, recomputed if the kernel is fused."""
+        """The attention matrix, recomputed if the kernel is fused. Keys that belong to no token are left out."""
         if self.weights is not None:
             return self.weights
+        if self.parts:
+            return torch.cat([part.attention() for part in self.parts], 2 if self.joins == "query" else 1)
         assert self.query is not None and self.key is not None
-        return compute_attention_weights((self.query @ self.key.mT) * self.scale, self.mask)
+        scores = (self.query @ self.key.mT) * self.scale
+        return compute_attention_weights(scores, self.mask).narrow(-1, self.first_key, self.value.size(-2))
 
     def split_heads(self, tensor: Tensor) -> Tensor:
-        """[batch head query channel], also if the model folds heads into the batch axis."""
-        if tensor.dim() > 4:
-            return tensor.flatten(1, -3)
-        return tensor if tensor.dim() == 4 else tensor.unflatten(0, (-1, self.value.size(1)))
+        """[batch head query channel], from a tensor in the order of axes of `output`."""
+        heads = self.value.size(1)
+        if self.folds_heads:
+            tensor = tensor.unflatten(0, (-1, heads) if self.folds_heads == "batch first" else (heads, -1))
+        tensor = tensor.movedim(self.batch_axis, 0) if self.batch_axis else tensor
+        if self.joined_axis is not None:
+            return tensor.movedim(self.joined_axis, 1).flatten(2).unflatten(2, (heads, -1)).transpose(1, 2)
+        return tensor if tensor.dim() == 4 else tensor.flatten(1, -3)
+
+    def merge_heads(self, tensor: Tensor) -> Tensor:
+        """The inverse of `split_heads`, for a site that was not stitched together."""
+        shape = list(self.output.shape)
+        if self.folds_heads:
+            return (tensor if self.folds_heads == "batch first" else tensor.transpose(0, 1)).reshape(shape)
+        shape.insert(0, shape.pop(self.batch_axis))
+        return tensor.reshape(shape).movedim(0, self.batch_axis)
 
     def unfold(self, heads: int) -> None:
-        """Reshape [batch*head query key], [batch query key] or more than four axes to [batch head query key]."""
-        if self.value.dim() == 4:
-            return
-        if self.value.dim() > 4:
-            groups = self.output.shape[:-2]
-            for name in ("value", "weights", "query", "key"):
-                if (tensor := getattr(self, name)) is not None:
-                    setattr(self, name, tensor.expand(*groups, *tensor.shape[-2:]).flatten(1, -3))
-            return
-        for name in ("value", "weights", "query", "key"):
-            if (tensor := getattr(self, name)) is not None:
-                setattr(self, name, tensor.unflatten(0, (-1, heads or 1)))
+        """Bring values, weights, queries and keys to [batch head token channel]."""
+        axes = self.value.dim()
+        if axes == 3 and not self.folds_heads:
+            self.folds_heads = "batch first"
+        groups = self.output.shape[:-2]
+        for name in ("value", "weights", "query", "key", "mask"):
+            tensor = getattr(self, name)
+            if tensor is None or tensor.dim() < 3:
+                continue
+            if name == "mask" and axes == 3 and tensor.size(0) != groups[0]:
+                continue
+            if axes == 3:
+                tensor = tensor.unflatten(0, (-1, heads or 1) if self.folds_heads == "batch first" else (heads, -1))
+            elif name != "mask":
+                tensor = tensor.expand(*groups, *tensor.shape[-2:])
+            if self.batch_axis and tensor.dim() > self.batch_axis + 2:
+                tensor = tensor.movedim(self.batch_axis, 0)
+            setattr(self, name, tensor.flatten(1, -3) if tensor.dim() > 4 and name != "mask" else tensor)
+
+    def has_tokens_at(self, axis: int) -> bool:
+        """Whether this axis of the output of a stitched site is that of its tokens."""
+        first = [a for a in range(self.output.dim()) if a != self.batch_axis]
+        return self.joined_axis is not None and [self.batch_axis, *first][self.joined_axis] == axis
+
+    def leave_out_keys(self, first: int, count: int) -> None:
+        """Keep only the keys from `first` on, as many as there are tokens."""
+        self.first_key = first
+        self.value = self.value.narrow(-2, first, count)
+        if self.weights is not None:
+            self.weights = self.weights.narrow(-1, first, count)
+        label = self.keys.tokens
+        if label is not None and label.size(-2) > 1:
+            self.keys = replace(self.keys, tokens=label.narrow(-2, first, count))
+        if self.origin is not None:
+            self.origin = self.origin.narrow(-1, first, count)
+
+
+def is_pooling(site: AttentionSite) -> bool:
+    """A single learned query attends to all tokens: the answer is pooled by attention."""
+    return site.queries == 1 < site.value.size(-2)
+
+
+def has_tokens(rows: Trace) -> bool:
+    """The queries are tokens, or states of tokens, and not learned."""
+    return rows.tokens is not None and bool((rows.tokens >= 0).any())
+
+
+def read_by_attention(site: AttentionSite) -> Tensor:
+    """[batch token]: how much a pooling site reads of each token, the mean over its heads."""
+    assert site.keys.tokens is not None
+    label = site.keys.tokens.flatten().long()
+    weights = site.attention().detach().mean(1)[:, 0].double()
+    read = torch.zeros_like(weights[:, : int((label >= 0).sum())])
+    read[:, label[label >= 0]] = weights[:, label >= 0]
+    return read / read.sum(-1, keepdim=True)
+
+
+def find_layer_sites(sites: list[AttentionSite]) -> list[AttentionSite]:
+    """The sites without the attention that pools at the end, which is the readout; all, if there are no others."""
+    layers = list(sites)
+    while layers and is_pooling(layers[-1]):
+        layers.pop()
+    return layers or list(sites)
+
+
+def find_token_keys(rows: Trace, keys: Trace, queries: int, count: int) -> int | None:
+    """The first key that is a token, if there are more keys than queries and those in a row are the queries."""
+    if not 1 < queries < count or rows.tokens is None or keys.tokens is None:
+        return None
+    own, theirs = rows.tokens.flatten(), keys.tokens.flatten()
+    if len(own) != queries or len(theirs) != count or rows.epoch != keys.epoch:
+        return None
+    for first in (count - queries, 0):
+        others = torch.cat([theirs[:first], theirs[first + queries :]])
+        if torch.equal(theirs[first : first + queries], own) and bool((others < 0).all()):
+            return first
+    return None
 
 
 def read_live_fused_site(operation: Operation, output: Tensor, place: str) -> AttentionSite:
@@ -122,14 +220,22 @@ def find_obstacle(rows: Trace, keys: Trace, passed: int) -> str:
     return ""
 
 
+def read_einsum(args: Any) -> tuple[list[str], str, list[Tensor]] | None:
+    """The letters of the two factors, those of the result, and the factors; None for other forms of einsum."""
+    factors = list(args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:])
+    if not isinstance(args[0], str) or "->" not in args[0] or len(factors) != 2:
+        return None
+    inputs, _, out = expand_equation(args[0], factors).partition("->")
+    return inputs.split(","), out, factors
+
+
 def parse_attention_einsum(args: Any) -> tuple[Tensor, Tensor] | None:
     """The two factors of the form `...ij,...jd->...id`, in any letters; None for other equations."""
-    if not isinstance(args[0], str) or len(args) != 3:
+    if (parsed := read_einsum(args)) is None:
         return None
-    inputs, _, out = args[0].replace(" ", "").partition("->")
-    a, _, v = inputs.partition(",")
+    (a, v), out, (weights, value) = parsed
     fits = len(a) == len(v) == len(out) and a[:-2] == v[:-2] == out[:-2] and a[-1] == v[-2]
-    return (args[1], args[2]) if fits and out[-2:] == a[-2] + v[-1] else None
+    return (weights, value) if fits and out[-2:] == a[-2] + v[-1] else None
 
 
 def read_fused_arguments(operation: Operation) -> tuple[Tensor, Tensor, Tensor, Tensor | None, float, bool]:
@@ -177,28 +283,60 @@ def reorder_attention_product(operation: Operation) -> Callable[[], Tensor] | No
 
 
 def _reorder_einsum(args: Any) -> Callable[[], Tensor] | None:
-    if not isinstance(args[0], str) or len(args) != 3 or "->" not in args[0] or "." in args[0]:
+    """Letters that only one factor has, besides queries and channels, are heads that share the other factor."""
+    parsed = read_einsum(args)
+    if parsed is None or "." in "".join(parsed[0]) or parse_attention_einsum(args) is not None:
         return None
-    if parse_attention_einsum(args) is not None:
-        return None
-    inputs, out = args[0].replace(" ", "").split("->")
-    pairs = list(zip(inputs.split(","), args[1:], strict=True))
+    letters, out, factors = parsed
+    pairs = list(zip(letters, factors, strict=True))
     if trace_of(pairs[1][1]).is_attention and not trace_of(pairs[0][1]).is_attention:
         pairs.reverse()
     (a, weights), (v, value) = pairs
-    if not trace_of(weights).is_attention:
+    if not trace_of(weights).is_attention or any(len(set(x)) != len(x) for x in (a, v, out)):
         return None
-    shared = [x for x in a if x in v and x in out]
-    query, key, channel = ([x for x in letters if x not in others] for letters, others in ((a, v), (a, out), (v, a)))
-    if [len(query), len(key), len(channel)] != [1, 1, 1] or len({*shared, *query, *key, *channel}) != len(shared) + 3:
+    if not trace_of(value).carries:
+        return None  # a constant matrix mixes heads
+    shared = [x for x in out if x in a and x in v]
+    key = [x for x in a if x in v and x not in out]
+    rows, channels = [x for x in out if x in a and x not in v], [x for x in out if x in v and x not in a]
+    if len(key) != 1 or not channels or not shared or len(shared) + len(rows) + 1 != len(a):
         return None
-    if key[0] not in v or sorted(out) != sorted([*shared, *query, *channel]):
+    if len(shared) + len(channels) + 1 != len(v):
         return None
-    permute = lambda letters, tensor, wanted: tensor.permute([letters.index(x) for x in wanted])  # noqa: E731
-    result = [*shared, *query, *channel]
-    return lambda: permute(
-        result, permute(a, weights, [*shared, *query, *key]) @ permute(v, value, [*shared, *key, *channel]), out
+    if not rows:  # pooling: one row of weights per example
+        pooled = lambda: lay_out_axes([*shared, *channels], pool_values(a, weights, v, value, shared, key), list(out))  # noqa: E731
+        return pooled if len(channels) == 1 else None
+    query, channel = find_query_letter(rows, a, weights), channels[-1]
+    of_queries, of_values = [x for x in rows if x != query], channels[:-1]
+    heads = [*shared, *of_queries, *of_values]
+    return lambda: lay_out_axes(
+        [*heads, query, channel],
+        lay_out_axes(a, weights, [*heads, query, *key]) @ lay_out_axes(v, value, [*heads, *key, channel]),
+        list(out),
     ).contiguous()
+
+
+def pool_values(a: str, weights: Tensor, v: str, value: Tensor, shared: list[str], key: list[str]) -> Tensor:
+    """`bn,bnd->bd` as a product with a single query, so that it is seen as attention that pools."""
+    row = lay_out_axes(a, weights, [*shared, *key]).unsqueeze(-2)
+    channel = [x for x in v if x not in a]
+    return (row @ lay_out_axes(v, value, [*shared, *key, *channel])).squeeze(-2)
+
+
+def find_query_letter(rows: list[str], letters: str, weights: Tensor) -> str:
+    """The axis of the queries: the one along which the token changes, or else the last."""
+    axis = axis_of(trace_of(weights).tokens)
+    marked = letters[axis] if axis is not None and axis < len(letters) else ""
+    return marked if marked in rows else max(rows, key=letters.index)
+
+
+def lay_out_axes(letters: Any, tensor: Tensor, wanted: list[str]) -> Tensor:
+    """The tensor with its axes in this order; an axis that it does not have gets size 1."""
+    tensor = tensor.permute([letters.index(x) for x in wanted if x in letters])
+    for place, letter in enumerate(wanted):
+        if letter not in letters:
+            tensor = tensor.unsqueeze(place)
+    return tensor
 
 
 def compute_attention_weights(scores: Tensor, mask: Tensor | None) -> Tensor:

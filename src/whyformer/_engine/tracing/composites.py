@@ -8,7 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.tracing.attention import read_fused_arguments
+from whyformer._engine.tracing.experts import EXPERT_OPERATIONS
+from whyformer._engine.tracing.operations import FUSED_ATTENTION, Operation
+from whyformer._engine.tracing.rotations import COMPLEX_OPERATIONS
 
 
 def copy_without_overrides(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,9 +58,23 @@ def split_addmm(operation: Operation) -> Tensor:
     return product + (added * beta if beta != 1 else added)
 
 
-COMPOSITE_OPERATIONS: dict[str, Callable[[Operation], Tensor]] = {
+def split_biased_attention(operation: Operation) -> Tensor | None:
+    """Fused attention with a bias that depends on the input, step by step; None with any other mask."""
+    query, key, value, mask, scale, is_grouped = read_fused_arguments(operation)
+    if mask is None or not mask.requires_grad:
+        return None
+    if is_grouped:
+        key, value = (t.repeat_interleave(query.size(-3) // t.size(-3), -3) for t in (key, value))
+    return torch.matmul((torch.matmul(query, key.mT) * scale + mask).softmax(-1), value)
+
+
+# Each returns None where the operation can stay as it is.
+COMPOSITE_OPERATIONS: dict[str, Callable[[Operation], Tensor | None]] = {
     "addmm": split_addmm,
     "baddbmm": split_addmm,
     "glu": split_glu,
     "lerp": split_lerp,
+    FUSED_ATTENTION: split_biased_attention,
+    **EXPERT_OPERATIONS,
+    **COMPLEX_OPERATIONS,
 }

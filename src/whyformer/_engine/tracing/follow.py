@@ -14,7 +14,13 @@ from torch import Tensor
 
 from whyformer._engine.tracing import operations, provenance
 from whyformer._engine.tracing.operations import Operation
-from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, is_embedding_sum, trace_of
+from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, axis_of, is_embedding_sum, trace_of
+from whyformer._engine.tracing.softmax import mark_softmax
+
+CUMULATIVE_STEPS = operations.ADDITIONS | operations.IDENTITIES | {"neg"}
+
+
+COUNTED_EXTREMA = frozenset("amax max amin min".split())
 
 
 class Follower:
@@ -24,12 +30,13 @@ class Follower:
         self.batch = batch
         self.length = 0  # tokens at the last attention site
         self.grid: tuple[int, int] | None = None  # rows and columns of patches, once a convolution has cut them
+        self.image: tuple[int, int] | None = None  # height and width of the image
         self.covers: tuple[int, int] | None = None  # pixels that the patches cover, if not all
 
     def follow(self, operation: Operation, result: Any) -> list[Trace]:
         """One trace per tensor of the result."""
         if isinstance(result, Tensor):
-            return [self.follow_tensor(operation, result)]
+            return [mark_softmax(operation, result, self.follow_tensor(operation, result))]
         if operation.name in operations.EXTREMA and isinstance(result, tuple):
             return [self.follow_extremum(operation, result[0]), *[EMPTY_TRACE] * (len(result) - 1)]
         is_views = operation.name in operations.VIEWS and isinstance(result, (list, tuple))
@@ -45,10 +52,15 @@ class Follower:
         if values.dim() < tensor.dim():
             samples, tokens = (label.squeeze(axis) if label is not None else None for label in (samples, tokens))
         is_statistic = values.dim() == tensor.dim() and values.size(-1) == 1 < tensor.size(-1)
-        return Trace(samples, tokens, trace.epoch, trace.read, is_statistic=is_statistic)
+        read = trace.read
+        if self.length and trace.tokens is not None and tokens is None:
+            read = self.count_extrema(operation, tensor, axis)
+        return Trace(samples, tokens, trace.epoch, read, is_statistic=is_statistic)
 
     def follow_tensor(self, operation: Operation, result: Tensor) -> Trace:
         name = operation.name
+        if self.image is None and operation.given and trace_of(operation.given[0]).is_pixels:
+            self.image = tuple(operation.given[0].shape[-2:])  # type: ignore[assignment]
         if name in operations.VIEWS:
             return follow_view(operation, 1)[0]
         if name in operations.CONCATENATIONS:
@@ -59,6 +71,10 @@ class Follower:
             return self.follow_convolution(operation, result)
         if name in operations.REDUCTIONS and result.shape != operation.given[0].shape:
             return self.follow_reduction(operation, result)
+        if name in operations.ROW_SUMS:
+            return follow_row_sum(operation, result)
+        if name in ("view_as_complex", "view_as_real"):
+            return follow_complex(operation)
         if name == "einsum":
             return follow_einsum(operation.args)
         if name in operations.PRODUCTS or name == operations.FUSED_ATTENTION:
@@ -74,7 +90,8 @@ class Follower:
             parts = [part.unsqueeze(axis) for part in parts]
         samples = provenance.join_labels([t.samples for t in traces], parts, axis, None)
         epoch = max(t.epoch for t in traces)
-        if any(t.read is not None for t in traces):
+        is_beside_sequence = any(_is_sequence(t) for t in traces)  # a pooled state that joins the tokens again
+        if any(t.read is not None for t in traces) and not is_beside_sequence:
             return Trace(samples=samples, epoch=epoch, read=self.mix_reads(parts, traces))
         current = [t.tokens if t.epoch == epoch else None for t in traces]
         return Trace(samples=samples, tokens=provenance.join_labels(current, parts, axis, -1), epoch=epoch)
@@ -103,6 +120,25 @@ class Follower:
         is_attention = trace.is_attention and x.shape[-2:] == result.shape[-2:]  # heads mixed by a 1 x 1 convolution
         return Trace(samples=samples, tokens=tokens, epoch=trace.epoch, is_attention=is_attention)
 
+    def number_patches(self, pixels: Tensor, x: Tensor) -> Tensor | None:
+        """The token label after a linear map of rows of pixels: the patch that each row is, counted row by row.
+
+        A patch is a rectangle, so it is known by its first pixel. None if the rows are not the patches of a grid.
+        """
+        if self.image is None or pixels.size(-1) == 1 or bool((pixels < 0).any()):
+            return None
+        width = self.image[1]
+        first, last = (pick(pixels, -1, keepdim=True) for pick in (torch.amin, torch.amax))
+        corners, number = first.unique(return_inverse=True)
+        rows, columns = (corners // width).unique(), (corners % width).unique()
+        if len(rows) * len(columns) != len(corners):
+            return None
+        height_of_patch = last // width - first // width + 1
+        width_of_patch = last % width - first % width + 1
+        covered = (len(rows) * int(height_of_patch.amax()), len(columns) * int(width_of_patch.amax()))
+        self.grid, self.covers = (len(rows), len(columns)), covered if covered != self.image else None
+        return provenance.squeeze_constant(number.view(first.shape).int())
+
     def follow_reduction(self, operation: Operation, result: Tensor) -> Trace:
         tensor = operation.given[0]
         trace = trace_of(tensor)
@@ -115,10 +151,22 @@ class Follower:
         if trace.tokens is None or tokens is not None:
             return Trace(samples, tokens, trace.epoch, trace.read, is_statistic=is_statistic)
         read = None
-        can_count = operation.name not in operations.EXTREMA  # which token is selected differs per channel
-        if self.length and can_count and not trace.is_weighted:
+        if self.length and operation.name not in operations.EXTREMA:
             read = provenance.compute_pooling_weights(trace, tensor.shape, self.batch, self.length)
+        elif self.length:
+            axis = operation.argument(1, "dim", "axis")
+            read = self.count_extrema(operation, tensor, axis) if isinstance(axis, int) else None
         return Trace(samples, None, trace.epoch, read)
+
+    def count_extrema(self, operation: Operation, tensor: Tensor, axis: int) -> Tensor | None:
+        """[batch token]: in which share of the channels a maximum over tokens selects each of them."""
+        trace = trace_of(tensor)
+        labels = [trace.samples, trace.tokens]
+        if None in labels or axis_of(trace.tokens) != axis % tensor.dim() or operation.name not in COUNTED_EXTREMA:
+            return None
+        found = tensor.argmax(axis, keepdim=True) if "max" in operation.name else tensor.argmin(axis, keepdim=True)
+        samples, tokens = (label.expand(tensor.shape).gather(axis, found) for label in labels if label is not None)
+        return provenance.compute_pooling_weights(Trace(samples, tokens), found.shape, self.batch, self.length)
 
     def follow_elementwise(self, operation: Operation, result: Tensor) -> Trace:
         given, name = operation.given, operation.name
@@ -126,16 +174,18 @@ class Follower:
         best = provenance.pick_newest_trace(traces)
         if name == "linear":
             best = replace(best, samples=contract_label(best.samples, -1), tokens=contract_label(best.tokens, -1))
+            if traces[0].pixels is not None and not self.length:
+                best = replace(best, tokens=self.number_patches(traces[0].pixels, given[0]))
         if name in operations.ADDITIONS:
             best = self.merge_reads(best, given)
-        elif best.tokens is None:
-            best = replace(best, read=next((t.read for t in traces if t.read is not None), None))
+        elif best.tokens is None and (pooled := next((t for t in traces if t.read is not None), None)) is not None:
+            best = replace(best, read=pooled.read, epoch=pooled.epoch)
         samples, tokens = (provenance.broadcast_label(label, result.shape) for label in (best.samples, best.tokens))
         if name in operations.MULTIPLICATIONS and best.epoch > 0 and tokens is not None:
             tokens = drop_masked_tokens(tokens, given)
         rest_is_constant = not any(trace_of(t).carries for t in given[1:])
         rest_is_attention = all(t.is_attention or t.is_statistic or not t.carries for t in traces[1:])
-        is_softmax = name in operations.SOFTMAXES and result.dim() >= 3
+        is_softmax = name in operations.SOFTMAXES and (result.dim() >= 3 or is_over_tokens(operation))
         root, is_straight = find_elementwise_root(operation, result)
         return Trace(
             samples,
@@ -147,10 +197,28 @@ class Follower:
             is_weighted=any(t.is_weighted for t in traces) or weighs_tokens(operation),
             is_pixels=traces[0].is_pixels and name in operations.IDENTITIES,
             is_ids=traces[0].is_ids and name in operations.IDENTITIES,
+            is_cumulative=name == "cumsum" or (name in CUMULATIVE_STEPS and any(t.is_cumulative for t in traces)),
             words=token_part_of(operation),
             root=root,
             is_straight=is_straight,
+            columns=provenance.broadcast_label(best.columns, result.shape),
+            weights=self.follow_weights(operation, traces),
+            pixels=traces[0].pixels if name != "linear" and result.shape == given[0].shape else None,
+            output_of=traces[0].output_of if name in operations.IDENTITIES else None,
         )
+
+    def follow_weights(self, operation: Operation, traces: list[Trace]) -> Tensor | None:
+        """How much each token counts, after a product with one number per token; those before are multiplied."""
+        known = [t.weights for t in traces if t.weights is not None]
+        weights = known[0] if len(known) == 1 else None
+        if operation.name not in operations.MULTIPLICATIONS or not self.length:
+            return weights
+        for factor in operation.given:
+            if is_per_token(factor):
+                own = factor.detach()
+                own = own.reciprocal() if operation.name in operations.DIVISIONS else own
+                weights = own if weights is None else weights * own
+        return weights
 
     def merge_reads(self, best: Trace, given: list[Tensor]) -> Trace:
         """A sum of two pooled tensors reads what both read."""
@@ -162,9 +230,12 @@ class Follower:
         ]
         if any(_is_sequence(trace_of(t)) for t in current):  # not pooled yet: scores by row plus scores by column
             return best
+        if best.tokens is None:  # several pooling layers, one after the other
+            current = [t for t in given if trace_of(t).read is not None]
         if len(current) < 2 or all(_is_same_label(trace_of(t).tokens, best.tokens) for t in current):
-            return best if best.tokens is not None or not current else replace(best, read=trace_of(current[0]).read)
-        return replace(best, tokens=None, read=self.mix_reads(current, [trace_of(t) for t in current]))
+            pooled = trace_of(current[0]) if current else EMPTY_TRACE
+            return best if best.tokens is not None or not current else replace(best, read=pooled.read, epoch=latest)
+        return replace(best, tokens=None, read=self.mix_reads(current, [trace_of(t) for t in current]), epoch=latest)
 
 
 def follow_view(operation: Operation, count: int) -> list[Trace]:
@@ -176,8 +247,10 @@ def follow_view(operation: Operation, count: int) -> list[Trace]:
     view = lambda label: operation.function(label, *rest, **operation.kwargs)  # noqa: E731
     is_padding = operation.name in ("pad", "constant_pad_nd")
     seen = {}
-    for which in ("samples", "tokens"):
+    for which in ("samples", "tokens", "columns", "weights", "pixels"):
         label = getattr(trace, which)
+        if which == "pixels" and label is None and trace.is_pixels and tensor.dim() == 4:
+            label = number_pixels(tensor)
         found: Any = [None] * count
         if label is not None and is_padding:
             found = pad_label(label, operation.argument(1, "pad"))
@@ -195,9 +268,20 @@ def follow_view(operation: Operation, count: int) -> list[Trace]:
             is_weighted=trace.is_weighted,
             is_pixels=trace.is_pixels,
             is_ids=trace.is_ids,
+            columns=columns,
+            weights=weights,
+            output_of=trace.output_of,
+            pixels=pixels,
+            is_cumulative=trace.is_cumulative,
         )
-        for samples, tokens in zip(seen["samples"], seen["tokens"], strict=True)
+        for samples, tokens, columns, weights, pixels in zip(*seen.values(), strict=True)
     ]
+
+
+def number_pixels(image: Tensor) -> Tensor:
+    """The label of an image [batch channel height width]: the number of each pixel, row by row."""
+    height, width = image.shape[-2:]
+    return torch.arange(height * width, device=image.device, dtype=torch.int32).view(1, 1, height, width)
 
 
 def pad_label(label: Tensor, widths: Any) -> Tensor:
@@ -240,13 +324,51 @@ def follow_product(operation: Operation, result: Tensor) -> Trace:
     factors = operation.given[:3:2] if operation.name == operations.FUSED_ATTENTION else operation.given[-2:]
     for factor, contracted in zip(factors, (-1, -2), strict=False):
         trace = trace_of(factor)
-        samples, tokens = (
+        samples, tokens, others = (
             provenance.broadcast_label(contract_label(label, contracted), result.shape)
-            for label in (trace.samples, trace.tokens)
+            for label in (trace.samples, trace.tokens, trace.columns)
         )
         if samples is not None:
-            return Trace(samples, tokens, trace.epoch, trace.read)
+            is_first = contracted == -1 and len(factors) == 2
+            columns = contract_label(trace_of(factors[1]).tokens, -2) if is_first and tokens is not None else None
+            columns = provenance.broadcast_label(columns, result.shape)
+            return Trace(samples, others if tokens is None else tokens, trace.epoch, trace.read, columns=columns)
     return EMPTY_TRACE
+
+
+def follow_row_sum(operation: Operation, result: Tensor) -> Trace:
+    """Every row of the result has the label of the rows that are added to it."""
+    start, axis, index, rows = (
+        operation.argument(place, *names)
+        for place, names in enumerate((("input", "self"), ("dim",), ("index",), ("source", "src")))
+    )
+    before, trace = trace_of(start), trace_of(rows)
+    if before.samples is not None or trace.samples is None or operation.name != "index_add":
+        return before if before.samples is not None else EMPTY_TRACE
+    filled: list[Tensor | None] = []
+    for which in ("samples", "tokens"):
+        label, known = getattr(trace, which), getattr(before.rows, which, None)
+        if label is None or label.dim() != result.dim():
+            filled.append(None)
+            continue
+        shape = [result.size(a) if a == axis % result.dim() else label.size(a) for a in range(result.dim())]
+        known = label.new_full(shape, -1) if known is None else known
+        wide = label.expand([rows.size(a) if a == axis % result.dim() else label.size(a) for a in range(label.dim())])
+        filled.append(known.index_copy(axis, index, wide))
+    so_far = Trace(filled[0], filled[1], trace.epoch)
+    is_complete = all(label is None or bool((label >= 0).all()) for label in filled)
+    return replace(so_far if is_complete else EMPTY_TRACE, rows=so_far)
+
+
+def follow_complex(operation: Operation) -> Trace:
+    """Complex numbers have the labels of the pairs that they are made of."""
+    trace = trace_of(operation.given[0])
+    if operation.name == "view_as_real":
+        change = lambda label: label.unsqueeze(-1)  # noqa: E731
+    else:
+        change = lambda label: label.select(-1, 0) if label.size(-1) == 1 else None  # noqa: E731
+    samples, tokens = (change(label) if label is not None else None for label in (trace.samples, trace.tokens))
+    return Trace(samples, tokens, trace.epoch, trace.read)
 
 
 def follow_einsum(args: Any) -> Trace:
@@ -258,12 +380,30 @@ def follow_einsum(args: Any) -> Trace:
     if "." in equation:
         return EMPTY_TRACE
     inputs, output = equation.split("->")
-    for letters, factor in zip(inputs.split(","), factors, strict=True):
-        trace = trace_of(factor)
-        samples, tokens = (map_label_axes(label, letters, output) for label in (trace.samples, trace.tokens))
+    labelled = [(letters, trace_of(factor)) for letters, factor in zip(inputs.split(","), factors, strict=True)]
+    for letters, trace in labelled:
+        samples, tokens, others = (
+            map_label_axes(label, letters, output) for label in (trace.samples, trace.tokens, trace.columns)
+        )
         if samples is not None:
-            return Trace(samples, tokens, trace.epoch)
+            behind = [map_label_axes(t.tokens, x, output) for x, t in labelled if t is not trace]
+            columns = next((label for label in behind if label is not None), None) if tokens is not None else None
+            is_attention = mixes_heads(labelled, output)
+            return Trace(
+                samples,
+                others if tokens is None else tokens,
+                trace.epoch,
+                is_attention=is_attention,
+                columns=trace.columns if is_attention else columns,
+            )
     return EMPTY_TRACE
+
+
+def mixes_heads(labelled: list[tuple[str, Trace]], output: str) -> bool:
+    """Attention times constants that only mix its heads: what comes out multiplies values just the same."""
+    attention = [letters for letters, trace in labelled if trace.is_attention]
+    is_only = len(attention) == 1 and not any(t.carries for _, t in labelled if not t.is_attention)
+    return is_only and len(output) >= 3 and attention[0][-2:] == output[-2:]
 
 
 def map_label_axes(label: Tensor | None, letters: str, output: str) -> Tensor | None:
@@ -336,10 +476,20 @@ def weighs_tokens(operation: Operation) -> bool:
     if operation.name not in operations.MULTIPLICATIONS:
         return False
     for factor in operation.given:
-        is_per_token = factor.dim() > 1 and factor.size(-1) == 1 < factor.size(-2)
-        if is_per_token and not trace_of(factor).is_statistic and bool(((factor != 0) & (factor != 1)).any()):
+        if is_per_token(factor) and bool(((factor != 0) & (factor != 1)).any()):
             return True
     return False
+
+
+def is_per_token(factor: Tensor) -> bool:
+    """One number per token, and no statistic of a norm."""
+    return factor.dim() > 1 and factor.size(-1) == 1 < factor.size(-2) and not trace_of(factor).is_statistic
+
+
+def is_over_tokens(operation: Operation) -> bool:
+    """A softmax over the tokens of each example, [batch token]: weights for pooling."""
+    x, axis = operation.given[0], operation.argument(1, "dim", "axis")
+    return isinstance(axis, int) and axis_of(trace_of(x).tokens) == axis % x.dim()
 
 
 def drop_masked_tokens(tokens: Tensor, given: list[Tensor]) -> Tensor:

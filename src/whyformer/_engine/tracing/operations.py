@@ -20,21 +20,24 @@ VIEWS = frozenset(
 CONCATENATIONS = frozenset("cat concat concatenate stack".split())
 IDENTITIES = frozenset(
     "contiguous clone to float double half bfloat16 type type_as cuda cpu dropout dropout1d dropout2d alpha_dropout "
-    "feature_dropout masked_fill nan_to_num where triu tril alias".split()
+    "feature_dropout masked_fill nan_to_num where triu tril alias maximum "
+    "minimum fmax fmin scatter masked_scatter index_put index_copy index_fill slice_scatter select_scatter".split()
 )  # every entry is passed on or blocked
 EXTREMA = frozenset("amax max amin min topk sort".split())  # the gradient goes to the selected entry
 HARMLESS = frozenset("requires_grad_ retain_grad detach_ register_hook set_ data grad".split())
 
 ACTIVATIONS = frozenset(
     "gelu relu silu sigmoid tanh elu celu leaky_relu selu softplus mish hardswish hardsigmoid hardtanh relu6 softsign "
-    "logsigmoid prelu erf exp expm1 log log1p pow rpow square sqrt rsqrt reciprocal abs clamp clip clamp_min clamp_max "
-    "sin cos tan atan threshold".split()
+    "logsigmoid log_sigmoid prelu erf exp expm1 log log1p pow rpow square sqrt rsqrt reciprocal abs clamp clip "
+    "clamp_min clamp_max sin cos tan atan threshold".split()
 )
 SOFTMAXES = frozenset("softmax _softmax softmin log_softmax".split())
 NORMS = frozenset("layer_norm rms_norm group_norm batch_norm instance_norm normalize native_layer_norm".split())
 POOLS = frozenset("mean sum avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d".split())
 STATISTICS = frozenset("mean sum var std norm vector_norm amax amin logsumexp linalg_norm linalg_vector_norm".split())
 RESIZES = frozenset("interpolate upsample".split())  # linear in the image
+ROW_SUMS = frozenset(("index_add", "scatter_add"))  # onto zeros: linear in the rows
+LINEAR_IN_ONE = frozenset(("cumsum", "linalg_solve_triangular")) | ROW_SUMS
 REDUCTIONS = POOLS | STATISTICS | EXTREMA
 CONVOLUTIONS = frozenset("conv1d conv2d conv3d".split())
 PRODUCTS = frozenset("matmul rmatmul bmm mm baddbmm addmm einsum".split())

@@ -18,6 +18,16 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
+class SoftmaxStep:
+    """What a tensor is on the way from scores to their softmax (softmax.py)."""
+
+    stage: str  # "shifted", "exponential", "total", "inverse", "log_total", "log_weights" or "weights"
+    scores: Tensor
+    axis: int = -1  # over which the total is taken, counted from the end
+    is_plain: bool = True  # nothing is masked, or added to the total: the weights are the softmax of the scores
+
+
+@dataclass(frozen=True)
 class Trace:
     """What is known about a tensor of a run. It is an attribute of the tensor, so it lives exactly as long."""
 
@@ -30,10 +40,18 @@ class Trace:
     is_attention: bool = False  # a softmax; its product with values is an attention site
     is_statistic: bool = False  # a mean, variance or norm: multiplying by it normalises
     is_ids: bool = False  # the token ids to be explained
+    is_held: bool = False  # a decay, or a function of decays: constant in a relevance pass
+    is_cumulative: bool = False  # a cumulative sum or a difference of two: its exponential is a decay
     words: Tensor | None = None  # an unused sum of embeddings: the part of it that comes from those ids
     is_pixels: bool = False  # the image itself
+    pixels: Tensor | None = None  # label of a view of the image: the pixel, row by row, until it is cut into patches
+    rows: "Trace | None" = None  # a sum of rows so far: the labels of the rows that have been added to
     root: Tensor | None = None  # this is an elementwise function of that tensor ...
     is_straight: bool = False  # ... and only a multiple of it
+    softmax: SoftmaxStep | None = None  # a step of a softmax that the model writes out
+    output_of: int | None = None  # the number of the attention site whose output this is, or a view of it
+    weights: Tensor | None = None  # like a label: how much each token counts in a sum over tokens, if `is_weighted`
+    columns: Tensor | None = None  # label of a matrix of queries and keys: the token along the other axis
 
 
 EMPTY_TRACE = Trace()
@@ -181,6 +199,13 @@ def compute_pooling_weights(trace: Trace, shape: torch.Size, samples: int, token
     if bool((label >= tokens).any()) or bool((sample >= samples).any()):
         return None  # the labels were numbered at another site
     flat = sample[kept].long() * tokens + label[kept].long()
-    counted = torch.bincount(flat, minlength=samples * tokens).view(samples, tokens).double()
+    weights = None
+    if trace.is_weighted:
+        if trace.weights is None or broadcast_label(trace.weights, shape) is None:
+            return None
+        weights = torch.broadcast_to(trace.weights, label.shape)[kept].double()
+        if bool((weights < 0).any()):
+            return None
+    counted = torch.bincount(flat, weights, minlength=samples * tokens).view(samples, tokens).double()
     total = counted.sum(-1, keepdim=True)
     return counted / total if bool((total > 0).all()) else None

@@ -1,4 +1,4 @@
-"""Why an item or a worker failed: a code and one line."""
+"""Why something failed on one example or in one worker: a code and one line."""
 
 from whyformer.errors import CODES, WhyformerError
 

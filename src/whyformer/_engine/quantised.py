@@ -1,0 +1,62 @@
+"""Weights that are stored quantised: what a shadow runs instead, so that the model keeps its own.
+
+The 4-bit layers of bitsandbytes compute y = x W^T + b with W restored from its codes at every call. Their forward also
+rewrites the layer: on CPU the first call repacks the codes, in the layer and in an object that a shadow would share
+with it. A shadow therefore computes the same product from the restored W. It differs from the layer by the rounding of
+its kernel and by nothing else, and gradients and relevance work as for any linear layer.
+
+Layers that also quantise what they are applied to (LLM.int8, dynamic int8) run as they are.
+"""
+
+import copy
+import importlib
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+REWRITTEN_BY_THEIR_FORWARD = ("bitsandbytes",)  # libraries whose weights are rewritten when they are used
+
+
+class RestoredLinear(nn.Module):
+    """What a 4-bit linear layer of bitsandbytes computes, without changing it."""
+
+    bias: Tensor | None
+    compute_dtype: torch.dtype | None
+    in_features: int
+    codes: tuple[Tensor, Any]
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x if self.compute_dtype is None else x.to(self.compute_dtype)
+        bias = None if self.bias is None else self.bias.to(wide.dtype)
+        return F.linear(wide, self.restore_weight(wide.dtype), bias).to(x.dtype)
+
+    def restore_weight(self, dtype: torch.dtype) -> Tensor:
+        """[out in]: the weights that the codes stand for."""
+        library = importlib.import_module("bitsandbytes.functional")
+        weight, state = self.codes
+        if getattr(state, "packing_format_for_cpu", False):  # the kernel of this format is the only one to read it
+            own = torch.eye(self.in_features, device=weight.device, dtype=torch.bfloat16)
+            return library.gemv_4bit(own, weight, state=state).mT.to(dtype)
+        return library.dequantize_4bit(weight.reshape(-1, 1), state).to(dtype)
+
+
+def restores_weights(module: nn.Module) -> bool:
+    """A 4-bit linear layer whose weights have been quantised."""
+    return type(module).__name__ in ("Linear4bit", "LinearNF4", "LinearFP4") and find_codes(module) is not None
+
+
+def find_codes(module: nn.Module) -> tuple[Tensor, Any] | None:
+    """The codes of a 4-bit layer and how to read them; the state may be kept at the weight or at the layer."""
+    weight = module._parameters.get("weight")
+    state = getattr(weight, "quant_state", None)
+    state = getattr(module, "quant_state", None) if state is None else state
+    if weight is None or state is None:
+        return None
+    return weight.data.as_subclass(Tensor), copy.copy(state)
+
+
+def is_rewritten(value: Any) -> bool:
+    """A weight that the forward of its layer may rewrite, and that has attributes of its own."""
+    return type(value).__module__.partition(".")[0] in REWRITTEN_BY_THEIR_FORWARD

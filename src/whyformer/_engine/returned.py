@@ -1,0 +1,75 @@
+"""What a model returned: a tensor, a tuple, a dictionary or an output object of transformers, and the tensors in it."""
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from whyformer.errors import UnsupportedModel
+
+
+def iterate_tensors(returned: Any) -> Iterator[Tensor]:
+    """Every tensor in what a model returned, in its order."""
+    if isinstance(returned, Tensor):
+        yield returned
+    elif isinstance(returned, Mapping):
+        for value in returned.values():
+            yield from iterate_tensors(value)
+    elif isinstance(returned, list | tuple):
+        for value in returned:
+            yield from iterate_tensors(value)
+    elif dataclasses.is_dataclass(returned) and not isinstance(returned, type):
+        for one in dataclasses.fields(returned):
+            yield from iterate_tensors(getattr(returned, one.name))
+
+
+def map_tensors(returned: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same structure with every tensor changed. The original is left as it is."""
+    if isinstance(returned, Tensor):
+        return change(returned)
+    if isinstance(returned, Mapping):
+        made: Any = copy.copy(returned)
+        for name, value in returned.items():
+            made[name] = map_tensors(value, change)
+        return made
+    if isinstance(returned, list | tuple):
+        values = [map_tensors(value, change) for value in returned]
+        return type(returned)(*values) if hasattr(returned, "_fields") else type(returned)(values)
+    if dataclasses.is_dataclass(returned) and not isinstance(returned, type):
+        made = copy.copy(returned)
+        for one in dataclasses.fields(returned):
+            object.__setattr__(made, one.name, map_tensors(getattr(returned, one.name), change))
+        return made
+    return returned
+
+
+def get_field(returned: Any, name: str) -> Tensor | None:
+    """The tensor of that name, if what the model returned has names and this one among them."""
+    found = returned.get(name) if isinstance(returned, Mapping) else getattr(returned, name, None)
+    return found if isinstance(found, Tensor) else None
+
+
+def find_output(returned: Any, module: nn.Module | None = None) -> Tensor:
+    """The logits: the field of that name, or the first tensor with axes that the model returned.
+
+    Of several tensors without names, (loss, logits) or (features, logits), the one as wide as the last linear layer of
+    the module.
+    """
+    if (logits := get_field(returned, "logits")) is not None:
+        return logits
+    tensors = [tensor for tensor in iterate_tensors(returned) if tensor.dim() and tensor.is_floating_point()]
+    if not tensors:
+        raise UnsupportedModel(f"The model returned {type(returned).__name__}, which contains no tensor to explain.")
+    if isinstance(returned, list | tuple) and len(tensors) > 1 and module is not None:
+        tops = [tensor for tensor in returned if isinstance(tensor, Tensor) and tensor.dim()]
+        fitting = [tensor for tensor in tops if tensor.size(-1) == find_last_width(module)]
+        if len(fitting) == 1:
+            return fitting[0]
+    return tensors[0]
+
+
+def find_last_width(module: nn.Module) -> int | None:
+    """The number of outputs of the last linear layer."""
+    return next((one.out_features for one in reversed(list(module.modules())) if isinstance(one, nn.Linear)), None)

@@ -1,0 +1,171 @@
+r"""Frames: which entries of a signal each token of the model is computed from.
+
+A waveform, a spectrogram or a time series is cut into fewer tokens by convolutions, pooling or `unfold`. Output j of
+such an operation, with kernel k, stride s, padding p and dilation d, is centred at the input position
+
+$$ c(j) = s j - p + d (k - 1) / 2 $$
+
+and reads d (k - 1) / 2 positions to either side of it. Composed over all operations, token j is centred at a j + b and
+reads r positions to either side. Fields overlap; so that every entry belongs to one token, an entry belongs to the one
+whose centre is nearest, and to none if it lies outside of that one's field.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.tracing.provenance import Trace, axis_of, trace_of
+
+WINDOWED = frozenset("conv1d conv2d avg_pool1d max_pool1d unfold".split())
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a signal, as far as it has been cut: token j is centred at a j + b and reads r to either side."""
+
+    size: int
+    a: float = 1.0
+    b: float = 0.0
+    r: float = 0.0
+
+    def cut(self, size: int, kernel: int, stride: int, padding: int, dilation: int) -> "Axis":
+        half = dilation * (kernel - 1) / 2
+        return Axis(size, self.a * stride, self.b + self.a * (half - padding), self.r + self.a * half)
+
+    def find_owners(self, entries: int) -> Tensor:
+        """[entry]: the token that each entry of the axis belongs to, or -1."""
+        at = torch.arange(entries, dtype=torch.float64)
+        # Two centres may be equally near. The entry goes to the earlier one.
+        nearest = torch.ceil((at - self.b) / self.a - 0.5).clamp(0, self.size - 1)
+        return torch.where((at - self.a * nearest - self.b).abs() <= self.r + 1e-6, nearest, -1).long()
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One windowed operation: the sizes of its axes before and after it, and the settings along each."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    windows: tuple[tuple[int, int, int, int], ...]  # kernel, stride, padding, dilation
+    token_axis: int | None  # the axis along which the token changes, where it is known
+
+    @property
+    def shortens(self) -> bool:
+        return any(stride > 1 for _, stride, _, _ in self.windows)
+
+
+class Frames:
+    """The windowed operations that a signal [batch time] or [batch time channel] passes before the first attention."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self.shape = tuple(shape)  # of one example
+        self.cuts: list[Cut] = []
+
+    def note(self, operation: Operation, result: Any, trace: Trace) -> Trace:
+        """Remember a windowed operation. If it shortens the signal, its results are the tokens from here on."""
+        if operation.name not in WINDOWED or not isinstance(result, Tensor) or not trace.carries:
+            return trace
+        cut = read_cut(operation, result)
+        if cut is None or (len(cut.before) == 2 and len(self.shape) != 2):
+            return trace
+        self.cuts.append(cut)
+        if not cut.shortens:
+            return trace
+        samples = trace_of(operation.given[0]).samples
+        return replace(
+            trace, samples=align_samples(samples, operation, result), tokens=number_results(operation, result)
+        )
+
+    def find_owners(self, tokens: int) -> Tensor | None:
+        """[*shape]: the token that each entry of an example belongs to, or -1; None if that is not known."""
+        shortening = [place for place, cut in enumerate(self.cuts) if cut.shortens]
+        cuts = self.cuts[: shortening[-1] + 1] if shortening else []
+        if any(len(cut.before) == 2 for cut in cuts):
+            return self.find_owners_of_patches(cuts, tokens)
+        axes = {self.shape[0]: Axis(self.shape[0])}  # by size: branches start from the same axis
+        for cut in cuts:
+            if cut.before[0] in axes and cut.before != cut.after:
+                axes[cut.after[0]] = axes[cut.before[0]].cut(cut.after[0], *cut.windows[0])
+        if not cuts or tokens not in axes:
+            return None
+        owners = axes[tokens].find_owners(self.shape[0])
+        return owners.view(-1, *[1] * (len(self.shape) - 1)).expand(self.shape)
+
+    def find_owners_of_patches(self, cuts: list[Cut], tokens: int) -> Tensor | None:
+        """As `find_owners`, for patches of a spectrogram [time channel], which the model may have turned."""
+        cut = cuts[0]
+        turned = self.shape[::-1]
+        is_turned = cut.before == turned if cut.token_axis is None else cut.token_axis == 1
+        if len(cuts) > 1 or cut.before != (turned if is_turned else self.shape):
+            return None
+        rows, columns = (
+            Axis(before).cut(after, *window).find_owners(before)
+            for before, after, window in zip(cut.before, cut.after, cut.windows, strict=True)
+        )
+        count = cut.after[0] * cut.after[1]
+        owners = rows[:, None] * cut.after[1] + columns[None, :]
+        owners = torch.where((rows[:, None] < 0) | (columns[None, :] < 0), -1, owners)
+        return (owners.mT if is_turned else owners) if count == tokens else None
+
+
+def read_cut(operation: Operation, result: Tensor) -> Cut | None:
+    """The sizes and settings of a windowed operation; None for a form of it that is not supported."""
+    x = operation.given[0]
+    if operation.name == "unfold":
+        axis, kernel, stride = (operation.argument(i, name) for i, name in ((1, "dimension"), (2, "size"), (3, "step")))
+        if not all(isinstance(value, int) for value in (axis, kernel, stride)):  # F.unfold, which takes images
+            return None
+        axis %= x.dim()
+        return Cut((x.size(axis),), (result.size(axis),), ((kernel, stride, 0, 1),), 0)
+    is_convolution = operation.name.startswith("conv")
+    axes = 2 if operation.name == "conv2d" else 1
+    if x.dim() <= axes or result.dim() != x.dim():
+        return None
+    if is_convolution:
+        kernels = tuple(operation.linear_arguments()[1].shape[2:])
+        stride, padding, dilation = (
+            operation.argument(place, name, default=default)
+            for place, name, default in ((3, "stride", 1), (4, "padding", 0), (5, "dilation", 1))
+        )
+    else:
+        kernels = as_tuple(operation.argument(1, "kernel_size"), axes)
+        stride = operation.argument(2, "stride") or kernels
+        padding, dilation = operation.argument(3, "padding", default=0), 1
+    if isinstance(padding, str):
+        padding = [
+            d * (k - 1) // 2 if padding == "same" else 0 for k, d in zip(kernels, as_tuple(dilation, axes), strict=True)
+        ]
+    windows = zip(kernels, *(as_tuple(value, axes) for value in (stride, padding, dilation)), strict=True)
+    token_axis = axis_of(trace_of(x).tokens)
+    return Cut(
+        tuple(x.shape[-axes:]),
+        tuple(result.shape[-axes:]),
+        tuple(windows),
+        None if token_axis is None else token_axis - (x.dim() - axes),
+    )
+
+
+def as_tuple(value: Any, axes: int) -> tuple[int, ...]:
+    values = tuple(value) if isinstance(value, list | tuple) else (value,) * axes
+    return values if len(values) == axes else values * axes
+
+
+def number_results(operation: Operation, result: Tensor) -> Tensor:
+    """The label 0, 1, 2, ... of the frames or patches, row by row."""
+    shape = [1] * result.dim()
+    axes = [operation.argument(1, "dimension") % operation.given[0].dim()] if operation.name == "unfold" else [-1]
+    axes = [-2, -1] if operation.name == "conv2d" else axes
+    for axis in axes:
+        shape[axis] = result.size(axis)
+    return torch.arange(torch.Size(shape).numel(), dtype=torch.int32, device=result.device).view(shape)
+
+
+def align_samples(samples: Tensor | None, operation: Operation, result: Tensor) -> Tensor | None:
+    """The sample label for the result: `unfold` adds an axis at the end."""
+    if samples is None or operation.name != "unfold":
+        return samples
+    return samples.unsqueeze(-1) if samples.dim() == result.dim() - 1 else None

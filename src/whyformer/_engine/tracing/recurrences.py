@@ -1,0 +1,43 @@
+r"""Recurrences (state spaces, linear attention): decays and transition systems are held constant.
+
+A recurrent layer mixes tokens by $h_t = a_t h_{t-1} + b_t x_t$, and its parallel forms compute the decay between two
+tokens as the exponential of a cumulative sum,
+
+    $\prod_{s < r \le t} a_r = \exp(c_t - c_s)$,   $c_t = \sum_{r \le t} \log a_r$
+
+or solve a triangular system $A u = v$ for the corrected values u. The decays and A play the part of attention weights:
+given them, the layer is linear in the tokens. In a relevance pass they are held constant, and the other factor gets all
+relevance, as MambaLRP does with the parameters of a state space (Jafari, Montavon, Müller & Eberle, NeurIPS 2024,
+arXiv:2406.07592). A secant of the exponential would not do: $c_t - c_t$ is zero, and there is no line from zero to
+$\exp(0) = 1$. The recipes do not differ here. Gradients are not affected. Recurrences that run token by token have no
+cumulative sum: there, $a_t$ is a factor of a product like any other.
+"""
+
+from torch import Tensor
+
+from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.tracing.provenance import attach_trace, trace_of
+
+SYSTEMS = {"linalg_solve_triangular": 0}  # operation -> which argument is the matrix
+
+
+def is_decay(operation: Operation) -> bool:
+    """The exponential of a cumulative sum, or of a difference of two."""
+    return operation.name == "exp" and bool(operation.given) and trace_of(operation.given[0]).is_cumulative
+
+
+def find_held(operation: Operation) -> list[Tensor]:
+    """The operands that are held constant in a relevance pass."""
+    held = [t for t in operation.given if trace_of(t).is_held and t.requires_grad]
+    if operation.name in SYSTEMS and operation.args[SYSTEMS[operation.name]].requires_grad:
+        held.append(operation.args[SYSTEMS[operation.name]])
+    return held
+
+
+def hold_constants(operation: Operation) -> Operation:
+    """The operation with detached copies of what is held constant."""
+    held = find_held(operation)
+    if not held:
+        return operation
+    copies = {id(tensor): attach_trace(tensor.detach(), trace_of(tensor)) for tensor in held}
+    return operation.map_arguments(lambda value: copies.get(id(value), value))

@@ -1,0 +1,217 @@
+r"""A softmax that the model writes out, step by step.
+
+$$ a = \frac{e^{x - m}}{c + \sum_k e^{x_k - m}} = \exp\Big(x - \log \sum_k e^{x_k}\Big) $$
+
+with any shift $m$ that is the same for all keys, and $c = 0$ for a softmax; $c > 0$ is softmax-one and the like. Each
+tensor on the way knows which scores it comes from and what it is: `shifted` $x - m$, `exponential`, `total`, `inverse`
+of the total, `log_total`, `log_weights`. The last step, a division or an `exp`, gives `weights`, which are attention
+like the result of `torch.softmax`. Relevance then takes the rule for a softmax from the weights to the scores and skips
+what is between them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer._engine.tracing import operations
+from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.tracing.provenance import SoftmaxStep, Trace, trace_of
+
+
+@dataclass(frozen=True)
+class UndividedProduct:
+    """exponentials @ values; divided by the total, this is the output of an attention."""
+
+    exponentials: Tensor
+    values: Tensor
+
+
+def step_of(value: Any, *stages: str) -> SoftmaxStep | None:
+    """What is known of a tensor as a step of a softmax, if it is at one of these stages."""
+    step = trace_of(value).softmax
+    return step if step is not None and step.stage in stages else None
+
+
+def scores_of(tensor: Tensor) -> Tensor:
+    """The scores without a shift."""
+    step = step_of(tensor, "shifted")
+    return tensor if step is None else step.scores
+
+
+def mark_softmax(operation: Operation, result: Tensor, trace: Trace) -> Trace:
+    """The trace of a result, with its stage if it is a step of a softmax."""
+    follow = STEPS.get(operation.name)
+    step = follow(operation, result) if follow is not None else None
+    if step is None:
+        return trace
+    return replace(trace, softmax=step, is_attention=trace.is_attention or step.stage == "weights")
+
+
+def follow_subtraction(operation: Operation, result: Tensor) -> SoftmaxStep | None:
+    x, taken = operation.argument(0, "input"), operation.argument(1, "other")
+    if operation.kwargs.get("alpha", 1) != 1 or not (isinstance(x, Tensor) and isinstance(taken, Tensor)):
+        return None
+    if result.shape != x.shape or result.dim() < 2 or (axis := find_shared_axis(taken, x)) is None:
+        return None
+    total = step_of(taken, "log_total")
+    if total is not None and total.scores is scores_of(x):
+        return SoftmaxStep("log_weights", total.scores, axis)
+    is_shift = trace_of(taken).is_statistic or not trace_of(taken).carries
+    return SoftmaxStep("shifted", scores_of(x), axis) if is_shift else None
+
+
+def find_shared_axis(constant: Tensor, x: Tensor) -> int | None:
+    """The axis, counted from the end, along which one number is used for all entries of x; None if not exactly one."""
+    sizes = [constant.size(-i) if i <= constant.dim() else 1 for i in range(1, x.dim() + 1)]
+    shared = [-i for i, size in enumerate(sizes, 1) if size == 1 < x.size(-i)]
+    return shared[0] if len(shared) == 1 else None
+
+
+def follow_exp(operation: Operation, result: Tensor) -> SoftmaxStep | None:
+    x = operation.given[0]
+    if (step := step_of(x, "log_weights")) is not None:
+        return replace(step, stage="weights")
+    return SoftmaxStep("exponential", scores_of(x)) if result.dim() >= 2 else None
+
+
+def follow_sum(operation: Operation, result: Tensor) -> SoftmaxStep | None:
+    x = operation.given[0]
+    axis = operation.argument(1, "dim", "axis")
+    axis = axis[0] if isinstance(axis, tuple | list) and len(axis) == 1 else axis
+    step = step_of(x, "exponential")
+    if step is None or not isinstance(axis, int):
+        return None
+    return replace(step, stage="total", axis=axis if axis < 0 else axis - x.dim())
+
+
+def follow_log_sum(operation: Operation, result: Tensor) -> SoftmaxStep | None:
+    x, axis = operation.given[0], operation.argument(1, "dim", "axis")
+    axis = axis[0] if isinstance(axis, tuple | list) and len(axis) == 1 else axis
+    return SoftmaxStep("log_total", scores_of(x), axis) if isinstance(axis, int) else None
+
+
+def follow_log(operation: Operation, result: Tensor) -> SoftmaxStep | None:
+    step = step_of(operation.given[0], "total")
+    return replace(step, stage="log_total") if step is not None and step.is_plain else None
+
+
+def follow_log_softmax(operation: Operation, result: Tensor) -> SoftmaxStep | None:
+    x, axis = operation.given[0], operation.argument(1, "dim", "axis")
+    if not isinstance(axis, int):
+        return None
+    return SoftmaxStep("log_weights", scores_of(x), axis if axis < 0 else axis - x.dim())
+
+
+def follow_addition(operation: Operation, result: Tensor) -> SoftmaxStep | None:
+    """A total plus something per query, such as 1 or a small number."""
+    for tensor in operation.given:
+        if (step := step_of(tensor, "total")) is not None and tensor.shape == result.shape:
+            return replace(step, is_plain=False)
+    return None
+
+
+def follow_same(operation: Operation, result: Tensor) -> SoftmaxStep | None:
+    """Casts and the like keep the stage; a mask that sets exponentials to zero, too."""
+    kept = step_of(operation.given[0], "exponential", "total", "inverse", "log_total", "shifted")
+    if kept is None or (result.shape != operation.given[0].shape):
+        return None
+    is_mask = operation.name in ("masked_fill", "where", "tril", "triu")
+    return replace(kept, is_plain=kept.is_plain and not is_mask)
+
+
+def follow_new_axis(operation: Operation, result: Tensor) -> SoftmaxStep | None:
+    """`total[..., None]` and the like: the axis that was summed over is put back."""
+    step = step_of(operation.given[0], "total", "inverse", "log_total")
+    return step if step is not None and result.numel() == operation.given[0].numel() else None
+
+
+def follow_multiplication(operation: Operation, result: Tensor) -> SoftmaxStep | None:
+    x, y = operation.argument(0, "input"), operation.argument(1, "other")
+    for one, other in ((x, y), (y, x)):
+        exponential, inverse = step_of(one, "exponential"), step_of(other, "inverse")
+        if exponential is None:
+            continue
+        if inverse is not None and inverse.scores is exponential.scores:
+            return join_steps(exponential, inverse, result)
+        if not trace_of(other).carries and result.shape == one.shape:
+            return replace(exponential, is_plain=False)
+    return None
+
+
+def follow_division(operation: Operation, result: Tensor) -> SoftmaxStep | None:
+    x, divisor = operation.argument(0, "input"), operation.argument(1, "other")
+    if operation.name.startswith("r"):
+        x, divisor = divisor, x
+    total = step_of(divisor, "total")
+    if total is None:
+        return None
+    if not isinstance(x, Tensor) or (x.numel() == 1 and not trace_of(x).carries):
+        return replace(total, stage="inverse")
+    exponential = step_of(x, "exponential")
+    if exponential is None or exponential.scores is not total.scores:
+        return None
+    return join_steps(exponential, total, result)
+
+
+def follow_reciprocal(operation: Operation, result: Tensor) -> SoftmaxStep | None:
+    step = step_of(operation.given[0], "total")
+    return replace(step, stage="inverse") if step is not None else None
+
+
+def follow_normalize(operation: Operation, result: Tensor) -> SoftmaxStep | None:
+    """`F.normalize(exponentials, p=1)`."""
+    step = step_of(operation.given[0], "exponential")
+    axis = operation.argument(2, "dim", default=1)
+    if step is None or operation.argument(1, "p", default=2.0) != 1 or not isinstance(axis, int):
+        return None
+    return replace(step, stage="weights", axis=axis if axis < 0 else axis - result.dim())
+
+
+def join_steps(exponential: SoftmaxStep, total: SoftmaxStep, result: Tensor) -> SoftmaxStep | None:
+    if result.shape != exponential.scores.shape:
+        return None
+    return replace(total, stage="weights", is_plain=exponential.is_plain and total.is_plain)
+
+
+STEPS: dict[str, Callable[[Operation, Tensor], SoftmaxStep | None]] = {
+    **dict.fromkeys(("sub", "subtract"), follow_subtraction),
+    **dict.fromkeys(("add", "radd", "clamp", "clamp_min", "clip"), follow_addition),
+    **dict.fromkeys(("exp", "exp_"), follow_exp),
+    **dict.fromkeys(("mul", "rmul", "multiply"), follow_multiplication),
+    **dict.fromkeys(operations.DIVISIONS, follow_division),
+    **dict.fromkeys(operations.IDENTITIES, follow_same),
+    **dict.fromkeys(("unsqueeze", "getitem", "view", "reshape", "expand", "expand_as"), follow_new_axis),
+    "sum": follow_sum,
+    "logsumexp": follow_log_sum,
+    "log": follow_log,
+    "log_softmax": follow_log_softmax,
+    "reciprocal": follow_reciprocal,
+    "normalize": follow_normalize,
+}
+
+
+def find_undivided_product(operation: Operation) -> UndividedProduct | None:
+    """exponentials @ values, if this is what the operation computes."""
+    if operation.name not in ("matmul", "bmm") or len(operation.args) < 2:
+        return None
+    first, second = operation.args[:2]
+    if step_of(first, "exponential") is None or not isinstance(second, Tensor) or first.dim() < 3:
+        return None
+    return UndividedProduct(first, second)
+
+
+def divide_before_product(operation: Operation) -> Callable[[], Tensor] | None:
+    """(e @ v) / total as (e / total) @ v, so that the weights exist; None for any other operation."""
+    if operation.name not in operations.DIVISIONS or operation.name.startswith("r") or len(operation.args) < 2:
+        return None
+    product, total = getattr(operation.args[0], "_whyformer_undivided", None), step_of(operation.args[1], "total")
+    if product is None or total is None:
+        return None
+    step = step_of(product.exponentials, "exponential")
+    divisor = operation.args[1]
+    if step is None or step.scores is not total.scores or divisor.dim() != product.exponentials.dim():
+        return None
+    return lambda: torch.matmul(product.exponentials / divisor, product.values)

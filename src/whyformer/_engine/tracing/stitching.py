@@ -1,0 +1,100 @@
+"""Attention that a model computes in parts: head by head, or some queries at a time.
+
+Each part is an attention site of its own until the model concatenates or stacks the outputs. Then the parts become one
+site, whose output is the concatenation: what arrives there, as a gradient or as relevance, is what arrives at the
+parts. That the concatenation holds the outputs of the parts in their order, and nothing else, is checked number by
+number.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from whyformer._engine.tracing import provenance
+from whyformer._engine.tracing.attention import AttentionSite, find_obstacle
+from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.tracing.provenance import Trace, axis_of, trace_of
+
+
+def stitch(operation: Operation, result: Tensor, sites: Sequence[AttentionSite]) -> AttentionSite | None:
+    """The site that consists of those whose outputs were joined; None if that is not what was joined."""
+    parts, axis = operation.concatenation_arguments()
+    by_number = {site.number: site for site in sites}
+    found = [by_number.get(trace_of(part).output_of or 0) for part in parts]
+    joined = [site for site in found if site is not None]
+    numbers = {site.number for site in joined}
+    if len(joined) < len(found) or len(numbers) < len(found) or len(found) < 2 or len({s.epoch for s in joined}) > 1:
+        return None
+    axis %= result.dim()
+    for made in (make_stitched(joined, result, axis, tokens) for tokens in find_token_axes(operation, parts, axis)):
+        if made is not None:
+            return made
+    return None
+
+
+def find_token_axes(operation: Operation, parts: Sequence[Tensor], axis: int) -> list[int]:
+    """Axes of the result that may be that of the tokens: where the labels change, or the axis that is joined."""
+    known = [a for part in parts if (a := axis_of(trace_of(part).tokens)) is not None]
+    is_stack = operation.name == "stack"
+    known = [a + 1 if is_stack and a >= axis else a for a in known]
+    return list(dict.fromkeys([*known, axis]))
+
+
+def make_stitched(parts: Sequence[AttentionSite], result: Tensor, axis: int, token_axis: int) -> AttentionSite | None:
+    """The parts as one site with `result` as its output; None if its numbers are not those of the parts."""
+    by_query = axis == token_axis
+    values = [part.value for part in parts]
+    if by_query:
+        if any(v.shape != values[0].shape or not torch.equal(v, values[0]) for v in values[1:]):
+            return None
+    elif any(v.shape[-2:] != values[0].shape[-2:] or v.size(0) != values[0].size(0) for v in values):
+        return None
+    outputs = [part.split_heads(part.output.detach()) for part in parts]
+    batch_axis = axis_of(trace_of(result).samples) or 0  # None for a batch of one
+    if batch_axis == token_axis:
+        return None
+    first = parts[0]
+    made = replace(
+        first,
+        value=values[0] if by_query else torch.cat(values, 1),
+        output=result,
+        weights=None,
+        query=None,
+        key=None,
+        mask=None,
+        scores=None,
+        parts=tuple(parts),
+        joins="query" if by_query else "head",
+        folds_heads="",
+        batch_axis=batch_axis,
+        joined_axis=token_axis if batch_axis < token_axis else token_axis + 1,  # with examples first
+    )
+    wanted = torch.cat(outputs, 2 if by_query else 1)
+    seen = made.split_heads(result.detach()) if can_split(made, result, wanted) else None
+    if seen is None or seen.shape != wanted.shape or not torch.equal(seen, wanted):
+        return None
+    made.rows = join_rows(parts, by_query)
+    made.obstacle = find_obstacle(made.rows, first.keys, first.epoch - 1)
+    return made
+
+
+def can_split(site: AttentionSite, result: Tensor, wanted: Tensor) -> bool:
+    """The result has as many numbers as the heads, and its axes of examples and tokens have their sizes."""
+    if result.numel() != wanted.numel() or result.dim() < 3 or site.joined_axis is None:
+        return False
+    sizes = list(result.movedim(site.batch_axis, 0).shape)
+    return sizes[0] == wanted.size(0) and sizes[site.joined_axis] == wanted.size(2)
+
+
+def join_rows(parts: Sequence[AttentionSite], by_query: bool) -> Trace:
+    """The trace of the queries of all parts."""
+    rows = parts[0].rows
+    if not by_query:
+        return rows
+    labels = [part.rows.tokens for part in parts]
+    if any(label is None for label in labels):
+        return replace(rows, tokens=None, samples=None)
+    along = torch.cat([label.flatten() for label in labels if label is not None])
+    return replace(rows, tokens=provenance.squeeze_constant(along.view(1, 1, -1, 1)))

@@ -1,0 +1,100 @@
+"""Models that accelerate places: weights on several devices (`device_map`), in memory or on disk (offload).
+
+accelerate replaces the forward of a module by one that calls `module._hf_hook`: before the forward the hook moves the
+inputs to the device of the module and loads offloaded weights into it, afterwards it removes them again. The hook gets
+the module as an argument, so a copy of it acts on a shadow as it does on the model.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def has_hook(module: nn.Module) -> bool:
+    """Whether accelerate runs the forward of this module."""
+    return getattr(module, "_hf_hook", None) is not None
+
+
+def copy_hook(hook: Any, maps: dict[int, dict[Any, Any]]) -> Any:
+    """A hook with a state of its own: it keeps the device of the last input and a table of loaded weights.
+
+    maps: the copies of these tables, which the hooks of one model share.
+    """
+    copied = copy.copy(hook)
+    if hasattr(hook, "hooks"):  # a SequentialHook
+        copied.hooks = tuple(copy_hook(each, maps) for each in hook.hooks)
+    tied = getattr(hook, "tied_params_map", None)
+    if tied is not None:
+        # The tables of the model may hold its own weights; the shadow loads its own.
+        copied.tied_params_map = maps.setdefault(id(tied), {pointer: {} for pointer in tied})
+    return copied
+
+
+@dataclass(frozen=True)
+class ChangedWeights(Mapping[str, Any]):
+    """Offloaded weights, each changed when it is loaded."""
+
+    weights: Mapping[str, Any]
+    change: Callable[[Tensor], Tensor]
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.change(self.weights[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.weights)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+
+def change_weights(shadow: nn.Module, change: Callable[[Tensor], Tensor]) -> None:
+    """Change every floating-point parameter of a shadow; offloaded ones when they are loaded."""
+
+    def change_if_floating(weight: Tensor) -> Tensor:
+        return change(weight) if weight.is_floating_point() else weight
+
+    for weight in shadow.parameters():
+        if not weight.is_meta:
+            weight.data = change_if_floating(weight.data)
+    for part in shadow.modules():
+        for hook in _list_hooks(part):
+            if getattr(hook, "weights_map", None) is not None:
+                hook.weights_map = ChangedWeights(hook.weights_map, change_if_floating)
+
+
+def find_unloaded_weights(module: nn.Module) -> list[str]:
+    """The names of weights on the meta device that no hook loads before they are used."""
+    loaded = {
+        id(weight)
+        for part in module.modules()
+        if any(getattr(hook, "offload", False) for hook in _list_hooks(part))
+        for weight in _list_tensors(part, recurse=any(_places_submodules(hook) for hook in _list_hooks(part)))
+    }
+    named = [*module.named_parameters(), *module.named_buffers()]
+    return [name for name, weight in named if weight.is_meta and id(weight) not in loaded]
+
+
+def find_device(module: nn.Module) -> torch.device:
+    """The device that the inputs of this module belong on."""
+    for part in module.modules():
+        for hook in _list_hooks(part):
+            if (device := getattr(hook, "execution_device", None)) is not None:
+                return torch.device(device)
+    return next((weight.device for weight in module.parameters()), torch.device("cpu"))
+
+
+def _list_hooks(module: nn.Module) -> list[Any]:
+    hook = getattr(module, "_hf_hook", None)
+    return list(getattr(hook, "hooks", [hook])) if hook is not None else []
+
+
+def _places_submodules(hook: Any) -> bool:
+    return bool(getattr(hook, "place_submodules", False))
+
+
+def _list_tensors(module: nn.Module, *, recurse: bool) -> list[Tensor]:
+    return [*module.parameters(recurse=recurse), *module.buffers(recurse=recurse)]

@@ -1,0 +1,53 @@
+"""How much memory a call needs at most, on a GPU or on the processor."""
+
+import ctypes
+import gc
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+
+def measure_peak(run: Callable[[], None], device: torch.device, *, collects: bool = True) -> int | None:
+    """The most memory (bytes) that is in use while `run` runs, above what was in use before; None if unknown.
+
+    collects: collect garbage first, which takes longer than a small model.
+    """
+    if collects:
+        free_memory()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    trim_heap()
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak
+        current = read_status("VmRSS")
+        run()
+        peak = read_status("VmHWM")
+        return None if current is None or peak is None else max(0, peak - current)
+    return None
+
+
+def trim_heap() -> None:
+    """Give freed memory back to the system, or the next call would reuse it and seem to need none. Linux only."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def read_status(name: str) -> int | None:
+    """A line of /proc/self/status in bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def free_memory() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -1,0 +1,58 @@
+"""whyformer doctor: what was found in a model, which methods work on it, why the others do not, and what each costs."""
+
+from typing import Annotated
+
+import typer
+
+from whyformer.cli import destination, options, parsing, running
+from whyformer.cli.shell import app
+
+EXAMPLES = """Exit status: 0 every method works, 6 some do not, 7 none does, 3 the input and 4 the model cannot be used.
+
+Examples:
+
+whyformer doctor demo/pets
+
+whyformer doctor my/folder "a gorgeous, witty film" -o doctor.html
+
+whyformer doctor my/folder cat.jpg -m rollout -m attnlrp --json"""
+
+
+@app.command("doctor", epilog=EXAMPLES)
+def run_doctor(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A model folder, a name on the hub, or a bundled model (demo/...).",
+            autocompletion=options.complete_model_names,
+        ),
+    ],
+    inputs: options.InputsArgument = None,
+    method: Annotated[
+        list[str] | None, options.make_method_option("A method to try, repeatable. Default: all of them.")
+    ] = None,
+    target: options.TargetOption = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Try sampling methods with their full budget, which may take minutes.")
+    ] = False,
+    device: options.DeviceOption = None,
+    out: options.OutOption = None,
+    as_json: options.JsonOption = False,
+    debug: options.DebugOption = False,
+) -> None:
+    """Say what was found in a model, which methods work on it, why the others do not, and what each costs."""
+    from whyformer._explain.diagnose import diagnose
+    from whyformer._explain.method_call import label_methods
+    from whyformer.cli.gathering import gather_inputs
+    from whyformer.results.diagnosis import Diagnosis
+
+    label_methods(method or [])  # misspelt names, before a model is opened
+    destination.check_out_file(out, inputs, Diagnosis.formats)
+    opened = running.open_quietly(model, device)
+    items = gather_inputs(opened, inputs) if inputs else None
+    aim = parsing.parse_targets(opened, target, None)["target"]
+    diagnosis = diagnose(opened, items, method or None, target=aim, full=full)
+    running.show_result(diagnosis, out, to_json=Diagnosis.formats[".json"] if as_json else None)
+    if diagnosis.exit_code:
+        raise typer.Exit(diagnosis.exit_code)

@@ -1,0 +1,52 @@
+"""whyformer similarity: why two texts or images are alike, or an image and a text."""
+
+from typing import Annotated
+
+import typer
+
+from whyformer.cli import destination, options, running
+from whyformer.cli.shell import app
+
+EXAMPLES = """Examples:
+
+whyformer similarity "behind the garden there is a basket" "my basket is as old as your lamp"
+
+whyformer similarity photo.png "a photo of a red circle" -M demo/captions -o alike.html
+
+whyformer similarity "a query" "a document" -M my/folder --score late_interaction"""
+
+
+@app.command("similarity", epilog=EXAMPLES)
+def run_similarity(
+    a: Annotated[str, typer.Argument(metavar="A", help="A text or an image file.", show_default=False)],
+    b: Annotated[str, typer.Argument(metavar="B", help="A text or an image file.", show_default=False)],
+    model: options.ModelOption = "demo/shared-words",
+    method: Annotated[str | None, options.make_method_option("See: whyformer methods.")] = None,
+    score: Annotated[
+        str | None,
+        typer.Option("--score", metavar="SCORE", help="cosine, dot, late_interaction, logit or pair."),
+    ] = None,
+    pooling: Annotated[
+        str | None,
+        typer.Option("--pooling", metavar="POOLING", help="mean, first, last, pooler or output."),
+    ] = None,
+    matrix: Annotated[
+        str, typer.Option("--matrix", metavar="METHOD", help="The method behind the matrix, states, or none.")
+    ] = "auto",
+    out: options.OutOption = None,
+    as_json: options.JsonOption = False,
+    debug: options.DebugOption = False,
+) -> None:
+    """Show which words or patches make two inputs alike, and which pairs of them."""
+    from whyformer._explain.method_call import choose_method
+    from whyformer._explain.similarity import explain_similarity
+    from whyformer.results.similarity import Similarity
+
+    if method is not None:
+        choose_method(method, {})
+    destination.check_out_file(out, [a, b], Similarity.formats)
+    opened = running.open_quietly(model)
+    result = explain_similarity(
+        opened, a, b, method, score=score, pooling=pooling, matrix=None if matrix == "none" else matrix
+    )
+    running.show_result(result, out, to_json=Similarity.formats[".json"] if as_json else None)

@@ -1,0 +1,189 @@
+"""A diagnosis: what whyformer found in a model, which methods work on it, and what each costs.
+
+d = diagnose(model, "a gorgeous film")
+print(d); d.save("doctor.html"); d.exit_code
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from rich.table import Table
+from rich.text import Text
+
+from whyformer._plain import archive
+from whyformer.errors import InputError
+from whyformer.results.result import Result, to_plain_text
+from whyformer.show import report, terminal
+from whyformer.show.terminal import Screen
+from whyformer.show.visible import make_visible
+
+CheckState = Literal["works", "refused", "failed", "does not apply"]
+SOME_FAILED, NONE_WORK = 6, 7  # exit status of the command line
+BADGES: Mapping[str, str] = {"works": "good", "refused": "bad", "failed": "bad"}
+
+
+@dataclass(frozen=True)
+class MethodCheck:
+    """One method, tried on the input."""
+
+    method: str
+    state: CheckState
+    code: str = ""  # of the error, if it does not work
+    reason: str = ""
+    seconds: float | None = None
+    forwards: float | None = None  # the same as a multiple of a plain forward pass
+    memory: int | None = None  # bytes at most in use above what was in use before; None if that cannot be measured
+    settings: Mapping[str, Any] = field(default_factory=dict)  # if it was tried with less than its default budget
+    spent: Mapping[str, float] = field(default_factory=dict)  # passes through the model, by kind
+    notes: tuple[str, ...] = ()
+    reads_model: bool = True  # False for the random control, which works on everything
+    is_default: bool = False  # explain() uses it for this input
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis(Result):
+    """What was found in a model, and a check of each method.
+
+    found: name -> a sentence. seconds, memory: of a plain forward pass, on this machine.
+    Files: .json has everything; .html and .txt show it.
+    """
+
+    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
+        ".json": lambda d: archive.to_json_text("diagnosis", d.to_fields()).encode("ascii"),
+        ".html": lambda d: make_diagnosis_page(d).encode("utf-8"),
+        ".txt": to_plain_text,
+    }
+
+    model: str
+    found: Mapping[str, str]
+    checks: tuple[MethodCheck, ...]
+    seconds: float | None
+    memory: int | None
+    machine: str
+    versions: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Diagnosis of {make_visible(self.model)}: {self.verdict}>"
+
+    def __iter__(self) -> Iterator[MethodCheck]:
+        return iter(self.checks)
+
+    def __getitem__(self, method: str) -> MethodCheck:
+        for check in self.checks:
+            if check.method == method:
+                return check
+        tried = ", ".join(check.method for check in self.checks)
+        raise InputError(f"{method!r} was not tried. Tried: {tried}.", code="E_METHOD")
+
+    def list_methods(self, state: CheckState) -> list[str]:
+        """The names of the methods in this state."""
+        return [check.method for check in self.checks if check.state == state]
+
+    def group_reasons(self) -> dict[tuple[str, str], list[str]]:
+        """(code, reason) -> the methods that do not work for this reason."""
+        groups: dict[tuple[str, str], list[str]] = {}
+        for check in self.checks:
+            if check.state != "works":
+                groups.setdefault((check.code, check.reason), []).append(check.method)
+        return groups
+
+    @property
+    def exit_code(self) -> int:
+        """0 if every method that applies to this input works, 6 if some do not, 7 if none does."""
+        counted = [check for check in self.checks if check.state != "does not apply"]
+        if not any(check.state == "works" and check.reads_model for check in counted):
+            return NONE_WORK
+        return 0 if all(check.state == "works" for check in counted) else SOME_FAILED
+
+    @property
+    def verdict(self) -> str:
+        """The result in one line."""
+        counts = {state: len(self.list_methods(state)) for state in ("works", "refused", "failed", "does not apply")}
+        applying = len(self.checks) - counts["does not apply"]
+        if self.exit_code == 0:
+            return f"All {applying} methods work."
+        working = "No method works" if self.exit_code == NONE_WORK else f"{counts['works']} of {applying} methods work"
+        others = [f"{count} {state}" for state, count in counts.items() if state in ("refused", "failed") and count]
+        return f"{working}; {', '.join(others)}." if others else f"{working}."
+
+    def to_fields(self) -> dict[str, Any]:
+        """Plain values for a file, with the verdict and the exit status."""
+        checks = [vars(check) for check in self.checks]
+        return {**vars(self), "checks": checks, "verdict": self.verdict, "exit_code": self.exit_code}
+
+    def render(self, screen: Screen | None = None) -> str:
+        """The diagnosis as text for a terminal; without a screen, for standard output."""
+        screen = screen or Screen.from_stdout()
+        facts = Table.grid(padding=(0, 2))
+        facts.add_column(no_wrap=True)
+        facts.add_column()
+        for name, value in self.found.items():
+            facts.add_row(Text(name, style="dim"), Text(make_visible(value)))
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading in ("method", "state", "time", "x forward", "memory"):
+            table.add_column(heading, justify="left" if heading in ("method", "state") else "right", no_wrap=True)
+        for check in self.checks:
+            table.add_row(*(Text(make_visible(cell)) for cell in describe_check(check)))
+        parts: list[Any] = [Text(make_visible(self.model), style="bold"), facts, "", table, ""]
+        for (code, reason), methods in self.group_reasons().items():
+            parts += [
+                Text(make_visible(f"{', '.join(methods)} [{code}]"), style="bold"),
+                Text(make_visible(reason)),
+                "",
+            ]
+        parts += [Text(self.verdict, style="bold"), Text(make_visible(self.describe_measurement()), style="dim")]
+        if self.notes:
+            parts.append(terminal.render_notes(self.notes))
+        return terminal.render_parts(parts, screen)
+
+    def describe_measurement(self) -> str:
+        """What the times and the memory mean."""
+        plain = "" if self.seconds is None else f" A plain forward pass took {format_seconds(self.seconds)}."
+        reduced = [check.method for check in self.checks if check.settings and check.state == "works"]
+        less = f" With a small budget (full=True, --full: the default): {', '.join(reduced)}." if reduced else ""
+        return f"Measured on this machine: {self.machine}.{plain}{less}"
+
+    def to_html(self) -> str:
+        return report.make_fragment(*make_diagnosis_blocks(self))
+
+
+def describe_check(check: MethodCheck) -> list[str]:
+    """The cells of a row: method, state, time, multiple of a forward pass, memory."""
+    name = f"{check.method} (default)" if check.is_default else check.method
+    forwards = "" if check.forwards is None else f"{check.forwards:.1f}"
+    return [name, check.state, format_seconds(check.seconds), forwards, format_memory(check.memory)]
+
+
+def format_seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"{1000 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def format_memory(count: int | None) -> str:
+    if count is None:
+        return ""
+    return f"{count / 2**20:.1f} MB" if count < 2**30 else f"{count / 2**30:.1f} GB"
+
+
+# --- HTML -------------------------------------------------------------------------------------------------------------
+
+
+def make_diagnosis_blocks(d: Diagnosis) -> list[report.Html]:
+    rows = []
+    for check in d.checks:
+        name, _, *numbers = describe_check(check)
+        badge = report.make_verdict_badge(check.state, BADGES.get(check.state, ""))
+        rows.append([name, badge, *numbers, " ".join([check.reason, *check.notes])])
+    heading = ["method", "state", "time", "x forward", "memory", "why, and notes"]
+    return [
+        report.make_section("What was found", report.make_fact_list(d.found), report.make_notes(d.notes)),
+        report.make_section("Methods", report.make_table(heading, rows), remark=d.describe_measurement()),
+    ]
+
+
+def make_diagnosis_page(d: Diagnosis) -> str:
+    about = {"model": d.model, **d.versions}
+    return report.make_page(f"Doctor: {d.model}", make_diagnosis_blocks(d), lead=d.verdict, about=about)

@@ -1,0 +1,254 @@
+"""Why two inputs are alike: an explanation of each, and how much every pair of their tokens adds to the score.
+
+s = explain_similarity(encoder, "a red car", "the crimson automobile")
+s.top(3); print(s); s.save("alike.html")
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor
+
+from whyformer._plain import archive
+from whyformer._plain.schema import SchemaError, check_schema
+from whyformer._plain.tokens import Grid, Tokens
+from whyformer.errors import InputError
+from whyformer.results._fields import restore_explanation_fields
+from whyformer.results.explanation import Explanation
+from whyformer.results.result import DRAWING_FORMATS, Result, to_plain_text
+from whyformer.show import head_figures, page, report, score_rows, similarity_figures, terminal
+from whyformer.show.drawing import Drawing
+from whyformer.show.terminal import Screen
+from whyformer.show.visible import make_visible
+from whyformer.show.wording import format_score, shorten_text
+
+ScoreKind = Literal["cosine", "dot", "late_interaction", "logit", "pair"]
+KIND_NAMES = {
+    "cosine": "cosine",
+    "dot": "dot product",
+    "late_interaction": "late interaction",
+    "logit": "logit",
+    "pair": "score of the pair",
+}
+ELSEWHERE = "elsewhere"
+NAMED_PAIRS = 5  # in a terminal and on a page
+
+TokenPair = tuple[str, str, float]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Similarity(Result):
+    """The explanation of both inputs of each pair, and the score as a sum over pairs of tokens.
+
+    Each of `a` and `b` accounts for the whole score, while the other is held constant; so they must not be added.
+    `matrix` [batch token token] has a row for every token or patch of a and a column for every one of b. Its last row
+    and column are "elsewhere": what biases, positions and the class token of an image add. It sums to the score.
+
+    Files: .json can be loaded again; .html, .png, .svg, .pdf and .txt show the result; .csv and .parquet have the
+    scores of both sides as a table.
+    """
+
+    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
+        ".json": lambda s: archive.to_json_text("similarity", similarity_to_fields(s)).encode("ascii"),
+        ".html": lambda s: similarity_to_html(s),
+        **DRAWING_FORMATS,
+        ".csv": lambda s: score_rows.as_csv(list_side_rows(s)),
+        ".parquet": lambda s: score_rows.as_parquet(list_side_rows(s)),
+        ".txt": to_plain_text,
+    }
+
+    a: Explanation
+    b: Explanation
+    scores: Tensor  # [batch]
+    score_kind: str  # one of ScoreKind
+    matrix: Tensor | None  # [batch token token]; None for a model that reads both inputs at once, or if not asked for
+    matrix_method: str  # the method behind the matrix
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        shape = (len(self.a), self.a.scores.shape[1] + 1, self.b.scores.shape[1] + 1)
+        if not len(self.a) == len(self.b) == len(self.scores):
+            raise InputError(f"{len(self.a)}, {len(self.b)} and {len(self.scores)} examples do not fit each other.")
+        if self.matrix is not None and tuple(self.matrix.shape) != shape:
+            raise InputError(f"The matrix has the shape {list(self.matrix.shape)}, expected {list(shape)}.")
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __getitem__(self, place: int) -> "Similarity":
+        """One pair, as a result of its own."""
+        at = range(len(self))[place]
+        matrix = None if self.matrix is None else self.matrix[at : at + 1]
+        return Similarity(
+            self.a[at], self.b[at], self.scores[at : at + 1], self.score_kind, matrix, self.matrix_method, self.notes
+        )
+
+    def __iter__(self) -> Iterator["Similarity"]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        scores = ", ".join(f"{score:.3g}" for score in self.scores[:3].tolist()) + ", ..." * (len(self) > 3)
+        return f"<Similarity by {make_visible(self.a.method)}: {KIND_NAMES[self.score_kind]} {scores}>"
+
+    @property
+    def score(self) -> float:
+        """The similarity of a single pair; `scores` has those of several."""
+        if len(self) != 1:
+            raise InputError(f"There are {len(self)} pairs. Use .scores, or take one of them first: result[0].score.")
+        return float(self.scores[0])
+
+    @property
+    def elsewhere(self) -> Tensor:
+        """[batch]: the part of each score that belongs to no pair of tokens."""
+        table = self.require_matrix()
+        return table.sum((1, 2)) - table[:, :-1, :-1].sum((1, 2))
+
+    def require_matrix(self) -> Tensor:
+        if self.matrix is None:
+            reason = (
+                "the model reads both inputs at once, so its score is not a sum over pairs"
+                if self.score_kind == "pair"
+                else "it was not computed. Pass matrix= to explain_similarity()"
+            )
+            raise InputError(f"There is no matrix: {reason}.", code="E_NOT_CAPTURED")
+        return self.matrix
+
+    def top(self, k: int = NAMED_PAIRS, *, example: int = 0, special: bool = False) -> list[TokenPair]:
+        """The k pairs of tokens that add most to the score: (token of a, token of b, amount)."""
+        if isinstance(k, bool) or not isinstance(k, int) or k < 0:
+            raise InputError(f"k must be a whole number >= 0, got {k!r}.", code="E_OPTION")
+        example = range(len(self))[example]
+        table = self.require_matrix()[example, :-1, :-1]
+        rows, columns = (name_units(side.tokens[example], special=special) for side in (self.a, self.b))
+        order = table.flatten().argsort(descending=True, stable=True).tolist()
+        pairs = (divmod(place, table.shape[1]) for place in order)
+        found = ((rows[i], columns[j], float(table[i, j])) for i, j in pairs if rows[i] and columns[j])
+        return [pair for pair, _ in zip(found, range(k), strict=False)]
+
+    # --- displaying ---
+
+    def title(self, example: int = 0) -> str:
+        return f"{KIND_NAMES[self.score_kind]} {format_score(float(self.scores[example]), signed=False)}"
+
+    def render(self, screen: Screen | None = None) -> str:
+        """Both inputs as text for a terminal, then the pairs of tokens that add most."""
+        screen = screen or Screen.from_stdout()
+        parts: list[Any] = []
+        for i in range(len(self)):
+            parts += [""] if i else []
+            parts.append(Text(f"{make_visible(self.title(i))}, by {make_visible(self.a.method)}", "bold"))
+            for side in (self.a, self.b):
+                parts += side._render_example(i, screen)
+            if self.matrix is not None:
+                parts += ["", self._render_pairs(i), Text(self.describe_elsewhere(i), "dim")]
+        notes = tuple(dict.fromkeys((*self.notes, *self.a.notes, *self.b.notes)))
+        return terminal.render_parts([*parts, *([terminal.render_notes(notes)] if notes else [])], screen)
+
+    def _render_pairs(self, example: int) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading in ("a", "b", "adds"):
+            table.add_column(heading, justify="right" if heading == "adds" else "left", overflow="fold")
+        for first, second, amount in self.top(example=example):
+            table.add_row(Text(make_visible(first)), Text(make_visible(second)), format_score(amount, signed=True))
+        return table
+
+    def describe_elsewhere(self, example: int = 0) -> str:
+        """How much of the score belongs to no pair of tokens, in words."""
+        amount, score = float(self.elsewhere[example]), float(self.scores[example])
+        share = f" ({100 * amount / score:.0f} %)" if score else ""
+        parts = f"{format_score(amount, signed=True)} of {format_score(score, signed=False)}{share}"
+        return f"{parts} is {ELSEWHERE}: biases, positions and the like."
+
+    def draw(self, example: int = 0) -> Drawing:
+        """The matrix as a heat map: a in rows, b in columns. Without a matrix, the two inputs."""
+        example = range(len(self))[example]
+        if self.matrix is None:
+            return self.a[example].draw()
+        rows, columns = ((*name_units(side.tokens[example]), ELSEWHERE) for side in (self.a, self.b))
+        keep = [i for i, name in enumerate(rows) if name], [j for j, name in enumerate(columns) if name]
+        table = self.matrix[example][keep[0]][:, keep[1]]
+        return similarity_figures.draw_pair_matrix(
+            table, [rows[i] for i in keep[0]], [columns[j] for j in keep[1]],
+            title=self.title(example), note=self.describe_elsewhere(example),
+        )  # fmt: skip
+
+    def to_html(self) -> str:
+        return "".join(side.to_html() for side in (self.a, self.b))
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> "Similarity":
+        """Load a saved .json file; the scores come back bit for bit."""
+        return archive.read_archive(path, "similarity", similarity_from_fields)
+
+
+def name_units(tokens: Tokens, *, special: bool = True) -> tuple[str, ...]:
+    """A name for every token or patch; the empty string for padding and, unless asked for, for special tokens."""
+    if isinstance(tokens, Grid):
+        return tuple(f"{i // tokens.columns},{i % tokens.columns}" for i in range(len(tokens)))
+    names = head_figures.name_tokens(tokens, None, len(tokens))
+    hidden = [padding or (mark and not special) for padding, mark in zip(tokens.padding, tokens.special, strict=True)]
+    return tuple("" if hide else name or "·" for name, hide in zip(names, hidden, strict=True))
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def similarity_to_fields(result: Similarity) -> dict[str, Any]:
+    return {**vars(result), "a": vars(result.a), "b": vars(result.b)}
+
+
+def similarity_from_fields(saved: archive.Fields) -> Similarity:
+    schema = {
+        "a": {}, "b": {}, "scores": Tensor, "score_kind": str, "matrix": (None, Tensor), "matrix_method": str,
+        "notes": [str],
+    }  # fmt: skip
+    check_schema(saved, schema, "the similarity")
+    if saved["score_kind"] not in KIND_NAMES or saved["scores"].dim() != 1:
+        raise SchemaError("the kind or the scores of a similarity are damaged")
+    for name in ("scores", "matrix"):
+        if saved[name] is not None and not bool(torch.as_tensor(saved[name]).isfinite().all()):
+            raise SchemaError(f"{name} contains NaN or infinity")
+    sides = {side: Explanation(**restore_explanation_fields(saved[side])) for side in ("a", "b")}
+    return Similarity(
+        **sides, scores=saved["scores"], score_kind=saved["score_kind"], matrix=saved["matrix"],
+        matrix_method=saved["matrix_method"], notes=tuple(saved["notes"]),
+    )  # fmt: skip
+
+
+def similarity_to_html(result: Similarity) -> bytes:
+    """A page with both inputs of every pair and its matrix."""
+    sides = list(zip(result.a.panels(), result.b.panels(), strict=True))
+    first = sides[0][0]
+    titles = [f"{shorten_text(a.title, 40)} · {shorten_text(b.title, 40)}" for a, b in sides]
+    anchors = report.make_anchors(titles)
+    parts = []
+    for i, (anchor, panels) in enumerate(zip(anchors, sides, strict=True)):
+        blocks: list[Any] = [report.make_element("p", f"The {result.title(i)}.")]
+        for panel in panels:
+            blocks += page.make_panel_blocks(panel)
+        if result.matrix is not None:
+            pairs = [[a, b, amount] for a, b, amount in result.top(2 * NAMED_PAIRS, example=i)]
+            blocks += [
+                report.embed_drawing(result.draw(i)),
+                report.make_element("p", f"{result.describe_elsewhere(i)} The matrix is by {result.matrix_method}."),
+                report.fold_content("The pairs that add most", report.make_table(["a", "b", "adds"], pairs)),
+            ]
+        parts.append(report.make_section(titles[i], *blocks, anchor=anchor))
+    lead = (
+        f"Explained by {first.label} for {first.model}: each input while the other is held constant, so each accounts "
+        f"for the whole score. {page.describe_colours(first)}"
+    )
+    parts += [report.make_notes(result.notes)] if result.notes else []
+    title = f"{len(sides)} pairs" if len(sides) > 1 else f"Why alike? The {result.title()}"
+    about = page.collect_facts(first)
+    return report.make_page(title, parts, lead=lead, about=about, contents=anchors).encode("utf-8")
+
+
+def list_side_rows(result: Similarity) -> Iterator[dict[str, Any]]:
+    for side in (result.a, result.b):
+        yield from score_rows.list_score_rows(side.panels())

@@ -1,0 +1,141 @@
+"""Models of other libraries with quantised weights: unchanged after they were explained, and exact or refused.
+
+Skipped where the library is not installed.
+"""
+
+import importlib.util
+from collections.abc import Callable
+
+import pytest
+import torch
+from conftest import TEXT
+from torch import Tensor, nn
+
+import whyformer as why
+from whyformer.errors import UnknownOperation, UnsupportedModel
+
+METHODS = ["gradient_x_input", "attnlrp", "rollout", "leave_one_out"]
+IDS = torch.randint(5, 40, (2, 7), generator=torch.Generator().manual_seed(0))
+INPUTS = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def needs(library: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(importlib.util.find_spec(library) is None, reason=f"{library} is not installed")
+
+
+def build_bert() -> nn.Module:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128}
+    return BertForSequenceClassification(BertConfig(**TEXT | sizes)).eval()
+
+
+def replace_linears(module: nn.Module, make: Callable[[nn.Linear], nn.Module]) -> nn.Module:
+    """Put a layer made from it in the place of every linear layer of the blocks."""
+    for name, child in list(module.named_children()):
+        if isinstance(child, nn.Linear) and name != "classifier":
+            layer = make(child)
+            layer.load_state_dict(child.state_dict())
+            setattr(module, name, layer)
+        else:
+            replace_linears(child, make)
+    return module
+
+
+def quantise_to_4_bits() -> nn.Module:
+    from bitsandbytes.nn import Linear4bit
+
+    def make(linear: nn.Linear) -> nn.Module:
+        return Linear4bit(linear.in_features, linear.out_features, compute_dtype=torch.float32, quant_type="nf4")
+
+    return replace_linears(build_bert(), make).to("cpu")
+
+
+def quantise_to_8_bits() -> nn.Module:
+    from bitsandbytes.nn import Linear8bitLt
+
+    def make(linear: nn.Linear) -> nn.Module:
+        return Linear8bitLt(linear.in_features, linear.out_features, has_fp16_weights=False)
+
+    return replace_linears(build_bert(), make).to("cpu")
+
+
+def quantise_by_torchao(config: str) -> nn.Module:
+    from torchao import quantization
+
+    module = build_bert()
+    quantization.quantize_(module, getattr(quantization, config)())
+    return module
+
+
+def run(module: nn.Module) -> Tensor:
+    with torch.no_grad():
+        return module(**INPUTS).logits
+
+
+def restore_linears(module: nn.Module) -> nn.Module:
+    """The same model with plain weights: what the codes stand for."""
+    from bitsandbytes.functional import dequantize_4bit
+
+    plain = build_bert()
+    weights = plain.state_dict()
+    for name, layer in module.named_modules():
+        if type(layer).__name__ == "Linear4bit":
+            weights[f"{name}.weight"] = dequantize_4bit(layer.weight.data, layer.weight.quant_state).float()
+            weights[f"{name}.bias"] = layer.bias
+    plain.load_state_dict(weights)
+    return plain
+
+
+@needs("bitsandbytes")
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("has_run", [False, True])
+def test_4_bits_are_unchanged_and_right(method, has_run):
+    """On CPU the first forward repacks the weights; a shadow that shared them used to change the model's answer."""
+    wanted = run(quantise_to_4_bits())
+    plain = why.explain(restore_linears(quantise_to_4_bits()), INPUTS, method, target=1)
+    module = quantise_to_4_bits()
+    if has_run:
+        run(module)
+    found = why.explain(module, INPUTS, method, target=1)
+    assert torch.equal(run(module), wanted)
+    torch.testing.assert_close(found.scores, plain.scores, rtol=0.05, atol=0.02 * float(plain.scores.abs().max()))
+    assert found.targets[0].score == pytest.approx(float(wanted[0, 1]), abs=1e-2 * float(wanted.abs().max()))
+
+
+@needs("bitsandbytes")
+@pytest.mark.parametrize("has_run", [False, True])
+def test_8_bits_are_unchanged_and_refuse_relevance(has_run):
+    wanted, module = run(quantise_to_8_bits()), quantise_to_8_bits()
+    if has_run:
+        run(module)
+    for method in ("gradient_x_input", "leave_one_out"):
+        score = why.explain(module, INPUTS, method, target=1).targets[0].score
+        assert score == pytest.approx(float(wanted[0, 1]), abs=1e-2 * float(wanted.abs().max()))
+    with pytest.raises(UnknownOperation, match="MatMul8bitLtBackward"):
+        why.explain(module, INPUTS, "attnlrp", target=1)
+    assert torch.equal(run(module), wanted)
+
+
+@needs("torchao")
+@pytest.mark.parametrize("method", METHODS)
+def test_weight_only_torchao_is_unchanged_and_exact(method):
+    module = quantise_by_torchao("Int8WeightOnlyConfig")
+    wanted, plain = run(module), build_bert()
+    weights = {name: weight.dequantize() for name, weight in module.state_dict().items() if weight.is_floating_point()}
+    plain.load_state_dict(weights, strict=False)
+    found = why.explain(module, INPUTS, method, target=1)
+    expected = why.explain(plain, INPUTS, method, target=1)
+    torch.testing.assert_close(found.scores, expected.scores, rtol=1e-3, atol=1e-5)
+    assert torch.equal(run(module), wanted)
+
+
+@needs("torchao")
+def test_torchao_that_quantises_activations_has_no_gradient():
+    module = quantise_by_torchao("Int8DynamicActivationInt8WeightConfig")
+    for method in ("gradient_x_input", "attnlrp", "generic_attention"):
+        with pytest.raises(UnsupportedModel, match="has no gradient"):
+            why.explain(module, INPUTS, method, target=1)
+    assert why.explain(module, INPUTS, "leave_one_out", target=1).scores.any()

@@ -1,0 +1,96 @@
+"""Train the sentence encoder of the shared-words world: python training/similarity/train_shared_words.py --out FOLDER
+
+Contrastive: the mean of a sentence's tokens must be nearer to that of its partner than to those of the other sentences
+of the batch. Other sentences with a thing in common are left out, since they are alike as well.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+from transformers import BertConfig, BertModel
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from recipe import Average, Log, Schedule, adamw, read_config, save, save_tokenizer
+from words import SETTINGS, make_tokenizer
+
+from whyformer.demo import shared_words
+
+TRAINING_SEED = 10_000_000  # times the seed of the config: far from those anybody would type
+
+
+def encode(model: BertModel, ids: Tensor) -> Tensor:
+    """[sentence channel]: the normalised mean of the states of all tokens."""
+    mask = (ids != 0).float()
+    states = model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+    return normalize((states * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True), dim=-1)
+
+
+def find_nouns(ids: Tensor, nouns: Tensor) -> Tensor:
+    """[sentence noun]: which things a sentence is about."""
+    return (ids[:, :, None] == nouns).any(1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--config", type=Path, default=Path(__file__).with_name("shared_words.toml"))
+    arguments = parser.parse_args()
+    config = read_config(arguments.config)
+    log = Log(arguments.out / "training.jsonl")
+    log.write(config=config, torch=torch.__version__)
+
+    torch.set_num_threads(1)
+    torch.manual_seed(config["seed"])
+    schedule = Schedule(config["peak"], config["warmup"], config["steps"], config["seconds"])
+    pairs = shared_words.generate(config["pairs"], TRAINING_SEED * config["seed"])
+    tokenizer = make_tokenizer(shared_words.list_words())
+    nouns = torch.tensor([tokenizer.token_to_id(noun) for noun in shared_words.NOUNS])
+    sides = [
+        torch.tensor([e.ids for e in tokenizer.encode_batch(texts)])
+        for texts in ([pair.first for pair in pairs], [pair.second for pair in pairs])
+    ]
+    model = BertModel(
+        BertConfig(
+            vocab_size=tokenizer.get_vocab_size(),
+            hidden_size=config["width"],
+            num_hidden_layers=config["blocks"],
+            num_attention_heads=config["heads"],
+            intermediate_size=4 * config["width"],
+            max_position_embeddings=config["longest"],
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            type_vocab_size=1,
+        )
+    )
+    optimizer, average = adamw(model, config["weight_decay"]), Average(model, config["average"])
+    model.train()
+    own = torch.eye(config["batch"], dtype=torch.bool)
+    while schedule.advance(optimizer):
+        chosen = torch.randint(len(pairs), (config["batch"],))
+        first, second = (side[chosen] for side in sides)
+        alike = (find_nouns(first, nouns).float() @ find_nouns(second, nouns).float().T > 0) & ~own
+        cosines = encode(model, first) @ encode(model, second).T
+        logits = (cosines / config["temperature"]).masked_fill(alike, -torch.inf)
+        answers = torch.arange(len(logits))
+        loss = (cross_entropy(logits, answers) + cross_entropy(logits.T, answers)) / 2
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        average.update()
+        if schedule.step % 100 == 0:
+            right = (logits.argmax(-1) == answers).float().mean()
+            log.write(step=schedule.step, seconds=schedule.elapsed, rate=schedule.rate, loss=loss, accuracy=right)
+    average.load_into(model)
+    save(model, arguments.out)
+    save_tokenizer(tokenizer, arguments.out, model_max_length=config["longest"], **SETTINGS)
+    log.write(done=True, steps=schedule.step, seconds=schedule.elapsed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Train the tagger of the world of names: python training/worlds/train_names.py --out FOLDER
+
+A few minutes on one core; --config FILE for other settings than names.toml.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from torch.nn.functional import cross_entropy
+from transformers import BertConfig, BertForTokenClassification
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from recipe import Average, Log, Schedule, adamw, device, read_config, save, save_tokenizer
+
+from whyformer.demo import names
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+IGNORED = -100  # special tokens and padding
+
+
+def word_tokenizer() -> Tokenizer:
+    """One token a word of the world; everything else is [UNK]."""
+    ids = {word: i for i, word in enumerate((*SPECIAL, *names.list_vocabulary()))}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[(name, ids[name]) for name in ("[CLS]", "[SEP]")]
+    )
+    tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.enable_padding(pad_id=0, pad_token="[PAD]")
+    return tokenizer
+
+
+def examples(tokenizer: Tokenizer, seed: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids and tags [sentence token], padded. The seed is far from those anybody would type."""
+    sentences = names.generate(count, 10_000_000 * seed, part="training")
+    rows = torch.tensor([one.ids for one in tokenizer.encode_batch([s.text for s in sentences])])
+    tags = torch.full_like(rows, IGNORED)
+    for row, sentence in zip(tags, sentences, strict=True):
+        row[1 : 1 + len(sentence.words)] = torch.tensor([names.LABELS.index(tag) for tag in sentence.tags])
+    return rows, tags
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--config", type=Path, default=Path(__file__).with_name("names.toml"))
+    arguments = parser.parse_args()
+    config = read_config(arguments.config)
+    log = Log(arguments.out / "training.jsonl")
+    log.write(config=config, torch=torch.__version__, device=str(device()))
+
+    torch.manual_seed(config["seed"])
+    tokenizer = word_tokenizer()
+    ids, tags = (t.to(device()) for t in examples(tokenizer, config["seed"], config["sentences"]))
+    model = BertForTokenClassification(
+        BertConfig(
+            vocab_size=tokenizer.get_vocab_size(),
+            hidden_size=config["width"],
+            num_hidden_layers=config["blocks"],
+            num_attention_heads=config["heads"],
+            intermediate_size=4 * config["width"],
+            max_position_embeddings=config["longest"],
+            hidden_dropout_prob=config["dropout"],
+            attention_probs_dropout_prob=config["dropout"],
+            type_vocab_size=1,
+            id2label=dict(enumerate(names.LABELS)),
+            label2id={name: i for i, name in enumerate(names.LABELS)},
+        )
+    ).to(device())
+    optimizer, average = adamw(model, config["weight_decay"]), Average(model, config["average"])
+    schedule = Schedule(config["peak"], config["warmup"], config["steps"], config["seconds"])
+    model.train()
+    while schedule.advance(optimizer):
+        chosen = torch.randint(len(ids), (config["batch"],), device=device())
+        logits = model(input_ids=ids[chosen], attention_mask=(ids[chosen] != 0).long()).logits
+        loss = cross_entropy(logits.flatten(0, 1), tags[chosen].flatten(), ignore_index=IGNORED)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        average.update()
+        if schedule.step % 200 == 0:
+            is_name = tags[chosen] > 0
+            right = (logits.argmax(-1) == tags[chosen])[is_name].float().mean()
+            log.write(step=schedule.step, seconds=schedule.elapsed, rate=schedule.rate, loss=loss, names=right)
+    average.load_into(model)
+    save(model, arguments.out)
+    save_tokenizer(
+        tokenizer,
+        arguments.out,
+        model_max_length=config["longest"],
+        model_input_names=["input_ids", "attention_mask"],
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+    )
+    log.write(done=True, steps=schedule.step, seconds=schedule.elapsed)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()
