@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from whyformer._model.unwrap import unwrap
 
+CONTAINERS = {dict, list}  # what a module keeps in these is compared too
 ATOMS = (int, float, str, bytes, bool, type(None), torch.dtype, torch.device)
 
 
@@ -35,6 +36,9 @@ class ModelState:
             identities.append(id(part))
             identities.append(id(type(part).forward))
             identities.extend(map(id, own.values()))
+            for value in own.values():
+                if value.__class__ in CONTAINERS and value:
+                    identities.extend(map(id, value.values() if value.__class__ is dict else value))
             if own["_parameters"]:
                 weights.extend(own["_parameters"].values())
             if own["_buffers"]:
@@ -42,7 +46,6 @@ class ModelState:
             if own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own:
                 self.has_hooks = True
             for child in children:
-                identities.append(id(child))
                 if child is not None and id(child) not in seen:
                     seen.add(id(child))
                     waiting.append(child)
