@@ -6,7 +6,6 @@ import torch
 from whyformer._engine.program import Program
 from whyformer._engine.recorder import Recorder, Unrecordable, WayDiffers
 
-
 FOREIGN = torch.ones(2)
 
 

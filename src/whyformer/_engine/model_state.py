@@ -37,8 +37,8 @@ class ModelState:
             identities.append(id(type(part).forward))
             identities.extend(map(id, own.values()))
             for value in own.values():
-                if value.__class__ in CONTAINERS and value:
-                    identities.extend(map(id, value.values() if value.__class__ is dict else value))
+                if type(value) in CONTAINERS and value:
+                    identities.extend(map(id, value.values() if type(value) is dict else value))
             if own["_parameters"]:
                 weights.extend(own["_parameters"].values())
             if own["_buffers"]:
