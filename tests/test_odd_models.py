@@ -91,9 +91,16 @@ def test_an_encoder_with_a_decoder_is_refused_before_it_runs():
             )
 
 
-def test_a_weighted_mean_is_not_a_plain_mean():
+def test_a_weighted_mean_reads_tokens_by_their_weights():
     weights = torch.arange(1.0, 7, dtype=torch.float64)[None, :, None]
     module = Chain(pool=lambda x: (x * weights).sum(1) / weights.sum(1))
+    capture = why.record(model := why.open(module.double().eval()), model.encode(INPUT), keep={"readout"}, target=0)
+    assert capture["readout"][0].tolist() == pytest.approx([j / 21 for j in range(1, 7)])
+
+
+def test_weights_of_both_signs_are_no_readout():
+    weights = torch.tensor([1.0, -1, 2, -2, 3, 1], dtype=torch.float64)[None, :, None]
+    module = Chain(pool=lambda x: (x * weights).sum(1))
     with pytest.raises(UnsupportedModel, match="At which tokens the answer is read"):
         explain_odd(module, "rollout")
     told = why.explain(why.open(module.double().eval(), readout="mean"), INPUT, "rollout", target=0)
@@ -121,14 +128,49 @@ class NoBlockModule(nn.Module):
         return self.head(x.mean(1))
 
 
+class BlockModules(NoBlockModule):
+    """The same with the residual inside a module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Residual(layer) for layer in self.layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean(1))
+
+
+class Residual(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.layer(x)
+
+
+@pytest.mark.parametrize("method", ["cat", "attcat", "transformer_attribution", "value_zeroing", "norm_analysis"])
+def test_blocks_that_are_no_modules_give_the_same_scores(method):
+    scores = [explain_odd(module, method).scores for module in (NoBlockModule(), BlockModules())]
+    torch.testing.assert_close(*scores)
+
+
+class Gated(NoBlockModule):
+    """A state that is a mixture: no addition of attention to a state that it was computed from."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = torch.lerp(x, layer(x), 0.3)
+        return self.head(x.mean(1))
+
+
 @pytest.mark.parametrize("method", ["cat", "attcat"])
-def test_hidden_states_that_are_not_boundaries_are_refused(method):
-    with pytest.raises(UnsupportedModel, match="is not a whole block with its residual"):
-        explain_odd(NoBlockModule(), method)
-
-
-def test_methods_without_hidden_states_work():
-    assert explain_odd(NoBlockModule(), "transformer_attribution").scores.isfinite().all()
+def test_a_model_without_residuals_is_refused_where_states_are_needed(method):
+    with pytest.raises(UnsupportedModel, match=r"whole block with its residual.* such as generic_attention or rollout"):
+        explain_odd(Gated(), method)
+    for other in ("generic_attention", "rollout"):
+        assert explain_odd(Gated(), other).scores.isfinite().all()
 
 
 class LooseWeight(Chain):

@@ -20,8 +20,8 @@
 A message says what was asked, what is available and what to do. `code` says what kind of problem it is, in a form that
 scripts can test and docs/errors.md explains; a class has a default, and `raise InputError(..., code="E_IMG_READ")` is
 more specific. `exit_code` is the exit status of the command line, one for each code: 2 usage, 3 input, 4 model or
-output folder, 5 numbers, memory or disk, 130 interrupted, 1 a bug. (Two are no errors: 6 finished with failed items,
-143 ended by SIGTERM.)
+output folder, 5 numbers, memory or disk, 130 interrupted, 1 a bug. (Three are no errors: 6 finished with failed items
+or methods, 7 no method works on a model, 143 ended by SIGTERM.)
 """
 
 from collections.abc import Iterable

@@ -18,6 +18,7 @@ from whyformer.metrics._registry import Measurement
 from whyformer.results.attention_view import AttentionView
 from whyformer.results.class_grid import ClassGrid
 from whyformer.results.comparison import Comparison
+from whyformer.results.diagnosis import MethodCheck
 from whyformer.results.explanation import Explanation
 from whyformer.results.generation import Generation
 
@@ -59,6 +60,12 @@ def make_generation(word: str) -> Generation:
     return Generation(f"a {word} b", 1, tuple(dataclasses.replace(e, targets=(token,)) for e in (first, second)))
 
 
+def make_diagnosis(word: str) -> why.Diagnosis:
+    works = MethodCheck(word, "works", seconds=0.1, forwards=2.0, memory=10, settings={word: word}, notes=(word,))
+    refused = MethodCheck(f"{word} 2", "refused", word, word)
+    return why.Diagnosis(word, {word: word}, (works, refused), 0.1, 10, word, {word: word}, (word,))
+
+
 RESULTS = {
     "text": make_text,
     "image": make_image,
@@ -68,6 +75,7 @@ RESULTS = {
     "classes of images": lambda word: ClassGrid((make_comparison(word, make_image),)),
     "attention": make_view,
     "generation": make_generation,
+    "diagnosis": make_diagnosis,
 }
 
 

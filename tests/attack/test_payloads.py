@@ -177,7 +177,7 @@ def test_every_payload_in_every_format(kind, payload):
 
 @pytest.mark.slow
 @many(ALL[::9])
-@pytest.mark.parametrize("kind", RESULTS)
+@pytest.mark.parametrize("kind", [kind for kind in RESULTS if kind != "diagnosis"])  # a table has no image
 def test_payloads_as_pixels_and_paper(kind, payload):
     made = RESULTS[kind](payload)
     assert made.formats[".png"](made).startswith(b"\x89PNG")

@@ -1,16 +1,11 @@
 """CLIP and its kind: one tower is explained while the embedding of the other is held constant."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
+from tiny_towers import make_captioned, make_two_towers
 
 import whyformer as why
 from whyformer.errors import InputError, TargetError, UnsupportedModel
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "explain"))
-from test_similarity import make_captioned, make_two_towers
 
 torch.set_num_threads(1)
 METHODS = ["attnlrp", "gradient_x_input", "leave_one_out", "chance", "rollout", "transformer_attribution"]

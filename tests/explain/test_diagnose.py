@@ -114,7 +114,7 @@ def test_what_is_reported_is_what_explain_does(prototypes, half):
         else:
             with pytest.raises(why.WhyformerError) as refusal:
                 why.explain(prototypes, sample, check.method)
-            assert (refusal.value.code, str(refusal.value)) == (check.code, check.reason)
+            assert refusal.value.code == check.code and str(refusal.value).startswith(check.reason)
 
 
 def test_a_model_on_which_nothing_works():

@@ -40,6 +40,8 @@ def capture(monkeypatch):
         tokens=(Grid(2, 2),),
         patches=(1, 2, 3, 4),
         notes=("a note",),
+        places=None,
+        owners=None,
         get=lambda site, recipe: {"mask": ONE_ROW.bool()}[site],
         asked=None,
     )

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-import zoo
+from handwritten import zoo
+from handwritten.zoo import HEADS, LENGTH, SIZE, Case, Handwritten, Weights
 from torch import Tensor
-from zoo import BATCH, GROUPS, HEADS, LENGTH, SIZE, Case, Handwritten, Weights
 
 
 @dataclass
@@ -120,5 +120,3 @@ def attend_with_probe(module: Handwritten, x: Tensor) -> tuple[Tensor, Tensor]:
     pooled = w.out(torch.cat(made, -1))
     return torch.stack(rows).mean(0).detach(), pooled + w.mlp(w.between(pooled))
 
-
-__all__ = ["BATCH", "GROUPS", "Reference", "run_slowly"]

@@ -1,21 +1,16 @@
 """Attention that people write themselves is found, and has the matrix, gradient, relevance and readout it should have."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from handwritten import references, zoo
 from torch import Tensor
 
 import whyformer as why
 from whyformer._engine.capture import Capture
 from whyformer._engine.record import record
 from whyformer._model.model import Model
-
-sys.path.insert(0, str(Path(__file__).parent))
-import references
-import zoo
 
 TARGET = 1
 METHODS = (
@@ -26,6 +21,7 @@ FORWARD = ("attention", "value", "hidden", "readout")
 GRADIENTS = ("attention_grad", "hidden_grad", "input_grad")
 RELEVANCE = ("attention_relevance", "hidden_relevance", "input_relevance")
 CHEFER, ATTNLRP = why.make_recipe("chefer"), why.make_recipe("attnlrp")
+BOTH = [pytest.param(CHEFER, id="chefer", marks=pytest.mark.slow), pytest.param(ATTNLRP, id="attnlrp")]
 
 
 @pytest.fixture(params=zoo.CASES)
@@ -64,6 +60,7 @@ def test_attention_states_readout_and_their_gradients_are_those_of_the_definitio
     assert_layers([capture["input_grad"]], list(torch.autograd.grad(score, slow.states[:1])), tolerance)
 
 
+@pytest.mark.slow
 def test_attention_is_the_same_without_a_gradient(case):
     """Without a graph torch may take other paths."""
     alone = record_case(case, ("attention", "readout"))
@@ -72,7 +69,7 @@ def test_attention_is_the_same_without_a_gradient(case):
     torch.testing.assert_close(alone["readout"], with_gradient["readout"])
 
 
-@pytest.mark.parametrize("recipe", [CHEFER, ATTNLRP], ids=["chefer", "attnlrp"])
+@pytest.mark.parametrize("recipe", BOTH)
 def test_relevance_is_conserved(case, recipe):
     """What arrives at the input and what was absorbed on the way add up to what was sent."""
     capture = record_case(case, ("input_relevance",), recipes=[recipe], track_absorbed=True)
@@ -94,7 +91,18 @@ def test_an_example_in_a_batch_gets_what_it_gets_alone(case):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_of_the_sweep_is_served(case, method):
+def test_every_method_is_served_where_nothing_is_a_module(method):
+    """A loop over heads in pairs of modules, pooled by a learned query."""
+    assert_served(zoo.CASES["pairs_head_loop_map"], method)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_served(case, method):
+    assert_served(case, method)
+
+
+def assert_served(case: zoo.Case, method: str) -> None:
     scores = why.explain(why.open(case.build()), {"input_ids": zoo.IDS}, method, target=TARGET).scores
     assert scores.shape == zoo.IDS.shape
     assert bool(scores.isfinite().all()) and (method == "grad_cam" or bool(scores.any()))
@@ -110,7 +118,7 @@ SAME_AS_PLAIN = [
 ]
 
 
-@pytest.mark.parametrize("recipe", [CHEFER, ATTNLRP], ids=["chefer", "attnlrp"])
+@pytest.mark.parametrize("recipe", BOTH)
 @pytest.mark.parametrize("name", SAME_AS_PLAIN)
 def test_relevance_does_not_depend_on_how_attention_is_written(name, recipe):
     keep = ("attention_relevance", "hidden_relevance", "input_relevance")

@@ -50,7 +50,7 @@ def join(heads: Tensor) -> Tensor:
     return heads.transpose(1, 2).flatten(2)
 
 
-# --- ways to write attention; each returns the concatenated heads, [batch token channel] -------------------------------
+# --- ways to write attention; each returns the concatenated heads, [batch token channel] -----------------------------
 
 
 def plain(w: Weights, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

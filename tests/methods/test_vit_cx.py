@@ -102,7 +102,7 @@ def test_costs_two_forwards_a_mask_and_keeps_to_the_budget():
 
 
 def test_refuses_a_text_and_a_picture_without_patches():
-    with pytest.raises(MethodError, match="the input is a text"):
+    with pytest.raises(MethodError, match="the input is no image"):
         why.explain(animal("bert").module, animal("bert").inputs, "vit_cx")
     with pytest.raises(MethodError, match="patches of this image are unknown"):
         vit_cx([torch.zeros(1, 1, 1)] * 2, Game(additive_game([1.0]), 1, is_image=True))

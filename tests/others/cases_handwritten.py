@@ -43,6 +43,8 @@ def vit(name: str, class_name: str, **more: Any) -> Callable[[], nn.Module]:
 
     def build() -> nn.Module:
         torch.manual_seed(0)
+        if "transformer" in settings:
+            settings["transformer"] = make_encoder()
         return getattr(import_vit(name), class_name)(**settings).eval()
 
     return build
@@ -101,10 +103,16 @@ class DistillableViT(nn.Module):
         super().__init__()
         made = import_vit("distill").DistillableViT
         self.vit = made(image_size=32, patch_size=8, num_classes=5, dim=16, depth=2, heads=2, mlp_dim=16)
-        self.token = nn.Parameter(torch.randn(1, 1, 16))
+        self.token = nn.Parameter(torch.randn(1, 16))
 
     def forward(self, img: Tensor) -> Tensor:
         return self.vit(img, self.token)[0]
+
+
+def make_encoder(dim: int = 16) -> nn.Module:
+    from x_transformers import Encoder
+
+    return Encoder(dim=dim, depth=2, heads=2, attn_dim_head=8)
 
 
 def build_distilled() -> nn.Module:
@@ -130,13 +138,14 @@ VIT_PYTORCH: list[Case] = [
         "CaiT": vit("cait", "CaiT", cls_depth=1),
         "CaiT 2 class layers": vit("cait", "CaiT", cls_depth=2),
         "ParallelViT": vit("parallel_vit", "ViT"),
-        "RViT": vit("rvit", "RvT"),
+        "RvT": vit("rvt", "RvT"),
         "ViT small dataset": vit("vit_for_small_dataset", "ViT"),
         "LearnableMemoryViT": vit("learnable_memory_vit", "ViT"),
-        "EfficientViT": vit("efficient", "ViT", heads=None, mlp_dim=None, depth=None),
-        "LookViT": vit("look_vit", "LookViT", mlp_dim=None),
-        "NormalizedViT": vit("normalized_vit", "nViT", mlp_dim=None),
-        "ViTND": vit("vit_nd", "ViTND", ndim=2, image_size=32),
+        "Efficient ViT": vit("efficient", "ViT", heads=None, mlp_dim=None, depth=None, transformer=make_encoder),
+        "LookViT": vit("look_vit", "LookViT", mlp_dim=None, patch_size=16, highres_patch_size=8,
+                       patch_conv_kernel_size=7, cross_attn_heads=2),
+        "nViT": vit("normalized_vit", "nViT"),
+        "ViTND": vit("vit_nd", "ViTND", ndim=2, input_shape=32, image_size=None),
         "CCT": vit("cct", "CCT", img_size=32, embedding_dim=16, num_layers=2, num_heads=2, n_conv_layers=1,
                    kernel_size=3, mlp_ratio=1.0, positional_embedding="learnable", image_size=None, patch_size=None,
                    dim=None, depth=None, heads=None, mlp_dim=None),
@@ -150,12 +159,14 @@ VIT_PYTORCH: list[Case] = [
                         lg_enc_dim_head=8, cross_attn_depth=1, cross_attn_heads=2, cross_attn_dim_head=8),
         "PiT": vit("pit", "PiT", depth=(1, 1), heads=2),
         "LeViT": vit("levit", "LeViT", patch_size=None, dim=16, depth=1, heads=2, mlp_dim=None, mlp_mult=1,
-                     stages=1, image_size=64),
+                     stages=1),
         "NesT": vit("nest", "NesT", mlp_dim=None, num_hierarchies=2, block_repeats=(1, 1), patch_size=4, dim=16,
                     depth=None, heads=2),
         "XCiT": vit("xcit", "XCiT", cls_depth=1),
-        "MobileViT": vit("mobile_vit", "MobileViT", image_size=(64, 64), patch_size=(2, 2), dims=[16, 16, 16],
-                         channels=[8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 16], dim=None, depth=None, heads=None, mlp_dim=None),
+        "TwinsSVT": vit("twins_svt", "TwinsSVT", image_size=None, patch_size=None, dim=None, depth=None, heads=None,
+                        mlp_dim=None, s1_emb_dim=16, s2_emb_dim=16, s3_emb_dim=16, s4_emb_dim=16, s1_local_patch_size=1,
+                        s2_local_patch_size=1, s3_local_patch_size=1, s4_local_patch_size=1, s1_global_k=1,
+                        s2_global_k=1, s3_global_k=1, s4_global_k=1, s3_depth=1, s4_depth=1),
         "NaViT": vit("na_vit", "NaViT"),
     }.items()
 ]  # fmt: skip
@@ -175,13 +186,13 @@ X_TRANSFORMERS: list[Case] = [
             "encoder, memory keys": encoder(attn_num_mem_kv=3),
             "encoder, memory tokens": encoder(num_memory_tokens=2),
             "encoder, talking heads": encoder(attn_pre_talking_heads=True, attn_post_talking_heads=True),
-            "encoder, softmax one": encoder(attn_softclamp_logits=True),
+            "encoder, softclamp": encoder(attn_softclamp_logits=True),
             "encoder, add zero": encoder(attn_add_zero_kv=True),
             "encoder, head scale": encoder(attn_head_scale=True),
             "encoder, qk norm": encoder(attn_qk_norm=True),
             "encoder, sparse top k": encoder(attn_sparse_topk=3),
             "encoder, gate values": encoder(attn_gate_values=True),
-            "encoder, value residual": encoder(attn_add_value_residual=True),
+            "encoder, value residual": encoder(add_value_residual=True),
             "encoder, macaron": encoder(macaron=True),
             "encoder, sandwich": encoder(sandwich_coef=1),
             "encoder, sandwich norm": encoder(sandwich_norm=True),

@@ -1,5 +1,6 @@
 """Models of sentence-transformers, built from configs."""
 
+import copy
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -10,6 +11,8 @@ from others.cases_peft import build_bert
 from others.subject import Subject, make_ids
 from tiny_text import wordpiece
 from torch import Tensor
+
+from whyformer._model.sentence_encoder import find_transformer
 
 POOLINGS = ("mean", "cls", "lasttoken", "weightedmean", "mean_sqrt_len_tokens", "max")
 
@@ -36,14 +39,10 @@ def build_encoder(pooling: str, *more: str) -> Subject:
             return encoder(dict(given))["sentence_embedding"]
 
     def attend(given: Mapping[str, Tensor]) -> list[Tensor]:
-        inner = encoder[0].auto_model if hasattr(encoder[0], "auto_model") else encoder[0].model
-        before = inner.config._attn_implementation
+        inner = copy.deepcopy(find_transformer(encoder))
         inner.set_attn_implementation("eager")
-        try:
-            with torch.no_grad():
-                return list(inner(**given, output_attentions=True).attentions)
-        finally:
-            inner.set_attn_implementation(before)
+        with torch.no_grad():
+            return list(inner(**given, output_attentions=True).attentions)
 
     return Subject(encoder, make_ids(), target=None, run=run, attend=attend)
 

@@ -1,4 +1,4 @@
-"""The numbers of the cards of both worlds: python training/worlds/evaluate.py
+"""The numbers of the cards of the worlds: python training/worlds/evaluate.py
 
 On fresh pictures and held-out sentences of seed 0.
 """
@@ -9,10 +9,16 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoImageProcessor, AutoTokenizer, BertForSequenceClassification, ViTForImageClassification
+from transformers import (
+    AutoImageProcessor,
+    AutoTokenizer,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    ViTForImageClassification,
+)
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
-from whyformer.demo import agreement, shapes
+from whyformer.demo import agreement, names, shapes
 
 MODELS = Path(__file__).parents[2] / "src" / "whyformer" / "demo" / "models"
 SEED, COUNT = 0, 2000
@@ -43,6 +49,19 @@ def sentence_logits(folder: Path, sentences: tuple[agreement.Sentence, ...]) -> 
     return torch.cat([model(**batch).logits for batch in batches])
 
 
+@torch.inference_mode()
+def name_tags(folder: Path, sentences: tuple[names.NamedSentence, ...]) -> list[str]:
+    """The tag of the explained name of each sentence."""
+    model = BertForTokenClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tags = []
+    for start in range(0, len(sentences), 50):
+        part = sentences[start : start + 50]
+        best = model(**tokenizer([s.text for s in part], padding=True, return_tensors="pt")).logits.argmax(-1)
+        tags += [names.LABELS[int(best[i, s.name + 1])] for i, s in enumerate(part)]
+    return tags
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, default=MODELS)
@@ -59,6 +78,9 @@ def main() -> None:
         answers = sentence_logits(models / "agreement", sentences).argmax(-1)
         what = "mixed" if attractors is None else f"{attractors} attractors"
         report(f"agreement, {what}", answers == torch.tensor([s.label for s in sentences]))
+    named = names.generate(COUNT, SEED)
+    tags = name_tags(models / "names", named)
+    report("names, the explained name", torch.tensor([tag == s.label for tag, s in zip(tags, named, strict=True)]))
 
 
 if __name__ == "__main__":

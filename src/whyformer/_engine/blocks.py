@@ -48,14 +48,15 @@ def find_block_calls(mode: Intercept) -> list[ModuleCall]:
         if not block.input_step < addition.step <= block.output_step:
             raise UnsupportedModel(
                 f"{block.path or 'The model'} is not a whole block with its residual: the output of the attention is "
-                "added to the state outside of it. This method needs blocks that are modules; use another one."
+                "added to the state outside of it. Use a method that needs no blocks, such as generic_attention or "
+                "rollout."
             )
     for block, following in pairwise(blocks):
         if getattr(following.input, "_whyformer_leaf", following.input) is not block.output:
             raise UnsupportedModel(
                 f"{following.path or 'The model'} does not continue where {block.path or 'the model'} ended: the "
-                "module around the attention is not a whole block with its residual. Methods that need hidden states "
-                "do not work with this model."
+                "module around the attention is not a whole block with its residual. Use a method that needs no hidden "
+                "states, such as generic_attention or rollout."
             )
     return blocks
 
@@ -69,7 +70,8 @@ def find_block_call(number: int, mode: Intercept) -> ModuleCall:
     if not candidates:
         raise UnsupportedModel(
             f"No block was found around the attention in {site.place}: no module call there returns the shape it "
-            "takes. Methods that need hidden states do not work with this model."
+            "takes, and no addition is a residual. Use a method that needs no hidden states, such as generic_attention "
+            "or rollout."
         )
     return (repeated or [call for call in candidates if call.path] or candidates)[0]
 

@@ -40,7 +40,7 @@ def find_residual_additions(mode: Intercept) -> list[ResidualAddition]:
         if not additions:
             raise UnsupportedModel(
                 f"No block was found around the attention in {site.place}: its output is not added to a state that it "
-                "was computed from. Methods that need hidden states do not work with this model."
+                "was computed from. Use a method that needs no hidden states, such as generic_attention or rollout."
             )
         found.append(additions[-1])
     return found

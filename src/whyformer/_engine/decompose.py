@@ -76,7 +76,7 @@ def start_replay(tape: OperationTape, state: Tensor, is_turned: bool, output: Te
     if length > MOST_TOKENS:
         raise UnsupportedModel(
             f"Decomposing every state into {length} parts, one per token, takes too much memory; at most {MOST_TOKENS} "
-            "tokens are supported. Use a shorter text, or another method (lrp, gradient_x_input)."
+            "tokens are supported. Use a shorter text."
         )
     replay = PartsReplay(tape, output, form)
     own = torch.eye(length, dtype=state.dtype, device=state.device)

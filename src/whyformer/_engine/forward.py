@@ -60,6 +60,7 @@ def run_forward(
     """
     if switch is not None and intervention is not None:
         raise UnsupportedModel("Relevance cannot be propagated through attention that an intervention has replaced.")
+    refuse_flex_attention(model.module)
     with neutral_torch(), refuse_changed_weights(model.module):
         dtype = choose_relevance_dtype(model) if switch is not None else None
         start = partial(
@@ -128,6 +129,16 @@ def run_plain_returned(shadow: nn.Module, encoded: EncodedBatch) -> Any:
         use_device_of_model(device),
     ):
         return shadow(**encoded.inputs)
+
+
+def refuse_flex_attention(module: nn.Module) -> None:
+    """Refuse it before the model runs: compiling its mask takes minutes, and its attention is not seen in the end."""
+    config = getattr(unwrap(module), "config", None)
+    if getattr(config, "_attn_implementation", None) == "flex_attention":
+        raise UnsupportedModel(
+            f"{type(unwrap(module)).__name__} uses flex_attention, a kernel that does not expose its attention. Load "
+            'the model with attn_implementation="sdpa" or "eager", or call model.set_attn_implementation("sdpa").'
+        )
 
 
 def find_signal(encoded: EncodedBatch) -> Frames | None:

@@ -412,8 +412,7 @@ class Intercept(TorchFunctionMode):
             described = CallBuilder(operation, result, batch=self.batch, step=self.step, place=self.place).build()
         if described is None:
             raise UnknownOperation(
-                f"No relevance rule for {operation.name}, called in {self.place}. Use a method without relevance "
-                "(rollout, generic_attention, attcat, gradient_x_input, ...)."
+                f"No relevance rule for {operation.name}, called in {self.place}. Use a method without relevance."
             )
         call, operands = described
         carried = RuleNode.apply(self.switch, call, result, *operands)

@@ -52,7 +52,7 @@ def lay_out(run: Run, encoded: EncodedBatch) -> Layout:
     origin = origin.to(last.output.device)
     if run.mode.frames is not None and (owners := run.mode.frames.find_owners(int(origin.max()) + 1)) is not None:
         return lay_out_signal(encoded, origin, owners)
-    if (inputs := find_input_positions(encoded, origin)) is not None:
+    if (inputs := find_input_positions(run, encoded, origin)) is not None:
         return lay_out_extended(encoded, origin, inputs)
     is_input = origin >= 0
     mask = torch.ones(encoded.batch, length, dtype=torch.bool, device=origin.device)
@@ -69,7 +69,7 @@ def lay_out(run: Run, encoded: EncodedBatch) -> Layout:
     )
     covers = run.mode.follower.covers
     with pause_recording():
-        tokens: tuple[Tokens, ...] = encoded.pieces(count_tokens(encoded, length))
+        tokens: tuple[Tokens, ...] = encoded.pieces(count_tokens(run, encoded, length))
     if patches is not None and grid is not None:
         tokens = (Grid(*grid, covers),) * encoded.batch
     return Layout(mask, special, patches, tokens)
@@ -91,16 +91,18 @@ def lay_out_signal(encoded: EncodedBatch, origin: Tensor, owners: Tensor) -> Lay
     return Layout(mask.to(origin.device), special, None, pieces, places, owners)
 
 
-def count_tokens(encoded: EncodedBatch, length: int) -> int:
-    """How many tokens can be scored: those of a text, however many attention sees; else all that it sees."""
-    main = encoded.inputs[encoded.main]
+def count_tokens(run: Run, encoded: EncodedBatch, length: int) -> int:
+    """How many tokens can be scored: those of a text or of a sequence of vectors, however many attention sees; else
+    all that it sees."""
+    main, frames = encoded.inputs[encoded.main], run.mode.frames
     is_text = main.dim() == 2 and not main.is_floating_point() and encoded.token_mask is not None
-    return main.size(1) if is_text else length
+    is_vectors = main.dim() == 3 and frames is not None and not any(cut.shortens for cut in frames.cuts)
+    return main.size(1) if is_text or is_vectors else length
 
 
-def find_input_positions(encoded: EncodedBatch, origin: Tensor) -> tuple[int, ...] | None:
+def find_input_positions(run: Run, encoded: EncodedBatch, origin: Tensor) -> tuple[int, ...] | None:
     """Where the tokens of a text are, if the model adds others (prompts, padding to a window); else None."""
-    count = count_tokens(encoded, len(origin))
+    count = count_tokens(run, encoded, len(origin))
     wanted = torch.arange(count, device=origin.device)
     if count == len(origin) or not torch.equal(origin[origin >= 0].sort().values, wanted):
         return None
@@ -109,9 +111,9 @@ def find_input_positions(encoded: EncodedBatch, origin: Tensor) -> tuple[int, ..
 
 def lay_out_extended(encoded: EncodedBatch, origin: Tensor, places: tuple[int, ...]) -> Layout:
     """The layout where the model adds tokens to those of a text. Only the tokens of the text are scored."""
-    assert encoded.token_mask is not None
     at, is_input = origin.clamp(min=0), origin >= 0
-    own = encoded.token_mask.to(origin.device)
+    own = torch.ones(encoded.batch, len(places), dtype=torch.bool)
+    own = (own if encoded.token_mask is None else encoded.token_mask).to(origin.device)
     special = (~is_input).expand(encoded.batch, -1)
     if encoded.special_mask is not None:
         special = special | (encoded.special_mask.to(origin.device)[:, at] & is_input)
@@ -206,7 +208,7 @@ def align_to_tokens(amount: Tensor, layout: Layout) -> Tensor:
     if not patches or len(early) + len(patches) != amount.size(1):
         raise UnsupportedModel(
             f"Positions are added at {amount.size(1)} places, but attention covers {length} tokens, and which place "
-            "belongs to which token is not known. Use attnlrp."
+            "belongs to which token is not known."
         )
     aligned = amount.new_zeros(amount.size(0), length)
     aligned[:, [*early, *patches] if patches[0] > 0 else [*patches, *early]] = amount
@@ -230,7 +232,7 @@ def refuse_unstackable_sites(sites: list[AttentionSite], layout: Layout) -> None
             raise UnsupportedModel(
                 f"Attention in {site.place} covers {shape[1]} x {shape[2]} tokens in a batch of {shape[0]}, the last "
                 f"attention {length} x {length} in a batch of {batch}. Methods that need attention do not support "
-                "windows, cross-attention and changing lengths yet. Others, such as gradient_x_input and lrp, work."
+                "windows, cross-attention and changing lengths yet."
             )
     for site, following in pairwise(sites):
         if following.epoch == site.epoch:

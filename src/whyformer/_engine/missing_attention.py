@@ -29,11 +29,16 @@ def find_blocks_beside(mode: Intercept) -> list[ModuleCall]:
     """The elements of the list of modules that the blocks with attention are in, in the order of their calls."""
     lists = set()
     for site in mode.sites:
-        paths = [mode.calls[number].path for number in site.enclosing]
-        outermost = next((path for path in paths if path.rpartition(".")[2].isdigit()), None)
-        if outermost is not None:
-            lists.add(outermost.rpartition(".")[0])
+        around = [mode.calls[number] for number in site.enclosing]
+        outermost = next((call for call in around if call.path.rpartition(".")[2].isdigit()), None)
+        if outermost is not None and adds_residual(outermost, site.step, mode):
+            lists.add(outermost.path.rpartition(".")[0])
     return [call for call in mode.calls if is_element(call.path, lists)]
+
+
+def adds_residual(call: ModuleCall, since: int, mode: Intercept) -> bool:
+    """Whether states are added inside a call after this step: a block, and not the attention of one (vit-pytorch)."""
+    return any(step.kind == "add" and since < step.step <= call.output_step for step in mode.stream)
 
 
 def is_element(path: str, lists: set[str]) -> bool:

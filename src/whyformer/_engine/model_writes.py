@@ -37,12 +37,17 @@ class WriteGuard:
         if not is_in_place_write(operation) or self.module in WRITERS:
             return
         written = operation.args[0] if operation.args else None
-        if isinstance(written, Tensor) and has_memory(written):
-            with torch._C.DisableTorchFunction():
-                is_own = written.untyped_storage().data_ptr() in self.storages
-            if is_own:
-                WRITERS.add(self.module)
-                raise WritesIntoModel
+        if isinstance(written, Tensor) and has_memory(written) and self.owns(written):
+            WRITERS.add(self.module)
+            raise WritesIntoModel
+
+    def owns(self, tensor: Tensor) -> bool:
+        """The memory of the tensor belongs to the model."""
+        with torch._C.DisableTorchFunction():
+            try:
+                return tensor.untyped_storage().data_ptr() in self.storages
+            except (RuntimeError, NotImplementedError):  # a tensor of vmap has no memory of its own
+                return False
 
 
 def list_kept_tensors(module: nn.Module) -> Iterator[Tensor]:

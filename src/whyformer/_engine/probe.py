@@ -77,6 +77,12 @@ class Probe:
         return self.layout.owners is not None
 
     @property
+    def is_vectors(self) -> bool:
+        """The input is a sequence of vectors, [batch token channel]."""
+        main = self.encoded.inputs[self.encoded.main]
+        return main.is_floating_point() and main.dim() == 3 and not self.encoded.batch_axis and not self.is_signal
+
+    @property
     def grid(self) -> Grid | None:
         """The grid of patches of an image; None for texts, and for images whose patches are not known."""
         first = self.tokens[0]
@@ -146,7 +152,7 @@ class Probe:
         if self.is_image:
             return self.run_variants(of, lambda rows: self.erase_pixels(keep[rows], of[rows], fill, seed))
         keep = keep | ~self.real[of]
-        if self.is_signal:
+        if fill in perturb.SIGNAL_FILLS:
             return self.run_variants(of, lambda rows: self.erase_frames(keep[rows], of[rows], fill))
         refuse_unknown_frames(self.encoded, self.layout)
         if fill == "delete":
@@ -291,6 +297,7 @@ class Probe:
     @neutral_torch()
     def find_leaf_parts(self, encoded: EncodedBatch) -> tuple[Tensor, Tensor, str]:
         """The explained input, the part of it that comes from token ids, and the model's order of axes."""
+        refuse_unknown_frames(encoded, self.layout)
         with run_forward(self.model, encoded, asks_gradient=True) as run:
             self.spent["forward"] += encoded.batch
             leaf = run.mode.leaf
@@ -361,10 +368,14 @@ class Probe:
         """The answers with tokens deleted."""
         mask = self.encoded.token_mask
         lengths = (keep if mask is None else keep & mask[of]).sum(-1)
+        way_out = "Use fill='mean'." if self.is_vectors else "Use fill='pad' or 'drop'."
         if not bool(lengths.all()):
-            raise InputError("Deleting all tokens of a text leaves an empty input. Use fill='pad', 'mask' or 'drop'.")
+            raise InputError(f"Deleting all tokens leaves an empty input. {way_out}")
         takes_mask = "attention_mask" in self.encoded.inputs or self.model.takes_attention_mask
-        return self.run_by_length(keep, of, "delete", lengths, mixes=takes_mask)
+        try:
+            return self.run_by_length(keep, of, "delete", lengths, mixes=takes_mask)
+        except InputError as error:
+            raise InputError(f"The model cannot run after tokens were deleted. {way_out} ({error})") from error
 
     def run_masked(self, keep: Tensor, of: Tensor) -> Answers:
         """The answers with tokens masked, in texts without padding, to which the masked tokens of DeBERTa attend."""
@@ -423,6 +434,8 @@ class Probe:
         if self.is_image or self.is_signal:
             kind = "an image" if self.is_image else "a signal"
             fills = perturb.IMAGE_FILLS if self.is_image else perturb.SIGNAL_FILLS
+        elif self.is_vectors:
+            kind, fills = "a sequence of vectors", (*perturb.SIGNAL_FILLS, "pad", "delete")
         known = (*fills, "drop")
         if not isinstance(fill, str) or fill not in known:
             there_are = ", ".join(map(repr, known))
@@ -433,8 +446,11 @@ class Probe:
         return perturb.erase_pixels(self.model, self.encoded, self.grid, keep, of, fill, seed)
 
     def erase_frames(self, keep: Tensor, of: Tensor, fill: str) -> EncodedBatch:
-        assert self.layout.owners is not None
-        return perturb.erase_frames(self.encoded, self.layout.owners, keep, of, fill)
+        owners, shape = self.layout.owners, self.encoded.inputs[self.encoded.main].shape[1:]
+        if owners is None:  # every vector is a frame
+            refuse_unknown_frames(self.encoded, self.layout)
+            owners = torch.arange(shape[0]).view(-1, *[1] * (len(shape) - 1)).expand(shape)
+        return perturb.erase_frames(self.encoded, owners, keep, of, fill)
 
     def drop_tokens(self, keep: Tensor, of: Tensor) -> Intervention:
         """Remove the attention to dropped tokens; the rest of each row is scaled to sum to 1, or 0 if it is empty."""

@@ -282,23 +282,21 @@ class ReadWatch(TorchFunctionMode):
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
-    """The same value with every tensor, also inside lists, tuples and dictionaries, changed."""
-    if isinstance(value, Tensor):
-        return change(value)
-    if type(value) in (list, tuple):
-        return type(value)(map_tensors(item, change) for item in value)
-    if type(value) is dict:
-        return {key: map_tensors(item, change) for key, item in value.items()}
-    return value
+    return map_entries(value, Tensor, change)
 
 
 def map_slots(value: Any, change: Callable[[Slot], Any]) -> Any:
-    if isinstance(value, Slot):
+    return map_entries(value, Slot, change)
+
+
+def map_entries(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    """The same value with every entry of this kind, also inside lists, tuples and dictionaries, changed."""
+    if isinstance(value, kind):
         return change(value)
     if type(value) in (list, tuple):
-        return type(value)(map_slots(item, change) for item in value)
+        return type(value)(map_entries(item, kind, change) for item in value)
     if type(value) is dict:
-        return {key: map_slots(item, change) for key, item in value.items()}
+        return {key: map_entries(item, kind, change) for key, item in value.items()}
     return value
 
 

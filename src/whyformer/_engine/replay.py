@@ -418,7 +418,7 @@ def make_recorded_run(recorder: Recorder, builder: CaptureBuilder, capture: Capt
         find_fixed_readout(recorder, builder),
         layout.patches,
         grid,
-        count_tokens(builder.encoded, layout.length),
+        count_tokens(builder.run, builder.encoded, layout.length),
         AttentionSite(last.place, value=as_shape(last.value), output=as_shape(last.output)),
         capture.boundaries,
         capture.notes[len(builder.encoded.notes) :],

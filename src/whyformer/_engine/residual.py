@@ -115,8 +115,8 @@ class TapeWalker:
 
     def make_refusal(self, why: str) -> UnsupportedModel:
         return UnsupportedModel(
-            f"The output of the attention in {self.site.place} {why}. Methods that decompose blocks (norm_analysis, "
-            "globenc, alti, tokentm) support blocks with one projection, an addition and norms. Use another method."
+            f"The output of the attention in {self.site.place} {why}. Methods that decompose blocks support blocks "
+            "with one projection, an addition and norms."
         )
 
     def find_uses(self, tensor: Tensor) -> list[tuple[Operation, Any]]:

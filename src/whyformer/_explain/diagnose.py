@@ -228,8 +228,8 @@ def try_to_say(say: Callable[[], str]) -> str:
 def describe_attention(run: Run) -> dict[str, str]:
     """How many attention sites there are, and of what kind."""
     sites = run.mode.sites
-    heads = sorted({site.output.size(1) if site.output.dim() == 4 else 1 for site in sites})
-    fused = sum(site.weights is None for site in sites)
+    heads = sorted({site.value.size(1) for site in sites})
+    fused = sum(site.query is not None for site in sites)
     kind = "fused" if fused == len(sites) else "not fused" if not fused else f"{fused} fused"
     obstacles = list(dict.fromkeys(site.obstacle for site in sites if site.obstacle))
     found = {

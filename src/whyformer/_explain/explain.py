@@ -17,6 +17,7 @@ from whyformer._explain.default_method import STAND_INS, choose_default_method
 from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
 from whyformer._explain.sharing import explain_by_call, record_for_methods
 from whyformer._explain.tower_choice import choose_tower
+from whyformer._explain.way_out import name_way_out
 from whyformer._explain.windows import WindowedTexts
 from whyformer._model.loading import open as open_model
 from whyformer._model.model import EncodedBatch, Model
@@ -76,7 +77,11 @@ def explain(
         capture = record_for_methods([call], model, encoded, target, versus)
         return explain_by_call(call, model, encoded, capture)
 
-    return explain_by(call) if call is not None else explain_by_default(encoded, settings, explain_by)
+    if call is not None:
+        with name_way_out(call, model, encoded, target):
+            return explain_by(call)
+    with name_way_out(None, model, encoded, target):
+        return explain_by_default(encoded, settings, explain_by)
 
 
 def explain_by_default(

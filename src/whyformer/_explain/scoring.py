@@ -20,7 +20,7 @@ from whyformer._model.model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces, Tokens
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import collect_versions
-from whyformer.errors import InputError, MethodError, NonFinite
+from whyformer.errors import InputError, MethodError, NonFinite, UnsupportedModel
 from whyformer.methods import _layers_and_heads
 from whyformer.methods._registry import Scores
 from whyformer.results.conditioning import note_undetermined
@@ -146,6 +146,12 @@ def split_scores(scores: Tensor, capture: Capture, method: str, *, is_image: boo
     elif (own := gather_own_scores(scores, capture)) is not None:
         padding = torch.tensor([pieces.padding for pieces in capture.tokens if isinstance(pieces, Pieces)])
         return own.masked_fill(padding, 0), None, None
+    seen = capture.get("mask", None).size(-1)
+    if isinstance(tokens, Pieces) and scores.shape == (batch, seen):
+        raise UnsupportedModel(
+            f"The attention covers {seen} tokens, the input has {len(tokens)}, and which is which is not known. "
+            "Methods that score what attention sees do not work."
+        )
     units = "patches" if isinstance(tokens, Grid) else "tokens"
     raise MethodError(
         f"{method} returned {list(scores.shape)} for {batch} x {len(tokens)} {units}. "

@@ -18,6 +18,7 @@ from whyformer._explain.conservation import REQUIRED_SITES
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.precision import convert_precision
 from whyformer._explain.scoring import make_explanation
+from whyformer._explain.unforeseen import report_own_bugs
 from whyformer._model.model import EncodedBatch, Model
 from whyformer.errors import ModelError, NonFinite, NotCaptured, ResourceError, WhyformerError
 from whyformer.results.explanation import Explanation
@@ -38,10 +39,11 @@ def record_for_methods(
     model, encoded = convert_precision(model, encoded, calls[0].precision)
     keep = {need for call in calls for need in call.needs} | set(extra_sites)
     recipes = list(dict.fromkeys(call.recipe for call in calls if call.recipe))
-    if not any(call.wants_health for call in calls):
-        return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes)
-    keep |= set(REQUIRED_SITES)
-    return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes, track_absorbed=True)
+    with report_own_bugs(model):
+        if not any(call.wants_health for call in calls):
+            return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes)
+        keep |= set(REQUIRED_SITES)
+        return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes, track_absorbed=True)
 
 
 def share_captures(
@@ -89,7 +91,8 @@ def key_of_needs(call: MethodCall) -> tuple[tuple[str, ...], Recipe | None, bool
 
 def explain_by_call(call: MethodCall, model: Model, encoded: EncodedBatch, capture: Capture) -> Explanation:
     """The explanation by one method; with health=True, also how much one rounding changes it, from a second run."""
-    explanation = make_explanation(call, model, encoded, capture)
+    with report_own_bugs(model):
+        explanation = make_explanation(call, model, encoded, capture)
     if not call.wants_health or call.recipe is None:
         return explanation
     once_more = replace(call, wants_health=False)

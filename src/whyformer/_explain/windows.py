@@ -191,13 +191,11 @@ def find_window_task(model: Model, encoded: EncodedBatch) -> TaskKind:
     """What the model answers; refused where an answer belongs to some tokens, and so to some windows only."""
     with run_forward(model, encoded, asks_gradient=False) as run:
         task = find_task(model, encoded, run.returned, lambda: is_causal(run)).kind
-    if task not in ("class", "next token", "representation"):
-        raise InputError(
-            f"Windows need a model with one answer for the whole text, but an answer of {model.name} ({task}) belongs "
-            "to some tokens. Cut the text to the part around the answer, and leave windows out.",
-            code="E_OPTION",
-        )
-    return task
+    if task in ("class", "next token", "representation"):
+        return task
+    reason = f"one answer for the whole text, but an answer of {model.name} ({task}) belongs to some tokens"
+    way_out = "Cut the text to the part around the answer, and leave windows out."
+    raise InputError(f"Windows need a model with {reason}. {way_out}", code="E_OPTION")
 
 
 def refuse_settings_of_one_window(call: MethodCall) -> None:

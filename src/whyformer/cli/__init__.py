@@ -8,8 +8,8 @@
 
 Slow imports (torch, transformers, the rest of this package) are inside the commands, so that --help is fast. An error
 is one line on stderr: `error[CODE]: ...`, or one JSON object with --json. Exit codes: 2 usage, 3 input, 4 model or
-output folder, 5 numbers, memory or disk, 6 some rows of a benchmark or a bulk run failed, 130 interrupted, 143
-terminated, 1 a bug.
+output folder, 5 numbers, memory or disk, 6 some rows of a benchmark or a bulk run failed or some methods do not
+work, 7 no method works (doctor), 130 interrupted, 143 terminated, 1 a bug.
 
 Shared by the verbs: options.py (option types), parsing.py (strings to values), gathering.py (find inputs),
 destination.py (check where to save), running.py (open models, run in batches, print and save), output.py (print, and

@@ -51,6 +51,8 @@ def run_explain(
         int | None,
         typer.Option("--classes", min=1, metavar="K", help="Explain the K most likely classes side by side."),
     ] = None,
+    windows: options.WindowsOption = False,
+    overlap: options.OverlapOption = None,
     precision: Annotated[
         str | None,
         typer.Option("--precision", metavar="DTYPE", help="Run in float32 or float64 instead of the model's own."),
@@ -60,8 +62,6 @@ def run_explain(
         typer.Option("--health", help="Check whether relevance is conserved, and whether rounding changes the scores."),
     ] = False,
     words: Annotated[bool, typer.Option("--words", help="Score whole words instead of tokens.")] = False,
-    windows: options.WindowsOption = False,
-    overlap: options.OverlapOption = None,
     sentences: Annotated[bool, typer.Option("--sentences", help="Score whole sentences.")] = False,
     paragraphs: Annotated[bool, typer.Option("--paragraphs", help="Score whole paragraphs.")] = False,
     out: options.OutOption = None,

@@ -1,6 +1,6 @@
 """whyformer similarity: why two texts or images are alike, or an image and a text."""
 
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -47,6 +47,6 @@ def run_similarity(
     destination.check_out_file(out, [a, b], Similarity.formats)
     opened = running.open_quietly(model)
     result = explain_similarity(
-        opened, a, b, method, score=score, pooling=pooling, matrix=None if matrix == "none" else matrix
+        opened, a, b, method, score=cast(Any, score), pooling=pooling, matrix=None if matrix == "none" else matrix
     )
     running.show_result(result, out, to_json=Similarity.formats[".json"] if as_json else None)

@@ -72,7 +72,7 @@ def vit_cx(
     For images with known patches only.
     """
     if not probe.is_image:
-        raise MethodError("vit_cx masks the pixels of an image, but the input is a text. Use lime, rise or atman.")
+        raise MethodError("vit_cx masks the pixels of an image, but the input is no image.")
     if probe.grid is None:
         raise MethodError("The patches of this image are unknown, so vit_cx has no feature maps. Use rise.")
     pixels = probe.encoded.inputs[probe.encoded.main]

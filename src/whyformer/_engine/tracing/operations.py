@@ -48,7 +48,9 @@ ELEMENTWISE = ACTIVATIONS | MULTIPLICATIONS | ADDITIONS
 
 EMBEDDINGS = frozenset(("embedding",))
 FUSED_ATTENTION = "scaled_dot_product_attention"
-IN_PLACE = {"add_": "add", "sub_": "sub", "mul_": "mul", "div_": "div", "relu_": "relu"}  # `x += y` calls add_
+IN_PLACE = {  # `x += y` calls add_
+    name: name.removesuffix("_") for name in ("add_", "sub_", "mul_", "div_", "relu_", "log1p_")
+}
 OPAQUE_KERNELS = (
     "flash_attn",
     "flex_attention",

@@ -1,0 +1,48 @@
+"""Exceptions that nobody foresaw, raised by whyformer itself while it follows a model: told as such, with the cause.
+
+What the user's own module, target function or method raises passes through unchanged; so does running out of memory.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+import torch
+
+from whyformer._model.model import Model
+from whyformer._model.unwrap import unwrap
+from whyformer.errors import UnsupportedModel, WhyformerError
+
+UNTOUCHED = (WhyformerError, MemoryError, torch.OutOfMemoryError, OSError)
+CALLED_BY_US = {"torch", "numpy", "contextlib", "functools"}  # their exceptions are those of whoever called them
+
+
+@contextmanager
+def report_own_bugs(model: Model) -> Iterator[None]:
+    """Turn an exception of whyformer's own code into an UnsupportedModel that names it."""
+    try:
+        yield
+    except UNTOUCHED:
+        raise
+    except Exception as error:
+        place = find_own_place(error.__traceback__)
+        if place is None:
+            raise
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        raise UnsupportedModel(
+            f"whyformer failed on {type(unwrap(model.module)).__name__} at {place}: {type(error).__name__}: "
+            f"{first[:200]} This is a bug in whyformer; please report it with the traceback.",
+            code="E_INTERNAL",
+        ) from error
+
+
+def find_own_place(traceback: TracebackType | None) -> str | None:
+    """The file and line of whyformer that raised; None if the code of somebody else did."""
+    frames = []
+    while traceback is not None:
+        frames.append((str(traceback.tb_frame.f_globals.get("__name__", "")), traceback.tb_lineno))
+        traceback = traceback.tb_next
+    last = next((frame for frame in reversed(frames) if frame[0].partition(".")[0] not in CALLED_BY_US), None)
+    if last is None or last[0].partition(".")[0] != "whyformer":
+        return None
+    return f"{last[0]}:{last[1]}"

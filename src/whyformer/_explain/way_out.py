@@ -1,0 +1,76 @@
+"""The way out of a refusal: which methods do work on this model and input, found by trying one of each family.
+
+Each family needs something else of a model: relevance rules for its operations, the gradient of its attention, its
+attention alone, the gradient of its input, or only that it runs. A candidate is tried on the first example, and only
+after a method was refused. What was found for a model and a kind of input is kept, since users try several methods.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+
+from whyformer._engine.perturb import pick_examples
+from whyformer._engine.probe import Probe
+from whyformer._explain.method_call import MethodCall, choose_method
+from whyformer._explain.sharing import explain_by_call, record_for_methods
+from whyformer._model.model import EncodedBatch, Model
+from whyformer._model.unwrap import unwrap
+from whyformer.errors import MethodError, ModelError
+
+# One for each family, those that need most of a model first.
+CANDIDATES = ("attnlrp", "generic_attention", "rollout", "gradient_x_input", "leave_one_out")
+REFUSALS = (ModelError, MethodError)
+OTHER_CAUSES = ("E_OPTION", "E_DEVICE", "E_MODEL_WEIGHTS")  # not a matter of the method
+FOUND: WeakKeyDictionary[nn.Module, dict[Any, tuple[str, ...]]] = WeakKeyDictionary()
+
+
+@contextmanager
+def name_way_out(call: MethodCall | None, model: Model, encoded: EncodedBatch, target: Any) -> Iterator[None]:
+    """Add to a refusal of this method (None: of the default) which methods work instead."""
+    try:
+        yield
+    except REFUSALS as error:
+        is_ours = call is None or call.method.compute.__module__.startswith("whyformer.")
+        if error.code not in OTHER_CAUSES and is_ours:
+            refused = None if call is None else call.method.name
+            working = [name for name in find_working_methods(model, encoded, target) if name != refused]
+            hint = f"Methods that work here: {', '.join(working)}." if working else "No method works here yet."
+            error.args = (f"{error} {hint}",)
+        raise
+
+
+def find_working_methods(model: Model, encoded: EncodedBatch, target: Any) -> tuple[str, ...]:
+    """Which of the candidates work on the first example of this input."""
+    known = FOUND.setdefault(unwrap(model.module), {})
+    key = (encoded.main, *sorted((name, tensor.dim(), tensor.dtype) for name, tensor in encoded.inputs.items()))
+    kind = (str(key), model.readout, type(target).__name__)
+    if kind not in known:
+        first = pick_examples(encoded, torch.zeros(1, dtype=torch.long))
+        wanted = None if isinstance(target, list | tuple) else target
+        known[kind] = tuple(name for name in CANDIDATES if works(choose_method(name, {}), model, first, wanted))
+    return known[kind]
+
+
+def works(call: MethodCall, model: Model, encoded: EncodedBatch, target: Any) -> bool:
+    """Whether the method gives scores; of a method that reruns the model, whether one variant runs."""
+    try:
+        capture = record_for_methods([call], model, encoded, target, None)
+        if "probe" in call.needs:
+            remove_one_unit(capture["probe"])
+        else:
+            return bool(explain_by_call(call, model, encoded, capture).scores.any())
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception:  # whatever it is, the refusal that is being explained matters more
+        return False
+    return True
+
+
+def remove_one_unit(probe: Probe) -> None:
+    keep = torch.ones(1, probe.units, dtype=torch.bool)
+    keep[0, int(probe.real[0].nonzero()[0]) if probe.real.any() else 0] = False
+    probe.keep_only(keep, torch.zeros(1, dtype=torch.long))

@@ -1,0 +1,218 @@
+"""Refusals lead somewhere: every method that refuses a model names others, and those that it names work."""
+
+import re
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import QUICK, animal, build
+from test_odd_models import Block, Chain, TwoTowers
+from torch import Tensor, nn
+
+import whyformer as why
+from whyformer._engine.tracing import operations
+from whyformer.errors import ModelError, UnsupportedModel, WhyformerError
+from whyformer.methods._registry import METHODS
+
+Case = tuple[nn.Module, dict[str, Tensor]]
+STATES = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+class Windows(nn.Module):
+    """Attention in two windows, folded into the batch, as in Swin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.block, self.head = Block(), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.block(x.unflatten(1, (2, -1)).flatten(0, 1))
+        return self.head(parts.unflatten(0, (len(x), 2)).flatten(1, 2).mean(1))
+
+
+class NoAttention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.up, self.head = nn.Linear(16, 16), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.up(x).relu().mean(1))
+
+
+class OwnKernel(Chain):
+    """An activation in a kernel of its own, which has a gradient but no relevance rule."""
+
+    class Swish(torch.autograd.Function):
+        @staticmethod
+        def forward(context: torch.autograd.function.FunctionCtx, x: Tensor) -> Tensor:
+            context.save_for_backward(x)
+            return x * x.sigmoid()
+
+        @staticmethod
+        def backward(context: torch.autograd.function.FunctionCtx, grad: Tensor) -> Tensor:
+            (x,) = context.saved_tensors
+            return grad * (x.sigmoid() * (1 + x * (1 - x.sigmoid())))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.Swish.apply(x))
+
+
+class Looking(nn.Module):
+    """A vision-language model: patches of an image take the place of tokens of a text, which goes on from there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.see, self.cut, self.embed = Block(), nn.Conv2d(3, 16, 4, stride=4), nn.Embedding(20, 16)
+        self.blocks, self.head = nn.Sequential(Block(), Block()), nn.Linear(16, 20)
+
+    def forward(self, input_ids: Tensor, pixel_values: Tensor) -> Tensor:
+        seen = self.see(self.cut(pixel_values).flatten(2).mT)
+        x = torch.cat([seen, self.embed(input_ids)], 1)
+        return self.head(self.blocks(x)[:, seen.size(1) :])
+
+
+def make_encoder_decoder() -> Case:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    sizes = {"vocab_size": 30, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
+    ids = torch.randint(2, 30, (2, 5), generator=torch.Generator().manual_seed(0))
+    return T5ForConditionalGeneration(T5Config(**sizes)), {"input_ids": ids, "decoder_input_ids": ids[:, :1]}
+
+
+def make_quantised() -> Case:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = torch.ao.quantization.quantize_dynamic(build("bert").float(), {nn.Linear}, dtype=torch.qint8)
+    return module, animal("bert").alone(0)
+
+
+def make_vision_language() -> Case:
+    ids = torch.randint(1, 20, (2, 5), generator=torch.Generator().manual_seed(0))
+    pixels = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return Looking().double(), {"input_ids": ids, "pixel_values": pixels}
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "encoder and decoder": make_encoder_decoder,
+    "vision and language": make_vision_language,
+    "windows": lambda: (Windows().double(), {"x": STATES}),
+    "two towers": lambda: (TwoTowers().double(), {"x": STATES}),
+    "no attention": lambda: (NoAttention().double(), {"x": STATES}),
+    "own kernel": lambda: (OwnKernel().double(), {"x": STATES}),
+    "quantised": make_quantised,
+}
+
+FAST = ("encoder and decoder", "windows", "own kernel")
+
+
+def read_named_methods(message: str) -> list[str]:
+    """Every method that a message names, except the one that refused, which may say its own name."""
+    return [word for word in re.findall(r"[a-z_0-9]+", message) if word in METHODS]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("case", [pytest.param(c, marks=[] if c in FAST else [pytest.mark.slow]) for c in CASES])
+def test_what_a_refusal_names_works(case):
+    """No message sends a user to a method that refuses the same model."""
+    module, inputs = CASES[case]()
+    model = why.open(module.eval())
+    works: dict[str, bool] = {}
+
+    def tries(name: str) -> str:
+        try:
+            why.explain(model, inputs, name, **QUICK.get(name, {}))
+        except WhyformerError as error:
+            works[name] = False
+            return str(error)
+        works[name] = True
+        return ""
+
+    messages = {name: tries(name) for name in sorted(METHODS)}
+    assert not all(works.values())
+    for name, message in messages.items():
+        refers = [other for other in read_named_methods(message) if other != name]
+        assert all(works[other] for other in refers), f"{name} names {refers}: {message}"
+        if message and "E_OPTION" not in message:
+            assert refers or "No method works here" in message or re.search(r"fill=|readout=|target=", message), message
+
+
+def test_a_refusal_says_which_methods_work():
+    with pytest.raises(UnsupportedModel, match=r"Methods that work here: attnlrp, gradient_x_input\.$"):
+        why.explain(Windows().double().eval(), {"x": STATES}, "rollout", target=0)
+
+
+def test_a_refused_default_says_which_methods_work():
+    module, inputs = CASES["quantised"]()
+    with pytest.raises(ModelError, match=r"Methods that work here: rollout, leave_one_out\.$"):
+        why.explain(module, inputs)
+
+
+def test_a_refusal_of_everything_says_so():
+    module, inputs = make_encoder_decoder()
+    with pytest.raises(WhyformerError, match=r"No method works here yet\.$"):
+        why.explain(module.eval(), inputs, "rollout")
+
+
+# --- what nobody foresaw ----------------------------------------------------------------------------------------------
+
+
+def test_a_bug_of_ours_is_reported_as_one(monkeypatch):
+    def fail(*_: object) -> None:
+        return [][0]
+
+    monkeypatch.setattr("whyformer._engine.tracing.follow.Follower.follow_reduction", fail)
+    failing = re.escape("whyformer failed on Chain at ")
+    monkeypatch.setitem(fail.__globals__, "__name__", "whyformer._engine.planted")
+    with pytest.raises(UnsupportedModel, match=failing) as raised:
+        why.explain(Chain().double().eval(), {"x": STATES}, "rollout", target=0)
+    assert raised.value.code == "E_INTERNAL" and raised.value.exit_code == 1
+    assert isinstance(raised.value.__cause__, IndexError)
+
+
+def test_what_a_model_raises_itself_is_left_alone():
+    class Failing(Chain):
+        def forward(self, x: Tensor) -> Tensor:
+            raise LookupError("my own")
+
+    with pytest.raises(LookupError, match="my own"):
+        why.explain(Failing().double().eval(), {"x": STATES}, "rollout", target=0)
+
+
+@pytest.mark.parametrize("name", ["flash_attn_func", "flex_attention"])
+def test_a_kernel_that_hides_its_attention_is_refused(name):
+    assert operations.hides_attention(name)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_flex_attention_is_refused_with_a_way_out_that_works():
+    """Before it runs, since flex attention cannot run under a mode that looks at its operations."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    settings = {"vocab_size": 20, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = LlamaConfig(**settings, intermediate_size=32, pad_token_id=0)
+    module = LlamaForCausalLM._from_config(config, attn_implementation="flex_attention").eval()
+    inputs = {"input_ids": torch.arange(1, 7)[None]}
+    with pytest.raises(UnsupportedModel, match='attn_implementation="sdpa"'):
+        why.explain(module, inputs, "rollout")
+    module.set_attn_implementation("sdpa")
+    assert why.explain(module, inputs, "rollout").scores.shape == (1, 6)
+
+
+def test_a_signal_of_no_frames_is_not_a_bug():
+    """A tensor that the model folds in its own way: refused in our words, by every method."""
+
+    class Folded(Chain):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(F.pad(x, (0, 4)).reshape(len(x), 3, 16))
+
+    model, x = why.open(Folded().double().eval()), torch.randn(2, 44, dtype=torch.float64)
+    for name in METHODS:
+        try:
+            why.explain(model, {"x": x}, name, target=0, **QUICK.get(name, {}))
+        except WhyformerError as error:
+            assert error.code != "E_INTERNAL", error
