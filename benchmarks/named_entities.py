@@ -88,7 +88,7 @@ def make_table(model: why.Model, sentences: Sequence[names.NamedSentence], metho
     rows.sort(key=lambda row: (-row[1], row[0]))
     chance = sum(1 / (len(s.words) - 1) for s in sentences) / len(sentences)
     rows += [("*a word at random*", chance), ("*the best fixed position*", measure_best_position(sentences))]
-    return ["| method | hit rate, % |", "|---|---|", *(f"| {name} | {100 * rate:.0f} |" for name, rate in rows)]
+    return ["| method | hit rate, % |", "|---|---|", *(f"| {name} | {100 * rate:.1f} |" for name, rate in rows)]
 
 
 def main() -> None:
