@@ -286,7 +286,10 @@ LIBRARY_PACKAGES = {
 
 
 def _make_library_section(library: str, rows: list[dict[str, str]]) -> str:
-    lines = ["| model | methods that work | attention = eager | refused, and the first reason |", "| --- | --- | --- | --- |"]
+    lines = [
+        "| model | methods that work | attention = eager | refused, and the first reason |",
+        "| --- | --- | --- | --- |",
+    ]
     for row in rows:
         refused = _list_refused(row)
         works = len(TRIED) - len(refused)
