@@ -25,7 +25,13 @@ from whyformer.metrics._registry import METRICS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-GENERATED = {"methods.md", "metrics.md", "models.md", "models-others.md", "recipes.md"}  # without examples
+GENERATED = {
+    "methods.md",
+    "metrics.md",
+    "models.md",
+    "recipes.md",
+    "models-others.md",
+}  # by docs/generate_pages.py; without examples
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 PAGES += sorted(page for page in DOCS.glob("*.md") if page.name not in GENERATED)
 

@@ -4,7 +4,7 @@ import torch
 import transformers as hf
 from torch import nn
 
-SMALL = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
 
 
 def as_double(module: nn.Module, seed: int = 0) -> nn.Module:

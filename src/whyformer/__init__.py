@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from whyformer._engine.intervene import Intervention
     from whyformer._engine.record import record
     from whyformer._engine.relevance.recipes import RECIPES, Recipe, make_recipe
+    from whyformer._engine.replay import replay
     from whyformer._engine.sites import SITES
     from whyformer._engine.target import Target
     from whyformer._explain.attention import inspect_attention
@@ -54,6 +55,7 @@ HOMES = {
     "_engine.intervene": "Intervention",
     "_engine.record": "record",
     "_engine.relevance.recipes": "RECIPES Recipe make_recipe",
+    "_engine.replay": "replay",
     "_engine.sites": "SITES",
     "_engine.target": "Target",
     "_explain.attention": "inspect_attention",
@@ -144,6 +146,7 @@ __all__ = [
     "metrics",
     "open",
     "record",
+    "replay",
     "rules",
     "show",
     "summarise_bulk",

@@ -13,7 +13,19 @@ from whyformer.cli.shell import print_error
 from whyformer.errors import CODES, InputError, NonFinite, OutputError, TargetError, find_exit_code
 
 EVIL = "\x1b[31m\u202e\x07\u2028\x9b"
-COMMANDS = ("explain", "compare", "inspect", "generate", "judge", "audit", "reproduce", "demo", "methods", "metrics")
+COMMANDS = (
+    "explain",
+    "compare",
+    "inspect",
+    "generate",
+    "similarity",
+    "judge",
+    "audit",
+    "reproduce",
+    "demo",
+    "methods",
+    "metrics",
+)
 
 
 def fail_with(*arguments: str, error: BaseException | None = None, monkeypatch=None):

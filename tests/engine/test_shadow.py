@@ -299,8 +299,36 @@ class Leaking(nn.Module):
         return self.leak(x)
 
 
-@pytest.mark.parametrize("how", ["closure over a weight", "closure over a module", "partial"])
+def test_a_partial_is_pointed_at_the_shadow():
+    """accelerate replaces the forward of a module by a partial of it."""
+    module = Leaking("partial")
+    shadow = make_shadow(module)
+    assert shadow.leak.func.__self__ is shadow.inner
+    assert module.leak.func.__self__ is module.inner
+    assert torch.equal(shadow(make_input(1, 3, 2)), module(make_input(1, 3, 2)))
+
+
+@pytest.mark.parametrize("how", ["closure over a weight", "closure over a module"])
 def test_a_run_that_reaches_a_weight_of_the_original_is_refused(how):
     model = Model(Leaking(how), "leaking")
     with pytest.raises(UnsupportedModel, match=r"used the weight 'inner\.weight' of the model itself"):
         record(model, model.encode({"x": make_input(1, 3, 2)}), keep={"attention"})
+
+
+class Mended(Leaking):
+    """What the refusal asks for: the function as a method that uses attributes."""
+
+    def __init__(self) -> None:
+        super().__init__("partial")
+        del self.leak
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.use(x).softmax(-1) @ x
+
+    def use(self, x: Tensor) -> Tensor:
+        return self.inner(x) @ x.mT
+
+
+def test_the_way_out_of_a_leak_works():
+    model = Model(Mended(), "mended")
+    assert len(record(model, model.encode({"x": make_input(1, 3, 2)}), keep={"attention"})["attention"]) == 1

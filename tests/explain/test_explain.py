@@ -129,7 +129,7 @@ def test_settings_are_all_kept_defaults_included(capture, model):
 
 def test_recipe_and_stabiliser_are_settings_of_methods_that_use_relevance(capture, model):
     capture.get = lambda site, recipe: {"input_relevance": torch.ones(1, 4, 4, 3), "readout": ONE_ROW}[site]
-    capture.rounding = defaultdict(lambda: RoundingEstimate(torch.zeros(1)))
+    capture.rounding = defaultdict(lambda: RoundingEstimate(torch.zeros(1, 1)))
     capture.logits = torch.ones(1, 2)
     e = explain(model, "cat.png", "lrp", recipe="baseline", stabiliser="released")
     assert e.settings == {"own": "keep", "recipe": "chefer_baseline", "stabiliser": "released"}

@@ -119,4 +119,3 @@ def attend_with_probe(module: Handwritten, x: Tensor) -> tuple[Tensor, Tensor]:
         made.append((rows[-1][..., None] * values[..., own]).sum(1))
     pooled = w.out(torch.cat(made, -1))
     return torch.stack(rows).mean(0).detach(), pooled + w.mlp(w.between(pooled))
-

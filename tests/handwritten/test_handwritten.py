@@ -1,4 +1,4 @@
-"""Attention that people write themselves is found, and has the matrix, gradient, relevance and readout it should have."""
+"""Attention that people write themselves is found, with the right matrix, gradient, relevance and readout."""
 
 from typing import Any
 
@@ -22,6 +22,16 @@ GRADIENTS = ("attention_grad", "hidden_grad", "input_grad")
 RELEVANCE = ("attention_relevance", "hidden_relevance", "input_relevance")
 CHEFER, ATTNLRP = why.make_recipe("chefer"), why.make_recipe("attnlrp")
 BOTH = [pytest.param(CHEFER, id="chefer", marks=pytest.mark.slow), pytest.param(ATTNLRP, id="attnlrp")]
+
+
+SAME_AS_PLAIN = [
+    name
+    for name, case in zoo.CASES.items()
+    if case.arrange is zoo.as_blocks
+    and case.pool is zoo.read_first
+    and case.key_heads == zoo.HEADS
+    and name not in ("softmax_one", "sink_column", "talking_heads", "causal_exp", "memory_keys", "wide_softmax")
+]
 
 
 @pytest.fixture(params=zoo.CASES)
@@ -102,20 +112,33 @@ def test_every_method_is_served(case, method):
     assert_served(case, method)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("method", "libragrad norm_analysis globenc alti tokentm legrad decompx value_zeroing".split())
+@pytest.mark.parametrize("name", ["as_pairs", "as_functions"])
+def test_methods_on_blocks_do_not_need_modules(name, method):
+    """The same scores as with blocks that are modules."""
+    found, wanted = (
+        why.explain(why.open(zoo.CASES[n].build()), {"input_ids": zoo.IDS}, method, target=TARGET).scores
+        for n in (name, "plain")
+    )
+    torch.testing.assert_close(found, wanted, rtol=1e-7, atol=1e-9)
+
+
 def assert_served(case: zoo.Case, method: str) -> None:
     scores = why.explain(why.open(case.build()), {"input_ids": zoo.IDS}, method, target=TARGET).scores
     assert scores.shape == zoo.IDS.shape
     assert bool(scores.isfinite().all()) and (method == "grad_cam" or bool(scores.any()))
 
 
-SAME_AS_PLAIN = [
-    name
-    for name, case in zoo.CASES.items()
-    if case.arrange is zoo.as_blocks
-    and case.pool is zoo.read_first
-    and case.key_heads == zoo.HEADS
-    and name not in ("softmax_one", "sink_column", "talking_heads", "causal_exp", "memory_keys", "wide_softmax")
-]
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["agcam", "atman", "value_zeroing"])
+@pytest.mark.parametrize("name", SAME_AS_PLAIN)
+def test_methods_that_change_attention_do_not_depend_on_how_it_is_written(name, method):
+    found, wanted = (
+        why.explain(why.open(zoo.CASES[n].build()), {"input_ids": zoo.IDS}, method, target=TARGET).scores
+        for n in (name, "plain")
+    )
+    torch.testing.assert_close(found, wanted, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("recipe", BOTH)

@@ -145,7 +145,6 @@ VIT_PYTORCH: list[Case] = [
         "LookViT": vit("look_vit", "LookViT", mlp_dim=None, patch_size=16, highres_patch_size=8,
                        patch_conv_kernel_size=7, cross_attn_heads=2),
         "nViT": vit("normalized_vit", "nViT"),
-        "ViTND": vit("vit_nd", "ViTND", ndim=2, input_shape=32, image_size=None),
         "CCT": vit("cct", "CCT", img_size=32, embedding_dim=16, num_layers=2, num_heads=2, n_conv_layers=1,
                    kernel_size=3, mlp_ratio=1.0, positional_embedding="learnable", image_size=None, patch_size=None,
                    dim=None, depth=None, heads=None, mlp_dim=None),

@@ -90,7 +90,7 @@ def test_refuses_a_damaged_file(tmp_path):
             why.Similarity.load(tmp_path / "bad.json")
 
 
-@pytest.mark.parametrize("suffix", ["html", "png", "svg", "pdf", "csv", "parquet", "txt"])
+@pytest.mark.parametrize("suffix", ["html", "png", "svg", "csv", "parquet", "txt"])
 @pytest.mark.parametrize("has_matrix", [True, False])
 def test_is_saved_in_every_format(tmp_path, suffix, has_matrix):
     s = make_result() if has_matrix else make_result(matrix=None)

@@ -20,7 +20,6 @@ from whyformer.demo import names
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 IGNORED = -100  # special tokens and padding
-MASKED = 0.1
 
 
 def word_tokenizer() -> Tokenizer:
@@ -38,22 +37,13 @@ def word_tokenizer() -> Tokenizer:
 
 
 def examples(tokenizer: Tokenizer, seed: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids and tags [sentence token], padded. The seed is far from those anybody would type.
-
-    One word in ten is masked, so that the model knows the mask when a method removes a word; a name whose evidence is
-    masked has no right tag.
-    """
+    """Token ids and tags [sentence token], padded. The seed is far from those anybody would type."""
     sentences = names.generate(count, 10_000_000 * seed, part="training")
     rows = torch.tensor([one.ids for one in tokenizer.encode_batch([s.text for s in sentences])])
     tags = torch.full_like(rows, IGNORED)
-    is_masked = torch.rand(rows.shape, generator=torch.Generator().manual_seed(seed)) < MASKED
-    for row, masked, sentence in zip(tags, is_masked, sentences, strict=True):
+    for row, sentence in zip(tags, sentences, strict=True):
         row[1 : 1 + len(sentence.words)] = torch.tensor([names.LABELS.index(tag) for tag in sentence.tags])
-        for evidence, kind in ((sentence.evidence, sentence.label), (sentence.decoy, sentence.decoy_label)):
-            if masked[evidence + 1]:
-                row[row == names.LABELS.index(kind)] = IGNORED
-    is_word = tags != IGNORED
-    return torch.where(is_masked & is_word, SPECIAL.index("[MASK]"), rows), tags
+    return rows, tags
 
 
 def main() -> None:

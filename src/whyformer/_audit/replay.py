@@ -59,6 +59,11 @@ class AttentionReplay:
             intervention=Intervention(scores=self._keep_allowed, attention=self._keep_attention),
             prepare=self._tape.watch,
         ) as run:
+            if len(self._attention) != len(run.mode.sites):
+                raise UnsupportedModel(
+                    "The model computes its attention in parts, head by head or some queries at a time, which cannot "
+                    "be audited. Write all heads and queries as one attention."
+                )
             self.layout: Layout = drop_doubled_row(lay_out(run, self._run_batch), self.batch)
             refuse_other_tasks(find_task(self.model, self._run_batch, run.returned, lambda: is_causal(run)), self.model)
             answer, targets = choose_target(self.model, self._run_batch, run.output, None, None)

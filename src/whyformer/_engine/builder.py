@@ -19,7 +19,7 @@ from whyformer._engine.capture import (
     LazyLayers,
     RoundingEstimate,
 )
-from whyformer._engine.chosen_answer import choose_answer
+from whyformer._engine.chosen_answer import ChosenAnswer, choose_answer
 from whyformer._engine.decompose import PARTS_FORMS, BiasForm, compute_answer_parts, compute_score_parts
 from whyformer._engine.forward import Run
 from whyformer._engine.function_target import Answer, FunctionAnswer
@@ -77,8 +77,7 @@ class CaptureBuilder:
     def build(
         self, target: Any, versus: Any, switch: Switch | None, recipes: Sequence[Recipe], track_absorbed: bool
     ) -> Capture:
-        needs_score = any(SITES[name].is_class_specific or name == "probe" for name in self.keep)
-        chosen = choose_answer(self.model, self.encoded, self.run, self.layout, target, versus, needs_score=needs_score)
+        chosen = self.choose_answer(target, versus)
         answer, targets, reading, notes = chosen
         self.keep_values(answer)
         for name in PARTS_FORMS.keys() & self.keep:
@@ -95,8 +94,7 @@ class CaptureBuilder:
         absorbed: dict[Recipe, tuple[AbsorbedRelevance, ...]] = {}
         rounding: dict[Recipe, RoundingEstimate] = {}
         if switch is not None:
-            for output in answer.outputs:
-                refuse_unknown_nodes(output, self.mode.leaf)
+            self.refuse_unknown_nodes(answer)
             for recipe in recipes:
                 switch.placed = {} if self.keep & POSITIONAL_SITES else None
                 arrived, taken, placed, moved = backward.run_relevance_pass(
@@ -121,6 +119,17 @@ class CaptureBuilder:
             places=self.layout.places,
             owners=self.layout.owners,
         )
+
+    def choose_answer(self, target: Any, versus: Any) -> ChosenAnswer:
+        needs_score = any(SITES[name].is_class_specific or name == "probe" for name in self.keep)
+        return choose_answer(self.model, self.encoded, self.run, self.layout, target, versus, needs_score=needs_score)
+
+    def find_readout(self, answer: Answer) -> Tensor:
+        return compute_readout(self.model, self.run, self.layout, answer)
+
+    def refuse_unknown_nodes(self, answer: Answer) -> None:
+        for output in answer.outputs:
+            refuse_unknown_nodes(output, self.mode.leaf)
 
     def wants(self, *subjects: str) -> bool:
         """One of these is to be kept, or its gradient or relevance."""
@@ -160,7 +169,7 @@ class CaptureBuilder:
         if "fingerprint" in self.keep:
             self.store("fingerprint", self.encoded.fingerprints())
         if "readout" in self.keep:
-            self.store("readout", compute_readout(self.model, self.run, self.layout, answer))
+            self.store("readout", self.find_readout(answer))
         sites = [detach_site_output(site) for site in self.sites]
         for name in self.keep & ATTENTION_READERS.keys():
             self.store(name, LazyLayers([partial(ATTENTION_READERS[name], site) for site in sites]))
@@ -270,15 +279,7 @@ class CaptureBuilder:
                 rows += [
                     sum_at_readout(site, output, readout, recipe) for site, output in zip(sites, outputs, strict=True)
                 ]
-        arrived_error, *others = torch.stack([row.to(start) for row in rows]).double().cpu()
-        layers = torch.stack(others, 1) if others else None
-        count = len(sites)
-        has_weight = layers is not None and layers.size(1) > count
-        return RoundingEstimate(
-            arrived_error,
-            layers[:, :count] if layers is not None else None,
-            layers[:, count:] if layers is not None and has_weight else None,
-        )
+        return RoundingEstimate(torch.stack([row.to(start) for row in rows]).double(), len(sites))
 
     def compute_amount(self, site: str, layer: int, arrived: Tensor, recipe: Recipe | None) -> Tensor:
         """The gradient or relevance at a tracked tensor. A recipe that sends slopes is multiplied by the tensor."""

@@ -12,6 +12,7 @@ from q, k, v, O, dO and R_O, which are linear in the number of tokens.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -57,20 +58,44 @@ class AbsorbedRelevance:
 
 @dataclass(frozen=True)
 class RoundingEstimate:
-    """The expected error of relevance by rounding, relative to the relevance (relevance/rounding.py)."""
+    """The expected error of relevance by rounding, relative to the relevance (relevance/rounding.py).
 
-    arrived: Tensor  # [batch] at the end of the pass
-    attention: Tensor | None = None  # [batch layer] at the output of each attention; None if it is not known
-    weight: Tensor | None = None  # [batch layer]: the relevance at the tokens where the answer is read
+    rows: [row batch], where they were computed: the error at the end of the pass; then, if known, the errors at the
+    output of each attention and the relevance at the tokens where the answer is read, layer by layer.
+    """
+
+    rows: Tensor
+    layers: int = 0
+
+    @cached_property
+    def read(self) -> Tensor:
+        """The rows, read from the device in one go."""
+        return self.rows.detach().cpu()
+
+    @property
+    def arrived(self) -> Tensor:
+        """[batch] at the end of the pass."""
+        return self.read[0]
+
+    @property
+    def attention(self) -> Tensor | None:
+        """[batch layer] at the output of each attention; None if it is not known."""
+        return self.read[1 : 1 + self.layers].T if len(self.read) > 1 else None
+
+    @property
+    def weight(self) -> Tensor | None:
+        """[batch layer]: the relevance at the tokens where the answer is read."""
+        return self.read[1 + self.layers :].T if len(self.read) > 1 + self.layers else None
 
     def at_attention(self, layers: Sequence[int]) -> Tensor:
         """[batch]: the mean over these layers, weighted by the relevance where the answer is read."""
-        if self.attention is None or not layers:
+        attention, weight = self.attention, self.weight
+        if attention is None or not layers:
             return self.arrived
-        chosen = self.attention[:, layers]
-        if self.weight is None:
+        chosen = attention[:, layers]
+        if weight is None:
             return chosen.mean(1)
-        weight = self.weight[:, layers]
+        weight = weight[:, layers]
         total = weight.sum(1)
         return torch.where(total > 0, (chosen * weight).sum(1) / total.clamp_min(1e-300), chosen.mean(1))
 

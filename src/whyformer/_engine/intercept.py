@@ -205,7 +205,10 @@ class Intercept(TorchFunctionMode):
         new = apply_intervention(intervention, self.find_epoch(site) - 1, site, unmasked)
         made = self.finish(operation, result if new is None else new.output)
         if new is not None:
-            self.sites[-1].weights, self.sites[-1].value = new.attention.detach(), new.value.detach()
+            kept = self.sites[-1]
+            first, count = kept.first_key, kept.value.size(-2)  # keys that belong to no token are left out
+            kept.weights = new.attention.detach().narrow(-1, first, count)
+            kept.value = new.value.detach().narrow(-2, first, count)
         return made
 
     def finish(self, operation: Operation, result: Any) -> Any:
@@ -283,8 +286,8 @@ class Intercept(TorchFunctionMode):
             if id(tensor) in self.originals:
                 raise UnsupportedModel(
                     f"{self.place} used the weight {self.originals[id(tensor)]!r} of the model itself, not of its "
-                    "shadow: a module keeps a function or another module where whyformer does not find it (hooks of "
-                    "accelerate's device_map do). Load the model without them."
+                    "shadow: a function that a module keeps holds the weight or another module. Make the function a "
+                    "method, and what it uses an attribute of the module."
                 )
         if operations.hides_attention(operation.name):
             raise UnsupportedModel(

@@ -116,20 +116,51 @@ def change_unmasked(change: SiteChange, number: int, site: AttentionSite, unmask
             f"The scores without the mask in {site.place} are not known. Change its attention or its scores instead, "
             'or load the model with attn_implementation="sdpa".'
         )
-    new = apply_change(change, number, unmasked.reshape(scores.shape))
+    new = apply_change(change, number, unmasked_as(site, unmasked, scores))
     return None if new is None else torch.where(scores > MASK_THRESHOLD, new.to(scores), scores)
+
+
+def unmasked_as(site: AttentionSite, unmasked: Tensor, scores: Tensor) -> Tensor:
+    """The unmasked scores in the order of axes of the masked ones, which they equal where nothing is masked."""
+    if site.weights is None:
+        return unmasked.reshape(scores.shape)
+    allowed = scores > MASK_THRESHOLD
+    for way in arrange_scores(site, unmasked):
+        if torch.equal(way[allowed], scores[allowed]):
+            return way
+    raise UnsupportedModel(
+        f"The scores without the mask in {site.place} are not known. Use a method that reads attention itself, such as "
+        "generic_attention or rollout."
+    )
 
 
 def compute_scores(site: AttentionSite) -> Tensor:
     """[batch head query key]: the scores before the softmax, after scale and mask."""
+    if site.parts:
+        return torch.cat([compute_scores(part) for part in site.parts], 2 if site.joins == "query" else 1)
     if site.query is not None and site.key is not None:
         return compute_products(site) if site.mask is None else compute_products(site) + site.mask
-    if site.scores is None or site.weights is None or site.scores.numel() != site.weights.numel():
-        raise UnsupportedModel(
-            f"The scores before the softmax in {site.place} are not known. Change its attention instead, or load the "
-            'model with attn_implementation="sdpa".'
-        )
-    return site.scores.reshape(site.weights.shape)
+    if site.scores is not None and site.weights is not None:
+        for scores in arrange_scores(site, site.scores):
+            made = compute_attention_weights(scores.detach(), None)
+            if torch.allclose(made.to(site.weights.dtype), site.weights.detach(), rtol=1e-3, atol=1e-5):
+                return scores
+    raise UnsupportedModel(
+        f"The scores before the softmax in {site.place} are not known, or its attention is not their softmax. Use a "
+        "method that reads attention itself, such as generic_attention or rollout."
+    )
+
+
+def arrange_scores(site: AttentionSite, scores: Tensor) -> list[Tensor]:
+    """Scores in the order of axes that the model uses, as [batch head query key]: queries may be rows or columns."""
+    assert site.weights is not None
+    if scores.numel() != site.weights.numel():
+        return []
+    ways = [scores.reshape(site.weights.shape)]
+    if scores.dim() == 3 if site.folds_heads else scores.dim() > 3:
+        rows = site.split_heads(scores)
+        ways = [rows, rows.mT, *ways]
+    return [way for way in ways if way.shape == site.weights.shape]
 
 
 def compute_products(site: AttentionSite) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from whyformer._engine.forward import Run
 from whyformer._engine.function_target import Answer
+from whyformer._engine.recorder import pause_recording
 from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites, is_pooling
 from whyformer._engine.tracing.provenance import Trace, axis_of, trace_of
 from whyformer._model.encoded import EncodedBatch
@@ -67,7 +68,8 @@ def lay_out(run: Run, encoded: EncodedBatch) -> Layout:
         else None
     )
     covers = run.mode.follower.covers
-    tokens: tuple[Tokens, ...] = encoded.pieces(count_tokens(run, encoded, length))
+    with pause_recording():
+        tokens: tuple[Tokens, ...] = encoded.pieces(count_tokens(run, encoded, length))
     if patches is not None and grid is not None:
         tokens = (Grid(*grid, covers),) * encoded.batch
     return Layout(mask, special, patches, tokens)
@@ -126,7 +128,7 @@ def guess_origin(grid: tuple[int, int] | None, length: int) -> Tensor:
 
 def find_patch_positions(origin: Tensor) -> tuple[int, ...]:
     """The positions of patch 0, 1, 2, ... in the sequence."""
-    by_patch = sorted((int(patch), place) for place, patch in enumerate(origin) if patch >= 0)
+    by_patch = sorted((patch, place) for place, patch in enumerate(origin.tolist()) if patch >= 0)
     return tuple(place for _, place in by_patch)
 
 

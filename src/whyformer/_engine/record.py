@@ -6,13 +6,24 @@ One forward pass, a gradient backward pass if a gradient is asked for, and one r
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import torch
+
 from whyformer._engine.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
 from whyformer._engine.capture import Capture
 from whyformer._engine.choice import has_choices, pick_choices
 from whyformer._engine.decompose import PARTS_FORMS
 from whyformer._engine.forward import run_forward
 from whyformer._engine.intervene import Intervention
+from whyformer._engine.recorder import Recorder, Unrecordable
 from whyformer._engine.relevance.node import Recipe, Switch
+from whyformer._engine.replay import (
+    RecordingBuilder,
+    Replayer,
+    alias_inputs,
+    find_constants,
+    find_program_inputs,
+    make_recorded_run,
+)
 from whyformer._engine.sites import SITES
 from whyformer._engine.task import refuse_encoder_decoders
 from whyformer._engine.two_towers import hold_other_tower
@@ -54,20 +65,49 @@ def record(
     intervention: attention to use instead of the model's own.
     """
     wanted = check_sites(keep)
-    sites = [SITES[name] for name in wanted]
-    switch = Switch() if recipes and any(site.is_relevance for site in sites) else None
     refuse_encoder_decoders(model.module)
     model, encoded = hold_other_tower(model, encoded, target)
     if has_choices(encoded):
         model, encoded, target = pick_choices(model, encoded, target, versus)
         versus = None
-    with run_forward(
-        model,
-        encoded,
-        switch=switch,
-        asks_gradient=bool(wanted & GRAPH_SITES) or any(site.is_gradient for site in sites),
-        intervention=intervention,
-        keeps_tape=bool(wanted & TAPE_SITES),
-        keeps_scores="attention_scores" in wanted,
-    ) as run:
+    if not track_absorbed and intervention is None:
+        replayer = Replayer(model, encoded, target, versus, wanted, recipes)
+        if (capture := replayer.replay()) is not None:
+            return capture
+        if replayer.is_due() and (capture := record_program(replayer)) is not None:
+            return capture
+    switch, asks = choose_passes(wanted, recipes)
+    with run_forward(model, encoded, switch=switch, intervention=intervention, **asks) as run:
         return CaptureBuilder(model, encoded, run, wanted).build(target, versus, switch, recipes, track_absorbed)
+
+
+def choose_passes(wanted: set[str] | frozenset[str], recipes: Sequence[Recipe]) -> tuple[Switch | None, dict[str, Any]]:
+    """A switch if relevance is wanted, and what the forward must prepare for."""
+    sites = [SITES[name] for name in wanted]
+    switch = Switch() if recipes and any(site.is_relevance for site in sites) else None
+    return switch, {
+        "asks_gradient": bool(wanted & GRAPH_SITES) or any(site.is_gradient for site in sites),
+        "keeps_tape": bool(wanted & TAPE_SITES),
+        "keeps_scores": "attention_scores" in wanted,
+    }
+
+
+def record_program(replayer: Replayer) -> Capture | None:
+    """Run the model once, and keep the run as a program that later calls repeat; None if that is not possible."""
+    model, encoded = replayer.model, alias_inputs(replayer.encoded, replayer.model.device)
+    switch, asks = choose_passes(replayer.keep, replayer.recipes)
+    recorder = Recorder(find_program_inputs(encoded, model.device), find_constants(model.module))
+    try:
+        with (
+            torch.autograd.set_multithreading_enabled(False),  # on a GPU, too, operations are seen in this thread
+            recorder,
+            run_forward(model, encoded, switch=switch, **asks) as run,
+        ):
+            builder = RecordingBuilder(model, encoded, run, set(replayer.keep), recorder)
+            capture = builder.build(replayer.target, replayer.versus, switch, replayer.recipes, False)
+            recorded = make_recorded_run(recorder, builder, capture)
+    except Unrecordable as reason:
+        replayer.refuse(str(reason))
+        return None
+    replayer.keep_if_same(recorded, capture)
+    return capture

@@ -84,14 +84,15 @@ def choose_target(
         if index == other:
             raise TargetError(f"target and versus are both {names.label(index)!r}. Choose two different ones.")
     answer = ExplainedAnswer(*pick_logits(answers, indices, others), trace, answers.shape)
-    scores = answer.score
+    scores = answer.score.detach().tolist()  # in one go: each look at a GPU waits for it
     probabilities = probabilities_of(model.module, answers.detach())
+    chosen = None if probabilities is None else pick_logits(probabilities, indices, [None] * batch)[0].tolist()
     targets = tuple(
         Target(
             index=index,
             label=names.label(index),
-            score=float(scores[i].detach()),
-            probability=float(probabilities[i, index]) if probabilities is not None else None,
+            score=scores[i],
+            probability=chosen[i] if chosen is not None else None,
             predicted=index == predicted[i],
             versus=other,
             versus_label=names.label(other) if other is not None else None,

@@ -7,14 +7,16 @@ after a method was refused. What was found for a model and a kind of input is ke
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from whyformer._engine.perturb import pick_examples
 from whyformer._engine.probe import Probe
+from whyformer._engine.returned import find_output
 from whyformer._explain.method_call import MethodCall, choose_method
 from whyformer._explain.sharing import explain_by_call, record_for_methods
 from whyformer._model.model import EncodedBatch, Model
@@ -22,7 +24,7 @@ from whyformer._model.unwrap import unwrap
 from whyformer.errors import MethodError, ModelError
 
 # One for each family, those that need most of a model first.
-CANDIDATES = ("attnlrp", "generic_attention", "rollout", "gradient_x_input", "leave_one_out")
+CANDIDATES = ("attnlrp", "generic_attention", "rollout", "gradient_x_input", "leave_one_out", "rise")
 REFUSALS = (ModelError, MethodError)
 OTHER_CAUSES = ("E_OPTION", "E_DEVICE", "E_MODEL_WEIGHTS")  # not a matter of the method
 FOUND: WeakKeyDictionary[nn.Module, dict[Any, tuple[str, ...]]] = WeakKeyDictionary()
@@ -37,10 +39,22 @@ def name_way_out(call: MethodCall | None, model: Model, encoded: EncodedBatch, t
         is_ours = call is None or call.method.compute.__module__.startswith("whyformer.")
         if error.code not in OTHER_CAUSES and is_ours:
             refused = None if call is None else call.method.name
-            working = [name for name in find_working_methods(model, encoded, target) if name != refused]
-            hint = f"Methods that work here: {', '.join(working)}." if working else "No method works here yet."
-            error.args = (f"{error} {hint}",)
+            error.args = (f"{error} {describe_way_out(model, encoded, target, refused)}",)
         raise
+
+
+def describe_way_out(model: Model, encoded: EncodedBatch, target: Any, refused: str | None) -> str:
+    """Which methods work with this target or, if none does, with a function of the output as target."""
+    if working := [name for name in find_working_methods(model, encoded, target) if name != refused]:
+        return f"Methods that work here: {', '.join(working)}."
+    if working := list(find_working_methods(model, encoded, partial(read_last_number, module=model.module))):
+        return f"With a function of what the model returns as target, these methods work: {', '.join(working)}."
+    return "No method works on this model."
+
+
+def read_last_number(returned: Any, module: nn.Module) -> Tensor:
+    """The last number that the model returns for each example, a target that fits every model."""
+    return find_output(returned, module).flatten(1)[:, -1]
 
 
 def find_working_methods(model: Model, encoded: EncodedBatch, target: Any) -> tuple[str, ...]:
@@ -60,7 +74,9 @@ def works(call: MethodCall, model: Model, encoded: EncodedBatch, target: Any) ->
     try:
         capture = record_for_methods([call], model, encoded, target, None)
         if "probe" in call.needs:
-            remove_one_unit(capture["probe"])
+            if call.method.name == "leave_one_out" and capture["probe"].is_image and capture["probe"].grid is None:
+                return False  # it needs patches
+            run_one_variant(capture["probe"])
         else:
             return bool(explain_by_call(call, model, encoded, capture).scores.any())
     except (MemoryError, torch.OutOfMemoryError):
@@ -70,7 +86,12 @@ def works(call: MethodCall, model: Model, encoded: EncodedBatch, target: Any) ->
     return True
 
 
-def remove_one_unit(probe: Probe) -> None:
+def run_one_variant(probe: Probe) -> None:
+    """Remove what a perturbation method would remove: a unit, or all pixels where the patches are unknown."""
+    row = torch.zeros(1, dtype=torch.long)
+    if probe.is_image and probe.grid is None:
+        probe.keep_only(torch.zeros(1, *probe.encoded.inputs[probe.encoded.main].shape[-2:], dtype=torch.bool), row)
+        return
     keep = torch.ones(1, probe.units, dtype=torch.bool)
     keep[0, int(probe.real[0].nonzero()[0]) if probe.real.any() else 0] = False
-    probe.keep_only(keep, torch.zeros(1, dtype=torch.long))
+    probe.keep_only(keep, row)

@@ -16,8 +16,11 @@ READ_BY_CLIPPING_METHODS = {"attention_grad", "attention_relevance", "hidden"}
 
 def note_zero_maps(method: Method, scores: Tensor, tokens: Sequence[Tokens], names: Sequence[str]) -> tuple[str, ...]:
     """A note that names the examples whose patches or words all score 0, with the reason; none if there are none."""
-    rows = zip(scores, tokens, names, strict=True)
-    zero = [name for row, its_tokens, name in rows if not bool(row[find_content(its_tokens)].any())]
+    if all(isinstance(its_tokens, Grid) for its_tokens in tokens):
+        has_scores = (scores != 0).any(1).tolist()
+    else:
+        has_scores = [bool(row[find_content(own)].any()) for row, own in zip(scores, tokens, strict=True)]
+    zero = [name for has_any, name in zip(has_scores, names, strict=True) if not has_any]
     if not zero:
         return ()
     unit = "patch" if isinstance(tokens[0], Grid) else "word"

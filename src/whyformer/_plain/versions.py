@@ -1,6 +1,7 @@
 """The versions a result was computed with, so that it can be reproduced."""
 
 import platform
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from torch import nn
@@ -19,6 +20,7 @@ def collect_versions(module: nn.Module) -> dict[str, str]:
     }
 
 
+@cache
 def version_of(package: str) -> str:
     try:
         return version(package)

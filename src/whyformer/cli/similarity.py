@@ -9,7 +9,7 @@ from whyformer.cli.shell import app
 
 EXAMPLES = """Examples:
 
-whyformer similarity "behind the garden there is a basket" "my basket is as old as your lamp"
+whyformer similarity "behind the garden there is a quiet basket" "my basket is as old as your lamp"
 
 whyformer similarity photo.png "a photo of a red circle" -M demo/captions -o alike.html
 

@@ -19,13 +19,9 @@ RADIUS = (8.0, 10.0)  # of an object, in pixels
 TURN = 0.25  # radians to either side
 SHAPES = ("circle", "square", "triangle", "cross")
 COLOURS = {
-    "red": (205, 45, 45),
-    "green": (40, 150, 60),
-    "blue": (50, 80, 205),
-    "yellow": (225, 200, 40),
-    "purple": (150, 60, 175),
-    "white": (245, 245, 245),
-}
+    "red": (205, 45, 45), "green": (40, 150, 60), "blue": (50, 80, 205),
+    "yellow": (225, 200, 40), "purple": (150, 60, 175), "white": (245, 245, 245),
+}  # fmt: skip
 NAMES = tuple(f"{colour} {shape}" for colour in COLOURS for shape in SHAPES)
 TEMPLATES = (
     "a {}",

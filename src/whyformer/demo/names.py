@@ -1,10 +1,10 @@
 """A world of names: sentences in which the kind of a name is decided by one known word elsewhere.
 
-In "near the old river, kosso waited again; beldo vanished with the baker." *kosso* is a place because of one word,
-*river*, and *beldo* a person because of *baker*: the noun in the same half of the sentence decides, before or after the
-name. The names are made up, and every one of them can be a person, a place or a company, so the name itself shows only
-that it is a name. The noun of the other half is a decoy, always of another kind. For a model that tags every word (O,
-PER, LOC, ORG), the evidence for the tag of a name is known.
+In "yesterday kosso resembled beldo, since beldo is a quiet baker and kosso is a river." the first *kosso* is a place
+because of one word, *river*. The names are made up, and every one of them can be a person, a place or a company, so the
+name itself shows only that it is a name. The kind of the other name is the decoy. A third name may be described too.
+The second *kosso* says whose kind *river* is: together with the deciding word it is the evidence.
+For a model that tags every word (O, PER, LOC, ORG), the evidence for the tag of the first mention is known.
 
 One sentence in five, selected by a checksum, is held out of all training; `generate` returns those by default.
 """
@@ -28,12 +28,11 @@ EVIDENCE = {
     "LOC": "river village island mountain harbour valley lake town desert forest".split(),
     "ORG": "bank company newspaper factory airline brewery publisher bakery theatre museum".split(),
 }
-VERBS = "waited vanished appeared laughed slept changed returned remained".split()
-PREPOSITIONS = "near with behind without beyond beside".split()
+VERBS = "resembled mentioned outlived preceded surprised inspired followed replaced".split()
 OPENINGS = ("yesterday", "in spring", "of course", "as always", "last year")
 TIMES = ("again", "in the end", "for a while", "at first")
-LINKS = (";", ", while", "and")
-ADJECTIVES = "famous quiet big small strange lovely forgotten busy old".split()
+LINKS = (", since", ", although", "because", ";")
+ADJECTIVES = "famous quiet big small strange lovely forgotten busy".split()
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,8 @@ class NamedSentence:
     tags: tuple[str, ...]  # one per word, of LABELS
     name: int  # the explained mention
     evidence: int  # the only word that decides its kind
-    decoy: int  # the word that decides the kind of the other name
+    mention: int  # the second mention of the name, which says whose kind that is
+    decoys: tuple[int, ...]  # the words that decide the kinds of other names
 
     @property
     def label(self) -> str:
@@ -52,8 +52,8 @@ class NamedSentence:
 
     @property
     def decoy_label(self) -> str:
-        """The kind of the other name, never that of the explained one."""
-        return next(tag for tag, words in EVIDENCE.items() if self.words[self.decoy] in words)
+        """The kind of the other name in the first clause; never that of the explained one."""
+        return next(tag for i in self.decoys for tag, words in EVIDENCE.items() if self.words[i] in words)
 
     @property
     def text(self) -> str:
@@ -77,8 +77,7 @@ def list_vocabulary() -> tuple[str, ...]:
     """Every word that can occur in a sentence."""
     phrases = " ".join((*OPENINGS, *TIMES, *LINKS)).split()
     evidence = (word for words in EVIDENCE.values() for word in words)
-    others = (*phrases, *PREPOSITIONS, *NAMES, *VERBS, *ADJECTIVES, *evidence)
-    return tuple(dict.fromkeys((",", ".", "the", *others)))
+    return tuple(dict.fromkeys((",", ";", ".", "is", "a", "and", *phrases, *NAMES, *VERBS, *ADJECTIVES, *evidence)))
 
 
 def _make_sentence(rng: random.Random, part: Part) -> NamedSentence:
@@ -89,29 +88,29 @@ def _make_sentence(rng: random.Random, part: Part) -> NamedSentence:
 
 
 def _draw_sentence(rng: random.Random) -> NamedSentence:
-    names, kinds = _draw_several(rng, NAMES, 2), _draw_several(rng, LABELS[1:], 2)
+    names = _draw_several(rng, NAMES, 3)
+    kinds = _draw_several(rng, LABELS[1:], 2)
+    kinds.append(_pick(rng, LABELS[1:]))
     words: list[str] = [*_pick(rng, OPENINGS).split(), ","] if rng.random() < 0.4 else []
-    places = [_append_clause(rng, words, names[0], kinds[0])]
+    first = len(words)
+    words += [names[0], _pick(rng, VERBS), names[1]]
+    words += _pick(rng, TIMES).split() if rng.random() < 0.4 else []
     words += _pick(rng, LINKS).split()
-    places.append(_append_clause(rng, words, names[1], kinds[1]))
+    described = _draw_several(rng, (0, 1, 2), 3) if rng.random() < 0.5 else _draw_several(rng, (0, 1), 2)
+    places, mentions = {}, {}
+    for number, i in enumerate(described):
+        words += ["and"] if number else []
+        mentions[i] = len(words)
+        words += [names[i], "is", "a", *([_pick(rng, ADJECTIVES)] if rng.random() < 0.4 else [])]
+        places[i] = len(words)
+        words.append(_pick(rng, EVIDENCE[kinds[i]]))
     words.append(".")
-    tag_of = dict(zip(names, kinds, strict=True))
     explained = int(rng.random() * 2)
-    (name, evidence), (_, decoy) = places[explained], places[1 - explained]
-    return NamedSentence(tuple(words), tuple(tag_of.get(word, "O") for word in words), name, evidence, decoy)
-
-
-def _append_clause(rng: random.Random, words: list[str], name: str, kind: str) -> tuple[int, int]:
-    """Append "near the old river, kosso waited again" or the other way round; returns where name and evidence are."""
-    adjective = [_pick(rng, ADJECTIVES)] if rng.random() < 0.4 else []
-    place = [_pick(rng, PREPOSITIONS), "the", *adjective, _pick(rng, EVIDENCE[kind])]
-    event = [name, _pick(rng, VERBS), *(_pick(rng, TIMES).split() if rng.random() < 0.4 else [])]
-    start, is_first = len(words), rng.random() < 0.5
-    words += [*place, ",", *event] if is_first else [*event, *place]
-    return (
-        start + (len(place) + 1 if is_first else 0),
-        start + (len(place) if is_first else len(event) + len(place)) - 1,
-    )
+    tag_of = dict(zip(names, kinds, strict=True))
+    tags = tuple(tag_of.get(word, "O") for word in words)
+    decoys = (places[1 - explained], *(places[i] for i in places if i == 2))
+    name = first if explained == 0 else first + 2
+    return NamedSentence(tuple(words), tags, name, places[explained], mentions[explained], decoys)
 
 
 def _draw_several(rng: random.Random, options: Sequence, count: int) -> list:  # type: ignore[type-arg]

@@ -120,7 +120,7 @@ class Diagnosis(Result):
         facts.add_column(no_wrap=True)
         facts.add_column()
         for name, value in self.found.items():
-            facts.add_row(Text(name, style="dim"), Text(make_visible(value)))
+            facts.add_row(Text(make_visible(name), style="dim"), Text(make_visible(value)))
         table = Table(box=None, pad_edge=False, header_style="bold")
         for heading in ("method", "state", "time", "x forward", "memory"):
             table.add_column(heading, justify="left" if heading in ("method", "state") else "right", no_wrap=True)

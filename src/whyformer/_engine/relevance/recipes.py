@@ -6,6 +6,7 @@ The papers behind the recipes are in rules.py (`chefer`, `chefer_baseline`) and 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -13,7 +14,15 @@ from torch import Tensor
 
 from whyformer._engine.relevance import rules, slopes
 from whyformer._engine.relevance.calls import Rule
+from whyformer._engine.tracing.constants import mark_constant
 from whyformer.errors import MethodError, suggest_nearest
+
+
+@cache
+def make_number(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A number as a tensor, made once: copying one to a GPU waits for all that the GPU still has to do."""
+    with torch.inference_mode(False):
+        return mark_constant(torch.tensor(value, dtype=dtype, device=device))
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,7 @@ class Stabiliser:
     def divide(self, relevance: Tensor, z: Tensor) -> Tensor:
         epsilon = self.epsilon(z.dtype)
         if self.name == "signed":
-            away = torch.copysign(z.new_tensor(epsilon), z).add_(z)
+            away = torch.copysign(make_number(epsilon, z.dtype, z.device), z).add_(z)
             return torch.div(relevance, away, out=away)
         stable = z + epsilon
         return torch.where(z == 0, 0, relevance / torch.where(stable == 0, epsilon or 1, stable))

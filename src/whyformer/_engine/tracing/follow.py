@@ -18,8 +18,6 @@ from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, axis_of, is
 from whyformer._engine.tracing.softmax import mark_softmax
 
 CUMULATIVE_STEPS = operations.ADDITIONS | operations.IDENTITIES | {"neg"}
-
-
 COUNTED_EXTREMA = frozenset("amax max amin min".split())
 
 
@@ -204,7 +202,7 @@ class Follower:
             root=root,
             is_straight=is_straight,
             columns=provenance.broadcast_label(best.columns, result.shape),
-            weights=self.follow_weights(operation, traces),
+            weights=provenance.broadcast_label(self.follow_weights(operation, traces), result.shape),
             pixels=traces[0].pixels if name != "linear" and result.shape == given[0].shape else None,
             output_of=traces[0].output_of if name in operations.IDENTITIES else None,
         )
@@ -213,6 +211,8 @@ class Follower:
         """How much each token counts, after a product with one number per token; those before are multiplied."""
         known = [t.weights for t in traces if t.weights is not None]
         weights = known[0] if len(known) == 1 else None
+        if operation.name == "linear":
+            weights = contract_label(weights, -1)  # None where heads weigh a token differently: they are mixed here
         if operation.name not in operations.MULTIPLICATIONS or not self.length:
             return weights
         for factor in operation.given:

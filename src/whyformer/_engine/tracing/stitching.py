@@ -8,6 +8,7 @@ number.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +17,8 @@ from whyformer._engine.tracing import provenance
 from whyformer._engine.tracing.attention import AttentionSite, find_obstacle
 from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import Trace, axis_of, trace_of
+
+OF_ONE_PART: dict[str, Any] = dict.fromkeys(("weights", "query", "key", "mask", "scores"))  # the whole has none
 
 
 def stitch(operation: Operation, result: Tensor, sites: Sequence[AttentionSite]) -> AttentionSite | None:
@@ -56,21 +59,10 @@ def make_stitched(parts: Sequence[AttentionSite], result: Tensor, axis: int, tok
     if batch_axis == token_axis:
         return None
     first = parts[0]
-    made = replace(
-        first,
-        value=values[0] if by_query else torch.cat(values, 1),
-        output=result,
-        weights=None,
-        query=None,
-        key=None,
-        mask=None,
-        scores=None,
-        parts=tuple(parts),
-        joins="query" if by_query else "head",
-        folds_heads="",
-        batch_axis=batch_axis,
-        joined_axis=token_axis if batch_axis < token_axis else token_axis + 1,  # with examples first
-    )
+    made = replace(first, **OF_ONE_PART, folds_heads="", parts=tuple(parts), output=result)
+    made.value = values[0] if by_query else torch.cat(values, 1)
+    made.joins, made.batch_axis = "query" if by_query else "head", batch_axis
+    made.joined_axis = token_axis if batch_axis < token_axis else token_axis + 1  # with examples first
     wanted = torch.cat(outputs, 2 if by_query else 1)
     seen = made.split_heads(result.detach()) if can_split(made, result, wanted) else None
     if seen is None or seen.shape != wanted.shape or not torch.equal(seen, wanted):
