@@ -16,7 +16,7 @@ from whyformer._audit.agreement import DELETED, GRADIENT, MASKED
 from whyformer._audit.auditor import Auditor
 from whyformer._audit.report import make_audit_page
 from whyformer.data import read
-from whyformer.errors import InputError, MethodError, NoAttention, OutputError, UnsupportedModel
+from whyformer.errors import InputError, MethodError, NoAttention, OutputError, TargetError, UnsupportedModel
 
 QUICK = {"draws": 5, "search_limit": 2, "steps": 3}
 TEXTS = [
@@ -313,3 +313,24 @@ def test_the_diagnostic_model_learns_from_training_examples(model):
     right = made.summary["attention"]["block 2, mean of heads"]["diagnostic"]
     assert right["attention"]["n"] == 4 and 0 <= right["uniform"]["mean"] <= 1
     assert "A small model that weights tokens by block 2" in str(made)
+
+
+def test_importance_is_that_of_the_target():
+    """With another class as target, gradients and leave-one-out are those of that class; the predictions stay."""
+    words = ["a gorgeous, witty film", "a dull and lifeless mess"]
+    model = why.open("demo/sentiment")
+    settings = {"tests": ["agreement"], "methods": ["gradient_x_input"]}
+    predicted, chosen = (why.audit(model, words, target=target, **settings) for target in (None, "negative"))
+
+    def pairs(result, example):
+        return next(row["pairs"] for row in result.rows if row["test"] == "agreement" and row["example"] == example)
+
+    assert pairs(chosen, 1) == pairs(predicted, 1)  # predicted negative
+    assert pairs(chosen, 0) != pairs(predicted, 0)
+    answers = [[row["predicted"] for row in r.rows if row["test"] == "answer"] for r in (predicted, chosen)]
+    assert answers[0] == answers[1]
+    assert chosen.settings["target"] == "negative" and "target" not in predicted.settings
+    with pytest.raises(TargetError, match="There is no class 'negatve'"):
+        why.audit(model, words, target="negatve", **settings)
+    with pytest.raises(TargetError, match=r"Use judge\(\), which takes every target"):
+        why.audit(model, words, target=why.targets.Group("negative", "positive"), **settings)
