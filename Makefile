@@ -1,6 +1,6 @@
 # make demo    set up, then explain what ships
 # make test    set up, then run the tests
-# The other targets: lint, types, docs, pages, gallery, check (all but the gallery), slow, test-portable, test-oracles, test-others, test-ray, benchmark, format, dev, clean.
+# The other targets: lint, types, docs, pages, gallery, check (all but the gallery), slow, sweep, test-portable, test-oracles, test-others, test-ray, benchmark, format, dev, clean.
 
 PYTHON ?= python3
 VENV := .venv
@@ -16,7 +16,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --e
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev demo test slow test-portable test-oracles test-others test-ray sweep-others lint format types docs pages gallery check benchmark clean
+.PHONY: help venv dev demo test slow sweep test-portable test-oracles test-others test-ray sweep-others lint format types docs pages gallery check benchmark clean
 
 help:
 	@sed -n 's/^# //; /make\|targets/p; 3q' Makefile
@@ -48,6 +48,11 @@ test: $(WORK)
 
 slow: $(WORK)
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -m slow
+
+# Every class of transformers, each in a process of its own; writes the table behind docs/models.md, and the page.
+sweep: $(WORK)
+	HF_HUB_OFFLINE=1 $(BIN)/python tests/families/sweep.py --jobs 2
+	$(BIN)/python docs/generate_pages.py
 
 # Numbers do not depend on the processor: the tests of numbers, with the oldest instructions that PyTorch, oneDNN and MKL have.
 PORTABLE := tests/test_golden.py tests/test_every_machine.py \

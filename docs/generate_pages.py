@@ -1,5 +1,5 @@
-"""Write the pages that come from the code: methods.md, metrics.md, recipes.md, and the methods in README.md; and
-models-others.md, from the table that tests/others writes.
+"""Write the pages that come from the code: methods.md, metrics.md, recipes.md, and the methods in README.md;
+models.md and models-others.md, from the tables that tests/families and tests/others write.
 
     make pages
 
@@ -7,6 +7,7 @@ The pages are committed, so that links work on a code host; a test fails when on
 """
 
 import csv
+import importlib.util
 import inspect
 import re
 import sys
@@ -23,6 +24,7 @@ from whyformer.metrics._registry import METRIC_INPUTS, METRIC_KINDS, METRICS, Me
 
 DOCS = Path(__file__).parent
 README = DOCS.parent / "README.md"
+SUPPORT = DOCS.parent / "tests" / "families" / "support.py"
 OTHERS = DOCS.parent / "tests" / "others"
 METHODS_IN_README = re.compile(r"(?<=<!-- methods -->\n).*?(?=<!-- end of methods -->)", re.DOTALL)
 
@@ -286,7 +288,10 @@ LIBRARY_PACKAGES = {
 
 
 def _make_library_section(library: str, rows: list[dict[str, str]]) -> str:
-    lines = ["| model | methods that work | attention = eager | refused, and the first reason |", "| --- | --- | --- | --- |"]
+    lines = [
+        "| model | methods that work | attention = eager | refused, and the first reason |",
+        "| --- | --- | --- | --- |",
+    ]
     for row in rows:
         refused = _list_refused(row)
         works = len(TRIED) - len(refused)
@@ -305,12 +310,23 @@ def _say_attention(row: dict[str, str]) -> str:
     return {"ok": "yes", "n/a": "not told"}.get(row["attention"], "refused")
 
 
+def make_models_page() -> str:
+    """What the sweep over the classes of transformers found; tests/families has the sweep and its table."""
+    spec = importlib.util.spec_from_file_location("support", SUPPORT)
+    assert spec is not None and spec.loader is not None
+    support = importlib.util.module_from_spec(spec)
+    sys.modules["support"] = support  # dataclasses look there
+    spec.loader.exec_module(support)
+    return str(support.make_support_page(support.read_table()))
+
+
 def make_pages() -> dict[Path, str]:
     """Every generated file and what it should hold."""
     return {
         DOCS / "methods.md": make_methods_page(),
         DOCS / "metrics.md": make_metrics_page(),
         DOCS / "recipes.md": make_recipes_page(),
+        DOCS / "models.md": make_models_page(),
         DOCS / "models-others.md": make_others_page(),
         README: readme_with_methods(README.read_text()),
     }

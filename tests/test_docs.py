@@ -28,6 +28,7 @@ DOCS = ROOT / "docs"
 GENERATED = {
     "methods.md",
     "metrics.md",
+    "models.md",
     "recipes.md",
     "models-others.md",
 }  # by docs/generate_pages.py; without examples

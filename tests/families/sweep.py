@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from families import support
 
-SECONDS, MEMORY = 60, 12 << 30
+SECONDS, MEMORY = 240, 12 << 30
 PREPARED = (
     "families.checks",
     "transformers.generation",

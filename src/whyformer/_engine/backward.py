@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture import AbsorbedRelevance
+from whyformer._engine.foreign_errors import shorten_message
 from whyformer._engine.function_target import Answer
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.relevance.rounding import RoundingError
@@ -55,6 +56,11 @@ def compute_gradients(
     """The gradient of the sum of the scores at each tensor; what torch refuses is refused in our words."""
     try:
         return torch.autograd.grad(score.sum(), at, retain_graph=retain_graph, allow_unused=allow_unused)
+    except AssertionError as error:  # reversible layers (Reformer) check that they are being trained
+        raise UnsupportedModel(
+            f"The model's own backward pass does not run: {shorten_message(error)} Use a method without gradients, "
+            "such as leave_one_out."
+        ) from error
     except RuntimeError as error:
         if "checkpoint" in str(error):
             raise UnsupportedModel(

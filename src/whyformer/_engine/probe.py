@@ -367,6 +367,11 @@ class Probe:
     def run_shortened(self, keep: Tensor, of: Tensor) -> Answers:
         """The answers with tokens deleted."""
         mask = self.encoded.token_mask
+        if mask is not None and mask.size(1) != keep.size(1):  # a video, say: a token is not one step of the input
+            raise UnsupportedModel(
+                f"The input has {mask.size(1)} steps and the attention {keep.size(1)} tokens, and which belong "
+                "together is not known. Methods that change the input do not support this yet."
+            )
         lengths = (keep if mask is None else keep & mask[of]).sum(-1)
         way_out = "Use fill='mean'." if self.is_vectors else "Use fill='pad' or 'drop'."
         if not bool(lengths.all()):

@@ -12,12 +12,15 @@ linear in the tokens, and the weights $g$ are the other factor of a product.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from whyformer._engine.tracing.follow import label_rows
 from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.tracing.provenance import Trace, attach_trace, trace_of
 
 
 def split_by_expert(operation: Operation) -> Tensor | None:
@@ -47,7 +50,24 @@ def split_row_sum(operation: Operation) -> Tensor | None:
             return None
         zeros = torch.zeros_like(start)
     summed = operation.function(zeros, *operation.args[1:], **operation.kwargs)
-    return start + summed
+    rows = merge_rows(trace_of(start).rows, trace_of(summed).rows)
+    if rows is not None:
+        for tensor in (start, summed):
+            attach_trace(tensor, replace(label_rows(rows), carries=True))
+    total = start + summed
+    return total if rows is None else attach_trace(total, replace(trace_of(total), rows=rows))
+
+
+def merge_rows(before: Trace | None, added: Trace | None) -> Trace | None:
+    """The labels of the rows that either of two sums has; -1 where neither has any."""
+    if before is None or added is None or before.samples is None or added.samples is None:
+        return None
+    tokens = None
+    with torch._C.DisableTorchFunction():
+        samples = torch.where(added.samples >= 0, added.samples, before.samples)
+        if before.tokens is not None and added.tokens is not None:
+            tokens = torch.where(added.tokens >= 0, added.tokens, before.tokens)
+    return Trace(samples, tokens, max(before.epoch, added.epoch))
 
 
 EXPERT_OPERATIONS: dict[str, Callable[[Operation], Tensor | None]] = {

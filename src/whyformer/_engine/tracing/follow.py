@@ -202,7 +202,7 @@ class Follower:
             root=root,
             is_straight=is_straight,
             columns=provenance.broadcast_label(best.columns, result.shape),
-            weights=self.follow_weights(operation, traces),
+            weights=provenance.broadcast_label(self.follow_weights(operation, traces), result.shape),
             pixels=traces[0].pixels if name != "linear" and result.shape == given[0].shape else None,
             output_of=traces[0].output_of if name in operations.IDENTITIES else None,
         )
@@ -211,6 +211,8 @@ class Follower:
         """How much each token counts, after a product with one number per token; those before are multiplied."""
         known = [t.weights for t in traces if t.weights is not None]
         weights = known[0] if len(known) == 1 else None
+        if operation.name == "linear":
+            weights = contract_label(weights, -1)  # None where heads weigh a token differently: they are mixed here
         if operation.name not in operations.MULTIPLICATIONS or not self.length:
             return weights
         for factor in operation.given:
@@ -343,8 +345,10 @@ def follow_row_sum(operation: Operation, result: Tensor) -> Trace:
         for place, names in enumerate((("input", "self"), ("dim",), ("index",), ("source", "src")))
     )
     before, trace = trace_of(start), trace_of(rows)
-    if before.samples is not None or trace.samples is None or operation.name != "index_add":
-        return before if before.samples is not None else EMPTY_TRACE
+    if before.rows is None and before.samples is not None:
+        return before
+    if trace.samples is None or operation.name != "index_add":
+        return EMPTY_TRACE
     filled: list[Tensor | None] = []
     for which in ("samples", "tokens"):
         label, known = getattr(trace, which), getattr(before.rows, which, None)
@@ -355,9 +359,12 @@ def follow_row_sum(operation: Operation, result: Tensor) -> Trace:
         known = label.new_full(shape, -1) if known is None else known
         wide = label.expand([rows.size(a) if a == axis % result.dim() else label.size(a) for a in range(label.dim())])
         filled.append(known.index_copy(axis, index, wide))
-    so_far = Trace(filled[0], filled[1], trace.epoch)
-    is_complete = all(label is None or bool((label >= 0).all()) for label in filled)
-    return replace(so_far if is_complete else EMPTY_TRACE, rows=so_far)
+    return label_rows(Trace(filled[0], filled[1], trace.epoch))
+
+
+def label_rows(rows: Trace) -> Trace:
+    """The trace of a sum of rows so far. A row that nothing was added to is zero: its example does not matter."""
+    return replace(rows, samples=None if rows.samples is None else rows.samples.clamp_min(0), rows=rows)
 
 
 def follow_complex(operation: Operation) -> Trace:

@@ -132,8 +132,11 @@ class InPlaceWrites:
     def outdate_copies(self, tensor: Tensor, places: Tensor) -> None:
         """Copies of these places no longer show what is there, nor do copies of the memory that this one is part of."""
         memory = self.make_memory(tensor)
+        if memory.copies:
+            is_written = torch.zeros_like(memory.writer, dtype=torch.bool)
+            is_written[places] = True
         for copied_from, copy in memory.copies:
-            self.mark_stale(copy, torch.isin(copied_from, places).nonzero().flatten())
+            self.mark_stale(copy, is_written[copied_from].nonzero().flatten())
         memory.copies = []
         whole, number = self.part_of.get(tensor.untyped_storage().data_ptr(), (None, 0))
         if whole is not None:
