@@ -51,13 +51,13 @@ class NamedSentence:
     decoy: int | None  # the trigger of the other name, if there is one
 
     @property
-    def label(self) -> str:
-        return self.tags[self.name]
-
-    @property
     def text(self) -> str:
         """Word i is token i + 1, after [CLS]."""
         return write_named(self.words)
+
+    @property
+    def label(self) -> str:
+        return self.tags[self.name]
 
 
 def write_named(words: Sequence[str]) -> str:
