@@ -1,5 +1,6 @@
 """Recorded programs: the same scores as the model itself, only where they may be used, and without traces."""
 
+import copy
 import gc
 import threading
 import weakref
@@ -21,7 +22,8 @@ def record_at_once(monkeypatch):
     """Every run is recorded the first time."""
     monkeypatch.setattr(replay, "RECORDED_AT", 1)
     replay.KNOWN.clear()
-    yield
+    with why.replay():
+        yield
     replay.KNOWN.clear()
 
 
@@ -230,6 +232,19 @@ def test_a_changed_model_is_run_itself(zoo, replayed, change):
         assert is_same(changed, explain_plainly(module, inputs, "rollout"))
     except why.WhyformerError:
         assert change is replace_forward  # refused with and without programs
+
+
+def test_weights_written_to_through_data_are_read_anew(zoo):
+    """`weight.data` leaves no trace that a program could check, so a program never holds what was made of weights."""
+    module = copy.deepcopy(zoo("bert").module)
+    for method in METHODS:
+        why.explain(module, zoo("bert").inputs, method, target=0)
+    for weight in module.parameters():
+        weight.data.mul_(1.25)
+    for method in METHODS:
+        found = why.explain(module, zoo("bert").inputs, method, target=0)
+        expected = explain_plainly(module, zoo("bert").inputs, method, target=0)
+        torch.testing.assert_close(found.scores, expected.scores)
 
 
 @pytest.mark.parametrize("setting", ["default_dtype", "anomaly"])

@@ -1,6 +1,6 @@
 """Replay: the sixth run of a model on inputs of the same shapes is recorded as a program, which later runs repeat.
 
-    with why.replay(False): ...            always run the model itself; so does WHYFORMER_REPLAY=0 in the environment
+    with why.replay(): ...                 off unless asked for, here or by WHYFORMER_REPLAY=1 in the environment
 
 A program (program.py) gives the same numbers with the same kernels in the same order, without the Python code of the
 model, of interception and of autograd. It is compared with the run it was recorded from, to TOLERANCE of the
@@ -54,7 +54,7 @@ LARGEST_GRAPH, MOST_GRAPHS = 1 / 32, 1 / 8  # of the memory of the GPU: a CUDA g
 # Sites that are more than tensors of one run.
 NOT_REPLAYED = {"probe", "fingerprint", *PARTS_FORMS, *LAYER_SCORE_SITES, *STREAM_SITES}
 
-is_replaying: ContextVar[bool] = ContextVar("is_replaying", default=os.environ.get("WHYFORMER_REPLAY", "1") != "0")
+is_replaying: ContextVar[bool] = ContextVar("is_replaying", default=os.environ.get("WHYFORMER_REPLAY", "0") == "1")
 
 
 is_recomputing: ContextVar[bool] = ContextVar("is_recomputing", default=False)
