@@ -22,7 +22,7 @@ from whyformer._engine.tracing.provenance import Trace, attach_trace
 from whyformer._engine.weight_versions import refuse_changed_weights
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
-from whyformer._model.unwrap import unwrap
+from whyformer._model.unwrap import list_modules, unwrap
 from whyformer._plain.torch_state import leave_inference, neutral_torch, use_device_of_model
 from whyformer.errors import NoAttention, NonFinite, UnsupportedModel
 
@@ -161,7 +161,8 @@ def check_run(model: Model, encoded: EncodedBatch, mode: Intercept, output: Tens
 
 def choose_relevance_dtype(model: Model) -> torch.dtype | None:
     """float32 if a weight has fewer bits; None leaves the weights as they are."""
-    is_short = any(p.is_floating_point() and p.dtype.itemsize < 4 for p in model.module.parameters())
+    dtypes = {p.dtype for part in list_modules(model.module) for p in part._parameters.values() if p is not None}
+    is_short = any(dtype.is_floating_point and dtype.itemsize < 4 for dtype in dtypes)
     return torch.float32 if is_short else None
 
 
@@ -197,8 +198,10 @@ def watch_modules(shadow: nn.Module, mode: Intercept) -> None:
 
     def watch(path: str, module: nn.Module) -> None:
         def before(_: nn.Module, args: Any, kwargs: Any) -> None:
-            given = (*args, *kwargs.values())
-            mode.enter(path, next((a for a in given if isinstance(a, Tensor) and a.is_floating_point()), None))
+            with torch._C.DisableTorchFunction():
+                given = (value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+                first = next((tensor for tensor in given if tensor.is_floating_point()), None)
+            mode.enter(path, first)
 
         def after(_: nn.Module, __: Any, result: Any) -> None:
             mode.leave(next(iterate_tensors(result), None))
@@ -220,7 +223,8 @@ def note_chosen_output(answer: Any, output: Tensor) -> tuple[str, ...]:
 
 
 def note_copied_weights(module: nn.Module) -> tuple[str, ...]:
-    if not any(weight.is_inference() for weight in module.parameters()):
+    weights = (weight for part in list_modules(module) for weight in part._parameters.values() if weight is not None)
+    if not any(weight.is_inference() for weight in weights):
         return ()
     return ("The weights were made in torch.inference_mode(), so they are copied for every run of the model.",)
 

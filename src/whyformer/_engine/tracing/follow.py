@@ -14,7 +14,7 @@ from torch import Tensor
 
 from whyformer._engine.tracing import operations, provenance
 from whyformer._engine.tracing.operations import Operation
-from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, axis_of, is_embedding_sum, trace_of
+from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, axis_of, change_trace, is_embedding_sum, trace_of
 from whyformer._engine.tracing.softmax import mark_softmax
 
 CUMULATIVE_STEPS = operations.ADDITIONS | operations.IDENTITIES | {"neg"}
@@ -173,9 +173,11 @@ class Follower:
         traces = [trace_of(t) for t in given]
         best = provenance.pick_newest_trace(traces)
         if name == "linear":
-            best = replace(best, samples=contract_label(best.samples, -1), tokens=contract_label(best.tokens, -1))
+            samples, tokens = contract_label(best.samples, -1), contract_label(best.tokens, -1)
+            if samples is not best.samples or tokens is not best.tokens:
+                best = change_trace(best, samples=samples, tokens=tokens)
             if traces[0].pixels is not None and not self.length:
-                best = replace(best, tokens=self.number_patches(traces[0].pixels, given[0]))
+                best = change_trace(best, tokens=self.number_patches(traces[0].pixels, given[0]))
         if name in operations.ADDITIONS:
             best = self.merge_reads(best, given)
         elif best.tokens is None and (pooled := next((t for t in traces if t.read is not None), None)) is not None:
@@ -246,17 +248,18 @@ def follow_view(operation: Operation, count: int) -> list[Trace]:
         return [EMPTY_TRACE] * count
     view = lambda label: operation.function(label, *rest, **operation.kwargs)  # noqa: E731
     is_padding = operation.name in ("pad", "constant_pad_nd")
-    seen = {}
-    for which in ("samples", "tokens", "columns", "weights", "pixels"):
-        label = getattr(trace, which)
-        if which == "pixels" and label is None and trace.is_pixels and tensor.dim() == 4:
-            label = number_pixels(tensor)
-        found: Any = [None] * count
-        if label is not None and is_padding:
-            found = pad_label(label, operation.argument(1, "pad"))
-        elif label is not None:
-            found = provenance.replay_view(label, tensor.shape, view)
-        seen[which] = [found] if isinstance(found, Tensor) else found
+    pixels = number_pixels(tensor) if trace.pixels is None and trace.is_pixels and tensor.dim() == 4 else trace.pixels
+    missing, seen = [None] * count, []
+    for label in (trace.samples, trace.tokens, trace.columns, trace.weights, pixels):
+        if label is None:
+            seen.append(missing)
+            continue
+        found: Any = (
+            pad_label(label, operation.argument(1, "pad"))
+            if is_padding
+            else provenance.replay_view(label, tensor.shape, view)
+        )
+        seen.append([found] if isinstance(found, Tensor) else found)
     return [
         Trace(
             samples,
@@ -274,7 +277,7 @@ def follow_view(operation: Operation, count: int) -> list[Trace]:
             pixels=pixels,
             is_cumulative=trace.is_cumulative,
         )
-        for samples, tokens, columns, weights, pixels in zip(*seen.values(), strict=True)
+        for samples, tokens, columns, weights, pixels in zip(*seen, strict=True)
     ]
 
 
@@ -303,7 +306,7 @@ def follow_embedding(operation: Operation, result: Tensor) -> Trace:
 def extends_embedding_sum(operation: Operation) -> bool:
     """Adding constants to a sum of embeddings, or scaling it by a number, is part of computing the input."""
     others = [t for t in operation.given if not is_embedding_sum(t)]
-    if operation.name in operations.ADDITIONS | {"dropout"}:
+    if operation.name in operations.ADDITIONS or operation.name == "dropout":
         return not any(t.requires_grad for t in others)
     return operation.name in operations.MULTIPLICATIONS and all(t.numel() == 1 for t in others)
 
@@ -451,8 +454,7 @@ def find_elementwise_root(operation: Operation, result: Tensor) -> tuple[Tensor 
 
     This way an activation written out in primitives counts as one activation.
     """
-    carrying = operation.carrying
-    if operation.name not in operations.ELEMENTWISE or not carrying:
+    if operation.name not in operations.ELEMENTWISE or not (carrying := operation.carrying):
         return None, False
     roots = {id(get_root(t)): get_root(t) for t in carrying}
     if len(roots) != 1 or result.shape != carrying[0].shape:

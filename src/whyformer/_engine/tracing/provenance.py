@@ -10,7 +10,7 @@ token, afterwards the position in the sequence of the last site.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,9 +27,12 @@ class SoftmaxStep:
     is_plain: bool = True  # nothing is masked, or added to the total: the weights are the softmax of the scores
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Trace:
-    """What is known about a tensor of a run. It is an attribute of the tensor, so it lives exactly as long."""
+    """What is known about a tensor of a run. It is an attribute of the tensor, so it lives exactly as long.
+
+    Nothing changes a trace: several tensors may have one. It is not frozen because one is made for every operation.
+    """
 
     samples: Tensor | None = None  # label: the example
     tokens: Tensor | None = None  # label: the token
@@ -61,10 +64,10 @@ def trace_of(tensor: Any) -> Trace:
     return getattr(tensor, "_whyformer", EMPTY_TRACE) if isinstance(tensor, Tensor) else EMPTY_TRACE
 
 
-def mark_carrying(trace: Trace) -> Trace:
-    """The same trace for a tensor that depends on the explained input."""
-    made = object.__new__(Trace)  # ten times as fast as `replace`; this runs for every operation
-    made.__dict__.update(trace.__dict__, carries=True)
+def change_trace(trace: Trace, **changes: Any) -> Trace:
+    """As `replace`, but ten times as fast: this runs for every operation."""
+    made = object.__new__(Trace)
+    made.__dict__.update(trace.__dict__, **changes)
     return made
 
 
@@ -153,7 +156,7 @@ def pick_newest_trace(traces: Sequence[Trace]) -> Trace:
         if trace.tokens is not None and (best.tokens is None or trace.epoch > best.epoch):
             best = trace
     samples = next((t.samples for t in traces if t.samples is not None), None)
-    return best if samples is None or samples is best.samples else replace(best, samples=samples)
+    return best if samples is None or samples is best.samples else change_trace(best, samples=samples)
 
 
 @dataclass(frozen=True)
