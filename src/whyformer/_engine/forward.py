@@ -16,9 +16,8 @@ from whyformer._engine.model_writes import WriteGuard, WritesIntoModel
 from whyformer._engine.relevance.node import Switch
 from whyformer._engine.returned import find_output, iterate_tensors, map_tensors
 from whyformer._engine.shadow import make_shadow, weights_of
-from whyformer._engine.tracing import provenance
 from whyformer._engine.tracing.frames import Frames
-from whyformer._engine.tracing.provenance import Trace, attach_trace
+from whyformer._engine.tracing.provenance import PlainLabels, Trace, attach_trace
 from whyformer._engine.weight_versions import refuse_changed_weights
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
@@ -172,7 +171,7 @@ def label_inputs(encoded: EncodedBatch, mode: Intercept, dtype: torch.dtype | No
     for name, tensor in encoded.inputs.items():
         given = leave_inference(tensor).detach()
         given = given.to(dtype) if given.is_floating_point() and dtype is not None else given
-        trace = trace_input(given, encoded, is_main=name == encoded.main)
+        trace = trace_input(given, encoded, mode.follower.labels, is_main=name == encoded.main)
         if name == encoded.main and given.is_floating_point() and mode.needs_gradient:
             mode.leaf = attach_trace(given.clone().requires_grad_(), trace)
             entered[name] = attach_trace(mode.leaf.clone(), trace)  # the model may write into the copy
@@ -181,14 +180,14 @@ def label_inputs(encoded: EncodedBatch, mode: Intercept, dtype: torch.dtype | No
     return entered
 
 
-def trace_input(given: Tensor, encoded: EncodedBatch, *, is_main: bool) -> Trace:
+def trace_input(given: Tensor, encoded: EncodedBatch, labels: PlainLabels, *, is_main: bool) -> Trace:
     """Labels for an input: which example and which token each entry belongs to."""
     axis = encoded.batch_axis if given.dim() == 3 else 0
     if given.dim() <= axis or given.size(axis) != encoded.batch:
         return Trace(carries=is_main and given.is_floating_point())
-    samples = provenance.label_axis(axis, encoded.batch, given.dim(), given.device)
+    samples = labels.label_axis(axis, encoded.batch, given.dim(), given.device)
     is_sequence = given.dim() in (2, 3)
-    tokens = provenance.label_axis(1 - axis, given.size(1 - axis), given.dim(), given.device) if is_sequence else None
+    tokens = labels.label_axis(1 - axis, given.size(1 - axis), given.dim(), given.device) if is_sequence else None
     carries = is_main and given.is_floating_point()
     return Trace(samples=samples, tokens=tokens, is_pixels=given.dim() == 4, is_ids=is_main, carries=carries)
 

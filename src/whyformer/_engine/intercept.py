@@ -458,7 +458,7 @@ class Intercept(TorchFunctionMode):
             attach_trace(output, replace(trace, read=read, output_of=None))
             return
         self.follower.length = site.queries
-        tokens = provenance.label_axis(output.dim() - 2, output.size(-2), output.dim(), output.device)
+        tokens = self.follower.labels.label_axis(output.dim() - 2, output.size(-2), output.dim(), output.device)
         attach_trace(output, replace(trace, tokens=tokens))
 
     def find_epoch(self, site: AttentionSite) -> int:
@@ -484,7 +484,7 @@ class Intercept(TorchFunctionMode):
             call.sites = [number for number in call.sites if number not in gone] + [made.number]
         self.follower.length = made.queries
         axis = next(a for a in range(result.dim()) if made.has_tokens_at(a))
-        tokens = provenance.label_axis(axis, made.queries, result.dim(), result.device)
+        tokens = self.follower.labels.label_axis(axis, made.queries, result.dim(), result.device)
         old = trace_of(result)
         attach_trace(result, Trace(old.samples, tokens, made.epoch, carries=old.carries, output_of=made.number))
 

@@ -88,6 +88,53 @@ def label_axis(axis: int, size: int, dims: int, device: torch.device) -> Tensor:
     return torch.arange(size, device=device, dtype=torch.int32).view(shape)
 
 
+class PlainLabels:
+    """The labels of one run that `label_axis` could make, one tensor of each, and what views make of them.
+
+    The layers of a model repeat the same few views of the same few labels, so each is computed once: on a GPU, every
+    look at a label waits for the device.
+    """
+
+    def __init__(self) -> None:
+        self.made: dict[Any, Tensor] = {}
+        self.views: dict[Any, tuple[Tensor | None, Any]] = {}
+
+    def label_axis(self, axis: int, size: int, dims: int, device: torch.device) -> Tensor:
+        """As the function of this name."""
+        key = (axis % dims if size > 1 else None, size, dims, device)
+        if key not in self.made:
+            self.made[key] = label_axis(axis, size, dims, device)
+            self.made[key]._whyformer_plain = True  # type: ignore[attr-defined]
+        return self.made[key]
+
+    def replay_view(self, label: Tensor, shape: torch.Size, view: Callable[[Tensor], Any], key: Any) -> Any:
+        """As the function of this name. key: what identifies the view; None if nothing does."""
+        if key is None or not is_plain(label):
+            return replay_view(label, shape, view)
+        try:
+            of, known = self.views.get(key := (id(label), shape, key), (None, None))
+        except TypeError:  # an argument that cannot be a key, such as a list
+            return replay_view(label, shape, view)
+        if of is not label:
+            seen = replay_view(label, shape, view)
+            known = self.find_made(seen) if isinstance(seen, Tensor) else [self.find_made(part) for part in seen]
+            self.views[key] = label, known  # the label is kept alive, so that no other has its id
+        return known
+
+    def find_made(self, label: Tensor) -> Tensor:
+        """The plain label that is equal to this one, or this one."""
+        axis = 0 if label.numel() == 1 else axis_of(label)
+        if axis is None or label.dim() == 0:
+            return label
+        plain = self.label_axis(axis, label.size(axis), label.dim(), label.device)
+        return plain if torch.equal(label, plain) else label
+
+
+def is_plain(label: Tensor) -> bool:
+    """0, 1, 2, ... along one axis, as far as is known without a look at the numbers."""
+    return hasattr(label, "_whyformer_plain")
+
+
 def squeeze_constant(label: Tensor) -> Tensor:
     """Reduce every axis along which the label is constant to size 1."""
     for axis in range(label.dim()):
@@ -138,9 +185,11 @@ def broadcast_label(label: Tensor | None, shape: torch.Size) -> Tensor | None:
     """The label for a result of this shape, aligned from the right as in broadcasting; None if it does not fit."""
     if label is None or label.dim() > len(shape):
         return None
-    label = label.view((1,) * (len(shape) - label.dim()) + tuple(label.shape))
-    fits = all(size in (1, wanted) for size, wanted in zip(label.shape, shape, strict=True))
-    return label if fits else None
+    missing = len(shape) - label.dim()
+    for size, wanted in zip(label.shape, shape[missing:], strict=True):
+        if size != 1 and size != wanted:
+            return None
+    return label.view((1,) * missing + tuple(label.shape)) if missing else label
 
 
 def axis_of(label: Tensor | None) -> int | None:
