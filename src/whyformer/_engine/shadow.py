@@ -25,8 +25,14 @@ from whyformer._model.offload import copy_hook, has_hook
 from whyformer._model.unwrap import list_modules, unwrap
 from whyformer._plain.torch_state import leave_inference
 
-REGISTRIES = frozenset(("_parameters", "_buffers", "_modules"))  # the shadow gets its own
-KEPT_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs")
+KEPT_HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_pre_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+)
+REGISTRIES = frozenset(("_parameters", "_buffers", "_modules", *KEPT_HOOKS))  # the shadow gets its own
 ATOMS = frozenset((bool, int, float, str, type(None), set, torch.dtype, torch.device))  # point at no module
 
 
