@@ -4,6 +4,7 @@ import copy
 import gc
 import threading
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 
 import whyformer as why
 from whyformer._engine import program, replay
-from whyformer._engine.model_state import ModelState
+from whyformer._engine.capture import RoundingEstimate
+from whyformer._engine.model_state import ModelState, read_torch_state, rounds_to_tf32
 
 METHODS = ("transformer_attribution", "gradient_x_input", "rollout")
 
@@ -428,3 +430,57 @@ def test_threads_share_programs(zoo):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.fixture
+def tf32(request):
+    """Products on a GPU in TF32, set in one of three ways."""
+    matmul = torch.backends.cuda.matmul
+    if request.param == "fp32_precision":
+        before, matmul.fp32_precision = matmul.fp32_precision, "tf32"
+        yield
+        matmul.fp32_precision = before
+        return
+    before = torch.get_float32_matmul_precision()
+    if request.param == "allow_tf32":
+        matmul.allow_tf32 = True
+    else:
+        torch.set_float32_matmul_precision("high")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def test_products_are_not_rounded_to_tf32_unless_asked_for():
+    assert not rounds_to_tf32(torch.device("cuda"))
+
+
+@pytest.mark.parametrize("tf32", ["set_float32_matmul_precision", "allow_tf32", "fp32_precision"], indirect=True)
+def test_tf32_is_seen_however_it_is_set(tf32):
+    assert read_torch_state()  # torch raises where settings of two kinds are mixed
+    assert rounds_to_tf32(torch.device("cuda"))
+    assert not rounds_to_tf32(torch.device("cpu"))
+
+
+@pytest.mark.parametrize("tf32", ["fp32_precision"], indirect=True)
+def test_a_model_is_explained_while_the_precision_is_set(zoo, tf32, replayed):
+    animal = zoo("vit")
+    model = why.open(animal.module)
+    for _ in range(2):
+        why.explain(model, animal.inputs, "gradient_x_input")
+    assert replayed == ["ran", "replayed"]
+
+
+@pytest.mark.parametrize(
+    ("estimate", "is_tf32", "narrow", "wide"),
+    [
+        (1e-7, False, 1e-4, 1e-4),
+        (1e-3, False, 1e-4, 4e-3),
+        (0.5, False, 1e-4, 0.1),
+        (1e-7, True, 1e-2, 1e-2),
+        (1e-5, True, 1e-2, 4e-5 * 2**13),
+        (0.5, True, 1e-2, 1.0),
+    ],
+)
+def test_tolerance_follows_the_precision_of_products(estimate, is_tf32, narrow, wide):
+    rounded = SimpleNamespace(rounding={"recipe": RoundingEstimate(torch.tensor([[0.0, estimate]]))})
+    assert replay.find_tolerances(rounded, is_tf32=is_tf32) == pytest.approx((narrow, wide))
