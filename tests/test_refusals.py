@@ -208,6 +208,7 @@ def test_flex_attention_is_refused_with_a_way_out_that_works():
     assert why.explain(module, inputs, "rollout").scores.shape == (1, 6)
 
 
+@pytest.mark.slow
 def test_a_signal_of_no_frames_is_not_a_bug():
     """A tensor that the model folds in its own way: refused in our words, by every method."""
 

@@ -99,6 +99,7 @@ def double(module: nn.Module) -> nn.Module:
     return module.double().eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [Listener, Reader], ids=lambda kind: kind.__name__)
 def test_every_method_works_or_refuses_in_our_words(module):
     model, x = why.open(double(module())), make_signal(2, 44) if module is Listener else make_signal(2, 8, 6)

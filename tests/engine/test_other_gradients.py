@@ -8,6 +8,7 @@ from torch.testing import assert_close
 import whyformer as why
 from whyformer._engine.layer_scores import repeat_tail
 from whyformer._engine.record import record
+from whyformer._engine.tracing.operations import Operation
 from whyformer.errors import UnsupportedModel
 
 GRADIENTS = ("attention_grad", "direct_attention_grad", "layer_attention_grad", "mean_attention_grad")
@@ -145,3 +146,18 @@ def test_an_output_that_does_not_come_from_the_last_block_is_refused():
     old, output = torch.ones(1, 2, 3), torch.ones(1, 2)
     with pytest.raises(UnsupportedModel, match="could not be computed again from the states of its last block"):
         repeat_tail([], old, old + 1, output)
+
+
+def test_the_gradient_of_batch_norm_is_right_for_a_single_image():
+    """torch reads a transposed gradient in the wrong order there; the definition is x * scale + shift."""
+    torch.manual_seed(0)
+    norm = torch.nn.BatchNorm2d(4, dtype=torch.float64).eval()
+    torch.nn.init.normal_(norm.weight)
+    weights = torch.randn(36, 4, dtype=torch.float64)
+    scale = (norm.weight / (norm.running_var + norm.eps).sqrt()).detach()[None, :, None, None]
+    for batch in (1, 2):
+        x = torch.randn(batch, 4, 6, 6, dtype=torch.float64, requires_grad=True)
+        arguments = (x, norm.running_mean, norm.running_var, norm.weight.detach(), norm.bias.detach(), False)
+        made = Operation("batch_norm", torch.nn.functional.batch_norm, arguments, {}).run()
+        (gradient,) = torch.autograd.grad((made.flatten(2).transpose(1, 2) * weights).sum(), x)
+        assert torch.allclose(gradient, (scale * weights.mT.reshape(1, 4, 6, 6)).expand_as(x))

@@ -253,9 +253,13 @@ def test_a_norm_with_its_spread_held_is_the_norm(name):
     torch.testing.assert_close(run(3 * x), 3 * run(x))
 
 
-def test_a_batch_norm_of_the_training_is_linear_as_it_is():
-    mean, spread = numbers(0, 3), numbers(1, 3).abs()
-    assert hold_spread(Operation("batch_norm", F.batch_norm, (numbers(2, 2, 3), mean, spread), {})) is None
+def test_a_batch_norm_is_linear_but_for_its_mean_and_bias():
+    """They are those of the training data: y = (x - mean) weight / spread + bias."""
+    x, mean, variance, weight, bias = numbers(2, 2, 3), numbers(0, 3), numbers(1, 3).abs(), numbers(3, 3), numbers(4, 3)
+    arguments = (x, mean, variance, weight, bias)
+    run = hold_spread(Operation("batch_norm", F.batch_norm, arguments, {"eps": 0.5}))
+    torch.testing.assert_close(run(x), x * weight / (variance + 0.5).sqrt())
+    torch.testing.assert_close(run(x - mean) + bias, F.batch_norm(*arguments, eps=0.5))
 
 
 def test_products_by_hand():

@@ -89,6 +89,7 @@ def test_relevance_is_conserved(case, recipe):
     torch.testing.assert_close(arrived + absorbed, sent, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_example_in_a_batch_gets_what_it_gets_alone(case):
     keep = FORWARD + GRADIENTS + RELEVANCE
     together = record_case(case, keep, recipes=[CHEFER])
@@ -141,6 +142,7 @@ def test_methods_that_change_attention_do_not_depend_on_how_it_is_written(name, 
     torch.testing.assert_close(found, wanted, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", BOTH)
 @pytest.mark.parametrize("name", SAME_AS_PLAIN)
 def test_relevance_does_not_depend_on_how_attention_is_written(name, recipe):

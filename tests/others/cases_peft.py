@@ -11,13 +11,14 @@ from torch import Tensor, nn
 QUERIES = ["query", "value"]
 
 
-def build_bert(head: str = "BertForSequenceClassification") -> nn.Module:
+def build_bert(head: str = "BertForSequenceClassification", width: int = 32) -> nn.Module:
     import transformers
 
     torch.manual_seed(0)
     config = transformers.BertConfig(
-        vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, num_labels=3
-    )
+        vocab_size=50, hidden_size=width, num_hidden_layers=2, num_attention_heads=4, intermediate_size=2 * width,
+        num_labels=3,
+    )  # fmt: skip
     return getattr(transformers, head)(config)
 
 
@@ -29,13 +30,13 @@ def build_gpt2(head: str = "GPT2LMHeadModel") -> nn.Module:
     return getattr(transformers, head)(config)
 
 
-def build_vit() -> nn.Module:
+def build_vit(width: int = 32) -> nn.Module:
     import transformers
 
     torch.manual_seed(0)
     config = transformers.ViTConfig(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, image_size=32, patch_size=8,
-        num_labels=3,
+        hidden_size=width, num_hidden_layers=2, num_attention_heads=4, intermediate_size=2 * width, image_size=32,
+        patch_size=8, num_labels=3,
     )  # fmt: skip
     return transformers.ViTForImageClassification(config)
 

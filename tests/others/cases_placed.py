@@ -77,7 +77,10 @@ def build_pipeline(task: str, head: str) -> Subject:
 
     module = build_bert(head).eval()
     pipe = transformers.pipeline(task, model=module, tokenizer=wordpiece(), device="cpu")
-    subject = describe_transformers_model(module, make_ids())
+    inputs = make_ids()
+    if task == "fill-mask":
+        inputs["input_ids"][:, 2] = 4  # [MASK]
+    subject = describe_transformers_model(module, inputs)
     subject.source = pipe
     return subject
 

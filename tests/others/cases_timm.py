@@ -87,7 +87,7 @@ MODELS: dict[str, dict] = {
         "num_classes": 5,
         "window_size": 2,
     },
-    "mixer_s16_224": {"img_size": 32, "patch_size": 8, "embed_dim": 32, "num_blocks": 2, "num_classes": 5},
+    "mixer_s16_224": {"img_size": 32, "num_classes": 5},
     "resnet18": {"num_classes": 5},
     "naflexvit_base_patch16_gap": {
         "embed_dim": 32,

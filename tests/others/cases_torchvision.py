@@ -48,7 +48,7 @@ def build(name: str) -> Subject:
     for weight in module.parameters():
         if not bool(weight.any()):
             torch.nn.init.normal_(weight, std=0.2)
-    return describe_image_model(module, size, name="input" if "Swin" not in name and "Max" not in name else "x")
+    return describe_image_model(module, size)
 
 
 def iterate_cases() -> Iterator[tuple[str, str, Callable[[], Subject]]]:

@@ -79,7 +79,7 @@ def make_row(library: str, model: str, findings: list[Finding]) -> dict[str, str
     """One line of the table: a status for each method and check, and the first reason of a refusal or fault."""
     row = {"library": library, "model": model} | {what: status for what, status, _, _ in findings if what in FIELDS}
     telling = [f for f in findings if f[1].isupper()] + [f for f in findings if f[1] == "refused"]
-    return row | {"reason": f"{telling[0][0]}: {telling[0][3]}" if telling else ""}
+    return row | {"reason": f"{telling[0][0]}: {telling[0][3] or telling[0][2]}" if telling else ""}
 
 
 def main() -> None:

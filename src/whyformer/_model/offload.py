@@ -52,14 +52,16 @@ class ChangedWeights(Mapping[str, Any]):
 
 
 def change_weights(shadow: nn.Module, change: Callable[[Tensor], Tensor]) -> None:
-    """Change every floating-point parameter of a shadow; offloaded ones when they are loaded."""
+    """Change every floating-point parameter of a shadow; offloaded ones when they are loaded, quantised ones not."""
 
     def change_if_floating(weight: Tensor) -> Tensor:
-        return change(weight) if weight.is_floating_point() else weight
+        is_plain = type(weight) in (Tensor, nn.Parameter) and weight.is_floating_point()
+        return change(weight) if is_plain else weight
 
     for weight in shadow.parameters():
-        if not weight.is_meta:
-            weight.data = change_if_floating(weight.data)
+        values = weight.data
+        if not weight.is_meta and (changed := change_if_floating(values)) is not values:
+            weight.data = changed
     for part in shadow.modules():
         for hook in _list_hooks(part):
             if getattr(hook, "weights_map", None) is not None:

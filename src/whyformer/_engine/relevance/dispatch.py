@@ -80,6 +80,7 @@ class CallBuilder:
     def describe_linear(self) -> CallAndOperands | None:
         x, weight, bias = self.operation.linear_arguments()
         is_constant = not weight.requires_grad and (bias is None or not bias.requires_grad)
+        weight = restore_weight(weight)
         return (self.make(calls.LinearCall, weight=weight, bias=bias), [x]) if is_constant else None
 
     def describe_convolution(self) -> CallAndOperands | None:
@@ -333,11 +334,20 @@ def hold_spread(operation: Operation) -> NormFunction | None:
         return lambda start: apply_weight(
             normalise_by_group(start, x, groups, given(4, "eps", default=1e-5)), given(2, "weight"), 1
         )
+    if operation.name == "batch_norm" and not given(5, "training", default=False):
+        spread = (given(2, "running_var") + given(7, "eps", default=1e-5)).sqrt()
+        return lambda start: apply_weight(apply_weight(start, 1 / spread, 1), given(3, "weight"), 1)
     if operation.name == "instance_norm" and given(5, "use_input_stats", default=True):
         return lambda start: apply_weight(
             normalise_by_group(start, x, x.size(1), given(7, "eps", default=1e-5)), given(3, "weight"), 1
         )
     return None
+
+
+def restore_weight(weight: Tensor) -> Tensor:
+    """The numbers that the codes of a quantised weight stand for (torchao); other weights as they are."""
+    is_plain = type(weight) in (Tensor, torch.nn.Parameter)
+    return weight if is_plain or not hasattr(weight, "qdata") else weight.dequantize()
 
 
 def normalise_by_group(start: Tensor, x: Tensor, groups: int, eps: float) -> Tensor:

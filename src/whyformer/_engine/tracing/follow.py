@@ -323,10 +323,17 @@ def follow_embedding(operation: Operation, result: Tensor, labels: PlainLabels) 
 
 
 def extends_embedding_sum(operation: Operation) -> bool:
-    """Adding constants to a sum of embeddings, or scaling it by a number, is part of computing the input."""
-    others = [t for t in operation.given if not is_embedding_sum(t)]
-    if operation.name in operations.ADDITIONS or operation.name == "dropout":
-        return not any(t.requires_grad for t in others)
+    """Adding constants to a sum of embeddings, or scaling it by a number, is part of computing the input.
+
+    A constant that is larger than the sum makes copies of it (streams of hyper connections), which begin the model.
+    """
+    sums: list[Tensor] = []
+    others: list[Tensor] = []
+    for tensor in operation.given:
+        (sums if is_embedding_sum(tensor) else others).append(tensor)
+    if operation.name in operations.ADDITIONS | {"dropout"}:
+        is_copied = any(torch.broadcast_shapes(sums[0].shape, t.shape).numel() > sums[0].numel() for t in others)
+        return not is_copied and not any(t.requires_grad for t in others)
     return operation.name in operations.MULTIPLICATIONS and all(t.numel() == 1 for t in others)
 
 

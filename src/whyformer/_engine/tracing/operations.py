@@ -127,7 +127,7 @@ class Operation:
         return [tensor for tensor in self.given if tensor.requires_grad]
 
     def run(self) -> Any:
-        return self.function(*self.args, **self.kwargs)
+        return settle_gradient(self.name, self.function(*self.args, **self.kwargs))
 
     def map_arguments(self, change: Callable[[Any], Any]) -> "Operation":
         args = tuple(map_nested(arg, change) for arg in self.args)
@@ -150,3 +150,14 @@ class Operation:
         parts = list(self.argument(0, "tensors"))
         axis = self.argument(1, "dim", "axis", default=0)
         return [p for p in parts if p.dim() > 1 or p.numel() or len(parts) == 1], axis
+
+
+def settle_gradient(name: str, result: Any) -> Any:
+    """The result of an operation whose gradient torch computes right, whatever the strides of what arrives.
+
+    On the processor, the backward of batch_norm outside training (torch 2.13) reads the gradient of a single image in
+    the wrong order if it is a transposed view, as behind every `flatten(2).transpose(1, 2)`.
+    """
+    if name == "batch_norm" and isinstance(result, Tensor) and result.requires_grad:
+        result.register_hook(lambda gradient: None if gradient is None else gradient.contiguous())
+    return result
