@@ -15,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
+from transformers import BertConfig, BertForMaskedLM
 from typer.testing import CliRunner
 
 import whyformer as why
@@ -133,6 +134,11 @@ class OwnAttention(nn.Module):
 def explain_own(after: Callable[[torch.Tensor], torch.Tensor], method: str) -> why.Explanation:
     module = OwnAttention(after).eval()
     return why.explain(why.open(module, readout="first"), torch.ones(1, 3, 8), method)
+
+
+def explain_masked(ids: torch.Tensor) -> why.Explanation:
+    config = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    return why.explain(BertForMaskedLM(config).eval(), {"input_ids": ids}, "rollout")
 
 
 def explain_without_attention() -> why.Explanation:
@@ -334,13 +340,26 @@ CAUSES: dict[str, list[Cause]] = {
     "E_MODEL_OPERATION": [
         (
             "The model uses an operation that the recipe of a relevance method has no rule for.",
-            lambda _: explain_own(lambda x: x.cumsum(1), "lrp"),
+            lambda _: explain_own(lambda x: torch.logcumsumexp(x, 1), "lrp"),
         ),
     ],
     "E_TARGET": [
         ("The index is not below the number of classes.", lambda _: explain_text("a film", target=99)),
         ("The model has no such label.", lambda _: explain_text("a film", target="postive")),
         ("There are more or fewer targets than inputs.", lambda _: explain_text("a film", target=[0, 1])),
+        (
+            "The target is for another kind of model: an entity, but the model classifies whole texts. The message "
+            "lists the targets that fit.",
+            lambda _: explain_text("a film", target=why.targets.Entity("film")),
+        ),
+        (
+            "A masked language model got a text without a mask and no position.",
+            lambda _: explain_masked(torch.arange(5, 9)[None]),
+        ),
+        (
+            "A function as target does not return one differentiable number per example.",
+            lambda _: explain_text("a film", target=lambda out: out.logits),
+        ),
     ],
     "E_METHOD": [
         ("There is no method of that name.", lambda _: why.explain(open_once("demo/sentiment"), "a film", "rolout")),

@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from whyformer._audit.agreement import DELETED, GRADIENT, MASKED
 from whyformer._audit.auditor import Auditor
 from whyformer._audit.report import make_audit_page
 from whyformer.data import read
-from whyformer.errors import InputError, MethodError, NoAttention, OutputError, UnsupportedModel
+from whyformer.errors import InputError, MethodError, NoAttention, OutputError, TargetError, UnsupportedModel
 
 QUICK = {"draws": 5, "search_limit": 2, "steps": 3}
 TEXTS = [
@@ -166,7 +167,7 @@ def test_an_interrupted_audit_continues(model, tmp_path, monkeypatch):
     monkeypatch.setattr(batches, "BATCH_TOKENS", {"cpu": 32})
     whole = audit(model, TEXTS, 1, **settings)
     calls = []
-    whole_batches = Auditor(model, read(TEXTS), 1, None).examples.make_batches()
+    whole_batches = Auditor(model, read(TEXTS), 1, SimpleNamespace(target=None)).examples.make_batches()
     real = Auditor.run_replacement
 
     def stopping(self, replay, choice):
@@ -233,7 +234,7 @@ def test_windowed_attention_is_refused():
         image_size=16, patch_size=2, embed_dim=8, depths=[1, 1], num_heads=[2, 2], window_size=4, num_labels=2
     )
     swin = hf.SwinForImageClassification(config).eval()
-    with pytest.raises(UnsupportedModel, match="Windowed attention and changing sequence lengths cannot be audited"):
+    with pytest.raises(UnsupportedModel, match="examples are divided"):
         audit(swin, list(torch.randn(2, 3, 16, 16)), 0)
 
 
@@ -313,3 +314,24 @@ def test_the_diagnostic_model_learns_from_training_examples(model):
     right = made.summary["attention"]["block 2, mean of heads"]["diagnostic"]
     assert right["attention"]["n"] == 4 and 0 <= right["uniform"]["mean"] <= 1
     assert "A small model that weights tokens by block 2" in str(made)
+
+
+def test_importance_is_that_of_the_target():
+    """With another class as target, gradients and leave-one-out are those of that class; the predictions stay."""
+    words = ["a gorgeous, witty film", "a dull and lifeless mess"]
+    model = why.open("demo/sentiment")
+    settings = {"tests": ["agreement"], "methods": ["gradient_x_input"]}
+    predicted, chosen = (why.audit(model, words, target=target, **settings) for target in (None, "negative"))
+
+    def pairs(result, example):
+        return next(row["pairs"] for row in result.rows if row["test"] == "agreement" and row["example"] == example)
+
+    assert pairs(chosen, 1) == pairs(predicted, 1)  # predicted negative
+    assert pairs(chosen, 0) != pairs(predicted, 0)
+    answers = [[row["predicted"] for row in r.rows if row["test"] == "answer"] for r in (predicted, chosen)]
+    assert answers[0] == answers[1]
+    assert chosen.settings["target"] == "negative" and "target" not in predicted.settings
+    with pytest.raises(TargetError, match="There is no class 'negatve'"):
+        why.audit(model, words, target="negatve", **settings)
+    with pytest.raises(TargetError, match=r"Use judge\(\), which takes every target"):
+        why.audit(model, words, target=why.targets.Group("negative", "positive"), **settings)

@@ -50,11 +50,14 @@ def test_gradients_become_plain_operations():
     assert repeat(program, torch.tensor([5.0, 7.0])).tolist() == [10, 14]
 
 
-def test_operations_on_constants_are_done_once():
+def test_operations_on_numbers_and_views_of_weights_are_done_once():
+    """What is computed from a weight is computed anew: the weight may have changed since."""
     weight = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     program, _ = record_work(lambda x: x @ weight.t().abs() + torch.arange(2), torch.ones(1, 2), [weight])
-    assert names_of(program) == ["aten.mm.default", "aten.add.Tensor"]
+    assert names_of(program) == ["aten.abs.default", "aten.mm.default", "aten.add.Tensor"]
     assert repeat(program, torch.tensor([[1.0, 0.0]])).tolist() == [[1, 4]]
+    weight.data.neg_().sub_(1)
+    assert repeat(program, torch.tensor([[1.0, 0.0]])).tolist() == [[2, 5]]
 
 
 def test_writes_in_place_are_repeated_in_order():

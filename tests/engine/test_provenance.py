@@ -276,3 +276,45 @@ def test_pooling_weights_need_labels():
     assert provenance.compute_pooling_weights(tokens_only, torch.Size((2, 4)), 2, 3) is None
     nowhere = Trace(samples=label_axis(0, 2, 2, CPU), tokens=torch.tensor([[-1]], dtype=torch.int32))
     assert provenance.compute_pooling_weights(nowhere, torch.Size((2, 4)), 2, 3) is None
+
+
+VIEWS = {
+    "heads": (lambda x: x.view(2, 3, 2, 2).transpose(1, 2), (2, 3, 4)),
+    "folded": (lambda x: x.reshape(6, 4), (2, 3, 4)),
+    "turned": (lambda x: x.transpose(0, 1), (2, 3, 4)),
+    "flipped": (lambda x: x.flip(1), (2, 3, 4)),
+    "split": (lambda x: x.split(1, 1), (2, 3, 4)),
+    "scalar": (lambda x: x.squeeze(), (1, 1)),
+}
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_of_plain_labels_are_those_of_labels(name, axis):
+    view, shape = VIEWS[name]
+    labels = provenance.PlainLabels()
+    plain = labels.label_axis(axis, shape[axis], len(shape), CPU)
+    found = labels.replay_view(plain, torch.Size(shape), view, name)
+    wanted = provenance.replay_view(label_axis(axis, shape[axis], len(shape), CPU), torch.Size(shape), view)
+    found_parts, wanted_parts = (each if isinstance(each, list) else [each] for each in (found, wanted))
+    assert all(torch.equal(a, b) for a, b in zip(found_parts, wanted_parts, strict=True))
+    again = labels.replay_view(plain, torch.Size(shape), lambda _: pytest.fail("computed twice"), name)
+    assert again is found
+
+
+def test_the_labels_of_every_layer_are_the_same_tensors():
+    labels = provenance.PlainLabels()
+    label = start = labels.label_axis(0, 2, 3, CPU)
+    for shape, view in (((2, 3, 4), lambda x: x.view(2, 3, 2, 2)), ((2, 3, 2, 2), lambda x: x.flatten(2))):
+        label = labels.replay_view(label, torch.Size(shape), view, str(shape))
+    assert label is start
+
+
+def test_the_view_of_another_label_is_not_taken_from_those_that_are_known():
+    labels, shape = provenance.PlainLabels(), torch.Size((2, 3))
+    plain, other = labels.label_axis(1, 3, 2, CPU), torch.tensor([[2, 0, 1]], dtype=torch.int32)
+    for label in (plain, other):
+        found = labels.replay_view(label, shape, lambda x: x.transpose(0, 1), "transpose")
+        assert torch.equal(found, label.transpose(0, 1))
+    assert provenance.is_plain(labels.replay_view(plain, shape, lambda x: x.transpose(0, 1), "transpose"))
+    assert not provenance.is_plain(other)

@@ -1,8 +1,10 @@
 """Recorded programs: the same scores as the model itself, only where they may be used, and without traces."""
 
+import copy
 import gc
 import threading
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +13,8 @@ from torch import Tensor, nn
 
 import whyformer as why
 from whyformer._engine import program, replay
-from whyformer._engine.model_state import ModelState
+from whyformer._engine.capture import RoundingEstimate
+from whyformer._engine.model_state import ModelState, read_torch_state, rounds_to_tf32
 
 METHODS = ("transformer_attribution", "gradient_x_input", "rollout")
 
@@ -21,7 +24,8 @@ def record_at_once(monkeypatch):
     """Every run is recorded the first time."""
     monkeypatch.setattr(replay, "RECORDED_AT", 1)
     replay.KNOWN.clear()
-    yield
+    with why.replay():
+        yield
     replay.KNOWN.clear()
 
 
@@ -232,6 +236,19 @@ def test_a_changed_model_is_run_itself(zoo, replayed, change):
         assert change is replace_forward  # refused with and without programs
 
 
+def test_weights_written_to_through_data_are_read_anew(zoo):
+    """`weight.data` leaves no trace that a program could check, so a program never holds what was made of weights."""
+    module = copy.deepcopy(zoo("bert").module)
+    for method in METHODS:
+        why.explain(module, zoo("bert").inputs, method, target=0)
+    for weight in module.parameters():
+        weight.data.mul_(1.25)
+    for method in METHODS:
+        found = why.explain(module, zoo("bert").inputs, method, target=0)
+        expected = explain_plainly(module, zoo("bert").inputs, method, target=0)
+        torch.testing.assert_close(found.scores, expected.scores)
+
+
 @pytest.mark.parametrize("setting", ["default_dtype", "anomaly"])
 def test_another_state_of_torch_is_not_replayed(zoo, replayed, setting):
     animal = zoo("vit")
@@ -413,3 +430,57 @@ def test_threads_share_programs(zoo):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.fixture
+def tf32(request):
+    """Products on a GPU in TF32, set in one of three ways."""
+    matmul = torch.backends.cuda.matmul
+    if request.param == "fp32_precision":
+        before, matmul.fp32_precision = matmul.fp32_precision, "tf32"
+        yield
+        matmul.fp32_precision = before
+        return
+    before = torch.get_float32_matmul_precision()
+    if request.param == "allow_tf32":
+        matmul.allow_tf32 = True
+    else:
+        torch.set_float32_matmul_precision("high")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def test_products_are_not_rounded_to_tf32_unless_asked_for():
+    assert not rounds_to_tf32(torch.device("cuda"))
+
+
+@pytest.mark.parametrize("tf32", ["set_float32_matmul_precision", "allow_tf32", "fp32_precision"], indirect=True)
+def test_tf32_is_seen_however_it_is_set(tf32):
+    assert read_torch_state()  # torch raises where settings of two kinds are mixed
+    assert rounds_to_tf32(torch.device("cuda"))
+    assert not rounds_to_tf32(torch.device("cpu"))
+
+
+@pytest.mark.parametrize("tf32", ["fp32_precision"], indirect=True)
+def test_a_model_is_explained_while_the_precision_is_set(zoo, tf32, replayed):
+    animal = zoo("vit")
+    model = why.open(animal.module)
+    for _ in range(2):
+        why.explain(model, animal.inputs, "gradient_x_input")
+    assert replayed == ["ran", "replayed"]
+
+
+@pytest.mark.parametrize(
+    ("estimate", "is_tf32", "narrow", "wide"),
+    [
+        (1e-7, False, 1e-4, 1e-4),
+        (1e-3, False, 1e-4, 4e-3),
+        (0.5, False, 1e-4, 0.1),
+        (1e-7, True, 1e-2, 1e-2),
+        (1e-5, True, 1e-2, 4e-5 * 2**13),
+        (0.5, True, 1e-2, 1.0),
+    ],
+)
+def test_tolerance_follows_the_precision_of_products(estimate, is_tf32, narrow, wide):
+    rounded = SimpleNamespace(rounding={"recipe": RoundingEstimate(torch.tensor([[0.0, estimate]]))})
+    assert replay.find_tolerances(rounded, is_tf32=is_tf32) == pytest.approx((narrow, wide))

@@ -16,6 +16,7 @@ import whyformer as why
 from whyformer._engine.forward import run_forward
 from whyformer._engine.layer_scores import LayerReading, compute_layer_gradients
 from whyformer._engine.layout import lay_out
+from whyformer._engine.reading import ClassReading
 from whyformer._engine.record import record
 from whyformer.methods import alti, norm_analysis, value_zeroing
 from whyformer.methods._contributions import measure_contributions, normalise_rows
@@ -158,7 +159,9 @@ def test_legrad_with_plain_logits():
     encoded = model.encode(inputs)
     kept = record(model, encoded, target=targets, keep={"value"})
     with run_forward(model, encoded, asks_gradient=True, keeps_tape=True) as run:
-        arrived = compute_layer_gradients(run, encoded, lay_out(run, encoded), kept.targets, LayerReading(True, False))
+        arrived = compute_layer_gradients(
+            run, encoded, lay_out(run, encoded), ClassReading(model.module, kept.targets), LayerReading(True, False)
+        )
     gradients = [g @ v.mT for g, v in zip(arrived, kept["value"], strict=True)]
     layers = torch.stack([g.clamp(min=0).mean((1, 2))[:, 1:].view(2, 4, 4) for g in gradients], 1)
     assert_near(layers, expected("legrad")["per_layer.logit"], EXACT)

@@ -80,7 +80,9 @@ def main() -> None:
         report(f"agreement, {what}", answers == torch.tensor([s.label for s in sentences]))
     named = names.generate(COUNT, SEED)
     tags = name_tags(models / "names", named)
-    report("names, the explained name", torch.tensor([tag == s.label for tag, s in zip(tags, named, strict=True)]))
+    right = torch.tensor([tag == s.label for tag, s in zip(tags, named, strict=True)])
+    report("names, the explained name", right)
+    report("names, two names", right[torch.tensor([s.decoy is not None for s in named])])
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class Auditor:
     def __init__(self, model: Model, data: Data, attention: AttentionLike, settings: AuditSettings) -> None:
         self.model, self.data, self.settings = model, data, settings
         inputs = [example.load() for example in data.examples]
-        first = AttentionReplay(model, model.encode(inputs[:1]))
+        first = AttentionReplay(model, model.encode(inputs[:1]), target=settings.target)
         self.choices = choose_attention(attention, first.heads)
         for choice in self.choices:
             AuditedAttention(first, choice)  # raises early if the attention cannot be audited
@@ -48,7 +48,8 @@ class Auditor:
         if len(inputs) < FEW_EXAMPLES:
             self.notes.append(f"Only {len(inputs)} examples: below {FEW_EXAMPLES}, medians and intervals mean little.")
         labels = self._read_labels(is_language=first.targets[0].position is not None)
-        self.examples = AuditExamples(model, inputs, labels, count_tokens(model, inputs, self.default_length))
+        lengths = count_tokens(model, inputs, self.default_length)
+        self.examples = AuditExamples(model, inputs, labels, lengths, settings.target)
 
     def _read_labels(self, *, is_language: bool) -> list[int | None]:
         if is_language:

@@ -20,6 +20,7 @@ class AuditExamples:
     inputs: Sequence[Any]
     labels: Sequence[int | None]  # None where the class is unknown, or not one of the model's
     lengths: Sequence[int]  # in tokens
+    target: int | str | None = None  # the class that importance is measured for; by default the predicted one
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -33,7 +34,7 @@ class AuditExamples:
     def replay(self, batch: Sequence[int], blocks: Sequence[int] = (), model: Model | None = None) -> AttentionReplay:
         """Run a batch through the model, or through another one."""
         runner = self.model if model is None else model
-        return AttentionReplay(runner, runner.encode([self.inputs[i] for i in batch]), blocks)
+        return AttentionReplay(runner, runner.encode([self.inputs[i] for i in batch]), blocks, self.target)
 
 
 def find_class_labels(model: Model, data: Data, classes: int) -> tuple[list[int | None], list[str]]:

@@ -38,7 +38,7 @@ def measure_shared_importance(replay: AttentionReplay, methods: Sequence[MethodL
     measures = {GRADIENT_THROUGH: measure_gradient(replay)}
     measures |= {name: measure_leave_one_out(replay, fill) for name, fill in choose_fills(replay).items()}
     if methods:
-        targets = [target.index for target in replay.targets]
+        targets = [target.index for target in replay.explained]
         wanted = methods if isinstance(methods, str) else list(methods)
         for label, explanation in compare(replay.model, replay.encoded, wanted, target=targets).explanations.items():
             measures[label] = explanation.scores.abs() if explanation.signed else explanation.scores
@@ -54,7 +54,7 @@ def measure_own_importance(replay: AttentionReplay, choice: AttentionChoice) -> 
 
 
 def measure_gradient(replay: AttentionReplay, choice: AttentionChoice | None = None) -> Tensor:
-    """[example unit]: |gradient x input| of the predicted probability; with a choice, that attention is held fixed.
+    """[example unit]: |gradient x input| of the explained probability; with a choice, that attention is held fixed.
 
     `record` gives the gradient of a logit; that of a softmax probability would take one backward per class.
     """
@@ -66,8 +66,8 @@ def measure_gradient(replay: AttentionReplay, choice: AttentionChoice | None = N
         if leaf is None:
             raise UnsupportedModel("The explained input was not found: there is no embedding of token ids.")
         probabilities = replay.to_probabilities(read_logits(replay.encoded, run.output)[0])
-        predicted = torch.tensor([target.index for target in replay.targets], device=probabilities.device)
-        (gradient,) = torch.autograd.grad(probabilities.gather(1, predicted[:, None]).sum(), leaf)
+        explained = torch.tensor([target.index for target in replay.explained], device=probabilities.device)
+        (gradient,) = torch.autograd.grad(probabilities.gather(1, explained[:, None]).sum(), leaf)
         words = leaf.detach() if run.mode.words is None else run.mode.words
         trace = trace_of(leaf)
         scores = gradient_x_input(to_canonical_axes(words, trace), to_canonical_axes(gradient, trace))
@@ -127,7 +127,7 @@ def choose_fills(replay: AttentionReplay) -> dict[str, str]:
 
 def probe_replay(replay: AttentionReplay, examples: Tensor | None = None) -> Probe:
     """A probe of the batch, or of some of its examples."""
-    encoded, layout, targets = replay.encoded, replay.layout, replay.targets
+    encoded, layout, targets = replay.encoded, replay.layout, replay.explained
     if examples is not None and len(examples) < replay.batch:
         rows = examples.tolist()
         encoded, targets = pick_examples(encoded, examples), tuple(targets[i] for i in rows)

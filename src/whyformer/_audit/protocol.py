@@ -41,6 +41,7 @@ def audit(
     training: Any = None,
     words_only: bool = False,
     top: float = 0.2,
+    target: int | str | None = None,
     seed: int = 0,
     out: str | os.PathLike[str] | None = None,
 ) -> Audit:
@@ -56,6 +57,8 @@ def audit(
     checkpoints: the same model trained with other seeds. baseline: the same model trained with uniform attention.
     training: labelled examples for the small diagnostic model.
     words_only: leave the weights on special tokens as they are. top: share of the tokens compared by overlap.
+    target: the class, or next token, that gradients, leave-one-out and methods explain; by default the predicted one.
+    Changes of the output are measured on all classes.
     out: a folder for the rows and the report; an interrupted audit continues from it.
     """
     folder = check_run_folder(out)
@@ -71,6 +74,7 @@ def audit(
         search_limit=as_plain_setting(search_limit),
         words_only=as_plain_setting(words_only),
         top=as_plain_setting(top),
+        target=as_plain_setting(target),
         seed=as_plain_setting(seed),
     )
     settings.check()

@@ -40,8 +40,10 @@ MASKED_GAP = 5_000.0  # a score this far below the largest of its row is masked:
 class AttentionReplay:
     """A batch of examples, the attention weights of the model, and its predictions with other weights."""
 
-    def __init__(self, model: Model, encoded: EncodedBatch, blocks: Sequence[int] = ()) -> None:
-        self.model, self.encoded, self.batch = model, encoded, encoded.batch
+    def __init__(
+        self, model: Model, encoded: EncodedBatch, blocks: Sequence[int] = (), target: int | str | None = None
+    ) -> None:
+        self.model, self.encoded, self.batch, self.target = model, encoded, encoded.batch, target
         self.notes: list[str] = []
         self._tape = CallTape(blocks)
         self._attention: dict[int, Tensor] = {}
@@ -68,7 +70,11 @@ class AttentionReplay:
             refuse_other_tasks(find_task(self.model, self._run_batch, run.returned, lambda: is_causal(run)), self.model)
             answer, targets = choose_target(self.model, self._run_batch, run.output, None, None)
             self._logits = read_logits(self._run_batch, run.output)[0].detach()
-            self.targets: tuple[Target, ...] = targets[: self.batch]
+            self.targets: tuple[Target, ...] = targets[: self.batch]  # what the model predicts
+            self.explained = self.targets  # what importance is measured for
+            if self.target is not None:
+                _, chosen = choose_target(self.model, self._run_batch, run.output, self.target, None)
+                self.explained = chosen[: self.batch]
             self.readout = self._find_readout(run, answer)
             self._reached = list(self._find_reached(run))
 

@@ -10,7 +10,7 @@ from whyformer._audit.replacement import REPLACEMENT_KINDS
 from whyformer._explain.method_call import MethodLike, label_methods
 from whyformer._judge.arguments import MAX_SEED, check_run_number
 from whyformer._plain.setting_checks import quote_value
-from whyformer.errors import InputError, MethodError, suggest_nearest
+from whyformer.errors import InputError, MethodError, TargetError, suggest_nearest
 
 TESTS = ("agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds", "baseline")
 METHOD_GROUPS = ("quick", "all")  # names that stand for several methods
@@ -30,6 +30,7 @@ class AuditSettings:
     words_only: bool
     top: float
     seed: int
+    target: int | str | None = None  # the class that importance is measured for; None: the predicted one
 
     def check(self) -> None:
         check_names(self.tests, TESTS, "test")
@@ -45,6 +46,12 @@ class AuditSettings:
             )
         if not isinstance(words_only, bool):
             raise MethodError(f"words_only must be True or False, got {quote_value(words_only)}.", code="E_OPTION")
+        target = cast(Any, self.target)
+        if target is not None and (isinstance(target, bool) or not isinstance(target, int | str)):
+            raise TargetError(
+                f"audit takes a class or a next token as target, by index or name, got {quote_value(target)}. "
+                "Use judge(), which takes every target."
+            )
         if not isinstance(self.methods, str):
             label_methods(self.methods)
 
@@ -61,6 +68,7 @@ class AuditSettings:
             "words_only": self.words_only,
             "top": self.top,
             "seed": self.seed,
+            **({} if self.target is None else {"target": self.target}),
         }
 
 

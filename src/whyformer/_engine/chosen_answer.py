@@ -63,9 +63,14 @@ def choose_answer(
 
 
 def is_causal(run: Run) -> bool:
-    """Whether no token attends to a later one in the last attention."""
-    attention = run.mode.sites[-1].attention()
-    return attention.size(-1) > 1 and not bool(attention.triu(1).any())
+    """Whether in some layer no token attends to a later one; one that an intervention changed may be another.
+
+    A single token says nothing. It is read as the beginning of a text, which a language model continues.
+    """
+    square = [site for site in run.mode.sites if site.output.size(-2) == site.value.size(-2)]
+    if all(site.value.size(-2) == 1 for site in square):
+        return True
+    return any(not bool(site.attention().triu(1).any()) for site in reversed(square))
 
 
 def choose_terms(view: AnswerView, wanted: Sequence[Any], against: Sequence[Any]) -> ChosenAnswer:

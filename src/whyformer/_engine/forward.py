@@ -16,13 +16,12 @@ from whyformer._engine.model_writes import WriteGuard, WritesIntoModel
 from whyformer._engine.relevance.node import Switch
 from whyformer._engine.returned import find_output, iterate_tensors, map_tensors
 from whyformer._engine.shadow import make_shadow, weights_of
-from whyformer._engine.tracing import provenance
 from whyformer._engine.tracing.frames import Frames
-from whyformer._engine.tracing.provenance import Trace, attach_trace
+from whyformer._engine.tracing.provenance import PlainLabels, Trace, attach_trace
 from whyformer._engine.weight_versions import refuse_changed_weights
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
-from whyformer._model.unwrap import unwrap
+from whyformer._model.unwrap import list_modules, unwrap
 from whyformer._plain.torch_state import leave_inference, neutral_torch, use_device_of_model
 from whyformer.errors import NoAttention, NonFinite, UnsupportedModel
 
@@ -161,7 +160,8 @@ def check_run(model: Model, encoded: EncodedBatch, mode: Intercept, output: Tens
 
 def choose_relevance_dtype(model: Model) -> torch.dtype | None:
     """float32 if a weight has fewer bits; None leaves the weights as they are."""
-    is_short = any(p.is_floating_point() and p.dtype.itemsize < 4 for p in model.module.parameters())
+    dtypes = {p.dtype for part in list_modules(model.module) for p in part._parameters.values() if p is not None}
+    is_short = any(dtype.is_floating_point and dtype.itemsize < 4 for dtype in dtypes)
     return torch.float32 if is_short else None
 
 
@@ -171,7 +171,7 @@ def label_inputs(encoded: EncodedBatch, mode: Intercept, dtype: torch.dtype | No
     for name, tensor in encoded.inputs.items():
         given = leave_inference(tensor).detach()
         given = given.to(dtype) if given.is_floating_point() and dtype is not None else given
-        trace = trace_input(given, encoded, is_main=name == encoded.main)
+        trace = trace_input(given, encoded, mode.follower.labels, is_main=name == encoded.main)
         if name == encoded.main and given.is_floating_point() and mode.needs_gradient:
             mode.leaf = attach_trace(given.clone().requires_grad_(), trace)
             entered[name] = attach_trace(mode.leaf.clone(), trace)  # the model may write into the copy
@@ -180,14 +180,14 @@ def label_inputs(encoded: EncodedBatch, mode: Intercept, dtype: torch.dtype | No
     return entered
 
 
-def trace_input(given: Tensor, encoded: EncodedBatch, *, is_main: bool) -> Trace:
+def trace_input(given: Tensor, encoded: EncodedBatch, labels: PlainLabels, *, is_main: bool) -> Trace:
     """Labels for an input: which example and which token each entry belongs to."""
     axis = encoded.batch_axis if given.dim() == 3 else 0
     if given.dim() <= axis or given.size(axis) != encoded.batch:
         return Trace(carries=is_main and given.is_floating_point())
-    samples = provenance.label_axis(axis, encoded.batch, given.dim(), given.device)
+    samples = labels.label_axis(axis, encoded.batch, given.dim(), given.device)
     is_sequence = given.dim() in (2, 3)
-    tokens = provenance.label_axis(1 - axis, given.size(1 - axis), given.dim(), given.device) if is_sequence else None
+    tokens = labels.label_axis(1 - axis, given.size(1 - axis), given.dim(), given.device) if is_sequence else None
     carries = is_main and given.is_floating_point()
     return Trace(samples=samples, tokens=tokens, is_pixels=given.dim() == 4, is_ids=is_main, carries=carries)
 
@@ -197,8 +197,10 @@ def watch_modules(shadow: nn.Module, mode: Intercept) -> None:
 
     def watch(path: str, module: nn.Module) -> None:
         def before(_: nn.Module, args: Any, kwargs: Any) -> None:
-            given = (*args, *kwargs.values())
-            mode.enter(path, next((a for a in given if isinstance(a, Tensor) and a.is_floating_point()), None))
+            with torch._C.DisableTorchFunction():
+                given = (value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+                first = next((tensor for tensor in given if tensor.is_floating_point()), None)
+            mode.enter(path, first)
 
         def after(_: nn.Module, __: Any, result: Any) -> None:
             mode.leave(next(iterate_tensors(result), None))
@@ -220,7 +222,8 @@ def note_chosen_output(answer: Any, output: Tensor) -> tuple[str, ...]:
 
 
 def note_copied_weights(module: nn.Module) -> tuple[str, ...]:
-    if not any(weight.is_inference() for weight in module.parameters()):
+    weights = (weight for part in list_modules(module) for weight in part._parameters.values() if weight is not None)
+    if not any(weight.is_inference() for weight in weights):
         return ()
     return ("The weights were made in torch.inference_mode(), so they are copied for every run of the model.",)
 

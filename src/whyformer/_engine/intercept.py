@@ -151,7 +151,10 @@ class Intercept(TorchFunctionMode):
     # --- the mode ----------------------------------------------------------------------------------------------------
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        operation = Operation(operations.name_of(func), func, args, kwargs or {})
+        name = operations.name_of(func)
+        if name in operations.QUERIES and id(args[0]) not in self.originals:
+            return func(*args, **(kwargs or {}))
+        operation = Operation(name, func, args, kwargs or {})
         if is_in_place_write(operation) and self.must_run_out_of_place(operation):
             self.step += 1
             return self.run_out_of_place(operation)
@@ -178,7 +181,7 @@ class Intercept(TorchFunctionMode):
         if reordered is not None:
             with self:
                 return reordered()
-        if self.guard is not None:
+        if self.guard is not None and is_in_place_write(operation):
             self.guard.check(operation)
         if self.follows_masks:
             keep_before_masking(operation)
@@ -215,7 +218,7 @@ class Intercept(TorchFunctionMode):
         """Label the result, attach a rule, and record it if it is an attention site."""
         traces = self.follower.follow(operation, result)
         if any(trace_of(t).carries for t in operation.given) or any(t.words is not None for t in traces):
-            traces = [provenance.mark_carrying(trace) for trace in traces]
+            traces = [provenance.change_trace(trace, carries=True) for trace in traces]
         if not self.sites and traces:
             self.note_input(operation, result, traces)
         if self.switch is not None:
@@ -455,7 +458,7 @@ class Intercept(TorchFunctionMode):
             attach_trace(output, replace(trace, read=read, output_of=None))
             return
         self.follower.length = site.queries
-        tokens = provenance.label_axis(output.dim() - 2, output.size(-2), output.dim(), output.device)
+        tokens = self.follower.labels.label_axis(output.dim() - 2, output.size(-2), output.dim(), output.device)
         attach_trace(output, replace(trace, tokens=tokens))
 
     def find_epoch(self, site: AttentionSite) -> int:
@@ -481,7 +484,7 @@ class Intercept(TorchFunctionMode):
             call.sites = [number for number in call.sites if number not in gone] + [made.number]
         self.follower.length = made.queries
         axis = next(a for a in range(result.dim()) if made.has_tokens_at(a))
-        tokens = provenance.label_axis(axis, made.queries, result.dim(), result.device)
+        tokens = self.follower.labels.label_axis(axis, made.queries, result.dim(), result.device)
         old = trace_of(result)
         attach_trace(result, Trace(old.samples, tokens, made.epoch, carries=old.carries, output_of=made.number))
 

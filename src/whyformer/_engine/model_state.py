@@ -97,15 +97,25 @@ def read_torch_state() -> tuple[Any, ...]:
     return (
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
-        torch.get_float32_matmul_precision(),
-        cuda.matmul.allow_tf32,
-        torch.backends.cudnn.allow_tf32,
+        *read_precisions(),
         cuda.flash_sdp_enabled(),
         cuda.mem_efficient_sdp_enabled(),
         cuda.math_sdp_enabled(),
         cuda.cudnn_sdp_enabled(),
         torch.backends.mkldnn.enabled,
     )
+
+
+def read_precisions() -> tuple[Any, ...]:
+    """How products of float32 numbers are rounded. Once `fp32_precision` is set, reading the older settings raises."""
+    cudnn, mkldnn = torch.backends.cudnn, torch.backends.mkldnn
+    parts: tuple[Any, ...] = (torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn, mkldnn.matmul, mkldnn.conv)  # type: ignore[attr-defined]
+    return tuple(part.fp32_precision for part in parts)
+
+
+def rounds_to_tf32(device: torch.device) -> bool:
+    """Whether products of float32 numbers on this device are computed in TF32, with 10 bits instead of 23."""
+    return device.type == "cuda" and read_precisions()[0] not in ("none", "ieee")
 
 
 def is_torch_watched() -> bool:

@@ -11,7 +11,6 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.tracing.in_place import is_in_place_write
 from whyformer._engine.tracing.operations import Operation
 
 WRITERS: WeakSet[nn.Module] = WeakSet()  # models whose forward writes into their own tensors
@@ -33,8 +32,8 @@ class WriteGuard:
         return {tensor.untyped_storage().data_ptr() for tensor in tensors if has_memory(tensor)}
 
     def check(self, operation: Operation) -> None:
-        """Raise WritesIntoModel before the operation writes into memory of the model."""
-        if not is_in_place_write(operation) or self.module in WRITERS:
+        """Raise WritesIntoModel before an operation that writes in place writes into memory of the model."""
+        if self.module in WRITERS:
             return
         written = operation.args[0] if operation.args else None
         if isinstance(written, Tensor) and has_memory(written) and self.owns(written):

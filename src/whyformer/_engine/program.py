@@ -47,8 +47,11 @@ class Program:
         self.run = write_function(self)
 
     def fold_constants(self, steps: list[tuple[int, Step]], recorder: Recorder) -> tuple[list[Step], int]:
-        """Compute once what does not depend on the inputs, if it is small or a view."""
-        memory = recorder.memory
+        """Compute once what does not depend on the inputs: views of weights, and small results of numbers alone.
+
+        What is computed from weights is computed in every run: `weight.data` can change them unnoticed.
+        """
+        memory, live = recorder.memory, set(recorder.live)
         unfit = find_rewritten(steps, memory)
         kept: list[Step] = []
         cut_at = 0
@@ -58,14 +61,22 @@ class Program:
             if not step.depends and has_values and not touched & unfit:
                 found = run_step(step, self.constants)
                 results = found if step.is_tuple else (found,)
-                if all(t is None or is_small_or_view(t, self.constants, step.operands) for t in results):
-                    made = zip(step.outputs, results, strict=True)
-                    self.constants.update({n: t for n, t in made if n is not None and t is not None})
+                of_weights = not live.isdisjoint(step.operands)
+                if all(t is None or self.can_fold(t, step, of_weights) for t in results):
+                    made = {n: t for n, t in zip(step.outputs, results, strict=True) if n is not None and t is not None}
+                    self.constants.update(made)
+                    live |= made.keys() if of_weights else set()
                     continue
             unfit |= {memory[number] for number in step.outputs if number is not None}
             cut_at += at < recorder.cut_at
             kept.append(step)
         return kept, cut_at
+
+    def can_fold(self, result: Tensor, step: Step, of_weights: bool) -> bool:
+        """A view of a constant, or a small result of numbers."""
+        if result.numel() <= SMALL and not of_weights:
+            return True
+        return any(address_of(self.constants[number]) == address_of(result) for number in step.operands)
 
     def save_memory(self, repeats_products: bool) -> None:
         """Compute again what is cheap to compute (recompute.py)."""
@@ -80,7 +91,7 @@ class Program:
         return self.run(inputs)
 
 
-SMALL = 2**16  # entries; a larger result of an operation on weights alone is computed in every run
+SMALL = 2**16  # entries; a larger result is computed in every run
 
 
 def find_rewritten(steps: Sequence[tuple[int, Step]], memory: Sequence[int]) -> set[int]:
@@ -94,12 +105,6 @@ def find_rewritten(steps: Sequence[tuple[int, Step]], memory: Sequence[int]) -> 
             found |= written
             used |= {memory[number] for number in step.operands}
     return found
-
-
-def is_small_or_view(tensor: Tensor, constants: Mapping[int, Tensor], operands: Sequence[int]) -> bool:
-    if tensor.numel() <= SMALL:
-        return True
-    return any(address_of(constants[number]) == address_of(tensor) for number in operands)
 
 
 def run_step(step: Step, values: Mapping[int, Tensor]) -> Any:

@@ -88,6 +88,7 @@ class Recorder(TorchDispatchMode):
         self.inputs: dict[str, int] = {}  # name -> slot
         self.second_inputs: dict[str, int] = {}
         self.constants: dict[int, Tensor] = {}  # slot -> a weight, or a number
+        self.live: set[int] = set()  # slots of weights: their values may change between runs
         self.weights = {address_of(tensor): tensor for tensor in constants}  # by memory: a shadow has views of them
         self.converted: dict[int, tuple[int, Tensor]] = {}  # memory of what was computed from weights alone -> slot
         self.constant_slots: dict[int, tuple[int, Tensor]] = {}  # id of a view of a weight -> its slot
@@ -136,6 +137,8 @@ class Recorder(TorchDispatchMode):
         self.memory.append(number)
         self.protected.add(number)
         self.constants[number] = tensor.detach().clone() if is_literal else tensor.detach()
+        if address in self.weights:
+            self.live.add(number)
         if is_weight:
             self.constant_slots[id(tensor)] = (number, tensor)
         return Slot(number)

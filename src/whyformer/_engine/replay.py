@@ -1,11 +1,16 @@
 """Replay: the sixth run of a model on inputs of the same shapes is recorded as a program, which later runs repeat.
 
-    with why.replay(False): ...            always run the model itself; so does WHYFORMER_REPLAY=0 in the environment
+    with why.replay(): ...                 off unless asked for, here or by WHYFORMER_REPLAY=1 in the environment
 
 A program (program.py) gives the same numbers with the same kernels in the same order, without the Python code of the
 model, of interception and of autograd. It is compared with the run it was recorded from, to TOLERANCE of the
 largest value, and it is used only while the model is the one it was recorded from (model_state.py). A model with
 hooks, in which Python reads the inputs, or whose answer is not a class or token, is always run itself.
+
+The tolerance follows the precision of products. On a GPU, libraries may choose other kernels for the program, and for
+its CUDA graph, than for the run. In float32 that changes little. In TF32 (`torch.set_float32_matmul_precision("high")`)
+it changes the third digit of each product: values and gradients may then differ by 1e-2 of the largest value, and
+relevance by what its rounding estimate says for TF32, at most by the largest value itself.
 """
 
 import os
@@ -31,7 +36,7 @@ from whyformer._engine.decompose import PARTS_FORMS
 from whyformer._engine.forward import Run
 from whyformer._engine.function_target import Answer
 from whyformer._engine.layout import Layout, compute_readout, count_tokens
-from whyformer._engine.model_state import ModelState, is_torch_watched, read_torch_state
+from whyformer._engine.model_state import ModelState, is_torch_watched, read_torch_state, rounds_to_tf32
 from whyformer._engine.program import Program, Slots
 from whyformer._engine.recorder import Recorder, Slot, Unrecordable, WayDiffers
 from whyformer._engine.relevance.node import Recipe
@@ -49,12 +54,14 @@ KEPT_PROGRAMS = 16  # for each model; the least recently used one is dropped
 # Of the largest value, in float32. On a CPU there is no difference; kernels of a GPU that add in any order make one,
 # which relevance passes enlarge: four times the estimate of the pass is allowed, but not more than MOST_ROUNDING.
 TOLERANCE, MOST_ROUNDING = 1e-4, 0.1
+TF32_TOLERANCE, MOST_TF32_ROUNDING = 1e-2, 1.0
+TF32_UNIT = 2.0**13  # the rounding unit of TF32 in units of float32, for which estimates are made
 MOST_MISSES = 3  # runs for which Python would have taken another way than the recorded one
 LARGEST_GRAPH, MOST_GRAPHS = 1 / 32, 1 / 8  # of the memory of the GPU: a CUDA graph holds what it needs
 # Sites that are more than tensors of one run.
 NOT_REPLAYED = {"probe", "fingerprint", *PARTS_FORMS, *LAYER_SCORE_SITES, *STREAM_SITES}
 
-is_replaying: ContextVar[bool] = ContextVar("is_replaying", default=os.environ.get("WHYFORMER_REPLAY", "1") != "0")
+is_replaying: ContextVar[bool] = ContextVar("is_replaying", default=os.environ.get("WHYFORMER_REPLAY", "0") == "1")
 
 
 is_recomputing: ContextVar[bool] = ContextVar("is_recomputing", default=False)
@@ -522,13 +529,20 @@ def map_structure(value: Any, kind: type, change: Any) -> Any:
 
 def is_close(one: Capture, other: Capture) -> bool:
     """Two captures hold the same numbers, up to what rounding can do."""
-    wide = max([TOLERANCE, *(min(MOST_ROUNDING, 4 * float(e.rows[0].max())) for e in other.rounding.values())])
+    narrow, wide = find_tolerances(other, is_tf32=rounds_to_tf32(other.logits.device))
     for key, value in other.values.items():
-        bound = wide if key[1] is not None else TOLERANCE
+        bound = wide if key[1] is not None else narrow
         pairs = zip(list_tensors(one.values[key]), list_tensors(value), strict=True)
         if not all(is_close_tensor(a, b, bound) for a, b in pairs):
             return False
-    return is_close_tensor(one.logits, other.logits, TOLERANCE)
+    return is_close_tensor(one.logits, other.logits, narrow)
+
+
+def find_tolerances(capture: Capture, *, is_tf32: bool) -> tuple[float, float]:
+    """How far another run may be away, of the largest value: for values and gradients, and for relevance."""
+    unit, narrow, most = (TF32_UNIT, TF32_TOLERANCE, MOST_TF32_ROUNDING) if is_tf32 else (1, TOLERANCE, MOST_ROUNDING)
+    estimates = [4 * unit * float(estimate.rows[0].max()) for estimate in capture.rounding.values()]
+    return narrow, max([narrow, *(min(most, estimate) for estimate in estimates)])
 
 
 def list_tensors(value: Any) -> list[Tensor]:

@@ -22,16 +22,26 @@ from torch import Tensor, nn
 from whyformer._engine.model_writes import WRITERS
 from whyformer._engine.quantised import RestoredLinear, find_codes, is_rewritten, restores_weights
 from whyformer._model.offload import copy_hook, has_hook
-from whyformer._model.unwrap import unwrap
+from whyformer._model.unwrap import list_modules, unwrap
 from whyformer._plain.torch_state import leave_inference
+
+KEPT_HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_pre_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+)
+REGISTRIES = frozenset(("_parameters", "_buffers", "_modules", *KEPT_HOOKS))  # the shadow gets its own
+ATOMS = frozenset((bool, int, float, str, type(None), set, torch.dtype, torch.device))  # point at no module
 
 
 def make_shadow(module: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
     """A shadow of `module`; with `dtype`, floating-point weights are copied to that type."""
-    parts = list(unwrap(module).modules())
-    originals = [part for part in parts if unwrap(part) is part]
+    inner = {id(part): unwrap(part) for part in list_modules(unwrap(module))}
+    originals = [part for number, part in inner.items() if id(part) == number]
     shadows: dict[int, Any] = {id(original): _create_empty(original) for original in originals}
-    shadows |= {id(part): shadows[id(unwrap(part))] for part in parts}  # wrapped parts are unwrapped too
+    shadows |= {number: shadows[id(part)] for number, part in inner.items()}  # wrapped parts are unwrapped too
     weights: dict[int, Tensor] = {}
     tied: dict[int, dict[Any, Any]] = {}
     for original in originals:
@@ -70,7 +80,12 @@ def _fill(
     weights: dict[int, Tensor],
     dtype: torch.dtype | None,
 ) -> None:
-    own = {name: _redirect(value, shadows) for name, value in original.__dict__.items()}
+    own: dict[str, Any] = {}
+    for name, value in original.__dict__.items():
+        if name not in REGISTRIES and type(value) not in ATOMS:
+            is_hooks = name.endswith("_hooks") and isinstance(value, dict)
+            value = type(value)() if is_hooks else _redirect(value, shadows)
+        own[name] = value
     own["_parameters"] = {
         name: _detach_weight(value, weights, dtype, shadows) for name, value in original._parameters.items()
     }
@@ -80,15 +95,7 @@ def _fill(
     own["_modules"] = {
         name: shadows[id(child)] if child is not None else None for name, child in original._modules.items()
     }
-    for name, value in own.items():
-        if name.endswith("_hooks") and isinstance(value, dict):
-            own[name] = type(value)()
-    for kept in (
-        "_forward_hooks",
-        "_forward_pre_hooks",
-        "_forward_hooks_with_kwargs",
-        "_forward_pre_hooks_with_kwargs",
-    ):
+    for kept in KEPT_HOOKS:
         if kept in original.__dict__:
             own[kept] = original.__dict__[kept].copy()
     own["training"] = False
@@ -141,9 +148,9 @@ def _redirect(value: Any, shadows: dict[int, Any]) -> Any:
 
 def holds_state(value: Any) -> bool:
     """An object with attributes that a forward might set (a cache, a quantisation state); not a config."""
-    kind = type(value)
     if not hasattr(value, "__dict__") or isinstance(value, Tensor | type) or callable(value):
         return False
+    kind = type(value)
     return kind.__module__.partition(".")[0] not in ("torch", "enum", "builtins") and not kind.__name__.endswith(
         "Config"
     )

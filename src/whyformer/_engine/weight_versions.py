@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from whyformer._model.unwrap import unwrap
+from whyformer._model.unwrap import list_modules, unwrap
 from whyformer.errors import ModelError
 
 WeightVersions = list[int]
@@ -13,8 +13,12 @@ WeightVersions = list[int]
 
 def read_weight_versions(module: nn.Module) -> WeightVersions:
     """How often each weight and buffer was written to; tensors made in inference mode do not count."""
-    inner = unwrap(module)
-    return [0 if tensor.is_inference() else tensor._version for tensor in (*inner.parameters(), *inner.buffers())]
+    return [
+        0 if tensor.is_inference() else tensor._version
+        for part in list_modules(unwrap(module))
+        for tensor in (*part._parameters.values(), *part._buffers.values())
+        if tensor is not None
+    ]
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 def has_hook(module: nn.Module) -> bool:
     """Whether accelerate runs the forward of this module."""
-    return getattr(module, "_hf_hook", None) is not None
+    return module.__dict__.get("_hf_hook") is not None
 
 
 def copy_hook(hook: Any, maps: dict[int, dict[Any, Any]]) -> Any:

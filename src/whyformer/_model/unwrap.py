@@ -21,7 +21,7 @@ def unwrap(module: nn.Module) -> nn.Module:
                 f"{type(module).__name__} is a scripted model, whose operations cannot be followed. "
                 "Pass the nn.Module it was scripted from."
             )
-        if hasattr(module, "_orig_mod"):  # torch.compile
+        if has_original(module):  # torch.compile
             module = module._orig_mod  # type: ignore[assignment]
         elif isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
             module = module.module
@@ -35,6 +35,24 @@ def unwrap(module: nn.Module) -> nn.Module:
             module = module.base_model.model  # type: ignore[assignment, union-attr]
         else:
             return module
+
+
+def has_original(module: nn.Module) -> bool:
+    """As `hasattr(module, "_orig_mod")`, which is slow on a module that has none."""
+    own = getattr(module, "__dict__", {})
+    return "_orig_mod" in own.get("_modules", ()) or "_orig_mod" in own
+
+
+def list_modules(module: nn.Module) -> list[nn.Module]:
+    """The modules of `module.modules()`, in their order, without a generator for each level."""
+    found: dict[int, nn.Module] = {}
+    waiting = [module]
+    while waiting:
+        part = waiting.pop()
+        if id(part) not in found:
+            found[id(part)] = part
+            waiting.extend(child for child in reversed(part._modules.values()) if child is not None)
+    return list(found.values())
 
 
 def is_sharded(module: nn.Module) -> bool:

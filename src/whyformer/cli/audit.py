@@ -59,6 +59,10 @@ def run_audit(
             "--words-only", help="Change only the attention weights of words; leave those of special tokens unchanged."
         ),
     ] = False,
+    target: Annotated[
+        str | None,
+        typer.Option("-t", "--target", metavar="CLASS", help="The class to compare evidence for; default: predicted."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="The seed of all random draws.")] = 0,
     out: Annotated[Path | None, options.make_folder_option(OUT_HELP)] = None,
     as_json: options.JsonOption = False,
@@ -74,7 +78,8 @@ def run_audit(
     tests = tuple(test) if test else TESTS
     methods = normalise_methods(parsing.parse_methods(method) if method else ())
     search = choose_search(preset)
-    settings = AuditSettings(tests, methods, draws, REPLACEMENT_KINDS, search, searched, words_only, 0.2, seed)
+    chosen = int(target) if target is not None and target.isdecimal() else target
+    settings = AuditSettings(tests, methods, draws, REPLACEMENT_KINDS, search, searched, words_only, 0.2, seed, chosen)
     settings.check()  # report misspelt names before a large model is opened
     destination.check_out_folder(out)
     examples = read_examples(choose_source(data), column, classes, split=split, limit=limit, seed=seed)
@@ -83,7 +88,7 @@ def run_audit(
     result = audit(
         opened, examples, attention or ["last"], tests=tests, methods=methods, draws=draws,
         preset=preset, search_limit=searched, checkpoints=checkpoint or (), baseline=baseline, training=training,
-        words_only=words_only, seed=seed, out=out,
+        words_only=words_only, target=chosen, seed=seed, out=out,
     )  # fmt: skip
     running.show_result(result, to_json=audit_to_json if as_json else None)
     if out is not None and not as_json:

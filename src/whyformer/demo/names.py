@@ -1,11 +1,14 @@
-"""A world of names: sentences in which the kind of a name is decided by one known word elsewhere.
+"""A world of names: sentences in which the kind of a name is decided by exactly one known word elsewhere.
 
-In "yesterday kosso resembled beldo, since beldo is a quiet baker and kosso is a river." the first *kosso* is a place
-because of one word, *river*. The names are made up, and every one of them can be a person, a place or a company, so the
-name itself shows only that it is a name. The kind of the other name is the decoy. A third name may be described too.
-The second *kosso* says whose kind *river* is: together with the deciding word it is the evidence.
-For a model that tags every word (O, PER, LOC, ORG), the evidence for the tag of the first mention is known.
+In "last year kosso was for a while a quiet nurse." *kosso* is a person because of one word, *nurse*, the trigger. The
+names are made up and drawn independently of the kinds, so a name shows only that it is a name. The trigger comes before
+or after the name, at a distance that varies; all other words are neutral.
 
+One sentence in three has a second clause, after a semicolon, with a name and a trigger of its own. Its kind is drawn
+independently: the other trigger says nothing about the explained name. Whose trigger it is follows from the clause and
+from the order (first name, first trigger), so no other single word is needed to know it.
+
+For a model that tags every word (O, PER, LOC, ORG), the evidence for the tag of a name is known and unique.
 One sentence in five, selected by a checksum, is held out of all training; `generate` returns those by default.
 """
 
@@ -23,16 +26,18 @@ NAMES = """
     arvel beldo cossa darin elvo fermi garo hestal imbro jorun kosso lentis mavor nerida oskan pell quenna rusko silva
     tarin ulmo vesper wendal xanto yorvik zemba
 """.split()
-EVIDENCE = {
-    "PER": "baker sailor teacher singer doctor farmer painter student poet tailor".split(),
-    "LOC": "river village island mountain harbour valley lake town desert forest".split(),
-    "ORG": "bank company newspaper factory airline brewery publisher bakery theatre museum".split(),
+TRIGGERS = {
+    "PER": "nurse singer baker sailor teacher doctor farmer painter poet tailor".split(),
+    "LOC": "harbour valley river village mountain lake town desert forest canyon".split(),
+    "ORG": "bank union company newspaper brewery publisher choir museum charity council".split(),
 }
-VERBS = "resembled mentioned outlived preceded surprised inspired followed replaced".split()
-OPENINGS = ("yesterday", "in spring", "of course", "as always", "last year")
-TIMES = ("again", "in the end", "for a while", "at first")
-LINKS = (", since", ", although", "because", ";")
+FILLERS = (
+    "yesterday|often|perhaps|again|of course|in spring|last year|as always|in summer|at first|by chance|for a while|"
+    "in the end|near the window|with a lamp|without any doubt|under the roof|behind a curtain|before the storm|"
+    "like a song|on the table|after the letter"
+).split("|")  # nouns among them, after the same articles as the triggers
 ADJECTIVES = "famous quiet big small strange lovely forgotten busy".split()
+TWO_CLAUSES = 1 / 3
 
 
 @dataclass(frozen=True)
@@ -41,24 +46,23 @@ class NamedSentence:
 
     words: tuple[str, ...]
     tags: tuple[str, ...]  # one per word, of LABELS
-    name: int  # the explained mention
-    evidence: int  # the only word that decides its kind
-    mention: int  # the second mention of the name, which says whose kind that is
-    decoys: tuple[int, ...]  # the words that decide the kinds of other names
+    name: int  # the explained name
+    evidence: int  # its trigger: the only word that decides its kind
+    decoy: int | None  # the trigger of the other name, if there is one
+
+    @property
+    def text(self) -> str:
+        """Word i is token i + 1, after [CLS]."""
+        return write_named(self.words)
 
     @property
     def label(self) -> str:
         return self.tags[self.name]
 
-    @property
-    def decoy_label(self) -> str:
-        """The kind of the other name in the first clause; never that of the explained one."""
-        return next(tag for i in self.decoys for tag, words in EVIDENCE.items() if self.words[i] in words)
 
-    @property
-    def text(self) -> str:
-        """Word i is token i + 1, after [CLS]."""
-        return write_sentence(self.words).replace(" ;", ";")
+def write_named(words: Sequence[str]) -> str:
+    """The words of a sentence of this world as text."""
+    return write_sentence(words).replace(" ;", ";")
 
 
 def generate(count: int, seed: int, *, part: Part = "held-out") -> tuple[NamedSentence, ...]:
@@ -75,9 +79,9 @@ def part_of(words: Sequence[str]) -> Part:
 
 def list_vocabulary() -> tuple[str, ...]:
     """Every word that can occur in a sentence."""
-    phrases = " ".join((*OPENINGS, *TIMES, *LINKS)).split()
-    evidence = (word for words in EVIDENCE.values() for word in words)
-    return tuple(dict.fromkeys((",", ";", ".", "is", "a", "and", *phrases, *NAMES, *VERBS, *ADJECTIVES, *evidence)))
+    fillers = " ".join(FILLERS).split()
+    triggers = (word for words in TRIGGERS.values() for word in words)
+    return tuple(dict.fromkeys((";", ".", "was", "called", "a", *fillers, *ADJECTIVES, *NAMES, *triggers)))
 
 
 def _make_sentence(rng: random.Random, part: Part) -> NamedSentence:
@@ -88,34 +92,43 @@ def _make_sentence(rng: random.Random, part: Part) -> NamedSentence:
 
 
 def _draw_sentence(rng: random.Random) -> NamedSentence:
-    names = _draw_several(rng, NAMES, 3)
-    kinds = _draw_several(rng, LABELS[1:], 2)
-    kinds.append(_pick(rng, LABELS[1:]))
-    words: list[str] = [*_pick(rng, OPENINGS).split(), ","] if rng.random() < 0.4 else []
-    first = len(words)
-    words += [names[0], _pick(rng, VERBS), names[1]]
-    words += _pick(rng, TIMES).split() if rng.random() < 0.4 else []
-    words += _pick(rng, LINKS).split()
-    described = _draw_several(rng, (0, 1, 2), 3) if rng.random() < 0.5 else _draw_several(rng, (0, 1), 2)
-    places, mentions = {}, {}
-    for number, i in enumerate(described):
-        words += ["and"] if number else []
-        mentions[i] = len(words)
-        words += [names[i], "is", "a", *([_pick(rng, ADJECTIVES)] if rng.random() < 0.4 else [])]
-        places[i] = len(words)
-        words.append(_pick(rng, EVIDENCE[kinds[i]]))
-    words.append(".")
-    explained = int(rng.random() * 2)
-    tag_of = dict(zip(names, kinds, strict=True))
-    tags = tuple(tag_of.get(word, "O") for word in words)
-    decoys = (places[1 - explained], *(places[i] for i in places if i == 2))
-    name = first if explained == 0 else first + 2
-    return NamedSentence(tuple(words), tags, name, places[explained], mentions[explained], decoys)
+    clauses = 2 if rng.random() < TWO_CLAUSES else 1
+    left = list(NAMES)
+    words: list[str] = []
+    tags: list[str] = []
+    places: list[tuple[int, int]] = []  # of name and trigger
+    for i in range(clauses):
+        words += [";"] if i else []
+        kind = _pick(rng, LABELS[1:])
+        name, trigger = _take(rng, left), _pick(rng, TRIGGERS[kind])
+        clause = _draw_clause(rng, name, trigger, fillers=3 if clauses == 1 else 1)
+        places.append((len(words) + clause.index(name), len(words) + clause.index(trigger)))
+        words += clause
+        tags += ["O"] * (len(words) - len(tags))
+        tags[places[-1][0]] = kind
+    explained = int(rng.random() * clauses)
+    decoy = places[1 - explained][1] if clauses == 2 else None
+    return NamedSentence((*words, "."), (*tags, "O"), *places[explained], decoy)
 
 
-def _draw_several(rng: random.Random, options: Sequence, count: int) -> list:  # type: ignore[type-arg]
-    left = list(options)
-    return [left.pop(int(rng.random() * len(left))) for _ in range(count)]
+def _draw_clause(rng: random.Random, name: str, trigger: str, *, fillers: int) -> list[str]:
+    """Up to `fillers` filler phrases before and after, one fewer (but at least one) at both places between."""
+    between = max(1, fillers - 1)
+    noun = ["a", *([_pick(rng, ADJECTIVES)] if rng.random() < 0.5 else []), trigger]
+    first, second = ([name], noun) if rng.random() < 0.5 else (noun, ["called", name])
+    left = list(FILLERS)
+    before, middle, rest, after = (_take_fillers(rng, left, most) for most in (fillers, between, between, fillers))
+    return [*before, *first, *middle, "was", *rest, *second, *after]
+
+
+def _take_fillers(rng: random.Random, left: list[str], most: int) -> list[str]:
+    """The words of 0 to `most` phrases, each taken out of those left."""
+    count = int(rng.random() * (most + 1))
+    return [word for _ in range(count) for word in _take(rng, left).split()]
+
+
+def _take(rng: random.Random, left: list[str]) -> str:
+    return left.pop(int(rng.random() * len(left)))
 
 
 def _pick(rng: random.Random, options: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.tracing.operations import Operation, expand_equation
-from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, axis_of, trace_of
+from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, axis_of, is_plain, trace_of
 
 
 @dataclass
@@ -210,14 +210,17 @@ def find_obstacle(rows: Trace, keys: Trace, passed: int) -> str:
             continue
         if any(size > 1 for axis, size in enumerate(trace.tokens.shape) if axis != trace.tokens.dim() - 2):
             return "not all tokens attend to the same tokens (windows, a different order per example, channels as keys)"
-        along = trace.tokens.flatten()
-        if trace.epoch and not torch.equal(along, torch.arange(len(along), device=along.device, dtype=along.dtype)):
+        if trace.epoch and not is_plain(trace.tokens) and not is_counted(trace.tokens.flatten()):
             return "the order of the tokens has changed since the last attention"
         if trace.epoch < passed:
             return "it does not follow the attention before it (a second tower, a decoder)"
     if rows.tokens is not None and keys.tokens is not None and rows.epoch != keys.epoch:
         return "queries and keys come from different sequences"
     return ""
+
+
+def is_counted(along: Tensor) -> bool:
+    return torch.equal(along, torch.arange(len(along), device=along.device, dtype=along.dtype))
 
 
 def read_einsum(args: Any) -> tuple[list[str], str, list[Tensor]] | None:

@@ -14,7 +14,15 @@ from torch import Tensor
 
 from whyformer._engine.tracing import operations, provenance
 from whyformer._engine.tracing.operations import Operation
-from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, axis_of, is_embedding_sum, trace_of
+from whyformer._engine.tracing.provenance import (
+    EMPTY_TRACE,
+    PlainLabels,
+    Trace,
+    axis_of,
+    change_trace,
+    is_embedding_sum,
+    trace_of,
+)
 from whyformer._engine.tracing.softmax import mark_softmax
 
 CUMULATIVE_STEPS = operations.ADDITIONS | operations.IDENTITIES | {"neg"}
@@ -26,6 +34,7 @@ class Follower:
 
     def __init__(self, batch: int) -> None:
         self.batch = batch
+        self.labels = PlainLabels()
         self.length = 0  # tokens at the last attention site
         self.grid: tuple[int, int] | None = None  # rows and columns of patches, once a convolution has cut them
         self.image: tuple[int, int] | None = None  # height and width of the image
@@ -38,7 +47,7 @@ class Follower:
         if operation.name in operations.EXTREMA and isinstance(result, tuple):
             return [self.follow_extremum(operation, result[0]), *[EMPTY_TRACE] * (len(result) - 1)]
         is_views = operation.name in operations.VIEWS and isinstance(result, (list, tuple))
-        return follow_view(operation, len(result)) if is_views else []
+        return self.follow_view(operation, len(result)) if is_views else []
 
     def follow_extremum(self, operation: Operation, values: Tensor) -> Trace:
         """max(dim), sort and topk: labels stay, except those that change along the searched axis."""
@@ -60,11 +69,11 @@ class Follower:
         if self.image is None and operation.given and trace_of(operation.given[0]).is_pixels:
             self.image = tuple(operation.given[0].shape[-2:])  # type: ignore[assignment]
         if name in operations.VIEWS:
-            return follow_view(operation, 1)[0]
+            return self.follow_view(operation, 1)[0]
         if name in operations.CONCATENATIONS:
             return self.follow_concatenation(operation, result)
         if name in operations.EMBEDDINGS:
-            return follow_embedding(operation, result)
+            return follow_embedding(operation, result, self.labels)
         if name in operations.CONVOLUTIONS:
             return self.follow_convolution(operation, result)
         if name in operations.REDUCTIONS and result.shape != operation.given[0].shape:
@@ -78,6 +87,50 @@ class Follower:
         if name in operations.PRODUCTS or name == operations.FUSED_ATTENTION:
             return follow_product(operation, result)
         return self.follow_elementwise(operation, result)
+
+    def follow_view(self, operation: Operation, count: int) -> list[Trace]:
+        """Apply to the labels the view that was applied to the tensor."""
+        tensor, rest = operation.args[0], operation.args[1:]
+        trace = trace_of(tensor)
+        if trace is EMPTY_TRACE:
+            return [EMPTY_TRACE] * count
+        view = lambda label: operation.function(label, *rest, **operation.kwargs)  # noqa: E731
+        is_known = len(operation.given) == 1 and operation.name != "getitem"  # x[True] and x[1] have equal keys
+        key = (operation.name, rest, *operation.kwargs.items()) if is_known else None
+        is_padding = operation.name in ("pad", "constant_pad_nd")
+        is_image = trace.is_pixels and trace.pixels is None and tensor.dim() == 4
+        pixels = number_pixels(tensor) if is_image else trace.pixels
+        missing: list[Tensor | None] = [None] * count
+        seen: list[list[Tensor | None]] = []
+        for label in (trace.samples, trace.tokens, trace.columns, trace.weights, pixels):
+            if label is None:
+                seen.append(missing)
+                continue
+            found: Any = (
+                pad_label(label, operation.argument(1, "pad"))
+                if is_padding
+                else self.labels.replay_view(label, tensor.shape, view, key)
+            )
+            seen.append([found] if isinstance(found, Tensor) else found)
+        return [
+            Trace(
+                samples,
+                tokens,
+                trace.epoch,
+                trace.read,
+                is_attention=trace.is_attention,
+                is_statistic=trace.is_statistic,
+                is_weighted=trace.is_weighted,
+                is_pixels=trace.is_pixels,
+                is_ids=trace.is_ids,
+                columns=columns,
+                weights=weights,
+                output_of=trace.output_of,
+                pixels=pixels,
+                is_cumulative=trace.is_cumulative,
+            )
+            for samples, tokens, columns, weights, pixels in zip(*seen, strict=True)
+        ]
 
     def follow_concatenation(self, operation: Operation, result: Tensor) -> Trace:
         parts, axis = operation.concatenation_arguments()
@@ -173,9 +226,11 @@ class Follower:
         traces = [trace_of(t) for t in given]
         best = provenance.pick_newest_trace(traces)
         if name == "linear":
-            best = replace(best, samples=contract_label(best.samples, -1), tokens=contract_label(best.tokens, -1))
+            samples, tokens = contract_label(best.samples, -1), contract_label(best.tokens, -1)
+            if samples is not best.samples or tokens is not best.tokens:
+                best = change_trace(best, samples=samples, tokens=tokens)
             if traces[0].pixels is not None and not self.length:
-                best = replace(best, tokens=self.number_patches(traces[0].pixels, given[0]))
+                best = change_trace(best, tokens=self.number_patches(traces[0].pixels, given[0]))
         if name in operations.ADDITIONS:
             best = self.merge_reads(best, given)
         elif best.tokens is None and (pooled := next((t for t in traces if t.read is not None), None)) is not None:
@@ -240,46 +295,6 @@ class Follower:
         return replace(best, tokens=None, read=self.mix_reads(current, [trace_of(t) for t in current]), epoch=latest)
 
 
-def follow_view(operation: Operation, count: int) -> list[Trace]:
-    """Apply to the labels the view that was applied to the tensor."""
-    tensor, rest = operation.args[0], operation.args[1:]
-    trace = trace_of(tensor)
-    if trace is EMPTY_TRACE:
-        return [EMPTY_TRACE] * count
-    view = lambda label: operation.function(label, *rest, **operation.kwargs)  # noqa: E731
-    is_padding = operation.name in ("pad", "constant_pad_nd")
-    seen = {}
-    for which in ("samples", "tokens", "columns", "weights", "pixels"):
-        label = getattr(trace, which)
-        if which == "pixels" and label is None and trace.is_pixels and tensor.dim() == 4:
-            label = number_pixels(tensor)
-        found: Any = [None] * count
-        if label is not None and is_padding:
-            found = pad_label(label, operation.argument(1, "pad"))
-        elif label is not None:
-            found = provenance.replay_view(label, tensor.shape, view)
-        seen[which] = [found] if isinstance(found, Tensor) else found
-    return [
-        Trace(
-            samples,
-            tokens,
-            trace.epoch,
-            trace.read,
-            is_attention=trace.is_attention,
-            is_statistic=trace.is_statistic,
-            is_weighted=trace.is_weighted,
-            is_pixels=trace.is_pixels,
-            is_ids=trace.is_ids,
-            columns=columns,
-            weights=weights,
-            output_of=trace.output_of,
-            pixels=pixels,
-            is_cumulative=trace.is_cumulative,
-        )
-        for samples, tokens, columns, weights, pixels in zip(*seen.values(), strict=True)
-    ]
-
-
 def number_pixels(image: Tensor) -> Tensor:
     """The label of an image [batch channel height width]: the number of each pixel, row by row."""
     height, width = image.shape[-2:]
@@ -292,20 +307,25 @@ def pad_label(label: Tensor, widths: Any) -> Tensor:
     return F.pad(label, changing, value=-1)
 
 
-def follow_embedding(operation: Operation, result: Tensor) -> Trace:
+def follow_embedding(operation: Operation, result: Tensor, labels: PlainLabels) -> Trace:
     """The input enters at an embedding of the given ids; an embedding of positions is a constant."""
-    trace = next((trace_of(t) for t in operation.given if not t.is_floating_point()), EMPTY_TRACE)
-    if trace.samples is None:
+    ids = next((t for t in operation.given if not t.is_floating_point()), None)
+    trace = trace_of(ids)
+    if ids is None or trace.samples is None:
         return EMPTY_TRACE
-    tokens = trace.tokens.unsqueeze(-1) if trace.tokens is not None else None
-    words = result.detach() if trace.is_ids else None
-    return Trace(samples=trace.samples.unsqueeze(-1), tokens=tokens, words=words)
+    samples, tokens = (
+        labels.replay_view(label, ids.shape, lambda label: label.unsqueeze(-1), "embedding")
+        if label is not None
+        else None
+        for label in (trace.samples, trace.tokens)
+    )
+    return Trace(samples=samples, tokens=tokens, words=result.detach() if trace.is_ids else None)
 
 
 def extends_embedding_sum(operation: Operation) -> bool:
     """Adding constants to a sum of embeddings, or scaling it by a number, is part of computing the input."""
     others = [t for t in operation.given if not is_embedding_sum(t)]
-    if operation.name in operations.ADDITIONS | {"dropout"}:
+    if operation.name in operations.ADDITIONS or operation.name == "dropout":
         return not any(t.requires_grad for t in others)
     return operation.name in operations.MULTIPLICATIONS and all(t.numel() == 1 for t in others)
 
@@ -458,8 +478,7 @@ def find_elementwise_root(operation: Operation, result: Tensor) -> tuple[Tensor 
 
     This way an activation written out in primitives counts as one activation.
     """
-    carrying = operation.carrying
-    if operation.name not in operations.ELEMENTWISE or not carrying:
+    if operation.name not in operations.ELEMENTWISE or not (carrying := operation.carrying):
         return None, False
     roots = {id(get_root(t)): get_root(t) for t in carrying}
     if len(roots) != 1 or result.shape != carrying[0].shape:

@@ -22,9 +22,7 @@ from whyformer.errors import UnknownOperation
 
 
 def is_in_place_write(operation: Operation) -> bool:
-    name = operation.name
-    is_marked = name.endswith("_") and name not in operations.HARMLESS
-    return name == "setitem" or bool(operation.kwargs.get("inplace")) or is_marked
+    return operations.is_marked_in_place(operation.name) or bool(operation.kwargs.get("inplace"))
 
 
 def compute_written(operation: Operation, target: Tensor) -> Tensor | None:

@@ -5,8 +5,8 @@ all `add`. A property such as `x.T` is `T`. In-place operations keep their under
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from torch import Tensor
@@ -24,6 +24,7 @@ IDENTITIES = frozenset(
     "minimum fmax fmin scatter masked_scatter index_put index_copy index_fill slice_scatter select_scatter".split()
 )  # every entry is passed on or blocked
 EXTREMA = frozenset("amax max amin min topk sort".split())  # the gradient goes to the selected entry
+QUERIES = frozenset("shape size dim ndim numel len dtype device is_floating_point is_complex is_cuda".split())
 HARMLESS = frozenset("requires_grad_ retain_grad detach_ register_hook set_ data grad".split())
 
 ACTIVATIONS = frozenset(
@@ -96,19 +97,29 @@ def map_nested(values: Any, change: Callable[[Any], Any]) -> Any:
     return change(values)
 
 
-@dataclass(frozen=True)
+@cache
+def is_marked_in_place(name: str) -> bool:
+    return name == "setitem" or (name.endswith("_") and name not in HARMLESS)
+
+
+@dataclass
 class Operation:
-    """One call of a torch function."""
+    """One call of a torch function. Nothing changes it; it is not frozen because one is made for every call."""
 
     name: str
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
-    @cached_property
-    def given(self) -> list[Tensor]:
-        """All tensors among the arguments."""
-        return list(find_tensors((*self.args, *self.kwargs.values())))
+    given: list[Tensor] = field(init=False, repr=False)  # all tensors among the arguments
+
+    def __post_init__(self) -> None:
+        self.given = given = []
+        for value in (*self.args, *self.kwargs.values()):
+            if isinstance(value, Tensor):
+                given.append(value)
+            elif isinstance(value, (list, tuple)):
+                given.extend(find_tensors(value))
 
     @property
     def carrying(self) -> list[Tensor]:

@@ -10,7 +10,7 @@ token, afterwards the position in the sequence of the last site.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,9 +27,12 @@ class SoftmaxStep:
     is_plain: bool = True  # nothing is masked, or added to the total: the weights are the softmax of the scores
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Trace:
-    """What is known about a tensor of a run. It is an attribute of the tensor, so it lives exactly as long."""
+    """What is known about a tensor of a run. It is an attribute of the tensor, so it lives exactly as long.
+
+    Nothing changes a trace: several tensors may have one. It is not frozen because one is made for every operation.
+    """
 
     samples: Tensor | None = None  # label: the example
     tokens: Tensor | None = None  # label: the token
@@ -61,10 +64,10 @@ def trace_of(tensor: Any) -> Trace:
     return getattr(tensor, "_whyformer", EMPTY_TRACE) if isinstance(tensor, Tensor) else EMPTY_TRACE
 
 
-def mark_carrying(trace: Trace) -> Trace:
-    """The same trace for a tensor that depends on the explained input."""
-    made = object.__new__(Trace)  # ten times as fast as `replace`; this runs for every operation
-    made.__dict__.update(trace.__dict__, carries=True)
+def change_trace(trace: Trace, **changes: Any) -> Trace:
+    """As `replace`, but ten times as fast: this runs for every operation."""
+    made = object.__new__(Trace)
+    made.__dict__.update(trace.__dict__, **changes)
     return made
 
 
@@ -83,6 +86,53 @@ def label_axis(axis: int, size: int, dims: int, device: torch.device) -> Tensor:
     shape = [1] * dims
     shape[axis] = size
     return torch.arange(size, device=device, dtype=torch.int32).view(shape)
+
+
+class PlainLabels:
+    """The labels of one run that `label_axis` could make, one tensor of each, and what views make of them.
+
+    The layers of a model repeat the same few views of the same few labels, so each is computed once: on a GPU, every
+    look at a label waits for the device.
+    """
+
+    def __init__(self) -> None:
+        self.made: dict[Any, Tensor] = {}
+        self.views: dict[Any, tuple[Tensor | None, Any]] = {}
+
+    def label_axis(self, axis: int, size: int, dims: int, device: torch.device) -> Tensor:
+        """As the function of this name."""
+        key = (axis % dims if size > 1 else None, size, dims, device)
+        if key not in self.made:
+            self.made[key] = label_axis(axis, size, dims, device)
+            self.made[key]._whyformer_plain = True  # type: ignore[attr-defined]
+        return self.made[key]
+
+    def replay_view(self, label: Tensor, shape: torch.Size, view: Callable[[Tensor], Any], key: Any) -> Any:
+        """As the function of this name. key: what identifies the view; None if nothing does."""
+        if key is None or not is_plain(label):
+            return replay_view(label, shape, view)
+        try:
+            of, known = self.views.get(key := (id(label), shape, key), (None, None))
+        except TypeError:  # an argument that cannot be a key, such as a list
+            return replay_view(label, shape, view)
+        if of is not label:
+            seen = replay_view(label, shape, view)
+            known = self.find_made(seen) if isinstance(seen, Tensor) else [self.find_made(part) for part in seen]
+            self.views[key] = label, known  # the label is kept alive, so that no other has its id
+        return known
+
+    def find_made(self, label: Tensor) -> Tensor:
+        """The plain label that is equal to this one, or this one."""
+        axis = 0 if label.numel() == 1 else axis_of(label)
+        if axis is None or label.dim() == 0:
+            return label
+        plain = self.label_axis(axis, label.size(axis), label.dim(), label.device)
+        return plain if torch.equal(label, plain) else label
+
+
+def is_plain(label: Tensor) -> bool:
+    """0, 1, 2, ... along one axis, as far as is known without a look at the numbers."""
+    return hasattr(label, "_whyformer_plain")
 
 
 def squeeze_constant(label: Tensor) -> Tensor:
@@ -135,9 +185,11 @@ def broadcast_label(label: Tensor | None, shape: torch.Size) -> Tensor | None:
     """The label for a result of this shape, aligned from the right as in broadcasting; None if it does not fit."""
     if label is None or label.dim() > len(shape):
         return None
-    label = label.view((1,) * (len(shape) - label.dim()) + tuple(label.shape))
-    fits = all(size in (1, wanted) for size, wanted in zip(label.shape, shape, strict=True))
-    return label if fits else None
+    missing = len(shape) - label.dim()
+    for size, wanted in zip(label.shape, shape[missing:], strict=True):
+        if size != 1 and size != wanted:
+            return None
+    return label.view((1,) * missing + tuple(label.shape)) if missing else label
 
 
 def axis_of(label: Tensor | None) -> int | None:
@@ -153,7 +205,7 @@ def pick_newest_trace(traces: Sequence[Trace]) -> Trace:
         if trace.tokens is not None and (best.tokens is None or trace.epoch > best.epoch):
             best = trace
     samples = next((t.samples for t in traces if t.samples is not None), None)
-    return best if samples is None or samples is best.samples else replace(best, samples=samples)
+    return best if samples is None or samples is best.samples else change_trace(best, samples=samples)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from whyformer._engine.tracing import operations
 from whyformer._engine.tracing.operations import Operation
-from whyformer._engine.tracing.provenance import SoftmaxStep, Trace, trace_of
+from whyformer._engine.tracing.provenance import SoftmaxStep, Trace, change_trace, trace_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def mark_softmax(operation: Operation, result: Tensor, trace: Trace) -> Trace:
     step = follow(operation, result) if follow is not None else None
     if step is None:
         return trace
-    return replace(trace, softmax=step, is_attention=trace.is_attention or step.stage == "weights")
+    return change_trace(trace, softmax=step, is_attention=trace.is_attention or step.stage == "weights")
 
 
 def follow_subtraction(operation: Operation, result: Tensor) -> SoftmaxStep | None:
