@@ -50,7 +50,7 @@ def quantise_to_4_bits() -> nn.Module:
     def make(linear: nn.Linear) -> nn.Module:
         return Linear4bit(linear.in_features, linear.out_features, compute_dtype=torch.float32, quant_type="nf4")
 
-    return replace_linears(build_bert(), make).to("cpu")
+    return replace_linears(build_bert(), make).to("cpu").eval()
 
 
 def quantise_to_8_bits() -> nn.Module:
@@ -59,7 +59,7 @@ def quantise_to_8_bits() -> nn.Module:
     def make(linear: nn.Linear) -> nn.Module:
         return Linear8bitLt(linear.in_features, linear.out_features, has_fp16_weights=False)
 
-    return replace_linears(build_bert(), make).to("cpu")
+    return replace_linears(build_bert(), make).to("cpu").eval()
 
 
 def quantise_by_torchao(config: str) -> nn.Module:
