@@ -74,6 +74,9 @@ def test_an_import_that_was_interrupted_is_an_interrupt(monkeypatch):
     error = ImportError("cannot import numpy")
     error.__context__ = KeyboardInterrupt()
     assert fail_with("explain", "x", error=error, monkeypatch=monkeypatch).exit_code == 130
+    last = RuntimeError("torch cannot be imported")
+    last.__cause__ = error
+    assert fail_with("explain", "x", error=last, monkeypatch=monkeypatch).exit_code == 130
 
 
 def test_an_unexpected_error_names_its_type_and_the_way_to_see_more(monkeypatch):

@@ -88,9 +88,16 @@ def describe_error(error: BaseException) -> tuple[str, str]:
         return "E_MEMORY", "out of memory on the device; explain fewer inputs at once"
     if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # torch on the processor
         return "E_MEMORY", "out of memory; explain fewer inputs at once"
-    if isinstance(error.__context__, KeyboardInterrupt):  # stopped while a library was imported
+    if follows_interrupt(error):  # stopped while a library was imported
         return "E_INTERRUPTED", "interrupted"
     return "E_INTERNAL", f"unexpected {type(error).__name__}: {error} (--debug shows where)"
+
+
+def follows_interrupt(error: BaseException | None) -> bool:
+    """Whether an interrupt is among the errors that led to this one."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 app = typer.Typer(
