@@ -16,6 +16,7 @@ SOURCE = Path(whyformer.__file__).parent
 # `_engine` has two rooms below it; "_engine" alone is the files directly in that folder.
 GROUND = {"errors", "_plain"}
 ENGINE = {"_engine", "_engine.relevance", "_engine.tracing"}
+EXPLAINING = {*GROUND, *ENGINE, "_model", "methods", "show", "results", "_explain"}
 ROOMS = {
     "errors": set(),
     "_plain": {"errors"},
@@ -32,46 +33,10 @@ ROOMS = {
     "metrics": {*GROUND, *ENGINE, "targets", "_model", "methods", "results", "_explain"},
     "data": {*GROUND, "_model"},
     "_runs": GROUND,
-    "_judge": {
-        *GROUND,
-        *ENGINE,
-        "targets",
-        "_model",
-        "methods",
-        "show",
-        "results",
-        "_explain",
-        "metrics",
-        "data",
-        "_runs",
-    },
-    "_audit": {
-        *GROUND,
-        *ENGINE,
-        "targets",
-        "_model",
-        "methods",
-        "show",
-        "results",
-        "_explain",
-        "data",
-        "_runs",
-        "_judge",
-    },
-    "_bulk": {
-        *GROUND,
-        *ENGINE,
-        "targets",
-        "_model",
-        "methods",
-        "show",
-        "results",
-        "_explain",
-        "data",
-        "_runs",
-        "_judge",
-    },
-    "_summary": {*GROUND, *ENGINE, "_model", "methods", "show", "results", "_explain", "data", "_judge"},
+    "_judge": {*EXPLAINING, "targets", "metrics", "data", "_runs"},
+    "_audit": {*EXPLAINING, "targets", "data", "_runs", "_judge"},
+    "_bulk": {*EXPLAINING, "targets", "data", "_runs", "_judge"},
+    "_summary": {*EXPLAINING, "data", "_judge"},
     "demo": {*GROUND, "_model", "show", "results", "_explain"},
     "whyformer": set(),  # __init__.py; filled in below: the public names come from everywhere
     "cli": set(),  # the shell over everything

@@ -4,11 +4,13 @@ import json
 import math
 import time
 import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import BertConfig
 
 
 def read_config(file: Path) -> dict[str, Any]:
@@ -80,6 +82,34 @@ def adamw(module: nn.Module, weight_decay: float, betas: tuple[float, float] = (
     others = [p for p in module.parameters() if p.dim() <= 1]
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=0.0, betas=betas, fused=device().type == "cuda")
+
+
+def take_step(loss: Tensor, module: nn.Module, optimizer: torch.optim.Optimizer, average: Average) -> None:
+    """One step down, with the gradient clipped at norm 1."""
+    optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+    optimizer.step()
+    average.update()
+
+
+def make_bert_config(
+    config: Mapping[str, Any], vocabulary: int, *, segments: int, labels: Sequence[str] = ()
+) -> BertConfig:
+    """A BERT of the width, blocks and heads of this config."""
+    named = {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
+    return BertConfig(
+        vocab_size=vocabulary,
+        hidden_size=config["width"],
+        num_hidden_layers=config["blocks"],
+        num_attention_heads=config["heads"],
+        intermediate_size=4 * config["width"],
+        max_position_embeddings=config["longest"],
+        hidden_dropout_prob=config.get("dropout", 0.0),
+        attention_probs_dropout_prob=config.get("dropout", 0.0),
+        type_vocab_size=segments,
+        **(named if labels else {}),
+    )
 
 
 class Log:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from families import support
 from families.cases import Case
 from torch import Tensor, nn
 
@@ -23,19 +24,7 @@ from whyformer._explain.conservation import find_sent_relevance
 from whyformer.errors import TargetError, WhyformerError
 from whyformer.methods._registry import METHODS
 
-TRIED = (
-    "transformer_attribution",
-    "generic_attention",
-    "rollout",
-    "raw_attention",
-    "attcat",
-    "attnlrp",
-    "gradient_x_input",
-    "grad_cam",
-    "leave_one_out",
-    "chance",
-)
-CHECKS = ("alone", "eager", "by_hand", "conserved", "noted", "unchanged")
+TRIED = support.METHODS
 ON_ATTENTION = ("transformer_attribution", "generic_attention", "rollout", "raw_attention", "grad_cam")
 ROUNDING, BATCH_TOLERANCE, CONSERVATION_TOLERANCE = 1e-5, 2e-2, 1e-3
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

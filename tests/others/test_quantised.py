@@ -4,11 +4,11 @@ Skipped where the library is not installed.
 """
 
 import importlib.util
-from collections.abc import Callable
 
 import pytest
 import torch
 from conftest import TEXT
+from others.cases_quantised import replace_linears
 from torch import Tensor, nn
 
 import whyformer as why
@@ -30,18 +30,6 @@ def build_bert() -> nn.Module:
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128}
     return BertForSequenceClassification(BertConfig(**TEXT | sizes)).eval()
-
-
-def replace_linears(module: nn.Module, make: Callable[[nn.Linear], nn.Module]) -> nn.Module:
-    """Put a layer made from it in the place of every linear layer of the blocks."""
-    for name, child in list(module.named_children()):
-        if isinstance(child, nn.Linear) and name != "classifier":
-            layer = make(child)
-            layer.load_state_dict(child.state_dict())
-            setattr(module, name, layer)
-        else:
-            replace_linears(child, make)
-    return module
 
 
 def quantise_to_4_bits() -> nn.Module:

@@ -15,7 +15,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Log, Schedule, adamw, device, read_config, save, save_tokenizer
+from recipe import Average, Log, Schedule, adamw, device, read_config, save, save_tokenizer, take_step
 
 from whyformer.demo import agreement
 
@@ -140,11 +140,7 @@ def main() -> None:
         with torch.autocast(device().type, torch.bfloat16, enabled=device().type == "cuda"):
             logits = model(input_ids=batch, position_ids=places).logits
         loss = cross_entropy(logits[:, :-1].float().flatten(0, 1), wanted.flatten(), ignore_index=-100)
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        average.update()
+        take_step(loss, model, optimizer, average)
         if schedule.step % 50 == 0:
             log.write(step=schedule.step, seconds=schedule.elapsed, rate=schedule.rate, loss=loss)
     average.load_into(model)

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, kl_div
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertForSequenceClassification
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Log, Schedule, adamw, device, read_config, save, save_tokenizer
+from recipe import Average, Log, Schedule, adamw, device, make_bert_config, read_config, save, save_tokenizer, take_step
 from tokenizers import Tokenizer
 
 LABELS = ("negative", "positive")
@@ -222,19 +222,7 @@ def main() -> None:
     )
     teacher = teacher.to(device()).eval()
     model = BertForSequenceClassification(
-        BertConfig(
-            vocab_size=tokenizer.get_vocab_size(),
-            hidden_size=config["width"],
-            num_hidden_layers=config["blocks"],
-            num_attention_heads=config["heads"],
-            intermediate_size=4 * config["width"],
-            max_position_embeddings=config["longest"],
-            hidden_dropout_prob=config["dropout"],
-            attention_probs_dropout_prob=config["dropout"],
-            type_vocab_size=2,
-            id2label=dict(enumerate(LABELS)),
-            label2id={name: i for i, name in enumerate(LABELS)},
-        )
+        make_bert_config(config, tokenizer.get_vocab_size(), segments=2, labels=LABELS)
     ).to(device())
     start_embeddings(model, teacher, pieces["vocabulary"])
     imitation = Imitation(config["width"], teacher.config.hidden_size, len(config["teacher_blocks"])).to(device())
@@ -276,11 +264,7 @@ def main() -> None:
         felt = felt / labelled.sum().clamp(min=1)
         first, last = config["features"]
         loss = answered + config["human"] * felt + (first + (last - first) * min(1.0, schedule.progress)) * imitated
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(both.parameters(), 1.0)
-        optimizer.step()
-        average.update()
+        take_step(loss, both, optimizer, average)
         if schedule.step % 100 == 2:
             log.write(
                 step=schedule.step,

@@ -17,8 +17,8 @@ from transformers import CLIPConfig, CLIPModel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Log, Schedule, adamw, read_config, save, save_tokenizer
-from words import SETTINGS, make_tokenizer
+from recipe import Average, Log, Schedule, adamw, read_config, save, save_tokenizer, take_step
+from words import SETTINGS, make_word_tokenizer
 
 from whyformer.demo import captions
 
@@ -84,7 +84,7 @@ def main() -> None:
     images, labels = torch.from_numpy(scenes.images), torch.from_numpy(scenes.labels)
     shown = name_patches(scenes, config["patch"])
     log.write(images=len(images), seconds=schedule.elapsed)
-    tokenizer = make_tokenizer(captions.list_words())
+    tokenizer = make_word_tokenizer(captions.list_words())
     model = make_model(config, tokenizer.get_vocab_size())
     naming = nn.Linear(config["width"], len(captions.NAMES) + 1)
     both = nn.ModuleList([model, naming])
@@ -101,11 +101,7 @@ def main() -> None:
         loss = cross_entropy(logits, shares)
         weight = config["patches"] * max(0.0, 1 - 2 * schedule.progress)
         named = cross_entropy(naming(states[:, 1:]).flatten(0, 1), patches.flatten())
-        optimizer.zero_grad()
-        (loss + weight * named).backward()
-        torch.nn.utils.clip_grad_norm_(both.parameters(), 1.0)
-        optimizer.step()
-        average.update()
+        take_step(loss + weight * named, both, optimizer, average)
         if schedule.step % 200 == 0:
             right = (logits.topk(2).indices.sort(-1).values == labels[chosen].sort(-1).values).all(-1).float().mean()
             log.write(step=schedule.step, seconds=schedule.elapsed, loss=loss, patches=named, both_right=right)

@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
-from transformers import BertConfig, BertModel
+from transformers import BertModel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Log, Schedule, adamw, read_config, save, save_tokenizer
-from words import SETTINGS, make_tokenizer
+from recipe import Average, Log, Schedule, adamw, make_bert_config, read_config, save, save_tokenizer, take_step
+from words import SETTINGS, make_word_tokenizer
 
 from whyformer.demo import shared_words
 
@@ -48,25 +48,13 @@ def main() -> None:
     torch.manual_seed(config["seed"])
     schedule = Schedule(config["peak"], config["warmup"], config["steps"], config["seconds"])
     pairs = shared_words.generate(config["pairs"], TRAINING_SEED * config["seed"])
-    tokenizer = make_tokenizer(shared_words.list_words())
+    tokenizer = make_word_tokenizer(shared_words.list_words())
     nouns = torch.tensor([tokenizer.token_to_id(noun) for noun in shared_words.NOUNS])
     sides = [
         torch.tensor([e.ids for e in tokenizer.encode_batch(texts)])
         for texts in ([pair.first for pair in pairs], [pair.second for pair in pairs])
     ]
-    model = BertModel(
-        BertConfig(
-            vocab_size=tokenizer.get_vocab_size(),
-            hidden_size=config["width"],
-            num_hidden_layers=config["blocks"],
-            num_attention_heads=config["heads"],
-            intermediate_size=4 * config["width"],
-            max_position_embeddings=config["longest"],
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-            type_vocab_size=1,
-        )
-    )
+    model = BertModel(make_bert_config(config, tokenizer.get_vocab_size(), segments=1))
     optimizer, average = adamw(model, config["weight_decay"]), Average(model, config["average"])
     model.train()
     own = torch.eye(config["batch"], dtype=torch.bool)
@@ -78,11 +66,7 @@ def main() -> None:
         logits = (cosines / config["temperature"]).masked_fill(alike, -torch.inf)
         answers = torch.arange(len(logits))
         loss = (cross_entropy(logits, answers) + cross_entropy(logits.T, answers)) / 2
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        average.update()
+        take_step(loss, model, optimizer, average)
         if schedule.step % 100 == 0:
             right = (logits.argmax(-1) == answers).float().mean()
             log.write(step=schedule.step, seconds=schedule.elapsed, rate=schedule.rate, loss=loss, accuracy=right)

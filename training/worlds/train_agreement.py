@@ -6,33 +6,16 @@ import sys
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertForSequenceClassification
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Log, Schedule, adamw, device, read_config, save, save_tokenizer
+from recipe import Average, Log, Schedule, adamw, device, make_bert_config, read_config, save, save_tokenizer, take_step
+from words import make_word_tokenizer
 
 from whyformer.demo import agreement
-
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-
-
-def word_tokenizer() -> Tokenizer:
-    """One token a word of the world; everything else is [UNK]."""
-    ids = {word: i for i, word in enumerate((*SPECIAL, *agreement.list_vocabulary()))}
-    tokenizer = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[(name, ids[name]) for name in ("[CLS]", "[SEP]")],
-    )
-    tokenizer.add_special_tokens(list(SPECIAL))
-    tokenizer.enable_padding(pad_id=0, pad_token="[PAD]")
-    return tokenizer
 
 
 def texts(seed: int, count: int) -> tuple[list[str], list[int]]:
@@ -63,24 +46,12 @@ def main() -> None:
     log.write(config=config, torch=torch.__version__, device=str(device()))
 
     torch.manual_seed(config["seed"])
-    tokenizer = word_tokenizer()
+    tokenizer = make_word_tokenizer(agreement.list_vocabulary(), splits_punctuation=True)
     ids, labels = (t.to(device()) for t in examples(tokenizer, config["seed"], config["sentences"], config["longest"]))
     used = int((ids != 0).any(0).sum())
     ids = ids[:, :used]
     model = BertForSequenceClassification(
-        BertConfig(
-            vocab_size=tokenizer.get_vocab_size(),
-            hidden_size=config["width"],
-            num_hidden_layers=config["blocks"],
-            num_attention_heads=config["heads"],
-            intermediate_size=4 * config["width"],
-            max_position_embeddings=config["longest"],
-            hidden_dropout_prob=config["dropout"],
-            attention_probs_dropout_prob=config["dropout"],
-            type_vocab_size=2,
-            id2label=dict(enumerate(agreement.LABELS)),
-            label2id={name: i for i, name in enumerate(agreement.LABELS)},
-        )
+        make_bert_config(config, tokenizer.get_vocab_size(), segments=2, labels=agreement.LABELS)
     ).to(device())
     optimizer, average = adamw(model, config["weight_decay"]), Average(model, config["average"])
     schedule = Schedule(config["peak"], config["warmup"], config["steps"], config["seconds"])
@@ -90,11 +61,7 @@ def main() -> None:
         with torch.autocast(device().type, torch.bfloat16, enabled=device().type == "cuda"):
             logits = model(input_ids=ids[chosen], attention_mask=(ids[chosen] != 0).long()).logits
         loss = cross_entropy(logits.float(), labels[chosen])
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        average.update()
+        take_step(loss, model, optimizer, average)
         if schedule.step % 200 == 0:
             right = (logits.argmax(-1) == labels[chosen]).float().mean()
             log.write(step=schedule.step, seconds=schedule.elapsed, rate=schedule.rate, loss=loss, accuracy=right)

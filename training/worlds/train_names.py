@@ -9,32 +9,18 @@ import sys
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
-from transformers import BertConfig, BertForTokenClassification
+from transformers import BertForTokenClassification
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Log, Schedule, adamw, device, read_config, save, save_tokenizer
+from recipe import Average, Log, Schedule, adamw, device, make_bert_config, read_config, save, save_tokenizer, take_step
+from words import SETTINGS, SPECIAL, make_word_tokenizer
 
 from whyformer.demo import names
 
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 IGNORED = -100  # special tokens and padding
-
-
-def word_tokenizer() -> Tokenizer:
-    """One token a word of the world; everything else is [UNK]."""
-    ids = {word: i for i, word in enumerate((*SPECIAL, *names.list_vocabulary()))}
-    tokenizer = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[(name, ids[name]) for name in ("[CLS]", "[SEP]")]
-    )
-    tokenizer.add_special_tokens(list(SPECIAL))
-    tokenizer.enable_padding(pad_id=0, pad_token="[PAD]")
-    return tokenizer
 
 
 def examples(tokenizer: Tokenizer, seed: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -64,24 +50,12 @@ def main() -> None:
     log.write(config=config, torch=torch.__version__, device=str(device()))
 
     torch.manual_seed(config["seed"])
-    tokenizer = word_tokenizer()
+    tokenizer = make_word_tokenizer(names.list_vocabulary(), splits_punctuation=True)
     ids, tags = (t.to(device()) for t in examples(tokenizer, config["seed"], config["sentences"]))
     triggers = [tokenizer.token_to_id(word) for words in names.TRIGGERS.values() for word in words]
     kept = torch.tensor(triggers, device=device())
     model = BertForTokenClassification(
-        BertConfig(
-            vocab_size=tokenizer.get_vocab_size(),
-            hidden_size=config["width"],
-            num_hidden_layers=config["blocks"],
-            num_attention_heads=config["heads"],
-            intermediate_size=4 * config["width"],
-            max_position_embeddings=config["longest"],
-            hidden_dropout_prob=config["dropout"],
-            attention_probs_dropout_prob=config["dropout"],
-            type_vocab_size=1,
-            id2label=dict(enumerate(names.LABELS)),
-            label2id={name: i for i, name in enumerate(names.LABELS)},
-        )
+        make_bert_config(config, tokenizer.get_vocab_size(), segments=1, labels=names.LABELS)
     ).to(device())
     optimizer, average = adamw(model, config["weight_decay"]), Average(model, config["average"])
     schedule = Schedule(config["peak"], config["warmup"], config["steps"], config["seconds"])
@@ -93,11 +67,7 @@ def main() -> None:
         inputs = mask_words(ids[chosen, :longest], right, kept, config["masked"])
         logits = model(input_ids=inputs, attention_mask=(inputs != 0).long()).logits
         loss = cross_entropy(logits.flatten(0, 1), right.flatten(), ignore_index=IGNORED)
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        average.update()
+        take_step(loss, model, optimizer, average)
         if schedule.step % 200 == 0:
             share = (logits.argmax(-1) == right)[right > 0].float().mean()
             log.write(step=schedule.step, seconds=schedule.elapsed, rate=schedule.rate, loss=loss, names=share)
@@ -107,12 +77,7 @@ def main() -> None:
         tokenizer,
         arguments.out,
         model_max_length=config["longest"],
-        model_input_names=["input_ids", "attention_mask"],
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
+        **SETTINGS,
     )
     log.write(done=True, steps=schedule.step, seconds=schedule.elapsed)
 

@@ -14,7 +14,7 @@ from transformers import ViTConfig, ViTForImageClassification
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Log, Schedule, adamw, device, read_config, save
+from recipe import Average, Log, Schedule, adamw, device, read_config, save, take_step
 
 from whyformer.demo import shapes
 
@@ -123,11 +123,7 @@ def main() -> None:
         total = loss
         if named is not None:
             total = loss + weight * cross_entropy(named.float().flatten(0, 1), patches.flatten(0, 2).float() / 255)
-        optimizer.zero_grad()
-        total.backward()
-        torch.nn.utils.clip_grad_norm_(both.parameters(), 1.0)
-        optimizer.step()
-        average.update()
+        take_step(total, both, optimizer, average)
         if schedule.step % config["log"] == 0:
             alone = classes[chosen].amax(-1) == 1
             right = (logits.argmax(-1) == classes[chosen].argmax(-1))[alone].float().mean()

@@ -1,4 +1,4 @@
-"""The tokenizer of both models: one token a word."""
+"""The tokenizer of small worlds: one token a word."""
 
 from collections.abc import Sequence
 
@@ -15,12 +15,12 @@ SETTINGS = {
 }
 
 
-def make_tokenizer(words: Sequence[str]) -> Tokenizer:
+def make_word_tokenizer(words: Sequence[str], *, splits_punctuation: bool = False) -> Tokenizer:
     """[CLS] words [SEP]; a word outside the world is [UNK]."""
     ids = {word: i for i, word in enumerate((*SPECIAL, *words))}
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace() if splits_punctuation else pre_tokenizers.WhitespaceSplit()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
