@@ -14,14 +14,11 @@ def record_work(work, x, constants=()):
     recorder = Recorder({"x": x}, constants)
     with recorder:
         result = work(x)
-    recorder.cut({})
-    return Program(recorder, [], [recorder.require_slot(result)]), result
+    return Program(recorder, [recorder.require_slot(result)]), result
 
 
 def repeat(program, x):
-    run = program.start({"x": x})
-    next(run)
-    (result,) = run.send({})
+    (result,) = program.run({"x": x})
     return result
 
 
