@@ -9,10 +9,11 @@ like another one (the same steps on tensors of the same shapes) is compiled once
 is not fused.
 
 Steps that write into a tensor become steps that make a new one where nothing else looks at that memory; a compiled
-stretch writes only into what it has made itself. The order of additions inside a fused kernel is another one, so results
-differ by rounding.
+stretch writes only into what it has made itself. Fused kernels add in another order, so results differ by rounding.
 """
 
+import itertools
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -46,19 +47,21 @@ class Stretch:
 class CompiledProgram:
     """A program as a list of compiled stretches."""
 
+    is_deferred = True  # whether Python would have read the same is the last result
+
     def __init__(self, program: Program, inputs: Mapping[str, Tensor]) -> None:
         if not program.has_fixed_sizes:
             raise NotCompiled("the size of a result depends on the inputs")
         self.program = program
-        self.steps = make_functional(program)
-        self.flags = [slot for step in self.steps if step.is_read for slot in step.outputs if slot is not None]
-        self.stretches = divide_steps(self.steps, program.memory)
+        pure = PureSteps(program)
+        self.results, self.flags = pure.results, pure.flags
+        self.stretches = divide_steps(pure.steps, program.memory)
         self.connect()
         self.compile(inputs)
 
     def connect(self) -> None:
         """Find what each stretch takes and gives."""
-        later = {*self.program.results, *self.flags}
+        later = {*self.results, *self.flags}
         held = {*self.program.constants, *self.program.inputs.values()}
         for stretch in reversed(self.stretches):
             made = list(dict.fromkeys(n for step in stretch.steps for n in step.outputs if n is not None))
@@ -92,11 +95,11 @@ class CompiledProgram:
 
     @torch.no_grad()
     def run(self, inputs: Mapping[str, Tensor]) -> list[Any]:
-        """What `Program.run` returns. On a GPU that includes whether Python would have read the same; here always."""
+        """What `Program.run` returns, and whether Python would have read the same."""
         values = self.enter(inputs)
         for _ in self.walk(values):
             pass
-        results = [self.give(values, number) for number in self.program.results]
+        results = [self.give(values, number) for number in self.results]
         return [*results, torch.stack([values[number] for number in self.flags]).all() if self.flags else None]
 
     def give(self, values: Mapping[int, Any], number: int) -> Any:
@@ -107,44 +110,52 @@ class CompiledProgram:
 # --- steps without side effects --------------------------------------------------------------------------------------
 
 
-def make_functional(program: Program) -> list[Step]:
-    """The steps with a new slot for each value, as far as no other slot shares its memory later; reads give a flag."""
-    last_use = {number: at for at, step in enumerate(program.steps) for number in step.operands}
-    last_use.update(dict.fromkeys(program.results, len(program.steps)))
-    sharing: dict[int, list[int]] = {}  # memory -> its slots so far
-    for number in (*program.constants, *program.inputs.values()):
-        sharing.setdefault(program.memory[number], []).append(number)
-    renamed: dict[int, int] = {}
-    count = len(program.memory)
-    made: list[Step] = []
-    for at, step in enumerate(program.steps):
-        changed = rename(step, renamed)
+class PureSteps:
+    """The steps of a program with a new slot for each value that one of them writes, as far as nothing else looks at
+    that memory later. What Python read becomes a flag: whether it would read the same."""
+
+    def __init__(self, program: Program) -> None:
+        self.memory = program.memory
+        self.count = len(program.memory)
+        self.renamed: dict[int, int] = {}
+        self.flags: list[int] = []
+        self.sharing: dict[int, list[int]] = {}  # memory -> its slots so far
+        self.last_use = {number: at for at, step in enumerate(program.steps) for number in step.operands}
+        self.last_use.update(dict.fromkeys(program.results, len(program.steps)))
+        for number in (*program.constants, *program.inputs.values()):
+            self.note_slot(number)
+        self.steps = [self.change(step, at) for at, step in enumerate(program.steps)]
+        self.results = [self.renamed.get(number, number) for number in program.results]
+
+    def note_slot(self, number: int) -> None:
+        self.sharing.setdefault(self.memory[number], []).append(number)
+
+    def add_slot(self) -> int:
+        self.count += 1
+        return self.count - 1
+
+    def change(self, step: Step, at: int) -> Step:
+        changed = rename(step, self.renamed)
         for number in step.outputs:
             if number is not None:
-                sharing.setdefault(program.memory[number], []).append(number)
+                self.note_slot(number)
         if step.is_read:
-            made.append(replace(changed, outputs=[count]))
-            count += 1
-            continue
+            self.flags.append(self.add_slot())
+            return replace(changed, outputs=self.flags[-1:])
         pure = find_pure_function(step)
-        if pure is None:
-            made.append(changed)
-            continue
-        (written,) = step.writes
-        others = [n for n in sharing.get(program.memory[written], ()) if n != written and n not in step.outputs]
-        if any(last_use.get(number, -1) > at for number in others):
-            made.append(changed)
-            continue
+        if pure is None or self.is_seen_elsewhere(step, at):
+            return changed
         kwargs = {name: value for name, value in changed.kwargs.items() if name != "out"}
         operands = list(dict.fromkeys(list_slots((changed.args, kwargs))))
-        made.append(replace(changed, function=pure, kwargs=kwargs, operands=operands, outputs=[count], writes=()))
-        for number in {written, *(n for n in step.outputs if n is not None)}:
-            renamed[number] = count
-        count += 1
-    program_results = [renamed.get(number, number) for number in program.results]
-    if program_results != list(program.results):
-        raise NotCompiled("a result is written into")
-    return made
+        new = self.add_slot()
+        self.renamed.update({number: new for number in (*step.writes, *step.outputs) if number is not None})
+        return replace(changed, function=pure, kwargs=kwargs, operands=operands, outputs=[new], writes=())
+
+    def is_seen_elsewhere(self, step: Step, at: int) -> bool:
+        """Whether another slot with the memory that this step writes into is used later."""
+        own = {*step.writes, *step.outputs}
+        others = (n for n in self.sharing.get(self.memory[step.writes[0]], ()) if n not in own)
+        return any(self.last_use.get(number, -1) > at for number in others)
 
 
 def rename(step: Step, renamed: Mapping[int, int]) -> Step:
@@ -188,7 +199,7 @@ def divide_steps(steps: Sequence[Step], memory: Sequence[int]) -> list[Stretch]:
     cuts = find_cuts([describe_kind(step) for step in steps])
     forbidden = find_forbidden_cuts(steps, memory)
     places = [0, *sorted(cut for cut in cuts if cut not in forbidden and 0 < cut < len(steps)), len(steps)]
-    return [Stretch(list(steps[a:b])) for a, b in zip(places, places[1:], strict=False) if b > a]
+    return [Stretch(list(steps[a:b])) for a, b in itertools.pairwise(places) if b > a]
 
 
 def describe_kind(step: Step) -> Any:
@@ -282,8 +293,6 @@ def is_aligned(tensor: Tensor) -> bool:
 
 def compile_steps(stretch: Stretch, operands: Sequence[Tensor]) -> Compiled:
     """The stretch as one compiled function of what it takes."""
-    from torch._inductor.compile_fx import compile_fx  # loading the compiler takes seconds
-    from torch.fx.experimental.proxy_tensor import make_fx
 
     def run(*taken: Tensor) -> list[Any]:
         values: dict[int, Any] = dict(zip(stretch.takes, taken, strict=True))
@@ -291,7 +300,11 @@ def compile_steps(stretch: Stretch, operands: Sequence[Tensor]) -> Compiled:
             run_into(values, step)
         return [values[number] for number in stretch.gives]
 
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compiler advises TF32 and warns of its own old parts
+        from torch._inductor.compile_fx import compile_fx  # loading the compiler takes seconds
+        from torch.fx.experimental.proxy_tensor import make_fx
+
         return compile_fx(make_fx(run, tracing_mode="fake")(*operands), list(operands))  # type: ignore[return-value]
 
 
