@@ -1,8 +1,8 @@
 """Nested values with a place for each of their tensors: how what a program returns becomes a capture again.
 
-    small = put_places(value, tensors)        appends the tensors; `small` has their places
-    fill = make_filler(small)
-    fill(other_tensors)                       the same value with these tensors
+small = put_places(value, tensors)        appends the tensors; `small` has their places
+fill = make_filler(small)
+fill(other_tensors)                       the same value with these tensors
 """
 
 from collections.abc import Callable, Sequence

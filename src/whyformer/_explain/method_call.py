@@ -48,7 +48,6 @@ class MethodCall:
         rules = {"recipe": self.recipe.name, "stabiliser": self.recipe.stabiliser.name, **self.recipe.parameters}
         return settings | rules
 
-
     @property
     def key(self) -> Any:
         """What the scores depend on besides the capture, as a key; None if a setting cannot be part of one."""

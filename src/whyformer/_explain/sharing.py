@@ -42,9 +42,7 @@ def record_for_methods(
     with report_own_bugs(model):
         if not any(call.wants_health for call in calls):
             finish = make_finish(calls) if not extra_sites else None
-            return record(
-                model, encoded, target=target, versus=versus, keep=keep, recipes=recipes, finish=finish
-            )
+            return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes, finish=finish)
         keep |= set(REQUIRED_SITES)
         return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes, track_absorbed=True)
 
