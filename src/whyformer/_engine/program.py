@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from whyformer._engine.layer_order import order_by_layer
 from whyformer._engine.recompute import compute_again
 from whyformer._engine.recorder import Recorder, Slot, Step, WayDiffers, address_of, aten, map_slots
 
@@ -75,7 +76,9 @@ class Program:
         return any(address_of(self.constants[number]) == address_of(result) for number in step.operands)
 
     def save_memory(self, repeats_products: bool) -> None:
-        """Compute again what is cheap to compute (recompute.py)."""
+        """Go through the layers once (layer_order.py), and compute again what is cheap to compute (recompute.py)."""
+        begins = find_first_use(self.steps, self.inputs.get("target"))
+        self.steps = order_by_layer(self.steps, self.memory, self.sizes, begins)
         entered = (*self.constants, *self.inputs.values(), *self.results)
         fixed = {self.memory[number] for number in entered}
         again = compute_again(self.steps, self.memory, self.sizes, fixed, with_products=repeats_products)
@@ -84,6 +87,11 @@ class Program:
 
 
 SMALL = 2**16  # entries; a larger result is computed in every run
+
+
+def find_first_use(steps: Sequence[Step], number: int | None) -> int:
+    """The first step that uses a slot; their number if none does."""
+    return next((at for at, step in enumerate(steps) if number in step.operands), len(steps))
 
 
 def find_rewritten(steps: Sequence[Step], memory: Sequence[int]) -> set[int]:

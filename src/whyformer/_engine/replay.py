@@ -46,7 +46,7 @@ from whyformer._engine.recorded_target import (
 )
 from whyformer._engine.recorder import Recorder, Unrecordable, WayDiffers
 from whyformer._engine.relevance.node import Recipe
-from whyformer._engine.target import ExplainedAnswer, TargetNames, choose_target, expand_per_example, find_indices
+from whyformer._engine.target import ExplainedAnswer, TargetNames, choose_target, find_indices
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap
