@@ -56,12 +56,11 @@ def find_steps_before(steps: Sequence[Step], memory: Sequence[int]) -> list[set[
         for place in written:
             own |= used.get(place, set())
             wrote[place], used[place] = at, {at}
-        for number in step.outputs:
-            if number is None:
-                continue
-            views.setdefault(number, at)
-            wrote.setdefault(memory[number], at)
-            used.setdefault(memory[number], set()).add(at)
+        for made in step.outputs:
+            if made is not None:
+                views.setdefault(made, at)
+                wrote.setdefault(memory[made], at)
+                used.setdefault(memory[made], set()).add(at)
         own.discard(at)
         before.append(own)
     return before
