@@ -18,15 +18,13 @@ from torch import Tensor, nn
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from whyformer._model.unwrap import unwrap
+from whyformer._engine.known_code import is_of_libraries
+from whyformer._model.unwrap import list_modules, unwrap
 
 CONTAINERS = {dict, list}  # what a module keeps in these is compared too
 ATOMS = (int, float, str, bytes, bool, type(None), torch.dtype, torch.device)
 # Where a module keeps what is read apart: weights, submodules and hooks.
 OWN_PLACES = {name for name, value in vars(nn.Module()).items() if type(value) is not bool}
-# Whose modules compute in `forward` and do nothing else: no state of their own, no files, no counters.
-LIBRARIES = ("torch", "transformers", "timm", "torchvision", "open_clip", "sentence_transformers", "peft", "whyformer")
-ATTENTIONS = (None, "eager", "sdpa", "flash_attention_2", "flash_attention_3")
 
 
 class ModelState:
@@ -39,10 +37,8 @@ class ModelState:
         inner = unwrap(module)
         parts = self.walk(inner)
         self.kinds = frozenset(map(type, parts))
-        if like is not None and like.kinds == self.kinds and like.identities == self.identities:
-            self.containers = like.containers
-        else:
-            self.containers = find_containers(parts)
+        is_alike = like is not None and like.kinds == self.kinds and like.identities == self.identities
+        self.containers: list[tuple[int, str]] = like.containers if like and is_alike else find_containers(parts)
         self.contents = list_contents(parts, self.containers)
         weights: list[Tensor | None] = []
         for part in parts:
@@ -64,6 +60,7 @@ class ModelState:
         self.identities: list[int] = []
         self.has_hooks = nn.modules.module._has_any_global_hook()
         self.trains = False
+        self.is_known = False  # found out when the snapshot is stored
         seen, waiting = {id(inner)}, [inner]
         while waiting:
             part = waiting.pop()
@@ -88,12 +85,6 @@ class ModelState:
                         waiting.append(child)
         return parts
 
-    @property
-    def is_known(self) -> bool:
-        """Whether all code that runs is that of libraries: what it does besides computing, nobody waits for."""
-        is_attention_known = self.config.get("_attn_implementation") in ATTENTIONS
-        return is_attention_known and not self.trains and are_of_libraries(self.kinds)
-
     def read_versions(self) -> list[int]:
         return [0 if weight.is_inference() else weight._version for weight in self.weights]
 
@@ -115,9 +106,10 @@ class ModelState:
 
     def keep(self, module: nn.Module) -> "ModelState":
         """For storing: without the weights, but with the numbers and strings that identities belong to."""
-        own = [vars(part).values() for part in unwrap(module).modules()]
-        self.atoms = [value for values in own for value in values if is_atom(value)]
+        parts = list_modules(unwrap(module))
+        self.atoms = [value for part in parts for value in vars(part).values() if is_atom(value)]
         self.weights = []
+        self.is_known = not self.trains and is_of_libraries(parts, find_code(self.kinds), self.config)
         return self
 
 
@@ -144,13 +136,9 @@ def list_contents(parts: list[nn.Module], containers: list[tuple[int, str]]) -> 
 def find_code(kinds: frozenset[type]) -> list[Mapping[str, Any]]:
     """The names that classes of modules and the files they are defined in give to their code."""
     classes = {base for kind in kinds for base in kind.__mro__ if base not in nn.Module.__mro__}
-    files = [sys.modules[name] for name in sorted({one.__module__ for one in classes}) if name in sys.modules]
+    defined_in = sorted({"torch.nn.functional", *(one.__module__ for one in classes)})
+    files = [sys.modules[name] for name in defined_in if name in sys.modules]
     return [vars(one) for one in (*sorted(classes, key=lambda one: (one.__module__, one.__qualname__)), *files)]
-
-
-@cache
-def are_of_libraries(kinds: frozenset[type]) -> bool:
-    return all(kind.forward.__module__.partition(".")[0] in LIBRARIES for kind in kinds)
 
 
 def is_atom(value: Any) -> bool:

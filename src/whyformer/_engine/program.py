@@ -14,11 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from whyformer._engine.layer_order import order_by_layer
 from whyformer._engine.recompute import compute_again
 from whyformer._engine.recorder import Recorder, Slot, Step, WayDiffers, address_of, aten, map_slots
 
 ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 RECOMPUTED_ABOVE = 2**28  # bytes: programs that need less keep all results
+# A result that was computed before is used again if that is not long ago, or if it is small: keeping it takes memory.
+NEAR, SMALL_RESULT = 100, 2**16  # steps, bytes
 
 
 class Program:
@@ -30,7 +33,9 @@ class Program:
         steps, same = join_aliases(recorder.steps)
         self.results = [same.get(slot.number, slot.number) for slot in results]
         used = drop_unused(steps, set(self.results), recorder.memory)
-        self.steps = self.fold_constants(used, recorder)
+        folded = self.fold_constants(used, recorder)
+        self.steps, same = join_equal_steps(folded, recorder.memory, recorder.sizes)
+        self.results = [same.get(number, number) for number in self.results]
         # What Python read is compared in the end on a GPU: each look at it waits for it.
         self.is_deferred = recorder.is_on_gpu
         self.has_fixed_sizes = not any(step.shape for step in self.steps)
@@ -71,7 +76,9 @@ class Program:
         return any(address_of(self.constants[number]) == address_of(result) for number in step.operands)
 
     def save_memory(self, repeats_products: bool) -> None:
-        """Compute again what is cheap to compute (recompute.py)."""
+        """Go through the layers once (layer_order.py), and compute again what is cheap to compute (recompute.py)."""
+        begins = find_first_use(self.steps, self.inputs.get("target"))
+        self.steps = order_by_layer(self.steps, self.memory, self.sizes, begins)
         entered = (*self.constants, *self.inputs.values(), *self.results)
         fixed = {self.memory[number] for number in entered}
         again = compute_again(self.steps, self.memory, self.sizes, fixed, with_products=repeats_products)
@@ -80,6 +87,11 @@ class Program:
 
 
 SMALL = 2**16  # entries; a larger result is computed in every run
+
+
+def find_first_use(steps: Sequence[Step], number: int | None) -> int:
+    """The first step that uses a slot; their number if none does."""
+    return next((at for at, step in enumerate(steps) if number in step.operands), len(steps))
 
 
 def find_rewritten(steps: Sequence[Step], memory: Sequence[int]) -> set[int]:
@@ -129,6 +141,34 @@ def rename_slots(step: Step, same: Mapping[int, int]) -> Step:
         outputs=[same.get(number, number) if number is not None else None for number in step.outputs],
         writes=tuple(same.get(number, number) for number in step.writes),
     )
+
+
+def join_equal_steps(
+    steps: Sequence[Step], memory: Sequence[int], sizes: Mapping[int, int]
+) -> tuple[list[Step], dict[int, int]]:
+    """The steps without those that repeat an earlier one on the same operands; and where their results are."""
+    written = {memory[number] for step in steps for number in step.writes}
+    same: dict[int, int] = {}
+    known: dict[Any, list[int | None]] = {}
+    used: dict[int, int] = {}  # memory -> the last step that uses it
+    kept: list[Step] = []
+    for at, step in enumerate(steps):
+        step = rename_slots(step, same)
+        touched = {memory[number] for number in (*step.operands, *step.outputs) if number is not None}
+        key = (step.function, repr(step.args), repr(step.kwargs))
+        is_pure = bool(step.operands and step.outputs) and step.shape is None and not touched & written
+        if is_pure and key in known:
+            outputs = known[key]
+            own = {memory[number] for number in outputs if number is not None}
+            if all(at - used[m] <= NEAR or sizes.get(m, NEAR) <= SMALL_RESULT for m in own):
+                same |= {new: old for new, old in zip(step.outputs, outputs, strict=True) if None not in (new, old)}  # type: ignore[misc]
+                used |= dict.fromkeys(own, at)
+                continue
+        if is_pure:
+            known[key] = step.outputs
+        used |= dict.fromkeys(touched, at)
+        kept.append(step)
+    return kept, same
 
 
 def drop_unused(steps: Sequence[Step], outputs: set[int], memory: Sequence[int]) -> list[Step]:
@@ -205,7 +245,7 @@ def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], list[An
         arguments += [f"{name}={spell(value)}" for name, value in step.kwargs.items()]
         call = f"{functions[step.function]}({', '.join(arguments)})"
         if step.is_read and program.is_deferred:
-            lines.append(f"    flags.append({write_comparison(step, arguments)})")
+            lines.append(f"    flags.append({write_reading(step, arguments)})")
         elif step.is_read:
             lines.append(f"    if {call} != {step.reads!r}: raise WayDiffers")
         else:
@@ -215,19 +255,23 @@ def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], list[An
                 lines.append(f"    if tuple({outputs[0]}.shape) != {step.shape!r}: raise WayDiffers")
         if last[at]:
             lines.append(f"    del {', '.join(f'v{number}' for number in last[at])}")
-    end = (
-        ["stack(flags).all()" if any(step.is_read for step in program.steps) else "None"] if program.is_deferred else []
-    )
+    read = [int(step.reads) for step in program.steps if step.is_read]
+    end = []
+    if program.is_deferred and read:
+        device = next(iter(program.constants.values())).device
+        end = [f"(stack(flags) == {bind(torch.tensor(read, device=device), 'c')}).all()"]
+    elif program.is_deferred:
+        end = ["None"]
     lines.append(f"    return [{', '.join([*map(give, program.results), *end])}]")
     exec(compile("\n".join(lines), "<recorded program>", "exec"), names)
     return names["run"]  # type: ignore[no-any-return]
 
 
-def write_comparison(step: Step, arguments: Sequence[str]) -> str:
-    """Whether Python would read the same, as a tensor."""
+def write_reading(step: Step, arguments: Sequence[str]) -> str:
+    """What Python would read, as a tensor."""
     if step.function is aten.equal.default:
-        return f"({arguments[0]} == {arguments[1]}).all() == {step.reads!r}"
-    return f"{arguments[0]}.reshape(()) == {step.reads!r}"
+        return f"({arguments[0]} == {arguments[1]}).all()"
+    return f"{arguments[0]}.reshape(())"
 
 
 def find_last_uses(program: Program) -> list[list[int]]:

@@ -1,7 +1,8 @@
 """Replay: the sixth run of a model on inputs of the same shapes is recorded as a program, which later runs repeat.
 
     with why.replay(): ...                 for every model; so does WHYFORMER_REPLAY=1 in the environment
-    with why.replay(False): ...            for none
+    with why.replay(False): ...            for none; so does WHYFORMER_REPLAY=0
+    otherwise                              for models and methods whose code is that of libraries (known_code.py)
 
 A program (program.py) gives the same numbers with the same kernels in the same order, without the Python code of the
 model, of interception, of autograd and of the method. It is compared with the run it was recorded from, to TOLERANCE
@@ -48,7 +49,7 @@ from whyformer._engine.recorded_target import (
     number_targets,
 )
 from whyformer._engine.recorder import Recorder, Unrecordable, WayDiffers
-from whyformer._engine.relevance.node import Recipe
+from whyformer._engine.relevance.recipes import STABILISERS, Recipe
 from whyformer._engine.target import ExplainedAnswer, TargetNames, choose_target, find_indices
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
@@ -58,6 +59,7 @@ from whyformer.errors import WhyformerError
 
 RECORDED_AT = 6  # runs of the same shapes: recording takes about as long as ten runs of a small model
 KEPT_PROGRAMS = 16  # for each model; the least recently used one is dropped
+MOST_PROGRAMS = 64  # of all models together
 # Of the largest value, in float32. On a CPU there is no difference; kernels of a GPU that add in any order make one,
 # which relevance passes enlarge: four times the estimate of the pass is allowed, but not more than MOST_ROUNDING.
 TOLERANCE, MOST_ROUNDING = 1e-4, 0.1
@@ -69,26 +71,31 @@ LARGEST_GRAPH, MOST_GRAPHS = 1 / 32, 1 / 8  # of the memory of the GPU: a CUDA g
 # Sites that are more than tensors of one run.
 NOT_REPLAYED = {"probe", "fingerprint", *PARTS_FORMS, *LAYER_SCORE_SITES, *STREAM_SITES}
 
-is_replaying: ContextVar[bool] = ContextVar("is_replaying", default=os.environ.get("WHYFORMER_REPLAY", "0") == "1")
+ASKED = {"1": True, "0": False}
+# None: where nobody can tell the difference.
+BY_DEFAULT: bool | None = ASKED.get(os.environ.get("WHYFORMER_REPLAY", ""))
+is_replaying: ContextVar[bool | None] = ContextVar("is_replaying", default=BY_DEFAULT)
 is_recomputing: ContextVar[bool] = ContextVar("is_recomputing", default=False)
 is_compiling: ContextVar[bool] = ContextVar("is_compiling", default=False)
 
 
 @contextmanager
 def replay(enabled: bool = True, *, recompute: bool = False, compile: bool = False) -> Iterator[None]:
-    """Whether runs of a model inside may be replaced by a recorded program; the scores are the same.
+    """Whether runs of any model inside may be replaced by a recorded program; the scores are the same.
 
+    Without it, only models whose code is all that of known libraries are replaced: what your own `forward` does besides
+    computing happens in every run.
     recompute: large programs also compute the first layer of each MLP again, to need less memory.
     compile: fuse the operations of a program, for many runs on inputs of the same shapes. Compiling takes up to a
         minute for each method and shape. Scores differ by rounding.
     """
-    asked = {is_replaying: enabled, is_recomputing: recompute, is_compiling: compile}
-    tokens = [(variable, variable.set(bool(value))) for variable, value in asked.items()]
+    tokens = is_replaying.set(bool(enabled)), is_recomputing.set(bool(recompute)), is_compiling.set(bool(compile))
     try:
         yield
     finally:
-        for variable, token in tokens:
-            variable.reset(token)
+        is_replaying.reset(tokens[0])
+        is_recomputing.reset(tokens[1])
+        is_compiling.reset(tokens[2])
 
 
 @dataclass(frozen=True)
@@ -156,6 +163,7 @@ class ModelPrograms:
     state: ModelState
     counts: "Counter[Any]" = field(default_factory=Counter)
     misses: "Counter[Any]" = field(default_factory=Counter)
+    due: dict[Any, int] = field(default_factory=dict)  # runs that it takes to record again what was dropped
     unfinished: set[Any] = field(default_factory=set)  # whose last part cannot be recorded
     runs: "OrderedDict[Any, RecordedRun | None]" = field(default_factory=OrderedDict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -170,7 +178,13 @@ class ModelPrograms:
         with self.lock:
             self.runs[key] = run
             while len(self.runs) > KEPT_PROGRAMS:
-                self.runs.popitem(last=False)
+                self.drop_oldest()
+
+    def drop_oldest(self) -> None:
+        """Drop the least recently used program. Next time it takes four times as many runs to record it."""
+        key, _ = self.runs.popitem(last=False)
+        self.due[key] = 4 * self.due.get(key, RECORDED_AT)
+        self.counts[key] = 0
 
     def note_miss(self, key: Any) -> None:
         """Count a run for which the program was of no use; one that is of no use often is dropped."""
@@ -183,7 +197,7 @@ class ModelPrograms:
         """Count a run; True if it is to be recorded."""
         with self.lock:
             self.counts[key] += 1
-            return key not in self.runs and self.counts[key] >= RECORDED_AT
+            return key not in self.runs and self.counts[key] >= self.due.get(key, RECORDED_AT)
 
 
 KNOWN: dict[int, tuple["weakref.ref[nn.Module]", ModelPrograms]] = {}
@@ -203,9 +217,19 @@ def find_programs(module: nn.Module) -> tuple[ModelState, ModelPrograms]:
     return state, made
 
 
+def limit_programs() -> None:
+    """Drop programs of other models if there are too many: those of the model that has most."""
+    while sum(len(programs.runs) for _, programs in list(KNOWN.values())) > MOST_PROGRAMS:
+        most = max((programs for _, programs in list(KNOWN.values())), key=lambda programs: len(programs.runs))
+        with most.lock:
+            most.drop_oldest()
+
+
 def is_affordable(program: Program, device: torch.device) -> bool:
     """Whether a CUDA graph may hold the memory of this program, beside those that there are."""
-    memory = torch.cuda.get_device_properties(device).total_memory
+    free, memory = torch.cuda.mem_get_info(device)
+    if program.peak > free / 4:
+        return False
     runs = [run for _, programs in list(KNOWN.values()) for run in programs.runs.values()]
     held = sum(run.program.peak for run in runs if run is not None and run.graph is not None)
     return program.peak <= memory * LARGEST_GRAPH and held + program.peak <= memory * MOST_GRAPHS
@@ -232,8 +256,11 @@ class Replayer:
         self.keep = frozenset(keep)
         self.recipes = tuple(recipes)
         self.finish = finish
+        asked = is_replaying.get()
         self.is_possible = (
-            is_replaying.get()
+            asked is not False
+            and (asked or finish is not None)
+            and all(is_own_recipe(recipe) for recipe in self.recipes)
             and not self.keep & NOT_REPLAYED
             and is_plain_target(target)
             and is_plain_target(versus)
@@ -241,7 +268,7 @@ class Replayer:
         )
         if self.is_possible:
             self.state, self.programs = find_programs(model.module)
-            self.is_possible = not self.state.has_hooks
+            self.is_possible = not self.state.has_hooks and (asked is True or self.programs.state.is_known)
             self.device = model.device
             self.key = self.make_key()
             if self.key in self.programs.unfinished:
@@ -309,6 +336,7 @@ class Replayer:
             except (WayDiffers, RuntimeError):  # of a GPU that has not enough memory for both
                 return
             self.programs.keep(self.key, run)
+            limit_programs()
             if is_compiling.get():
                 self.try_compiled(run, capture)
             if run.program.is_deferred and run.program.has_fixed_sizes and is_affordable(run.program, self.device):
@@ -374,6 +402,12 @@ class Replayer:
             large["rounding"],
             finished=small["finished"],
         )
+
+
+def is_own_recipe(recipe: Recipe) -> bool:
+    """Whether all its rules are ours; rules from elsewhere may do anything."""
+    are_ours = all(rule.__module__.startswith("whyformer.") for rule in recipe.rules.values())
+    return are_ours and recipe.stabiliser in STABILISERS.values()
 
 
 def is_plain_target(target: Any) -> bool:
