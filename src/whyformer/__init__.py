@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from whyformer._audit import Audit, audit
     from whyformer._bulk.result import BulkRun
     from whyformer._bulk.run import bulk
+    from whyformer._engine.batching import batching
     from whyformer._engine.capture import Capture
     from whyformer._engine.intervene import Intervention
     from whyformer._engine.record import record
@@ -51,6 +52,7 @@ HOMES = {
     "_audit": "Audit audit",
     "_bulk.result": "BulkRun",
     "_bulk.run": "bulk",
+    "_engine.batching": "batching",
     "_engine.capture": "Capture",
     "_engine.intervene": "Intervention",
     "_engine.record": "record",
@@ -125,6 +127,7 @@ __all__ = [
     "WhyformerError",
     "__version__",
     "audit",
+    "batching",
     "bulk",
     "compare",
     "data",
