@@ -2,12 +2,17 @@
 
     python benchmarks/bulk_overhead.py [--threads 1] [--images 64]                         ViT-Tiny, batch 32
     python benchmarks/bulk_overhead.py --device cuda --size base --batch 128 --images 4096 [--tf32]
+    python benchmarks/bulk_overhead.py --size thin --batch 128 --images 1536 --pretend 3.5     a GPU that is not there
 
 A ViT with random weights at 224 pixels, transformer attribution. *Bare* is a loop over batches of pixels that are on
 the device already: explain(), nothing else. *Bulk, tensors* is why.bulk on the same pixels, one item each: batches,
 rows, Parquet, fsync, verification; the difference is the bookkeeping. *Bulk, files* begins with JPEG files of 300 x 300
 pixels: read, decoded and resized by threads meanwhile. The three take turns; the fastest of the repeats counts. What a
 run costs once (plan, hash of the weights) is measured by repeating a finished run, and printed apart.
+
+With --pretend MS the engine only takes the time that a GPU would: MS milliseconds per image, a third of it Python that
+launches small operations and the rest waiting. All else is real, so what remains is what bulk adds; loaders are
+processes, as they are next to a GPU.
 """
 
 import argparse
@@ -16,6 +21,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +32,14 @@ from torch import Tensor
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
 import whyformer as why
+from whyformer._bulk import run, worker
+from whyformer._explain.method_call import label_methods
+from whyformer._explain.sharing import explain_by_call, record_for_methods
+from whyformer.results.explanation import Explanation
 
 METHOD = "transformer_attribution"
-SHAPES = {"tiny": (192, 3), "base": (768, 12)}  # width, heads
+SHAPES = {"thin": (16, 1), "tiny": (192, 3), "base": (768, 12)}  # width, heads
+LAUNCHING = 1 / 3  # of the pretended time is Python
 
 
 def make_model(size: str, device: str) -> why.Model:
@@ -54,12 +65,44 @@ def explain_bare(model: why.Model, batches: list[Tensor]) -> None:
         why.explain(model, batch, METHOD)
 
 
+class PretendedGpu:
+    """Stands in for the engine: takes the time that a batch would take, and answers with scores that it has."""
+
+    def __init__(self, model: why.Model, pixels: Tensor, milliseconds: float) -> None:
+        self.seconds = milliseconds / 1000
+        call = label_methods([METHOD])[METHOD]
+        encoded = model.encode(pixels[:2])
+        self.capture = record_for_methods([call], model, encoded, None, None)
+        self.explanation = explain_by_call(call, model, encoded, self.capture)
+
+    def compute(self, count: int) -> Explanation:
+        began, small = time.perf_counter(), torch.zeros(8)
+        while time.perf_counter() - began < self.seconds * count * LAUNCHING:
+            small.add_(1)
+        time.sleep(self.seconds * count * (1 - LAUNCHING))
+        one = self.explanation
+        scores = one.scores[:1].repeat(count, 1)
+        return replace(one, scores=scores, tokens=one.tokens[:1] * count, targets=one.targets[:1] * count,
+                       names=one.names[:1] * count, details={}, special=None)  # fmt: skip
+
+    def take_over(self) -> None:
+        """From now on, bulk runs explain with this."""
+        worker.share_captures = lambda calls, run, tolerate: [self.capture] * len(calls)
+        worker.explain_by_each = lambda methods, captures, model, encoded, tolerate: (
+            {label: self.compute(encoded.batch) for label in methods},
+            {},
+        )
+        worker.describe_predictions = lambda model, encoded, capture: [{}] * encoded.batch
+        run.uses_loader_processes = lambda site: True
+        run.count_loaders = lambda site: 8
+
+
 def run_fresh(model: why.Model, data: Any, out: Path, **options: Any) -> Callable[[], None]:
-    def run() -> None:
+    def run_once() -> None:
         shutil.rmtree(out, ignore_errors=True)
         why.bulk(model, data, METHOD, out=out, **options)
 
-    return run
+    return run_once
 
 
 def repeat_run(model: why.Model, data: Any, out: Path, **options: Any) -> Callable[[], None]:
@@ -67,10 +110,10 @@ def repeat_run(model: why.Model, data: Any, out: Path, **options: Any) -> Callab
     return lambda: why.bulk(model, data, METHOD, out=out, **options) and None
 
 
-def measure(run: Callable[[], None]) -> tuple[float, float]:
+def measure(start: Callable[[], None]) -> tuple[float, float]:
     """Seconds by the clock, and of the processor."""
     clock, processor = time.perf_counter(), time.process_time()
-    run()
+    start()
     return time.perf_counter() - clock, time.process_time() - processor
 
 
@@ -85,6 +128,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--loaders", type=int)
     parser.add_argument("--tf32", action="store_true")
+    parser.add_argument("--pretend", type=float, metavar="MS", help="pretend a GPU that takes this long per image")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.tf32:
@@ -103,11 +147,16 @@ def main() -> None:
             "bulk, tensors": run_fresh(model, list(pixels), folder / "tensors", **settings),
             "bulk, files": run_fresh(model, folder / "photos", folder / "files", **settings),
         }
-        explain_bare(model, batches[:1])
+        if options.pretend:
+            gpu = PretendedGpu(model, pixels, options.pretend)
+            gpu.take_over()
+            runs["bare"] = lambda: [gpu.compute(len(batch)) for batch in batches] and None
+        else:
+            explain_bare(model, batches[:1])
         times: dict[str, list[tuple[float, float]]] = {label: [] for label in runs}
         for _ in range(options.repeats):
-            for label, run in runs.items():
-                times[label].append(measure(run))
+            for label, start in runs.items():
+                times[label].append(measure(start))
         once = {"bulk, tensors": measure(repeat_run(model, list(pixels), folder / "tensors", **settings)),
                 "bulk, files": measure(repeat_run(model, folder / "photos", folder / "files", **settings))}  # fmt: skip
     device = torch.cuda.get_device_name() if options.device == "cuda" else platform.machine()
@@ -116,10 +165,10 @@ def main() -> None:
     bare, bare_processor = (min(column) for column in zip(*times["bare"], strict=True))
     for label, measured in times.items():
         clock, processor = (min(column) for column in zip(*measured, strict=True))
-        start, start_processor = once.get(label, (0.0, 0.0))
-        steady, steady_processor = clock - start, processor - start_processor
+        first, first_processor = once.get(label, (0.0, 0.0))
+        steady, steady_processor = clock - first, processor - first_processor
         print(
-            f"{label:15} {clock:9.2f} {start:7.2f} {options.images / steady:9.1f} {bare / steady:8.3f} "
+            f"{label:15} {clock:9.2f} {first:7.2f} {options.images / steady:9.1f} {bare / steady:8.3f} "
             f"{steady_processor / bare_processor:22.3f}"
         )
 
