@@ -7,8 +7,11 @@
 A ViT with random weights at 224 pixels, transformer attribution. *Bare* is a loop over batches of pixels that are on
 the device already: explain(), nothing else. *Bulk, tensors* is why.bulk on the same pixels, one item each: batches,
 rows, Parquet, fsync, verification; the difference is the bookkeeping. *Bulk, files* begins with JPEG files of 300 x 300
-pixels: read, decoded and resized by threads meanwhile. The three take turns; the fastest of the repeats counts. What a
-run costs once (plan, hash of the weights) is measured by repeating a finished run, and printed apart.
+pixels: read, decoded and resized meanwhile. The three take turns; the fastest of the repeats counts.
+
+What a run costs once is printed apart: *plan* (ids, hash of the weights, verification) is what repeating a finished run
+takes, *start* is what else a run takes before it is under way (a trial of one image, processes that start). Images per
+second are those between a quarter of the images and all of them.
 
 With --pretend MS the engine only takes the time that a GPU would: MS milliseconds per image, a third of it Python that
 launches small operations and the rest waiting. All else is real, so what remains is what bulk adds; loaders are
@@ -20,7 +23,7 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +43,7 @@ from whyformer.results.explanation import Explanation
 METHOD = "transformer_attribution"
 SHAPES = {"thin": (16, 1), "tiny": (192, 3), "base": (768, 12)}  # width, heads
 LAUNCHING = 1 / 3  # of the pretended time is Python
+Times = tuple[float, float]  # seconds by the clock, and of the processor
 
 
 def make_model(size: str, device: str) -> why.Model:
@@ -97,20 +101,17 @@ class PretendedGpu:
         run.count_loaders = lambda site: 8
 
 
-def run_fresh(model: why.Model, data: Any, out: Path, **options: Any) -> Callable[[], None]:
+def run_and_repeat(model: why.Model, data: Sequence[Any], out: Path, **options: Any) -> tuple[Times, Times]:
+    """The times of a run, and those of the same run when it is finished already."""
+    shutil.rmtree(out, ignore_errors=True)
+
     def run_once() -> None:
-        shutil.rmtree(out, ignore_errors=True)
         why.bulk(model, data, METHOD, out=out, **options)
 
-    return run_once
+    return measure(run_once), measure(run_once)
 
 
-def repeat_run(model: why.Model, data: Any, out: Path, **options: Any) -> Callable[[], None]:
-    """A run that is finished already: what it costs is paid once."""
-    return lambda: why.bulk(model, data, METHOD, out=out, **options) and None
-
-
-def measure(start: Callable[[], None]) -> tuple[float, float]:
+def measure(start: Callable[[], None]) -> Times:
     """Seconds by the clock, and of the processor."""
     clock, processor = time.perf_counter(), time.process_time()
     start()
@@ -142,35 +143,44 @@ def main() -> None:
         batches = list(pixels.to(options.device).split(options.batch))
         settings = {"batch": options.batch, "shard": options.shard, "threads": options.threads,
                     "loaders": options.loaders}  # fmt: skip
-        runs = {
-            "bare": lambda: explain_bare(model, batches),
-            "bulk, tensors": run_fresh(model, list(pixels), folder / "tensors", **settings),
-            "bulk, files": run_fresh(model, folder / "photos", folder / "files", **settings),
-        }
+        compute: Callable[[], None] = lambda: explain_bare(model, batches)  # noqa: E731
         if options.pretend:
             gpu = PretendedGpu(model, pixels, options.pretend)
             gpu.take_over()
-            runs["bare"] = lambda: [gpu.compute(len(batch)) for batch in batches] and None
+            compute = lambda: [gpu.compute(len(batch)) for batch in batches] and None  # noqa: E731
         else:
             explain_bare(model, batches[:1])
-        times: dict[str, list[tuple[float, float]]] = {label: [] for label in runs}
+        sources: dict[str, Sequence[Any]] = {"bulk, tensors": list(pixels), "bulk, files": paths}
+        quarter = max(1, options.images // 4)
+        bare: list[Times] = []
+        found: dict[str, list[tuple[Times, ...]]] = {label: [] for label in sources}
         for _ in range(options.repeats):
-            for label, start in runs.items():
-                times[label].append(measure(start))
-        once = {"bulk, tensors": measure(repeat_run(model, list(pixels), folder / "tensors", **settings)),
-                "bulk, files": measure(repeat_run(model, folder / "photos", folder / "files", **settings))}  # fmt: skip
+            bare.append(measure(compute))
+            for label, data in sources.items():
+                few = run_and_repeat(model, data[:quarter], folder / "few", **settings)
+                found[label].append((*run_and_repeat(model, data, folder / "all", **settings), *few))
     device = torch.cuda.get_device_name() if options.device == "cuda" else platform.machine()
     print(f"{device}, torch {torch.__version__}, ViT-{options.size}, batch {options.batch}, {options.images} images")
-    print(f"{'':15} {'seconds':>9} {'once':>7} {'images/s':>9} {'of bare':>8} {'processor time / bare':>22}")
-    bare, bare_processor = (min(column) for column in zip(*times["bare"], strict=True))
-    for label, measured in times.items():
-        clock, processor = (min(column) for column in zip(*measured, strict=True))
-        first, first_processor = once.get(label, (0.0, 0.0))
-        steady, steady_processor = clock - first, processor - first_processor
+    print(
+        f"{'':15} {'seconds':>8} {'plan':>6} {'start':>6} {'images/s':>9} {'of bare':>8} {'processor time / bare':>22}"
+    )
+    fastest, least = (min(column) for column in zip(*bare, strict=True))
+    print(f"{'bare':15} {fastest:8.2f} {0:6.2f} {0:6.2f} {options.images / fastest:9.1f} {1:8.3f} {1:22.3f}")
+    for label, measured in found.items():
+        clock, processor = ([min(one[part][kind] for one in measured) for part in range(4)] for kind in (0, 1))
+        each = find_slope(clock, quarter, options.images)
+        start = clock[0] - clock[1] - each * options.images
+        share = find_slope(processor, quarter, options.images) * options.images / least
         print(
-            f"{label:15} {clock:9.2f} {first:7.2f} {options.images / steady:9.1f} {bare / steady:8.3f} "
-            f"{steady_processor / bare_processor:22.3f}"
+            f"{label:15} {clock[0]:8.2f} {clock[1]:6.2f} {start:6.2f} {1 / each:9.1f} "
+            f"{fastest / options.images / each:8.3f} {share:22.3f}"
         )
+
+
+def find_slope(seconds: Sequence[float], few: int, many: int) -> float:
+    """Seconds per image, from the times of a run, its repetition, a short run and its repetition."""
+    whole, repeated, short, short_repeated = seconds
+    return ((whole - repeated) - (short - short_repeated)) / max(1, many - few)
 
 
 if __name__ == "__main__":
