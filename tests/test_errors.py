@@ -6,8 +6,9 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from whyformer._bulk.stopping import StopRequest
 from whyformer._bulk.task import ShardTask
 from whyformer._plain import archive
 from whyformer._runs.lock import lock_folder
+from whyformer._runs.store import JSON_LINES, ShardStore
 from whyformer.cli import app
 from whyformer.cli.shell import describe_error
 from whyformer.errors import CODES, EXIT_STATUSES, WhyformerError, find_exit_code
@@ -163,6 +165,19 @@ def judge_twice(folder: Path) -> None:
 def lock_twice(folder: Path) -> None:
     with lock_folder(folder), lock_folder(folder):
         pass
+
+
+def write_shard_while(call: str, error: OSError | None, folder: Path) -> None:
+    """Write a shard of a run while a call of the system fails, or does nothing."""
+
+    def fail(*_: Any) -> None:
+        if error is not None:
+            raise error
+
+    plan = SimpleNamespace(fingerprint="")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, call, fail)
+        ShardStore(folder / "rows", plan, JSON_LINES).write_rows(0, [{}])
 
 
 def write_to_full_disk(folder: Path) -> None:
@@ -407,6 +422,13 @@ CAUSES: dict[str, list[Cause]] = {
     ],
     "E_OUT_LOCKED": [
         ("Another process is still writing to the folder.", lock_twice),
+    ],
+    "E_DISK": [
+        (
+            "The disk became read-only, or reports an input/output error, during a run.",
+            partial(write_shard_while, "replace", OSError(30, "Read-only file system")),
+        ),
+        ("A file of a run does not read as it was written.", partial(write_shard_while, "replace", None)),
     ],
     "E_DISK_FULL": [
         ("The disk is full, or a quota is used up.", write_to_full_disk),
