@@ -24,6 +24,8 @@ from whyformer._audit.protocol import audit
 from whyformer._audit.result import Audit
 from whyformer._audit.summary import FAR_JSD, LARGEST_WEIGHT_BINS
 from whyformer._model.model import Model
+from whyformer._model.text import is_text_pair
+from whyformer.data import Data
 from whyformer.errors import InputError
 
 QUESTION_TOLERANCE = 0.05
@@ -142,7 +144,7 @@ def choose_jain_wallace_search(preset: str, *, has_question: bool) -> SearchSett
 
 def measure_jain_wallace(
     model: Model,
-    examples: Sequence[tuple[Any, str]],
+    examples: Data | Sequence[tuple[Any, str]],
     *,
     tests: Sequence[str] = ATTENTION_TESTS,
     preset: str = "released",
@@ -152,10 +154,11 @@ def measure_jain_wallace(
     **options: Any,
 ) -> JainWallaceRows:
     """Audit a model on (input, label). A text is a classification; a pair of texts has a question."""
-    search: Any = choose_jain_wallace_search(preset, has_question=isinstance(examples[0][0], tuple))
+    first = examples.examples[0].load() if isinstance(examples, Data) else examples[0][0]
+    search: Any = choose_jain_wallace_search(preset, has_question=is_text_pair(first))
     found = audit(
-        model, list(examples), attention, tests=tests, preset=search, draws=draws, kinds=["permutation"],
-        search_limit=search_limit, **options,
+        model, examples if isinstance(examples, Data) else list(examples), attention,
+        tests=tests, preset=search, draws=draws, kinds=["permutation"], search_limit=search_limit, **options,
     )  # fmt: skip
     return collect_jain_wallace_rows(found)
 

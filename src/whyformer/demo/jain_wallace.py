@@ -33,7 +33,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -67,6 +67,13 @@ class JainWallaceEncoder(nn.Module):
             )
         else:
             self.linear = nn.Linear(given, width)
+
+    def train(self, mode: bool = True) -> Self:
+        """The LSTM stays in training mode, in which cuDNN computes gradients. It has no dropout, so nothing differs."""
+        super().train(mode)
+        if self.kind == "bilstm":
+            self.lstm.train()
+        return self
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         if self.kind == "bilstm":
@@ -262,7 +269,12 @@ def save_jain_wallace(model: Model, folder: str | os.PathLike[str], **facts: Any
     save_file({name: t.detach().half().contiguous() for name, t in module.state_dict().items()}, folder / WEIGHTS_FILE)
 
 
-def load_jain_wallace(folder: str | os.PathLike[str]) -> Model:
+def is_jain_wallace_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether `save_jain_wallace` wrote this folder."""
+    return (Path(path) / SETTINGS_FILE).is_file()
+
+
+def load_jain_wallace(folder: str | os.PathLike[str], device: str | None = None) -> Model:
     """Open a model written by `save_jain_wallace`."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -276,6 +288,7 @@ def load_jain_wallace(folder: str | os.PathLike[str]) -> Model:
         module = kind(**settings)
         weights = load_file(folder / WEIGHTS_FILE)
         module.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
+        module.to(device or "cpu")
         letters_only = bool(facts.get("letters_only", False))
         return wrap_jain_wallace(module, facts["words"], tuple(facts["labels"]), folder.name, letters_only=letters_only)
     except ModelNotFound:
