@@ -5,7 +5,7 @@ it as FOLDER/<task>-<encoder>-<attention>-<seed>. Tasks: sst2 and imdb (DATA has
 babi-1, babi-2, babi-3, snli and cnn, which are generated.
 
 The settings are those of the authors' code: Adam (amsgrad) at 0.001, weight decay 1e-5 except on attention, batches of
-32 (50 with questions), 8 epochs for classifiers, punctuation removed, only texts of more than five words, balanced
+32 (100 with questions), 8 epochs for classifiers, punctuation removed, only texts of more than five words, balanced
 classes; the epoch with the best ROC AUC on dev is kept (best accuracy with questions), test is only reported. Word
 vectors start at random unless --vectors names a file of pretrained ones (theirs were pretrained).
 

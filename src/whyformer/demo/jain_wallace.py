@@ -33,7 +33,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -68,28 +68,27 @@ class JainWallaceEncoder(nn.Module):
         else:
             self.linear = nn.Linear(given, width)
 
-    def train(self, mode: bool = True) -> Self:
-        """The LSTM stays in training mode, in which cuDNN computes gradients. It has no dropout, so nothing differs."""
-        super().train(mode)
-        if self.kind == "bilstm":
-            self.lstm.train()
-        return self
-
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         if self.kind == "bilstm":
             lengths = mask.sum(-1).clamp(min=1).cpu()  # a text may lose its only word
-            packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-            return pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=x.size(1))[0]
+            return pad_packed_sequence(self.run_lstm(x, lengths)[0], batch_first=True, total_length=x.size(1))[0]
         if self.kind == "cnn":
             channels = (x * mask[..., None]).transpose(1, 2)
             return torch.cat([convolution(channels) for convolution in self.convolutions], 1).transpose(1, 2).relu()
         return self.linear(x).tanh()
 
+    def run_lstm(self, x: Tensor, lengths: Tensor) -> Any:
+        """All states, packed, and the final ones. cuDNN has no backward outside training, so it is not used there."""
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        if not x.is_cuda or self.training or not torch.is_grad_enabled():
+            return self.lstm(packed)
+        with torch.backends.cudnn.flags(enabled=False):
+            return self.lstm(packed)
+
     def summarise(self, x: Tensor, mask: Tensor) -> Tensor:
         """The whole sequence as one vector, [batch width]."""
         if self.kind == "bilstm":
-            packed = pack_padded_sequence(x, mask.sum(-1).cpu(), batch_first=True, enforce_sorted=False)
-            forward, backward = self.lstm(packed)[1][0]
+            forward, backward = self.run_lstm(x, mask.sum(-1).cpu())[1][0]
             return torch.cat([forward, backward], -1)
         hidden = JainWallaceEncoder.forward(self, x, mask)
         if self.kind == "cnn":

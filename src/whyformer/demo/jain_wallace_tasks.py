@@ -56,7 +56,7 @@ JAIN_WALLACE_TASKS = {
         *(
             JainWallaceTask(
                 name, published, READING_TASKS[name].answers, is_generated=True,
-                sizes=(8_000, 500, 500), epochs=epochs, batch=50, given=50, hidden=32,
+                sizes=(8_000, 500, 500), epochs=epochs, batch=100, given=50, hidden=32,
             )
             for name, published, epochs in (
                 ("babi-1", "bAbI 1", 30), ("babi-2", "bAbI 2", 30), ("babi-3", "bAbI 3", 30),
