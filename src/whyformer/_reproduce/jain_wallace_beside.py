@@ -75,7 +75,9 @@ def format_rows(found: JainWallaceRows) -> list[str]:
     taus = [f"{tau.mean:.2f}±{tau.spread:.2f}" for tau in (found.correlation(pair) for pair in PAIRS)]
     distance, largest = found.adversarial(), found.columns["largest"]
     searched = [f"{distance.mean:.2f}", f"{distance.of_attainable:.0%}"] if distance.examples else ["–", "–"]
-    return [*taus, f"{found.permutation()[0]:.3f}", f"{largest[largest == largest].mean():.2f}", *searched]
+    moved, known = found.permutation(), largest[largest == largest]
+    permuted = [f"{moved[0]:.3f}", f"{known.mean():.2f}"] if moved[1] else ["–", "–"]
+    return [*taus, *permuted, *searched]
 
 
 def measure_beside(
@@ -85,7 +87,10 @@ def measure_beside(
     search_limit: int | None = None,
     draws: int = 100,
 ) -> BesideTable:
-    """Audit every head and block of each model. search_limit: texts in the adversarial search; by default no search."""
+    """Audit every head and block of each model.
+
+    search_limit: texts in the adversarial search; by default no search. draws: permutations per text; 0 for none.
+    """
     return BesideTable(
         {name: measure_each_head(model, examples, search_limit, draws) for name, model in models.items()}
     )
@@ -95,10 +100,10 @@ def measure_each_head(
     model: Model, examples: Any, search_limit: int | None = None, draws: int = 100, limit: int | None = None
 ) -> dict[str, JainWallaceRows]:
     """The rows of the mean of heads of every block, and of every head, by name; in the order of the blocks."""
-    tests = ATTENTION_TESTS if search_limit else ATTENTION_TESTS[:2]
+    tests = [test for test, is_wanted in zip(ATTENTION_TESTS, (1, draws, search_limit), strict=True) if is_wanted]
     wanted = [*range(count_blocks(model, examples)), "each"]
     found = audit(
-        model, examples, wanted, tests=tests, kinds=["permutation"], preset="released", draws=draws,
+        model, examples, wanted, tests=tests, kinds=["permutation"], preset="released", draws=draws or 1,
         search_limit=search_limit or 1, limit=limit,
     )  # fmt: skip
     names = sorted(found.attention, key=lambda name: int(name.split(",")[0].split()[1]))
