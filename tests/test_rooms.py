@@ -37,6 +37,7 @@ ROOMS = {
     "_audit": {*EXPLAINING, "targets", "data", "_runs", "_judge"},
     "_bulk": {*EXPLAINING, "targets", "data", "_runs", "_judge"},
     "_summary": {*EXPLAINING, "data", "_judge"},
+    "_reproduce": {*EXPLAINING, "targets", "metrics", "data", "_runs", "_judge", "_audit", "demo"},
     "demo": {*GROUND, "_model", "show", "results", "_explain"},
     "whyformer": set(),  # __init__.py; filled in below: the public names come from everywhere
     "cli": set(),  # the shell over everything

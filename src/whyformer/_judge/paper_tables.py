@@ -1,17 +1,26 @@
 """The published tables: which methods and metrics they have, how to measure each, and the numbers.
 
-The numbers come from the authors' tables. Where the paper has only a figure (ERASER movies), they come from a third
-party's rerun of the authors' code; where none were available (AttCAT), there are none.
+Every table says where its numbers come from: the paper, the authors' files, or a third party's rerun where the paper
+has only a figure (ERASER movies). Where none were available (AttCAT), there are none.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from whyformer.errors import InputError, suggest_nearest
 
 NamedSettings = tuple[str, Mapping[str, Any]]  # the name of a method or metric, and its settings
 BASELINE_RECIPE = {"recipe": "chefer_baseline"}
+
+
+class Source(StrEnum):
+    """Where published numbers come from."""
+
+    PAPER = "paper"
+    RERUN = "third-party rerun"
+    FILES = "authors' files"
 
 
 @dataclass(frozen=True)
@@ -31,7 +40,7 @@ class PaperTable:
 
     name: str
     title: str
-    source: str  # where the published numbers come from
+    source: Source | None  # where the published numbers come from; None if there are none
     model: str  # the paper's model
     data: str  # the paper's data
     methods: Mapping[str, NamedSettings]  # by the paper's name for the method
@@ -64,7 +73,7 @@ PAPER_TABLES = {
         PaperTable(
             "chefer-perturbation",
             "Chefer, Gur & Wolf, CVPR 2021, Table 1: perturbation AUC",
-            "the paper's table",
+            Source.PAPER,
             VIT,
             "the ImageNet validation set: 50,000 images in folders named by class",
             CHEFER_METHODS,
@@ -87,7 +96,7 @@ PAPER_TABLES = {
         PaperTable(
             "chefer-segmentation",
             "Chefer, Gur & Wolf, CVPR 2021, Table 2: ImageNet-Segmentation",
-            "the paper's table",
+            Source.PAPER,
             VIT,
             "ImageNet-Segmentation: 4,276 images in images/, masks of the same names in masks/",
             CHEFER_METHODS,
@@ -104,7 +113,7 @@ PAPER_TABLES = {
         PaperTable(
             "chefer-ablation",
             "Chefer, Gur & Wolf, CVPR 2021, Table 3: ablation of their method",
-            "the paper's table",
+            Source.PAPER,
             VIT,
             "ImageNet-Segmentation for the first three columns, the ImageNet validation set for the others",
             {
@@ -128,7 +137,7 @@ PAPER_TABLES = {
         PaperTable(
             "eraser-movies",
             "Chefer, Gur & Wolf, CVPR 2021, figure: token-F1 of the k highest words, ERASER movie reviews",
-            "a rerun of the authors' code by a third party; the paper itself has only a figure",
+            Source.RERUN,
             "BERT-base fine-tuned on the movie reviews (the authors' checkpoint)",
             "ERASER movies: docs/ and test.jsonl",
             {
@@ -154,13 +163,14 @@ PAPER_TABLES = {
                 "rollout": (.0033, .0087, .0150, .0230, .0300, .0384, .0473, .0557, .0628, .0697, .0767, .0826, .0890,
                             .0960, .1026, .1088),
             },
+            "The paper has only a figure; the numbers are a third party's rerun of the authors' code. "
             "The labelled class is explained. The authors set negative scores to 0 before they rank words; here they "
             "are kept, which changes only LRP.",
         ),
         PaperTable(
             "attcat",
             "Qiang et al., NeurIPS 2022: AOPC, log-odds and class discrimination",
-            "",
+            None,
             "BERT-base fine-tuned on SST-2, IMDB and others",
             "the development sentences of SST-2, or 2,000 texts of another set",
             {

@@ -3,9 +3,8 @@
     reproduce("chefer-segmentation", "ImageNet-Segmentation/", "google/vit-base-patch16-224")
 
 With the paper's model and data the numbers should agree. With another model or other data only the order of the methods
-can be compared; the lines below the table do that. The published numbers come from the authors' tables. Where the paper
-has only a figure (ERASER movies), they come from a third party's rerun of the authors' code, and the output says so.
-Where none were available (AttCAT), none are shown.
+can be compared; the lines below the table do that, pair by pair (order.py). The output says where the published numbers
+come from. Where none were available (AttCAT), none are shown.
 """
 
 import os
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from rich.table import Table as Grid
 from rich.text import Text
@@ -24,15 +24,17 @@ from whyformer._explain.method_call import label_methods
 from whyformer._judge.arguments import check_run_data, check_run_folder, check_run_number
 from whyformer._judge.choice import format_metric_label
 from whyformer._judge.judgement import Judgement, encode_utf8
+from whyformer._judge.order import PairOrder, compare_orders, describe_orders
 from whyformer._judge.paper_tables import NamedSettings, PaperColumn, PaperTable, find_paper_table
+from whyformer._judge.rows import RowTable
 from whyformer._judge.run import judge
-from whyformer._judge.table import format_csv, format_markdown, format_mean
+from whyformer._judge.table import collect_values, combine_of, format_csv, format_markdown, format_mean
 from whyformer._model.model import Model
 from whyformer._plain.statistics import bootstrap
 from whyformer.data import Data, read
 from whyformer.errors import InputError
 from whyformer.methods._registry import METHODS
-from whyformer.metrics._registry import METRICS
+from whyformer.metrics._registry import METRICS, MetricCall, choose_metric
 from whyformer.results.comparison import rank_correlation
 from whyformer.results.result import Result
 from whyformer.show import report, terminal
@@ -65,6 +67,7 @@ class Reproduction(Result):
     examples: int
     cells: Mapping[tuple[str, str], PaperCell]  # by the paper's name of the method, and by column
     judgements: Mapping[str, Judgement] = field(repr=False)  # by the explained class: "predicted", "label"
+    orders: Mapping[str, Sequence[PairOrder]] = field(default_factory=dict, repr=False)  # by column
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
         ".csv": lambda reproduction: encode_utf8(reproduction.to_csv()),
@@ -132,7 +135,7 @@ class Reproduction(Result):
 
     @property
     def sentences(self) -> list[str]:
-        """For each column, whether the methods are in the paper's order."""
+        """For each column, whether the methods are in the paper's order, and how sure each pair of them is."""
         lines = []
         for column in self.table.columns:
             cells = {name: self.cells[name, column.name] for name in self.table.methods}
@@ -149,7 +152,11 @@ class Reproduction(Result):
             ours = pick(both, key=lambda name: both[name][1])
             rho = rank_agreement(*zip(*both.values(), strict=True))
             best = f"best is {ours} in both" if ours == theirs else f"best is {theirs} there, {ours} here"
-            lines.append(f"{column.name} ({better} is better): {best}; rank correlation of the orders {rho:+.2f}.")
+            pairs = self.orders.get(column.name)
+            counts = f"; {describe_orders(pairs)}" if pairs else ""
+            lines.append(
+                f"{column.name} ({better} is better): {best}; rank correlation of the orders {rho:+.2f}{counts}."
+            )
         return lines
 
     @property
@@ -202,13 +209,17 @@ def reproduce(
             explained, examples, list(methods.values()), list(metrics.values()), target=target, batch=batch,
             out=None if folder is None else folder / target, report=False,
         )  # fmt: skip
+    labels = {row: next(iter(label_methods([method]))) for row, method in methods.items()}
     cells = {}
-    for row, method in methods.items():
-        label = next(iter(label_methods([method])))
+    for row, label in labels.items():
         for column, published in zip(table.columns, table.published.get(row, [None] * len(table.columns)), strict=True):
             measured = read_paper_cell(judgements[column.target], label, column)
             cells[row, column.name] = PaperCell(published, *measured)
-    reproduction = Reproduction(table, explained.name, examples.name, len(examples), cells, judgements)
+    orders = {
+        column.name: order_paper_column(judgements[column.target], labels, table, place)
+        for place, column in enumerate(table.columns)
+    }
+    reproduction = Reproduction(table, explained.name, examples.name, len(examples), cells, judgements, orders)
     if folder is not None:
         reproduction.save(folder / f"{name}.csv")
     return reproduction
@@ -226,6 +237,29 @@ def read_paper_cell(judgement: Judgement, method: str, column: PaperColumn) -> t
         measured = bootstrap(curves[:, column.step] if curves is not None else [])
     mean, low, high = (number * column.scale for number in measured)
     return mean, low, high
+
+
+def order_paper_column(
+    judgement: Judgement, labels: Mapping[str, str], table: PaperTable, place: int
+) -> list[PairOrder]:
+    """Every pair of methods that this column of the table ranks, as measured here."""
+    column, rows = table.columns[place], judgement.rows
+    published = {
+        row: float(number) for row, numbers in table.published.items() if (number := numbers[place]) is not None
+    }
+    chosen = choose_metric(*column.metric)
+    k = rows.metrics.index(format_metric_label(*column.metric))
+    values = {row: read_paper_values(rows, rows.methods.index(labels[row]), k, column, chosen) for row in published}
+    combine = combine_of(chosen) if column.step is None else None
+    return compare_orders(published, values, chosen.metric.better, combine)
+
+
+def read_paper_values(rows: RowTable, m: int, k: int, column: PaperColumn, chosen: MetricCall) -> np.ndarray:
+    """What a column is computed from: [example], or [example part] for a metric of the whole data set."""
+    if column.step is None:
+        return collect_values(rows, m, k, chosen)
+    curves = rows.curves(m, k)
+    return np.full(len(rows.value), np.nan) if curves is None else curves[:, column.step]
 
 
 def fill_settings(registry: Mapping[str, Any], wanted: NamedSettings) -> Any:

@@ -147,13 +147,14 @@ def draw_panel_table(rows: Sequence[PanelRow], columns: Sequence[str], *, title:
 
 def draw_map_table(rows: Sequence[PanelRow], columns: Sequence[str], title: str, alt: str) -> Drawing:
     has_image = rows[0][1][0].image is not None
-    across = min(len(columns) + has_image, MAX_COLUMNS)
+    cells = len(columns) + has_image
+    across = cells if cells <= MAX_COLUMNS + 1 else MAX_COLUMNS  # no line with a single map
     canvas = Canvas(across * (CELL_SIDE + CELL_GAP) - CELL_GAP)
     y = draw_table_title(canvas, title, space=18)
     for name, panels in rows:
         y = draw_row_name(canvas, y, name, space=8)
-        cells = list_map_cells(panels, columns)
-        y = draw_image_grid(canvas, y, cells, across, side=CELL_SIDE, gap=CELL_GAP) + 8
+        maps = list_map_cells(panels, columns)
+        y = draw_image_grid(canvas, y, maps, across, side=CELL_SIDE, gap=CELL_GAP) + 8
     note = f"Colours are clipped at the {overlay.PERCENTILE:g}th percentile of each map; blue is against, orange for."
     canvas.add_fitted_text(0, y, note, 7, canvas.width, color=DIM_INK)
     return canvas.to_drawing(alt)
