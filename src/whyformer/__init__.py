@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from whyformer._judge import Judgement, judge
     from whyformer._model.loading import open
     from whyformer._model.model import Model
+    from whyformer._model.text import TextPair
     from whyformer._plain.random_generator import make_generator
     from whyformer._plain.tokens import Grid, Pieces
     from whyformer._plain.versions import __version__
@@ -68,6 +69,7 @@ HOMES = {
     "_judge": "Judgement judge",
     "_model.loading": "open",
     "_model.model": "Model",
+    "_model.text": "TextPair",
     "_plain.random_generator": "make_generator",
     "_plain.tokens": "Grid Pieces",
     "_plain.versions": "__version__",
@@ -122,6 +124,7 @@ __all__ = [
     "Scores",
     "Similarity",
     "Target",
+    "TextPair",
     "WhyformerError",
     "__version__",
     "audit",

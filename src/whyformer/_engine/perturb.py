@@ -67,6 +67,7 @@ def pick_examples(encoded: EncodedBatch, of: Tensor) -> EncodedBatch:
         texts=pick(encoded.texts),
         words=pick(encoded.words) if encoded.words is not None else None,
         spans=pick(encoded.spans) if encoded.spans is not None else None,
+        seconds=pick(encoded.seconds),
         uncast=rows_of(encoded.uncast) if encoded.uncast is not None else None,
     )
 
@@ -277,6 +278,7 @@ def delete_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBa
         words=None,
         spans=None,
         texts=(),
+        seconds=(),
         origin=torch.where(mask.cpu(), at, -1),
     )
 

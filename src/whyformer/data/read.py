@@ -11,6 +11,7 @@ from typing import Any
 from PIL import Image
 from torch import Tensor
 
+from whyformer._model.text import TextPair, is_text_pair
 from whyformer.data import corpora, folders, hugging_face, lines, patterns, records, tables, tars
 from whyformer.data.example import Data, Example, LazyContent, Problem, collect_examples
 from whyformer.data.masks import MASK_VALUES
@@ -34,7 +35,9 @@ def read(
 
     source: also a glob pattern of images, tables or tars; a webdataset .tar; or "-" for paths or texts on standard
     input, one per line.
-    columns: names of columns by role, {"input": ..., "label": ..., "mask": ..., "rationale": ..., "name": ...}.
+    columns: names of columns by role, {"input": ..., "label": ..., "mask": ..., "rationale": ..., "name": ...}; with
+    "pair", the second text of a pair. By default the usual names: text, sentence, image, ...; premise and hypothesis,
+    question and context, sentence1 and sentence2, text_a and text_b for pairs.
     classes: new names for labels, {"POS": "positive"}. masks: a folder of masks, named like the images.
     mask_values: what the values in a mask mean: "binary", "voc", "trimap", or a mapping to 1, 0 and -1.
     limit: use this many examples, sampled at random with `seed`.
@@ -167,8 +170,11 @@ def _make_listed_example(number: int, item: Any, columns: dict[str, str]) -> Exa
     try:
         if isinstance(item, Example):
             return item
+        if isinstance(item, TextPair):
+            return Example(name, item)
         if isinstance(item, tuple) and len(item) == 2:
-            return Example(name, item[0], records.parse_label(item[1]))
+            content = TextPair(*item[0]) if is_text_pair(item[0]) else item[0]
+            return Example(name, content, records.parse_label(item[1]))
         if isinstance(item, Mapping) and not all(isinstance(value, Tensor) for value in item.values()):
             return records.make_example(name, item, records.choose_columns(list(item), columns, name), None)
         if isinstance(item, str | os.PathLike | Image.Image | Tensor | Mapping | LazyContent):
