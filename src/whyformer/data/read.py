@@ -12,12 +12,23 @@ from PIL import Image
 from torch import Tensor
 
 from whyformer._model.text import TextPair, is_text_pair
-from whyformer.data import corpora, folders, hugging_face, lines, patterns, records, tables, tars
+from whyformer.data import (
+    corpora,
+    folders,
+    hugging_face,
+    label_file,
+    lines,
+    patterns,
+    records,
+    segmentation_file,
+    tables,
+    tars,
+)
 from whyformer.data.example import Data, Example, LazyContent, Problem, collect_examples
 from whyformer.data.masks import MASK_VALUES
 from whyformer.errors import InputError
 
-FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".json", ".txt", ".tar")
+FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".json", ".txt", ".tar", ".mat")
 
 
 def read(
@@ -135,7 +146,7 @@ def _read_folder_or_file(path: Path, split: str | None, columns: dict[str, str],
         if split is not None and (path / split).is_dir():
             path = path / split
         if folders.has_images(path):
-            return folders.read_folder(path, masks)
+            return label_file.label_images(folders.read_folder(path, masks), path)
         raise InputError(f"{str(path)!r} has no images, and it is not in the layout of ERASER.", code="E_DATA")
     if not path.is_file():
         reason = "it is not a regular file" if path.exists() else "there is no such file or folder"
@@ -152,6 +163,8 @@ def _read_file(path: Path, columns: dict[str, str]) -> Data:
         return records.read_records(path.name, partial(tables.read_json_lines, path), columns, path.parent)
     if suffix == ".parquet":
         return records.read_records(path.name, partial(tables.read_parquet_rows, path), columns, path.parent)
+    if suffix == ".mat":
+        return segmentation_file.read_segmentation_file(path)
     if suffix == ".tar":
         return tars.read_tar(path)
     if suffix == ".json" and corpora.is_hatexplain(path):

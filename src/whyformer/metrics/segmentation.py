@@ -5,9 +5,9 @@ $$ \text{accuracy} = \frac{\sum_i \text{right}_i}{\sum_i \text{labelled}_i} \qqu
    F_1 = \frac{1}{n} \sum_i \frac{2\,|P_i^1 \cap T_i^1|}{|P_i^1| + |T_i^1|} $$
 
 the first two summed over the images $i$ of the data set, with $P$ the map above its threshold and $T$ the mask. mAP is
-the mean over images of the average precision of (1 - map, map) for (background, object). Chefer, Gur & Wolf, Transformer
-Interpretability Beyond Attention Visualization, CVPR 2021, on ImageNet-Segmentation (Guillaumin, Küttel & Ferrari,
-IJCV 2014). arXiv:2012.09838
+the mean over images of the average precision of (1 - map, map) for (background, object). Chefer, Gur & Wolf,
+Transformer Interpretability Beyond Attention Visualization, CVPR 2021, on ImageNet-Segmentation (Guillaumin, Küttel &
+Ferrari, IJCV 2014). arXiv:2012.09838
 
 As in the paper: maps are enlarged (bilinear) and scaled to [0, 1], pixels above the map's own mean are the object,
 pixels marked -1 are ignored. `threshold="otsu"` is Otsu's method with 256 bins. A constant map is all background, as in
