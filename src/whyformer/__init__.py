@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from whyformer._explain.diagnose import diagnose
     from whyformer._explain.explain import explain
     from whyformer._explain.generation import explain_generation
+    from whyformer._explain.head_rules import explain_rules
     from whyformer._explain.similarity import explain_similarity
     from whyformer._judge import Judgement, judge
     from whyformer._model.loading import open
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from whyformer.results.diagnosis import Diagnosis
     from whyformer.results.explanation import Explanation, load
     from whyformer.results.generation import Generation
+    from whyformer.results.rule_grid import RuleGrid
     from whyformer.results.similarity import Similarity
 
 HOMES = {
@@ -65,6 +67,7 @@ HOMES = {
     "_explain.diagnose": "diagnose",
     "_explain.explain": "explain",
     "_explain.generation": "explain_generation",
+    "_explain.head_rules": "explain_rules",
     "_explain.similarity": "explain_similarity",
     "_judge": "Judgement judge",
     "_model.loading": "open",
@@ -82,6 +85,7 @@ HOMES = {
     "results.diagnosis": "Diagnosis",
     "results.explanation": "Explanation load",
     "results.generation": "Generation",
+    "results.rule_grid": "RuleGrid",
     "results.similarity": "Similarity",
 }
 HOME_OF = {name: home for home, names in HOMES.items() for name in names.split()}
@@ -121,6 +125,7 @@ __all__ = [
     "Pieces",
     "Rationale",
     "Recipe",
+    "RuleGrid",
     "Scores",
     "Similarity",
     "Target",
@@ -137,6 +142,7 @@ __all__ = [
     "explain",
     "explain_classes",
     "explain_generation",
+    "explain_rules",
     "explain_similarity",
     "inspect_attention",
     "judge",

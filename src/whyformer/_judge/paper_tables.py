@@ -47,6 +47,7 @@ class PaperTable:
     columns: Sequence[PaperColumn]
     published: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # by the same names
     remark: str = ""
+    claims: Sequence[tuple[str, str]] = ()  # orders that the paper states in words: better method, worse method
 
 
 VIT = "ViT-B/16 at 224 pixels (google/vit-base-patch16-224)"
@@ -67,6 +68,10 @@ SEGMENTATION_COLUMNS = (
     PaperColumn("mean F1", ("mean_f1", {}), scale=100),
     PaperColumn("mean F1, released", ("mean_f1", {"preset": "released"}), scale=100),
 )
+RULE_CLAIMS = (
+    ("rule (ii)", "rule (i)"), ("rule (iii)", "rule (i)"), ("rule (iv)", "rule (i)"),
+    ("rule (ii)", "rule (iii)"), ("rule (ii)", "rule (iv)"),
+)  # fmt: skip
 WORD_COUNTS = tuple(range(5, 81, 5))
 
 PAPER_TABLES = {
@@ -197,6 +202,27 @@ PAPER_TABLES = {
             "The paper's numbers were not available, so none are shown. The methods are those of the paper's figure 1; "
             "its code scales the rows of TransAtt to sum to 1 and has Grad-CAM of the last block in place of AttGrads. "
             "Columns named `released` are what the code computes.",
+        ),
+        PaperTable(
+            "sawaki-murata-rules",
+            "Sawaki & Murata, JSAI 2025: the rules (i) to (iv), judged",
+            None,
+            "DINO's ViT-S/16 (facebook/dino-vits16)",
+            "one photograph of a cat",
+            {
+                **{f"rule ({rule})": ("redistribution", {"rule": rule}) for rule in ("i", "ii", "iii", "iv")},
+                "rollout": ("rollout", {}),
+                "raw attention": ("raw_attention", {}),
+            },
+            (
+                *SEGMENTATION_COLUMNS[:4],
+                PaperColumn("positive", POSITIVE_PERTURBATION),
+                PaperColumn("negative", NEGATIVE_PERTURBATION),
+            ),
+            {},
+            "The paper has one figure and no numbers; the table is ours. Heads are followed through all layers and "
+            "averaged.",
+            RULE_CLAIMS,
         ),
     )
 }  # fmt: skip
