@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from whyformer._explain.generation import explain_generation
     from whyformer._explain.head_rules import explain_rules
     from whyformer._explain.similarity import explain_similarity
-    from whyformer._judge import Judgement, judge
+    from whyformer._judge import Judgement, MetricTrust, judge, judge_metrics
     from whyformer._model.loading import open
     from whyformer._model.model import Model
     from whyformer._model.text import TextPair
@@ -69,7 +69,7 @@ HOMES = {
     "_explain.generation": "explain_generation",
     "_explain.head_rules": "explain_rules",
     "_explain.similarity": "explain_similarity",
-    "_judge": "Judgement judge",
+    "_judge": "Judgement MetricTrust judge judge_metrics",
     "_model.loading": "open",
     "_model.model": "Model",
     "_model.text": "TextPair",
@@ -121,6 +121,7 @@ __all__ = [
     "Intervention",
     "Judgement",
     "Measurement",
+    "MetricTrust",
     "Model",
     "Pieces",
     "Rationale",
@@ -146,6 +147,7 @@ __all__ = [
     "explain_similarity",
     "inspect_attention",
     "judge",
+    "judge_metrics",
     "load",
     "make_generator",
     "make_recipe",

@@ -7,9 +7,9 @@ from whyformer._judge.paper_tables import PAPER_TABLES, Source
 from whyformer._model.loading import open as opened
 from whyformer._reproduce import DOCUMENTS, Request, find_document, run_document
 from whyformer._reproduce.chefer import explain_two_classes
-from whyformer._reproduce.generated import make_shape_examples
 from whyformer._reproduce.published_table import PublishedTable, Spread
 from whyformer.cli import app
+from whyformer.data import read
 from whyformer.errors import InputError
 
 ALL_TABLES = [table for document in DOCUMENTS.values() for table in document.published]
@@ -95,7 +95,7 @@ def test_what_the_command_refuses(arguments, message):
 
 def test_data_without_a_model_are_refused():
     with pytest.raises(InputError, match="Name a model with -M"):
-        run_document(find_document("chefer"), Request(data=make_shape_examples(2)))
+        run_document(find_document("chefer"), Request(data=read("demo/shapes", limit=2)))
 
 
 def test_a_single_table_runs_on_generated_scenes(tmp_path):
@@ -123,7 +123,7 @@ def test_the_figure_of_two_classes_marks_the_object_asked_for():
 def test_claims_in_words_become_orders_of_the_rules(tmp_path):
     from whyformer._judge.published import reproduce
 
-    data = make_shape_examples(3)
+    data = read("demo/shapes", limit=3)
     made = reproduce("sawaki-murata-rules", data, opened("demo/shapes"))
     pairs = made.orders["mIoU"]
     assert [(pair.better, pair.worse) for pair in pairs] == list(PAPER_TABLES["sawaki-murata-rules"].claims)

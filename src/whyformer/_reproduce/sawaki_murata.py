@@ -16,7 +16,7 @@ from whyformer._explain.head_rules import explain_rules
 from whyformer._judge.published import reproduce
 from whyformer._model.loading import open as open_model
 from whyformer._reproduce.document import Document, Request, Section
-from whyformer._reproduce.generated import make_shape_examples
+from whyformer.data import read
 from whyformer.demo.tour import CAT
 
 SCENES = 40  # generated, if no data is given
@@ -28,7 +28,7 @@ def rerun_sawaki_murata(request: Request) -> Iterator[Section]:
     request.check_complete(PAPER_MODEL)
     if request.data is None:
         yield Section("heads-and-rules", explain_rules(open_model("demo/pets"), CAT))
-        data = make_shape_examples(request.limit or SCENES)
+        data = read("demo/shapes", limit=request.limit or SCENES)
         request = replace(request, data=data, model=open_model("demo/shapes"), limit=None)
     else:
         assert request.model is not None

@@ -23,6 +23,7 @@ from whyformer.data import (
     segmentation_file,
     tables,
     tars,
+    worlds,
 )
 from whyformer.data.example import Data, Example, LazyContent, Problem, collect_examples
 from whyformer.data.masks import MASK_VALUES
@@ -45,7 +46,7 @@ def read(
     """The examples in a folder, a file, a Hugging Face data set or a list.
 
     source: also a glob pattern of images, tables or tars; a webdataset .tar; or "-" for paths or texts on standard
-    input, one per line.
+    input, one per line; or a generated world by the name of its model, such as "demo/queried".
     columns: names of columns by role, {"input": ..., "label": ..., "mask": ..., "rationale": ..., "name": ...}; with
     "pair", the second text of a pair. By default the usual names: text, sentence, image, ...; premise and hypothesis,
     question and context, sentence1 and sentence2, text_a and text_b for pairs.
@@ -54,6 +55,9 @@ def read(
     limit: use this many examples, sampled at random with `seed`.
     """
     _check_read_options(split, columns, classes, mask_values, seed)
+    if worlds.is_world(source) and not Path(source).exists():
+        worlds.check_world_size(limit)
+        return worlds.read_world(source, limit)
     if masks is not None:
         _check_path(masks, "the mask folder")
     data = _read_source(source, split, dict(columns or {}), Path(masks) if masks is not None else None)

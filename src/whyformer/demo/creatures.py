@@ -50,7 +50,7 @@ class Creatures:
     @property
     def evidence(self) -> NDArray[np.bool_]:
         """[image height width]: the pixels that say anything about the class."""
-        return self.masks.any(1)
+        return np.asarray(self.masks.any(1))
 
     def without(self, part: int) -> NDArray[np.uint8]:
         """The images without this part."""
