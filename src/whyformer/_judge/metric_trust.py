@@ -152,7 +152,8 @@ def judge_metrics(
     method: whose maps are degraded; by default the default method of the kind of input.
     methods: at least three methods whose ranking by each metric is compared with the ranking by the masks of the data.
         Only sensible where the masks are the exact evidence, as in the generated worlds.
-    levels: shares of noise from 0 to 1, rising. metrics, target, out, batch, limit: as for judge().
+    levels: shares of noise from 0 to 1, rising. out: a folder for rows and the table (metrics.csv, metrics.md).
+    metrics, target, batch, limit: as for judge().
     """
     levels = check_levels(levels)
     explained = as_model(model)
@@ -177,7 +178,11 @@ def judge_metrics(
         evidence = compare_with_evidence(compared)
         judgements.append(compared)
     lines = tuple(make_trust_line(made, metric, label, levels, evidence.get(metric)) for metric in made.rows.metrics)
-    return MetricTrust(label, explained.name, examples.name, len(examples), levels, lines, judgements)
+    trust = MetricTrust(label, explained.name, examples.name, len(examples), levels, lines, judgements)
+    if folder is not None:
+        for suffix in (".csv", ".md"):
+            trust.save(os.path.join(folder, f"metrics{suffix}"))
+    return trust
 
 
 def check_levels(levels: Sequence[float]) -> tuple[float, ...]:
