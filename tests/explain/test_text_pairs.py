@@ -5,8 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from tiny_text import WORDS, bert, wordpiece
-from tokenizers import processors
+from tiny_text import WORDS, bert, wordpiece_pairs
 from torch import nn
 
 import whyformer as why
@@ -20,21 +19,11 @@ from whyformer.show.terminal import Screen
 
 PAIR = TextPair("the film is good!", "a bad film")
 CLS, SEP = WORDS.index("[CLS]"), WORDS.index("[SEP]")
-
-
-def pair_tokenizer(template="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", side="right"):
-    """[CLS] first [SEP] second [SEP], as BERT reads pairs."""
-    tokenizer = wordpiece()
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair=template, special_tokens=[("[CLS]", CLS), ("[SEP]", SEP)]
-    )
-    tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
-    tokenizer.padding_side = side
-    return tokenizer
+FILLINGS = tuple(WORDS.index(token) for token in ("[MASK]", "[UNK]", "[PAD]"))
 
 
 def pair_model(longest=32, **changes):
-    return why.open(bert(max_position_embeddings=longest, type_vocab_size=2), tokenizer=pair_tokenizer(**changes))
+    return why.open(bert(max_position_embeddings=longest, type_vocab_size=2), tokenizer=wordpiece_pairs(**changes))
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +143,7 @@ class Listening(nn.Module):
 def list_variants(metric):
     """Every row of (id, segment), without padding, that the model is given while this metric is computed."""
     HEARD.clear()
-    why.judge(why.open(Listening(), tokenizer=pair_tokenizer()), [(PAIR, 0)], ["attcat"], [metric], report=False)
+    why.judge(why.open(Listening(), tokenizer=wordpiece_pairs()), [(PAIR, 0)], ["attcat"], [metric], report=False)
     return [
         [(i, segment) for i, real, segment in zip(*row, strict=True) if real]
         for call in HEARD for row in zip(*call, strict=True)
@@ -171,7 +160,7 @@ def test_removal_keeps_the_separators_and_the_segments(fill):
         for row in rows:
             assert row[0] == (CLS, 0) and row[-1] == (SEP, 1) and row.count((SEP, 0)) == 1
             words = [entry for entry in row if entry[0] not in (CLS, SEP)]
-            kept = [entry for entry in words if entry[0] not in (WORDS.index("[MASK]"), WORDS.index("[UNK]"))]
+            kept = [entry for entry in words if entry[0] not in FILLINGS]
             assert all(entry in original for entry in kept)
             places = [segment for _, segment in row]
             assert places == sorted(places)  # the first text is still before the second

@@ -85,7 +85,7 @@ def test_the_command_prints_published_numbers_and_runs_nothing():
         (["cheffer"], "Did you mean 'chefer'"),
         (["chefer", "-M", "demo/shapes"], "Name DATA for demo/shapes as well"),
         (["eraser-movies"], "needs DATA and -M"),
-        (["attcat"], "needs DATA and -M"),
+        (["attcat", "-M", "demo/sentiment"], "Name DATA for demo/sentiment as well"),
     ],
 )
 def test_what_the_command_refuses(arguments, message):

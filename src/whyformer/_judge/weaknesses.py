@@ -42,6 +42,7 @@ WEAKNESSES: dict[str, str | tuple[str, str]] = {
     "pixel_accuracy": OBJECT,
     "pointing_game": f"one pixel decides; {OBJECT}",
     "rank_in_mask": OBJECT,
+    "answer_tokens": f"in a text of about k tokens every map does well; {PEOPLE}",
     "auprc": PEOPLE,
     "iou_f1": PEOPLE,
     "token_f1": PEOPLE,

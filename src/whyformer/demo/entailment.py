@@ -1,15 +1,15 @@
 """Entailment with known evidence: a premise of several facts, and a hypothesis about one of them.
 
-    premise     "anna is in the kitchen. today tom is alone in the old cellar. rosa is in the garden."
-    hypothesis  "tom is in the cellar."   entailment:    the premise says so
-                "tom is in the garden."   contradiction: it says something else about tom
-                "karl is in the garden."  neutral:       it says nothing about karl
+    premise     "anna took the red lamp. today tom found the green key. rosa sold the blue chair near the door."
+    hypothesis  "the key is green."   entailment:    the premise says so
+                "the key is blue."    contradiction: it says that the key has another colour
+                "the vase is blue."   neutral:       it says nothing about a vase
 
-Everybody is in one place. The place of the hypothesis is always in the premise, in contradictions and neutral pairs in
-the fact of somebody else, so that no count of shared words decides; the model has to find the fact of this person and
-compare its place. So the evidence is known in both texts: the person and the place of the hypothesis, and the
-person and the place of the one fact that is about this person. Without such a fact (neutral) the premise has no
-evidence, and in the hypothesis only the person counts.
+Everything has one colour. The colour of the hypothesis is always in the premise, in contradictions and neutral pairs as
+the colour of something else, so that no count of shared words decides; the model has to find the thing and compare its
+colour. So the evidence is known in both texts: the thing and the colour of the hypothesis, and the colour and the thing
+of the one fact that is about it. Without such a fact (neutral) the premise has no evidence, and in the hypothesis only
+the thing counts. Who did what, when and where never matters.
 
 One pair in five, selected by a checksum, is held out of all training; `generate` returns those by default.
 """
@@ -25,34 +25,31 @@ from whyformer.demo.ranges import refuse_outside_range
 from whyformer.errors import InputError
 
 LABELS = ("entailment", "neutral", "contradiction")
-PEOPLE = """
-    anna ben carla david emma felix greta henry ida jonas karl lena mila nora oscar paul rosa simon tom vera
-""".split()
-PLACES = """
-    kitchen garden cellar attic library garage office hall stable tower bakery harbour school museum park chapel
-""".split()
-OPENINGS = "today now again still perhaps".split()
-ADVERBS = "alone often happily usually".split()
-ADJECTIVES = "old new quiet small bright dusty".split()
+THINGS = "lamp key chair vase clock basket ladder bottle drum kettle mirror pillow candle coat kite bench".split()
+COLOURS = "red green blue yellow black white brown purple".split()
+PEOPLE = "anna ben carla david emma felix greta henry ida jonas karl lena mila nora oscar paul rosa tom".split()
+DEEDS = "took found sold painted lost bought saw moved".split()
+OPENINGS = "today yesterday again perhaps later".split()
+PLACES = "door window wall garden stairs table".split()
 FACTS = (2, 3, 4)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Fact:
-    """Where one person is, as words."""
+    """A sentence about one coloured thing, as words."""
 
     words: tuple[str, ...]
-    person: int  # indices into `words`
-    place: int
+    thing: int  # indices into `words`
+    colour: int
 
     @property
-    def who(self) -> str:
-        return self.words[self.person]
+    def what(self) -> str:
+        return self.words[self.thing]
 
     @property
-    def where(self) -> str:
-        return self.words[self.place]
+    def shade(self) -> str:
+        return self.words[self.colour]
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class EntailmentPair:
     """A premise and a hypothesis with known evidence. Positions are indices into the words of each text."""
 
     facts: tuple[Fact, ...]
-    hypothesis_fact: Fact
+    claim: Fact
 
     @property
     def premise_words(self) -> tuple[str, ...]:
@@ -68,7 +65,7 @@ class EntailmentPair:
 
     @property
     def hypothesis_words(self) -> tuple[str, ...]:
-        return self.hypothesis_fact.words
+        return self.claim.words
 
     @property
     def premise(self) -> str:
@@ -85,37 +82,37 @@ class EntailmentPair:
 
     @property
     def fact(self) -> int | None:
-        """Which fact is about the person of the hypothesis; None if none is."""
-        people = [fact.who for fact in self.facts]
-        return people.index(self.hypothesis_fact.who) if self.hypothesis_fact.who in people else None
+        """Which fact is about the thing of the hypothesis; None if none is."""
+        things = [fact.what for fact in self.facts]
+        return things.index(self.claim.what) if self.claim.what in things else None
 
     @property
     def label(self) -> str:
         """One of LABELS, decided from the facts."""
         if self.fact is None:
             return "neutral"
-        return "entailment" if self.facts[self.fact].where == self.hypothesis_fact.where else "contradiction"
+        return "entailment" if self.facts[self.fact].shade == self.claim.shade else "contradiction"
 
     @property
     def premise_evidence(self) -> tuple[int, ...]:
-        """The person and the place of the deciding fact; nothing if there is none."""
+        """The colour and the thing of the deciding fact; nothing if there is none."""
         if self.fact is None:
             return ()
         start = sum(len(fact.words) for fact in self.facts[: self.fact])
-        return start + self.facts[self.fact].person, start + self.facts[self.fact].place
+        return start + self.facts[self.fact].colour, start + self.facts[self.fact].thing
 
     @property
     def hypothesis_evidence(self) -> tuple[int, ...]:
-        """The person and the place that are compared; without a fact about this person, only the person."""
-        person = self.hypothesis_fact.person
-        return (person,) if self.fact is None else (person, self.hypothesis_fact.place)
+        """The thing and the colour that are compared; without a fact about the thing, only the thing."""
+        return (self.claim.thing,) if self.fact is None else (self.claim.thing, self.claim.colour)
 
     @property
     def candidates(self) -> tuple[int, ...]:
-        """The people and places of the premise: the words that could have been evidence."""
-        places, start = [], 0
+        """The colours and things of the premise: the words that could have been evidence."""
+        places: list[int] = []
+        start = 0
         for fact in self.facts:
-            places += [start + fact.person, start + fact.place]
+            places += [start + fact.colour, start + fact.thing]
             start += len(fact.words)
         return tuple(places)
 
@@ -130,7 +127,7 @@ class EntailmentPair:
 
 
 def generate(count: int, seed: int, *, part: Part = "held-out") -> tuple[EntailmentPair, ...]:
-    """`count` pairs, a third of each label; pair i depends only on `seed` and i."""
+    """`count` pairs, about a third of each label; pair i depends only on `seed` and i."""
     refuse_outside_range("count", count, 0)
     if part not in PARTS:
         raise InputError(f"part must be one of {', '.join(PARTS)}, got {part!r}.", code="E_OPTION")
@@ -143,7 +140,7 @@ def part_of(premise: str, hypothesis: str) -> Part:
 
 def list_vocabulary() -> tuple[str, ...]:
     """Every word that can occur in a pair."""
-    return (".", "is", "in", "the", *OPENINGS, *ADVERBS, *ADJECTIVES, *PEOPLE, *PLACES)
+    return (".", "the", "is", "near", *OPENINGS, *PEOPLE, *DEEDS, *COLOURS, *THINGS, *PLACES)
 
 
 def find_word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
@@ -167,23 +164,23 @@ def _make_pair(rng: random.Random, part: Part) -> EntailmentPair:
 
 
 def _draw_pair(rng: random.Random) -> EntailmentPair:
-    people, places = list(PEOPLE), list(PLACES)
-    facts = tuple(_draw_fact(rng, _take(rng, people), _take(rng, places)) for _ in range(_pick(rng, FACTS)))
+    things, colours, people = list(THINGS), list(COLOURS), list(PEOPLE)
+    facts = tuple(
+        _draw_fact(rng, _take(rng, people), _take(rng, colours), _take(rng, things)) for _ in range(_pick(rng, FACTS))
+    )
     label, chosen = _pick(rng, LABELS), _pick(rng, facts)
-    others = [fact.where for fact in facts if fact is not chosen]
-    who = _pick(rng, people) if label == "neutral" else chosen.who
-    where = _pick(rng, others) if label == "contradiction" else chosen.where
-    words = (who, "is", "in", "the", where, ".")
-    return EntailmentPair(facts, Fact(words, 0, 4))
+    others = [fact.shade for fact in facts if fact is not chosen]
+    thing = _pick(rng, things) if label == "neutral" else chosen.what
+    colour = _pick(rng, others) if label == "contradiction" else chosen.shade
+    return EntailmentPair(facts, Fact(("the", thing, "is", colour, "."), 1, 3))
 
 
-def _draw_fact(rng: random.Random, person: str, place: str) -> Fact:
-    """ "(today) anna is (alone) in the (old) kitchen." """
+def _draw_fact(rng: random.Random, person: str, colour: str, thing: str) -> Fact:
+    """ "(today) anna took the red lamp (near the door)." """
     before = [_pick(rng, OPENINGS)] if rng.random() < 0.3 else []
-    how = [_pick(rng, ADVERBS)] if rng.random() < 0.3 else []
-    kind = [_pick(rng, ADJECTIVES)] if rng.random() < 0.3 else []
-    words = (*before, person, "is", *how, "in", "the", *kind, place, ".")
-    return Fact(words, len(before), len(words) - 2)
+    after = ["near", "the", _pick(rng, PLACES)] if rng.random() < 0.3 else []
+    words = (*before, person, _pick(rng, DEEDS), "the", colour, thing, *after, ".")
+    return Fact(words, len(before) + 4, len(before) + 3)
 
 
 def _take(rng: random.Random, left: list[str]) -> str:

@@ -2,7 +2,7 @@
 
     faithfulness    perturbation games aopc rationale_removal road saco infidelity
     localisation    segmentation localisation grid
-    plausibility    rationales
+    plausibility    rationales answers
     stability       stability
     discrimination  discrimination
     sanity          sanity
@@ -20,6 +20,7 @@ Private files:
 """
 
 from whyformer.metrics.agreement import agreement
+from whyformer.metrics.answers import answer_tokens
 from whyformer.metrics.aopc import aopc, log_odds
 from whyformer.metrics.discrimination import class_discrimination
 from whyformer.metrics.games import deletion, insertion
@@ -37,6 +38,7 @@ from whyformer.metrics.stability import consistency, max_sensitivity, repeatabil
 
 __all__ = [
     "agreement",
+    "answer_tokens",
     "aopc",
     "auprc",
     "class_discrimination",
