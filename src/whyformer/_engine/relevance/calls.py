@@ -395,7 +395,7 @@ class AttentionCall(OperationCall):
             require_memory(
                 WHOLE_TENSORS * math.prod(shape) * query.element_size(),
                 query.device,
-                f"Attention of {query.size(-2):,} tokens in {self.place}, whole as the recipe {self.recipe.name} needs it",
+                f"Attention of {query.size(-2):,} tokens in {self.place}, whole as {self.recipe.name} needs it",
                 "Use a recipe that passes slopes, such as attnlrp or gamma, or fewer tokens.",
             )
             return 0
