@@ -43,6 +43,7 @@ from whyformer._engine.relevance.node import Recipe
 from whyformer._engine.target import ExplainedAnswer, choose_target
 from whyformer._engine.tracing.attention import AttentionSite
 from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, attach_trace, compute_pooling_weights, trace_of
+from whyformer._engine.tracing.tiles import current_setting
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap
@@ -204,6 +205,7 @@ class Replayer:
             self.versus is None,
             self.model.readout,
             is_recomputing.get(),
+            current_setting.get(),
             read_torch_state(),
         )
 
