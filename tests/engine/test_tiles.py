@@ -11,6 +11,7 @@ from rule_calls import assert_same, make_call, numbers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import whyformer as why
+from whyformer._engine import replay
 from whyformer._engine.query_tiles import QueryTiles, iterate_rows
 from whyformer._engine.relevance import rules, slopes
 from whyformer._engine.relevance.calls import AttentionCall
@@ -177,6 +178,35 @@ def test_padding_needs_no_matrix_of_numbers(monkeypatch):
     assert [list(one.shape) for one in masks] == [[2, 1, 1, LENGTH]] * 2 and masks[0] is masks[1]
     with why.attention_tiles(False):
         assert_same(found.scores, why.explain(module, inputs, "attnlrp").scores, 1e-9)
+
+
+def test_matrices_that_a_model_makes_itself_are_reported(monkeypatch):
+    monkeypatch.setattr(tiles, "TILED_FROM", 1)
+    monkeypatch.setattr(tiles, "TILE_BYTES", 800)
+    by_steps, fused = animal("bert", "eager"), animal("bert")
+    found = why.explain(by_steps.module, by_steps.alone(0), "rollout")
+    (note,) = found.notes
+    assert note.startswith("The model computes its attention in separate operations, so 3 matrices of up to 0.0 GiB")
+    assert 'Load it with attn_implementation="sdpa"' in note
+    again = why.explain(fused.module, fused.alone(0), "rollout")
+    assert not again.notes  # the remedy
+    assert_same(again.scores, found.scores, 1e-9)
+
+
+def test_a_recorded_program_belongs_to_its_tiles():
+    """Replay gives the numbers of the same setting, and a program of one setting is not used for another."""
+    it = animal("bert")
+    found = {}
+    for rows in (3, False):
+        with why.attention_tiles(rows), why.replay():
+            scores = [why.explain(it.module, it.alone(0), "transformer_attribution", target=1).scores for _ in range(8)]
+        assert_same(scores[-1], scores[0], 1e-9)
+        found[rows] = scores[-1]
+    assert_same(found[3], found[False], 1e-9)
+    settings = [
+        part for key in list(replay.KNOWN.values())[-1][1].runs for part in key if isinstance(part, TileSetting)
+    ]
+    assert settings == [TileSetting(rows=3), TileSetting(is_on=False)]
 
 
 # --- the rule for attention -------------------------------------------------------------------------------------------

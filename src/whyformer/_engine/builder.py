@@ -50,6 +50,7 @@ from whyformer._engine.target import Target
 from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites
 from whyformer._engine.tracing.provenance import attach_trace, trace_of
 from whyformer._engine.tracing.tiles import current_setting
+from whyformer._engine.whole_attention import note_whole_attention
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer.errors import UnknownOperation, UnsupportedModel
@@ -113,7 +114,7 @@ class CaptureBuilder:
             self.run.output.detach(),
             tuple(self.steps),
             absorbed,
-            (*self.encoded.notes, *self.run.notes, *note_missing_attention(self.mode), *notes),
+            (*self.encoded.notes, *self.run.notes, *self.note_attention(), *notes),
             self.values,
             rounding,
             answer.sent if isinstance(answer, FunctionAnswer) else None,
@@ -121,6 +122,9 @@ class CaptureBuilder:
             places=self.layout.places,
             owners=self.layout.owners,
         )
+
+    def note_attention(self) -> tuple[str, ...]:
+        return (*note_missing_attention(self.mode), *note_whole_attention(self.mode))
 
     def choose_answer(self, target: Any, versus: Any) -> ChosenAnswer:
         needs_score = any(SITES[name].is_class_specific or name == "probe" for name in self.keep)
