@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from whyformer._engine.replay import replay
     from whyformer._engine.sites import SITES
     from whyformer._engine.target import Target
+    from whyformer._engine.tracing.tiles import attention_tiles
     from whyformer._explain.attention import inspect_attention
     from whyformer._explain.classes import explain_classes
     from whyformer._explain.compare import compare
@@ -63,6 +64,7 @@ HOMES = {
     "_engine.replay": "replay",
     "_engine.sites": "SITES",
     "_engine.target": "Target",
+    "_engine.tracing.tiles": "attention_tiles",
     "_explain.attention": "inspect_attention",
     "_explain.classes": "explain_classes",
     "_explain.compare": "compare",
@@ -135,6 +137,7 @@ __all__ = [
     "TextPair",
     "WhyformerError",
     "__version__",
+    "attention_tiles",
     "audit",
     "batching",
     "bulk",

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from whyformer._engine.relevance import calls
 from whyformer._engine.tracing import operations, provenance
-from whyformer._engine.tracing.attention import read_fused_arguments
 from whyformer._engine.tracing.follow import contract_label, follow_einsum, follow_product, get_root, is_straight
+from whyformer._engine.tracing.fused_attention import read_fused_arguments
 from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import SampleGroups, Trace, trace_of
 from whyformer._engine.tracing.recurrences import hold_constants
@@ -102,15 +102,16 @@ class CallBuilder:
     # --- attention, activations, norms -------------------------------------------------------------------------------
 
     def describe_attention(self) -> CallAndOperands:
-        query, key, value, mask, scale, is_grouped = read_fused_arguments(self.operation)
-        is_per_key = mask is not None and mask.numel() <= key.size(-2)  # counts as a mask, as in eager attention
+        given = read_fused_arguments(self.operation)
+        query, key, value = given[:3]
         call = self.make(
             calls.AttentionCall,
-            mask=mask,
-            scale=scale,
-            is_grouped=is_grouped,
-            has_bias=mask is not None and not is_mask(mask) and not is_per_key,
+            score_mask=given.mask,
+            scale=given.scale,
+            is_grouped=given.is_grouped,
+            has_bias=is_attention_bias(given.mask.given, key.size(-2)),
             carrying=(query.requires_grad, key.requires_grad, value.requires_grad),
+            factors=getattr(self.result, "_whyformer_factors", None),
         )
         return call, [query, key, value]
 
@@ -382,6 +383,13 @@ def is_binary(constant: Tensor) -> bool:
 def is_mask(constant: Any) -> bool:
     """Zero where attention is allowed, very low where it is not."""
     return isinstance(constant, Tensor) and bool(((constant == 0) | (constant <= calls.MASK_CEILING)).all())
+
+
+def is_attention_bias(mask: Tensor | None, keys: int) -> bool:
+    """Numbers for each pair of tokens that are added to scores, and not just zero or very low."""
+    if mask is None or mask.dtype == torch.bool or mask.numel() <= keys:  # one per key counts as a mask, as in eager
+        return False
+    return not is_mask(mask)
 
 
 def is_per_channel(constant: Any, result: Tensor) -> bool:

@@ -15,6 +15,7 @@ from torch import Tensor
 from whyformer._engine.relevance.calls import OperationCall, Shares
 from whyformer._engine.relevance.recipes import Recipe
 from whyformer._engine.relevance.rounding import RoundingError
+from whyformer._engine.tracing.tiles import TileSetting, current_setting
 from whyformer.errors import NonFinite
 
 
@@ -30,6 +31,7 @@ class Switch:
     tables: dict[int, tuple[str, Tensor]] = field(default_factory=dict)
     rounding: RoundingError | None = None  # how much rounding has moved the relevance so far
     scratch: dict[Any, Tensor] = field(default_factory=dict)  # memory for what one rule needs while it works
+    tiles: TileSetting = field(default_factory=current_setting.get)  # of the thread that runs the forward
 
     def take_magnitude(self, weight: Tensor) -> Tensor:
         """|W|, in memory that the next weight of this shape overwrites."""
