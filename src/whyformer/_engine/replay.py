@@ -17,6 +17,7 @@ relevance by what its rounding estimate says for TF32, at most by the largest va
 
 import os
 import threading
+import warnings
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -31,8 +32,10 @@ from torch import Tensor, nn
 from whyformer._engine.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
 from whyformer._engine.capture import Capture
 from whyformer._engine.chosen_answer import ChosenAnswer
+from whyformer._engine.compiled import CompiledProgram
 from whyformer._engine.cuda_graph import CudaGraph
 from whyformer._engine.decompose import PARTS_FORMS
+from whyformer._engine.foreign_errors import shorten_message
 from whyformer._engine.forward import Run
 from whyformer._engine.function_target import Answer
 from whyformer._engine.layout import count_tokens
@@ -62,6 +65,7 @@ MOST_PROGRAMS = 64  # of all models together
 TOLERANCE, MOST_ROUNDING = 1e-4, 0.1
 TF32_TOLERANCE, MOST_TF32_ROUNDING = 1e-2, 1.0
 TF32_UNIT = 2.0**13  # the rounding unit of TF32 in units of float32, for which estimates are made
+MOVED = 8  # rounding of other kernels, in units of moving the inputs by one rounding
 MOST_MISSES = 3  # runs for which Python would have taken another way than the recorded one
 LARGEST_GRAPH, MOST_GRAPHS = 1 / 32, 1 / 8  # of the memory of the GPU: a CUDA graph holds what it needs
 # Sites that are more than tensors of one run.
@@ -72,22 +76,26 @@ ASKED = {"1": True, "0": False}
 BY_DEFAULT: bool | None = ASKED.get(os.environ.get("WHYFORMER_REPLAY", ""))
 is_replaying: ContextVar[bool | None] = ContextVar("is_replaying", default=BY_DEFAULT)
 is_recomputing: ContextVar[bool] = ContextVar("is_recomputing", default=False)
+is_compiling: ContextVar[bool] = ContextVar("is_compiling", default=False)
 
 
 @contextmanager
-def replay(enabled: bool = True, *, recompute: bool = False) -> Iterator[None]:
+def replay(enabled: bool = True, *, recompute: bool = False, compile: bool = False) -> Iterator[None]:
     """Whether runs of any model inside may be replaced by a recorded program; the scores are the same.
 
     Without it, only models whose code is all that of known libraries are replaced: what your own `forward` does besides
     computing happens in every run.
     recompute: large programs also compute the first layer of each MLP again, to need less memory.
+    compile: fuse the operations of a program, for many runs on inputs of the same shapes. Compiling takes up to a
+        minute for each method and shape. Scores differ by rounding.
     """
-    tokens = is_replaying.set(bool(enabled)), is_recomputing.set(bool(recompute))
+    tokens = is_replaying.set(bool(enabled)), is_recomputing.set(bool(recompute)), is_compiling.set(bool(compile))
     try:
         yield
     finally:
         is_replaying.reset(tokens[0])
         is_recomputing.reset(tokens[1])
+        is_compiling.reset(tokens[2])
 
 
 @dataclass(frozen=True)
@@ -125,16 +133,21 @@ class RecordedRun:
     count: int  # tokens that are scored
     boundaries: tuple[int, ...]
     notes: tuple[str, ...]
+    compiled: CompiledProgram | None = None
     graph: CudaGraph | None = None
 
     def run(self, inputs: Mapping[str, Tensor]) -> tuple[Any, Any]:
         """The small and the large results; raises WayDiffers if Python would have taken another way."""
         if self.graph is None:
-            return self.take(self.program.run(inputs))
+            return self.take(self.fastest.run(inputs))
         return self.graph.run(inputs, lambda results: self.take(results, owned=False))  # type: ignore[no-any-return]
 
+    @property
+    def fastest(self) -> Program | CompiledProgram:
+        return self.program if self.compiled is None else self.compiled
+
     def take(self, results: Sequence[Any], *, owned: bool = True) -> tuple[Any, Any]:
-        if self.program.is_deferred:
+        if self.fastest.is_deferred:
             *results, flag = results
             if flag is not None and not bool(flag):
                 raise WayDiffers
@@ -276,6 +289,7 @@ class Replayer:
             self.has_versus,
             self.model.readout,
             is_recomputing.get(),
+            is_compiling.get(),
             read_torch_state(),
             None if self.finish is None else self.finish.key,
         )
@@ -323,14 +337,35 @@ class Replayer:
                 return
             self.programs.keep(self.key, run)
             limit_programs()
+            if is_compiling.get():
+                self.try_compiled(run, capture)
             if run.program.is_deferred and run.program.has_fixed_sizes and is_affordable(run.program, self.device):
                 self.try_graph(run, capture)
+
+    def try_compiled(self, run: RecordedRun, capture: Capture) -> None:
+        """Let the program run as fused kernels, if a compiler is there and the numbers stay the same."""
+        moved = self.run_moved(run)
+        try:
+            run.compiled = CompiledProgram(run.program, self.find_inputs(run)[0])
+            is_same = is_close(self.run_program(run), capture, moved, is_tf32=rounds_to_tf32(self.device))
+            reason = "" if is_same else "its results are not those of the program"
+        except Exception as error:  # whatever the compiler raises: the program itself is right
+            is_same, reason = False, f"{type(error).__name__}: {shorten_message(error)}"
+        if not is_same:
+            run.compiled = None
+            warnings.warn(f"The program runs without being compiled: {reason}", RuntimeWarning, stacklevel=2)
+
+    def run_moved(self, run: RecordedRun) -> Capture:
+        """The program on inputs moved by one rounding: what other kernels can do to these numbers, this does too."""
+        unit = 2.0**-11 if rounds_to_tf32(self.device) else torch.finfo(torch.float32).eps
+        return self.run_program(run, lambda t: t * (1 + unit) if t.is_floating_point() else t)
 
     def try_graph(self, run: RecordedRun, capture: Capture) -> None:
         """Let the GPU repeat the program as one CUDA graph, if it can."""
         try:
-            run.graph = CudaGraph(run.program, self.find_inputs(run)[0])
-            is_same = is_close(self.run_program(run), capture, is_tf32=rounds_to_tf32(self.device))
+            moved = self.run_moved(run)
+            run.graph = CudaGraph(run.fastest, self.find_inputs(run)[0])
+            is_same = is_close(self.run_program(run), capture, moved, is_tf32=rounds_to_tf32(self.device))
         except (RuntimeError, WayDiffers):
             is_same = False
         if not is_same:
@@ -347,8 +382,11 @@ class Replayer:
         versus = {"versus": number_targets(against, self.device)} if self.has_versus else {}
         return {"target": number_targets(wanted, self.device), **versus}
 
-    def run_program(self, run: RecordedRun) -> Capture:
+    def run_program(self, run: RecordedRun, change: Callable[[Tensor], Tensor] | None = None) -> Capture:
+        """The capture that a program computes. change: what to do with each input before."""
         inputs, names, against = self.find_inputs(run)
+        if change is not None:
+            inputs = {name: change(tensor) for name, tensor in inputs.items()}
         small, large = run.run(inputs)
         targets = describe_recorded_target(names, RecordedChoice(**small["choice"]), against)
         tokens = (run.grid,) * self.encoded.batch if run.grid is not None else self.encoded.pieces(run.count)
@@ -477,16 +515,34 @@ def make_recorded_run(builder: RecordingBuilder, capture: Capture) -> RecordedRu
 # --- comparing a program with the run it was recorded from -----------------------------------------------------------
 
 
-def is_close(one: Capture, other: Capture, *, is_tf32: bool) -> bool:
-    """Two captures hold the same numbers, up to what rounding can do."""
+def is_close(one: Capture, other: Capture, moved: Capture | None = None, *, is_tf32: bool) -> bool:
+    """Two captures hold the same numbers, up to what rounding can do.
+
+    moved: a capture of inputs moved by one rounding; relevance may differ by MOVED times as much as this does.
+    """
     narrow, wide = find_tolerances(other, is_tf32=is_tf32)
-    theirs, ours = (capture.values if capture.finished is None else capture.finished for capture in (one, other))
-    for key, value in ours.items():
-        bound = wide if key[1] is not None else narrow
-        pairs = zip(list_tensors(theirs[key]), list_tensors(value), strict=True)
-        if not all(is_close_tensor(a, b, bound) for a, b in pairs):
-            return False
+    theirs, ours = list_results(one), list_results(other)
+    for key, tensors in ours.items():
+        for at, (a, b) in enumerate(zip(theirs[key], tensors, strict=True)):
+            bound = wide if key[1] is not None else narrow
+            if moved is not None and key[1] is not None:
+                bound = max(bound, MOVED * measure_distance(list_results(moved)[key][at], b))
+            if not is_close_tensor(a, b, bound):
+                return False
     return is_close_tensor(one.logits, other.logits, narrow)
+
+
+def list_results(capture: Capture) -> dict[Any, list[Tensor]]:
+    values = capture.values if capture.finished is None else capture.finished
+    return {key: list_tensors(value) for key, value in values.items()}
+
+
+def measure_distance(one: Tensor, other: Tensor) -> float:
+    """The largest difference, of the largest value."""
+    if not other.is_floating_point() or not other.numel():
+        return 0.0
+    a, b = one.detach().double(), other.detach().to(one.device).double()
+    return float((a - b).abs().amax() / b.abs().amax().clamp_min(torch.finfo(torch.float32).tiny))
 
 
 def find_tolerances(capture: Capture, *, is_tf32: bool) -> tuple[float, float]:
