@@ -15,7 +15,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.vit import modeling_vit
 
 import whyformer as why
-from whyformer._engine import replay
+from whyformer._engine import places, replay
 
 
 @pytest.fixture(autouse=True)
@@ -231,12 +231,29 @@ CHANGES = (
 )
 
 
+class StandInGraph:
+    """Runs a program as a CUDA graph does: the model is compared while it computes."""
+
+    def __init__(self, run):
+        self.run_program = run.program.run
+
+    def run(self, inputs, take, meanwhile):
+        results = self.run_program(inputs)
+        meanwhile()
+        return take(results)
+
+
+@pytest.mark.parametrize("is_graph", [False, True], ids=["program", "graph"])
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_a_changed_model_is_run_itself(zoo, replayed, monkeypatch, change):
+def test_a_changed_model_is_run_itself(zoo, replayed, monkeypatch, change, is_graph):
     torch.manual_seed(0)
     module, inputs = copy_of(zoo("vit")), zoo("vit").inputs
-    for _ in range(2):
-        why.explain(module, inputs, "gradient_x_input", target=0)
+    why.explain(module, inputs, "gradient_x_input", target=0)
+    if is_graph:
+        (_, programs), *_ = replay.KNOWN.values()
+        (run,) = programs.runs.values()
+        run.graph = StandInGraph(run)
+    why.explain(module, inputs, "gradient_x_input", target=0)
     change(module, monkeypatch)
     try:
         if change is change_dtype:
@@ -364,3 +381,20 @@ def test_all_models_together_have_a_bound(zoo, monkeypatch):
     for module in modules:
         why.explain(module, zoo("vit").inputs, "rollout")
     assert sum(len(programs.runs) for _, programs in replay.KNOWN.values()) == 2
+
+
+def test_small_results_are_read_in_one_go(monkeypatch):
+    monkeypatch.setattr(places, "LARGEST_PACKED", 48)
+    tensors = [
+        torch.tensor([True, False, True]),
+        torch.arange(5, dtype=torch.float32),
+        torch.tensor(0.25, dtype=torch.float64),
+        torch.arange(100.0).view(4, 25).T,
+        torch.tensor([[3], [4]]),
+        torch.tensor([1.5], dtype=torch.bfloat16),
+    ]
+    packing = places.describe_packing(tensors)
+    packed = packing.pack(tensors)
+    assert [tensor.shape for tensor in packed] == [(3 + 20 + 8 + 16 + 2,), (25, 4)]
+    for found, expected in zip(packing.unpack(packed), tensors, strict=True):
+        assert found.dtype == expected.dtype and torch.equal(found, expected)
