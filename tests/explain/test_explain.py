@@ -42,6 +42,7 @@ def capture(monkeypatch):
         notes=("a note",),
         places=None,
         owners=None,
+        finished=None,
         get=lambda site, recipe: {"mask": ONE_ROW.bool()}[site],
         asked=None,
     )
@@ -141,6 +142,7 @@ def test_exactly_what_the_method_needs_is_recorded(capture, model):
     captured = {"attention": [torch.eye(5).expand(1, 1, 5, 5)], "readout": ONE_ROW, "mask": ONE_ROW.bool()}
     capture.get = lambda site, recipe: captured[site]
     explain(model, "cat.png", "rollout", target=3, versus="dog")
+    assert capture.asked.pop("finish").key[0][0] is METHODS["rollout"].compute
     assert capture.asked == {"target": 3, "versus": "dog", "keep": {"attention", "readout", "mask"}, "recipes": []}
 
 
