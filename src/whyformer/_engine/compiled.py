@@ -141,7 +141,7 @@ class PureSteps:
                 self.note_slot(number)
         if step.is_read:
             self.flags.append(self.add_slot())
-            return replace(changed, outputs=self.flags[-1:])
+            return replace(changed, outputs=[self.flags[-1]])
         pure = find_pure_function(step)
         if pure is None or self.is_seen_elsewhere(step, at):
             return changed
