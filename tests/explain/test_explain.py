@@ -16,7 +16,7 @@ from whyformer._model.model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import InputError, MethodError, NonFinite
 from whyformer.methods import rollout
-from whyformer.methods._registry import describe_method
+from whyformer.methods._registry import METHODS, describe_method
 
 EIGHT_TOKENS = Pieces(tuple("abcdefgh"), (False,) * 8, (False,) * 8, (None,) * 8)
 ONE_ROW = torch.tensor([[1.0, 0, 0, 0, 0]])
