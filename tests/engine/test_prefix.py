@@ -85,8 +85,8 @@ def test_answers_are_those_of_whole_variants(name, fill):
     assert spent["forward"] == 2 + len(whole.score)  # the prompts once, every variant once
 
 
-def test_in_float32_they_differ_by_rounding():
-    whole, tails, spent = ask_both_ways(build("gpt2").float(), "delete")
+def test_in_float32_they_differ_by_rounding_also_without_a_mask():
+    whole, tails, spent = ask_both_ways(build("gpt2").float(), "pad", inputs={"input_ids": IDS})
     torch.testing.assert_close(tails.logits, whole.logits, rtol=0, atol=1e-5 * float(whole.logits.abs().max()))
     assert spent["tail"]
 
@@ -193,6 +193,8 @@ def test_a_masked_token_is_not_shared():
     variants = model.encode({"input_ids": IDS, "attention_mask": hidden})
     assert prompts.count_shared(variants, torch.tensor([0, 1])) == 4
     assert prompts.count_shared(model.encode({"input_ids": IDS}), torch.tensor([0, 1])) == 0
+    unmasked = read_prompts(make_shadow(model.module), model.encode({"input_ids": IDS}))
+    assert unmasked.count_shared(variants, torch.tensor([0, 1])) == 4
 
 
 def test_other_inputs_are_refused():

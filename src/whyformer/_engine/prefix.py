@@ -53,14 +53,16 @@ class Prompts:
         """How many tokens at the start all variants share with their prompts; at least one is left after them."""
         own, given = self.encoded.inputs, variants.inputs
         length = min(own[self.encoded.main].size(1), given[variants.main].size(1))
-        differs = torch.zeros(length, dtype=torch.bool)
+        differs = torch.zeros(length, dtype=torch.bool, device=given[variants.main].device)
         for name in (*CUT_INPUTS, *WHOLE_INPUTS):
-            if (name in own) != (name in given):
+            if name in own and name in given:
+                differs |= (pick_prompts(own[name], of)[:, :length] != given[name][:, :length]).any(0)
+            elif name in WHOLE_INPUTS and name in given:  # a prompt without a mask is attended to as a whole
+                differs |= ~given[name][:, :length].bool().all(0)
+            elif name in own or name in given:
                 return 0
-            if name in own:
-                at = of.to(own[name].device)
-                differs |= (own[name][at, :length] != given[name][:, :length]).any(0).cpu()
-        return min(int(differs.nonzero()[0]) if bool(differs.any()) else length, given[variants.main].size(1) - 1)
+        first = differs.nonzero()
+        return min(int(first[0]) if len(first) else length, given[variants.main].size(1) - 1)
 
     def run_tails(self, shadow: nn.Module, tail: EncodedBatch, of: Tensor, length: int) -> Any:
         """What the model returns for these tokens, which follow the first `length` tokens of the prompts."""

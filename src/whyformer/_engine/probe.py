@@ -558,7 +558,8 @@ class Probe:
             ]
             return join_answers([self.finish_batch(one) for one in launched])
 
-        works = takes_shortcut(self.model.module, ("prefix", fill), run_wholly, run_tails)
+        prompts = (tuple(self.encoded.inputs), self.units)  # a prompt may be too long for a cache, another one not
+        works = takes_shortcut(self.model.module, ("prefix", fill, *prompts), run_wholly, run_tails)
         self.spent = spent
         if works and "_prompts" in set(self.__dict__) - known:
             self.spent["forward"] += self.batch

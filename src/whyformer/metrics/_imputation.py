@@ -146,7 +146,10 @@ def solve(levels: list[Level], x: Tensor, b: Tensor) -> Tensor:
 
 
 def correct(levels: list[Level], b: Tensor, x: Tensor | None = None) -> Tensor:
-    """A V-cycle for A x = b: smooth, correct by a solution on the next coarser grid, smooth. Overwritten by the next."""
+    """A V-cycle for A x = b: smooth, correct by a solution on the next coarser grid, smooth.
+
+    The next cycle overwrites the result.
+    """
     level, coarser = levels[0], levels[1:]
     if x is None:
         torch.mul(level.step, b, out=level.x)
