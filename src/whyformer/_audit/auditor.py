@@ -1,6 +1,7 @@
 """The auditor: runs the tests batch by batch and adds one row per test, attention and example to the store."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,6 +17,7 @@ from whyformer._audit.counter_tests import compare_seeds, predict_baseline
 from whyformer._audit.diagnostic import DiagnosticSample, count_trainings, run_diagnostic
 from whyformer._audit.examples import AuditExamples, find_class_labels, read_target_labels
 from whyformer._audit.found_attention import MOST_EXAMPLES, keep_found
+from whyformer._audit.head_swaps import swap_examples
 from whyformer._audit.progress import WORK_LABELS, Advance, AuditProgress, show_audit_progress
 from whyformer._audit.replacement import pair_attention, replace_attention
 from whyformer._audit.replay import AttentionReplay
@@ -66,10 +68,12 @@ class Auditor:
         checkpoints: Sequence[Model] = (),
         baseline: Model | None = None,
         training: Data | None = None,
+        page: Path | None = None,
     ) -> None:
-        """Run every test of the settings for which there is what it needs."""
+        """Run every test of the settings for which there is what it needs. page: where to save the swapped heads."""
         tests = self.settings.tests
         planned = self.plan_work(rows, checkpoints=checkpoints, baseline=baseline, training=training)
+        planned["heads"] = 0.0 if page is None else 100.0
         with show_audit_progress(planned) as progress:
             self.run_batches(rows, progress)
             if "adversarial" in tests:
@@ -80,6 +84,15 @@ class Auditor:
                 self.run_baseline(rows, baseline, progress)
             if "diagnostic" in tests:
                 self.run_diagnostics(rows, training, progress)
+            if page is not None:
+                self.save_swaps(page, progress)
+
+    def save_swaps(self, page: Path, progress: AuditProgress) -> None:
+        """The page on which heads are swapped, for the first examples."""
+        progress.begin("heads")
+        advance = lambda part: progress.advance("heads", 100 * part)  # noqa: E731
+        given = self.data.examples[: self.settings.swap_limit]
+        swap_examples(self.model, given, seed=self.settings.seed, advance=advance).save(page)
 
     def plan_work(
         self, rows: AuditRows, *, checkpoints: Sequence[Model], baseline: Model | None, training: Data | None
