@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from whyformer._explain.diagnose import diagnose
     from whyformer._explain.explain import explain
     from whyformer._explain.generation import explain_generation
+    from whyformer._explain.head_rules import explain_rules
     from whyformer._explain.similarity import explain_similarity
-    from whyformer._judge import Judgement, judge
+    from whyformer._judge import Judgement, MetricTrust, judge, judge_metrics
     from whyformer._model.loading import open
     from whyformer._model.model import Model
     from whyformer._model.text import TextPair
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from whyformer.results.diagnosis import Diagnosis
     from whyformer.results.explanation import Explanation, load
     from whyformer.results.generation import Generation
+    from whyformer.results.rule_grid import RuleGrid
     from whyformer.results.similarity import Similarity
 
 HOMES = {
@@ -65,8 +67,9 @@ HOMES = {
     "_explain.diagnose": "diagnose",
     "_explain.explain": "explain",
     "_explain.generation": "explain_generation",
+    "_explain.head_rules": "explain_rules",
     "_explain.similarity": "explain_similarity",
-    "_judge": "Judgement judge",
+    "_judge": "Judgement MetricTrust judge judge_metrics",
     "_model.loading": "open",
     "_model.model": "Model",
     "_model.text": "TextPair",
@@ -82,6 +85,7 @@ HOMES = {
     "results.diagnosis": "Diagnosis",
     "results.explanation": "Explanation load",
     "results.generation": "Generation",
+    "results.rule_grid": "RuleGrid",
     "results.similarity": "Similarity",
 }
 HOME_OF = {name: home for home, names in HOMES.items() for name in names.split()}
@@ -117,10 +121,12 @@ __all__ = [
     "Intervention",
     "Judgement",
     "Measurement",
+    "MetricTrust",
     "Model",
     "Pieces",
     "Rationale",
     "Recipe",
+    "RuleGrid",
     "Scores",
     "Similarity",
     "Target",
@@ -137,9 +143,11 @@ __all__ = [
     "explain",
     "explain_classes",
     "explain_generation",
+    "explain_rules",
     "explain_similarity",
     "inspect_attention",
     "judge",
+    "judge_metrics",
     "load",
     "make_generator",
     "make_recipe",

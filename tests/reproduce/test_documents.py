@@ -7,9 +7,9 @@ from whyformer._judge.paper_tables import PAPER_TABLES, Source
 from whyformer._model.loading import open as opened
 from whyformer._reproduce import DOCUMENTS, Request, find_document, run_document
 from whyformer._reproduce.chefer import explain_two_classes
-from whyformer._reproduce.generated import make_shape_examples
 from whyformer._reproduce.published_table import PublishedTable, Spread
 from whyformer.cli import app
+from whyformer.data import read
 from whyformer.errors import InputError
 
 ALL_TABLES = [table for document in DOCUMENTS.values() for table in document.published]
@@ -26,7 +26,7 @@ def find_published(document, start):
 
 @pytest.mark.parametrize("table", ALL_TABLES, ids=[table.title for table in ALL_TABLES])
 def test_every_published_table_is_complete_and_says_its_source(table):
-    assert table.source in Source and list(table.numbers())
+    assert table.source in list(Source) and list(table.numbers())
     assert all(len(row) == len(table.columns) for row in table.rows.values())
     assert f"Source: {table.source}." in str(table) and table.title.split(":")[0].split()[0] in table.to_html()
 
@@ -95,7 +95,7 @@ def test_what_the_command_refuses(arguments, message):
 
 def test_data_without_a_model_are_refused():
     with pytest.raises(InputError, match="Name a model with -M"):
-        run_document(find_document("chefer"), Request(data=make_shape_examples(2)))
+        run_document(find_document("chefer"), Request(data=read("demo/shapes", limit=2)))
 
 
 def test_a_single_table_runs_on_generated_scenes(tmp_path):
@@ -117,3 +117,25 @@ def test_the_figure_of_two_classes_marks_the_object_asked_for():
     assert heart.top(1)[0][0] == (3, 8) and ring.top(1)[0][0] == (8, 3)  # as in the README
     same = [comparison["rollout"].scores for comparison in grid]
     assert (same[0] == same[1]).all()
+
+
+@pytest.mark.slow
+def test_claims_in_words_become_orders_of_the_rules(tmp_path):
+    from whyformer._judge.published import reproduce
+
+    data = read("demo/shapes", limit=3)
+    made = reproduce("sawaki-murata-rules", data, opened("demo/shapes"))
+    pairs = made.orders["mIoU"]
+    assert [(pair.better, pair.worse) for pair in pairs] == list(PAPER_TABLES["sawaki-murata-rules"].claims)
+    cells = {row: made.cells[row, "mIoU"].measured for row in ("rule (i)", "rule (ii)")}
+    assert 100 * pairs[0].difference == pytest.approx(cells["rule (ii)"] - cells["rule (i)"], abs=1e-9)
+    assert any(line.startswith("mIoU (higher is better): rule (ii) over rule (i) ") for line in made.sentences)
+
+
+@pytest.mark.slow
+def test_the_figure_of_heads_and_rules_from_the_command_line(tmp_path):
+    from whyformer.demo.tour import CAT
+
+    made = run("sawaki-murata", str(CAT), "-M", "demo/pets", "-o", str(tmp_path / "figures"))
+    assert made.exit_code == 0, made.output
+    assert "rule (iv)" in made.stdout and (tmp_path / "figures" / "heads-and-rules.png").stat().st_size > 10_000

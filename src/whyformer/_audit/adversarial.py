@@ -109,14 +109,14 @@ class Candidates:
 
     def _draw_logits(self, block: int, example: int, generator: torch.Generator) -> Tensor:
         """Log-uniform plus noise, [candidate head query key]; drawn for real tokens, so padding has no effect."""
-        heads, queries, keys = self.own[block].shape[1:]
+        heads, (queries, keys) = self.own[block].size(1), self.audited.replay.attention[block].shape[2:]
         real = self.audited.replay.layout.mask[example].cpu()
         rows = real if queries == keys else torch.ones(queries, dtype=torch.bool)
         logits = torch.zeros(self.search.candidates, heads, queries, keys)
         noise = torch.randn(self.search.candidates, heads, int(rows.sum()), int(real.sum()), generator=generator)
         for place, query in enumerate(rows.nonzero()[:, 0].tolist()):
             logits[:, :, query, real] = noise[:, :, place] * self.search.start
-        return logits
+        return self.audited.take_queries(block, logits)
 
     def compute_weights(self) -> BlockWeights:
         """The candidates as distributions: the weight on free keys, distributed by the logits."""

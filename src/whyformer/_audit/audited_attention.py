@@ -23,6 +23,7 @@ class AuditedAttention:
     def __init__(self, replay: AttentionReplay, choice: AttentionChoice, *, words_only: bool = False) -> None:
         self.replay, self.choice, self.words_only = replay, choice, words_only
         self._free_keys: dict[int, Tensor] = {}
+        self._queries: dict[int, Tensor] = {}
         for block in choice.blocks:
             self._refuse_windows(block)
 
@@ -73,12 +74,35 @@ class AuditedAttention:
         """The audited heads of [example head query key]."""
         return weights if self.choice.head is None else weights[:, self.choice.head : self.choice.head + 1]
 
+    # The queries of what follows are those that are replaced in any example of the batch, or all if that is most of them.
+
+    def queries(self, block: int) -> Tensor:
+        """[query]: their places among all queries."""
+        if block not in self._queries:
+            replaced = self._find_replaced(block).any(0).nonzero()[:, 0]
+            is_few = 0 < 2 * len(replaced) <= self.replay.attention[block].size(2)
+            self._queries[block] = replaced if is_few else self.replay.every_query(block)
+        return self._queries[block]
+
     def own_weights(self, block: int) -> Tensor:
         """[example head query key]: what the model computed, for the audited heads."""
-        return self.select_heads(self.replay.attention[block])
+        return self.take_queries(block, self.select_heads(self.replay.attention[block]))
 
     def free_keys(self, block: int) -> Tensor:
         """[example 1 query key]: the keys over which a query may spread its weight."""
+        return self.take_queries(block, self.every_free_key(block))
+
+    def replaced_queries(self, block: int) -> Tensor:
+        """[example query]: the queries whose weights are replaced."""
+        return self._find_replaced(block)[:, self.queries(block).to(self.replay.logits.device)]
+
+    def take_queries(self, block: int, weights: Tensor) -> Tensor:
+        """These queries of [... query key]."""
+        chosen = self.queries(block)
+        return weights if len(chosen) == weights.size(-2) else weights.index_select(-2, chosen.to(weights.device))
+
+    def every_free_key(self, block: int) -> Tensor:
+        """The same for all queries."""
         if block not in self._free_keys:
             allowed = self.replay.allowed[block].any(1, keepdim=True) & self.replay.layout.mask[:, None, None, :]
             if self.words_only:
@@ -86,18 +110,17 @@ class AuditedAttention:
             self._free_keys[block] = allowed
         return self._free_keys[block]
 
-    def replaced_queries(self, block: int) -> Tensor:
-        """[example query]: the queries whose weights are replaced."""
-        has_several = self.free_keys(block).sum(-1)[:, 0] > 1  # with one free key there is nothing to move
+    def _find_replaced(self, block: int) -> Tensor:
+        has_several = self.every_free_key(block).sum(-1)[:, 0] > 1  # with one free key there is nothing to move
         return self.replay.reached[block] & has_several
 
     def can_change(self, example: int) -> bool:
         """Whether any weight of the example can be moved; not with a single token."""
-        return any(bool(self.replaced_queries(block)[example].any()) for block in self.choice.blocks)
+        return any(bool(self._find_replaced(block)[example].any()) for block in self.choice.blocks)
 
     def insert_weights(self, block: int, of: Tensor, weights: Tensor) -> Tensor:
         """[row head query key] with all heads: the model's own weights, except where they are replaced by these."""
-        own = self.replay.attention[block][of]
+        own = self.take_queries(block, self.replay.attention[block])[of]
         queries = self.replaced_queries(block)[of][:, None, :, None]
         if self.choice.head is None:
             return torch.where(queries, weights.to(own), own)
@@ -109,9 +132,10 @@ class AuditedAttention:
         """Probabilities [row class] when row i is example of[i] with weights[block][i], [head query key]."""
         of = of.to(self.replay.logits.device)
         inserted = {block: self.insert_weights(block, of, given) for block, given in weights.items()}
-        return self.replay.to_probabilities(self.replay.predict(inserted, of, gradient=gradient))
+        queries = {block: self.queries(block) for block in weights}
+        return self.replay.to_probabilities(self.replay.predict(inserted, of, queries=queries, gradient=gradient))
 
     @property
     def max_rows(self) -> int:
         """How many rows go through the model at once."""
-        return max(1, min(self.replay.max_rows(block) for block in self.choice.blocks) // len(self.choice.blocks))
+        return self.replay.max_rows({block: self.queries(block) for block in self.choice.blocks})

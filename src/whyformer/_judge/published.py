@@ -24,7 +24,7 @@ from whyformer._explain.method_call import label_methods
 from whyformer._judge.arguments import check_run_data, check_run_folder, check_run_number
 from whyformer._judge.choice import format_metric_label
 from whyformer._judge.judgement import Judgement, encode_utf8
-from whyformer._judge.order import PairOrder, compare_orders, describe_orders
+from whyformer._judge.order import PairOrder, compare_orders, compare_pairs, describe_orders
 from whyformer._judge.paper_tables import NamedSettings, PaperColumn, PaperTable, find_paper_table
 from whyformer._judge.rows import RowTable
 from whyformer._judge.run import judge
@@ -150,6 +150,9 @@ class Reproduction(Result):
                 for name, cell in cells.items()
                 if cell.published is not None and cell.measured == cell.measured
             }
+            if not both and self.table.claims:
+                lines += self._describe_claims(column)
+                continue
             better = METRICS[column.metric[0]].better
             pick = max if better == "higher" else min
             if not both and (pairs := self.orders.get(column.name)):
@@ -171,6 +174,14 @@ class Reproduction(Result):
             )
         return lines
 
+    def _describe_claims(self, column: PaperColumn) -> list[str]:
+        """Which of the orders that the paper states in words hold in this column."""
+        pairs = self.orders.get(column.name) if self.table.claims else None
+        if not pairs:
+            return []
+        said = (f"{pair.better} over {pair.worse} {format_pair(pair, column.scale)}" for pair in pairs)
+        return [f"{column.name} ({METRICS[column.metric[0]].better} is better): {'; '.join(said)}."]
+
     @property
     def remarks(self) -> list[str]:
         """What to know about the table, the paper's model and data, and the data used here."""
@@ -178,6 +189,12 @@ class Reproduction(Result):
         paper = f"The paper's model: {self.table.model}. The paper's data: {self.table.data}."
         cautions = [line for judgement in self.judgements.values() for line in judgement.cautions]
         return [*own, paper, *dict.fromkeys(cautions)]
+
+
+def format_pair(pair: PairOrder, scale: float) -> str:
+    """What became of a claimed order, with the difference measured here and its interval."""
+    difference, low, high = (f"{number * scale:+.3g}" for number in (pair.difference, pair.low, pair.high))
+    return f"{pair.verdict} ({difference} [{low}, {high}])"
 
 
 def describe_best(theirs: str, ours: str) -> str:
@@ -275,14 +292,18 @@ def order_paper_column(
     published = {
         row: float(number) for row, numbers in table.published.items() if (number := numbers[place]) is not None
     }
+    claimed = list(dict.fromkeys(row for pair in table.claims for row in pair))
     chosen = choose_metric(*column.metric)
     if not published and table.first:
         ahead = 1.0 if chosen.metric.better == "higher" else -1.0
         published = {row: ahead if row == table.first else 0.0 for row in table.methods}
     k = rows.metrics.index(format_metric_label(*column.metric))
-    values = {row: read_paper_values(rows, rows.methods.index(labels[row]), k, column, chosen) for row in published}
+    ranked = published or claimed
+    values = {row: read_paper_values(rows, rows.methods.index(labels[row]), k, column, chosen) for row in ranked}
     combine = combine_of(chosen) if column.step is None else None
-    return compare_orders(published, values, chosen.metric.better, combine)
+    if published:
+        return compare_orders(published, values, chosen.metric.better, combine)
+    return compare_pairs(table.claims, values, chosen.metric.better, combine)
 
 
 def read_paper_values(rows: RowTable, m: int, k: int, column: PaperColumn, chosen: MetricCall) -> np.ndarray:

@@ -37,6 +37,7 @@ WEAKNESSES: dict[str, str | tuple[str, str]] = {
     "grid_pointing_game": "grids of images are unlike the training data, and a tile counts as a whole",
     "mass_in_mask": OBJECT,
     "mean_average_precision": OBJECT,
+    "mean_f1": OBJECT,
     "mean_iou": OBJECT,
     "pixel_accuracy": OBJECT,
     "pointing_game": f"one pixel decides; {OBJECT}",

@@ -18,9 +18,8 @@ from whyformer._judge.published import fill_settings, reproduce
 from whyformer._model.loading import open as open_model
 from whyformer._model.model import Model
 from whyformer._reproduce.document import Document, Request, Section
-from whyformer._reproduce.generated import make_shape_examples
 from whyformer._reproduce.published_table import PublishedTable, publish_paper_table
-from whyformer.data import Data
+from whyformer.data import Data, read
 from whyformer.demo import shapes
 from whyformer.errors import InputError
 from whyformer.methods._registry import METHODS
@@ -62,7 +61,7 @@ def rerun_chefer(request: Request) -> Iterator[Section]:
         yield measure_table("eraser-movies", request)
         return
     if request.data is None:
-        data = make_shape_examples(request.limit or SCENES)
+        data = read("demo/shapes", limit=request.limit or SCENES)
         request = replace(request, data=data, model=open_model("demo/shapes"), limit=None)
         yield Section("two-classes", explain_two_classes(request.model))
     assert request.data is not None
@@ -77,7 +76,7 @@ def rerun_chefer_table(name: str, request: Request) -> Iterator[Section]:
     table = PAPER_TABLES[name]
     request.check_complete(table.model)
     if request.data is None and name in IMAGE_TABLES:
-        data = make_shape_examples(request.limit or SCENES)
+        data = read("demo/shapes", limit=request.limit or SCENES)
         request = replace(request, data=data, model=open_model("demo/shapes"), limit=None)
     if request.data is None:
         raise InputError(f"{name} needs DATA and -M: no such data is bundled. The paper used {table.data}.")

@@ -33,7 +33,7 @@ from whyformer.metrics.rationales import auprc, iou_f1, token_f1
 from whyformer.metrics.road import road
 from whyformer.metrics.saco import saco
 from whyformer.metrics.sanity import class_swap, label_randomised_twin, parameter_randomisation
-from whyformer.metrics.segmentation import mean_average_precision, mean_iou, pixel_accuracy
+from whyformer.metrics.segmentation import mean_average_precision, mean_f1, mean_iou, pixel_accuracy
 from whyformer.metrics.stability import consistency, max_sensitivity, repeatability
 
 __all__ = [
@@ -56,6 +56,7 @@ __all__ = [
     "mass_in_mask",
     "max_sensitivity",
     "mean_average_precision",
+    "mean_f1",
     "mean_iou",
     "negative_perturbation",
     "parameter_randomisation",
