@@ -164,7 +164,8 @@ def _make_pair(rng: random.Random, part: Part) -> EntailmentPair:
 
 def _draw_pair(rng: random.Random) -> EntailmentPair:
     left, thing = list(OPPOSITES), _pick(rng, THINGS)
-    properties = [_pick(rng, _take(rng, left)) for _ in range(_pick(rng, FACTS))]
+    kinds = [_take(rng, left) for _ in range(_pick(rng, FACTS))]
+    properties = [_pick(rng, kind) for kind in kinds]
     subjects = [("the", thing), *[("it",)] * (len(properties) - 1)]
     facts = tuple(_draw_fact(rng, who, what) for who, what in zip(subjects, properties, strict=True))
     label, chosen = _pick(rng, LABELS), _pick(rng, properties)
