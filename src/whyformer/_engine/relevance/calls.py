@@ -261,6 +261,7 @@ class SelectCall(OperationCall):
     """x[index] that takes one entry of an axis, such as the class token."""
 
     kind: str = "select"
+    index: Any = None  # as in x[index], if known
     run: Callable[[Tensor], Tensor]  # x -> the result
 
 
@@ -349,6 +350,7 @@ class NormCall(OperationCall):
 
     kind: str = "norm"
     linearised: Callable[[Tensor], Tensor] | None = None  # without bias, spread held constant; None if linear as it is
+    is_by_token: bool = False  # each vector along the last axis is normalised by itself
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -19,6 +19,7 @@ from whyformer._engine.tracing.provenance import SampleGroups, Trace, trace_of
 from whyformer._engine.tracing.recurrences import hold_constants
 from whyformer._engine.tracing.softmax import step_of
 
+NORMS_BY_SHAPE = {"layer_norm", "rms_norm"}
 CallAndOperands = tuple[calls.OperationCall, list[Tensor]]  # the operands share the relevance
 NormFunction = Callable[[Tensor], Tensor]
 
@@ -129,7 +130,11 @@ class CallBuilder:
 
     def describe_norm(self) -> CallAndOperands | None:
         x = self.operation.given[0]
-        return (self.make(calls.NormCall, linearised=hold_spread(self.operation)), [x]) if x.requires_grad else None
+        if not x.requires_grad:
+            return None
+        shape = self.operation.argument(1, "normalized_shape") if self.operation.name in NORMS_BY_SHAPE else ()
+        is_by_token = isinstance(shape, list | tuple) and len(shape) == 1
+        return self.make(calls.NormCall, linearised=hold_spread(self.operation), is_by_token=is_by_token), [x]
 
     def describe_spelled_out_activation(self, first: Tensor, second: Tensor) -> CallAndOperands:
         """A step of an activation that the model spells out: two functions of one tensor, combined entry by entry. The
@@ -251,7 +256,7 @@ class CallBuilder:
 
     def describe_selection(self) -> CallAndOperands:
         index = self.operation.args[1]
-        return self.make(calls.SelectCall, run=lambda x: x[index]), self.operation.carrying[:1]
+        return self.make(calls.SelectCall, index=index, run=lambda x: x[index]), self.operation.carrying[:1]
 
     def describe_concatenation(self) -> CallAndOperands:
         parts, axis = self.operation.concatenation_arguments()
