@@ -70,7 +70,7 @@ def test_a_model_of_a_library_is_replayed(zoo, replayed, method):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_which_models_are_known(zoo, name):
     """The models of transformers are; those of conftest.py are not, whatever they consist of."""
-    state, programs = replay.find_programs(zoo(name).module)
+    _, programs = replay.find_programs(zoo(name).module)
     assert programs.state.is_known == (name not in ("encoder", "encoder_token_first", "gpt"))
 
 
