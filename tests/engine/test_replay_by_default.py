@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 import torch
+from conftest import FAMILIES
 from torch import Tensor, nn
 from transformers import ViTForImageClassification
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -64,6 +65,13 @@ def test_a_model_of_a_library_is_replayed(zoo, replayed, method):
         found = why.explain(animal.module, animal.inputs, method)
     assert replayed == ["ran", "replayed", "replayed"]
     assert is_same(found, explain_plainly(animal.module, animal.inputs, method))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_which_models_are_known(zoo, name):
+    """The models of transformers are; those of conftest.py are not, whatever they consist of."""
+    _, programs = replay.find_programs(zoo(name).module)
+    assert programs.state.is_known == (name not in ("encoder", "encoder_token_first", "gpt"))
 
 
 def test_a_capture_by_itself_is_not_replayed(zoo, replayed):

@@ -14,8 +14,10 @@ from typing import Any
 from torch import Tensor, nn
 
 LIBRARIES = {"torch", "transformers", "timm", "torchvision", "open_clip", "sentence_transformers", "peft", "whyformer"}
-# What the files of these libraries import: Python's own modules, and those that load and save files.
-IMPORTED = (sys.stdlib_module_names - {"__main__"}) | {"huggingface_hub", "safetensors", "numpy", "packaging"}
+# What the files of these libraries import: Python's own modules, and those that load files and show progress.
+OTHERS = {"accelerate", "einops", "filelock", "huggingface_hub", "jinja2", "numpy", "packaging", "PIL", "regex"}
+OTHERS |= {"requests", "safetensors", "tokenizers", "tqdm", "typing_extensions", "yaml"}
+IMPORTED = (sys.stdlib_module_names - {"__main__"}) | OTHERS
 KNOWN_CODE = LIBRARIES | IMPORTED
 ATTENTIONS = {None, "eager", "sdpa", "flash_attention_2", "flash_attention_3"}
 
@@ -27,7 +29,7 @@ def is_of_libraries(parts: Sequence[nn.Module], names: Iterable[Mapping[str, Any
     """
     return (
         are_modules_known(parts)
-        and all(is_known(value) for own in names for value in own.values() if isinstance(value, FunctionType))
+        and all(is_setting_known(value) for own in names for value in own.values() if not isinstance(value, type))
         and all(is_attention_known(vars(part).get("config")) for part in parts)
     )
 
