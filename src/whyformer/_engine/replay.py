@@ -391,6 +391,7 @@ class Replayer:
                 self.try_compiled(run, capture)
             if run.program.is_deferred and run.program.has_fixed_sizes and is_affordable(run.program, self.device):
                 self.try_graph(run, capture)
+            run.program.forget_steps()
 
     def try_compiled(self, run: RecordedRun, capture: Capture) -> None:
         """Let the program run as fused kernels, if a compiler is there and the numbers stay the same."""
