@@ -215,6 +215,10 @@ def start_training(module, monkeypatch):
     module.train()
 
 
+def choose_other_attention(module, monkeypatch):
+    module.set_attn_implementation("eager")
+
+
 def change_dtype(module, monkeypatch):
     module.float()
 
@@ -233,6 +237,7 @@ CHANGES = (
     load_other_weights,
     assign_other_weights,
     start_training,
+    choose_other_attention,
     change_dtype,
     add_backward_hook,
     add_global_hook,

@@ -36,7 +36,9 @@ class ModelState:
     def __init__(self, module: nn.Module, like: "ModelState | None" = None) -> None:
         inner = unwrap(module)
         parts, configs = self.walk(inner)
-        self.kinds = frozenset(map(type, parts))
+        kinds = list(map(type, parts))
+        self.identities += map(id, kinds)
+        self.kinds = frozenset(kinds)
         is_alike = like is not None and like.kinds == self.kinds and like.identities == self.identities
         self.containers: list[tuple[int, str]] = like.containers if like and is_alike else find_containers(parts)
         self.contents = list_contents(parts, self.containers)

@@ -93,6 +93,10 @@ class Program:
             if with_products or self.peak <= measure_memory(self.constants) * LARGE_PART:
                 break
 
+    def forget_steps(self) -> None:
+        """Keep the function only: the list of its steps takes three times as much memory."""
+        self.steps, self.memory, self.sizes = [], [], {}
+
 
 SMALL = 2**16  # entries; a larger result is computed in every run
 

@@ -164,8 +164,9 @@ class RecordedRun:
             if flag is not None and not bool(flag):
                 raise WayDiffers
         first, others = results[: self.count_small], results[self.count_small :]
-        small = first if self.packing is None else self.packing.unpack(first)
-        return self.small(small), self.large(others if owned else [tensor.clone() for tensor in others])
+        kept = others if owned else [tensor.clone() for tensor in others]
+        small = first if self.packing is None else self.packing.unpack(first)  # waits for the GPU, also for the copies
+        return self.small(small), self.large(kept)
 
 
 @dataclass
@@ -301,6 +302,7 @@ class Replayer:
         else:
             self.programs = known
         if self.key in self.programs.unfinished:
+            self.is_possible = self.is_possible and self.is_asked
             self.finish = None
             self.key = self.make_key()
 
@@ -391,6 +393,7 @@ class Replayer:
                 self.try_compiled(run, capture)
             if run.program.is_deferred and run.program.has_fixed_sizes and is_affordable(run.program, self.device):
                 self.try_graph(run, capture)
+            run.program.forget_steps()
 
     def try_compiled(self, run: RecordedRun, capture: Capture) -> None:
         """Let the program run as fused kernels, if a compiler is there and the numbers stay the same."""
