@@ -203,9 +203,8 @@ def test_a_recorded_program_belongs_to_its_tiles():
         assert_same(scores[-1], scores[0], 1e-9)
         found[rows] = scores[-1]
     assert_same(found[3], found[False], 1e-9)
-    settings = [
-        part for key in list(replay.KNOWN.values())[-1][1].runs for part in key if isinstance(part, TileSetting)
-    ]
+    programs = replay.find_programs(it.module, replay.ModelState(it.module))
+    settings = [part for key in programs.runs for part in key if isinstance(part, TileSetting)]
     assert settings == [TileSetting(rows=3), TileSetting(is_on=False)]
 
 
