@@ -21,6 +21,7 @@ import resource
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -70,6 +71,13 @@ def read_peak(device: str) -> float:
     return torch.cuda.max_memory_allocated() / GIB
 
 
+def read_held(device: str) -> float:
+    """GiB: what is held now."""
+    if device == "cpu":
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / GIB
+    return torch.cuda.memory_allocated() / GIB
+
+
 def measure(options: argparse.Namespace, method: str, tokens: int) -> dict[str, Any]:
     """Memory and time of one explanation."""
     device = options.device
@@ -84,7 +92,7 @@ def measure(options: argparse.Namespace, method: str, tokens: int) -> dict[str, 
     if device != "cpu":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    before = read_peak(device)
+    before = read_held(device)
     took = float("inf")
     for _ in range(1 if device == "cpu" else 2):
         start = read_clock(device)

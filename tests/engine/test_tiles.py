@@ -1,5 +1,6 @@
 """Query tiles and fused gradients: the same numbers as whole matrices, and no matrix of all tokens by all tokens."""
 
+import copy
 import math
 import threading
 
@@ -195,17 +196,15 @@ def test_matrices_that_a_model_makes_itself_are_reported(monkeypatch):
 
 def test_a_recorded_program_belongs_to_its_tiles():
     """Replay gives the numbers of the same setting, and a program of one setting is not used for another."""
-    it = animal("bert")
-    found = {}
+    module, inputs, found = copy.deepcopy(animal("bert").module), animal("bert").alone(0), {}
     for rows in (3, False):
         with why.attention_tiles(rows), why.replay():
-            scores = [why.explain(it.module, it.alone(0), "transformer_attribution", target=1).scores for _ in range(8)]
+            scores = [why.explain(module, inputs, "transformer_attribution", target=1).scores for _ in range(8)]
         assert_same(scores[-1], scores[0], 1e-9)
         found[rows] = scores[-1]
     assert_same(found[3], found[False], 1e-9)
-    settings = [
-        part for key in list(replay.KNOWN.values())[-1][1].runs for part in key if isinstance(part, TileSetting)
-    ]
+    _, programs = replay.find_programs(module)
+    settings = [part for key in programs.runs for part in key if isinstance(part, TileSetting)]
     assert settings == [TileSetting(rows=3), TileSetting(is_on=False)]
 
 

@@ -40,8 +40,7 @@ class QueryTiles:
         """The queries and the matrix of each tile; not of tiles where `row` [batch query] is 0, but of one at least."""
         tiles = list(iterate_tiles(self.shape[-2], self.rows))
         if row is not None:
-            felt = torch.stack([row[:, tile].any() for tile in tiles]).tolist()
-            tiles = [tile for tile, is_felt in zip(tiles, felt, strict=True) if is_felt] or tiles[:1]
+            tiles = [tile for tile in tiles if bool(row[:, tile].any())] or tiles[:1]
         return ((tile, self.make(tile)) for tile in tiles)
 
     def whole(self) -> Tensor:

@@ -19,7 +19,7 @@ import torch
 from whyformer.errors import InputError, ResourceError
 
 TILED_FROM = 2**28  # 256 MiB: 2,365 tokens through 12 heads in float32
-TILE_BYTES = 2**24  # a rule holds about ten tensors of this size
+TILE_BYTES = 2**26  # 64 MiB; a rule holds about ten tensors of this size
 
 
 @dataclass(frozen=True)
