@@ -3,6 +3,7 @@
     python benchmarks/multiples.py --out build/benchmark                      small models, on this CPU
     python benchmarks/multiples.py --device cuda --models vit_b16 bert_512 llama_1b --batch 1 8 32 128 --tf32
     python benchmarks/multiples.py --models gpt2 --methods attnlrp --no-growth
+    python benchmarks/multiples.py --read a/benchmark.json b/benchmark.json --out both
 
 Ours, a plain forward pass, the plain reference (reference.py) and what can be imported of captum, LXT and grad-cam take
 turns in one process; a multiple is a ratio of two medians of the same turns. LXT replaces functions of torch and
@@ -23,7 +24,7 @@ import sys
 import time
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -453,6 +454,7 @@ def main() -> None:
     parser.add_argument("--no-others", action="store_true", help="without other libraries")
     parser.add_argument("--no-growth", action="store_true", help="without growth by tokens, layers and batch")
     parser.add_argument("--out", type=Path, help="a folder for benchmark.md, benchmark.svg and benchmark.json")
+    parser.add_argument("--read", type=Path, nargs="+", help="benchmark.json of other runs: one table of all of them")
     parser.add_argument("--lxt", choices=LXT_MODELS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -460,24 +462,48 @@ def main() -> None:
     if options.lxt:
         run_lxt(options)
         return
-    machine = describe_machine(options)
-    print(machine)
-    rows: list[dict[str, Any]] = []
+    if options.read:
+        stored = [json.loads(path.read_text()) for path in options.read]
+        report = Report(stored[0]["machine"], [row for one in stored for row in one["rows"]])
+        report.growth = [row for one in stored for row in one["growth"]]
+        told.update(line for one in stored for line in one["absent"])
+    else:
+        report = Report(describe_machine(options))
+        measure_all(report, options)
+    print(f"\n{write_table(report.rows, report.machine)}")
+    if options.out is not None:
+        report.save(options.out)
+        draw_figure(report.rows, report.growth, report.machine, options.out / "benchmark.svg")
+
+
+def measure_all(report: "Report", options: argparse.Namespace) -> None:
+    """Every model and batch, then growth; what was measured is saved after each of them."""
+    print(report.machine)
     for name in options.models:
         for batch in options.batch:
             try:
-                rows += measure_case(name, batch, options)
+                report.rows += measure_case(name, batch, options)
             except torch.OutOfMemoryError:
                 print(f"{name} {batch}: out of memory")
                 torch.cuda.empty_cache()
-    growth = [] if options.no_growth else measure_growth(options)
-    table = write_table(rows, machine)
-    print(f"\n{table}")
-    if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "benchmark.md").write_text(table)
-        (options.out / "benchmark.json").write_text(json.dumps({"machine": machine, "rows": rows, "growth": growth}))
-        draw_figure(rows, growth, machine, options.out / "benchmark.svg")
+            if options.out is not None:
+                report.save(options.out)
+    if not options.no_growth:
+        report.growth += measure_growth(options)
+
+
+@dataclass
+class Report:
+    """What one run measured."""
+
+    machine: str
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    growth: list[dict[str, Any]] = field(default_factory=list)
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "benchmark.md").write_text(write_table(self.rows, self.machine))
+        (folder / "benchmark.json").write_text(json.dumps({**vars(self), "absent": sorted(told)}))
 
 
 if __name__ == "__main__":

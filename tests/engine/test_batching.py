@@ -174,8 +174,12 @@ class ReadsPadding(torch.nn.Module):
 def test_short_texts_run_without_the_padding_of_long_ones():
     module = build("bert")
     model = why.open(module, tokenizer=wordpiece())
+    with why.batching(cut_padding=False):
+        padded = why.explain(model, TEXTS, "leave_one_out", fill="mask", target=1)
+    assert module not in verdicts
     together = why.explain(model, TEXTS, "leave_one_out", fill="mask", target=1)
     assert verdicts[module]["cut padding"]
+    torch.testing.assert_close(together.scores, padded.scores, rtol=1e-9, atol=1e-11)
     for text, scores in zip(TEXTS, together.scores, strict=True):
         alone = why.explain(model, text, "leave_one_out", fill="mask", target=1).scores[0]
         torch.testing.assert_close(scores[: len(alone)], alone, rtol=1e-9, atol=1e-11)

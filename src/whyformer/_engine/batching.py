@@ -2,7 +2,7 @@
 
     with why.batching(rows=8): ...                  never more than 8 variants at once
     with why.batching(memory=2 * 2**30): ...        about 2 GiB of activations
-    with why.batching(reuse_prefix=False, ahead=False): ...
+    with why.batching(reuse_prefix=False, cut_padding=False, ahead=False): ...
 
 The number of rows is worked out from the widths of the model's layers and a budget of memory. If memory runs out
 nevertheless, the budget is halved, the batch is split, and the smaller budget is remembered for this model.
@@ -44,6 +44,7 @@ class Batching:
     rows: int | None = None  # at most so many at once
     memory: int | None = None  # bytes
     reuse_prefix: bool = True
+    cut_padding: bool = True
     ahead: bool = True
 
 
@@ -53,18 +54,24 @@ chosen_batching: ContextVar[Batching] = ContextVar("chosen_batching", default=DE
 
 @contextmanager
 def batching(
-    *, rows: int | None = None, memory: int | None = None, reuse_prefix: bool = True, ahead: bool = True
+    *,
+    rows: int | None = None,
+    memory: int | None = None,
+    reuse_prefix: bool = True,
+    cut_padding: bool = True,
+    ahead: bool = True,
 ) -> Iterator[None]:
     """How perturbation methods and metrics inside run the model; the answers are the same but for rounding.
 
     rows: at most so many variants at once. memory: about so many bytes of activations at once; by default 128 MiB on a
     CPU, and up to 4 GiB on a GPU. reuse_prefix: decoders compute the tokens that variants of a prompt have in common
-    only once. ahead: prepare the next batch while the model runs.
+    only once. cut_padding: short texts run without the padding of longer ones in their batch. ahead: prepare the next
+    batch while the model runs.
     """
     for name, value in (("rows", rows), ("memory", memory)):
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise MethodError(f"{name} must be a whole number >= 1, got {value!r}.", code="E_OPTION")
-    token = chosen_batching.set(Batching(rows, memory, bool(reuse_prefix), bool(ahead)))
+    token = chosen_batching.set(Batching(rows, memory, bool(reuse_prefix), bool(cut_padding), bool(ahead)))
     try:
         yield
     finally:

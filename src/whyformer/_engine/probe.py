@@ -474,7 +474,8 @@ class Probe:
         """The answers with tokens replaced; short texts run without the padding that makes them as long as others."""
         mask = self.encoded.token_mask
         lengths = torch.full((len(of),), self.units) if mask is None else mask.sum(-1)[of]
-        cuts = perturb.can_cut_padding(self.encoded) and self._saves(len(of) * self.units - int(lengths.sum()), of)
+        is_wasteful = self._saves(len(of) * self.units - int(lengths.sum()), of)
+        cuts = is_wasteful and chosen_batching.get().cut_padding and perturb.can_cut_padding(self.encoded)
         if cuts:
             shortest = lengths.argmin()[None]
             variant = perturb.replace_tokens(self.model, self.encoded, keep[shortest], of[shortest], fill)
