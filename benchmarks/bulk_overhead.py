@@ -6,12 +6,12 @@
 
 A ViT with random weights at 224 pixels, transformer attribution. *Bare* is a loop over batches of pixels that are on
 the device already: explain(), nothing else. *Bulk, tensors* is why.bulk on the same pixels, one item each: batches,
-rows, Parquet, fsync, verification; the difference is the bookkeeping. *Bulk, files* begins with JPEG files of 300 x 300
-pixels: read, decoded and resized meanwhile. The three take turns; the fastest of the repeats counts.
+rows, Parquet, fsync, verification. *Bulk, files* begins with JPEG files of 300 x 300 pixels: read, decoded and resized
+meanwhile. The three take turns; the fastest of the repeats counts.
 
-What a run costs once is printed apart: *plan* (ids, hash of the weights, verification) is what repeating a finished run
-takes, *start* is what else a run takes before it is under way (a trial of one image, processes that start). Images per
-second are those between a quarter of the images and all of them.
+Images per second of a run are those of its second half, by the times at which its parts were written: take enough
+images, since loader processes take seconds to start. *Seconds* are those of the whole run; *plan* (ids, hash of the
+weights, hashes of tensors, verification) is what repeating a finished run takes.
 
 With --pretend MS the engine only takes the time that a GPU would: MS milliseconds per image, a third of it Python that
 launches small operations and the rest waiting. All else is real, so what remains is what bulk adds; loaders are
@@ -19,18 +19,20 @@ processes, as they are next to a GPU.
 """
 
 import argparse
+import os
 import platform
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
+from pyarrow import parquet
 from torch import Tensor
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
@@ -41,6 +43,7 @@ from whyformer._explain.sharing import explain_by_call, record_for_methods
 from whyformer.results.explanation import Explanation
 
 METHOD = "transformer_attribution"
+DISTINCT = 1024  # images; more are the same ones again
 SHAPES = {"thin": (16, 1), "tiny": (192, 3), "base": (768, 12)}  # width, heads
 LAUNCHING = 1 / 3  # of the pretended time is Python
 Times = tuple[float, float]  # seconds by the clock, and of the processor
@@ -58,7 +61,10 @@ def write_photos(folder: Path, count: int) -> list[Path]:
     """JPEG files of smooth noise, which are about as large as photos."""
     rng = np.random.default_rng(0)
     paths = [folder / f"{number:06}.jpg" for number in range(count)]
-    for path in paths:
+    for number, path in enumerate(paths):
+        if number >= DISTINCT:
+            os.link(paths[number % DISTINCT], path)
+            continue
         small = Image.fromarray(rng.integers(0, 255, (40, 40, 3), dtype=np.uint8))
         small.resize((300, 300), Image.Resampling.BICUBIC).save(path, quality=90)
     return paths
@@ -101,14 +107,36 @@ class PretendedGpu:
         run.count_loaders = lambda site: 8
 
 
-def run_and_repeat(model: why.Model, data: Sequence[Any], out: Path, **options: Any) -> tuple[Times, Times]:
-    """The times of a run, and those of the same run when it is finished already."""
+@dataclass(frozen=True)
+class MeasuredRun:
+    """A bulk run, and the same run when it is finished already."""
+
+    seconds: float
+    processor: float
+    plan: float
+    rate: float  # images per second of the second half
+
+
+def measure_run(model: why.Model, data: Sequence[Any], out: Path, **options: Any) -> MeasuredRun:
     shutil.rmtree(out, ignore_errors=True)
 
     def run_once() -> None:
         why.bulk(model, data, METHOD, out=out, **options)
 
-    return measure(run_once), measure(run_once)
+    seconds, processor = measure(run_once)
+    rate = read_rate(out)
+    plan, plan_processor = measure(run_once)
+    return MeasuredRun(seconds, processor - plan_processor, plan, rate)
+
+
+def read_rate(out: Path) -> float:
+    """Images per second, from the times at which the parts of the second half were written."""
+    written = sorted((path.stat().st_mtime, path) for path in (out / "parts").glob("*.parquet"))
+    if len(written) < 2:
+        return float("nan")
+    half = written[(len(written) - 1) // 2 :]
+    count = sum(len(parquet.read_table(path, columns=["id"])) for _, path in half[1:])
+    return count / (half[-1][0] - half[0][0])
 
 
 def measure(start: Callable[[], None]) -> Times:
@@ -139,8 +167,9 @@ def main() -> None:
         folder = Path(name)
         (folder / "photos").mkdir()
         paths = write_photos(folder / "photos", options.images)
-        pixels = torch.cat([model.process_images([Image.open(path)]) for path in paths])
+        pixels = torch.cat([model.process_images([Image.open(path)]) for path in paths[:DISTINCT]])
         batches = list(pixels.to(options.device).split(options.batch))
+        batches = [batches[number % len(batches)] for number in range(-(-options.images // options.batch))]
         settings = {"batch": options.batch, "shard": options.shard, "threads": options.threads,
                     "loaders": options.loaders}  # fmt: skip
         compute: Callable[[], None] = lambda: explain_bare(model, batches)  # noqa: E731
@@ -150,37 +179,26 @@ def main() -> None:
             compute = lambda: [gpu.compute(len(batch)) for batch in batches] and None  # noqa: E731
         else:
             explain_bare(model, batches[:1])
-        sources: dict[str, Sequence[Any]] = {"bulk, tensors": list(pixels), "bulk, files": paths}
-        quarter = max(1, options.images // 4)
+        tensors = [pixels[number % DISTINCT] for number in range(options.images)]
+        sources: dict[str, Sequence[Any]] = {"bulk, tensors": tensors, "bulk, files": paths}
         bare: list[Times] = []
-        found: dict[str, list[tuple[Times, ...]]] = {label: [] for label in sources}
+        found: dict[str, list[MeasuredRun]] = {label: [] for label in sources}
         for _ in range(options.repeats):
             bare.append(measure(compute))
             for label, data in sources.items():
-                few = run_and_repeat(model, data[:quarter], folder / "few", **settings)
-                found[label].append((*run_and_repeat(model, data, folder / "all", **settings), *few))
+                found[label].append(measure_run(model, data, folder / "run", **settings))
     device = torch.cuda.get_device_name() if options.device == "cuda" else platform.machine()
     print(f"{device}, torch {torch.__version__}, ViT-{options.size}, batch {options.batch}, {options.images} images")
-    print(
-        f"{'':15} {'seconds':>8} {'plan':>6} {'start':>6} {'images/s':>9} {'of bare':>8} {'processor time / bare':>22}"
-    )
+    print(f"{'':15} {'seconds':>8} {'plan':>6} {'images/s':>9} {'of bare':>8} {'processor time / bare':>22}")
     fastest, least = (min(column) for column in zip(*bare, strict=True))
-    print(f"{'bare':15} {fastest:8.2f} {0:6.2f} {0:6.2f} {options.images / fastest:9.1f} {1:8.3f} {1:22.3f}")
-    for label, measured in found.items():
-        clock, processor = ([min(one[part][kind] for one in measured) for part in range(4)] for kind in (0, 1))
-        each = find_slope(clock, quarter, options.images)
-        start = clock[0] - clock[1] - each * options.images
-        share = find_slope(processor, quarter, options.images) * options.images / least
+    explained = sum(len(batch) for batch in batches)
+    print(f"{'bare':15} {fastest:8.2f} {0:6.2f} {explained / fastest:9.1f} {1:8.3f} {1:22.3f}")
+    for label, runs in found.items():
+        rate = max(one.rate for one in runs)
         print(
-            f"{label:15} {clock[0]:8.2f} {clock[1]:6.2f} {start:6.2f} {1 / each:9.1f} "
-            f"{fastest / options.images / each:8.3f} {share:22.3f}"
+            f"{label:15} {min(one.seconds for one in runs):8.2f} {min(one.plan for one in runs):6.2f} {rate:9.1f} "
+            f"{rate * fastest / explained:8.3f} {min(one.processor for one in runs) / least:22.3f}"
         )
-
-
-def find_slope(seconds: Sequence[float], few: int, many: int) -> float:
-    """Seconds per image, from the times of a run, its repetition, a short run and its repetition."""
-    whole, repeated, short, short_repeated = seconds
-    return ((whole - repeated) - (short - short_repeated)) / max(1, many - few)
 
 
 if __name__ == "__main__":
