@@ -13,7 +13,7 @@ from whyformer.errors import WhyformerError
 
 if TYPE_CHECKING:
     from whyformer import data, demo, errors, methods, metrics, rules, show, targets
-    from whyformer._audit import Audit, audit
+    from whyformer._audit import Audit, HeadSwaps, audit, swap_heads
     from whyformer._bulk.result import BulkRun
     from whyformer._bulk.run import bulk
     from whyformer._engine.capture import Capture
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from whyformer.results.similarity import Similarity
 
 HOMES = {
-    "_audit": "Audit audit",
+    "_audit": "Audit HeadSwaps audit swap_heads",
     "_bulk.result": "BulkRun",
     "_bulk.run": "bulk",
     "_engine.capture": "Capture",
@@ -112,6 +112,7 @@ __all__ = [
     "Explanation",
     "Generation",
     "Grid",
+    "HeadSwaps",
     "Intervention",
     "Judgement",
     "Measurement",
@@ -150,6 +151,7 @@ __all__ = [
     "rules",
     "show",
     "summarise_bulk",
+    "swap_heads",
     "targets",
 ]
 
