@@ -31,7 +31,7 @@ ROOMS = {
     "results": {*GROUND, "_model", "_engine", "show"},
     "_explain": {*GROUND, *ENGINE, "_model", "methods", "show", "results"},
     "metrics": {*GROUND, *ENGINE, "targets", "_model", "methods", "results", "_explain"},
-    "data": {*GROUND, "_model"},
+    "data": {*GROUND, "_model", "demo"},
     "_runs": GROUND,
     "_judge": {*EXPLAINING, "targets", "metrics", "data", "_runs"},
     "_audit": {*EXPLAINING, "targets", "data", "_runs", "_judge"},

@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from whyformer._explain.diagnose import diagnose
     from whyformer._explain.explain import explain
     from whyformer._explain.generation import explain_generation
+    from whyformer._explain.head_rules import explain_rules
     from whyformer._explain.similarity import explain_similarity
-    from whyformer._judge import Judgement, judge
+    from whyformer._judge import Judgement, MetricTrust, judge, judge_metrics
     from whyformer._model.loading import open
     from whyformer._model.model import Model
+    from whyformer._model.text import TextPair
     from whyformer._plain.random_generator import make_generator
     from whyformer._plain.tokens import Grid, Pieces
     from whyformer._plain.versions import __version__
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from whyformer.results.diagnosis import Diagnosis
     from whyformer.results.explanation import Explanation, load
     from whyformer.results.generation import Generation
+    from whyformer.results.rule_grid import RuleGrid
     from whyformer.results.similarity import Similarity
 
 HOMES = {
@@ -64,10 +67,12 @@ HOMES = {
     "_explain.diagnose": "diagnose",
     "_explain.explain": "explain",
     "_explain.generation": "explain_generation",
+    "_explain.head_rules": "explain_rules",
     "_explain.similarity": "explain_similarity",
-    "_judge": "Judgement judge",
+    "_judge": "Judgement MetricTrust judge judge_metrics",
     "_model.loading": "open",
     "_model.model": "Model",
+    "_model.text": "TextPair",
     "_plain.random_generator": "make_generator",
     "_plain.tokens": "Grid Pieces",
     "_plain.versions": "__version__",
@@ -80,6 +85,7 @@ HOMES = {
     "results.diagnosis": "Diagnosis",
     "results.explanation": "Explanation load",
     "results.generation": "Generation",
+    "results.rule_grid": "RuleGrid",
     "results.similarity": "Similarity",
 }
 HOME_OF = {name: home for home, names in HOMES.items() for name in names.split()}
@@ -116,13 +122,16 @@ __all__ = [
     "Intervention",
     "Judgement",
     "Measurement",
+    "MetricTrust",
     "Model",
     "Pieces",
     "Rationale",
     "Recipe",
+    "RuleGrid",
     "Scores",
     "Similarity",
     "Target",
+    "TextPair",
     "WhyformerError",
     "__version__",
     "audit",
@@ -135,9 +144,11 @@ __all__ = [
     "explain",
     "explain_classes",
     "explain_generation",
+    "explain_rules",
     "explain_similarity",
     "inspect_attention",
     "judge",
+    "judge_metrics",
     "load",
     "make_generator",
     "make_recipe",

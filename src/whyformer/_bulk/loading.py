@@ -20,6 +20,7 @@ from whyformer._judge.preparation import cut_to_fit, find_class_index
 from whyformer._model.image import as_image
 from whyformer._model.kept_image import KeptImage
 from whyformer._model.model import EncodedBatch, Model
+from whyformer._model.text import TextPair
 from whyformer.data import Example, LazyContent
 from whyformer.errors import InputError, TargetError
 
@@ -84,7 +85,7 @@ class ItemLoader:
         return LoadedItem(item, pixels=pixels, shape=tuple(pixels.shape), image=kept)
 
     def load_text(self, item: Item, text: Any) -> LoadedItem:
-        if self.truncate and isinstance(text, str):
+        if self.truncate and isinstance(text, str | TextPair):
             text = cut_to_fit(self.model, text)
         if self.windows is not False:
             ((one, parts),) = self.model.tokenize_windows([text], self.windows)

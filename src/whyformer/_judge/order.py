@@ -43,27 +43,41 @@ def compare_orders(
     better: Literal["higher", "lower"],
     combine: Combiner | None = None,
 ) -> list[PairOrder]:
-    """Every pair of methods that the paper ranks. values: [example], or [example part] with `combine`.
+    """Every pair of methods that the paper's numbers rank; pairs with the same number are left out."""
+    sign = 1 if better == "higher" else -1
+    pairs = [
+        (first, second) if sign * published[first] > sign * published[second] else (second, first)
+        for first, second in combinations(published, 2)
+        if published[first] != published[second]
+    ]
+    return compare_pairs(pairs, values, better, combine)
 
-    Pairs with the same published number are left out. Only examples that all methods have count.
+
+def compare_pairs(
+    pairs: Sequence[tuple[str, str]],
+    values: Mapping[str, np.ndarray],
+    better: Literal["higher", "lower"],
+    combine: Combiner | None = None,
+) -> list[PairOrder]:
+    """Pairs of a better and a worse method, as measured here. values: [example], or [example part] with `combine`.
+
+    Methods without values are left out. Only examples that all others have count.
     """
-    names = [name for name in published if name in values and not np.isnan(values[name]).all()]
-    if len(names) < 2:
+    names = [name for name in values if not np.isnan(values[name]).all()]
+    if not names:
         return []
     complete = np.logical_and.reduce([find_complete_rows(~np.isnan(values[name])) for name in names])
     if complete.sum() < 2:
         return []
     sign = 1 if better == "higher" else -1
     draws = {name: sign * resample_statistic(values[name][complete], combine) for name in names}
-    pairs = []
-    for first, second in combinations(names, 2):
-        advantage = sign * (published[first] - published[second])
-        if advantage:
-            ahead, behind = (first, second) if advantage > 0 else (second, first)
+    found = []
+    for ahead, behind in pairs:
+        if ahead in draws and behind in draws:
             difference = draws[ahead] - draws[behind]
             low, high = np.nanquantile(difference[1:], [0.025, 0.975])
-            pairs.append(PairOrder(ahead, behind, float(difference[0]), float(low), float(high)))
-    return pairs
+            found.append(PairOrder(ahead, behind, float(difference[0]), float(low), float(high)))
+    return found
 
 
 def resample_statistic(values: np.ndarray, combine: Combiner | None) -> np.ndarray:

@@ -13,19 +13,21 @@ from functools import partial
 from PIL import Image
 
 from whyformer._explain.classes import explain_classes
-from whyformer._judge.paper_tables import CHEFER_METHODS, PAPER_TABLES, VIT, Source
-from whyformer._judge.published import fill_settings, reproduce
+from whyformer._judge.paper_tables import CHEFER_METHODS, PAPER_TABLES, VIT, WORD_COUNTS, Source
+from whyformer._judge.published import Reproduction, fill_settings, reproduce
 from whyformer._model.loading import open as open_model
 from whyformer._model.model import Model
 from whyformer._reproduce.document import Document, Request, Section
-from whyformer._reproduce.generated import make_shape_examples
+from whyformer._reproduce.figure import DocumentFigure
 from whyformer._reproduce.published_table import PublishedTable, publish_paper_table
-from whyformer.data import Data
+from whyformer.data import Data, read
 from whyformer.demo import shapes
 from whyformer.errors import InputError
 from whyformer.methods._registry import METHODS
 from whyformer.results.class_grid import ClassGrid
 from whyformer.results.comparison import Comparison
+from whyformer.show import charts
+from whyformer.show.drawing import Drawing
 
 IMAGE_TABLES = ("chefer-perturbation", "chefer-segmentation", "chefer-ablation")
 SCENES = 40  # generated, if no data is given
@@ -59,10 +61,10 @@ def rerun_chefer(request: Request) -> Iterator[Section]:
     """Every table that the data allows, and without data the figure of two classes."""
     request.check_complete(VIT)
     if request.data is not None and has_rationales(request.data):
-        yield measure_table("eraser-movies", request)
+        yield from measure_movies(request)
         return
     if request.data is None:
-        data = make_shape_examples(request.limit or SCENES)
+        data = read("demo/shapes", limit=request.limit or SCENES)
         request = replace(request, data=data, model=open_model("demo/shapes"), limit=None)
         yield Section("two-classes", explain_two_classes(request.model))
     assert request.data is not None
@@ -77,11 +79,36 @@ def rerun_chefer_table(name: str, request: Request) -> Iterator[Section]:
     table = PAPER_TABLES[name]
     request.check_complete(table.model)
     if request.data is None and name in IMAGE_TABLES:
-        data = make_shape_examples(request.limit or SCENES)
+        data = read("demo/shapes", limit=request.limit or SCENES)
         request = replace(request, data=data, model=open_model("demo/shapes"), limit=None)
     if request.data is None:
         raise InputError(f"{name} needs DATA and -M: no such data is bundled. The paper used {table.data}.")
-    yield measure_table(name, request)
+    yield from measure_movies(request) if name == "eraser-movies" else (measure_table(name, request),)
+
+
+def measure_movies(request: Request) -> Iterator[Section]:
+    """Token-F1, as a table and as the paper's figure, with the published curves in a figure of their own."""
+    section = measure_table("eraser-movies", request)
+    yield section
+    assert isinstance(section.result, Reproduction)
+    for name, caption in (("measured", "measured here, with 95 % intervals"), ("published", "a third-party rerun")):
+        draw = partial(draw_token_f1, section.result, measured=name == "measured")
+        yield Section(f"token-f1-{name}", DocumentFigure(f"Token-F1 of the k highest words, {caption}.", draw))
+
+
+def draw_token_f1(made: Reproduction, *, measured: bool) -> Drawing:
+    """The paper's figure: token-F1 over the number of highest words, one line per method."""
+    series: dict[str, charts.Curve] = {}
+    for method in ("ours", "partial LRP", "raw attention", "GradCAM", "LRP", "rollout"):
+        cells = [made.cells[method, column.name] for column in made.table.columns]
+        if measured:
+            series[method] = (
+                WORD_COUNTS, [c.measured for c in cells], [c.low for c in cells], [c.high for c in cells],
+            )  # fmt: skip
+        else:
+            series[method] = (WORD_COUNTS, [c.published for c in cells], None, None)
+    title = "ERASER movies, measured here" if measured else "ERASER movies, published"
+    return charts.draw_curves(series, title=title, xlabel="highest words", ylabel="token-F1")
 
 
 def measure_table(name: str, request: Request) -> Section:

@@ -5,17 +5,20 @@ from dataclasses import replace
 
 from rich.text import Text
 
+from whyformer._reproduce.abnar_zuidema import ABNAR_ZUIDEMA
 from whyformer._reproduce.attcat import ATTCAT
 from whyformer._reproduce.chefer import CHEFER
 from whyformer._reproduce.document import Document
 from whyformer._reproduce.jain_wallace import JAIN_WALLACE
 from whyformer._reproduce.relevance_rollout import RELEVANCE_ROLLOUT
+from whyformer._reproduce.sawaki_murata import SAWAKI_MURATA
 from whyformer.errors import InputError, suggest_nearest
 from whyformer.show import terminal
 from whyformer.show.terminal import Screen
 
 DOCUMENTS: Mapping[str, Document] = {
-    document.name: document for document in (CHEFER, ATTCAT, JAIN_WALLACE, RELEVANCE_ROLLOUT)
+    document.name: document
+    for document in (CHEFER, ATTCAT, SAWAKI_MURATA, JAIN_WALLACE, RELEVANCE_ROLLOUT, ABNAR_ZUIDEMA)
 }
 
 

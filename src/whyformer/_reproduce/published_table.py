@@ -95,9 +95,9 @@ def format_published(number: PublishedNumber) -> str:
 
 
 def publish_paper_table(table: PaperTable) -> PublishedTable:
-    """The numbers of a table that `judge` can measure."""
+    """The numbers of a table that `judge` can measure, without columns that were not published."""
     if table.source is None:
         raise ValueError(f"{table.name} has no published numbers")
-    return PublishedTable(
-        table.title, table.source, [column.name for column in table.columns], table.published, table.remark
-    )
+    kept = [i for i in range(len(table.columns)) if any(row[i] is not None for row in table.published.values())]
+    rows = {name: tuple(row[i] for i in kept) for name, row in table.published.items()}
+    return PublishedTable(table.title, table.source, [table.columns[i].name for i in kept], rows, table.remark)

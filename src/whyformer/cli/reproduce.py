@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from whyformer.cli import destination, options, output, running
-from whyformer.cli.gathering import read_examples
+from whyformer.cli.gathering import IMAGE_SUFFIXES, read_examples
 from whyformer.cli.shell import FAILED_EXIT_CODE, app
 
 EXAMPLES = """Examples:
@@ -13,6 +13,8 @@ EXAMPLES = """Examples:
 whyformer reproduce
 
 whyformer reproduce chefer
+
+whyformer reproduce sawaki-murata cat.jpg -M facebook/dino-vits16 -o figures
 
 whyformer reproduce chefer-segmentation gtsegs_ijcv.mat -M google/vit-base-patch16-224"""
 
@@ -77,7 +79,8 @@ def run_reproduce(
     destination.check_out_folder(out)
     examples = None
     if data is not None:
-        examples = read_examples(data, column, classes, split=split, masks=masks, mask_values=mask_values)
+        source = [data] if data.lower().endswith(IMAGE_SUFFIXES) else data
+        examples = read_examples(source, column, classes, split=split, masks=masks, mask_values=mask_values)
     opened = None if model is None else running.open_quietly(model, device)
     made = run_document(document, Request(examples, opened, out, batch, limit))
     output.print_text(made)

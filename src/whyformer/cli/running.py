@@ -35,10 +35,10 @@ def open_quietly(name: str, device: str | None = None) -> "Model":
     return open_model(name, device=device)
 
 
-def open_with_inputs(name: str, words: list[str] | None) -> "tuple[Model, Any]":
-    """The model, and the inputs for it."""
+def open_with_inputs(name: str, words: list[str] | None, pair: list[str] | None = None) -> "tuple[Model, Any]":
+    """The model, and the inputs for it; `pair` has the second texts."""
     model = open_quietly(name)
-    return model, gather_inputs(model, words or [])
+    return model, gather_inputs(model, words or [], pair)
 
 
 def iterate_batches(inputs: Any, targets: Mapping[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:

@@ -31,6 +31,7 @@ PAGE_WIDTH = 470.0  # points: the text width of a page
 IMAGE_GAP = 14.0
 IMAGE_SIDE = 900  # pixels of the longer side of an image in a figure
 FONT_SIZE, LINE_HEIGHT, CHIP_PADDING = 10.5, 19.0, 2.2  # of words
+SEGMENT_FONT_SIZE, SEGMENT_GAP = 7.5, 3.0  # of the names of the two texts of a pair
 
 CELL_SIDE = 112.0  # points
 CELL_GAP = 10.0
@@ -98,6 +99,10 @@ def draw_chips(canvas: Canvas, left: float, y: float, text: ScoredText, width: f
     x, blank = left, measure_text(" ", FONT_SIZE)
     for chip in text.chips:
         lines = chip.before.split("\n")
+        if chip.opens:
+            y += 0.0 if chip is text.chips[0] else LINE_HEIGHT - SEGMENT_GAP
+            canvas.add_text(left, y, chip.opens, SEGMENT_FONT_SIZE, color=DIM_INK)
+            x, y = left, y + LINE_HEIGHT - SEGMENT_GAP
         if len(lines) > 1:
             x, y = left, y + LINE_HEIGHT * (len(lines) - 1)
         dropped = lines[-1].strip()  # text that belongs to no token
