@@ -147,7 +147,9 @@ class LayerCorrelations(Result):
     def draw(self) -> Drawing:
         layers = np.arange(1, self.layers + 1)
         curves = {form: (layers, *np.array(self.summary(form)).T) for form in (RAW, ROLLOUT)}
-        return charts.draw_curves(curves, title=self.about, xlabel="layer", ylabel="Spearman's correlation")
+        return charts.draw_curves(
+            curves, title="Attention and input gradients", xlabel="layer", ylabel="Spearman's correlation"
+        )
 
 
 def measure_layers(model: Model, data: Data, limit: int | None = None) -> LayerCorrelations:

@@ -107,7 +107,7 @@ def draw_token_f1(made: Reproduction, *, measured: bool) -> Drawing:
             )  # fmt: skip
         else:
             series[method] = (WORD_COUNTS, [c.published for c in cells], None, None)
-    title = f"ERASER movies, {made.model}" if measured else "ERASER movies, BERT-base (third-party rerun)"
+    title = "ERASER movies, measured here" if measured else "ERASER movies, published"
     return charts.draw_curves(series, title=title, xlabel="highest words", ylabel="token-F1")
 
 
