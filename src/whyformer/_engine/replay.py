@@ -52,6 +52,7 @@ from whyformer._engine.recorded_target import (
 from whyformer._engine.recorder import Recorder, Unrecordable, WayDiffers
 from whyformer._engine.relevance.recipes import STABILISERS, Recipe
 from whyformer._engine.target import ExplainedAnswer, TargetNames, choose_target, find_indices
+from whyformer._engine.tracing.tiles import current_setting
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap
@@ -334,6 +335,7 @@ class Replayer:
             self.model.readout,
             is_recomputing.get(),
             is_compiling.get(),
+            current_setting.get(),
             read_torch_state(),
             None if self.finish is None else self.finish.key,
         )
