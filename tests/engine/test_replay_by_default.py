@@ -256,8 +256,15 @@ class StandInGraph:
         return take(results)
 
 
-@pytest.mark.parametrize("is_graph", [False, True], ids=["program", "graph"])
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize(
+    ("change", "is_graph"),
+    [(change, False) for change in CHANGES]
+    + [
+        pytest.param(change, True, marks=() if change in (load_other_weights, start_training) else pytest.mark.slow)
+        for change in CHANGES
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "graph" if value else "program",
+)
 def test_a_changed_model_is_run_itself(zoo, replayed, monkeypatch, change, is_graph):
     torch.manual_seed(0)
     module, inputs = copy_of(zoo("vit")), zoo("vit").inputs
@@ -293,22 +300,22 @@ def test_two_models_that_share_weights(zoo, replayed):
     other.classifier = nn.Linear(24, 4).double().eval()
     inputs = zoo("bert").inputs
     for module in (one, other, one, other):
-        why.explain(module, inputs, "transformer_attribution")
+        why.explain(module, inputs, "gradient_x_input")
     assert replayed == ["ran", "ran", "replayed", "replayed"]
     with torch.no_grad():
         one.bert.encoder.layer[0].attention.self.value.weight.mul_(1.5)
     for module in (one, other):
-        found = why.explain(module, inputs, "transformer_attribution")
-        assert is_same(found, explain_plainly(module, inputs, "transformer_attribution"))
+        found = why.explain(module, inputs, "gradient_x_input")
+        assert is_same(found, explain_plainly(module, inputs, "gradient_x_input"))
     assert replayed[4:6] == ["ran", "ran"]
 
 
 def test_gradients_of_weights_do_not_matter(zoo):
     module, inputs = copy_of(zoo("vit")), zoo("vit").inputs
-    expected = explain_plainly(module, inputs, "transformer_attribution")
+    expected = explain_plainly(module, inputs, "gradient_x_input")
     for flag in (True, False, True):
         module.requires_grad_(flag)
-        assert is_same(why.explain(module, inputs, "transformer_attribution"), expected)
+        assert is_same(why.explain(module, inputs, "gradient_x_input"), expected)
     assert all(weight.grad is None for weight in module.parameters())
 
 
@@ -319,12 +326,10 @@ def test_gradients_of_weights_do_not_matter(zoo):
 )
 def test_the_state_of_torch_around_a_call_does_not_matter(zoo, replayed, around):
     module, inputs = copy_of(zoo("bert")), zoo("bert").inputs
-    expected = explain_plainly(module, inputs, "transformer_attribution")
+    expected = explain_plainly(module, inputs, "gradient_x_input")
     for _ in range(2):
         with around():
-            found = why.explain(
-                module, {name: value.clone() for name, value in inputs.items()}, "transformer_attribution"
-            )
+            found = why.explain(module, {name: value.clone() for name, value in inputs.items()}, "gradient_x_input")
         assert is_same(found, expected)
     assert replayed == ["ran", "replayed"]
 
@@ -344,12 +349,12 @@ def test_other_padding_of_the_same_shape(zoo, replayed):
 def test_threads_and_several_targets(zoo):
     model, inputs = why.open(zoo("vit").module), zoo("vit").inputs
     targets = (None, 0, [0, 1, 2], [None, 3, None])
-    expected = [explain_plainly(model, inputs, "transformer_attribution", target=target) for target in targets]
+    expected = [explain_plainly(model, inputs, "gradient_x_input", target=target) for target in targets]
     wrong = []
 
     def work(number: int) -> None:
         for _ in range(3):
-            found = why.explain(model, inputs, "transformer_attribution", target=targets[number])
+            found = why.explain(model, inputs, "gradient_x_input", target=targets[number])
             if not is_same(found, expected[number]):
                 wrong.append(number)
 

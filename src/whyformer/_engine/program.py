@@ -21,7 +21,7 @@ from whyformer._engine.recorder import Recorder, Slot, Step, WayDiffers, address
 
 ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 RECOMPUTED_ABOVE = 2**28  # bytes: programs that need less keep all results
-LARGE_PART = 1 / 16  # of the memory of a device: a program that needs more computes products again too
+LARGE_PART = 1 / 8  # of the memory of a device: a program that needs more computes products again too
 # A result that was computed before is used again if that is not long ago, or if it is small: keeping it takes memory.
 NEAR, SMALL_RESULT = 100, 2**16  # steps, bytes
 
