@@ -274,12 +274,12 @@ def choose_clock(options: argparse.Namespace) -> Callable[[], float]:
 
 
 def take_turns(works: Mapping[str, Work], options: argparse.Namespace) -> dict[str, list[float]]:
-    """The seconds of every work in every turn. Quick works run until their program is recorded, slow ones twice."""
+    """The seconds of every work in every turn. All but very slow works run until their program is recorded."""
     clock = choose_clock(options)
     warm = {}
     for label, work in works.items():
         warm[label] = measure_time(work, options.device, clock)
-        for _ in range(8 if warm[label] < 0.3 else 1):
+        for _ in range(8 if warm[label] < 1.0 else 1):
             warm[label] = measure_time(work, options.device, clock)
     turns = max(3, min(options.repeats, int(options.seconds * len(works) / sum(warm.values()))))
     times: dict[str, list[float]] = {label: [] for label in works}
@@ -394,10 +394,17 @@ def draw_figure(
     import matplotlib.pyplot as plt
 
     plt.rcParams["svg.hashsalt"] = "multiples"
-    figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
+    grown = [axis for axis in ("batch", "tokens", "layers") if any(row["axis"] == axis for row in growth)]
+    count = 1 + len(grown)
+    across = 1 if count == 1 else 2
+    figure, axes = plt.subplots(
+        -(-count // across), across, figsize=(6 * across, 4 * -(-count // across)), layout="constrained", squeeze=False
+    )
     draw_multiples(axes[0, 0], rows)
-    for place, axis in zip(axes.flat[1:], ("batch", "tokens", "layers"), strict=True):
+    for place, axis in zip(axes.flat[1:], grown, strict=False):
         draw_growth(place, [row for row in growth if row["axis"] == axis], axis)
+    for place in axes.flat[count:]:
+        place.set_axis_off()
     figure.suptitle(machine, fontsize=9)
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)

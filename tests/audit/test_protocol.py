@@ -164,10 +164,11 @@ def test_gradient_and_leave_one_out_by_hand():
 
 def test_an_interrupted_audit_continues(model, tmp_path, monkeypatch):
     settings = {"tests": ["agreement", "replacement", "shape", "adversarial"], **QUICK}
+    texts = TEXTS[:4]
     monkeypatch.setattr(batches, "BATCH_TOKENS", {"cpu": 32})
-    whole = audit(model, TEXTS, 1, **settings)
+    whole = audit(model, texts, 1, **settings)
     calls = []
-    whole_batches = Auditor(model, read(TEXTS), 1, SimpleNamespace(target=None)).examples.make_batches()
+    whole_batches = Auditor(model, read(texts), 1, SimpleNamespace(target=None)).examples.make_batches()
     real = Auditor.run_replacement
 
     def stopping(self, replay, choice, advance=None):
@@ -178,10 +179,10 @@ def test_an_interrupted_audit_continues(model, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Auditor, "run_replacement", stopping)
     with pytest.raises(KeyboardInterrupt):
-        audit(model, TEXTS, 1, out=tmp_path, **settings)
+        audit(model, texts, 1, out=tmp_path, **settings)
     written = "".join(file.read_text() for file in (tmp_path / "rows").iterdir())
     assert written.count('"replacement"') == calls[0]
-    again = audit(model, TEXTS, 1, out=tmp_path, **settings)
+    again = audit(model, texts, 1, out=tmp_path, **settings)
     assert len(calls) == 1 + len(whole_batches)  # the first batch is not computed again, the second is started twice
     key = lambda row: (row["test"], row["example"])  # noqa: E731
     for one, other in zip(sorted(whole.rows, key=key), sorted(again.rows, key=key), strict=True):
@@ -189,7 +190,7 @@ def test_an_interrupted_audit_continues(model, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "audit.json").read_text())["kind"] == "audit"
     assert (tmp_path / "audit.html").read_text().startswith("<!doctype html>")
     with pytest.raises(OutputError, match="holds another audit: draws differ"):
-        audit(model, TEXTS, 1, out=tmp_path, **settings | {"draws": 6})
+        audit(model, texts, 1, out=tmp_path, **settings | {"draws": 6})
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------

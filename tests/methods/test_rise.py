@@ -68,6 +68,20 @@ def test_masks_are_smooth_and_cover_as_much_as_they_should():
     assert masks.corner.amax(0).tolist() == [4, 7]  # a cell is 5 x 8 pixels
 
 
+def test_a_mask_is_a_crop_of_the_enlarged_grid():
+    masks = RiseMasks.draw(9, 3, 0.5, (10, 14), make_generator(0, 0))
+    slow = []
+    for small, (top, left) in zip(masks.small_masks, masks.corner.tolist(), strict=True):
+        wide = torch.nn.functional.interpolate(small[None, None], size=(16, 20), mode="bilinear")[0, 0]
+        slow.append(wide[top : top + 10, left : left + 14])
+    slow = torch.stack(slow)
+    assert_close(masks.enlarge(torch.arange(9)), slow, rtol=0, atol=1e-12)
+    answers = torch.rand(9, dtype=torch.float64, generator=make_generator(0, 1))
+    total, covered = masks.sum_answers(answers)
+    assert_close(total, (answers[:, None, None] * slow).sum(0))
+    assert_close(covered, slow.sum(0))
+
+
 def test_one_coin_is_all_or_nothing():
     masks = RiseMasks.draw(10, 1, 0.5, (8, 8), make_generator(0, 0))
     assert all(masks.enlarge(i).unique().tolist() in ([0.0], [1.0]) for i in range(10))

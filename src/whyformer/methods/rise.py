@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from whyformer._engine.perturb import send_to_device
 from whyformer._engine.probe import Probe
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_choice, allow_number, allow_whole_number
@@ -94,8 +95,10 @@ def sum_pixel_answers(
     of = torch.arange(probe.batch).repeat_interleave(budget)
 
     def blend(rows: Tensor) -> Tensor:
-        stays = torch.stack([masks[row // budget].enlarge(row % budget) for row in rows.tolist()])[:, None].to(pixels)
-        at = of[rows].to(pixels.device)
+        examples = of[rows]
+        parts = [masks[i].enlarge(rows[examples == i] % budget) for i in examples.unique().tolist()]
+        stays = send_to_device(torch.cat(parts)[:, None].to(pixels.dtype), pixels.device)
+        at = send_to_device(examples, pixels.device)
         return pixels[at] * stays + empty[at].to(pixels) * (1 - stays)
 
     answers = read_answers(probe, probe.replace_inputs(blend, of), of, "probability").split(budget)
@@ -107,31 +110,38 @@ def sum_pixel_answers(
 
 @dataclass(frozen=True)
 class RiseMasks:
-    """The masks of one image, before they are enlarged."""
+    """The masks of one image, before they are enlarged. Enlarging is linear: rows @ small mask @ columns."""
 
     small_masks: Tensor  # [mask cell cell]
-    corner: Tensor  # [mask 2]: where the mask is cropped
-    size: tuple[int, int]
+    corner: Tensor  # [mask 2]: where the mask is cropped, top and left
+    rows: Tensor  # [mask height cell]: the bilinear weights of its rows
+    columns: Tensor  # [left cell width]: those of columns, for every place where they may be cropped
 
     @staticmethod
     def draw(budget: int, cells: int, kept: float, size: Sequence[int], generator: torch.Generator) -> "RiseMasks":
         coins = torch.rand(budget, cells, cells, dtype=torch.float64, generator=generator) < kept
         corner = torch.rand(budget, 2, dtype=torch.float64, generator=generator)
         steps = torch.tensor([math.ceil(side / cells) for side in size])
-        return RiseMasks(coins.double(), (corner * steps).long(), (int(size[0]), int(size[1])))
+        corner = (corner * steps).long()
+        vertical, horizontal = (make_crops(side, cells) for side in size)
+        return RiseMasks(coins.double(), corner, vertical[corner[:, 0]], horizontal.mT)
 
-    def enlarge(self, mask: int) -> Tensor:
-        """[height width], from 0 to 1."""
-        (height, width), cells = self.size, self.small_masks.size(-1)
-        grown = [(cells + 1) * math.ceil(side / cells) for side in self.size]
-        wide = F.interpolate(self.small_masks[mask][None, None], size=grown, mode="bilinear", align_corners=False)[0, 0]
-        top, left = self.corner[mask].tolist()
-        return wide[top : top + height, left : left + width]
+    def enlarge(self, masks: Tensor) -> Tensor:
+        """[n height width], from 0 to 1, of the masks with these numbers."""
+        return self.rows[masks] @ self.small_masks[masks] @ self.columns[self.corner[masks, 1]]
 
     def sum_answers(self, answers: Tensor) -> tuple[Tensor, Tensor]:
-        total, covered = torch.zeros(self.size, dtype=torch.float64), torch.zeros(self.size, dtype=torch.float64)
-        for mask, answer in enumerate(answers.tolist()):
-            large = self.enlarge(mask)
-            total += answer * large
-            covered += large
+        """The sum of the enlarged masks times their answers, and the sum of the masks alone."""
+        tall, left = self.rows @ self.small_masks, self.corner[:, 1]
+        sums = tall.new_zeros(2, len(self.columns), *tall.shape[1:])  # of the masks with the same columns
+        sums[0].index_add_(0, left, tall * answers[:, None, None])
+        sums[1].index_add_(0, left, tall)
+        total, covered = (sums @ self.columns).sum(1)
         return total, covered
+
+
+def make_crops(side: int, cells: int) -> Tensor:
+    """[offset side cell]: the bilinear weights of the cells in each pixel, for every crop of the enlarged grid."""
+    step = math.ceil(side / cells)
+    grown = F.interpolate(torch.eye(cells, dtype=torch.float64)[None], size=(cells + 1) * step, mode="linear")[0]
+    return grown.T.unfold(0, side, 1)[: step + 1].mT
