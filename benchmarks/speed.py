@@ -126,6 +126,7 @@ def main() -> None:
     parser.add_argument("--clock", choices=["process", "wall"], default="wall")
     parser.add_argument("--no-replay", action="store_true", help="without recorded programs")
     parser.add_argument("--recompute", action="store_true", help="less memory: compute MLPs again")
+    parser.add_argument("--compile", action="store_true", help="fuse the operations of recorded programs")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.backends.cuda.matmul.allow_tf32 = options.tf32
@@ -138,7 +139,7 @@ def main() -> None:
     )
     for name in options.models:
         for batch in options.batch:
-            with why.replay(not options.no_replay, recompute=options.recompute):
+            with why.replay(not options.no_replay, recompute=options.recompute, compile=options.compile):
                 measure(name, batch, options)
 
 

@@ -14,14 +14,11 @@ def record_work(work, x, constants=()):
     recorder = Recorder({"x": x}, constants)
     with recorder:
         result = work(x)
-    recorder.cut({})
-    return Program(recorder, [], [recorder.require_slot(result)]), result
+    return Program(recorder, [recorder.require_slot(result)]), result
 
 
 def repeat(program, x):
-    run = program.start({"x": x})
-    next(run)
-    (result,) = run.send({})
+    (result,) = program.run({"x": x})
     return result
 
 
@@ -122,3 +119,30 @@ def test_a_result_that_is_a_constant_is_copied():
     program, _ = record_work(lambda x: torch.arange(3), torch.ones(2))
     repeat(program, torch.ones(2)).zero_()
     assert repeat(program, torch.ones(2)).tolist() == [0, 1, 2]
+
+
+def test_what_is_computed_twice_is_computed_once():
+    def work(x):
+        return x.exp().sum() + x.exp().sum() + (x.exp() * 2.0).sum()
+
+    program, result = record_work(work, torch.tensor([0.0, 0.0]))
+    assert float(result) == float(repeat(program, torch.zeros(2))) == 8
+    assert names_of(program).count("aten.exp.default") == 1 and names_of(program).count("aten.sum.default") == 2
+
+
+def test_what_was_written_to_is_not_taken_for_the_same():
+    def work(x):
+        y = x.exp()
+        y.add_(1)
+        return y + x.exp()
+
+    program, result = record_work(work, torch.zeros(2))
+    assert result.tolist() == repeat(program, torch.zeros(2)).tolist() == [3, 3]
+
+
+def test_places_by_number_have_a_fixed_size():
+    places = torch.tensor([1, 0])
+    by_number, _ = record_work(lambda x: x[torch.tensor([1, 0])] * 2, torch.tensor([1.0, 2.0]))
+    by_mask, _ = record_work(lambda x: x[x > 0] * 2, torch.tensor([1.0, 2.0]))
+    assert by_number.has_fixed_sizes and not by_mask.has_fixed_sizes
+    assert repeat(by_number, torch.tensor([3.0, 4.0])).tolist() == (torch.tensor([3.0, 4.0])[places] * 2).tolist()

@@ -238,6 +238,31 @@ def test_sums_are_per_example_in_every_layout(layout):
     torch.testing.assert_close(lay(x) * samples.spread(values), lay(x * values.view(3, 1, 1)))
 
 
+@pytest.mark.parametrize("axis", [0, 1, -2])
+def test_plain_labels_give_the_sums_that_any_label_gives(axis):
+    """Without adding entry by entry, which a GPU does in any order."""
+    plain = provenance.PlainLabels().label_axis(axis, 3, 3, CPU)
+    x = torch.randn(3, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    quick, slow = SampleGroups(plain, 3), SampleGroups(plain.clone(), 3)
+    assert quick.is_plain and not slow.is_plain
+    torch.testing.assert_close(quick.sum(x), slow.sum(x))
+    torch.testing.assert_close(quick.sum_magnitudes(x), slow.sum_magnitudes(x))
+    torch.testing.assert_close(quick.spread(x[0, 0]), slow.spread(x[0, 0]))
+
+
+def test_a_plain_label_of_fewer_numbers_than_examples_is_not_taken_for_one():
+    """A slice of the batch: the examples that are missing have a sum of zero."""
+    samples = SampleGroups(provenance.PlainLabels().label_axis(0, 2, 2, CPU), 3)
+    assert samples.sum(torch.ones(2, 4)).tolist() == [4.0, 4.0, 0.0]
+
+
+def test_a_plain_label_with_more_axes_is_plain():
+    plain = provenance.PlainLabels().label_axis(0, 3, 2, CPU)
+    wide = provenance.broadcast_label(plain, torch.Size((5, 3, 4)))
+    assert wide.shape == (1, 3, 1) and provenance.is_plain(wide)
+    assert not provenance.is_plain(provenance.broadcast_label(plain.clone(), torch.Size((5, 3, 4))))
+
+
 def test_a_single_example_gets_everything():
     samples = SampleGroups(torch.zeros(1, 1, dtype=torch.int32), 1)
     x = torch.arange(6.0).view(2, 3)

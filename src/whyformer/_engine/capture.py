@@ -118,6 +118,8 @@ class Capture:
     fixed: Any = field(default=None, repr=False)  # what to pass as target= to explain the same score of other inputs
     places: tuple[int, ...] | None = None  # positions of `tokens` in the sequence, if the model adds others
     owners: Tensor | None = field(default=None, repr=False)  # signals: which of `tokens` each entry belongs to, or -1
+    # What a recorded program computed in place of `values` (replay.py), by a name and the recipe it depends on
+    finished: Mapping[tuple[Any, Recipe | None], Any] | None = field(default=None, repr=False)
 
     @property
     def same_target(self) -> tuple[Any, Any]:

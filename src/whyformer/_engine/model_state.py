@@ -1,12 +1,16 @@
 """What a recorded program of a model depends on besides its inputs, compared before every use.
 
 A snapshot has, for every module, its identity and class, what it keeps (submodules, weights, settings) and whether it
-trains; for every weight its memory, shape and version; and the configuration of the model. Anything that differs makes
-the programs of the model invalid. Objects are compared by identity; numbers and strings are kept alive, so that an
-identity is not used twice, while modules and weights are not. The settings of torch that choose how a product is
-computed are part of the key of each program.
+trains; for every weight its memory, shape and version; the code of its classes: their attributes and the globals of the
+files that define them, where somebody may have replaced a function; and the configuration of the model. Anything that
+differs makes the programs of the model invalid. Objects are compared by identity; numbers and strings are kept alive,
+so that an identity is not used twice, while modules and weights are not. The settings of torch that choose how a
+product is computed are part of the key of each program.
 """
 
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,47 +18,72 @@ from torch import Tensor, nn
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from whyformer._model.unwrap import unwrap
+from whyformer._engine.known_code import is_of_libraries
+from whyformer._model.unwrap import list_modules, unwrap
 
 CONTAINERS = {dict, list}  # what a module keeps in these is compared too
 ATOMS = (int, float, str, bytes, bool, type(None), torch.dtype, torch.device)
+# Where a module keeps what is read apart: weights, submodules and hooks.
+OWN_PLACES = {name for name, value in vars(nn.Module()).items() if type(value) is not bool}
 
 
 class ModelState:
-    """A snapshot of a model, read in one walk over its modules: about two microseconds for each."""
+    """A snapshot of a model, read in one walk over its modules: about two microseconds for each.
 
-    def __init__(self, module: nn.Module) -> None:
-        self.has_hooks = nn.modules.module._has_any_global_hook()
-        weights: list[Tensor | None] = []
-        identities: list[int] = []
+    like: an earlier snapshot, which knows in which settings to look.
+    """
+
+    def __init__(self, module: nn.Module, like: "ModelState | None" = None) -> None:
         inner = unwrap(module)
-        seen, waiting = {id(inner)}, [inner]
-        while waiting:
-            part = waiting.pop()
+        parts = self.walk(inner)
+        self.kinds = frozenset(map(type, parts))
+        is_alike = like is not None and like.kinds == self.kinds and like.identities == self.identities
+        self.containers: list[tuple[int, str]] = like.containers if like and is_alike else find_containers(parts)
+        self.contents = list_contents(parts, self.containers)
+        weights: list[Tensor | None] = []
+        for part in parts:
             own = part.__dict__
-            children = own["_modules"].values()
-            identities.append(id(part))
-            identities.append(id(type(part).forward))
-            identities.extend(map(id, own.values()))
-            for value in own.values():
-                if type(value) in CONTAINERS and value:
-                    identities.extend(map(id, value.values() if type(value) is dict else value))
             if own["_parameters"]:
                 weights.extend(own["_parameters"].values())
             if own["_buffers"]:
                 weights.extend(own["_buffers"].values())
-            if own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own:
-                self.has_hooks = True
-            for child in children:
-                if child is not None and id(child) not in seen:
-                    seen.add(id(child))
-                    waiting.append(child)
         self.weights: list[Tensor] = [weight for weight in weights if weight is not None]
-        self.identities = identities
-        self.identities += map(id, self.weights)
+        self.contents += map(id, self.weights)
         self.memory = [(weight.data_ptr(), weight.shape, weight.stride()) for weight in self.weights]
         self.versions = self.read_versions()
         self.config = read_config(inner)
+        self.code = [number for names in find_code(self.kinds) for number in map(id, names.values())]
+
+    def walk(self, inner: nn.Module) -> list[nn.Module]:
+        """The modules; notes their identities, those of all they keep, and whether there are hooks."""
+        parts: list[nn.Module] = []
+        self.identities: list[int] = []
+        self.has_hooks = nn.modules.module._has_any_global_hook()
+        self.trains = False
+        self.is_known = False  # found out when the snapshot is stored
+        seen, waiting = {id(inner)}, [inner]
+        while waiting:
+            part = waiting.pop()
+            own = part.__dict__
+            parts.append(part)
+            self.identities.append(id(part))
+            self.identities += map(id, own.values())
+            if (
+                own["_forward_hooks"]
+                or own["_forward_pre_hooks"]
+                or own["_backward_hooks"]
+                or own["_backward_pre_hooks"]
+                or "forward" in own
+            ):
+                self.has_hooks = True
+            if own["training"]:
+                self.trains = True
+            if own["_modules"]:
+                for child in own["_modules"].values():
+                    if child is not None and id(child) not in seen:
+                        seen.add(id(child))
+                        waiting.append(child)
+        return parts
 
     def read_versions(self) -> list[int]:
         return [0 if weight.is_inference() else weight._version for weight in self.weights]
@@ -64,20 +93,52 @@ class ModelState:
             return NotImplemented
         return (
             self.identities == other.identities
+            and self.kinds == other.kinds
+            and self.contents == other.contents
             and self.memory == other.memory
             and self.versions == other.versions
             and self.has_hooks == other.has_hooks
             and self.config == other.config
+            and self.code == other.code
         )
 
     __hash__ = None  # type: ignore[assignment]
 
     def keep(self, module: nn.Module) -> "ModelState":
         """For storing: without the weights, but with the numbers and strings that identities belong to."""
-        own = [vars(part).values() for part in unwrap(module).modules()]
-        self.atoms = [value for values in own for value in values if is_atom(value)]
+        parts = list_modules(unwrap(module))
+        self.atoms = [value for part in parts for value in vars(part).values() if is_atom(value)]
         self.weights = []
+        self.is_known = not self.trains and is_of_libraries(parts, find_code(self.kinds), self.config)
         return self
+
+
+def find_containers(parts: Iterable[nn.Module]) -> list[tuple[int, str]]:
+    """The lists and dictionaries among the settings of each module: its number, and their name."""
+    return [
+        (number, name)
+        for number, part in enumerate(parts)
+        for name, value in part.__dict__.items()
+        if type(value) in CONTAINERS and name not in OWN_PLACES
+    ]
+
+
+def list_contents(parts: list[nn.Module], containers: list[tuple[int, str]]) -> list[int]:
+    """The identities of what is in these settings."""
+    found: list[int] = []
+    for number, name in containers:
+        value = parts[number].__dict__[name]
+        found += map(id, value.values() if type(value) is dict else value)
+    return found
+
+
+@cache
+def find_code(kinds: frozenset[type]) -> list[Mapping[str, Any]]:
+    """The names that classes of modules and the files they are defined in give to their code."""
+    classes = {base for kind in kinds for base in kind.__mro__ if base not in nn.Module.__mro__}
+    defined_in = sorted({"torch.nn.functional", *(one.__module__ for one in classes)})
+    files = [sys.modules[name] for name in defined_in if name in sys.modules]
+    return [vars(one) for one in (*sorted(classes, key=lambda one: (one.__module__, one.__qualname__)), *files)]
 
 
 def is_atom(value: Any) -> bool:

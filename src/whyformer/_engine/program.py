@@ -1,44 +1,43 @@
 """A program: the tensor operations of one run of a model, recorded once and repeated without the model's Python code.
 
-    program = Program(recorder, first, second)           what to return at the cut, and in the end
-    run = program.start(inputs)
-    at_the_cut = next(run)
-    in_the_end = run.send(given)
+    program = Program(recorder, results)                 the slots of what it returns
+    tensors = program.run(inputs)
 
 Operations that do not contribute to what is returned are left out, operations on constants are computed once, and each
 tensor is freed after its last use. The list needs no graph, no hooks and no labels.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from whyformer._engine.layer_order import order_by_layer
 from whyformer._engine.recompute import compute_again
 from whyformer._engine.recorder import Recorder, Slot, Step, WayDiffers, address_of, aten, map_slots
 
 ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 RECOMPUTED_ABOVE = 2**28  # bytes: programs that need less keep all results
-Slots = Generator[list[Tensor], Mapping[str, Tensor], list[Tensor]]
+# A result that was computed before is used again if that is not long ago, or if it is small: keeping it takes memory.
+NEAR, SMALL_RESULT = 100, 2**16  # steps, bytes
 
 
 class Program:
-    """A flat list of operations in two parts: `run = program.start(inputs)`, then `run.send(given)`."""
+    """A flat list of operations: `program.run(inputs)`."""
 
-    def __init__(
-        self, recorder: Recorder, first: Sequence[Slot], second: Sequence[Slot], *, repeats_products: bool = False
-    ) -> None:
-        self.inputs, self.second_inputs = recorder.inputs, recorder.second_inputs
+    def __init__(self, recorder: Recorder, results: Sequence[Slot], *, repeats_products: bool = False) -> None:
+        self.inputs = recorder.inputs
         self.constants = dict(recorder.constants)
         steps, same = join_aliases(recorder.steps)
-        self.first, self.second = ([same.get(slot.number, slot.number) for slot in part] for part in (first, second))
-        used = drop_unused(steps, {*self.first, *self.second}, recorder.memory)
-        self.steps, self.cut_at = self.fold_constants(used, recorder)
-        self.is_deferred = (
-            recorder.is_on_gpu
-        )  # what Python read is compared in the end: each look at a GPU waits for it
+        self.results = [same.get(slot.number, slot.number) for slot in results]
+        used = drop_unused(steps, set(self.results), recorder.memory)
+        folded = self.fold_constants(used, recorder)
+        self.steps, same = join_equal_steps(folded, recorder.memory, recorder.sizes)
+        self.results = [same.get(number, number) for number in self.results]
+        # What Python read is compared in the end on a GPU: each look at it waits for it.
+        self.is_deferred = recorder.is_on_gpu
         self.has_fixed_sizes = not any(step.shape for step in self.steps)
         self.memory, self.sizes = list(recorder.memory), dict(recorder.sizes)
         self.peak = measure_peak(self)
@@ -46,7 +45,7 @@ class Program:
             self.save_memory(repeats_products)
         self.run = write_function(self)
 
-    def fold_constants(self, steps: list[tuple[int, Step]], recorder: Recorder) -> tuple[list[Step], int]:
+    def fold_constants(self, steps: list[Step], recorder: Recorder) -> list[Step]:
         """Compute once what does not depend on the inputs: views of weights, and small results of numbers alone.
 
         What is computed from weights is computed in every run: `weight.data` can change them unnoticed.
@@ -54,8 +53,7 @@ class Program:
         memory, live = recorder.memory, set(recorder.live)
         unfit = find_rewritten(steps, memory)
         kept: list[Step] = []
-        cut_at = 0
-        for at, step in steps:
+        for step in steps:
             touched = {memory[number] for number in (*step.operands, *step.outputs) if number is not None}
             has_values = all(number in self.constants for number in step.operands)
             if not step.depends and has_values and not touched & unfit:
@@ -68,9 +66,8 @@ class Program:
                     live |= made.keys() if of_weights else set()
                     continue
             unfit |= {memory[number] for number in step.outputs if number is not None}
-            cut_at += at < recorder.cut_at
             kept.append(step)
-        return kept, cut_at
+        return kept
 
     def can_fold(self, result: Tensor, step: Step, of_weights: bool) -> bool:
         """A view of a constant, or a small result of numbers."""
@@ -79,26 +76,29 @@ class Program:
         return any(address_of(self.constants[number]) == address_of(result) for number in step.operands)
 
     def save_memory(self, repeats_products: bool) -> None:
-        """Compute again what is cheap to compute (recompute.py)."""
-        entered = (*self.constants, *self.inputs.values(), *self.second_inputs.values(), *self.first, *self.second)
+        """Go through the layers once (layer_order.py), and compute again what is cheap to compute (recompute.py)."""
+        begins = find_first_use(self.steps, self.inputs.get("target"))
+        self.steps = order_by_layer(self.steps, self.memory, self.sizes, begins)
+        entered = (*self.constants, *self.inputs.values(), *self.results)
         fixed = {self.memory[number] for number in entered}
         again = compute_again(self.steps, self.memory, self.sizes, fixed, with_products=repeats_products)
-        self.cut_at = sum(place < self.cut_at for place in again.places)
         self.steps, self.memory, self.sizes = again.steps, again.memory, again.sizes
         self.peak = measure_peak(self)
-
-    def start(self, inputs: Mapping[str, Tensor]) -> Slots:
-        return self.run(inputs)
 
 
 SMALL = 2**16  # entries; a larger result is computed in every run
 
 
-def find_rewritten(steps: Sequence[tuple[int, Step]], memory: Sequence[int]) -> set[int]:
+def find_first_use(steps: Sequence[Step], number: int | None) -> int:
+    """The first step that uses a slot; their number if none does."""
+    return next((at for at, step in enumerate(steps) if number in step.operands), len(steps))
+
+
+def find_rewritten(steps: Sequence[Step], memory: Sequence[int]) -> set[int]:
     """Memory that is written to after an operation on the inputs has used it: it has no one value."""
     used: set[int] = set()
     found: set[int] = set()
-    for _, step in steps:
+    for step in steps:
         written = {memory[number] for number in step.writes}
         found |= written & used
         if step.depends:
@@ -112,47 +112,84 @@ def run_step(step: Step, values: Mapping[int, Tensor]) -> Any:
     return step.function(*fill(step.args), **fill(step.kwargs))
 
 
-def join_aliases(steps: Sequence[Step]) -> tuple[list[tuple[int, Step]], dict[int, int]]:
-    """The steps, with their places, without those that only give a tensor another name; and the names."""
+def join_aliases(steps: Sequence[Step]) -> tuple[list[Step], dict[int, int]]:
+    """The steps without those that only give a tensor another name; and the names."""
     same: dict[int, int] = {}
-    kept: list[tuple[int, Step]] = []
+    kept: list[Step] = []
+    for step in steps:
+        step = rename_slots(step, same)
+        if step.function in ALIASES:
+            same[step.outputs[0]] = step.operands[0]  # type: ignore[index]
+        else:
+            kept.append(step)
+    return kept, same
+
+
+def rename_slots(step: Step, same: Mapping[int, int]) -> Step:
+    """The step with other names for some slots."""
+    if not any(number in same for number in step.operands):
+        return step
 
     def rename(slot: Slot) -> Slot:
         return Slot(same.get(slot.number, slot.number))
 
+    return replace(
+        step,
+        args=map_slots(step.args, rename),
+        kwargs=map_slots(step.kwargs, rename),
+        operands=[same.get(number, number) for number in step.operands],
+        outputs=[same.get(number, number) if number is not None else None for number in step.outputs],
+        writes=tuple(same.get(number, number) for number in step.writes),
+    )
+
+
+def join_equal_steps(
+    steps: Sequence[Step], memory: Sequence[int], sizes: Mapping[int, int]
+) -> tuple[list[Step], dict[int, int]]:
+    """The steps without those that repeat an earlier one on the same operands; and where their results are."""
+    written = {memory[number] for step in steps for number in step.writes}
+    same: dict[int, int] = {}
+    known: dict[Any, list[int | None]] = {}
+    used: dict[int, int] = {}  # memory -> the last step that uses it
+    kept: list[Step] = []
     for at, step in enumerate(steps):
-        if any(number in same for number in step.operands):
-            renamed = [map_slots(part, rename) for part in (step.args, step.kwargs)]
-            outputs = [same.get(number, number) if number is not None else None for number in step.outputs]
-            writes = tuple(same.get(number, number) for number in step.writes)
-            operands = [same.get(number, number) for number in step.operands]
-            step = replace(step, args=renamed[0], kwargs=renamed[1], operands=operands, outputs=outputs, writes=writes)
-        if step.function in ALIASES:
-            same[step.outputs[0]] = step.operands[0]  # type: ignore[index]
-        else:
-            kept.append((at, step))
+        step = rename_slots(step, same)
+        touched = {memory[number] for number in (*step.operands, *step.outputs) if number is not None}
+        key = (step.function, repr(step.args), repr(step.kwargs))
+        is_pure = bool(step.operands and step.outputs) and step.shape is None and not touched & written
+        if is_pure and key in known:
+            outputs = known[key]
+            own = {memory[number] for number in outputs if number is not None}
+            if all(at - used[m] <= NEAR or sizes.get(m, NEAR) <= SMALL_RESULT for m in own):
+                same |= {new: old for new, old in zip(step.outputs, outputs, strict=True) if None not in (new, old)}  # type: ignore[misc]
+                used |= dict.fromkeys(own, at)
+                continue
+        if is_pure:
+            known[key] = step.outputs
+        used |= dict.fromkeys(touched, at)
+        kept.append(step)
     return kept, same
 
 
-def drop_unused(steps: Sequence[tuple[int, Step]], outputs: set[int], memory: Sequence[int]) -> list[tuple[int, Step]]:
-    """The steps, with their places, that the outputs and the comparisons need."""
+def drop_unused(steps: Sequence[Step], outputs: set[int], memory: Sequence[int]) -> list[Step]:
+    """The steps that the outputs and the comparisons need."""
     needed, touched = set(outputs), {memory[number] for number in outputs}
-    kept: list[tuple[int, Step]] = []
-    for at, step in reversed(steps):
+    kept: list[Step] = []
+    for step in reversed(steps):
         is_used = any(number in needed for number in step.outputs if number is not None)
         if not (is_used or step.is_read or step.shape or any(memory[number] in touched for number in step.writes)):
             continue
         operands = step.operands
         needed.update(operands)
         touched.update(memory[number] for number in operands)
-        kept.append((at, step))
+        kept.append(step)
     return kept[::-1]
 
 
 def measure_peak(program: Program) -> int:
     """The most bytes that the results of the steps take at a time."""
     memory, sizes = program.memory, program.sizes
-    fixed = {memory[n] for n in (*program.constants, *program.inputs.values(), *program.second_inputs.values())}
+    fixed = {memory[n] for n in (*program.constants, *program.inputs.values())}
     users: dict[int, set[int]] = {}  # memory -> its slots that are alive
     held = peak = 0
     for step, freed in zip(program.steps, find_last_uses(program), strict=True):
@@ -172,8 +209,8 @@ def measure_peak(program: Program) -> int:
 # --- from steps to Python source -------------------------------------------------------------------------------------
 
 
-def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], Slots]:
-    """A generator function, a line for each step: straight-line code has the least overhead in Python."""
+def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], list[Any]]:
+    """A function with a line for each step: straight-line code has the least overhead in Python."""
     names: dict[str, Any] = {"WayDiffers": WayDiffers, "stack": torch.stack}
     lines = ["def run(inputs):", "    flags = []"]
     last = find_last_uses(program)
@@ -202,15 +239,13 @@ def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], Slots]:
 
     lines += [f"    v{number} = inputs[{name!r}]" for name, number in program.inputs.items()]
     for at, step in enumerate(program.steps):
-        if at == program.cut_at:
-            lines += write_cut(program, give)
         if step.function not in functions:
             functions[step.function] = bind(step.function._op, "f")  # past a layer of Python
         arguments = [spell(value) for value in step.args]
         arguments += [f"{name}={spell(value)}" for name, value in step.kwargs.items()]
         call = f"{functions[step.function]}({', '.join(arguments)})"
         if step.is_read and program.is_deferred:
-            lines.append(f"    flags.append({write_comparison(step, arguments)})")
+            lines.append(f"    flags.append({write_reading(step, arguments)})")
         elif step.is_read:
             lines.append(f"    if {call} != {step.reads!r}: raise WayDiffers")
         else:
@@ -220,36 +255,31 @@ def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], Slots]:
                 lines.append(f"    if tuple({outputs[0]}.shape) != {step.shape!r}: raise WayDiffers")
         if last[at]:
             lines.append(f"    del {', '.join(f'v{number}' for number in last[at])}")
-    if program.cut_at == len(program.steps):
-        lines += write_cut(program, give)
-    end = (
-        ["stack(flags).all()" if any(step.is_read for step in program.steps) else "None"] if program.is_deferred else []
-    )
-    lines.append(f"    yield [{', '.join([*map(give, program.second), *end])}]")
+    read = [int(step.reads) for step in program.steps if step.is_read]
+    end = []
+    if program.is_deferred and read:
+        device = next(iter(program.constants.values())).device
+        end = [f"(stack(flags) == {bind(torch.tensor(read, device=device), 'c')}).all()"]
+    elif program.is_deferred:
+        end = ["None"]
+    lines.append(f"    return [{', '.join([*map(give, program.results), *end])}]")
     exec(compile("\n".join(lines), "<recorded program>", "exec"), names)
     return names["run"]  # type: ignore[no-any-return]
 
 
-def write_comparison(step: Step, arguments: Sequence[str]) -> str:
-    """Whether Python would read the same, as a tensor."""
+def write_reading(step: Step, arguments: Sequence[str]) -> str:
+    """What Python would read, as a tensor."""
     if step.function is aten.equal.default:
-        return f"({arguments[0]} == {arguments[1]}).all() == {step.reads!r}"
-    return f"{arguments[0]}.reshape(()) == {step.reads!r}"
-
-
-def write_cut(program: Program, give: Callable[[int], str]) -> list[str]:
-    lines = [f"    given = yield [{', '.join(give(number) for number in program.first)}]"]
-    return lines + [f"    v{number} = given[{name!r}]" for name, number in program.second_inputs.items()]
+        return f"({arguments[0]} == {arguments[1]}).all()"
+    return f"{arguments[0]}.reshape(())"
 
 
 def find_last_uses(program: Program) -> list[list[int]]:
     """The slots to free after each step: those that nothing after it uses."""
-    later = {*program.second}
-    entered = {*program.inputs.values(), *program.second_inputs.values()}
+    later = {*program.results}
+    entered = {*program.inputs.values()}
     last: list[list[int]] = []
     for at in reversed(range(len(program.steps))):
-        if at + 1 == program.cut_at:
-            later.update(program.first)
         step = program.steps[at]
         own = {number for number in (*step.operands, *step.outputs) if number is not None}
         own -= {number for number in own if number in program.constants}

@@ -50,7 +50,6 @@ class Recomputed:
     """A longer list of steps, and what it needs."""
 
     steps: list[Step]
-    places: list[int]  # of each step in the shorter list
     memory: list[int]  # slot -> the number of its memory
     sizes: dict[int, int]
 
@@ -120,7 +119,7 @@ class Rewriter:
     ) -> None:
         self.steps, self.memory, self.origins, self.uses = steps, memory, origins, uses
         self.sources = {number: step for step in steps for number in step.outputs if number is not None}
-        self.made = Recomputed([], [], list(memory), dict(sizes))
+        self.made = Recomputed([], list(memory), dict(sizes))
         self.renamed: dict[int, int] = {}  # slot -> the slot that holds it now
         self.freed: set[int] = set()  # memory that is not held now
 
@@ -128,7 +127,7 @@ class Rewriter:
         for at, step in enumerate(self.steps):
             for number in step.operands:
                 self.hold(number, at)
-            self.add(self.rename(step), at)
+            self.made.steps.append(self.rename(step))
             self.note_views(step)
             for memory in {self.memory[number] for number in (*step.operands, *step.outputs) if number is not None}:
                 self.free_until_next_use(memory, at)
@@ -169,7 +168,7 @@ class Rewriter:
             self.hold(operand, at)
         again = self.rename(step)
         outputs = [None if number is None else self.add_slot(step, number) for number in step.outputs]
-        self.add(replace(again, outputs=outputs), at)
+        self.made.steps.append(replace(again, outputs=outputs))
         first = step.outputs[0]
         for old, new in zip(step.outputs, outputs, strict=True):
             if old is not None and new is not None and first is not None and self.memory[old] == self.memory[first]:
@@ -194,7 +193,3 @@ class Rewriter:
         return replace(
             step, args=map_slots(step.args, change), kwargs=map_slots(step.kwargs, change), operands=operands
         )
-
-    def add(self, step: Step, at: int) -> None:
-        self.made.steps.append(step)
-        self.made.places.append(at)

@@ -3,7 +3,8 @@
 One forward pass, a gradient backward pass if a gradient is asked for, and one relevance pass per recipe.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from whyformer._engine.intervene import Intervention
 from whyformer._engine.recorder import Recorder, Unrecordable
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.replay import (
+    Finish,
+    RecordedRun,
     RecordingBuilder,
     Replayer,
     alias_inputs,
@@ -31,7 +34,7 @@ from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._plain.deprecation import rename_keywords
 from whyformer._plain.torch_state import neutral_torch
-from whyformer.errors import NotCaptured
+from whyformer.errors import NotCaptured, WhyformerError
 
 GRAPH_SITES = {"input", *PARTS_FORMS}  # values that are found only if the forward builds a graph
 TAPE_SITES = STREAM_SITES | LAYER_SCORE_SITES.keys() | PARTS_FORMS.keys()  # computed from the list of all operations
@@ -58,11 +61,13 @@ def record(
     recipes: Sequence[Recipe] = (),
     track_absorbed: bool = False,
     intervention: Intervention | None = None,
+    finish: Finish | None = None,
 ) -> Capture:
     """Run the model once and keep the sites named in `keep`.
 
     track_absorbed: also keep, per recipe, the relevance that did not reach the input (`Capture.absorbed`).
     intervention: attention to use instead of the model's own.
+    finish: what a recorded program may compute from the capture in place of its values (`Capture.finished`).
     """
     wanted = check_sites(keep)
     refuse_encoder_decoders(model.module)
@@ -71,7 +76,7 @@ def record(
         model, encoded, target = pick_choices(model, encoded, target, versus)
         versus = None
     if not track_absorbed and intervention is None:
-        replayer = Replayer(model, encoded, target, versus, wanted, recipes)
+        replayer = Replayer(model, encoded, target, versus, wanted, recipes, finish)
         if (capture := replayer.replay()) is not None:
             return capture
         if replayer.is_due() and (capture := record_program(replayer)) is not None:
@@ -94,20 +99,42 @@ def choose_passes(wanted: set[str] | frozenset[str], recipes: Sequence[Recipe]) 
 
 def record_program(replayer: Replayer) -> Capture | None:
     """Run the model once, and keep the run as a program that later calls repeat; None if that is not possible."""
-    model, encoded = replayer.model, alias_inputs(replayer.encoded, replayer.model.device)
-    switch, asks = choose_passes(replayer.keep, replayer.recipes)
-    recorder = Recorder(find_program_inputs(encoded, model.device), find_constants(model.module))
     try:
-        with (
-            torch.autograd.set_multithreading_enabled(False),  # on a GPU, too, operations are seen in this thread
-            recorder,
-            run_forward(model, encoded, switch=switch, **asks) as run,
-        ):
-            builder = RecordingBuilder(model, encoded, run, set(replayer.keep), recorder)
-            capture = builder.build(replayer.target, replayer.versus, switch, replayer.recipes, False)
-            recorded = make_recorded_run(recorder, builder, capture)
+        recorded, capture = run_recorded(replayer)
     except Unrecordable as reason:
         replayer.refuse(str(reason))
         return None
-    replayer.keep_if_same(recorded, capture)
+    if recorded is not None:  # the run itself has been freed
+        replayer.keep_if_same(recorded, capture)
     return capture
+
+
+def run_recorded(replayer: Replayer) -> tuple[RecordedRun | None, Capture]:
+    """One run of the model as a program, and its capture; no program if its last part cannot be recorded."""
+    model, encoded = replayer.model, alias_inputs(replayer.encoded, replayer.device)
+    switch, asks = choose_passes(replayer.keep, replayer.recipes)
+    recorder = Recorder(find_program_inputs(encoded, replayer.device), find_constants(model.module))
+    with (
+        torch.autograd.set_multithreading_enabled(False),  # on a GPU, too, operations are seen in this thread
+        recorder,
+        run_forward(model, encoded, switch=switch, **asks) as run,
+    ):
+        builder = RecordingBuilder(replayer, encoded, run, recorder)
+        capture = builder.build(replayer.target, replayer.versus, switch, replayer.recipes, False)
+        if replayer.finish is not None:
+            if (finished := finish_recorded(replayer, capture, encoded)) is None:
+                return None, capture
+            capture = replace(capture, values={}, finished=finished)
+        return make_recorded_run(builder, capture), capture
+
+
+def finish_recorded(
+    replayer: Replayer, capture: Capture, encoded: EncodedBatch
+) -> Mapping[tuple[Any, Recipe | None], Any] | None:
+    """The last part of a program; None if it cannot be recorded, or raises what the caller will see in any case."""
+    assert replayer.finish is not None
+    try:
+        return replayer.finish.compute(capture, encoded)
+    except (Unrecordable, WhyformerError):
+        replayer.leave_unfinished()
+        return None

@@ -3,15 +3,12 @@
     recorder = Recorder({"pixel_values": pixels}, constants=weights)
     with recorder:
         ...                                 the forward, its backward passes, labels, rules: whatever calls torch
-    program = Program(recorder, first, second)                                                      (program.py)
+    program = Program(recorder, [slots of the results])                                             (program.py)
 
 **What Python read.** A program is right only where Python code would have taken the same way. Where a value that
 depends on the inputs was read (`bool(x.any())`), the program reads it again and raises `WayDiffers` if it is another.
 Reading what cannot be compared again (numbers with fractions, lists), random numbers, writing into inputs or weights,
 and tensors of unknown origin make a run unfit to record: `Unrecordable`.
-
-The *cut* divides a recording in two: the first part computes what the choice of the target needs, the second part takes
-what the choice gave (`Recorder.cut`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +34,6 @@ DATA_SIZED = {  # the shape of the result depends on the values
     aten.unique_dim.default,
     aten.index.Tensor,
 }
-ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 READS = {"tolist", "numpy", "__array__", "data_ptr", "__dlpack__"}  # read values without an operation
 
 
@@ -74,19 +70,17 @@ class Step:
 
 
 class Recorder(TorchDispatchMode):
-    """Records the operations inside. Pauses where the choice of a target is made (`pause`)."""
+    """Records the operations inside, except while it pauses (`pause`)."""
 
     def __init__(self, inputs: Mapping[str, Tensor], constants: Iterable[Tensor]) -> None:
         super().__init__()
         self.token = object()  # marks the tensors of this recording
         self.steps: list[Step] = []
-        self.cut_at = 0
         self.memory: list[int] = []  # slot -> the number of its memory, which views share
         self.sharing: dict[int, list[int]] = {}  # number of a memory -> its slots
         self.sizes: dict[int, int] = {}  # number of a memory -> bytes
         self.is_on_gpu = any(tensor.is_cuda for tensor in inputs.values())
         self.inputs: dict[str, int] = {}  # name -> slot
-        self.second_inputs: dict[str, int] = {}
         self.constants: dict[int, Tensor] = {}  # slot -> a weight, or a number
         self.live: set[int] = set()  # slots of weights: their values may change between runs
         self.weights = {address_of(tensor): tensor for tensor in constants}  # by memory: a shadow has views of them
@@ -164,6 +158,8 @@ class Recorder(TorchDispatchMode):
         step = Step(func, map_tensors(tuple(args), take), map_tensors(kwargs, take), operands)
         result = func(*args, **kwargs)
         self.note(step, result, near)
+        if step.depends and has_unknown_size(func, args) and isinstance(result, (Tensor, tuple)):
+            step.shape = tuple((result if isinstance(result, Tensor) else result[0]).shape)
         return result
 
     def note(self, step: Step, result: Any, near: Mapping[int, int]) -> None:
@@ -181,8 +177,6 @@ class Recorder(TorchDispatchMode):
         step.is_tuple = not isinstance(result, Tensor)
         results: Sequence[Any] = result if not isinstance(result, Tensor) else (result,)
         step.outputs = [self.enter_result(step, tensor, near) for tensor in results]
-        if step.function in DATA_SIZED and step.depends:
-            step.shape = tuple(results[0].shape)
         self.steps.append(step)
 
     def enter_result(self, step: Step, tensor: Any, near: Mapping[int, int]) -> int | None:
@@ -215,7 +209,7 @@ class Recorder(TorchDispatchMode):
         step.reads, step.is_read = value, True
         self.steps.append(step)
 
-    # --- where the target is chosen ----------------------------------------------------------------------------------
+    # --- beginning, pausing ------------------------------------------------------------------------------------------
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -225,12 +219,6 @@ class Recorder(TorchDispatchMode):
             yield
         finally:
             self.is_paused = before
-
-    def cut(self, given: Mapping[str, Tensor]) -> None:
-        """The second part of the program begins here and takes these tensors."""
-        self.cut_at = len(self.steps)
-        for name, tensor in given.items():
-            self.second_inputs[name] = self.enter_input(tensor)
 
     def __enter__(self) -> "Recorder":
         self.reader.__enter__()
@@ -312,6 +300,13 @@ def find_slots(value: Any) -> Iterator[Slot]:
     elif type(value) is dict:
         for item in value.values():
             yield from find_slots(item)
+
+
+def has_unknown_size(func: Any, args: Sequence[Any]) -> bool:
+    """The shape of the result depends on values: places by number have a fixed size, places by mask have not."""
+    if func is aten.index.Tensor:
+        return any(place is not None and place.dtype in (torch.bool, torch.uint8) for place in args[1])
+    return func in DATA_SIZED
 
 
 def read_dropout(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float | None:

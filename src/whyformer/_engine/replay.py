@@ -1,11 +1,13 @@
 """Replay: the sixth run of a model on inputs of the same shapes is recorded as a program, which later runs repeat.
 
-    with why.replay(): ...                 off unless asked for, here or by WHYFORMER_REPLAY=1 in the environment
+    with why.replay(): ...                 for every model; so does WHYFORMER_REPLAY=1 in the environment
+    with why.replay(False): ...            for none; so does WHYFORMER_REPLAY=0
+    otherwise                              for models and methods whose code is that of libraries (known_code.py)
 
 A program (program.py) gives the same numbers with the same kernels in the same order, without the Python code of the
-model, of interception and of autograd. It is compared with the run it was recorded from, to TOLERANCE of the
-largest value, and it is used only while the model is the one it was recorded from (model_state.py). A model with
-hooks, in which Python reads the inputs, or whose answer is not a class or token, is always run itself.
+model, of interception, of autograd and of the method. It is compared with the run it was recorded from, to TOLERANCE
+of the largest value, and it is used only while the model is the one it was recorded from (model_state.py). A model
+with hooks, in which Python reads the inputs, or whose answer is not a class or token, is always run itself.
 
 The tolerance follows the precision of products. On a GPU, libraries may choose other kernels for the program, and for
 its CUDA graph, than for the run. In float32 that changes little. In TF32 (`torch.set_float32_matmul_precision("high")`)
@@ -15,34 +17,40 @@ relevance by what its rounding estimate says for TF32, at most by the largest va
 
 import os
 import threading
+import warnings
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields, replace
-from functools import partial
-from operator import itemgetter
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from whyformer._engine.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
-from whyformer._engine.capture import Capture, LazyLayers, RoundingEstimate
+from whyformer._engine.capture import Capture
 from whyformer._engine.chosen_answer import ChosenAnswer
+from whyformer._engine.compiled import CompiledProgram
 from whyformer._engine.cuda_graph import CudaGraph
 from whyformer._engine.decompose import PARTS_FORMS
+from whyformer._engine.foreign_errors import shorten_message
 from whyformer._engine.forward import Run
 from whyformer._engine.function_target import Answer
-from whyformer._engine.layout import Layout, compute_readout, count_tokens
+from whyformer._engine.layout import count_tokens
 from whyformer._engine.model_state import ModelState, is_torch_watched, read_torch_state, rounds_to_tf32
-from whyformer._engine.program import Program, Slots
-from whyformer._engine.recorder import Recorder, Slot, Unrecordable, WayDiffers
-from whyformer._engine.relevance.node import Recipe
-from whyformer._engine.target import ExplainedAnswer, choose_target
-from whyformer._engine.tracing.attention import AttentionSite
-from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, attach_trace, compute_pooling_weights, trace_of
+from whyformer._engine.places import Packing, describe_packing, list_tensors, make_filler, put_places
+from whyformer._engine.program import Program
+from whyformer._engine.recorded_target import (
+    RecordedChoice,
+    choose_recorded_target,
+    describe_recorded_target,
+    number_targets,
+)
+from whyformer._engine.recorder import Recorder, Unrecordable, WayDiffers
+from whyformer._engine.relevance.recipes import STABILISERS, Recipe
+from whyformer._engine.target import ExplainedAnswer, TargetNames, choose_target, find_indices
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap
@@ -51,34 +59,56 @@ from whyformer.errors import WhyformerError
 
 RECORDED_AT = 6  # runs of the same shapes: recording takes about as long as ten runs of a small model
 KEPT_PROGRAMS = 16  # for each model; the least recently used one is dropped
+MOST_PROGRAMS = 64  # of all models together
 # Of the largest value, in float32. On a CPU there is no difference; kernels of a GPU that add in any order make one,
 # which relevance passes enlarge: four times the estimate of the pass is allowed, but not more than MOST_ROUNDING.
 TOLERANCE, MOST_ROUNDING = 1e-4, 0.1
 TF32_TOLERANCE, MOST_TF32_ROUNDING = 1e-2, 1.0
 TF32_UNIT = 2.0**13  # the rounding unit of TF32 in units of float32, for which estimates are made
+MOVED = 8  # rounding of other kernels, in units of moving the inputs by one rounding
 MOST_MISSES = 3  # runs for which Python would have taken another way than the recorded one
 LARGEST_GRAPH, MOST_GRAPHS = 1 / 32, 1 / 8  # of the memory of the GPU: a CUDA graph holds what it needs
 # Sites that are more than tensors of one run.
 NOT_REPLAYED = {"probe", "fingerprint", *PARTS_FORMS, *LAYER_SCORE_SITES, *STREAM_SITES}
 
-is_replaying: ContextVar[bool] = ContextVar("is_replaying", default=os.environ.get("WHYFORMER_REPLAY", "0") == "1")
-
-
+ASKED = {"1": True, "0": False}
+# None: where nobody can tell the difference.
+BY_DEFAULT: bool | None = ASKED.get(os.environ.get("WHYFORMER_REPLAY", ""))
+is_replaying: ContextVar[bool | None] = ContextVar("is_replaying", default=BY_DEFAULT)
 is_recomputing: ContextVar[bool] = ContextVar("is_recomputing", default=False)
+is_compiling: ContextVar[bool] = ContextVar("is_compiling", default=False)
 
 
 @contextmanager
-def replay(enabled: bool = True, *, recompute: bool = False) -> Iterator[None]:
-    """Whether runs of a model inside may be replaced by a recorded program; the scores are the same.
+def replay(enabled: bool = True, *, recompute: bool = False, compile: bool = False) -> Iterator[None]:
+    """Whether runs of any model inside may be replaced by a recorded program; the scores are the same.
 
+    Without it, only models whose code is all that of known libraries are replaced: what your own `forward` does besides
+    computing happens in every run.
     recompute: large programs also compute the first layer of each MLP again, to need less memory.
+    compile: fuse the operations of a program, for many runs on inputs of the same shapes. Compiling takes up to a
+        minute for each method and shape. Scores differ by rounding.
     """
-    tokens = is_replaying.set(bool(enabled)), is_recomputing.set(bool(recompute))
+    tokens = is_replaying.set(bool(enabled)), is_recomputing.set(bool(recompute)), is_compiling.set(bool(compile))
     try:
         yield
     finally:
         is_replaying.reset(tokens[0])
         is_recomputing.reset(tokens[1])
+        is_compiling.reset(tokens[2])
+
+
+@dataclass(frozen=True)
+class Finish:
+    """What is computed from a capture as the last part of a program.
+
+    compute: gives nested tensors by a name and the recipe they depend on, or None, of a capture and its batch, whose
+    masks are tensors of the program. Such a capture has no other values.
+    key: what `compute` depends on besides these.
+    """
+
+    key: Any
+    compute: Callable[[Capture, EncodedBatch], dict[tuple[Any, Recipe | None], Any]]
 
 
 # --- programs of a model ---------------------------------------------------------------------------------------------
@@ -86,22 +116,44 @@ def replay(enabled: bool = True, *, recompute: bool = False) -> Iterator[None]:
 
 @dataclass
 class RecordedRun:
-    """A program, and how a capture is made from what it computes."""
+    """A program, and how a capture is made from what it computes.
+
+    Its small results, the choice of the target and what was finished, are read at once: on a GPU as a row of bytes.
+    """
 
     program: Program
-    first: Callable[[Sequence[Tensor]], Any]  # makes output, mask, special and the trace of the output
-    second: Callable[[Sequence[Tensor]], Any]  # makes values and rounding of the capture
-    read: Tensor | None  # [batch token]: where the answer is read, if that does not depend on the inputs
+    small: Callable[[Sequence[Tensor]], Any]
+    large: Callable[[Sequence[Tensor]], Any]
+    count_small: int
+    packing: Packing | None
+    classes: int
+    is_language: bool
     patches: tuple[int, ...] | None
     grid: Grid | None
     count: int  # tokens that are scored
-    last_site: AttentionSite  # shapes only
     boundaries: tuple[int, ...]
     notes: tuple[str, ...]
+    compiled: CompiledProgram | None = None
     graph: CudaGraph | None = None
 
-    def start(self, inputs: Mapping[str, Tensor]) -> Slots:
-        return self.program.start(inputs) if self.graph is None else self.graph.start(inputs)
+    def run(self, inputs: Mapping[str, Tensor]) -> tuple[Any, Any]:
+        """The small and the large results; raises WayDiffers if Python would have taken another way."""
+        if self.graph is None:
+            return self.take(self.fastest.run(inputs))
+        return self.graph.run(inputs, lambda results: self.take(results, owned=False))  # type: ignore[no-any-return]
+
+    @property
+    def fastest(self) -> Program | CompiledProgram:
+        return self.program if self.compiled is None else self.compiled
+
+    def take(self, results: Sequence[Any], *, owned: bool = True) -> tuple[Any, Any]:
+        if self.fastest.is_deferred:
+            *results, flag = results
+            if flag is not None and not bool(flag):
+                raise WayDiffers
+        first, others = results[: self.count_small], results[self.count_small :]
+        small = first if self.packing is None else self.packing.unpack(first[0].cpu())
+        return self.small(small), self.large(others if owned else [tensor.clone() for tensor in others])
 
 
 @dataclass
@@ -111,6 +163,8 @@ class ModelPrograms:
     state: ModelState
     counts: "Counter[Any]" = field(default_factory=Counter)
     misses: "Counter[Any]" = field(default_factory=Counter)
+    due: dict[Any, int] = field(default_factory=dict)  # runs that it takes to record again what was dropped
+    unfinished: set[Any] = field(default_factory=set)  # whose last part cannot be recorded
     runs: "OrderedDict[Any, RecordedRun | None]" = field(default_factory=OrderedDict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -124,7 +178,13 @@ class ModelPrograms:
         with self.lock:
             self.runs[key] = run
             while len(self.runs) > KEPT_PROGRAMS:
-                self.runs.popitem(last=False)
+                self.drop_oldest()
+
+    def drop_oldest(self) -> None:
+        """Drop the least recently used program. Next time it takes four times as many runs to record it."""
+        key, _ = self.runs.popitem(last=False)
+        self.due[key] = 4 * self.due.get(key, RECORDED_AT)
+        self.counts[key] = 0
 
     def note_miss(self, key: Any) -> None:
         """Count a run for which the program was of no use; one that is of no use often is dropped."""
@@ -137,26 +197,39 @@ class ModelPrograms:
         """Count a run; True if it is to be recorded."""
         with self.lock:
             self.counts[key] += 1
-            return key not in self.runs and self.counts[key] >= RECORDED_AT
+            return key not in self.runs and self.counts[key] >= self.due.get(key, RECORDED_AT)
 
 
 KNOWN: dict[int, tuple["weakref.ref[nn.Module]", ModelPrograms]] = {}
 
 
-def find_programs(module: nn.Module, state: ModelState) -> ModelPrograms:
-    """The programs of this module; new ones if it has changed."""
+def find_programs(module: nn.Module) -> tuple[ModelState, ModelPrograms]:
+    """The state of this module and its programs; new ones if it has changed."""
     number = id(module)
     reference, programs = KNOWN.get(number, (None, None))
-    if reference is not None and programs is not None and reference() is module and programs.state == state:
-        return programs
+    if reference is not None and programs is not None and reference() is module:
+        state = ModelState(module, programs.state)
+        if programs.state == state:
+            return state, programs
+    state = ModelState(module)
     made = ModelPrograms(ModelState(module).keep(module))
     KNOWN[number] = (weakref.ref(module, lambda _: KNOWN.pop(number, None)), made)
-    return made
+    return state, made
+
+
+def limit_programs() -> None:
+    """Drop programs of other models if there are too many: those of the model that has most."""
+    while sum(len(programs.runs) for _, programs in list(KNOWN.values())) > MOST_PROGRAMS:
+        most = max((programs for _, programs in list(KNOWN.values())), key=lambda programs: len(programs.runs))
+        with most.lock:
+            most.drop_oldest()
 
 
 def is_affordable(program: Program, device: torch.device) -> bool:
     """Whether a CUDA graph may hold the memory of this program, beside those that there are."""
-    memory = torch.cuda.get_device_properties(device).total_memory
+    free, memory = torch.cuda.mem_get_info(device)
+    if program.peak > free / 4:
+        return False
     runs = [run for _, programs in list(KNOWN.values()) for run in programs.runs.values()]
     held = sum(run.program.peak for run in runs if run is not None and run.graph is not None)
     return program.peak <= memory * LARGEST_GRAPH and held + program.peak <= memory * MOST_GRAPHS
@@ -176,19 +249,31 @@ class Replayer:
         versus: Any,
         keep: Collection[str],
         recipes: Sequence[Recipe],
+        finish: Finish | None = None,
     ) -> None:
         self.model, self.encoded = model, encoded
         self.target, self.versus = target, versus
         self.keep = frozenset(keep)
         self.recipes = tuple(recipes)
+        self.finish = finish
+        asked = is_replaying.get()
         self.is_possible = (
-            is_replaying.get() and not self.keep & NOT_REPLAYED and not callable(target) and not is_torch_watched()
+            asked is not False
+            and (asked or finish is not None)
+            and all(is_own_recipe(recipe) for recipe in self.recipes)
+            and not self.keep & NOT_REPLAYED
+            and is_plain_target(target)
+            and is_plain_target(versus)
+            and not is_torch_watched()
         )
         if self.is_possible:
-            self.state = ModelState(model.module)
-            self.is_possible = not self.state.has_hooks
-            self.programs = find_programs(model.module, self.state)
+            self.state, self.programs = find_programs(model.module)
+            self.is_possible = not self.state.has_hooks and (asked is True or self.programs.state.is_known)
+            self.device = model.device
             self.key = self.make_key()
+            if self.key in self.programs.unfinished:
+                self.finish = None
+                self.key = self.make_key()
 
     def make_key(self) -> Any:
         encoded = self.encoded
@@ -201,11 +286,19 @@ class Replayer:
             encoded.special_mask is None,
             self.keep,
             self.recipes,
-            self.versus is None,
+            self.has_versus,
             self.model.readout,
             is_recomputing.get(),
+            is_compiling.get(),
             read_torch_state(),
+            None if self.finish is None else self.finish.key,
         )
+
+    @property
+    def has_versus(self) -> bool:
+        if not isinstance(self.versus, list | tuple):
+            return self.versus is not None
+        return any(one is not None for one in self.versus)
 
     def replay(self) -> Capture | None:
         """The capture that the program of this call computes; None if there is no program, or it does not fit."""
@@ -215,6 +308,8 @@ class Replayer:
         try:
             with torch.no_grad():
                 capture = self.run_program(run)
+        except WhyformerError:  # what is asked for is wrong: the usual way gives the error
+            return None
         except Exception:  # the model itself, run in the usual way, gives the answer or the error
             self.programs.note_miss(self.key)
             return None
@@ -227,58 +322,92 @@ class Replayer:
         """Remember that this call cannot be recorded."""
         self.programs.keep(self.key, None)
 
+    def leave_unfinished(self) -> None:
+        """Remember that the last part cannot be recorded: from now on, the capture itself is."""
+        self.programs.unfinished.add(self.key)
+
     def keep_if_same(self, run: RecordedRun, capture: Capture) -> None:
         """Keep a program if it computes what the run it was recorded from did."""
         self.programs.keep(self.key, None)
+        with torch.no_grad():
+            try:
+                if not is_close(self.run_program(run), capture, is_tf32=rounds_to_tf32(self.device)):
+                    return
+            except (WayDiffers, RuntimeError):  # of a GPU that has not enough memory for both
+                return
+            self.programs.keep(self.key, run)
+            limit_programs()
+            if is_compiling.get():
+                self.try_compiled(run, capture)
+            if run.program.is_deferred and run.program.has_fixed_sizes and is_affordable(run.program, self.device):
+                self.try_graph(run, capture)
+
+    def try_compiled(self, run: RecordedRun, capture: Capture) -> None:
+        """Let the program run as fused kernels, if a compiler is there and the numbers stay the same."""
+        moved = self.run_moved(run)
         try:
-            with torch.no_grad():
-                again = self.run_program(run)
-        except WayDiffers:
-            return
-        if not is_close(again, capture):
-            return
-        self.programs.keep(self.key, run)
-        if run.program.is_deferred and run.program.has_fixed_sizes and is_affordable(run.program, self.model.device):
-            self.try_graph(run, capture)
+            run.compiled = CompiledProgram(run.program, self.find_inputs(run)[0])
+            is_same = is_close(self.run_program(run), capture, moved, is_tf32=rounds_to_tf32(self.device))
+            reason = "" if is_same else "its results are not those of the program"
+        except Exception as error:  # whatever the compiler raises: the program itself is right
+            is_same, reason = False, f"{type(error).__name__}: {shorten_message(error)}"
+        if not is_same:
+            run.compiled = None
+            warnings.warn(f"The program runs without being compiled: {reason}", RuntimeWarning, stacklevel=2)
+
+    def run_moved(self, run: RecordedRun) -> Capture:
+        """The program on inputs moved by one rounding: what other kernels can do to these numbers, this does too."""
+        unit = 2.0**-11 if rounds_to_tf32(self.device) else torch.finfo(torch.float32).eps
+        return self.run_program(run, lambda t: t * (1 + unit) if t.is_floating_point() else t)
 
     def try_graph(self, run: RecordedRun, capture: Capture) -> None:
         """Let the GPU repeat the program as one CUDA graph, if it can."""
-        run.graph = CudaGraph(run.program)
         try:
-            with torch.no_grad():
-                is_same = is_close(self.run_program(run), capture)
+            moved = self.run_moved(run)
+            run.graph = CudaGraph(run.fastest, self.find_inputs(run)[0])
+            is_same = is_close(self.run_program(run), capture, moved, is_tf32=rounds_to_tf32(self.device))
         except (RuntimeError, WayDiffers):
             is_same = False
         if not is_same:
             run.graph = None
 
-    def run_program(self, run: RecordedRun) -> Capture:
-        with closing(run.start(find_program_inputs(self.encoded, self.model.device))) as steps:
-            return self.run_steps(run, steps)
+    def find_inputs(self, run: RecordedRun) -> tuple[dict[str, Tensor], TargetNames, list[int | None]]:
+        """What the program takes, and what its targets are called; raises what is wrong with the targets."""
+        names = TargetNames(self.model, run.classes, is_language=run.is_language)
+        wanted, against = find_indices(names, self.target, self.versus, self.encoded.batch)
+        inputs = find_program_inputs(self.encoded, self.device)
+        return inputs | self.number_targets(wanted, against), names, against
 
-    def run_steps(self, run: RecordedRun, steps: Slots) -> Capture:
-        first = run.first(next(steps))
-        output: Tensor = first["output"]
-        layout = Layout(first["mask"], first["special"], run.patches, self.find_tokens(run))
-        with torch.enable_grad():
-            trace = first["trace"] if run.read is None else Trace(read=run.read, epoch=first["trace"].epoch)
-            leaf = attach_trace(output.detach().requires_grad_(), trace)
-            answer, targets = choose_target(self.model, self.encoded, leaf, self.target, self.versus)
-        names = run.program.second_inputs.keys()
-        if ("versus" in names) != (answer.versus is not None and "seed" in names):
-            raise WayDiffers
-        given = find_given(self.model, run.last_site, layout, answer, leaf if "seed" in names else None, self.keep)
-        computed = steps.send(given)
-        if run.program.is_deferred and not is_true(computed.pop()):
-            raise WayDiffers
-        second = run.second(computed)
-        notes = (*self.encoded.notes, *run.notes)
+    def number_targets(self, wanted: list[int | None], against: list[int | None]) -> dict[str, Tensor]:
+        versus = {"versus": number_targets(against, self.device)} if self.has_versus else {}
+        return {"target": number_targets(wanted, self.device), **versus}
+
+    def run_program(self, run: RecordedRun, change: Callable[[Tensor], Tensor] | None = None) -> Capture:
+        """The capture that a program computes. change: what to do with each input before."""
+        inputs, names, against = self.find_inputs(run)
+        if change is not None:
+            inputs = {name: change(tensor) for name, tensor in inputs.items()}
+        small, large = run.run(inputs)
+        targets = describe_recorded_target(names, RecordedChoice(**small["choice"]), against)
+        tokens = (run.grid,) * self.encoded.batch if run.grid is not None else self.encoded.pieces(run.count)
         return Capture(
-            targets, layout.tokens, run.patches, output, run.boundaries, {}, notes, second["values"], second["rounding"]
+            targets,
+            tokens,
+            run.patches,
+            large["output"],
+            run.boundaries,
+            {},
+            (*self.encoded.notes, *run.notes),
+            large["values"],
+            large["rounding"],
+            finished=small["finished"],
         )
 
-    def find_tokens(self, run: RecordedRun) -> Any:
-        return (run.grid,) * self.encoded.batch if run.grid is not None else self.encoded.pieces(run.count)
+
+def is_own_recipe(recipe: Recipe) -> bool:
+    """Whether all its rules are ours; rules from elsewhere may do anything."""
+    are_ours = all(rule.__module__.startswith("whyformer.") for rule in recipe.rules.values())
+    return are_ours and recipe.stabiliser in STABILISERS.values()
 
 
 def is_plain_target(target: Any) -> bool:
@@ -295,11 +424,6 @@ def find_program_inputs(encoded: EncodedBatch, device: torch.device) -> dict[str
     return given | {name: mask.to(device) for name, mask in masks.items() if mask is not None}
 
 
-def is_true(flag: Tensor | None) -> bool:
-    """Whether Python would have taken the way that was recorded."""
-    return flag is None or bool(flag)
-
-
 def find_constants(module: nn.Module) -> list[Tensor]:
     """The tensors that belong to a model: weights, buffers, and those that its modules keep in other ways."""
     found: list[Tensor] = []
@@ -310,82 +434,41 @@ def find_constants(module: nn.Module) -> list[Tensor]:
     return found
 
 
-def find_given(
-    model: Model,
-    last_site: AttentionSite,
-    layout: Layout,
-    answer: ExplainedAnswer,
-    output: Tensor | None,
-    keep: Collection[str],
-) -> dict[str, Tensor]:
-    """What the second part of a program takes: the gradients of the explained logits at the output, and the readout."""
-    given: dict[str, Tensor] = {}
-    if output is not None:
-        given["seed"] = compute_seed(answer.target, output)
-        if answer.versus is not None:
-            given["versus"] = compute_seed(answer.versus, output)
-    if "readout" in keep:
-        given["readout"] = compute_readout(model, LastSite([last_site]), layout, answer)  # type: ignore[arg-type]
-    return given
-
-
-def compute_seed(logits: Tensor, output: Tensor) -> Tensor:
-    """The gradient of the sum of the explained logits at the output of the model."""
-    (seed,) = torch.autograd.grad(logits, output, torch.ones_like(logits), retain_graph=True)
-    return seed
-
-
-@dataclass
-class LastSite:
-    """Stands for a run where only the shapes of its last attention are read."""
-
-    sites: list[AttentionSite]
-
-    @property
-    def mode(self) -> "LastSite":
-        return self
-
-
 # --- recording -------------------------------------------------------------------------------------------------------
 
 
 class RecordingBuilder(CaptureBuilder):
-    """Builds a capture as always. The choice of the target is not recorded: the program is cut there."""
+    """Builds a capture as always, with the target chosen by operations that are recorded."""
 
-    def __init__(self, model: Model, encoded: EncodedBatch, run: Run, keep: set[str], recorder: Recorder) -> None:
-        self.recorder = recorder
-        super().__init__(model, encoded, run, keep)
+    def __init__(self, replayer: Replayer, encoded: EncodedBatch, run: Run, recorder: Recorder) -> None:
+        self.replayer, self.recorder = replayer, recorder
+        super().__init__(replayer.model, encoded, run, set(replayer.keep))
 
     def choose_answer(self, target: Any, versus: Any) -> ChosenAnswer:
-        output, self.asked = self.run.output, (target, versus)
         with self.recorder.pause():
             chosen = super().choose_answer(target, versus)
-            answer = chosen.answer
-            if not isinstance(answer, ExplainedAnswer) or chosen.notes or not self.is_chosen_from_output(chosen):
+            if not isinstance(chosen.answer, ExplainedAnswer) or chosen.notes or not self.is_chosen_from_output(chosen):
                 raise Unrecordable("the answer is not a class or a token of the model's output")
             if self.mode.switch is not None:
-                super().refuse_unknown_nodes(answer)
-            start = output if output.requires_grad else None
-            self.given = find_given(self.model, self.mode.sites[-1], self.layout, answer, start, self.keep)
-        self.recorder.cut(self.given)
-        if not output.requires_grad:
-            return chosen
-        seeded = [
-            (output * self.given[name]).flatten(1).sum(1) if name in self.given else None for name in ("seed", "versus")
-        ]
-        assert seeded[0] is not None
-        return chosen._replace(answer=replace(answer, target=seeded[0], versus=seeded[1]))
+                super().refuse_unknown_nodes(chosen.answer)
+            self.classes, self.is_language = chosen.answer.shape[1], chosen.targets[0].position is not None
+            names = TargetNames(self.model, self.classes, is_language=self.is_language)
+            given = self.replayer.number_targets(*find_indices(names, target, versus, self.encoded.batch))
+        for name, tensor in given.items():
+            self.recorder.inputs[name] = self.recorder.enter_input(tensor)
+        answer, self.choice = choose_recorded_target(
+            self.model, self.encoded, self.run.output, given["target"], given.get("versus")
+        )
+        return chosen._replace(answer=answer)
 
     def is_chosen_from_output(self, chosen: ChosenAnswer) -> bool:
         """A program chooses from the output alone; this must give the same targets."""
+        asked = self.replayer.target, self.replayer.versus
         try:
-            again = choose_target(self.model, self.encoded, self.run.output, *self.asked)[1]
+            again = choose_target(self.model, self.encoded, self.run.output, *asked)[1]
         except WhyformerError:
             return False
         return again == chosen.targets
-
-    def find_readout(self, answer: Answer) -> Tensor:
-        return self.given["readout"]
 
     def refuse_unknown_nodes(self, answer: Answer) -> None:
         """Already done, with the answer itself."""
@@ -399,143 +482,67 @@ def alias_inputs(encoded: EncodedBatch, device: torch.device) -> EncodedBatch:
     return replace(encoded, inputs=inputs, token_mask=token_mask, special_mask=special_mask)
 
 
-def make_recorded_run(recorder: Recorder, builder: CaptureBuilder, capture: Capture) -> RecordedRun:
-    """The program of a finished recording, and the capture with slots in place of tensors."""
-    if builder.layout.places is not None or builder.layout.owners is not None:
+def make_recorded_run(builder: RecordingBuilder, capture: Capture) -> RecordedRun:
+    """The program of a recording that is not closed yet, and the capture with places for its tensors."""
+    recorder, layout = builder.recorder, builder.layout
+    if layout.places is not None or layout.owners is not None:
         raise Unrecordable("not all tokens are those of the input")
-    slots: list[Slot] = []
-    layout, output = builder.layout, builder.run.output
-    trace = trace_of(output)
-    first = {
-        "output": output,
-        "mask": layout.mask,
-        "special": layout.special,
-        "trace": Trace(samples=trace.samples, tokens=trace.tokens, epoch=trace.epoch, read=trace.read),
-    }
-    firsts = put_slots(first, recorder, slots)
-    ends = len(slots)
-    seconds = put_slots({"values": capture.values, "rounding": dict(capture.rounding)}, recorder, slots)
-    program = Program(recorder, slots[:ends], slots[ends:], repeats_products=is_recomputing.get())
-    last = builder.mode.sites[-1]
-    grid = layout.tokens[0] if isinstance(layout.tokens[0], Grid) else None
+    is_finished = capture.finished is not None
+    read: list[Tensor] = []
+    kept: list[Tensor] = []
+    small = put_places({"choice": dict(vars(builder.choice)), "finished": capture.finished}, read)
+    values = {} if is_finished else {"values": capture.values, "rounding": dict(capture.rounding)}
+    large = put_places({"values": {}, "rounding": {}, **values, "output": capture.logits}, kept)
+    packing = describe_packing(read) if recorder.is_on_gpu else None
+    first = read if packing is None else [packing.pack(read)]
+    results = [recorder.require_slot(tensor) for tensor in (*first, *kept)]
     return RecordedRun(
-        program,
-        make_filler(firsts),
-        make_filler(shift_places(seconds, ends)),
-        find_fixed_readout(recorder, builder),
+        Program(recorder, results, repeats_products=is_recomputing.get()),
+        make_filler(small),
+        make_filler(large),
+        len(first),
+        packing,
+        builder.classes,
+        builder.is_language,
         layout.patches,
-        grid,
+        layout.tokens[0] if isinstance(layout.tokens[0], Grid) else None,
         count_tokens(builder.run, builder.encoded, layout.length),
-        AttentionSite(last.place, value=as_shape(last.value), output=as_shape(last.output)),
         capture.boundaries,
         capture.notes[len(builder.encoded.notes) :],
     )
 
 
-def find_fixed_readout(recorder: Recorder, builder: CaptureBuilder) -> Tensor | None:
-    """How much of the answer is read at each token, where the labels of the output say so for any inputs."""
-    trace, output = trace_of(builder.run.output), builder.run.output
-    labels = [label for label in (trace.samples, trace.tokens) if label is not None]
-    if trace.read is not None or output.dim() != 2 or any(recorder.depends(label) for label in labels):
-        return None
-    return compute_pooling_weights(trace, output.shape, builder.encoded.batch, builder.layout.length)
+# --- comparing a program with the run it was recorded from -----------------------------------------------------------
 
 
-def as_shape(tensor: Tensor) -> Tensor:
-    return torch.empty_like(tensor.detach(), device="meta")
+def is_close(one: Capture, other: Capture, moved: Capture | None = None, *, is_tf32: bool) -> bool:
+    """Two captures hold the same numbers, up to what rounding can do.
 
-
-# --- captures with places for tensors --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a tensor of a capture is among what a program returns."""
-
-    number: int
-
-
-def put_slots(value: Any, recorder: Recorder, slots: list[Slot]) -> Any:
-    """The value with a place for every tensor; their slots are appended to `slots`."""
-
-    def put(tensor: Tensor) -> Place:
-        slots.append(recorder.require_slot(tensor))
-        return Place(len(slots) - 1)
-
-    return map_structure(value, Tensor, put)
-
-
-def shift_places(value: Any, by: int) -> Any:
-    return map_structure(value, Place, lambda place: Place(place.number - by))
-
-
-def make_filler(value: Any) -> Callable[[Sequence[Tensor]], Any]:
-    """A function from what a program returns to the value with its tensors in their places."""
-    if isinstance(value, Place):
-        return itemgetter(value.number)
-    if not has_place(value):
-        return lambda _: value
-    if isinstance(value, LazyLayers):
-        makers = [make_filler(make) for make in value._makers]
-        return lambda tensors: LazyLayers([fill(tensors) for fill in makers])
-    if isinstance(value, partial):
-        function, arguments = value.func, [make_filler(one) for one in value.args]
-        return lambda tensors: partial(function, *[fill(tensors) for fill in arguments])
-    if type(value) in (list, tuple):
-        kind, items = type(value), [make_filler(item) for item in value]
-        return lambda tensors: kind(fill(tensors) for fill in items)
-    if type(value) is dict:
-        entries = {key: make_filler(item) for key, item in value.items()}
-        return lambda tensors: {key: fill(tensors) for key, fill in entries.items()}
-    own, made_of = type(value), dict(vars(value))
-    changing = {name: make_filler(part) for name, part in made_of.items() if has_place(part)}
-
-    def fill_fields(tensors: Sequence[Tensor]) -> Any:
-        made = object.__new__(own)
-        made.__dict__.update(made_of, **{name: fill(tensors) for name, fill in changing.items()})
-        return made
-
-    return fill_fields
-
-
-def has_place(value: Any) -> bool:
-    found: list[Place] = []
-    map_structure(value, Place, found.append)
-    return bool(found)
-
-
-def map_structure(value: Any, kind: type, change: Any) -> Any:
-    """A copy of what a capture consists of with every entry of this kind changed; refuses what it does not know."""
-    again = partial(map_structure, kind=kind, change=change)
-    if isinstance(value, kind):
-        return change(value)
-    if isinstance(value, LazyLayers):
-        return LazyLayers([again(make) for make in value._makers])
-    if isinstance(value, partial):
-        return partial(value.func, *map(again, value.args), **again(value.keywords))
-    if isinstance(value, AttentionSite):  # what computes with it needs no labels
-        value = replace(value, origin=None, keys=EMPTY_TRACE, rows=EMPTY_TRACE, enclosing=())
-    if isinstance(value, AttentionSite | Trace | RoundingEstimate):
-        own = {one.name: again(getattr(value, one.name)) for one in fields(value)}
-        return type(value)(**own)
-    if type(value) in (list, tuple):
-        return type(value)(again(item) for item in value)
-    if type(value) is dict:
-        return {key: again(item) for key, item in value.items()}
-    if isinstance(value, Tensor | Place) or value is None or isinstance(value, str | int | float | Recipe):
-        return value
-    raise Unrecordable(f"a capture with {type(value).__name__} cannot be made from a program")
-
-
-def is_close(one: Capture, other: Capture) -> bool:
-    """Two captures hold the same numbers, up to what rounding can do."""
-    narrow, wide = find_tolerances(other, is_tf32=rounds_to_tf32(other.logits.device))
-    for key, value in other.values.items():
-        bound = wide if key[1] is not None else narrow
-        pairs = zip(list_tensors(one.values[key]), list_tensors(value), strict=True)
-        if not all(is_close_tensor(a, b, bound) for a, b in pairs):
-            return False
+    moved: a capture of inputs moved by one rounding; relevance may differ by MOVED times as much as this does.
+    """
+    narrow, wide = find_tolerances(other, is_tf32=is_tf32)
+    theirs, ours = list_results(one), list_results(other)
+    for key, tensors in ours.items():
+        for at, (a, b) in enumerate(zip(theirs[key], tensors, strict=True)):
+            bound = wide if key[1] is not None else narrow
+            if moved is not None and key[1] is not None:
+                bound = max(bound, MOVED * measure_distance(list_results(moved)[key][at], b))
+            if not is_close_tensor(a, b, bound):
+                return False
     return is_close_tensor(one.logits, other.logits, narrow)
+
+
+def list_results(capture: Capture) -> dict[Any, list[Tensor]]:
+    values = capture.values if capture.finished is None else capture.finished
+    return {key: list_tensors(value) for key, value in values.items()}
+
+
+def measure_distance(one: Tensor, other: Tensor) -> float:
+    """The largest difference, of the largest value."""
+    if not other.is_floating_point() or not other.numel():
+        return 0.0
+    a, b = one.detach().double(), other.detach().to(one.device).double()
+    return float((a - b).abs().amax() / b.abs().amax().clamp_min(torch.finfo(torch.float32).tiny))
 
 
 def find_tolerances(capture: Capture, *, is_tf32: bool) -> tuple[float, float]:
@@ -545,17 +552,11 @@ def find_tolerances(capture: Capture, *, is_tf32: bool) -> tuple[float, float]:
     return narrow, max([narrow, *(min(most, estimate) for estimate in estimates)])
 
 
-def list_tensors(value: Any) -> list[Tensor]:
-    found: list[Tensor] = []
-    map_structure(value, Tensor, found.append)
-    return found
-
-
 def is_close_tensor(one: Tensor, other: Tensor, bound: float) -> bool:
     """To `bound` of the largest value, in float32; types with fewer bits may differ by more."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
-    a, b = one.detach(), other.detach()
+    a, b = one.detach(), other.detach().to(one.device)
     if not a.is_floating_point() or not a.numel():
         return torch.equal(a, b)
     wide = bound * max(1.0, torch.finfo(a.dtype).eps / torch.finfo(torch.float32).eps)

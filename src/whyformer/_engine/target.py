@@ -74,25 +74,51 @@ def choose_target(
     """The explained logits, still part of the autograd graph, and the target of each example."""
     answers, positions, trace = read_logits(encoded, output)
     batch, classes = answers.shape
-    wanted = expand_per_example(target, batch, "target")
-    against = expand_per_example(versus, batch, "versus")
-    predicted = answers.argmax(-1).tolist()
     names = TargetNames(model, classes, is_language=positions is not None)
-    indices = [predicted[i] if w is None else names.index(w) for i, w in enumerate(wanted)]
-    others = [None if w is None else names.index(w) for w in against]
-    for index, other in zip(indices, others, strict=True):
-        if index == other:
-            raise TargetError(f"target and versus are both {names.label(index)!r}. Choose two different ones.")
-    answer = ExplainedAnswer(*pick_logits(answers, indices, others), trace, answers.shape)
+    wanted, against = find_indices(names, target, versus, batch)
+    predicted = answers.argmax(-1).tolist()
+    indices = [predicted[i] if w is None else w for i, w in enumerate(wanted)]
+    refuse_same_targets(names, indices, against)
+    answer = ExplainedAnswer(*pick_logits(answers, indices, against), trace, answers.shape)
     scores = answer.score.detach().tolist()  # in one go: each look at a GPU waits for it
     probabilities = probabilities_of(model.module, answers.detach())
     chosen = None if probabilities is None else pick_logits(probabilities, indices, [None] * batch)[0].tolist()
-    targets = tuple(
+    return answer, describe_targets(names, indices, against, predicted, scores, chosen, positions)
+
+
+def find_indices(
+    names: "TargetNames", target: Any, versus: Any, batch: int
+) -> tuple[list[int | None], list[int | None]]:
+    """The classes or tokens that are asked for, one per example; None: the predicted one, or no contrast."""
+    wanted, against = (
+        [None if one is None else names.index(one) for one in expand_per_example(given, batch, what)]
+        for given, what in ((target, "target"), (versus, "versus"))
+    )
+    return wanted, against
+
+
+def refuse_same_targets(names: "TargetNames", indices: Sequence[int], others: Sequence[int | None]) -> None:
+    for index, other in zip(indices, others, strict=True):
+        if index == other:
+            raise TargetError(f"target and versus are both {names.label(index)!r}. Choose two different ones.")
+
+
+def describe_targets(
+    names: "TargetNames",
+    indices: Sequence[int],
+    others: Sequence[int | None],
+    predicted: Sequence[int],
+    scores: Sequence[float],
+    probabilities: Sequence[float] | None,
+    positions: Sequence[int] | None,
+) -> tuple[Target, ...]:
+    """The target of each example, from numbers of the output."""
+    return tuple(
         Target(
             index=index,
             label=names.label(index),
             score=scores[i],
-            probability=chosen[i] if chosen is not None else None,
+            probability=probabilities[i] if probabilities is not None else None,
             predicted=index == predicted[i],
             versus=other,
             versus_label=names.label(other) if other is not None else None,
@@ -100,7 +126,6 @@ def choose_target(
         )
         for i, (index, other) in enumerate(zip(indices, others, strict=True))
     )
-    return answer, targets
 
 
 def pick_logits(logits: Tensor, targets: Sequence[int], others: Sequence[int | None]) -> tuple[Tensor, Tensor | None]:
@@ -149,6 +174,14 @@ def read_logits(encoded: EncodedBatch, output: Tensor) -> tuple[Tensor, list[int
         return output[:, None], None, replace(trace, samples=samples, tokens=tokens)
     if output.dim() == 2:
         return output, None, trace_of(output)
+    last, read = find_last_tokens(encoded, output)
+    rows = torch.arange(output.size(0), device=output.device)
+    answers = output[rows, 0 if output.size(1) == 1 else last]
+    return answers, last.tolist(), Trace(samples=None, read=read)
+
+
+def find_last_tokens(encoded: EncodedBatch, output: Tensor) -> tuple[Tensor, Tensor]:
+    """[batch] the position of the last token, and the same as a readout [batch token], of a language model."""
     is_last_only = output.dim() == 3 and output.size(1) == 1  # stock nanoGPT computes only the last position
     if (
         output.dim() != 3
@@ -162,9 +195,7 @@ def read_logits(encoded: EncodedBatch, output: Tensor) -> tuple[Tensor, list[int
     mask = encoded.token_mask.to(output.device)
     places = torch.arange(mask.size(1), device=mask.device)
     last = torch.where(mask, places, -1).amax(-1)
-    read = torch.nn.functional.one_hot(last, mask.size(1)).double()
-    rows = torch.arange(output.size(0), device=output.device)
-    return output[rows, 0 if is_last_only else last], last.tolist(), Trace(samples=None, read=read)
+    return last, (places == last[:, None]).double()
 
 
 def expand_per_example(wanted: Any, batch: int, what: str) -> list[Any]:

@@ -5,7 +5,7 @@ multiplied by 1 + eps or 1 - eps of the precision in which it runs, with a fixed
 enough: token ids cannot be moved, and half of the rounding errors of the forward pass stay the same.)
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import Capture, LazyLayers
+from whyformer._engine.capture import LazyLayers, RoundingEstimate
 from whyformer._engine.forward import choose_relevance_dtype
-from whyformer._engine.relevance.recipes import Recipe
 from whyformer._engine.shadow import make_shadow
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
@@ -42,12 +41,11 @@ def read_layer(layers: Any, layer: int, read: set[int]) -> Tensor:
     return layers[layer]
 
 
-def estimate_conditioning(capture: Capture, recipe: Recipe, needs: Collection[str], read: set[int]) -> Conditioning:
+def estimate_conditioning(estimate: RoundingEstimate, needs: Collection[str], read: Sequence[int]) -> Conditioning:
     """The estimate at what the method reads: the attention of these layers, or the end of the relevance pass."""
-    estimate = capture.rounding[recipe]
     if any(need.endswith("_relevance") and need != "attention_relevance" for need in needs):
         return Conditioning(estimate.arrived)
-    return Conditioning(estimate.at_attention(sorted(read)))
+    return Conditioning(estimate.at_attention(read))
 
 
 def measure_conditioning(

@@ -48,6 +48,25 @@ class MethodCall:
         rules = {"recipe": self.recipe.name, "stabiliser": self.recipe.stabiliser.name, **self.recipe.parameters}
         return settings | rules
 
+    @property
+    def key(self) -> Any:
+        """What the scores depend on besides the capture, as a key; None if a setting cannot be part of one."""
+        try:
+            return self.method.compute, freeze_setting(self.settings), freeze_setting(self.selected), self.recipe
+        except TypeError:
+            return None
+
+
+def freeze_setting(value: Any) -> Any:
+    """A setting as a key; equal numbers of different types are different keys."""
+    if value is None or type(value) in (bool, int, float, str):
+        return type(value), value
+    if type(value) in (list, tuple, range):
+        return type(value), tuple(freeze_setting(item) for item in value)
+    if type(value) is dict:
+        return tuple((name, freeze_setting(item)) for name, item in value.items())
+    raise TypeError(f"{type(value).__name__} cannot be part of a key")
+
 
 def as_plain_setting(value: Any) -> Any:
     """Convert scalars of numpy or torch to Python numbers, and collections to lists."""

@@ -1,16 +1,18 @@
 """From a capture to an explanation: compute the scores of a method and assign them to patches, tokens or pixels."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import Capture
+from whyformer._engine.capture import Capture, RoundingEstimate
 from whyformer._engine.missing_attention import is_on_missing_attention
+from whyformer._engine.relevance.recipes import Recipe
+from whyformer._engine.replay import Finish
 from whyformer._engine.sites import SITES
 from whyformer._explain.conditioning import estimate_conditioning, watch_attention_layers
 from whyformer._explain.conservation import check_health
@@ -31,35 +33,36 @@ SplitScores: TypeAlias = tuple[Tensor, Tensor | None, Tensor | None]  # of patch
 
 @neutral_torch()
 def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capture: Capture) -> Explanation:
-    """Compute one method on a capture that holds what it needs."""
-    name = call.method.name
-    captured = {need: capture.get(need, call.recipe) for need in call.needs}
+    """Compute one method on a capture that holds what it needs, or has its scores already."""
+    is_done = capture.finished is not None
+    captured = {} if is_done else {need: capture.get(need, call.recipe) for need in call.needs}
     spent_before = Counter(captured["probe"].spent) if "probe" in captured else Counter()
-    read = watch_attention_layers(captured)
-    selection = _layers_and_heads.resolve_selection(call.selected, captured)
-    computed = compute_scores(call, captured, selection)
-    is_image = getattr(encoded.inputs.get(encoded.main), "ndim", 0) == 4
-    split = partial(split_scores, capture=capture, method=name, is_image=is_image)
-    scores, pixels, special = split(computed.values.detach().cpu())
+    if capture.finished is not None:
+        computed = ComputedScores(**capture.finished[call.key, call.recipe])
+    else:
+        computed = compute_method(call, encoded, capture, captured)
+    scores, pixels, special = (
+        None if part is None else part.cpu() for part in (computed.scores, computed.pixels, computed.special)
+    )
+    assert scores is not None
     details, notes = dict(computed.details), select_notes(call, capture.notes)
-    if call.recipe is not None:
-        conditioning = estimate_conditioning(capture, call.recipe, call.needs, read)
+    if computed.rounding is not None:
+        estimate = RoundingEstimate(computed.rounding, computed.layers)
+        conditioning = estimate_conditioning(estimate, call.needs, computed.read)
         details |= conditioning.to_details()
         notes += note_undetermined(conditioning, capture.logits.dtype)
-    if call.selected.get("per_layer"):
-        details["per_layer"] = compute_per_layer(call, captured, selection, split)
+    if computed.per_layer is not None:
+        details["per_layer"] = computed.per_layer
     if call.wants_health and call.recipe is not None:
         details |= check_health(capture, call.recipe).to_details()
-    if not all(part.isfinite().all() for part in (scores, pixels, special) if part is not None):
-        raise NonFinite(f"{name} gave NaN or infinity. Open the model with dtype=torch.float64, or use another method.")
     tokens = find_scored_tokens(scores, pixels, capture)
-    notes += (*note_scores(call, captured), *note_zero_maps(call.method, scores, tokens, encoded.names))
+    notes += (*computed.notes, *note_zero_maps(call.method, scores, tokens, encoded.names))
     return Explanation(
         scores=scores,
         tokens=tokens,
         targets=capture.targets,
         names=encoded.names,
-        method=name,
+        method=call.method.name,
         settings=call.all_settings,
         model=model.name,
         versions=collect_versions(model.module),
@@ -72,6 +75,62 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         spent=count_model_passes(call, capture, captured, spent_before),
         images=encoded.images,
     )
+
+
+@dataclass(frozen=True)
+class ComputedScores:
+    """What a method computes from a capture. It has tensors, numbers and strings only: a program can return it."""
+
+    scores: Tensor
+    pixels: Tensor | None
+    special: Tensor | None
+    details: Mapping[str, Tensor]
+    per_layer: Tensor | None
+    rounding: Tensor | None  # the rows of a RoundingEstimate, of `layers` layers
+    layers: int
+    read: tuple[int, ...]  # the layers of the attention relevance that the method read
+    notes: tuple[str, ...]
+
+
+def compute_method(
+    call: MethodCall, encoded: EncodedBatch, capture: Capture, captured: dict[str, Any]
+) -> ComputedScores:
+    """The scores of a method, split, with what its notes need. All that depends on the inputs comes from tensors."""
+    name = call.method.name
+    read = watch_attention_layers(captured)
+    selection = _layers_and_heads.resolve_selection(call.selected, captured)
+    computed = compute_scores(call, captured, selection)
+    split = partial(split_scores, capture=capture, encoded=encoded, method=name)
+    scores, pixels, special = split(computed.values.detach())
+    own_notes = note_scores(call, captured)
+    estimate = capture.rounding[call.recipe] if call.recipe is not None else None
+    was_read = tuple(sorted(read))
+    per_layer = compute_per_layer(call, captured, selection, split) if call.selected.get("per_layer") else None
+    if not all(bool(part.isfinite().all()) for part in (scores, pixels, special) if part is not None):
+        raise NonFinite(f"{name} gave NaN or infinity. Open the model with dtype=torch.float64, or use another method.")
+    details = {key: detail.detach() for key, detail in computed.details.items()}
+    rows, layers = (None, 0) if estimate is None else (estimate.rows, estimate.layers)
+    return ComputedScores(scores, pixels, special, details, per_layer, rows, layers, was_read, own_notes)
+
+
+def make_finish(calls: Sequence[MethodCall]) -> Finish | None:
+    """These methods as the last part of a recorded program; None if one of them cannot be.
+
+    Methods from elsewhere may do anything: they are called every time.
+    """
+    keys = tuple(call.key for call in calls)
+    are_ours = all(call.method.compute.__module__.startswith("whyformer.methods.") for call in calls)
+    if None in keys or not are_ours or any(call.wants_health for call in calls):
+        return None
+
+    def compute(capture: Capture, encoded: EncodedBatch) -> dict[tuple[Any, Recipe | None], Any]:
+        found: dict[tuple[Any, Recipe | None], Any] = {}
+        for call in calls:
+            captured = {need: capture.get(need, call.recipe) for need in call.needs}
+            found[call.key, call.recipe] = dict(vars(compute_method(call, encoded, capture, captured)))
+        return found
+
+    return Finish(keys, compute)
 
 
 def select_notes(call: MethodCall, notes: tuple[str, ...]) -> tuple[str, ...]:
@@ -103,7 +162,7 @@ def compute_per_layer(
     """[batch layer unit]: the scores computed from each layer up to the last."""
     layers = selection.layers or tuple(range(_layers_and_heads.depth_of(captured)))
     parts = [replace(selection, layers=layers[start:]) for start in range(len(layers))]
-    return torch.stack([split(compute_scores(call, captured, part).values.detach().cpu())[0] for part in parts], dim=1)
+    return torch.stack([split(compute_scores(call, captured, part).values.detach())[0] for part in parts], dim=1)
 
 
 def count_model_passes(
@@ -129,8 +188,9 @@ def find_scored_tokens(scores: Tensor, pixels: Tensor | None, capture: Capture) 
     return (Grid(pixels.shape[1], pixels.shape[2]),) * len(scores)
 
 
-def split_scores(scores: Tensor, capture: Capture, method: str, *, is_image: bool = True) -> SplitScores:
+def split_scores(scores: Tensor, capture: Capture, encoded: EncodedBatch, method: str) -> SplitScores:
     """Split what a method returned into scores of patches or tokens, of pixels, and of tokens that are no patch."""
+    is_image = getattr(encoded.inputs.get(encoded.main), "ndim", 0) == 4
     tokens, batch = capture.tokens[0], len(capture.tokens)
     if isinstance(tokens, Grid) and scores.dim() == 3 and len(scores) == batch:
         return sum_over_patches(scores, tokens), scores, None
@@ -144,8 +204,7 @@ def split_scores(scores: Tensor, capture: Capture, method: str, *, is_image: boo
     elif is_image and scores.dim() == 3 and len(scores) == batch:  # the patches are unknown
         return scores.flatten(1), scores, None
     elif (own := gather_own_scores(scores, capture)) is not None:
-        padding = torch.tensor([pieces.padding for pieces in capture.tokens if isinstance(pieces, Pieces)])
-        return own.masked_fill(padding, 0), None, None
+        return own.masked_fill(find_padding(encoded, capture, own), 0), None, None
     seen = capture.get("mask", None).size(-1)
     if isinstance(tokens, Pieces) and scores.shape == (batch, seen):
         raise UnsupportedModel(
@@ -157,6 +216,15 @@ def split_scores(scores: Tensor, capture: Capture, method: str, *, is_image: boo
         f"{method} returned {list(scores.shape)} for {batch} x {len(tokens)} {units}. "
         "A method must return one score per token, [batch token], or for images [batch height width]."
     )
+
+
+def find_padding(encoded: EncodedBatch, capture: Capture, scores: Tensor) -> Tensor:
+    """[batch token]: which of the scored tokens are padding; from the mask of the input if it has these tokens."""
+    mask = encoded.token_mask
+    if capture.owners is None and mask is not None and mask.shape == scores.shape:
+        return ~mask.to(scores.device)
+    padding = [pieces.padding for pieces in capture.tokens if isinstance(pieces, Pieces)]
+    return torch.tensor(padding, device=scores.device)
 
 
 def gather_own_scores(scores: Tensor, capture: Capture) -> Tensor | None:

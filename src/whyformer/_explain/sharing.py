@@ -17,7 +17,7 @@ from whyformer._explain.conditioning import measure_conditioning
 from whyformer._explain.conservation import REQUIRED_SITES
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.precision import convert_precision
-from whyformer._explain.scoring import make_explanation
+from whyformer._explain.scoring import make_explanation, make_finish
 from whyformer._explain.unforeseen import report_own_bugs
 from whyformer._model.model import EncodedBatch, Model
 from whyformer.errors import ModelError, NonFinite, NotCaptured, ResourceError, WhyformerError
@@ -41,7 +41,8 @@ def record_for_methods(
     recipes = list(dict.fromkeys(call.recipe for call in calls if call.recipe))
     with report_own_bugs(model):
         if not any(call.wants_health for call in calls):
-            return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes)
+            finish = make_finish(calls) if not extra_sites else None
+            return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes, finish=finish)
         keep |= set(REQUIRED_SITES)
         return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes, track_absorbed=True)
 

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from whyformer._model.unwrap import list_modules
+
 
 def has_hook(module: nn.Module) -> bool:
     """Whether accelerate runs the forward of this module."""
@@ -82,7 +84,9 @@ def find_unloaded_weights(module: nn.Module) -> list[str]:
 
 def find_device(module: nn.Module) -> torch.device:
     """The device that the inputs of this module belong on."""
-    for part in module.modules():
+    for part in list_modules(module):
+        if not has_hook(part):
+            continue
         for hook in _list_hooks(part):
             if (device := getattr(hook, "execution_device", None)) is not None:
                 return torch.device(device)

@@ -34,8 +34,8 @@ def note_cancelling_scores(input: Tensor, input_grad: Tensor, *rest: Any, at: st
     felt = lengths > 0
     if not bool(felt.any()):
         return ""
-    cosine = ((input * input_grad).sum(dim=-1).abs()[felt] / lengths[felt]).mean()
-    if float(cosine) * sqrt(input.size(-1)) > ORTHOGONAL:
+    cosines = (input * input_grad).sum(dim=-1).abs() / lengths.masked_fill(~felt, 1)
+    if bool(cosines.sum() / felt.sum() * sqrt(input.size(-1)) > ORTHOGONAL):
         return ""
     return (
         "gradient_x_input is close to 0 for every token here: a norm follows the embeddings and removes their scale. "

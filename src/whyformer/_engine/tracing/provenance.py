@@ -11,6 +11,7 @@ token, afterwards the position in the sequence of the last site.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -103,8 +104,7 @@ class PlainLabels:
         """As the function of this name."""
         key = (axis % dims if size > 1 else None, size, dims, device)
         if key not in self.made:
-            self.made[key] = label_axis(axis, size, dims, device)
-            self.made[key]._whyformer_plain = True  # type: ignore[attr-defined]
+            self.made[key] = mark_plain(label_axis(axis, size, dims, device))
         return self.made[key]
 
     def replay_view(self, label: Tensor, shape: torch.Size, view: Callable[[Tensor], Any], key: Any) -> Any:
@@ -133,6 +133,16 @@ class PlainLabels:
 def is_plain(label: Tensor) -> bool:
     """0, 1, 2, ... along one axis, as far as is known without a look at the numbers."""
     return hasattr(label, "_whyformer_plain")
+
+
+def mark_plain(label: Tensor) -> Tensor:
+    label._whyformer_plain = True  # type: ignore[attr-defined]
+    return label
+
+
+def keep_plain(view: Tensor, label: Tensor) -> Tensor:
+    """A view that adds axes of size 1: as plain as the label itself."""
+    return mark_plain(view) if is_plain(label) else view
 
 
 def squeeze_constant(label: Tensor) -> Tensor:
@@ -189,7 +199,7 @@ def broadcast_label(label: Tensor | None, shape: torch.Size) -> Tensor | None:
     for size, wanted in zip(label.shape, shape[missing:], strict=True):
         if size != 1 and size != wanted:
             return None
-    return label.view((1,) * missing + tuple(label.shape)) if missing else label
+    return keep_plain(label.view((1,) * missing + tuple(label.shape)), label) if missing else label
 
 
 def axis_of(label: Tensor | None) -> int | None:
@@ -210,30 +220,48 @@ def pick_newest_trace(traces: Sequence[Trace]) -> Trace:
 
 @dataclass(frozen=True)
 class SampleGroups:
-    """Sums per example, and the reverse."""
+    """Sums per example, and the reverse.
+
+    If examples lie one after the other along one axis (`is_plain`), a sum over the other axes does it, always in the
+    same order. Otherwise entries are added one by one to the sum of their example, on a GPU in any order.
+    """
 
     label: Tensor
     count: int
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Example 0, 1, 2, ... along one axis."""
+        return is_plain(self.label) and self.label.numel() == self.count
+
+    @cached_property
+    def constant_axes(self) -> list[int]:
+        """The axes along which the example is the same."""
+        return [axis for axis, size in enumerate(self.label.shape) if size == 1]
 
     def sum(self, tensor: Tensor) -> Tensor:
         """[count]: the sum of the entries of each example."""
         if self.count == 1:
             return tensor.sum().view(1)
-        constant = [axis for axis in range(tensor.dim()) if self.label.size(axis) == 1]
-        if constant:
-            tensor = tensor.sum(constant, keepdim=True)
+        if self.constant_axes:
+            tensor = tensor.sum(self.constant_axes, keepdim=True)
+        if self.is_plain:
+            return tensor.reshape(self.count)
         return tensor.new_zeros(self.count).index_add_(0, self.label.flatten(), tensor.flatten())
 
     def sum_magnitudes(self, tensor: Tensor) -> Tensor:
         """[count]: the sum of the absolute values of the entries of each example."""
-        constant = [axis for axis in range(tensor.dim()) if self.label.size(axis) == 1]
-        if self.count == 1 or not constant:
-            return self.sum(tensor.abs()) if self.count > 1 else torch.linalg.vector_norm(tensor, 1).view(1)
-        return self.sum(torch.linalg.vector_norm(tensor, 1, constant, keepdim=True))
+        if self.count == 1:
+            return torch.linalg.vector_norm(tensor, 1).view(1)
+        if not self.constant_axes:
+            return self.sum(tensor.abs())
+        return self.sum(torch.linalg.vector_norm(tensor, 1, self.constant_axes, keepdim=True))
 
     def spread(self, values: Tensor) -> Tensor:
         """One value per example, in a shape that broadcasts to the tensor."""
-        return values[self.label.long()] if self.count > 1 else values.view((1,) * self.label.dim())
+        if self.count == 1:
+            return values.view((1,) * self.label.dim())
+        return values.view(self.label.shape) if self.is_plain else values[self.label.long()]
 
 
 def compute_pooling_weights(trace: Trace, shape: torch.Size, samples: int, tokens: int) -> Tensor | None:

@@ -1,0 +1,66 @@
+"""Whether a model runs code of libraries only. Its programs are then used without being asked for (replay.py).
+
+A program repeats the operations of a forward pass and nothing else that `forward` does: it prints nothing, counts
+nothing and reads no variable. Modules of these libraries do nothing else that anybody waits for, and whether they
+have changed can be seen (model_state.py). Of a class, a function or a tensor from elsewhere that is not known.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any
+
+from torch import Tensor, nn
+
+LIBRARIES = {"torch", "transformers", "timm", "torchvision", "open_clip", "sentence_transformers", "peft", "whyformer"}
+# What the files of these libraries import: Python's own modules, and those that load and save files.
+IMPORTED = (sys.stdlib_module_names - {"__main__"}) | {"huggingface_hub", "safetensors", "numpy", "packaging"}
+KNOWN_CODE = LIBRARIES | IMPORTED
+ATTENTIONS = {None, "eager", "sdpa", "flash_attention_2", "flash_attention_3"}
+
+
+def is_of_libraries(parts: Iterable[nn.Module], names: Iterable[Mapping[str, Any]], config: Mapping[str, Any]) -> bool:
+    """Whether modules, their settings and weights, and the names that their code uses, are those of libraries.
+
+    names: of the classes of the modules, and of the files that define these.
+    """
+    return (
+        are_modules_known(parts)
+        and all(is_known(value) for own in names for value in own.values() if isinstance(value, FunctionType))
+        and is_attention_known(config.get("_attn_implementation"))
+    )
+
+
+def are_modules_known(parts: Iterable[nn.Module]) -> bool:
+    for part in parts:
+        if not all(is_known(base) for base in type(part).__mro__):
+            return False
+        weights = (*part._parameters.values(), *part._buffers.values())
+        if any(weight is not None and type(weight) not in (nn.Parameter, nn.Buffer, Tensor) for weight in weights):
+            return False
+        if not all(is_setting_known(value) for value in vars(part).values()):
+            return False
+    return True
+
+
+def is_setting_known(value: Any) -> bool:
+    """A function or an object to call, such as an activation, comes from a library; what is only read may be any."""
+    if isinstance(value, partial):
+        return is_setting_known(value.func)
+    if isinstance(value, FunctionType | MethodType | type):
+        return is_known(value)
+    return not callable(value) or isinstance(value, nn.Module) or is_known(type(value))
+
+
+def is_attention_known(implementation: Any) -> bool:
+    """Whether the attention of a Hugging Face model is one of its own, and nobody has replaced it."""
+    if implementation not in ATTENTIONS:
+        return False
+    registry = getattr(sys.modules.get("transformers.modeling_utils"), "ALL_ATTENTION_FUNCTIONS", {})
+    function = registry.get(implementation) if implementation in registry else None
+    return function is None or is_known(function)
+
+
+def is_known(code: Any) -> bool:
+    return str(getattr(code, "__module__", "")).partition(".")[0] in KNOWN_CODE
