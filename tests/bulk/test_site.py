@@ -49,3 +49,15 @@ def test_a_model_that_is_open_stays_in_this_process(model):
     assert choose_site(model, None, "local", None).workers == 1
     assert choose_site(model, None, "local", 2).workers == 2
     assert choose_site("demo/untrained-vit", None, "local", None).workers is None
+
+
+@pytest.mark.parametrize(
+    ("device", "workers", "expected"),
+    [("cpu", None, 1), ("cuda", None, 5), ("cuda:1", None, 8), ("cuda", 1, 8), ("cuda", 20, 1)],
+)
+def test_the_workers_share_the_cores_for_loading(device, workers, expected, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(site, "count_cores", lambda: 16)
+    place = Site("local", torch.device(device), workers, True)
+    assert site.count_loaders(place) == expected
+    assert site.uses_loader_processes(place) == (device != "cpu")

@@ -19,6 +19,7 @@ from whyformer._plain.peak_memory import free_memory
 from whyformer.errors import InputError, ModelError
 
 ENGINES = ("local", "ray")
+MAX_LOADERS = 8  # of each worker
 MEMORY_PER_WORKER = 2**30  # bytes of activations and libraries, beside the weights
 
 
@@ -108,8 +109,11 @@ def list_worker_devices(site: Site, opened: Model, threads: int) -> list[str]:
 
 
 def count_loaders(site: Site) -> int:
-    """Threads that load items: a GPU is faster than one of them."""
-    return min(8, count_cores()) if site.device.type == "cuda" else 1
+    """Threads that load items in each worker: a GPU is faster than one of them."""
+    if site.device.type != "cuda":
+        return 1
+    here = torch.cuda.device_count() if site.is_every_gpu and site.engine == "local" else 1
+    return max(1, min(MAX_LOADERS, count_cores() // max(1, site.workers or here)))
 
 
 def uses_loader_processes(site: Site) -> bool:
