@@ -1,4 +1,4 @@
-"""Train a BERT on ERASER movies: python training/movies/train.py --data movies/ --out FOLDER [--start bert-base-uncased]
+"""Train a BERT on ERASER movies: python training/movies/train.py --data movies/ --out FOLDER [--start NAME]
 
 The recipe of Chefer, Gur & Wolf (CVPR 2021): documents cut to 512 word pieces, no question, gradients clipped at norm
 1, at most 10 epochs, the weights of the best epoch on the validation split. Theirs starts from bert-base-uncased with a

@@ -9,15 +9,17 @@ compared. Images in folders get Table 1, images with masks all three, texts with
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from PIL import Image
 
 from whyformer._explain.classes import explain_classes
-from whyformer._judge.paper_tables import CHEFER_METHODS, PAPER_TABLES, VIT, Source
-from whyformer._judge.published import fill_settings, reproduce
+from whyformer._judge.paper_tables import CHEFER_METHODS, PAPER_TABLES, VIT, WORD_COUNTS, Source
+from whyformer._judge.published import Reproduction, fill_settings, reproduce
 from whyformer._model.loading import open as open_model
 from whyformer._model.model import Model
 from whyformer._reproduce.document import Document, Request, Section
+from whyformer._reproduce.figure import DocumentFigure
 from whyformer._reproduce.published_table import PublishedTable, publish_paper_table
 from whyformer.data import Data, read
 from whyformer.demo import shapes
@@ -25,6 +27,8 @@ from whyformer.errors import InputError
 from whyformer.methods._registry import METHODS
 from whyformer.results.class_grid import ClassGrid
 from whyformer.results.comparison import Comparison
+from whyformer.show import charts
+from whyformer.show.drawing import Drawing
 
 IMAGE_TABLES = ("chefer-perturbation", "chefer-segmentation", "chefer-ablation")
 SCENES = 40  # generated, if no data is given
@@ -58,7 +62,7 @@ def rerun_chefer(request: Request) -> Iterator[Section]:
     """Every table that the data allows, and without data the figure of two classes."""
     request.check_complete(VIT)
     if request.data is not None and has_rationales(request.data):
-        yield measure_table("eraser-movies", request)
+        yield from measure_movies(request)
         return
     if request.data is None:
         data = read("demo/shapes", limit=request.limit or SCENES)
@@ -80,7 +84,32 @@ def rerun_chefer_table(name: str, request: Request) -> Iterator[Section]:
         request = replace(request, data=data, model=open_model("demo/shapes"), limit=None)
     if request.data is None:
         raise InputError(f"{name} needs DATA and -M: no such data is bundled. The paper used {table.data}.")
-    yield measure_table(name, request)
+    yield from measure_movies(request) if name == "eraser-movies" else (measure_table(name, request),)
+
+
+def measure_movies(request: Request) -> Iterator[Section]:
+    """Token-F1, as a table and as the paper's figure, with the published curves in a figure of their own."""
+    section = measure_table("eraser-movies", request)
+    yield section
+    assert isinstance(section.result, Reproduction)
+    for name, caption in (("measured", "measured here, with 95 % intervals"), ("published", "a third-party rerun")):
+        draw = partial(draw_token_f1, section.result, measured=name == "measured")
+        yield Section(f"token-f1-{name}", DocumentFigure(f"Token-F1 of the k highest words, {caption}.", draw))
+
+
+def draw_token_f1(made: Reproduction, *, measured: bool) -> Drawing:
+    """The paper's figure: token-F1 over the number of highest words, one line per method."""
+    series: dict[str, charts.Curve] = {}
+    for method in ("ours", "partial LRP", "raw attention", "GradCAM", "LRP", "rollout"):
+        cells = [made.cells[method, column.name] for column in made.table.columns]
+        if measured:
+            series[method] = (
+                WORD_COUNTS, [c.measured for c in cells], [c.low for c in cells], [c.high for c in cells],
+            )  # fmt: skip
+        else:
+            series[method] = (WORD_COUNTS, [c.published for c in cells], None, None)
+    title = "ERASER movies, measured here" if measured else "ERASER movies, published"
+    return charts.draw_curves(series, title=title, xlabel="highest words", ylabel="token-F1")
 
 
 def measure_table(name: str, request: Request) -> Section:
@@ -90,16 +119,25 @@ def measure_table(name: str, request: Request) -> Section:
     return Section(name, found)
 
 
-def explain_two_classes(model: Model | None = None) -> ClassGrid:
+def rerun_two_classes(request: Request) -> Iterator[Section]:
+    """The figure of two classes alone: of the scene of the README, or of the first image given."""
+    request.check_complete(VIT)
+    image = None if request.data is None else request.data.examples[0].load()
+    yield Section("two-classes", explain_two_classes(request.model, image))
+
+
+def explain_two_classes(model: Model | None = None, image: Any = None) -> ClassGrid:
     """The paper's figure of two classes: one image, each class in a row, each method in a column.
 
-    The image is the generated scene of the README, with a heart and a ring.
+    Without an image it is the generated scene of the README, with a heart and a ring; of any other, the two likeliest
+    classes are explained.
     """
-    scenes = shapes.generate(**SCENE)
-    image = Image.fromarray(scenes.images[-1])
-    labels = [shapes.CLASSES[label] for label in scenes.labels[-1]]
+    classes: int | list[str] = 2
+    if image is None:
+        scenes = shapes.generate(**SCENE)
+        image, classes = Image.fromarray(scenes.images[-1]), [shapes.CLASSES[label] for label in scenes.labels[-1]]
     methods = [fill_settings(METHODS, wanted) for wanted in CHEFER_METHODS.values()]
-    grid = explain_classes(model or open_model("demo/shapes"), image, methods, classes=labels)
+    grid = explain_classes(model or open_model("demo/shapes"), image, methods, classes=classes)
     return ClassGrid(tuple(name_by_paper(comparison) for comparison in grid))
 
 
@@ -127,5 +165,8 @@ CHEFER = Document(
         KTH_PERTURBATION,
         ISSUE_PERTURBATION,
     ),
-    tables={name: partial(rerun_chefer_table, name) for name in (*IMAGE_TABLES, "eraser-movies")},
+    tables={
+        **{name: partial(rerun_chefer_table, name) for name in (*IMAGE_TABLES, "eraser-movies")},
+        "chefer-two-classes": rerun_two_classes,
+    },
 )

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from rich.text import Text
 
+from whyformer._reproduce.abnar_zuidema import ABNAR_ZUIDEMA
 from whyformer._reproduce.attcat import ATTCAT
 from whyformer._reproduce.chefer import CHEFER
 from whyformer._reproduce.document import Document
@@ -16,7 +17,8 @@ from whyformer.show import terminal
 from whyformer.show.terminal import Screen
 
 DOCUMENTS: Mapping[str, Document] = {
-    document.name: document for document in (CHEFER, ATTCAT, SAWAKI_MURATA, JAIN_WALLACE, RELEVANCE_ROLLOUT)
+    document.name: document
+    for document in (CHEFER, ATTCAT, SAWAKI_MURATA, JAIN_WALLACE, RELEVANCE_ROLLOUT, ABNAR_ZUIDEMA)
 }
 
 
