@@ -1,6 +1,6 @@
-"""Which method finds the fact that decides? A trained model of entailment, 200 held-out pairs that it answers right.
+"""Which method finds the fact that decides? A trained model of entailment, 100 held-out pairs that it answers right.
 
-    python benchmarks/entailment_evidence.py [--model demo/entailment] [--methods ...] [--items 200] [--print]
+    python benchmarks/entailment_evidence.py [--model demo/entailment] [--methods ...] [--items 100] [--print]
 
 Writes the table into docs/pairs.md; with --print it only prints it. The target is the right label. A hit in the
 premise: of its properties, the deciding one has the strictly highest score. "Both" also needs the hypothesis: the
@@ -97,7 +97,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="demo/entailment")
     parser.add_argument("--methods", nargs="+", choices=sorted(METHODS), default=sorted(METHODS), metavar="METHOD")
-    parser.add_argument("--items", type=int, default=200)
+    parser.add_argument("--items", type=int, default=100)
     parser.add_argument("--print", action="store_true", help="print the table instead of writing it into the page")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

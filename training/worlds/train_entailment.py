@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -48,10 +49,21 @@ def examples(tokenizer: Tokenizer, seed: int, count: int) -> tuple[torch.Tensor,
     return ids, segments, may_mask, labels, facts, torch.tensor(places), torch.tensor(words)
 
 
+def load_start(model: nn.Module, tokenizer: Tokenizer, folder: Path) -> None:
+    """The weights of an earlier run, whose vocabulary may have had more words."""
+    weights = {name: weight.float() for name, weight in load_file(folder / "model.safetensors").items()}
+    earlier = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    names = sorted(tokenizer.get_vocab(), key=tokenizer.token_to_id)
+    rows = [earlier.token_to_id(name) for name in names]
+    table = "bert.embeddings.word_embeddings.weight"
+    model.load_state_dict(weights | {table: weights[table][rows]})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--config", type=Path, default=Path(__file__).with_name("entailment.toml"))
+    parser.add_argument("--start", type=Path, help="continue with the weights in this folder")
     arguments = parser.parse_args()
     config = read_config(arguments.config)
     log = Log(arguments.out / "training.jsonl")
@@ -65,6 +77,8 @@ def main() -> None:
     model = BertForSequenceClassification(
         make_bert_config(config, tokenizer.get_vocab_size(), segments=2, labels=entailment.LABELS)
     ).to(device())
+    if arguments.start is not None:
+        load_start(model, tokenizer, arguments.start)
     finder = nn.Linear(config["width"], 1 + len(PROPERTIES)).to(device())
     both = nn.ModuleList([model, finder])
     optimizer, average = adamw(both, config["weight_decay"]), Average(both, config["average"])

@@ -159,7 +159,9 @@ class Reproduction(Result):
                 measured = {name: cell.measured for name, cell in cells.items() if cell.measured == cell.measured}
                 ours = pick(measured, key=lambda name: measured[name])
                 best = describe_best(self.table.first, ours)
-                lines.append(f"{column.name} ({better} is better): {best}; {describe_orders(pairs)}.")
+                said = "; ".join(f"over {pair.worse} {format_pair(pair, column.scale)}" for pair in pairs)
+                counts = f"{describe_orders(pairs)}: {self.table.first} {said}"
+                lines.append(f"{column.name} ({better} is better): {best}; {counts}.")
                 continue
             if len(both) < MIN_METHODS:
                 continue
@@ -212,7 +214,7 @@ def rank_agreement(published: Sequence[float], measured: Sequence[float]) -> flo
 
 
 def reproduce(
-    name: str,
+    name: str | PaperTable,
     data: Any,
     model: ModelLike | None = None,
     *,
@@ -222,22 +224,11 @@ def reproduce(
 ) -> Reproduction:
     """Measure a published table on this data and model.
 
-    name: one of PAPER_TABLES, such as "chefer-segmentation". data: anything that `whyformer.data.read` accepts.
-    model: the paper's model, or another one. out: a folder for the rows; the same call resumes an interrupted run.
+    name: one of PAPER_TABLES, such as "chefer-segmentation", or a table of the same kind.
+    data: anything that `whyformer.data.read` accepts. model: the paper's model, or another one.
+    out: a folder for the rows; the same call resumes an interrupted run.
     """
-    return measure_paper_table(find_paper_table(name), data, model, out=out, batch=batch, limit=limit)
-
-
-def measure_paper_table(
-    table: PaperTable,
-    data: Any,
-    model: ModelLike | None = None,
-    *,
-    out: str | os.PathLike[str] | None = None,
-    batch: int | None = None,
-    limit: int | None = None,
-) -> Reproduction:
-    """Measure a table, published or like a published one, on this data and model; see reproduce()."""
+    table = name if isinstance(name, PaperTable) else find_paper_table(name)
     if model is None:
         raise InputError(f"Pass model= to name a model. The paper used {table.model}.", code="E_OPTION")
     folder = check_run_folder(out)

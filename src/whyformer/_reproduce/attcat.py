@@ -21,7 +21,7 @@ from whyformer._judge.choice import format_metric_label
 from whyformer._judge.judgement import Judgement
 from whyformer._judge.paper_tables import PAPER_TABLES, NamedSettings, PaperColumn, PaperTable, Source
 from whyformer._judge.preparation import cut_to_fit, find_class_index
-from whyformer._judge.published import Reproduction, measure_paper_table
+from whyformer._judge.published import Reproduction, reproduce
 from whyformer._model.loading import open as open_model
 from whyformer._model.model import Model
 from whyformer._model.text import TextPair
@@ -84,7 +84,7 @@ def rerun_attcat(request: Request) -> Iterator[Section]:
 def rerun_on_texts(request: Request) -> Iterator[Section]:
     assert request.data is not None and request.model is not None
     table = adapt_table(PAPER_TABLES[NAME], request.data, request.model)
-    made = measure_paper_table(
+    made = reproduce(
         table, request.data, request.model, out=request.folder(NAME), batch=request.batch, limit=request.limit
     )
     yield Section(NAME, made)
@@ -113,7 +113,7 @@ def rerun_on_images(request: Request) -> Iterator[Section]:
     assert request.data is not None and request.model is not None
     has_masks = any(example.mask is not None for example in request.data.examples)
     table = VISION if has_masks else replace(VISION, columns=VISION.columns[:-1])
-    made = measure_paper_table(
+    made = reproduce(
         table, request.data, request.model, out=request.folder(table.name), batch=request.batch, limit=request.limit
     )
     yield Section(table.name, made)

@@ -3,7 +3,7 @@
     premise     "the lamp is still old. today it looks wet. it is quite heavy."
     hypothesis  "the lamp is wet."     entailment:    the premise says so
                 "the lamp is dry."     contradiction: it says the opposite
-                "the lamp is cheap."   neutral:       it says nothing about the price
+                "the lamp is clean."   neutral:       it says nothing about that
 
 Properties come in pairs of opposites. A premise has at most one of each pair, and the hypothesis names one property. It
 follows if the premise has this property, is contradicted if it has its opposite, and is open if it has neither. So one
@@ -32,8 +32,7 @@ OPPOSITES = tuple(
         pair.split("/")
         for pair in (
             "big/small hot/cold old/new wet/dry heavy/light clean/dirty open/closed full/empty bright/dark soft/hard "
-            "fast/slow loud/quiet sharp/blunt thick/thin long/short strong/weak smooth/rough deep/shallow "
-            "cheap/expensive straight/crooked"
+            "fast/slow loud/quiet"
         ).split()
     )
 )
