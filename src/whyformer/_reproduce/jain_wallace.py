@@ -24,9 +24,8 @@ from whyformer._reproduce.jain_wallace_cells import Cell, read_measured_cells, s
 from whyformer._reproduce.jain_wallace_figures import draw_jain_wallace
 from whyformer._reproduce.jain_wallace_published import ADVERSARIAL, CORRELATIONS, PERMUTATION
 from whyformer._reproduce.jain_wallace_tables import compare_tables
-from whyformer.demo.jain_wallace import open_reader
+from whyformer.demo.jain_wallace import list_readers, open_reader
 from whyformer.demo.jain_wallace_tasks import JAIN_WALLACE_TASKS, find_jain_wallace_task, read_task
-from whyformer.demo.reading import READING_TASKS
 from whyformer.results.result import DRAWING_FORMATS, Result
 from whyformer.show.drawing import Drawing
 from whyformer.show.report import embed_drawing
@@ -89,7 +88,7 @@ def measure_request(request: Request) -> Iterator[tuple[str, JainWallaceRows]]:
     if request.model is not None and request.data is not None:
         yield request.model.name, measure_jain_wallace(request.model, request.data, limit=request.limit)
         return
-    for task in READING_TASKS:
+    for task in list_readers():
         examples = read_task(task)["test"][: request.limit or TEXTS]
         searched = min(SEARCHED, len(examples))
         yield f"{task}-bilstm-additive-0", measure_jain_wallace(open_reader(task), examples, search_limit=searched)
