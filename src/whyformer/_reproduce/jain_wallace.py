@@ -1,9 +1,9 @@
 """Jain & Wallace, Attention is not Explanation, NAACL 2019. arXiv:1902.10186
 
 Every table of the authors' files (six models: correlations with gradients and leave-one-out, overall and by class; the
-permutation test; adversarial attention), each row with ours below it. "ours" is a stored run of three seeds: SST-2 and
-2,000 IMDB reviews are real, bAbI, SNLI and CNN are generated tasks of the same structure, so that only their orders
-can be compared. "now" is measured while you wait:
+permutation test; adversarial attention), each row with ours below it. "ours" is what is stored with the package, and
+"ours, word dropout" an earlier run of all six models on SST-2: SST-2 and IMDB reviews are real, bAbI, SNLI and CNN are
+generated tasks of the same structure, so that only their orders can be compared. "now" is measured while you wait:
 
     without data        the bundled readers (BiLSTM, additive attention) on generated texts with questions
     with DATA and -M    your model: a folder written by training/jain_wallace/train.py, or a transformer, of which every
@@ -110,6 +110,7 @@ JAIN_WALLACE = Document(
     runs=f"Every table of the authors' files with ours beside it, on {TEXTS} texts of each generated task.",
     run=rerun_jain_wallace,
     published=(*CORRELATIONS.values(), PERMUTATION, ADVERSARIAL),
-    remark="Published: the authors' files, which may come from a later run than the printed paper. Ours: three seeds; "
-    "SST-2 and 2,000 IMDB reviews are real, bAbI, SNLI and CNN are generated with the same structure.",
+    remark="Published: the authors' files, which may come from a later run than the printed paper. Ours: "
+    "SST-2 and IMDB reviews are real, bAbI, SNLI and CNN are generated with the same structure; seeds and numbers of texts "
+    "are on the page Reproducing Attention is not Explanation.",
 )
