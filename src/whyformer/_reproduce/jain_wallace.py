@@ -111,6 +111,6 @@ JAIN_WALLACE = Document(
     run=rerun_jain_wallace,
     published=(*CORRELATIONS.values(), PERMUTATION, ADVERSARIAL),
     remark="Published: the authors' files, which may come from a later run than the printed paper. Ours: "
-    "SST-2 and IMDB reviews are real, bAbI, SNLI and CNN are generated with the same structure; seeds and numbers of texts "
-    "are on the page Reproducing Attention is not Explanation.",
+    "SST-2 and IMDB reviews are real, bAbI, SNLI and CNN are generated with the same structure; the page on "
+    "reproducing it has seeds and numbers of texts.",
 )
