@@ -108,7 +108,6 @@ def make_bert_config(
         hidden_dropout_prob=config.get("dropout", 0.0),
         attention_probs_dropout_prob=config.get("dropout", 0.0),
         type_vocab_size=segments,
-        initializer_range=config.get("spread", 0.02),
         **(named if labels else {}),
     )
 

@@ -8,16 +8,11 @@ from typer.testing import CliRunner
 from whyformer.cli import app
 from whyformer.demo import entailment
 
-FIRST, SECOND = "anna took the red lamp. tom found the green key.", "the key is green."
+FIRST, SECOND = "the lamp is still old. it looks wet.", "the lamp is wet."
 
 
 def run(*words, stdin=None):
     return CliRunner().invoke(app, [str(word) for word in words], input=stdin)
-
-
-def read_tokens(result):
-    """The fields of the tokens in what --json printed."""
-    return json.loads(result.stdout)["explanation"]["tokens"] if result.exit_code == 0 else pytest.fail(result.output)
 
 
 def test_explain_takes_the_second_text(tmp_path):
@@ -27,11 +22,11 @@ def test_explain_takes_the_second_text(tmp_path):
     file.write_text(SECOND)
     saved = tmp_path / "pair.csv"
     assert run("explain", FIRST, "--pair", file, "-M", "demo/entailment", "-m", "attcat", "-o", saved).exit_code == 0
-    assert saved.read_text("utf-8").count("\n") == 1 + 3 + 12 + 5
+    assert saved.read_text("utf-8").count("\n") == 1 + 3 + 10 + 5
 
 
 def test_one_second_text_for_all_inputs_or_one_each():
-    for seconds in ([SECOND], [SECOND, "the lamp is blue."]):
+    for seconds in ([SECOND], [SECOND, "the lamp is dry."]):
         pairs = [word for second in seconds for word in ("--pair", second)]
         shown = run("explain", "-", *pairs, "-M", "demo/entailment", "-m", "attcat", stdin=f"{FIRST}\n{FIRST}\n")
         assert shown.exit_code == 0 and shown.stdout.count("second text:") == 2

@@ -30,90 +30,82 @@ def answer(model, pairs) -> list[str]:
 
 
 def decide(premise: str, hypothesis: str) -> str:
-    """The definition, from the texts alone: is the thing in the premise, and with which colour?"""
-    words = premise.replace(".", " .").split()
-    colours = {words[i]: words[i - 1] for i in range(1, len(words)) if words[i - 1] in entailment.COLOURS}
-    thing, _, colour = hypothesis.rstrip(".").split()[1:]
-    if thing not in colours:
-        return "neutral"
-    return "entailment" if colours[thing] == colour else "contradiction"
+    """The definition, from the texts alone."""
+    words, claimed = set(premise.replace(".", " ").split()), hypothesis.rstrip(".").split()[-1]
+    if claimed in words:
+        return "entailment"
+    return "contradiction" if entailment.OPPOSITE_OF[claimed] in words else "neutral"
 
 
-def exchange(fact, place, word) -> entailment.Fact:
-    return replace(fact, words=(*fact.words[:place], word, *fact.words[place + 1 :]))
-
-
-def change_fact(pair, number, place, word) -> entailment.EntailmentPair:
+def change_word(pair, number, place, word) -> entailment.EntailmentPair:
+    """The pair with one word of one fact exchanged."""
     facts = list(pair.facts)
-    facts[number] = exchange(facts[number], place, word)
+    words = facts[number].words
+    facts[number] = replace(facts[number], words=(*words[:place], word, *words[place + 1 :]))
     return replace(pair, facts=tuple(facts))
 
 
+def turn_evidence(pair) -> entailment.EntailmentPair:
+    """The pair with the deciding property of the premise turned into its opposite."""
+    fact = pair.facts[pair.fact]
+    return change_word(pair, pair.fact, fact.place, entailment.OPPOSITE_OF[fact.property])
+
+
 def list_neutral_changes(pair) -> list[entailment.EntailmentPair]:
-    """The pair with one word of the premise changed that is not evidence."""
+    """The pair with one word of the premise changed that is not evidence: other properties to their opposites."""
     changes = []
     for number, fact in enumerate(pair.facts):
         for place, word in enumerate(fact.words):
-            if word in entailment.PEOPLE:
-                changes.append(change_fact(pair, number, place, "karl" if word != "karl" else "lena"))
-            elif word in entailment.DEEDS:
-                changes.append(change_fact(pair, number, place, "saw" if word != "saw" else "took"))
-            elif word in entailment.PLACES:
-                changes.append(change_fact(pair, number, place, "wall" if word != "wall" else "door"))
-        if number != pair.fact and pair.fact is not None:
-            shown = {other.shade for other in pair.facts} | {pair.claim.shade}
-            unused = next(colour for colour in entailment.COLOURS if colour not in shown)
-            changes.append(change_fact(pair, number, fact.colour, unused))
+            if word in entailment.VERBS:
+                changes.append(change_word(pair, number, place, "looks" if word != "looks" else "is"))
+            elif word in entailment.ADVERBS:
+                changes.append(change_word(pair, number, place, "very" if word != "very" else "still"))
+            elif place == fact.place and number != pair.fact:
+                changes.append(change_word(pair, number, place, entailment.OPPOSITE_OF[word]))
     return changes
 
 
 def test_a_pair_by_hand():
     facts = (
-        entailment.Fact(("anna", "took", "the", "red", "lamp", "."), 4, 3),
-        entailment.Fact(("today", "tom", "found", "the", "green", "key", "."), 5, 4),
+        entailment.Fact(("the", "lamp", "is", "still", "old", "."), 4),
+        entailment.Fact(("today", "it", "looks", "wet", "."), 3),
     )
-    pair = entailment.EntailmentPair(facts, entailment.Fact(("the", "key", "is", "red", "."), 1, 3))
-    assert pair.texts == ("anna took the red lamp. today tom found the green key.", "the key is red.")
+    pair = entailment.EntailmentPair(facts, entailment.Fact(("the", "lamp", "is", "dry", "."), 3))
+    assert pair.texts == ("the lamp is still old. today it looks wet.", "the lamp is dry.")
     assert pair.label == "contradiction" and pair.fact == 1
-    assert [pair.premise_words[i] for i in pair.premise_evidence] == ["green", "key"]
-    assert [pair.hypothesis_words[i] for i in pair.hypothesis_evidence] == ["key", "red"]
-    joined = "\n".join(pair.texts)
-    assert [joined[a:b] for a, b in pair.rationale] == ["green", "key", "key", "red"]
-    assert [pair.premise_words[i] for i in pair.candidates] == ["red", "lamp", "green", "key"]
-    about_nothing = replace(pair, claim=entailment.Fact(("the", "vase", "is", "red", "."), 1, 3))
+    assert [pair.premise_words[i] for i in pair.premise_evidence] == ["wet"]
+    assert [pair.hypothesis_words[i] for i in pair.hypothesis_evidence] == ["dry"]
+    assert ["\n".join(pair.texts)[a:b] for a, b in pair.rationale] == ["wet", "dry"]
+    assert [pair.premise_words[i] for i in pair.candidates] == ["old", "wet"]
+    about_nothing = replace(pair, claim=entailment.Fact(("the", "lamp", "is", "cheap", "."), 3))
     assert about_nothing.label == "neutral" and about_nothing.premise_evidence == ()
-    assert about_nothing.hypothesis_evidence == (1,)
 
 
 def test_the_label_follows_from_the_texts():
     for pair in PAIRS:
         assert pair.label == decide(*pair.texts)
         assert {*pair.premise_words, *pair.hypothesis_words} <= {*entailment.list_vocabulary()}
+        assert pair.premise.split(".")[0].split()[-1] in entailment.OPPOSITE_OF
 
 
 def test_the_evidence_decides_and_nothing_else_does():
+    turned = {"entailment": "contradiction", "contradiction": "entailment"}
     for pair in PAIRS:
-        for changed in list_neutral_changes(pair):
-            assert decide(*changed.texts) == pair.label
-        if pair.fact is None:
-            continue
-        unused = next(c for c in entailment.COLOURS if c not in pair.premise_words)
-        recoloured = change_fact(pair, pair.fact, pair.facts[pair.fact].colour, unused)
-        assert decide(*recoloured.texts) == "contradiction"
-        thing = next(t for t in entailment.THINGS if t not in pair.premise_words)
-        assert decide(*change_fact(pair, pair.fact, pair.facts[pair.fact].thing, thing).texts) == "neutral"
+        assert all(decide(*changed.texts) == pair.label for changed in list_neutral_changes(pair))
+        if pair.fact is not None:
+            assert decide(*turn_evidence(pair).texts) == turned[pair.label]
 
 
-def test_no_count_of_shared_words_decides():
-    """The colour of the hypothesis is always in the premise; entailed and contradicted things are as well."""
-    many = entailment.generate(1500, 1)
-    for pair in many:
-        assert pair.claim.shade in pair.premise_words
-        assert (pair.claim.what in pair.premise_words) == (pair.label != "neutral")
+def test_neither_text_alone_tells_the_label():
+    """The claimed property, the number of facts and the place of the deciding one are independent of the label."""
+    many = entailment.generate(3000, 1)
     counts = Counter(pair.label for pair in many)
-    assert all(0.28 < counts[label] / len(many) < 0.39 for label in entailment.LABELS)
-    place = Counter((pair.fact, len(pair.facts)) for pair in many if pair.fact is not None)
-    assert max(place.values()) / sum(place.values()) < 0.3  # the deciding fact is anywhere
+    assert all(0.3 < counts[label] / len(many) < 0.37 for label in entailment.LABELS)
+    for fact_of in (lambda p: p.claim.property, lambda p: len(p.facts), lambda p: p.claim.words[1]):
+        both, alone = Counter((fact_of(p), p.label) for p in many), Counter(fact_of(p) for p in many)
+        assert max(count / alone[fact] for (fact, _), count in both.items()) < 0.55  # about 75 pairs a property
+    places = Counter(pair.fact / (len(pair.facts) - 1) for pair in many if pair.fact is not None)
+    assert max(places.values()) / sum(places.values()) < 0.45
 
 
 def test_held_out_pairs_are_not_in_training():
@@ -126,19 +118,16 @@ def test_the_model_follows_the_evidence_and_no_other_word(model):
     right = [p for p, label in zip(PAIRS, answer(model, PAIRS), strict=True) if label == p.label]
     assert len(right) >= 0.95 * len(PAIRS)
     about = [p for p in right if p.fact is not None]
-    recoloured = [
-        change_fact(p, p.fact, p.facts[p.fact].colour, next(c for c in entailment.COLOURS if c not in p.premise_words))
-        for p in about
-    ]
-    answers = answer(model, recoloured)
-    assert sum(label == "contradiction" for label in answers) >= 0.95 * len(about)
+    turned = {"entailment": "contradiction", "contradiction": "entailment"}
+    answers = answer(model, [turn_evidence(p) for p in about])
+    assert sum(label == turned[p.label] for label, p in zip(answers, about, strict=True)) >= 0.95 * len(about)
     neutral = [(p, changed) for p in right[:20] for changed in list_neutral_changes(p)]
     answers = answer(model, [changed for _, changed in neutral])
     assert sum(label == p.label for label, (p, _) in zip(answers, neutral, strict=True)) >= 0.97 * len(neutral)
 
 
 def hit_rates(model, method, pairs) -> tuple[float, float]:
-    """How often the best of the premise's things and colours is of the deciding fact, and how often by chance."""
+    """How often the deciding property is the best of the premise's properties, and how often by chance."""
     e = why.explain(model, [TextPair(*p.texts) for p in pairs], method, target=[p.label for p in pairs])
     hits = chance = 0.0
     for scores, pair in zip(e.scores, pairs, strict=True):

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+import transformers as hf
 from tiny_text import WORDS, bert, wordpiece_pairs
 from torch import nn
 
@@ -298,3 +299,43 @@ def test_bulk_takes_pairs(model, tmp_path):
     table = run.table(["source", "error", "tokens"]).to_pydict()
     assert sorted(table["source"]) == ["bad\ngood", "the film is good!\na bad film"]
     assert table["error"] == [None, None] and len(table["tokens"][0]) in (5, 11)
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def reader():
+    """A model that marks the answer to a question in a context."""
+    torch.manual_seed(0)
+    config = hf.BertConfig(
+        vocab_size=len(WORDS), hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=48,
+        max_position_embeddings=40, type_vocab_size=2, initializer_range=0.3,
+    )  # fmt: skip
+    return why.open(hf.BertForQuestionAnswering(config).double().eval(), tokenizer=wordpiece_pairs())
+
+
+def test_the_explanation_of_an_answer_is_that_of_its_start_plus_that_of_its_end(reader):
+    """AttCAT's own variant for SQuAD: explain both ends and add."""
+    pair = TextPair("is the film good", "the film is not good , a bad film")
+    whole = why.explain(reader, pair, "attcat", target=why.targets.AnswerSpan(9, 10))
+    assert whole.targets[0].label == "the answer 'not good'"
+    ends = [
+        why.explain(reader, pair, "attcat", target=lambda output: output.start_logits[:, 9]),
+        why.explain(reader, pair, "attcat", target=lambda output: output.end_logits[:, 10]),
+    ]
+    assert torch.allclose(whole.scores, ends[0].scores + ends[1].scores, atol=1e-6)
+
+
+def test_judge_counts_the_tokens_of_squads_answers(reader, tmp_path):
+    context = "the film is not good , a bad film"
+    row = {"question": "is the film good", "context": context, "answers": {"text": ["bad"], "answer_start": [25]}}
+    (tmp_path / "squad.jsonl").write_text(json.dumps(row))
+    judged = why.judge(
+        reader, tmp_path / "squad.jsonl", ["attcat"], [partial(why.metrics.answer_tokens, k=3)], report=False
+    )
+    e = why.explain(reader, TextPair(row["question"], context), "attcat")
+    bad = e.tokens[0].pieces.index("bad")
+    content = [i for i in range(len(e.tokens[0])) if not e.tokens[0].special[i]]
+    wanted = bad in sorted(content, key=lambda i: -e.scores[0, i].item())[:3]
+    assert judged.rows.of(0, 0)[0].value == float(wanted)

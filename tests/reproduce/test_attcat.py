@@ -96,11 +96,11 @@ def test_the_text_of_the_heat_map_is_neither_short_nor_long(model):
 
 
 @pytest.mark.slow
-def test_images_get_the_columns_that_images_can_have():
+def test_images_get_the_columns_that_images_can_have(tmp_path):
     from whyformer._reproduce.generated import make_shape_examples
 
     model = why.open("demo/shapes")
-    made = run_document(find_document("attcat"), Request(make_shape_examples(2), model))
+    made = run_document(find_document("attcat"), Request(make_shape_examples(2), model, tmp_path))
     table, maps = (section.result for section in made.sections)
     assert [column.name for column in table.table.columns] == ["AOPC", "log-odds", "tau", "mass in the object"]
     assert made.failed == 0 and maps.labels[-1] == "AttCAT"

@@ -19,9 +19,9 @@ from whyformer._plain.progress import DELAY_SECONDS, format_duration, is_interac
 LOG_SECONDS = 30.0
 TICK_SECONDS = 0.5
 MOST_SHOWN = 0.99  # before the end
-GUESSED_SECONDS = {  # per unit, see Auditor.plan_work; on the model demo/sentiment and two cores
-    "agreement": 3e-4, "replacement": 1e-3, "adversarial": 2e-5, "seeds": 1e-4, "baseline": 2e-5, "diagnostic": 0.1,
-    "heads": 5e-3,
+GUESSED_SECONDS = {  # per unit, see Auditor.plan_work; with the model demo/sentiment on one core
+    "agreement": 3e-4, "replacement": 7e-4, "adversarial": 2e-5, "seeds": 1e-4, "baseline": 2e-5, "diagnostic": 0.4,
+    "heads": 0.3,
 }  # fmt: skip
 WORK_LABELS = {
     "agreement": "comparing with measures of importance",

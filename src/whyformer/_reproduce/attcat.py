@@ -88,16 +88,23 @@ def rerun_on_texts(request: Request) -> Iterator[Section]:
         table, request.data, request.model, out=request.folder(NAME), batch=request.batch, limit=request.limit
     )
     yield Section(NAME, made)
+    if request.out is not None:
+        yield from draw_sections(made, request.data, request.model)
+
+
+def draw_sections(made: Reproduction, data: Data, model: Model) -> Iterator[Section]:
+    """The figures: both metrics over the share of removed tokens, tau of two classes, and the heat map of a text."""
+    table = made.table
     for metric, column in (("AOPC", table.columns[0]), ("log-odds", table.columns[3])):
         caption = f"{metric} over the share of removed tokens, with 95 % intervals."
         yield Section(f"{NAME}-{metric.lower()}", DocumentFigure(caption, partial(draw_steps, made, column)))
     tau = next(column for column in table.columns if column.name == "tau")
     caption = "Kendall's tau between the maps of the true class and of another; 1 for methods that ignore the class."
     yield Section(f"{NAME}-tau", DocumentFigure(caption, partial(draw_tau, made, tau)))
-    shown = choose_shown(request.data, request.model)
+    shown = choose_shown(data, model)
     if shown is not None:
         caption = "One text by every method: a row for each method, a column for each token."
-        draw = partial(draw_heat_map, request.model, shown, table.methods)
+        draw = partial(draw_heat_map, model, shown, table.methods)
         yield Section(f"{NAME}-heat-map", DocumentFigure(caption, draw))
 
 
@@ -111,7 +118,7 @@ def rerun_on_images(request: Request) -> Iterator[Section]:
     )
     yield Section(table.name, made)
     shown = next((e for e in request.data.examples if find_class_index(request.model, e, {}) >= 0), None)
-    if shown is not None:
+    if shown is not None and request.out is not None:
         yield Section(f"{table.name}-maps", explain_by_paper_names(request.model, shown, table.methods))
 
 

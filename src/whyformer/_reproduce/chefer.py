@@ -9,6 +9,7 @@ compared. Images in folders get Table 1, images with masks all three, texts with
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from PIL import Image
 
@@ -118,16 +119,25 @@ def measure_table(name: str, request: Request) -> Section:
     return Section(name, found)
 
 
-def explain_two_classes(model: Model | None = None) -> ClassGrid:
+def rerun_two_classes(request: Request) -> Iterator[Section]:
+    """The figure of two classes alone: of the scene of the README, or of the first image given."""
+    request.check_complete(VIT)
+    image = None if request.data is None else request.data.examples[0].load()
+    yield Section("two-classes", explain_two_classes(request.model, image))
+
+
+def explain_two_classes(model: Model | None = None, image: Any = None) -> ClassGrid:
     """The paper's figure of two classes: one image, each class in a row, each method in a column.
 
-    The image is the generated scene of the README, with a heart and a ring.
+    Without an image it is the generated scene of the README, with a heart and a ring; of any other, the two likeliest
+    classes are explained.
     """
-    scenes = shapes.generate(**SCENE)
-    image = Image.fromarray(scenes.images[-1])
-    labels = [shapes.CLASSES[label] for label in scenes.labels[-1]]
+    classes: int | list[str] = 2
+    if image is None:
+        scenes = shapes.generate(**SCENE)
+        image, classes = Image.fromarray(scenes.images[-1]), [shapes.CLASSES[label] for label in scenes.labels[-1]]
     methods = [fill_settings(METHODS, wanted) for wanted in CHEFER_METHODS.values()]
-    grid = explain_classes(model or open_model("demo/shapes"), image, methods, classes=labels)
+    grid = explain_classes(model or open_model("demo/shapes"), image, methods, classes=classes)
     return ClassGrid(tuple(name_by_paper(comparison) for comparison in grid))
 
 
@@ -155,5 +165,8 @@ CHEFER = Document(
         KTH_PERTURBATION,
         ISSUE_PERTURBATION,
     ),
-    tables={name: partial(rerun_chefer_table, name) for name in (*IMAGE_TABLES, "eraser-movies")},
+    tables={
+        **{name: partial(rerun_chefer_table, name) for name in (*IMAGE_TABLES, "eraser-movies")},
+        "chefer-two-classes": rerun_two_classes,
+    },
 )

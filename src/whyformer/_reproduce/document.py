@@ -97,7 +97,7 @@ class DocumentReproduction(Result):
             report.make_section(section.name, embed_result(section.result), anchor=anchor)
             for section, anchor in zip(self.sections, anchors, strict=True)
         ]
-        return report.make_page(self.document.title, parts, lead=self.document.runs, contents=anchors)
+        return report.make_page(self.document.title, parts, lead=self.document.remark, contents=anchors)
 
     @property
     def failed(self) -> int:

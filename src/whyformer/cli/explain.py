@@ -25,7 +25,7 @@ whyformer explain "a gorgeous, witty film" -M demo/sentiment -m attcat
 
 whyformer explain "the keys to the cabinet" -M demo/decoder -t " are" --versus " is"
 
-whyformer explain "anna is in the kitchen." --pair "anna is in the garden." -M demo/entailment
+whyformer explain "the lamp is old. it looks wet." --pair "the lamp is dry." -M demo/entailment
 
 whyformer explain report.txt -M demo/sentiment --windows --sentences
 

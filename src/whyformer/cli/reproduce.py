@@ -19,34 +19,16 @@ whyformer reproduce sawaki-murata cat.jpg -M facebook/dino-vits16 -o figures
 whyformer reproduce chefer-segmentation gtsegs_ijcv.mat -M google/vit-base-patch16-224"""
 
 
+NAME_HELP = "A document or one of its tables. Without it, all names are listed."
+DATA_HELP = "A folder of images, a table, ERASER, ... Without it, bundled or generated data."
+MODEL_HELP = "The model of the paper if you have it, or any other."
+
+
 @app.command("reproduce", epilog=EXAMPLES)
 def run_reproduce(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME",
-            help="A document or one of its tables. Without it, all names are listed.",
-            show_default=False,
-        ),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="DATA",
-            help="A folder of images, a table, ERASER, ... Without it, bundled or generated data.",
-            show_default=False,
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "-M",
-            "--model",
-            metavar="MODEL",
-            help="The model of the paper if you have it, or any other.",
-            autocompletion=options.complete_model_names,
-        ),
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help=NAME_HELP, show_default=False)] = None,
+    data: Annotated[str | None, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)] = None,
+    model: Annotated[str | None, typer.Option("-M", "--model", metavar="MODEL", help=MODEL_HELP)] = None,
     published: Annotated[
         bool, typer.Option("--published", help="Print the published numbers and their sources; run nothing.")
     ] = False,

@@ -1,15 +1,15 @@
-"""Entailment with known evidence: a premise of several facts, and a hypothesis about one of them.
+"""Entailment with known evidence: a premise of several facts about one thing, and a hypothesis about one of them.
 
-    premise     "anna took the red lamp. today tom found the green key. rosa sold the blue chair near the door."
-    hypothesis  "the key is green."   entailment:    the premise says so
-                "the key is blue."    contradiction: it says that the key has another colour
-                "the vase is blue."   neutral:       it says nothing about a vase
+    premise     "the lamp is still old. today it looks wet. it is quite heavy."
+    hypothesis  "the lamp is wet."     entailment:    the premise says so
+                "the lamp is dry."     contradiction: it says the opposite
+                "the lamp is cheap."   neutral:       it says nothing about the price
 
-Everything has one colour. The colour of the hypothesis is always in the premise, in contradictions and neutral pairs as
-the colour of something else, so that no count of shared words decides; the model has to find the thing and compare its
-colour. So the evidence is known in both texts: the thing and the colour of the hypothesis, and the colour and the thing
-of the one fact that is about it. Without such a fact (neutral) the premise has no evidence, and in the hypothesis only
-the thing counts. Who did what, when and where never matters.
+Properties come in pairs of opposites. A premise has at most one of each pair, and the hypothesis names one property. It
+follows if the premise has this property, is contradicted if it has its opposite, and is open if it has neither. So one
+word of each text decides: the property of the hypothesis, and the property of the premise that is the same or its
+opposite. Without one (neutral) the premise has no evidence. Subject, verbs, adverbs and the other properties never
+matter, and every property is as frequent with each label.
 
 One pair in five, selected by a checksum, is held out of all training; `generate` returns those by default.
 """
@@ -18,6 +18,7 @@ import random
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TypeVar
 
 from whyformer.demo.agreement import PARTS, Part, write_sentence
@@ -25,31 +26,36 @@ from whyformer.demo.ranges import refuse_outside_range
 from whyformer.errors import InputError
 
 LABELS = ("entailment", "neutral", "contradiction")
+OPPOSITES = tuple(
+    (one, other)
+    for one, other in (
+        pair.split("/")
+        for pair in (
+            "big/small hot/cold old/new wet/dry heavy/light clean/dirty open/closed full/empty bright/dark soft/hard "
+            "fast/slow loud/quiet sharp/blunt thick/thin long/short strong/weak smooth/rough deep/shallow "
+            "cheap/expensive straight/crooked"
+        ).split()
+    )
+)
+OPPOSITE_OF = {**dict(OPPOSITES), **{other: one for one, other in OPPOSITES}}
 THINGS = "lamp key chair vase clock basket ladder bottle drum kettle mirror pillow candle coat kite bench".split()
-COLOURS = "red green blue yellow black white brown purple".split()
-PEOPLE = "anna ben carla david emma felix greta henry ida jonas karl lena mila nora oscar paul rosa tom".split()
-DEEDS = "took found sold painted lost bought saw moved".split()
-OPENINGS = "today yesterday again perhaps later".split()
-PLACES = "door window wall garden stairs table".split()
+VERBS = "is looks seems feels".split()
+ADVERBS = "still quite very rather really".split()
+OPENINGS = "today now again indeed".split()
 FACTS = (2, 3, 4)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A sentence about one coloured thing, as words."""
+    """A sentence that gives one property, as words."""
 
     words: tuple[str, ...]
-    thing: int  # indices into `words`
-    colour: int
+    place: int  # of the property in `words`
 
     @property
-    def what(self) -> str:
-        return self.words[self.thing]
-
-    @property
-    def shade(self) -> str:
-        return self.words[self.colour]
+    def property(self) -> str:
+        return self.words[self.place]
 
 
 @dataclass(frozen=True)
@@ -82,39 +88,32 @@ class EntailmentPair:
 
     @property
     def fact(self) -> int | None:
-        """Which fact is about the thing of the hypothesis; None if none is."""
-        things = [fact.what for fact in self.facts]
-        return things.index(self.claim.what) if self.claim.what in things else None
+        """Which fact has the claimed property or its opposite; None if none has."""
+        wanted = (self.claim.property, OPPOSITE_OF[self.claim.property])
+        return next((i for i, fact in enumerate(self.facts) if fact.property in wanted), None)
 
     @property
     def label(self) -> str:
         """One of LABELS, decided from the facts."""
         if self.fact is None:
             return "neutral"
-        return "entailment" if self.facts[self.fact].shade == self.claim.shade else "contradiction"
+        return "entailment" if self.facts[self.fact].property == self.claim.property else "contradiction"
 
     @property
     def premise_evidence(self) -> tuple[int, ...]:
-        """The colour and the thing of the deciding fact; nothing if there is none."""
-        if self.fact is None:
-            return ()
-        start = sum(len(fact.words) for fact in self.facts[: self.fact])
-        return start + self.facts[self.fact].colour, start + self.facts[self.fact].thing
+        """The deciding property; nothing if there is none."""
+        return () if self.fact is None else (self.candidates[self.fact],)
 
     @property
     def hypothesis_evidence(self) -> tuple[int, ...]:
-        """The thing and the colour that are compared; without a fact about the thing, only the thing."""
-        return (self.claim.thing,) if self.fact is None else (self.claim.thing, self.claim.colour)
+        """The claimed property."""
+        return (self.claim.place,)
 
     @property
     def candidates(self) -> tuple[int, ...]:
-        """The colours and things of the premise: the words that could have been evidence."""
-        places: list[int] = []
-        start = 0
-        for fact in self.facts:
-            places += [start + fact.colour, start + fact.thing]
-            start += len(fact.words)
-        return tuple(places)
+        """The properties of the premise: the words that could have been evidence."""
+        ends = accumulate((len(fact.words) for fact in self.facts), initial=0)
+        return tuple(start + fact.place for start, fact in zip(ends, self.facts, strict=False))
 
     @property
     def rationale(self) -> tuple[tuple[int, int], ...]:
@@ -140,7 +139,7 @@ def part_of(premise: str, hypothesis: str) -> Part:
 
 def list_vocabulary() -> tuple[str, ...]:
     """Every word that can occur in a pair."""
-    return (".", "the", "is", "near", *OPENINGS, *PEOPLE, *DEEDS, *COLOURS, *THINGS, *PLACES)
+    return (".", "the", "it", *VERBS, *ADVERBS, *OPENINGS, *THINGS, *OPPOSITE_OF)
 
 
 def find_word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
@@ -164,26 +163,27 @@ def _make_pair(rng: random.Random, part: Part) -> EntailmentPair:
 
 
 def _draw_pair(rng: random.Random) -> EntailmentPair:
-    things, colours, people = list(THINGS), list(COLOURS), list(PEOPLE)
-    facts = tuple(
-        _draw_fact(rng, _take(rng, people), _take(rng, colours), _take(rng, things)) for _ in range(_pick(rng, FACTS))
-    )
-    label, chosen = _pick(rng, LABELS), _pick(rng, facts)
-    others = [fact.shade for fact in facts if fact is not chosen]
-    thing = _pick(rng, things) if label == "neutral" else chosen.what
-    colour = _pick(rng, others) if label == "contradiction" else chosen.shade
-    return EntailmentPair(facts, Fact(("the", thing, "is", colour, "."), 1, 3))
+    left, thing = list(OPPOSITES), _pick(rng, THINGS)
+    kinds = [_take(rng, left) for _ in range(_pick(rng, FACTS))]
+    properties = [_pick(rng, kind) for kind in kinds]
+    subjects = [("the", thing), *[("it",)] * (len(properties) - 1)]
+    facts = tuple(_draw_fact(rng, who, what) for who, what in zip(subjects, properties, strict=True))
+    label, chosen = _pick(rng, LABELS), _pick(rng, properties)
+    claimed = {
+        "entailment": chosen, "contradiction": OPPOSITE_OF[chosen], "neutral": _pick(rng, _pick(rng, left))
+    }[label]  # fmt: skip
+    return EntailmentPair(facts, Fact(("the", thing, "is", claimed, "."), 3))
 
 
-def _draw_fact(rng: random.Random, person: str, colour: str, thing: str) -> Fact:
-    """ "(today) anna took the red lamp (near the door)." """
+def _draw_fact(rng: random.Random, subject: tuple[str, ...], what: str) -> Fact:
+    """ "(today) it looks (quite) wet." """
     before = [_pick(rng, OPENINGS)] if rng.random() < 0.3 else []
-    after = ["near", "the", _pick(rng, PLACES)] if rng.random() < 0.3 else []
-    words = (*before, person, _pick(rng, DEEDS), "the", colour, thing, *after, ".")
-    return Fact(words, len(before) + 4, len(before) + 3)
+    how = [_pick(rng, ADVERBS)] if rng.random() < 0.4 else []
+    words = (*before, *subject, _pick(rng, VERBS), *how, what, ".")
+    return Fact(words, len(words) - 2)
 
 
-def _take(rng: random.Random, left: list[str]) -> str:
+def _take(rng: random.Random, left: list[T]) -> T:
     return left.pop(int(rng.random() * len(left)))
 
 

@@ -10,11 +10,10 @@ and with exact masks of all objects. The question is fixed because the model see
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from whyformer.demo.painting import SIZE, FloatArray, draw_background, draw_object, paint
 from whyformer.demo.ranges import refuse_outside_range
-from whyformer.demo.shapes import Scenes
+from whyformer.demo.shapes import DrawnScene, Scenes, stack_scenes
 
 CLASSES = ("square", "triangle", "star", "cross", "ring")
 OBJECTS = 4
@@ -37,18 +36,10 @@ def generate(count: int, seed: int) -> Scenes:
     refuse_outside_range("count", count, 0)
     refuse_outside_range("seed", seed, 0)
     scenes = [_draw_queried_scene(np.random.default_rng([seed, i, 91])) for i in range(count)]
-    images, labels, masks, backgrounds = zip(*scenes, strict=True) if scenes else ((), (), (), ())
-    return Scenes(
-        np.array(images, np.uint8).reshape(count, SIZE, SIZE, 3),
-        np.array(labels, np.int64).reshape(count, OBJECTS),
-        np.array(masks, np.bool_).reshape(count, OBJECTS, SIZE, SIZE),
-        np.array(backgrounds, np.uint8).reshape(count, SIZE, SIZE, 3),
-    )
+    return stack_scenes(scenes, OBJECTS)
 
 
-def _draw_queried_scene(
-    rng: np.random.Generator,
-) -> tuple[NDArray[np.uint8], list[int], list[NDArray[np.bool_]], NDArray[np.uint8]]:
+def _draw_queried_scene(rng: np.random.Generator) -> DrawnScene:
     canvas = make_grey(draw_background(rng))
     background = canvas.clip(0, 255).astype(np.uint8)
     labels = [int(label) for label in rng.permutation(len(CLASSES))[:OBJECTS]]

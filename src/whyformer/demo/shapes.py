@@ -6,6 +6,7 @@ show its class. Objects do not touch each other and are painted over the distrac
 pixels that an object changed; `backgrounds` are the same images without any object.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +53,15 @@ def generate(count: int, seed: int, *, objects: int = 1) -> Scenes:
     refuse_outside_range("seed", seed, 0)
     refuse_outside_range("objects", objects, 1, 3)
     scenes = [_draw_scene(np.random.default_rng([seed, i, objects]), objects) for i in range(count)]
+    return stack_scenes(scenes, objects)
+
+
+DrawnScene = tuple[NDArray[np.uint8], list[int], list[NDArray[np.bool_]], NDArray[np.uint8]]
+
+
+def stack_scenes(scenes: Sequence[DrawnScene], objects: int) -> Scenes:
+    """Scenes with the same number of objects as arrays."""
+    count = len(scenes)
     images, labels, masks, backgrounds = zip(*scenes, strict=True) if scenes else ((), (), (), ())
     return Scenes(
         np.array(images, np.uint8).reshape(count, SIZE, SIZE, 3),
@@ -61,9 +71,7 @@ def generate(count: int, seed: int, *, objects: int = 1) -> Scenes:
     )
 
 
-def _draw_scene(
-    rng: np.random.Generator, objects: int
-) -> tuple[NDArray[np.uint8], list[int], list[NDArray[np.bool_]], NDArray[np.uint8]]:
+def _draw_scene(rng: np.random.Generator, objects: int) -> DrawnScene:
     canvas = draw_background(rng)
     for _ in range(rng.integers(2, 6)):
         paint(canvas, *draw_blob(rng), rng.uniform(0, 255, 3))
