@@ -70,7 +70,7 @@ def read_results(folder: Path) -> Iterable[tuple[dict[str, Any], JainWallaceRows
 def make_cells(results: Iterable[tuple[dict[str, Any], JainWallaceRows]]) -> list[Cell]:
     cells = []
     for facts, rows in results:
-        quality = {name: round(value, 4) for name, value in facts["test"].items() if name != "accuracy"}
+        quality = {name: round(value, 4) for name, value in facts["test"].items()}  # of the whole test part
         training = {name: facts[name] for name in TRAINING_FACTS}
         attention = {"largest": round(float(rows.columns["largest"].mean()), 4)} if has_weights(rows) else {}
         numbers = summarise_cell(rows, **quality, **training, **attention)

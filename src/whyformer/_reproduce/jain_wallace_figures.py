@@ -75,7 +75,7 @@ def draw_tau_scatter(rows: JainWallaceRows, name: str) -> Drawing:
         xlabel="gradient ~ leave-one-out",
         ylabel="attention ~ gradient",
         diagonal=True,
-        note=f"{lower.mean():.0%} of {known.sum():,} examples are below the diagonal",
+        note=f"{lower.sum():,} of {known.sum():,} examples are below the diagonal",
     )
 
 

@@ -40,7 +40,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._model.model import Model
-from whyformer.demo.reading import find_reading_task
+from whyformer.demo.reading import READING_TASKS, find_reading_task
 from whyformer.errors import IncompleteModel, InputError, ModelNotFound
 
 ENCODERS = ("bilstm", "cnn", "average")
@@ -326,9 +326,19 @@ def read_jain_wallace_facts(folder: str | os.PathLike[str]) -> dict[str, Any]:
     return json.loads(file.read_text("utf-8"))
 
 
+def list_readers() -> list[str]:
+    """The generated tasks of `demo.reading` for which a trained reader ships."""
+    return [task for task in READING_TASKS if is_jain_wallace_folder(READERS / task)]
+
+
 def open_reader(task: str) -> Model:
     """The BiLSTM with additive attention that ships for a generated task of `demo.reading`."""
     find_reading_task(task)
+    if task not in list_readers():
+        raise ModelNotFound(
+            f"No reader for {task} ships. Available: {', '.join(list_readers())}. Train one: "
+            f"python -m training.jain_wallace.train --task {task} --out FOLDER, and open it with load_jain_wallace."
+        )
     return load_jain_wallace(READERS / task)
 
 
