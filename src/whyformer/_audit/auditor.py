@@ -196,7 +196,7 @@ class Auditor:
         audited = AuditedAttention(replay, choice)
         attention = importance.take_units(replay, audited.distribution).double().cpu()
         measures = {**importance.measure_own_importance(replay, choice), **shared}
-        real = importance.probe_replay(replay).real
+        real = importance.probe_replay(replay).real & importance.find_attended_units(replay, choice)
         found: list[TestRow] = []
         for i, at in enumerate(real):
             scores = {name: values[i].double().cpu()[at].tolist() for name, values in measures.items()}

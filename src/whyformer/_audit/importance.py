@@ -165,3 +165,9 @@ def sum_by_unit(replay: AttentionReplay, scores: Tensor) -> Tensor:
 def take_units(replay: AttentionReplay, distribution: Tensor) -> Tensor:
     """[example unit] from [example token]: the tokens that represent a word or a patch, in their order."""
     return distribution[:, probe_replay(replay).places.to(distribution.device)]
+
+
+def find_attended_units(replay: AttentionReplay, choice: AttentionChoice) -> Tensor:
+    """[example unit]: whether any query may attend to it. A question that attention does not cover is not compared."""
+    allowed = torch.stack([replay.allowed[block].flatten(1, 2).any(1) for block in choice.blocks]).any(0)
+    return take_units(replay, allowed).cpu()
