@@ -96,7 +96,7 @@ def test_special_tokens_and_text_are_kept_without_padding(of_texts):
 def test_it_survives_a_file(of_texts, tmp_path):
     of_texts.save(tmp_path / "a.json")
     again = Audit.load(tmp_path / "a.json")
-    assert str(again) == str(of_texts) and make_audit_page(again) == make_audit_page(of_texts)
+    assert str(again) == str(of_texts) and again.rows == tuple(json.loads(json.dumps(of_texts.rows)))
 
 
 DAMAGE = {

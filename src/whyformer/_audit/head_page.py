@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 
 TITLE = "What if this head attended elsewhere?"
 SCRIPT = Path(__file__).with_name("head_page.js").read_text("utf-8")
-KIND_TITLES = {
-    "uniform": "uniform weights",
-    "permuted": "its weights in a random order",
-    "adversarial": "adversarial weights",
-}
+KIND_TITLES = dict(
+    uniform="uniform weights", permuted="its weights in a random order", adversarial="adversarial weights"
+)
 STYLE = """
 .chooser { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(11rem, 46%), 1fr)); gap: .6rem 1rem; }
 .chooser label { display: block; font-size: .85rem; color: var(--dim); }
