@@ -41,6 +41,7 @@ ROOMS = {
     "demo": {*GROUND, "_model", "show", "results", "_explain"},
     "whyformer": set(),  # __init__.py; filled in below: the public names come from everywhere
     "cli": set(),  # the shell over everything
+    "__main__": {"cli"},  # python -m whyformer
 }
 ROOMS["whyformer"] = ROOMS["cli"] = set(ROOMS)
 WITHOUT_AN_IDEA = {"utils", "util", "helpers", "helper", "base", "core", "common", "misc"}

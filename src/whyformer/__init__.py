@@ -13,9 +13,10 @@ from whyformer.errors import WhyformerError
 
 if TYPE_CHECKING:
     from whyformer import data, demo, errors, methods, metrics, rules, show, targets
-    from whyformer._audit import Audit, audit
+    from whyformer._audit import Audit, HeadSwaps, audit, swap_heads
     from whyformer._bulk.result import BulkRun
     from whyformer._bulk.run import bulk
+    from whyformer._engine.batching import batching
     from whyformer._engine.capture import Capture
     from whyformer._engine.intervene import Intervention
     from whyformer._engine.record import record
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from whyformer._engine.replay import replay
     from whyformer._engine.sites import SITES
     from whyformer._engine.target import Target
+    from whyformer._engine.tracing.tiles import attention_tiles
     from whyformer._explain.attention import inspect_attention
     from whyformer._explain.classes import explain_classes
     from whyformer._explain.compare import compare
@@ -51,9 +53,10 @@ if TYPE_CHECKING:
     from whyformer.results.similarity import Similarity
 
 HOMES = {
-    "_audit": "Audit audit",
+    "_audit": "Audit HeadSwaps audit swap_heads",
     "_bulk.result": "BulkRun",
     "_bulk.run": "bulk",
+    "_engine.batching": "batching",
     "_engine.capture": "Capture",
     "_engine.intervene": "Intervention",
     "_engine.record": "record",
@@ -61,6 +64,7 @@ HOMES = {
     "_engine.replay": "replay",
     "_engine.sites": "SITES",
     "_engine.target": "Target",
+    "_engine.tracing.tiles": "attention_tiles",
     "_explain.attention": "inspect_attention",
     "_explain.classes": "explain_classes",
     "_explain.compare": "compare",
@@ -118,6 +122,7 @@ __all__ = [
     "Explanation",
     "Generation",
     "Grid",
+    "HeadSwaps",
     "Intervention",
     "Judgement",
     "Measurement",
@@ -133,7 +138,9 @@ __all__ = [
     "TextPair",
     "WhyformerError",
     "__version__",
+    "attention_tiles",
     "audit",
+    "batching",
     "bulk",
     "compare",
     "data",
@@ -161,6 +168,7 @@ __all__ = [
     "rules",
     "show",
     "summarise_bulk",
+    "swap_heads",
     "targets",
 ]
 

@@ -222,3 +222,21 @@ def test_the_tolerance_of_each_task():
     assert (released.tolerance, released.selection) == (0.01, 0.05)
     with pytest.raises(InputError, match="Available: paper, released"):
         choose_jain_wallace_search("mine", has_question=False)
+
+
+@pytest.mark.parametrize("lengths", [(5, 3, 1), (4, 4, 4)])
+def test_the_bilstm_is_that_of_torch_on_packed_sequences(lengths):
+    """States and gradients of both directions, and of the final states."""
+    from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+    encoder = made().module.encoder
+    x = torch.randn(3, 5, 6, dtype=torch.float64, requires_grad=True)
+    mask = torch.arange(5) < torch.tensor(lengths)[:, None]
+    packed = pack_padded_sequence(x, torch.tensor(lengths), batch_first=True, enforce_sorted=False)
+    states, (final, _) = encoder.lstm(packed)
+    expected = pad_packed_sequence(states, batch_first=True, total_length=5)[0]
+    torch.testing.assert_close(encoder(x, mask), expected)
+    torch.testing.assert_close(encoder.summarise(x, mask), torch.cat([final[0], final[1]], -1))
+    weights = torch.randn_like(expected)
+    wanted = torch.autograd.grad((expected * weights).sum(), x, retain_graph=True)[0]
+    torch.testing.assert_close(torch.autograd.grad((encoder(x, mask) * weights).sum(), x)[0], wanted)

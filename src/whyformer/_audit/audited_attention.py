@@ -24,6 +24,7 @@ class AuditedAttention:
         self.replay, self.choice, self.words_only = replay, choice, words_only
         self._free_keys: dict[int, Tensor] = {}
         self._queries: dict[int, Tensor] = {}
+        self._replaced: dict[int, Tensor] = {}
         for block in choice.blocks:
             self._refuse_windows(block)
 
@@ -41,14 +42,19 @@ class AuditedAttention:
     @cached_property
     def distribution(self) -> Tensor:
         """[example token]: the attention as an explanation, read at the position where the output is read."""
+        own = {block: self.replay.attention[block] for block in self.choice.blocks}
+        return self.read_distribution(own, torch.arange(self.replay.batch))
+
+    def read_distribution(self, attention: Mapping[int, Tensor], of: Tensor) -> Tensor:
+        """[row token]: the same for other weights [row head query key] of each block, row i those of example of[i]."""
         last = self.choice.blocks[-1]
-        row = self._read_weights(last)
+        row = self._read_weights(last)[of.to(self.replay.logits.device)]
         if not self.choice.is_rollout:
-            return multiply_row(row, self._mean_of_heads(last))
+            return multiply_row(row, self._mean_of_heads(attention[last]))
         for block in reversed(self.choice.blocks):
-            if row.size(1) != self.replay.attention[block].size(2):
+            if row.size(1) != attention[block].size(2):
                 raise UnsupportedModel("Rollout needs the same tokens at every attention.")
-            row = propagate_row(row, self._mean_of_heads(block), residual=1.0, normalise=True)
+            row = propagate_row(row, self._mean_of_heads(attention[block]), residual=1.0, normalise=True)
         return row
 
     @property
@@ -56,8 +62,7 @@ class AuditedAttention:
         """The largest weight of each example's distribution."""
         return [float(weight) for weight in self.distribution.amax(-1)]
 
-    def _mean_of_heads(self, block: int) -> Tensor:
-        attention = self.replay.attention[block]
+    def _mean_of_heads(self, attention: Tensor) -> Tensor:
         return attention.mean(1) if self.choice.head is None else attention[:, self.choice.head]
 
     def _read_weights(self, block: int) -> Tensor:
@@ -74,7 +79,7 @@ class AuditedAttention:
         """The audited heads of [example head query key]."""
         return weights if self.choice.head is None else weights[:, self.choice.head : self.choice.head + 1]
 
-    # The queries of what follows are those that are replaced in any example of the batch, or all if that is most of them.
+    # The queries of what follows are those that are replaced in any example of the batch; all if that is most of them.
 
     def queries(self, block: int) -> Tensor:
         """[query]: their places among all queries."""
@@ -94,7 +99,9 @@ class AuditedAttention:
 
     def replaced_queries(self, block: int) -> Tensor:
         """[example query]: the queries whose weights are replaced."""
-        return self._find_replaced(block)[:, self.queries(block).to(self.replay.logits.device)]
+        if block not in self._replaced:
+            self._replaced[block] = self._find_replaced(block)[:, self.queries(block).to(self.replay.logits.device)]
+        return self._replaced[block]
 
     def take_queries(self, block: int, weights: Tensor) -> Tensor:
         """These queries of [... query key]."""
@@ -127,6 +134,14 @@ class AuditedAttention:
         is_chosen = torch.zeros(own.size(1), dtype=torch.bool, device=own.device)
         is_chosen[self.choice.head] = True
         return torch.where(queries & is_chosen.view(1, -1, 1, 1), weights.to(own), own)
+
+    def complete_weights(self, weights: Mapping[int, Tensor], of: Tensor) -> dict[int, Tensor]:
+        """For each block [row head query key] with all heads and queries."""
+        of = of.to(self.replay.logits.device)
+        return {
+            block: self.replay.insert_queries(block, of, self.insert_weights(block, of, given), self.queries(block))
+            for block, given in weights.items()
+        }
 
     def predict(self, weights: Mapping[int, Tensor], of: Tensor, *, gradient: bool = False) -> Tensor:
         """Probabilities [row class] when row i is example of[i] with weights[block][i], [head query key]."""

@@ -19,7 +19,7 @@ Special tokens are included (they often have most of the weight) unless `words_o
 other tokens only.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -100,8 +100,12 @@ def replace_attention(
     kinds: Sequence[str] = REPLACEMENT_KINDS,
     draws: int = 100,
     seed: int = 0,
+    advance: Callable[[float], None] | None = None,
 ) -> list[dict[str, Any] | None]:
-    """The effect of each kind of replacement on each example of the batch; None where no weight can be moved."""
+    """The effect of each kind of replacement on each example of the batch; None where no weight can be moved.
+
+    advance: is called with the share of the rows that are done.
+    """
     replay = audited.replay
     examples = [i for i in range(replay.batch) if audited.can_change(i)]
     jobs = [(kind, i, draw) for i in examples for kind in kinds for draw in range(draws if kind in RANDOM_KINDS else 1)]
@@ -119,6 +123,8 @@ def replace_attention(
             probabilities = audited.predict(weights, of).detach()
         for (kind, i, _), row in zip(part, probabilities, strict=True):
             outputs.setdefault((kind, i), []).append(row)
+        if advance is not None:
+            advance(len(part) / len(jobs))
     return [
         {
             kind: summarise_change(replay.probabilities[i], torch.stack(outputs[kind, i]), replay.targets[i].index)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from whyformer._audit.replay import AttentionReplay
 
 FAILURES = (  # of an operation that was recorded for other rows
-    Unrecordable, Inseparable, WhyformerError, RuntimeError, IndexError, TypeError, ValueError, AttributeError, KeyError,
-    AssertionError,
+    Unrecordable, Inseparable, WhyformerError, RuntimeError, IndexError, TypeError, ValueError, AttributeError,
+    KeyError, AssertionError,
 )  # fmt: skip
 TailKey = tuple[Any, ...]
 

@@ -199,9 +199,8 @@ class Model:
             self._input_spec.check_ids(torch.tensor(one.ids), of_tokenizer=True)
         texts = text.pad_texts(texts, fill=self.padding, piece=self.tokenizer.pad_token or "", side=self._padding_side)
         real = ~torch.tensor([one.padding for one in texts])
-        batch = {
-            name: torch.tensor([one.inputs[name] for one in texts], device=self.device) for name in texts[0].inputs
-        }
+        device = self.device
+        batch = {name: torch.tensor([one.inputs[name] for one in texts], device=device) for name in texts[0].inputs}
         main = self._input_spec.choose_input_name(batch["input_ids"])  # a custom module may use another name
         inputs = {main: batch.pop("input_ids")} | {
             name: batch[name] for name in batch if name in self._input_spec.names

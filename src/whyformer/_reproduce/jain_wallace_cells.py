@@ -4,8 +4,9 @@ A *cell* is one model: task, encoder, attention and seed. Its numbers are those 
 predicted class. Cells of the same model with other seeds form a group: the mean of their numbers is shown, and the
 range over seeds.
 
-`jain_wallace_measured.json` has the cells of a full run: trained by `training/jain_wallace/train.py` and measured by
-`training/jain_wallace/measure.py`, on the test part of every task.
+`jain_wallace_measured.json` has the cells that are stored: models trained by `training/jain_wallace/train.py` and
+measured by `training/jain_wallace/measure.py`. Cells with the suffix "dropout" are an earlier run on all test sentences
+of SST-2: punctuation kept, 30 % of the words dropped in training, the epoch with the best accuracy.
 """
 
 import json
@@ -110,10 +111,10 @@ class CellGroup:
         return len(self.cells)
 
 
-def group_cells(cells: Iterable[Cell]) -> dict[tuple[str, tuple[str, str]], CellGroup]:
-    """By data set and (encoder, attention); models trained in another way are left out."""
+def group_cells(cells: Iterable[Cell], suffix: str = "") -> dict[tuple[str, tuple[str, str]], CellGroup]:
+    """By data set and (encoder, attention); only models that were trained in the way that the suffix names."""
     groups: dict[tuple[str, tuple[str, str]], list[Cell]] = {}
     for cell in cells:
-        if not cell.suffix:
+        if cell.suffix == suffix:
             groups.setdefault((cell.dataset, cell.model), []).append(cell)
     return {key: CellGroup(sorted(group, key=lambda cell: cell.seed)) for key, group in groups.items()}

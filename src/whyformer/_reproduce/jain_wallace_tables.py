@@ -24,6 +24,7 @@ from whyformer.show.visible import make_visible
 BILSTM = ("bilstm", "additive")
 GENERATED = {task.published for task in JAIN_WALLACE_TASKS.values() if task.is_generated}
 NOTHING = "–"
+WITH_DROPOUT = "ours, word dropout"
 MOST_NAMED = 4  # reversed pairs that a sentence names
 MODEL_NAMES = {
     ("bilstm", "additive"): "BiLSTM additive", ("bilstm", "dot"): "BiLSTM dot", ("cnn", "additive"): "CNN additive",
@@ -147,7 +148,9 @@ def list_permutations(groups: Mapping[tuple[str, Any], CellGroup]) -> RowTexts:
 
 def format_median(group: CellGroup, key: str, place: int) -> str:
     median, count = group.mean("permuted", key, place, 0), sum(group.read("permuted", key, place, 1))
-    return NOTHING if median is None else f"{median:.2f} (n = {count / group.seeds:.0f})"
+    if median is None:
+        return NOTHING
+    return f"{median:.2f} (n = {count / group.seeds:.0f})" if count else f"{median:.2f}"
 
 
 def list_found(groups: Mapping[tuple[str, Any], CellGroup]) -> RowTexts:
@@ -264,19 +267,29 @@ def read_permuted(group: CellGroup, key: str) -> list[float]:
     return found
 
 
+def describe_correlation_orders(sources: Mapping[str, Mapping[tuple[str, Any], CellGroup]]) -> list[str]:
+    """For every source: do correlations of one data set, and models on one data set, rank as published?"""
+    sentences = []
+    for source, groups in sources.items():
+        found = describe_pair_orders(groups)
+        for dataset in dict.fromkeys(dataset for dataset, _ in groups):
+            found += describe_model_orders(groups, dataset)
+        sentences += [f"{source}: {sentence}" for sentence in found]
+    return sentences
+
+
 def compare_tables(stored: Iterable[Cell], now: Iterable[Cell] = ()) -> dict[str, ComparedTable]:
     """Every published table with ours beside it, by name."""
-    sources = {"ours": group_cells(stored), "now": group_cells(now)}
+    stored = list(stored)
+    sources = {
+        "ours": group_cells(stored), WITH_DROPOUT: group_cells(stored, "dropout"), "now": group_cells(now),
+    }  # fmt: skip
     sources = {source: groups for source, groups in sources.items() if groups}
     main = next(iter(sources.values()), {})
     tables = {}
     for model, published in CORRELATIONS.items():
         texts = {source: list_correlations(groups, model) for source, groups in sources.items()}
-        sentences: list[str] = []
-        if model == BILSTM:
-            sentences = describe_pair_orders(main)
-            for dataset in dict.fromkeys(dataset for dataset, _ in main):
-                sentences += describe_model_orders(main, dataset)
+        sentences = describe_correlation_orders(sources) if model == BILSTM else []
         tables[f"{model[0]}-{model[1]}"] = ComparedTable(published, texts, sentences)
     read_found = lambda group, key: group.read("found", key, 0)  # noqa: E731
     tables["permutation"] = ComparedTable(
