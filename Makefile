@@ -16,7 +16,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --e
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev demo test slow sweep test-portable test-oracles test-others test-ray sweep-others lint format types docs pages gallery check benchmark clean
+.PHONY: help venv dev demo test slow sweep test-portable test-oracles test-others test-ray sweep-others lint format types docs pages gallery check benchmark benchmark-others benchmark-all clean
 
 help:
 	@sed -n 's/^# //; /make\|targets/p; 3q' Makefile
@@ -128,8 +128,24 @@ gallery: $(WORK)
 
 check: lint types docs test
 
+# One table and one figure of methods as multiples of a forward pass; benchmark-others has other libraries beside ours.
 benchmark: $(USE)
+	$(BIN)/python benchmarks/multiples.py --out $(RESULTS)
+	@echo "$(RESULTS)/benchmark.md, $(RESULTS)/benchmark.svg"
+
+RESULTS ?= benchmarks/results
+# What LXT and grad-cam need is named here and not left to pip: it would fetch another torchvision than fits torch.
+BENCHMARKED ?= captum lxt grad-cam ttach opencv-python-headless tqdm
+
+benchmark-others:
+	$(PYTHON) -m venv $(VENV)-benchmark
+	$(VENV)-benchmark/bin/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(VENV)-benchmark/bin/python -m pip install --quiet --no-deps $(BENCHMARKED)
+	$(VENV)-benchmark/bin/python benchmarks/multiples.py --out $(RESULTS)
+
+# Every program in benchmarks/, one after another.
+benchmark-all: $(USE)
 	@for program in benchmarks/*.py; do $(BIN)/python $$program || exit 1; done
 
 clean:
-	rm -rf $(VENV) $(VENV)-oracles $(VENV)-others $(VENV)-ray docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oracles $(VENV)-others $(VENV)-ray $(VENV)-benchmark benchmarks/results docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

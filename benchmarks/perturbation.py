@@ -1,12 +1,12 @@
-"""Perturbation AUC for 64 pictures: our metric against one call of the model for each picture and step.
+"""Perturbation AUC for 64 images: our metric against one call of the model for each image and step.
 
     python benchmarks/perturbation.py                 on the CPU
     python benchmarks/perturbation.py --device cuda
 
-A ViT-Tiny with random weights (12 blocks, 3 heads, 192 wide, 224 pixels), a random map for each picture, pixels
+A ViT-Tiny with random weights (12 blocks, 3 heads, 192 wide, 224 pixels), a random map for each image, pixels
 blacked out in steps of 10 % up to 90 %, as Chefer et al. 2021 do. Both ways are run in turn, several times, in this one
-process; the fastest run of each counts. The maps are there already; the clean pictures are part of both. They must find
-the same area for every picture.
+process; the fastest run of each counts. The maps are there already; the clean images are part of both. They must find
+the same area for every image.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from whyformer._plain.tokens import Grid
 from whyformer.metrics._registry import choose_metric, measure
 from whyformer.results.explanation import Explanation
 
-PICTURES, STEPS, SIDE = 64, tuple(i / 10 for i in range(1, 10)), 224
+IMAGES, STEPS, SIDE = 64, tuple(i / 10 for i in range(1, 10)), 224
 BLACK = -1.0  # after normalisation with mean 0.5 and spread 0.5
 
 
@@ -38,22 +38,22 @@ def tiny_vit(device: str) -> transformers.PreTrainedModel:
 
 @torch.no_grad()
 def one_by_one(module: torch.nn.Module, pixels: Tensor, maps: Tensor, labels: Tensor) -> Tensor:
-    """The area under the accuracy of each picture, one call for each picture and step."""
+    """The area under the accuracy of each image, one call for each image and step."""
     areas = []
-    for picture, scores, label in zip(pixels, maps, labels, strict=True):
+    for image, scores, label in zip(pixels, maps, labels, strict=True):
         order = scores.flatten().argsort(descending=True)
-        right = [float(module(picture[None]).logits.argmax() == label)]
+        right = [float(module(image[None]).logits.argmax() == label)]
         for step in STEPS:
-            gone = torch.zeros(SIDE * SIDE, dtype=torch.bool, device=picture.device)
+            gone = torch.zeros(SIDE * SIDE, dtype=torch.bool, device=image.device)
             gone[order[: int(SIDE * SIDE * step)]] = True
-            perturbed = picture.masked_fill(gone.view(SIDE, SIDE), BLACK)
+            perturbed = image.masked_fill(gone.view(SIDE, SIDE), BLACK)
             right.append(float(module(perturbed[None]).logits.argmax() == label))
         areas.append(100 * torch.trapezoid(torch.tensor(right), torch.tensor((0.0, *STEPS))))
     return torch.stack(areas).double()
 
 
 def by_the_metric(probe: Probe, explanation: Explanation, labels: Tensor) -> Tensor:
-    """The same by our metric, the clean pictures included."""
+    """The same by our metric, the clean images included."""
     metric = choose_metric("positive_perturbation", {"fractions": STEPS})
     return measure(metric, {"explanation": explanation, "probe": probe, "label": labels}).value
 
@@ -70,7 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--pictures", type=int, default=PICTURES)
+    parser.add_argument("--images", type=int, default=IMAGES)
     arguments = parser.parse_args()
     module = tiny_vit(arguments.device)
     processor = transformers.ViTImageProcessorPil(image_mean=[0.5] * 3, image_std=[0.5] * 3)
@@ -82,7 +82,7 @@ def main() -> None:
         labels = torch.cat([module(one[None]).logits.argmax(-1) for one in pixels]).cpu()
     explanation = a_map(model, pixels, maps)
     ways = {
-        "one call a picture and step": lambda _: one_by_one(module, pixels, maps.to(arguments.device), labels),
+        "one call an image and step": lambda _: one_by_one(module, pixels, maps.to(arguments.device), labels),
         "whyformer": lambda probe: by_the_metric(probe, explanation, labels),
     }
     times: dict[str, list[float]] = {way: [] for way in ways}
@@ -94,17 +94,17 @@ def main() -> None:
             seconds, found[way] = timed(run, probe, arguments.device)
             times[way].append(seconds)
     slow, fast = (min(times[way]) for way in ways)
-    same = (found["whyformer"] - found["one call a picture and step"]).abs() < 1e-4
+    same = (found["whyformer"] - found["one call an image and step"]).abs() < 1e-4
     threads = f", {torch.get_num_threads()} threads" if arguments.device == "cpu" else ""
-    print(f"{arguments.images} pictures on {arguments.device}{threads}, fastest of {arguments.repeats} runs each")
+    print(f"{arguments.images} images on {arguments.device}{threads}, fastest of {arguments.repeats} runs each")
     for way in ways:
         print(f"  {way}: {min(times[way]):.2f} s")
     print(f"  whyformer takes {fast / slow:.2f} of the time: {slow / fast:.1f} times as fast")
-    print(f"  the same area for {int(same.sum())} of {len(same)} pictures")
+    print(f"  the same area for {int(same.sum())} of {len(same)} images")
 
 
 def a_map(model: why.Model, pixels: Tensor, maps: Tensor) -> Explanation:
-    """A map for each picture as an explanation."""
+    """A map for each image as an explanation."""
     made = why.explain(model, {"pixel_values": pixels}, "chance")
     grid = made.tokens[0]
     assert isinstance(grid, Grid)

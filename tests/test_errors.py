@@ -10,6 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -25,6 +26,8 @@ from whyformer._bulk.pool import ProcessPool
 from whyformer._bulk.ray_engine import import_ray
 from whyformer._bulk.stopping import StopRequest
 from whyformer._bulk.task import ShardTask
+from whyformer._engine.query_tiles import QueryTiles
+from whyformer._engine.tracing import tiles
 from whyformer._plain import archive
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.store import JSON_LINES, ShardStore
@@ -188,6 +191,12 @@ def write_to_full_disk(folder: Path) -> None:
 
         patch.setattr(os, "fsync", fail)
         archive.write_file(folder / "x.json", b"x")
+
+
+def make_whole_without_memory() -> None:
+    matrix = torch.ones(1, 2, 3, 3)
+    with mock.patch.object(tiles, "find_free_memory", return_value=1):
+        QueryTiles(lambda rows: matrix[..., rows, :], matrix.shape, matrix, rows=1).whole()
 
 
 # --- the causes -------------------------------------------------------------------------------------------------------
@@ -442,6 +451,10 @@ CAUSES: dict[str, list[Cause]] = {
         (
             "The model does not fit on the device.",
             lambda _: describe_error(torch.OutOfMemoryError("CUDA out of memory"))[0],
+        ),
+        (
+            "A method needs an attention matrix of all tokens, for which there is no memory.",
+            lambda _: make_whole_without_memory(),
         ),
     ],
     "E_ENGINE": [

@@ -83,7 +83,8 @@ def test_other_pixels_may_be_computed_in_chunks():
         made.append(len(rows))
         return pixels[of[rows]] * (rows / 45)[:, None, None, None]
 
-    found = probe.replace_inputs(darker, of).logits
+    with why.batching(rows=32):
+        found = probe.replace_inputs(darker, of).logits
     assert made == [32, 13]
     everything = darker(torch.arange(45))
     torch.testing.assert_close(found, probe.replace_inputs(everything, of).logits)
@@ -231,18 +232,15 @@ def test_an_intervention_is_made_for_each_row():
     assert torch.equal(seen[0][0][0], seen[0][0][4])
 
 
-def test_rows_go_in_chunks_and_come_back_in_order(monkeypatch):
-    import whyformer._engine.probe
-
+def test_rows_go_in_batches_and_come_back_in_order():
     probe = probe_of("bert")
     generator = torch.Generator().manual_seed(1)
     keep = torch.rand(40, 9, generator=generator) > 0.4
     of = torch.randint(3, (40,), generator=generator)
     for fill in ("pad", "delete", "drop"):
         once = probe.keep_only(keep, of, fill).score
-        monkeypatch.setitem(whyformer._engine.probe.CHUNK_ROWS, "cpu", 7)
-        torch.testing.assert_close(probe.keep_only(keep, of, fill).score, once, rtol=1e-10, atol=1e-12)
-        monkeypatch.undo()
+        with why.batching(rows=7):
+            torch.testing.assert_close(probe.keep_only(keep, of, fill).score, once, rtol=1e-10, atol=1e-12)
 
 
 def test_wrong_arguments_are_refused():

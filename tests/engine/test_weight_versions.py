@@ -49,13 +49,13 @@ def test_weights_that_change_within_the_run_are_refused(method):
 
 
 def test_weights_that_change_between_the_runs_of_a_probe_are_refused(monkeypatch):
-    module, run_batch = build("bert"), Probe.run_batch
+    module, launch_batch = build("bert"), Probe.launch_batch
 
     def run_and_nudge(self, encoded, of):
         nudge(module)
-        return run_batch(self, encoded, of)
+        return launch_batch(self, encoded, of)
 
-    monkeypatch.setattr(Probe, "run_batch", run_and_nudge)
+    monkeypatch.setattr(Probe, "launch_batch", run_and_nudge)
     with pytest.raises(ModelError, match="weights changed"):
         why.explain(module, animal("bert").inputs, "leave_one_out")
 

@@ -58,7 +58,10 @@ def test_multigrid_solves_the_same_equations_as_elimination(height, width, patch
 def test_transfers_between_grids_are_transposes():
     torch.manual_seed(0)
     coarse, fine = torch.randn(2, 1, 6, 8, dtype=torch.float64), torch.randn(2, 1, 12, 16, dtype=torch.float64)
-    torch.testing.assert_close((double(coarse) * fine).sum(), (coarse * halve(fine)).sum())
+    wide, large, small = torch.empty(2, 1, 6, 16).double(), torch.empty_like(fine), torch.empty_like(coarse)
+    doubled = (double(coarse, wide, large) * fine).sum()
+    torch.testing.assert_close(doubled, (coarse * halve(fine, wide, small)).sum())
+    assert torch.equal(double(torch.ones_like(coarse), wide, large), torch.ones_like(fine))
 
 
 def test_road_by_hand():

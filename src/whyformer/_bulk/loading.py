@@ -18,6 +18,7 @@ from whyformer._bulk.items import Item
 from whyformer._model.image import as_image
 from whyformer._model.kept_image import KeptImage
 from whyformer._model.model import EncodedBatch, Model
+from whyformer._model.text import TextPair
 from whyformer.data import Example, LazyContent
 from whyformer.errors import InputError, TargetError
 
@@ -80,7 +81,7 @@ class ItemReader:
         return LoadedItem(item, pixels=pixels, shape=tuple(pixels.shape), image=kept)
 
     def load_text(self, item: Item, text: Any) -> LoadedItem:
-        if self.truncate and isinstance(text, str):
+        if self.truncate and isinstance(text, str | TextPair):
             from whyformer._judge.preparation import cut_to_fit
 
             text = cut_to_fit(self.model, text)

@@ -117,8 +117,8 @@ def run_plain(shadow: nn.Module, encoded: EncodedBatch) -> Tensor:
     return find_output(run_plain_returned(shadow, encoded), shadow)
 
 
-def run_plain_returned(shadow: nn.Module, encoded: EncodedBatch) -> Any:
-    """All that a shadow returns, without interception and without a graph."""
+def run_plain_returned(shadow: nn.Module, encoded: EncodedBatch, **options: Any) -> Any:
+    """All that a shadow returns, without interception and without a graph; options are passed on to it."""
     encoded = replace(encoded, inputs={name: leave_inference(given) for name, given in encoded.inputs.items()})
     device = encoded.inputs[encoded.main].device
     with (
@@ -127,7 +127,7 @@ def run_plain_returned(shadow: nn.Module, encoded: EncodedBatch) -> Any:
         torch.no_grad(),
         use_device_of_model(device),
     ):
-        return shadow(**encoded.inputs)
+        return shadow(**encoded.inputs, **options)
 
 
 def refuse_flex_attention(module: nn.Module) -> None:

@@ -17,6 +17,7 @@ Removed tokens are replaced or deleted:
     mask, unknown   replaced by the tokenizer's token of that name
     pad             removed from the attention mask; replaced by the padding token if the model takes no mask. A text
                     loses its own padding first
+    pad_token       replaced by the padding token, which is attended to like a word (as in AttCAT's released code)
     delete          deleted, and the remaining tokens move together
 
 The entries of removed frames of a signal (a waveform, a spectrogram, a time series) are filled:
@@ -40,9 +41,16 @@ from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError
 
 IMAGE_FILLS = ("zero", "black", "mean", "blur", "noise")
-TEXT_FILLS = ("mask", "unknown", "pad", "delete")
+TEXT_FILLS = ("mask", "unknown", "pad", "pad_token", "delete")
 SIGNAL_FILLS = ("zero", "mean")
 FILLS = (*IMAGE_FILLS, *TEXT_FILLS, "drop")
+
+
+def send_to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on the device; for a GPU it is copied while the GPU works."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def pick_examples(encoded: EncodedBatch, of: Tensor) -> EncodedBatch:
@@ -53,7 +61,7 @@ def pick_examples(encoded: EncodedBatch, of: Tensor) -> EncodedBatch:
         axis = encoded.batch_axis if tensor.dim() == 3 else 0
         if tensor.dim() <= axis or tensor.size(axis) != encoded.batch:
             return tensor
-        return tensor.index_select(axis, of.to(tensor.device))
+        return tensor.index_select(axis, send_to_device(of, tensor.device))
 
     pick = lambda values: tuple(values[i] for i in rows) if values else values  # noqa: E731
     return replace(
@@ -67,6 +75,7 @@ def pick_examples(encoded: EncodedBatch, of: Tensor) -> EncodedBatch:
         texts=pick(encoded.texts),
         words=pick(encoded.words) if encoded.words is not None else None,
         spans=pick(encoded.spans) if encoded.spans is not None else None,
+        seconds=pick(encoded.seconds),
         uncast=rows_of(encoded.uncast) if encoded.uncast is not None else None,
     )
 
@@ -80,8 +89,8 @@ def erase_pixels(
     """Images with some patches or pixels filled."""
     pixels = encoded.inputs[encoded.main]
     filling = FILL_MAKERS[fill](model, encoded, seed)  # one per image, or one number per channel
-    kept = as_pixels(keep, grid, pixels.shape[-2:]).to(pixels.device)[:, None]
-    at = of.to(pixels.device)
+    at = send_to_device(of, pixels.device)
+    kept = as_pixels(send_to_device(keep, pixels.device), grid, pixels.shape[-2:])[:, None]
     filling = filling[at] if len(filling) == len(pixels) else filling
     variants = torch.where(kept, pixels[at], filling)
     chosen = pick_examples(encoded, of)
@@ -175,8 +184,8 @@ def erase_frames(encoded: EncodedBatch, owners: Tensor, keep: Tensor, of: Tensor
         real = encoded.token_mask.to(real).view(*encoded.token_mask.shape, *[1] * (signal.dim() - 2)).expand_as(real)
     filling = (signal * real).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp(min=1)
     filling = filling if fill == "mean" else torch.zeros_like(filling)
-    kept = (keep[:, owners.clamp(min=0)] | (owners < 0)).to(signal.device)
-    at = of.to(signal.device)
+    kept = send_to_device(keep[:, owners.clamp(min=0)] | (owners < 0), signal.device)
+    at = send_to_device(of, signal.device)
     chosen = pick_examples(encoded, of)
     return replace(chosen, inputs={**chosen.inputs, encoded.main: torch.where(kept, signal[at], filling[at])})
 
@@ -187,7 +196,7 @@ def erase_frames(encoded: EncodedBatch, owners: Tensor, keep: Tensor, of: Tensor
 def replace_tokens(model: Model, encoded: EncodedBatch, keep: Tensor, of: Tensor, fill: str) -> EncodedBatch:
     """Texts with some tokens replaced, masked or deleted; `keep` must be True at padding and special tokens."""
     chosen = pick_examples(encoded, of)
-    keep = keep.to(model.device)
+    keep = send_to_device(keep, model.device)
     if fill == "delete":
         return delete_tokens(model, chosen, keep)
     if fill == "pad" and ("attention_mask" in chosen.inputs or model.takes_attention_mask):
@@ -208,6 +217,28 @@ def trim_padding(model: Model, chosen: EncodedBatch, keep: Tensor) -> tuple[Enco
     real = chosen.token_mask.to(keep.device)
     order = torch.argsort((~real).to(torch.int8), dim=-1, stable=True)[:, : int(real.sum(-1).max())]
     return delete_tokens(model, chosen, torch.ones_like(keep)), keep.gather(1, order)
+
+
+def can_cut_padding(encoded: EncodedBatch) -> bool:
+    """Whether texts are padded on the right, behind an attention mask, and all inputs have one entry per token."""
+    mask, given = encoded.token_mask, encoded.inputs.get("attention_mask")
+    if mask is None or given is None or given.shape != mask.shape or bool(mask.all()):
+        return False
+    is_on_the_right = bool((mask[:, 1:] <= mask[:, :-1]).all()) and torch.equal(given.cpu().bool(), mask)
+    return is_on_the_right and all(tensor.shape == mask.shape for tensor in encoded.inputs.values())
+
+
+def cut_padding(encoded: EncodedBatch, length: int) -> EncodedBatch:
+    """The first tokens of every text: those after them are padding."""
+    return replace(
+        encoded,
+        inputs={name: tensor[:, :length] for name, tensor in encoded.inputs.items()},
+        token_mask=encoded.token_mask[:, :length] if encoded.token_mask is not None else None,
+        special_mask=encoded.special_mask[:, :length] if encoded.special_mask is not None else None,
+        words=None,
+        spans=None,
+        texts=(),
+    )
 
 
 def mask_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBatch:
@@ -234,7 +265,7 @@ def mask_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBatc
 
 def find_fill_token(model: Model, fill: str) -> int:
     """The id of the token that replaces removed tokens."""
-    if fill == "pad":
+    if fill in ("pad", "pad_token"):
         return model.padding
     name = {"mask": "mask_token_id", "unknown": "unk_token_id"}[fill]
     token = getattr(model.tokenizer, name, None)
@@ -277,6 +308,7 @@ def delete_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBa
         words=None,
         spans=None,
         texts=(),
+        seconds=(),
         origin=torch.where(mask.cpu(), at, -1),
     )
 

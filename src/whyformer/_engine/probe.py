@@ -2,23 +2,27 @@ r"""The probe: runs the model on variants of the explained examples.
 
 A method that perturbs the input, integrates over it or changes the attention needs `probe`. It describes the variants,
 one row each, and gets the model's answer to every row. The target stays that of the original example, whatever the
-model predicts for a variant. The model runs on chunks of rows; `spent` counts the rows that went forward and backward.
+model predicts for a variant. The model runs on batches of rows (batching.py); `spent` counts the rows that went forward
+and backward. `spent["tail"]` counts the forwards among them that ran only the tokens after a prefix that the variants
+of a prompt share (prefix.py), `spent["tail_refused"]` those that were to do so, but the model cannot.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from whyformer._engine import perturb
 from whyformer._engine.backward import compute_gradients
+from whyformer._engine.batching import CALL_TOKENS, chosen_batching, count_rows, plan_batches, run_batches
 from whyformer._engine.blocks import find_block_calls, find_blocks
 from whyformer._engine.forward import Run, run_forward, run_plain_returned
+from whyformer._engine.function_target import FunctionReading
 from whyformer._engine.intervene import Intervention
 from whyformer._engine.layout import (
     Layout,
@@ -28,10 +32,13 @@ from whyformer._engine.layout import (
     split_entries,
     to_canonical_axes,
 )
+from whyformer._engine.prefix import NoPrefix, Prompts, cut_prefix, read_prompts, takes_cache
 from whyformer._engine.reading import Answers, ClassReading, Reading, detach_answers, take_answers
 from whyformer._engine.returned import find_output
 from whyformer._engine.shadow import make_shadow
+from whyformer._engine.shortcut import takes_shortcut
 from whyformer._engine.target import REPRESENTATION, Target
+from whyformer._engine.terms import TermSum
 from whyformer._engine.tracing.attention import find_layer_sites
 from whyformer._engine.tracing.provenance import trace_of
 from whyformer._engine.weight_versions import read_weight_versions, refuse_changed_weights
@@ -43,7 +50,8 @@ from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError, NonFinite, UnsupportedModel
 
-CHUNK_ROWS = {"cpu": 32, "cuda": 256}  # rows per forward
+WORTHWHILE = 0.1  # the share of the tokens that a shortcut must save
+Read = TypeVar("Read")
 NO_INPUT = "The explained input was not found: the model does not embed token ids."
 
 
@@ -159,9 +167,7 @@ class Probe:
             return self.run_shortened(keep, of)
         if fill == "pad":
             return self.run_masked(keep, of)
-        return self.run_variants(
-            of, lambda rows: perturb.replace_tokens(self.model, self.encoded, keep[rows], of[rows], fill)
-        )
+        return self.run_replaced(keep, of, fill)
 
     @neutral_torch()
     def replace_inputs(self, tensors: Tensor | Callable[[Tensor], Tensor], of: Tensor) -> Answers:
@@ -174,7 +180,8 @@ class Probe:
         def make_variant(rows: Tensor) -> EncodedBatch:
             chosen = perturb.pick_examples(self.encoded, of[rows])
             own = chosen.inputs[chosen.main]
-            given = (tensors[rows.to(tensors.device)] if isinstance(tensors, Tensor) else tensors(rows)).to(own)
+            given = tensors[rows.to(tensors.device)] if isinstance(tensors, Tensor) else tensors(rows)
+            given = perturb.send_to_device(given.to(own.dtype), own.device)
             return replace(chosen, inputs={**chosen.inputs, chosen.main: given})
 
         return self.run_variants(of, make_variant)
@@ -185,17 +192,22 @@ class Probe:
 
         leaf: [n token channel], the sum of embeddings, or [n height width channel], pixels, like the site `input`.
         """
-        answers, gradients = [], []
-        for rows in self.chunks(len(of), "gradients" if gradient else "forwards"):
+
+        def run_rows(rows: Tensor) -> tuple[Answers, Tensor | None]:
             with self._run_rows_at_leaf(leaf, of, rows) as (run, answer):
-                if gradient:
-                    if run.mode.leaf is None:
-                        raise UnsupportedModel(NO_INPUT)
-                    (back,) = compute_gradients(answer.score, [run.mode.leaf])
-                    gradients.append(split_entries(to_canonical_axes(back, trace_of(run.mode.leaf)), self.layout))
-                    self.spent["backward"] += len(rows)
-                answers.append(detach_answers(answer))
-        return join_answers(answers), torch.cat(gradients) if gradient else None
+                back = self._take_leaf_gradient(run, answer) if gradient else None
+                return detach_answers(answer), back
+
+        found = self.run_with_graph(run_rows, len(of), "gradients" if gradient else "forwards")
+        self.spent["backward"] += len(of) * gradient
+        answers, gradients = zip(*found, strict=True) if found else ((), ())
+        return join_answers(list(answers)), torch.cat(gradients) if gradient else None
+
+    def _take_leaf_gradient(self, run: Run, answer: Answers) -> Tensor:
+        if run.mode.leaf is None:
+            raise UnsupportedModel(NO_INPUT)
+        (back,) = compute_gradients(answer.score, [run.mode.leaf])
+        return split_entries(to_canonical_axes(back, trace_of(run.mode.leaf)), self.layout)
 
     @neutral_torch()
     def compute_last_attention_grad(self, leaf: Tensor, of: Tensor) -> Tensor:
@@ -210,13 +222,14 @@ class Probe:
     def _gather_last_attention_grad(
         self, of: Tensor, run_rows: Callable[[Tensor], AbstractContextManager[tuple[Run, Answers]]]
     ) -> Tensor:
-        gradients = []
-        for rows in self.chunks(len(of), "gradients"):
+        def take_gradient(rows: Tensor) -> Tensor:
             with run_rows(rows) as (run, answer):
                 site = find_layer_sites(run.mode.sites)[-1]
                 (back,) = compute_gradients(answer.score, [site.output])
-                gradients.append(site.split_heads(back) @ site.value.mT)
-            self.spent["backward"] += len(rows)
+                return site.split_heads(back) @ site.value.mT
+
+        gradients = self.run_with_graph(take_gradient, len(of), "gradients")
+        self.spent["backward"] += len(of)
         return torch.cat(gradients)
 
     @contextmanager
@@ -262,17 +275,22 @@ class Probe:
         make: returns the intervention for the given rows.
         look: reads something from a run. It is required for a model without a head, whose answers are empty.
         """
-        answers, seen = [], []
-        for rows in self.chunks(len(of), "interventions"):
+        has_answers = self.targets[0].label != REPRESENTATION or look is None
+
+        def run_rows(rows: Tensor) -> tuple[Answers | None, Any]:
             chosen = perturb.pick_examples(self.encoded, of[rows])
             with run_forward(self.model, chosen, asks_gradient=False, intervention=make(rows)) as run:
-                if self.targets[0].label != REPRESENTATION or look is None:
-                    answers.append(detach_answers(self.read_answers(chosen, run.returned, of[rows])))
-                if look is not None:
-                    seen.append(look(run))
+                answer = detach_answers(self.read_answers(chosen, run.returned, of[rows])) if has_answers else None
+                seen = look(run) if look is not None else None
             self.spent["forward"] += len(rows)
+            return answer, seen
+
+        found = self.run_whole(run_rows, len(of), "interventions")
+        seen = [one for _, one in found] if look is not None else []
         nothing = torch.empty(0)
-        return join_answers(answers) if answers or not seen else Answers(nothing, nothing, nothing), seen
+        if not has_answers:
+            return Answers(nothing, nothing, nothing), seen
+        return join_answers([answer for answer, _ in found if answer is not None]), seen
 
     # --- the explained input as numbers -------------------------------------------------------------------------------
 
@@ -349,20 +367,74 @@ class Probe:
             real[:, self.places] = self.real
         return real.to(self.leaf.device)[..., None]
 
-    # --- in chunks ----------------------------------------------------------------------------------------------------
+    # --- in batches ---------------------------------------------------------------------------------------------------
 
-    def chunks(self, rows: int, what: str) -> Iterator[Tensor]:
-        """Row numbers, chunk by chunk, with a progress bar."""
-        size = CHUNK_ROWS.get(self.model.device.type, 32)
+    def run_whole(self, run: Callable[[Tensor], Read], rows: int, what: str, *, with_graph: bool = False) -> list[Read]:
+        """What `run` returned for each batch of row numbers."""
+        size = count_rows(self.model, self.layout.length, with_graph=with_graph)
+        batches = list(torch.arange(rows).split(size)) if rows else []
+        return [found for _, found in self._run_planned(batches, lambda rows: rows, lambda _, rows: run(rows), what)]
+
+    def run_with_graph(self, run: Callable[[Tensor], Read], rows: int, what: str) -> list[Read]:
+        """The same for runs that keep a graph for a backward pass."""
+        return self.run_whole(run, rows, what, with_graph=True)
+
+    def _run_planned(
+        self,
+        batches: Sequence[Tensor],
+        prepare: Callable[[Tensor], Any],
+        launch: Callable[[Any, Tensor], Any],
+        what: str,
+        finish: Callable[[Any, Tensor], Any] = lambda launched, _: launched,
+    ) -> list[tuple[Tensor, Any]]:
+        """The rows and the result of each batch, with a progress bar."""
+        done = []
         unchanged = refuse_changed_weights(self.model.module, self.weight_versions)
-        with unchanged, show_progress(rows, what) as progress:
-            for rows_now in torch.arange(rows).split(size):
-                yield rows_now
-                progress.advance(len(rows_now))
+        with unchanged, show_progress(sum(map(len, batches)), what) as progress:
+            for rows, found in run_batches(batches, self.model, prepare, launch, finish):
+                done.append((rows, found))
+                progress.advance(len(rows))
+        return done
 
     def run_variants(self, of: Tensor, make_variant: Callable[[Tensor], EncodedBatch]) -> Answers:
-        chunks = self.chunks(len(of), "forwards")
-        return join_answers([self.run_batch(make_variant(rows), of[rows]) for rows in chunks])
+        """The answers to variants of one length; make_variant returns those of the given rows."""
+        batches = list(torch.arange(len(of)).split(count_rows(self.model, self.layout.length))) if len(of) else []
+        return self._ask(batches, make_variant, lambda variant, rows: self.launch_batch(variant, of[rows]))
+
+    def _ask(
+        self,
+        batches: Sequence[Tensor],
+        prepare: Callable[[Tensor], EncodedBatch],
+        launch: Callable[[EncodedBatch, Tensor], "LaunchedBatch"],
+    ) -> Answers:
+        """The answers to all rows, in their order."""
+        done = self._run_planned(batches, prepare, launch, "forwards", lambda launched, _: self.finish_batch(launched))
+        answers = join_answers([found for _, found in done])
+        return take_answers(answers, torch.cat([rows for rows, _ in done]).argsort())
+
+    @neutral_torch()
+    def run_batch(self, encoded: EncodedBatch, of: Tensor) -> Answers:
+        """The answers to one batch; row i is a variant of example of[i]."""
+        return self.finish_batch(self.launch_batch(encoded, of))
+
+    def launch_batch(self, encoded: EncodedBatch, of: Tensor) -> "LaunchedBatch":
+        """Run the model; on a GPU this does not wait for it."""
+        returned = run_plain_returned(self._shadow, encoded)
+        self.spent["forward"] += encoded.batch
+        return self._hold(encoded, returned, of)
+
+    def _hold(self, encoded: EncodedBatch, returned: Any, of: Tensor) -> "LaunchedBatch":
+        """What has to be kept of a run until it is read; logits of every token are too large and are read at once."""
+        launched = LaunchedBatch(encoded, returned, of)
+        if find_output(returned, self.model.module).dim() < 3:
+            return launched
+        return replace(launched, returned=None, answers=self.read_answers(encoded, returned, of))
+
+    def finish_batch(self, launched: "LaunchedBatch") -> Answers:
+        """The answers to a batch that was launched."""
+        return launched.answers or self.read_answers(launched.encoded, launched.returned, launched.of)
+
+    # --- texts --------------------------------------------------------------------------------------------------------
 
     def run_shortened(self, keep: Tensor, of: Tensor) -> Answers:
         """The answers with tokens deleted."""
@@ -398,26 +470,139 @@ class Probe:
                 "fill='unknown' if the tokenizer has such a token."
             ) from None
 
-    def run_by_length(self, keep: Tensor, of: Tensor, fill: str, lengths: Tensor, *, mixes: bool) -> Answers:
+    def run_replaced(self, keep: Tensor, of: Tensor, fill: str) -> Answers:
+        """The answers with tokens replaced; short texts run without the padding that makes them as long as others."""
+        mask = self.encoded.token_mask
+        lengths = torch.full((len(of),), self.units) if mask is None else mask.sum(-1)[of]
+        is_wasteful = self._saves(len(of) * self.units - int(lengths.sum()), of)
+        cuts = is_wasteful and chosen_batching.get().cut_padding and perturb.can_cut_padding(self.encoded)
+        if cuts:
+            shortest = lengths.argmin()[None]
+            variant = perturb.replace_tokens(self.model, self.encoded, keep[shortest], of[shortest], fill)
+            cuts = takes_shortcut(
+                self.model.module,
+                "cut padding",
+                lambda: self.run_batch(variant, of[shortest]),
+                lambda: self.run_batch(perturb.cut_padding(variant, int(lengths[shortest])), of[shortest]),
+            )
+        return self.run_by_length(
+            keep, of, fill, lengths if cuts else torch.full_like(lengths, self.units), mixes=True, cuts=cuts
+        )
+
+    def run_by_length(
+        self, keep: Tensor, of: Tensor, fill: str, lengths: Tensor, *, mixes: bool, cuts: bool = False
+    ) -> Answers:
         """The answers with tokens removed, texts of similar length (or, unless it `mixes`, of one length) together.
 
-        Answers are in the order of the rows.
+        lengths: [n], tokens of each variant. cuts: cut the padding that the texts of a batch have in common.
         """
-        order = lengths.argsort(stable=True)
-        answers = []
-        for rows in self.chunks(len(of), "forwards"):
-            at = order[rows]
-            for group in [at] if mixes else [at[lengths[at] == length] for length in lengths[at].unique()]:
-                varied = perturb.replace_tokens(self.model, self.encoded, keep[group], of[group], fill)
-                answers.append(self.run_batch(varied, of[group]))
-        return take_answers(join_answers(answers), order.argsort())
 
-    @neutral_torch()
-    def run_batch(self, encoded: EncodedBatch, of: Tensor) -> Answers:
-        """The answers to one batch; row i is a variant of example of[i]."""
-        returned = run_plain_returned(self._shadow, encoded)
-        self.spent["forward"] += encoded.batch
-        return self.read_answers(encoded, returned, of)
+        def make_variant(rows: Tensor) -> EncodedBatch:
+            variant = perturb.replace_tokens(self.model, self.encoded, keep[rows], of[rows], fill)
+            return perturb.cut_padding(variant, int(lengths[rows].max())) if cuts else variant
+
+        shared = self.count_shared_tokens(keep, of, fill, lengths, make_variant)
+        groups = torch.zeros_like(lengths) if mixes else lengths
+        call_tokens = CALL_TOKENS.get(self.model.device.type, CALL_TOKENS["cpu"])
+        batches = plan_batches(shared, lengths, groups, count_rows(self.model, self.units), call_tokens)
+        return self._ask(
+            batches, make_variant, lambda variant, rows: self._launch_text(variant, of[rows], int(shared[rows].min()))
+        )
+
+    # --- prefixes -----------------------------------------------------------------------------------------------------
+
+    def count_shared_tokens(
+        self,
+        keep: Tensor,
+        of: Tensor,
+        fill: str,
+        lengths: Tensor,
+        make_variant: Callable[[Tensor], EncodedBatch],
+    ) -> Tensor:
+        """[n]: the tokens at the start of each variant that need not run, because its prompt has the same ones."""
+        nothing = torch.zeros(len(of), dtype=torch.long)
+        read_at = self._earliest_read
+        if read_at is None or not chosen_batching.get().reuse_prefix or not takes_cache(self.model.module):
+            return nothing
+        first = torch.where(keep.all(-1), self.units, (~keep).to(torch.uint8).argmax(-1))
+        shared = torch.minimum(first, torch.minimum(self._find_last_tokens(keep, of, fill, lengths), read_at[of]))
+        if not self._saves(int(shared.sum()) - self.encoded.batch * self.units, of):
+            return nothing
+        changed = ((shared > 0) & (first < lengths)).nonzero()[:, 0]
+        if len(changed) and self._try_prefixes(
+            changed[shared[changed].argsort()[[0, -1]]], of, fill, shared, make_variant
+        ):
+            return shared
+        self.spent["tail_refused"] += len(of) * bool(len(changed))
+        return nothing
+
+    def _find_last_tokens(self, keep: Tensor, of: Tensor, fill: str, lengths: Tensor) -> Tensor:
+        """[n]: the last token of each variant that is attended to, after which a language model predicts."""
+        if fill != "pad":
+            return lengths - 1
+        mask = self.encoded.token_mask
+        left = keep if mask is None else keep & mask[of]
+        return torch.where(left, torch.arange(left.size(1)), 0).amax(-1).clamp(max=lengths - 1)
+
+    def _try_prefixes(
+        self, rows: Tensor, of: Tensor, fill: str, shared: Tensor, make_variant: Callable[[Tensor], EncodedBatch]
+    ) -> bool:
+        """Whether these rows have the same answers if only their tails run. What the trial takes is not counted."""
+        spent, known = Counter(self.spent), set(self.__dict__)
+
+        def run_wholly() -> Answers:
+            return join_answers([self.run_batch(make_variant(row), of[row]) for row in rows.split(1)])
+
+        def run_tails() -> Answers:
+            launched = [
+                self._launch_text(make_variant(row), of[row], int(shared[row]), must=True) for row in rows.split(1)
+            ]
+            return join_answers([self.finish_batch(one) for one in launched])
+
+        prompts = (tuple(self.encoded.inputs), self.units)  # a prompt may be too long for a cache, another one not
+        works = takes_shortcut(self.model.module, ("prefix", fill, *prompts), run_wholly, run_tails)
+        self.spent = spent
+        if works and "_prompts" in set(self.__dict__) - known:
+            self.spent["forward"] += self.batch
+        elif not works and "before" not in known:
+            self.__dict__.pop("before", None)
+        return works
+
+    def _launch_text(self, variant: EncodedBatch, of: Tensor, shared: int, *, must: bool = False) -> "LaunchedBatch":
+        """Run the tokens after the shared ones; all of them if there are none."""
+        length = min(shared, self._prompts.count_shared(variant, of)) if shared else 0
+        if not length:
+            if must:
+                raise NoPrefix("The variant has no token in common with its prompt.")
+            return self.launch_batch(variant, of)
+        tail = cut_prefix(variant, length)
+        returned = self._prompts.run_tails(self._shadow, tail, of, length)
+        self.spent["forward"] += variant.batch
+        self.spent["tail"] += variant.batch
+        return self._hold(tail, returned, of)
+
+    def _saves(self, tokens: int, of: Tensor) -> bool:
+        """Whether so many tokens fewer are worth a shortcut."""
+        return tokens > WORTHWHILE * len(of) * self.units
+
+    @cached_property
+    def _prompts(self) -> Prompts:
+        prompts = read_prompts(self._shadow, self.encoded)
+        self.spent["forward"] += self.batch
+        if "before" not in self.__dict__:
+            self.__dict__["before"] = self.read_answers(self.encoded, prompts.returned, torch.arange(self.batch))
+        return replace(prompts, returned=None)
+
+    @cached_property
+    def _earliest_read(self) -> Tensor | None:
+        """[batch]: the first token whose output is read; None if that is not known."""
+        if isinstance(self.reading, ClassReading):
+            return torch.full((self.batch,), self.units)  # the last token of each variant
+        function = self.reading.function if isinstance(self.reading, FunctionReading) else None
+        if not isinstance(function, TermSum):
+            return None
+        places = [[term.at[0] for term in terms if term.has_token] for terms in function.terms]
+        return torch.tensor([min(some, default=self.units) for some in places])
 
     @cached_property
     def _shadow(self) -> nn.Module:
@@ -494,6 +679,16 @@ class Probe:
         """Deprecated: use `run_at_leaf`."""
         warn_renamed("Probe.at_leaf", "Probe.run_at_leaf")
         return self.run_at_leaf(leaf, of, gradient=gradient)
+
+
+@dataclass(frozen=True)
+class LaunchedBatch:
+    """A batch that the model is running, or what was read from it."""
+
+    encoded: EncodedBatch
+    returned: Any
+    of: Tensor
+    answers: Answers | None = None
 
 
 def scale_module_input(shadow: nn.Module, *, path: str, scale: float) -> None:

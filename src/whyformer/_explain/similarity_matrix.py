@@ -27,7 +27,6 @@ from torch.nn.functional import one_hot
 
 from whyformer._engine.forward import run_plain
 from whyformer._engine.perturb import pick_examples
-from whyformer._engine.probe import CHUNK_ROWS
 from whyformer._engine.shadow import make_shadow
 from whyformer._explain.method_call import MethodCall, choose_method
 from whyformer._explain.scoring import make_explanation
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from whyformer._explain.similarity import Side
 
 DEFAULT, STAND_IN = "attnlrp", "gradient_x_input"
+CHANNELS_AT_ONCE = {"cpu": 32, "cuda": 256}
 Embedder = tuple[Model, EncodedBatch]  # a model that returns one vector per example, and its inputs
 
 
@@ -90,7 +90,7 @@ def split_channels(model: Model, encoded: EncodedBatch, call: MethodCall) -> Ten
     rows = encoded.batch * channels  # all channels of the first example, then those of the second ...
     parts = []
     with show_progress(rows, "channels") as progress:
-        for chosen in torch.arange(rows).split(CHUNK_ROWS.get(model.device.type, 32)):
+        for chosen in torch.arange(rows).split(CHANNELS_AT_ONCE.get(model.device.type, 32)):
             repeated = pick_examples(encoded, chosen // channels)
             capture = record_for_methods([call], model, repeated, (chosen % channels).tolist(), None)
             e = make_explanation(call, model, repeated, capture)

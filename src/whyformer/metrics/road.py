@@ -89,11 +89,10 @@ def make_variants(
         kept = keep[i].reshape(-1, *shape) if len(shape) == 2 else torch.stack(
             [patches_to_pixels(one, probe.tokens[i], height, width) for one in keep[i]]
         )  # fmt: skip
-        rows.append(
-            impute_images(image, kept, exactly=exact) + noise * image.std(correction=0) * drawn * ~kept[:, None]
-        )
+        imputed = impute_images(image, kept, exactly=exact)
+        rows.append(imputed.addcmul_((~kept[:, None]).double(), noise * image.std(correction=0) * drawn).to(given))
     of = torch.arange(len(keep)).repeat_interleave(keep.shape[1])
-    return torch.cat(rows).to(given), of
+    return torch.cat(rows), of
 
 
 def patches_to_pixels(kept: Tensor, grid: Any, height: int, width: int) -> Tensor:
