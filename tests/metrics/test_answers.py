@@ -50,6 +50,12 @@ def test_marks_of_characters_words_and_tokens_agree():
     assert [value_of(marks, k=2) for marks in given] == [0.5] * 3
 
 
+def test_exact_spans_leave_out_the_punctuation_of_a_word():
+    """ "who?" is one word and two tokens; the span of the answer is "who" alone."""
+    assert value_of(Rationale((1, 0, 0, 0)), k=6, value="count") == 2
+    assert value_of(Rationale((1, 0, 0, 0), spans=((0, 3),)), k=6, value="count") == 1
+
+
 def test_equal_scores_count_in_reading_order():
     assert value_of(Rationale((1, 0, 0, 0)), [0.0] * 9, k=2) == 1
     assert value_of(Rationale((0, 0, 0, 1)), [0.0] * 9, k=2) == 0

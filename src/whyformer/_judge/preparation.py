@@ -215,4 +215,4 @@ def prepare_rationale(example: Example, missing: dict[str, str]) -> Rationale | 
     if not any(marks):
         missing["rationale"] = "no word is marked as evidence"
         return None
-    return Rationale(tuple(marks), "word")
+    return Rationale(tuple(marks), "word", tuple(example.rationale))

@@ -65,6 +65,7 @@ class Rationale:
 
     marks: Sequence[int]
     of: Literal["character", "word", "token"] = "word"
+    spans: tuple[tuple[int, int], ...] = ()  # the marked characters, if they are known more exactly than by words
 
 
 @dataclass(frozen=True)

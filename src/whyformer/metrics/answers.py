@@ -84,6 +84,11 @@ def mark_tokens(tokens: Pieces, truth: Any, name: str) -> list[bool]:
     if given.of == "token":
         return spread_token_marks(tokens, list(given.marks), name)
     text = tokens.text or ""
+    if given.spans:
+        return [
+            span is not None and not tokens.special[i] and any(a < span[1] and span[0] < b for a, b in given.spans)
+            for i, span in enumerate(tokens.spans)
+        ]
     marks = [bool(mark) for mark in given.marks]
     if given.of == "word":
         marks = spread_word_marks(text, marks, name)
