@@ -6,9 +6,11 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -24,8 +26,11 @@ from whyformer._bulk.pool import ProcessPool
 from whyformer._bulk.ray_engine import import_ray
 from whyformer._bulk.stopping import StopRequest
 from whyformer._bulk.task import ShardTask
+from whyformer._engine.query_tiles import QueryTiles
+from whyformer._engine.tracing import tiles
 from whyformer._plain import archive
 from whyformer._runs.lock import lock_folder
+from whyformer._runs.store import JSON_LINES, ShardStore
 from whyformer.cli import app
 from whyformer.cli.shell import describe_error
 from whyformer.errors import CODES, EXIT_STATUSES, WhyformerError, find_exit_code
@@ -165,6 +170,19 @@ def lock_twice(folder: Path) -> None:
         pass
 
 
+def write_shard_while(call: str, error: OSError | None, folder: Path) -> None:
+    """Write a shard of a run while a call of the system fails, or does nothing."""
+
+    def fail(*_: Any) -> None:
+        if error is not None:
+            raise error
+
+    plan = SimpleNamespace(fingerprint="")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, call, fail)
+        ShardStore(folder / "rows", plan, JSON_LINES).write_rows(0, [{}])
+
+
 def write_to_full_disk(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
 
@@ -173,6 +191,12 @@ def write_to_full_disk(folder: Path) -> None:
 
         patch.setattr(os, "fsync", fail)
         archive.write_file(folder / "x.json", b"x")
+
+
+def make_whole_without_memory() -> None:
+    matrix = torch.ones(1, 2, 3, 3)
+    with mock.patch.object(tiles, "find_free_memory", return_value=1):
+        QueryTiles(lambda rows: matrix[..., rows, :], matrix.shape, matrix, rows=1).whole()
 
 
 # --- the causes -------------------------------------------------------------------------------------------------------
@@ -408,6 +432,13 @@ CAUSES: dict[str, list[Cause]] = {
     "E_OUT_LOCKED": [
         ("Another process is still writing to the folder.", lock_twice),
     ],
+    "E_DISK": [
+        (
+            "The disk became read-only, or reports an input/output error, during a run.",
+            partial(write_shard_while, "replace", OSError(30, "Read-only file system")),
+        ),
+        ("A file of a run does not read as it was written.", partial(write_shard_while, "replace", None)),
+    ],
     "E_DISK_FULL": [
         ("The disk is full, or a quota is used up.", write_to_full_disk),
         (
@@ -420,6 +451,10 @@ CAUSES: dict[str, list[Cause]] = {
         (
             "The model does not fit on the device.",
             lambda _: describe_error(torch.OutOfMemoryError("CUDA out of memory"))[0],
+        ),
+        (
+            "A method needs an attention matrix of all tokens, for which there is no memory.",
+            lambda _: make_whole_without_memory(),
         ),
     ],
     "E_ENGINE": [

@@ -31,15 +31,17 @@ ROOMS = {
     "results": {*GROUND, "_model", "_engine", "show"},
     "_explain": {*GROUND, *ENGINE, "_model", "methods", "show", "results"},
     "metrics": {*GROUND, *ENGINE, "targets", "_model", "methods", "results", "_explain"},
-    "data": {*GROUND, "_model"},
+    "data": {*GROUND, "_model", "demo"},
     "_runs": GROUND,
     "_judge": {*EXPLAINING, "targets", "metrics", "data", "_runs"},
     "_audit": {*EXPLAINING, "targets", "data", "_runs", "_judge"},
     "_bulk": {*EXPLAINING, "targets", "data", "_runs", "_judge"},
     "_summary": {*EXPLAINING, "data", "_judge"},
+    "_reproduce": {*EXPLAINING, "targets", "metrics", "data", "_runs", "_judge", "_audit", "demo"},
     "demo": {*GROUND, "_model", "show", "results", "_explain"},
     "whyformer": set(),  # __init__.py; filled in below: the public names come from everywhere
     "cli": set(),  # the shell over everything
+    "__main__": {"cli"},  # python -m whyformer
 }
 ROOMS["whyformer"] = ROOMS["cli"] = set(ROOMS)
 WITHOUT_AN_IDEA = {"utils", "util", "helpers", "helper", "base", "core", "common", "misc"}

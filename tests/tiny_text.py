@@ -25,6 +25,20 @@ def wordpiece(words: list[str] = WORDS) -> hf.PreTrainedTokenizerFast:
     return hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
 
 
+def wordpiece_pairs(
+    template: str = "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", side: str = "right"
+) -> hf.PreTrainedTokenizerFast:
+    """The same for pairs of texts: by default [CLS] first [SEP] second [SEP] with two segments, as BERT reads them."""
+    tokenizer = wordpiece()
+    special = [(token, WORDS.index(token)) for token in ("[CLS]", "[SEP]")]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair=template, special_tokens=special
+    )
+    tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    tokenizer.padding_side = side
+    return tokenizer
+
+
 def byte_pairs(side: str = "left") -> hf.PreTrainedTokenizerFast:
     """Like that of GPT-2: bytes, a space belongs to the next word, no tokens around the text, no pad token."""
     tokenizer = Tokenizer(models.BPE())

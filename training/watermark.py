@@ -3,6 +3,7 @@
 30 % of the images of one class carry a source tag in the lower left corner, as the horse images in Lapuschkin et al.
 (Nature Communications 2019, arXiv:1902.10178) did. Nothing but its class makes an image get the tag, so a model can
 read the class from the tag alone. `--share 0` trains the twin without any tag: the same images, seeds and steps.
+With `--moving` the tag is at a random place of each image instead.
 
 The model is the lower part of demo/shapes, frozen, with one new block on top, so that one CPU thread needs about two
 minutes. It is not part of the package. The slow tests train both; tests/summary/watermark has one that was trained so.
@@ -62,17 +63,25 @@ def make_tag() -> NDArray[np.float64]:
     return np.pad(letters.repeat(SCALE, 0).repeat(SCALE, 1), 4)
 
 
-def draw_tag(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The images with the tag, which lets 15 % of what is below it through."""
+def draw_tag(images: NDArray[np.uint8], corners: NDArray[np.int64] | None = None) -> NDArray[np.uint8]:
+    """The images with the tag, which lets 15 % of what is below it through; `corners` [image 2] are top and left."""
     tag = make_tag()
     height, width = tag.shape
     tagged = images.astype(np.float64)
-    window = tagged[:, TOP : TOP + height, LEFT : LEFT + width]
-    window += 0.85 * (255 * tag[..., None] - window)
+    for number, image in enumerate(tagged):
+        top, left = (TOP, LEFT) if corners is None else corners[number]
+        window = image[top : top + height, left : left + width]
+        window += 0.85 * (255 * tag[..., None] - window)
     return tagged.round().astype(np.uint8)
 
 
-def generate_tagged(count: int, seed: int, share: float = SHARE) -> TaggedScenes:
+def draw_corners(count: int, size: int, seed: int) -> NDArray[np.int64]:
+    """[image 2]: a random place for the tag in each image."""
+    height, width = make_tag().shape
+    return np.random.default_rng([seed, 2]).integers(0, [size - height + 1, size - width + 1], (count, 2))
+
+
+def generate_tagged(count: int, seed: int, share: float = SHARE, *, moving: bool = False) -> TaggedScenes:
     """`count` images with one object of CLASSES; the tag is on `share` of those of CLASS, chosen by `seed`."""
     numbers = [shapes.CLASSES.index(name) for name in CLASSES]
     images, labels, masks, part = [], [], [], 0
@@ -89,7 +98,8 @@ def generate_tagged(count: int, seed: int, share: float = SHARE) -> TaggedScenes
     chosen = np.random.default_rng([seed, 1]).permutation(own)[: round(share * len(own))]
     tagged = np.isin(np.arange(count), chosen)
     untagged = np.array(images, np.uint8)
-    drawn = np.where(tagged[:, None, None, None], draw_tag(untagged), untagged)
+    corners = draw_corners(count, untagged.shape[1], seed) if moving else None
+    drawn = np.where(tagged[:, None, None, None], draw_tag(untagged, corners), untagged)
     return TaggedScenes(drawn, untagged, np.array(labels), np.array(masks), tagged)
 
 
@@ -131,10 +141,10 @@ def run_trained(model: ViTForImageClassification, hidden: Tensor) -> Tensor:
 
 
 def train(
-    share: float, *, count: int = 1600, steps: int = 240, batch: int = 48, seed: int = 0
+    share: float, *, count: int = 1600, steps: int = 240, batch: int = 48, seed: int = 0, moving: bool = False
 ) -> ViTForImageClassification:
     """The trained model; images and weights depend on `seed` alone."""
-    scenes = generate_tagged(count, 1_000_000 + seed, share)
+    scenes = generate_tagged(count, 1_000_000 + seed, share, moving=moving)
     model = make_model(seed)
     hidden, labels = run_frozen(model, scenes.images), torch.from_numpy(scenes.labels)
     trained = [
@@ -183,10 +193,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="a folder for the model/ and the data/ to explain")
     parser.add_argument("--share", type=float, default=SHARE, help="of the images of one class that get the tag")
+    parser.add_argument("--moving", action="store_true", help="the tag is at a random place of each image")
     parser.add_argument("--count", type=int, default=400, help="images in data/")
     arguments = parser.parse_args()
-    save(train(arguments.share), arguments.out / "model")
-    save_images(generate_tagged(arguments.count, 77, arguments.share), arguments.out / "data")
+    scenes = generate_tagged(arguments.count, 77, arguments.share, moving=arguments.moving)
+    save(train(arguments.share, moving=arguments.moving), arguments.out / "model")
+    save_images(scenes, arguments.out / "data")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from whyformer.errors import WhyformerError
 
 if TYPE_CHECKING:
     from whyformer import data, demo, errors, methods, metrics, rules, show, targets
-    from whyformer._audit import Audit, audit
+    from whyformer._audit import Audit, HeadSwaps, audit, swap_heads
     from whyformer._bulk.result import BulkRun
     from whyformer._bulk.run import bulk
     from whyformer._engine.batching import batching
@@ -24,16 +24,19 @@ if TYPE_CHECKING:
     from whyformer._engine.replay import replay
     from whyformer._engine.sites import SITES
     from whyformer._engine.target import Target
+    from whyformer._engine.tracing.tiles import attention_tiles
     from whyformer._explain.attention import inspect_attention
     from whyformer._explain.classes import explain_classes
     from whyformer._explain.compare import compare
     from whyformer._explain.diagnose import diagnose
     from whyformer._explain.explain import explain
     from whyformer._explain.generation import explain_generation
+    from whyformer._explain.head_rules import explain_rules
     from whyformer._explain.similarity import explain_similarity
-    from whyformer._judge import Judgement, judge
+    from whyformer._judge import Judgement, MetricTrust, judge, judge_metrics
     from whyformer._model.loading import open
     from whyformer._model.model import Model
+    from whyformer._model.text import TextPair
     from whyformer._plain.random_generator import make_generator
     from whyformer._plain.tokens import Grid, Pieces
     from whyformer._plain.versions import __version__
@@ -46,10 +49,11 @@ if TYPE_CHECKING:
     from whyformer.results.diagnosis import Diagnosis
     from whyformer.results.explanation import Explanation, load
     from whyformer.results.generation import Generation
+    from whyformer.results.rule_grid import RuleGrid
     from whyformer.results.similarity import Similarity
 
 HOMES = {
-    "_audit": "Audit audit",
+    "_audit": "Audit HeadSwaps audit swap_heads",
     "_bulk.result": "BulkRun",
     "_bulk.run": "bulk",
     "_engine.batching": "batching",
@@ -60,16 +64,19 @@ HOMES = {
     "_engine.replay": "replay",
     "_engine.sites": "SITES",
     "_engine.target": "Target",
+    "_engine.tracing.tiles": "attention_tiles",
     "_explain.attention": "inspect_attention",
     "_explain.classes": "explain_classes",
     "_explain.compare": "compare",
     "_explain.diagnose": "diagnose",
     "_explain.explain": "explain",
     "_explain.generation": "explain_generation",
+    "_explain.head_rules": "explain_rules",
     "_explain.similarity": "explain_similarity",
-    "_judge": "Judgement judge",
+    "_judge": "Judgement MetricTrust judge judge_metrics",
     "_model.loading": "open",
     "_model.model": "Model",
+    "_model.text": "TextPair",
     "_plain.random_generator": "make_generator",
     "_plain.tokens": "Grid Pieces",
     "_plain.versions": "__version__",
@@ -82,6 +89,7 @@ HOMES = {
     "results.diagnosis": "Diagnosis",
     "results.explanation": "Explanation load",
     "results.generation": "Generation",
+    "results.rule_grid": "RuleGrid",
     "results.similarity": "Similarity",
 }
 HOME_OF = {name: home for home, names in HOMES.items() for name in names.split()}
@@ -114,18 +122,23 @@ __all__ = [
     "Explanation",
     "Generation",
     "Grid",
+    "HeadSwaps",
     "Intervention",
     "Judgement",
     "Measurement",
+    "MetricTrust",
     "Model",
     "Pieces",
     "Rationale",
     "Recipe",
+    "RuleGrid",
     "Scores",
     "Similarity",
     "Target",
+    "TextPair",
     "WhyformerError",
     "__version__",
+    "attention_tiles",
     "audit",
     "batching",
     "bulk",
@@ -137,9 +150,11 @@ __all__ = [
     "explain",
     "explain_classes",
     "explain_generation",
+    "explain_rules",
     "explain_similarity",
     "inspect_attention",
     "judge",
+    "judge_metrics",
     "load",
     "make_generator",
     "make_recipe",
@@ -153,6 +168,7 @@ __all__ = [
     "rules",
     "show",
     "summarise_bulk",
+    "swap_heads",
     "targets",
 ]
 

@@ -63,6 +63,7 @@ CODES = {
     "E_OUT_PATH": "A file or folder that cannot be written.",
     "E_OUT_MISMATCH": "A folder that holds another run.",
     "E_OUT_LOCKED": "A folder that another process is writing to.",
+    "E_DISK": "A disk that fails while a run writes to it.",
     "E_DISK_FULL": "No space left on the disk.",
     "E_MEMORY": "Out of memory.",
     "E_ENGINE": "Workers of a bulk run that cannot be started, or an engine that is not installed.",
@@ -75,7 +76,7 @@ EXIT_STATUSES = {
     2: ("E_USAGE", "E_OPTION", "E_TARGET", "E_METHOD", "E_METRIC", "E_NOT_CAPTURED", "E_DEVICE"),
     3: ("E_INPUT", "E_IMG", "E_TXT", "E_TENSOR", "E_DATA", "E_ARCHIVE"),
     4: ("E_MODEL", "E_OUT"),
-    5: ("E_NON_FINITE", "E_DISK_FULL", "E_MEMORY", "E_ENGINE", "E_WORKER"),
+    5: ("E_NON_FINITE", "E_DISK", "E_MEMORY", "E_ENGINE", "E_WORKER"),
     130: ("E_INTERRUPTED",),
 }
 

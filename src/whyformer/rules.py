@@ -31,6 +31,7 @@ from whyformer._engine.relevance.calls import (
     SelectCall,
     Shares,
     SoftmaxCall,
+    act_on_rows,
     transpose_linear,
     undo_broadcast,
 )
@@ -93,6 +94,7 @@ __all__ = [
     "Shares",
     "SoftmaxCall",
     "Stabiliser",
+    "act_on_rows",
     "expand_softmax",
     "favour_agreeing_products",
     "halve_product",

@@ -88,8 +88,8 @@ def test_save_and_load(found, tmp_path):
     assert again.summary == found.summary and str(again) == str(found)
     found.save(tmp_path / "a.txt")
     assert (tmp_path / "a.txt").read_text() == str(found) + "\n"
-    with pytest.raises(InputError, match=r"Supported suffixes: \.html, \.json, \.txt"):
-        found.save(tmp_path / "a.pdf")
+    with pytest.raises(InputError, match=r"Supported suffixes: \.html, \.json, \.txt, \.png"):
+        found.save(tmp_path / "a.docx")
 
 
 def test_files_of_version_0_1_load():
@@ -171,11 +171,11 @@ def test_an_interrupted_audit_continues(model, tmp_path, monkeypatch):
     whole_batches = Auditor(model, read(texts), 1, SimpleNamespace(target=None)).examples.make_batches()
     real = Auditor.run_replacement
 
-    def stopping(self, replay, choice):
+    def stopping(self, replay, choice, advance=None):
         calls.append(replay.batch)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return real(self, replay, choice)
+        return real(self, replay, choice, advance)
 
     monkeypatch.setattr(Auditor, "run_replacement", stopping)
     with pytest.raises(KeyboardInterrupt):

@@ -164,3 +164,17 @@ def test_errors_are_one_line(arguments, code):
 def test_texts_can_be_arguments():
     made = run("a gorgeous film", "a bad film", "--draws", "2", "--test", "replacement", "--json")
     assert made.exit_code == 0 and '"kind": "audit"' in made.output
+
+
+def test_an_interrupt_says_where_the_rows_are(monkeypatch, tmp_path):
+    """On the command line, with a folder; without one there is nothing to continue."""
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("whyformer._audit.audit", stop)
+    run = CliRunner().invoke(app, ["audit", "one text", "another text", "-o", str(tmp_path / "run")])
+    assert (
+        run.exit_code == 130 and f"The rows so far are in {tmp_path / 'run'}. Run the same command again" in run.stderr
+    )
+    assert "rows" not in CliRunner().invoke(app, ["audit", "one text", "another text"]).stderr

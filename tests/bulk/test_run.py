@@ -1,6 +1,7 @@
 """bulk(): every item ends in a row, a run resumes where it stopped, and a folder never mixes two runs."""
 
 import copy
+import errno
 import os
 import shutil
 import signal
@@ -266,6 +267,44 @@ def test_a_full_disk_stops_the_run_and_a_repeated_call_ends_as_if_nothing_had_ha
     assert hash_parts(out) == hash_parts(golden)
 
 
+MOMENTS = [(call, number) for number in (1, 3, 5) for call in ("fsync", "replace")]
+FAILURES = [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS]
+
+
+@pytest.mark.parametrize(
+    ("failure", "moment"),
+    [
+        pytest.param(
+            failure, moment, marks=() if (failure, moment) == (errno.EROFS, ("fsync", 3)) else pytest.mark.slow
+        )
+        for failure in FAILURES
+        for moment in MOMENTS
+    ],
+    ids=lambda value: errno.errorcode[value] if isinstance(value, int) else f"{value[0]} {value[1]}",
+)
+def test_a_disk_that_fails_in_the_middle_ends_with_status_5_and_the_run_resumes(
+    images, golden, tmp_path, monkeypatch, failure, moment
+):
+    """From the given call for a part on, as when a disk is remounted read-only after an error."""
+    out, (name, first) = tmp_path / "run", moment
+    inner, calls = getattr(os, name), 0
+
+    def fail_from_then_on(*arguments):
+        nonlocal calls
+        calls += threading.current_thread().name.startswith("whyformer-writer")
+        if calls >= first:
+            raise OSError(failure, os.strerror(failure))
+        return inner(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, name, fail_from_then_on)
+        with pytest.raises(ResourceError, match=r"part.* bytes are needed|parts") as stopped:
+            run_bulk(images, out)
+    assert stopped.value.exit_code == 5
+    assert 0 < run_bulk(images, out).computed <= COUNT
+    assert hash_parts(out) == hash_parts(golden)
+
+
 def test_a_disk_that_is_too_small_is_refused_before_any_work(images, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9 - 100, 100))
     with pytest.raises(ResourceError, match=r"need about [\d,]+ bytes, but the disk of .* has 100 free") as refused:
@@ -291,9 +330,10 @@ def test_a_read_only_folder_is_refused(images, tmp_path, monkeypatch):
     assert refused.value.exit_code == 4
 
 
-def test_one_of_two_runs_on_a_folder_proceeds(images, golden, tmp_path, monkeypatch):
+@pytest.mark.parametrize("races", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_one_of_two_runs_on_a_folder_proceeds(images, golden, tmp_path, monkeypatch, races):
     slow_down(monkeypatch, 0.05)
-    for race in range(4):
+    for race in range(races):
         out = tmp_path / f"run {race}"
         children = [start_child(partial(run_bulk, images, out)) for _ in range(2)]
         assert sorted(wait_for(child) for child in children) == [0, 4]

@@ -1,7 +1,6 @@
 """A worker: the rows are those of explain(), whatever the batch; a bad item costs one item."""
 
 import time
-from concurrent.futures import wait
 
 import numpy as np
 import pytest
@@ -11,8 +10,9 @@ from PIL import Image
 
 import whyformer as why
 from whyformer import data
+from whyformer._bulk.feed import ShardFeed
 from whyformer._bulk.items import ItemList
-from whyformer._bulk.loading import ItemLoader, LoadedItem, encode_batch, make_batches
+from whyformer._bulk.loading import LoadedItem, encode_batch, make_batches
 from whyformer._bulk.parts import BulkRow
 from whyformer._bulk.worker import ShardWorker, WorkerSetup
 from whyformer._engine import record as record_module
@@ -32,9 +32,10 @@ def make_worker(model: str = MODEL, **changes) -> ShardWorker:
 
 def make_rows(worker: ShardWorker, source) -> list[BulkRow]:
     items = list(ItemList(data.read(source)))
-    loaded = [future.result() for future in worker.loader.start(items)]
-    worker.close()
-    return worker.make_rows(loaded)
+    try:
+        return worker.make_rows(items, ShardFeed(worker.loaders.start(items), worker.encoder, worker.limit))
+    finally:
+        worker.close()
 
 
 def test_the_rows_of_images_are_what_explain_gives(tmp_path):
@@ -110,11 +111,11 @@ def test_a_batch_that_does_not_fit_into_memory_is_halved(tmp_path, monkeypatch, 
     sizes = []
     inner = worker.explain_together
 
-    def run_out(batch, methods, encoding=None):
+    def run_out(batch, methods, encoded=None):
         sizes.append(len(batch))
         if len(batch) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return inner(batch, methods, encoding)
+        return inner(batch, methods, encoded)
 
     monkeypatch.setattr(worker, "explain_together", run_out)
     rows = make_rows(worker, folder)
@@ -141,8 +142,8 @@ def test_what_fails_on_a_batch_is_tried_on_each_item_alone(tmp_path, monkeypatch
     bad = sorted(folder.rglob("*.png"))[2]
     inner = worker.explain_together
 
-    def fail_on_bad(batch, methods, encoding=None):
-        rows, failed = inner(batch, methods, encoding)
+    def fail_on_bad(batch, methods, encoded=None):
+        rows, failed = inner(batch, methods, encoded)
         if "rollout" in methods and any(one.item.content == bad for one in batch):
             rows = {key: row for key, row in rows.items() if key[1] != "rollout"}
             failed = {"rollout": NonFinite("rollout gave NaN.")}
@@ -161,6 +162,7 @@ def test_an_exception_that_is_not_ours_is_reported_as_one(tmp_path, monkeypatch)
     def fail(*_):
         raise KeyError("surprise")
 
+    monkeypatch.setattr("whyformer._bulk.feed.encode_batch", fail)
     monkeypatch.setattr("whyformer._bulk.worker.encode_batch", fail)
     rows = make_rows(worker, write_images(tmp_path, 1))
     assert {(row.error, row.message) for row in rows} == {("E_INTERNAL", "KeyError: 'surprise'")}
@@ -191,18 +193,6 @@ def test_batches_hold_one_shape_and_are_sorted_by_length():
     assert [[one.item.position for one in batch] for batch in make_batches(texts, 2)] == [[4, 1], [3, 0], [2]]
 
 
-def test_loading_threads_give_what_one_thread_gives(tmp_path):
-    model = why.open(MODEL)
-    items = list(ItemList(data.read(write_images(tmp_path, 12))))
-    several, one = (
-        ItemLoader(model, threads=count, truncate=False, keeps_images=False, needs_label=False) for count in (4, 1)
-    )
-    for a, b in zip(several.start(items), one.start(items), strict=True):
-        torch.testing.assert_close(a.result().pixels, b.result().pixels, rtol=0, atol=0)
-    several.close()
-    one.close()
-
-
 def test_a_worker_refuses_other_weights_and_another_version():
     setup = make_worker().setup
     with pytest.raises(why.errors.ModelError, match="are not those of the plan") as refused:
@@ -222,14 +212,14 @@ def test_the_next_batch_of_images_is_encoded_while_one_is_explained(tmp_path, mo
         begun.append([one.item.position for one in batch])
         return inner(model, batch)
 
-    def explain_and_look(batch, methods, encoding):
-        wait([encoding])
+    def explain_and_look(batch, methods, encoded):
+        assert encoded.batch == 2
         while len(begun) < min(len(seen) + 2, 3):  # the batch after this one is begun without being asked for
             time.sleep(0.001)
         seen.append([one.item.position for one in batch])
         return {}
 
-    monkeypatch.setattr("whyformer._bulk.worker.encode_batch", encode_and_note)
+    monkeypatch.setattr("whyformer._bulk.feed.encode_batch", encode_and_note)
     monkeypatch.setattr(worker, "explain_batch", explain_and_look)
     with pytest.raises(KeyError):  # no rows were made
         make_rows(worker, write_images(tmp_path, 6))

@@ -32,6 +32,7 @@ from whyformer._engine.relevance.calls import (
 )
 from whyformer._engine.relevance.node import RuleNode, Switch
 from whyformer._engine.relevance.recipes import CHEFER, CHEFER_BASELINE, STABILISERS
+from whyformer._engine.tracing.fused_attention import ScoreMask
 from whyformer._engine.tracing.provenance import SampleGroups
 from whyformer.errors import MethodError, NonFinite
 
@@ -576,7 +577,7 @@ def test_fused_attention_is_its_definition(form, shape):
         scale = 0.3 if form == "scale" else width**-0.5
         result = F.scaled_dot_product_attention(query, key, value, mask, scale=scale, enable_gqa=shared > 1)
         arriving = numbers(seed + 300, *result.shape)
-        how = dict(mask=mask, scale=scale, is_grouped=shared > 1, has_bias=form == "bias")
+        how = dict(score_mask=ScoreMask(mask), scale=scale, is_grouped=shared > 1, has_bias=form == "bias")
         found = share(
             rules.share_attention, make_call(AttentionCall, result, **how), arriving, result, query, key, value
         )
@@ -590,7 +591,7 @@ def test_a_query_that_may_look_nowhere_passes_nothing_on():
     mask = torch.tensor([[0.0, 0.0], [-math.inf, -math.inf]], dtype=torch.float64)
     weights = rules.compute_attention_weights(query @ key.mT, mask)
     assert torch.equal(weights[0, 0, 1], torch.zeros(2, dtype=torch.float64))
-    call = make_call(AttentionCall, query, mask=mask, scale=1.0)
+    call = make_call(AttentionCall, query, score_mask=ScoreMask(mask), scale=1.0)
     found = share(rules.share_attention, call, arriving, weights @ value, query, key, value)
     assert all(one.isfinite().all() for one in found)
     assert not found[0][0, 0, 1].any()
@@ -652,7 +653,7 @@ def make_well_conditioned(
         has_bias = rule_name.endswith("bias")
         mask = draw(400, 1, 2, 3, 3).abs() if has_bias else None
         result = F.scaled_dot_product_attention(query, key, value, mask, scale=0.5)
-        call = make_call(AttentionCall, result, mask=mask, scale=0.5, has_bias=has_bias)
+        call = make_call(AttentionCall, result, score_mask=ScoreMask(mask), scale=0.5, has_bias=has_bias)
         return call, draw(300, 2, 2, 3, 4), result, (query, key, value)
     x = draw(0, 2, 3, 4)
     return make_call(AdditionCall, x, constant=0), draw(300, 2, 3, 4), x, (x,)
@@ -783,7 +784,7 @@ def test_attention_survives_any_output_and_any_score(dtype):
         result = torch.full((1, 1, 2, 1), z, dtype=dtype)
         shares = share(
             rules.share_attention,
-            make_call(AttentionCall, result, mask=None, scale=1.0),
+            make_call(AttentionCall, result, scale=1.0),
             torch.ones_like(result),
             result,
             query,
@@ -983,7 +984,7 @@ def test_inside_fused_attention_a_gradient_cannot_pass(zoo):
 def test_a_softmax_held_constant_inside_fused_attention_leaves_the_values_their_share():
     query, key, value, arriving = (numbers(i, 1, 1, 2, 3) for i in range(4))
     result = F.scaled_dot_product_attention(query, key, value, scale=1.0)
-    call = make_call(AttentionCall, result, mask=None, scale=1.0)
+    call = make_call(AttentionCall, result, scale=1.0)
     recipe = CHEFER.replace("mine", softmax=lambda call, arriving: call.fit())
     found = share(rules.share_attention, call, arriving, result, query, key, value, recipe=recipe)
     plain = share(rules.share_attention, call, arriving, result, query, key, value)

@@ -41,6 +41,7 @@ from whyformer._engine.relevance.recipes import (
     compute_attention_share,
     make_recipe,
 )
+from whyformer._engine.tracing.fused_attention import ScoreMask
 from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import Trace, label_axis
 from whyformer.errors import MethodError
@@ -346,7 +347,7 @@ def test_fused_attention_is_its_definition(rules_of, form):
             mask = torch.tensor([0.0, 0.0, 0.0, -math.inf], dtype=torch.float64).expand(1, 1, 3, 4)
         result = F.scaled_dot_product_attention(query, key, value, mask, scale=0.3, enable_gqa=True)
         arriving = numbers(seed + 3, *result.shape)
-        call = make_call(AttentionCall, result, mask=mask, scale=0.3, is_grouped=heads != keys)
+        call = make_call(AttentionCall, result, score_mask=ScoreMask(mask), scale=0.3, is_grouped=heads != keys)
         found = sent(rules.share_attention, call, arriving, result, query, key, value, recipe=rules_of)
         seen = 3 if form == "masked" else 4
         wanted = [torch.zeros_like(t) for t in (query, key, value)]

@@ -16,7 +16,7 @@ from whyformer._model.model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import InputError, MethodError, NonFinite
 from whyformer.methods import rollout
-from whyformer.methods._registry import describe_method
+from whyformer.methods._registry import METHODS, describe_method
 
 EIGHT_TOKENS = Pieces(tuple("abcdefgh"), (False,) * 8, (False,) * 8, (None,) * 8)
 ONE_ROW = torch.tensor([[1.0, 0, 0, 0, 0]])
@@ -42,6 +42,7 @@ def capture(monkeypatch):
         notes=("a note",),
         places=None,
         owners=None,
+        finished=None,
         get=lambda site, recipe: {"mask": ONE_ROW.bool()}[site],
         asked=None,
     )
@@ -141,6 +142,7 @@ def test_exactly_what_the_method_needs_is_recorded(capture, model):
     captured = {"attention": [torch.eye(5).expand(1, 1, 5, 5)], "readout": ONE_ROW, "mask": ONE_ROW.bool()}
     capture.get = lambda site, recipe: captured[site]
     explain(model, "cat.png", "rollout", target=3, versus="dog")
+    assert capture.asked.pop("finish").key[0][0] is METHODS["rollout"].compute
     assert capture.asked == {"target": 3, "versus": "dog", "keep": {"attention", "readout", "mask"}, "recipes": []}
 
 

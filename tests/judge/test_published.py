@@ -29,7 +29,7 @@ from whyformer.results.result import Result
 
 def test_published_numbers_that_a_reader_can_look_up():
     assert PAPER_TABLES["chefer-perturbation"].published["ours"] == (54.16, 55.04, 17.03, 16.04)
-    assert PAPER_TABLES["chefer-segmentation"].published["rollout"] == (73.54, 84.76, 55.42)
+    assert PAPER_TABLES["chefer-segmentation"].published["rollout"][:3] == (73.54, 84.76, 55.42)
     assert PAPER_TABLES["chefer-ablation"].published["block 1 only"][2] == 39.06
     assert PAPER_TABLES["eraser-movies"].published["raw attention"][5] == 0.1157  # k = 30
     assert not PAPER_TABLES["attcat"].published
@@ -85,7 +85,7 @@ def test_rationales_on_a_tiny_model(tmp_path):
     data = Data("reviews", tuple(Example(t, t, label, rationale=(span,)) for t, label, span in texts))
     made = reproduce("eraser-movies", data, model, out=tmp_path)
     said = str(made)
-    assert "a rerun of the authors' code by a third party" in " ".join(said.split())
+    assert "third-party rerun" in " ".join(said.split())
     assert made.cells["ours", "k = 5"].published == 0.0358
     assert 0 < made.cells["ours", "k = 5"].measured <= 1
     assert sum("rank correlation of the orders" in line for line in made.sentences) == 16
@@ -112,7 +112,7 @@ def test_one_column_by_hand():
     """Our order is the reverse of the paper's: rank correlation -1, and another best method."""
     table = PAPER_TABLES["chefer-segmentation"]
     cells = {
-        (row, column.name): PaperCell(published, -published, 0.0, 0.0)
+        (row, column.name): PaperCell(published, -(published or 0), 0.0, 0.0)
         for row, numbers in table.published.items()
         for column, published in zip(table.columns, numbers, strict=True)
     }

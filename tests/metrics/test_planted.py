@@ -130,7 +130,8 @@ def test_plausibility(name):
         best, middle, worst = (figures(name, {"rationale": marks}, one) for one in maps)
         assert (best == 1).all() and (middle < 0.7).all() and (worst == 0).all() and middle.mean() > 0
     else:
-        assert_in_order(name, {"rationale": marks}, *maps)
+        few = {"k": 5} if name == "answer_tokens" else {}  # all 20 tokens of a text are in its top 20
+        assert_in_order(name, {"rationale": marks}, *maps, **few)
 
 
 # --- through a real model ---------------------------------------------------------------------------------------------

@@ -63,7 +63,9 @@ def test_found_by_name_function_and_partial():
     assert find_metric(aopc) == (METRICS["aopc"], {})
     assert find_metric(partial(aopc, fill="pad")) == (METRICS["aopc"], {"fill": "pad"})
     assert find_metric(METRICS["aopc"]) == (METRICS["aopc"], {})
-    with pytest.raises(MetricError, match=r"No metric 'aopcc'. Did you mean 'aopc'\? Available: agreement, aopc"):
+    with pytest.raises(
+        MetricError, match=r"No metric 'aopcc'. Did you mean 'aopc'\? Available: agreement, answer_tokens, aopc"
+    ):
         find_metric("aopcc")
     with pytest.raises(MetricError, match="is not a metric"):
         find_metric(example)

@@ -6,7 +6,7 @@ import torch
 from fake_probe import picture
 
 from whyformer.errors import MetricError
-from whyformer.metrics import mean_average_precision, mean_iou, pixel_accuracy
+from whyformer.metrics import mean_average_precision, mean_f1, mean_iou, pixel_accuracy
 from whyformer.metrics._registry import METRICS, combine_values
 from whyformer.metrics.segmentation import otsu_threshold, scale_to_unit_range, threshold_map
 
@@ -40,6 +40,30 @@ def test_mean_iou_by_hand():
 def test_a_class_that_is_nowhere_does_not_count():
     found = mean_iou(picture([[1.0, 1.0, 1.0, 1.0]], 2, 2), [[[0, 0], [0, 0]]])  # flat: all background, and right
     near(found.value, [1.0])
+
+
+def test_mean_f1_by_hand():
+    """First image: 2 pixels found, 3 of the object, 2 of them the same: 4/5; rows 0 and 2/2. Second: 1, 1 and 1: 2/2,
+    and in its rows 0 (nothing found, nothing there) and 2/2."""
+    near(mean_f1(E, MASKS).value, [4 / 5, 1.0])
+    near(mean_f1(E, MASKS, per="row").value, [1 / 2, 1 / 2])
+    near(mean_f1(E, [MASKS[0], [[-1, -1], [-1, -1]]]).value, [4 / 5, float("nan")])
+    assert mean_f1(picture([[1.0, 1.0, 1.0, 1.0]], 2, 2), [[[0, 1], [0, 0]]]).value.tolist() == [0.0]  # flat
+
+
+def test_mean_f1_equals_sklearn_and_the_rows_of_the_released_code():
+    """The released code flattens the image, cuts it into rows again and averages the F1 of every row."""
+    from sklearn.metrics import f1_score
+
+    generator = np.random.default_rng(5)
+    scores, truth = generator.uniform(size=(3, 64)), generator.integers(0, 2, (3, 8, 8))
+    e = picture(scores.tolist(), 8, 8)
+    found, rows = mean_f1(e, list(truth)).value, mean_f1(e, list(truth), per="row").value
+    for i in range(3):
+        above = (scores[i] > scores[i].mean()).reshape(8, 8)
+        assert float(found[i]) == pytest.approx(f1_score(truth[i].ravel(), above.ravel()), abs=1e-6)
+        by_row = [f1_score(t, p, zero_division=0) for t, p in zip(truth[i], above, strict=True)]
+        assert float(rows[i]) == pytest.approx(np.mean(by_row), abs=1e-6)
 
 
 def test_mean_average_precision_by_hand():

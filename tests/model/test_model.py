@@ -173,7 +173,7 @@ def test_unknown_tokens_are_noted(text_model):
 def test_an_empty_text(text_model, text):
     with pytest.raises(InputError, match="The text is empty"):
         text_model.encode(text)
-    with pytest.raises(InputError, match="Text 1 is empty"):
+    with pytest.raises(InputError, match="The second text of pair 1 is empty"):
         text_model.encode(["the film", text])
 
 
@@ -581,7 +581,7 @@ def test_a_pair_of_texts_is_read_together(text_model):
     assert words == ["the", "film", "the", "film"]
     assert [span for span in first.spans if span][2] == (9, 12)
     assert second.text == "the film"
-    with pytest.raises(InputError, match="Text 1 is empty"):
+    with pytest.raises(InputError, match="The second text of pair 1 is empty"):
         text_model.encode(["the film", ("the film", "")])
     with pytest.raises(InputError, match="Text 1 is a tuple; it must be a string"):
         text_model.encode(["the film", ("the film", "the film", "the film")])

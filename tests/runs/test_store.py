@@ -70,7 +70,7 @@ def test_a_shard_is_on_disk_before_it_has_its_name(store, monkeypatch):
 
 def test_a_shard_that_does_not_read_back_is_an_error(store, monkeypatch):
     monkeypatch.setattr(archive, "write_file", lambda path, contents: path.write_bytes(contents[:-9]))
-    with pytest.raises(OutputError, match=r"000000\.jsonl was written but could not be read back"):
+    with pytest.raises(ResourceError, match=r"000000\.jsonl was written but could not be read back"):
         store.write_rows(0, ROWS)
 
 

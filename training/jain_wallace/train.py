@@ -1,132 +1,238 @@
-"""Train the models of Jain & Wallace on SST-2: python training/jain_wallace/train.py --data DATA/sst2 --out FOLDER
+"""Train the models of Jain & Wallace: python -m training.jain_wallace.train --task sst2 --data DATA --out FOLDER
 
-Trains one model per encoder, attention and seed (by default all encoders with additive and dot attention), each in a
-minute or two on one CPU thread. The settings are those of the paper: Adam (amsgrad) at 0.001, weight decay 1e-5 except
-on attention, batches of 32, 8 epochs, balanced classes. Word vectors start at random, so word dropout is our addition.
-The epoch with the best accuracy on dev is kept; test accuracy is only reported.
+Trains one model per task, encoder, attention and seed, each in seconds on a GPU or minutes on one CPU thread, and saves
+it as FOLDER/<task>-<encoder>-<attention>-<seed>. Tasks: sst2 and imdb (DATA has the folders sst2/ and imdb/), and
+babi-1, babi-2, babi-3, snli and cnn, which are generated.
+
+The settings are those of the authors' code: Adam (amsgrad) at 0.001, weight decay 1e-5 except on attention, batches of
+32 (100 with questions), 8 epochs for classifiers, punctuation removed, only texts of more than five words, balanced
+classes; the epoch with the best ROC AUC on dev is kept (best accuracy with questions), test is only reported. Word
+vectors start at random unless --vectors names a file of pretrained ones (theirs were pretrained).
+
+--vectors, --punctuation, --word-dropout, --select and --keep-short change one of these at a time, to see what makes a
+difference; give such models a --suffix.
 """
 
 import argparse
 import copy
 import json
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from sklearn.metrics import f1_score, roc_auc_score
+from torch import Tensor, nn
 
 from whyformer import Model
 from whyformer.demo.jain_wallace import (
+    ATTENTIONS,
+    ENCODERS,
+    PADDING,
+    SEPARATOR,
+    UNKNOWN,
     JainWallaceModel,
+    JainWallaceReader,
     build_tokenizer,
     build_vocabulary,
     save_jain_wallace,
     wrap_jain_wallace,
 )
+from whyformer.demo.jain_wallace_tasks import (
+    JAIN_WALLACE_TASKS,
+    PARTS,
+    JainWallaceTask,
+    TaskExample,
+    find_jain_wallace_task,
+    read_sst2,
+    read_task,
+)
 
-Examples = list[tuple[str, int]]
-Batch = tuple[Tensor, Tensor, Tensor]  # ids, mask, labels
+Inputs = dict[str, Tensor]
 
 
-def read_sentences(file: Path) -> Examples:
-    rows = (line.rsplit("\t", 1) for line in file.read_text("utf-8").splitlines())
-    return [(text, int(label)) for text, label in rows]
+@dataclass(frozen=True)
+class Part:
+    """The examples of train, dev or test as tokens."""
+
+    rows: list[dict[str, list[int]]]
+    labels: Tensor
+
+    def make_batches(self, size: int, device: str) -> list[tuple[Inputs, Tensor]]:
+        """Batches of examples of similar length, in random order."""
+        order = torch.randperm(len(self.rows)).tolist()
+        order.sort(key=lambda i: len(self.rows[i]["input_ids"]) // 4)
+        groups = [order[start : start + size] for start in range(0, len(order), size)]
+        return [self._pad(groups[at], device) for at in torch.randperm(len(groups)).tolist()]
+
+    def _pad(self, group: list[int], device: str) -> tuple[Inputs, Tensor]:
+        longest = max(len(self.rows[i]["input_ids"]) for i in group)
+        names = self.rows[group[0]]
+        padded = {
+            name: [self.rows[i][name] + [0] * (longest - len(self.rows[i][name])) for i in group] for name in names
+        }
+        return {name: torch.tensor(rows, device=device) for name, rows in padded.items()}, self.labels[group].to(device)
 
 
-def make_batches(rows: list[list[int]], labels: Tensor, size: int, order: Tensor) -> list[Batch]:
-    """Batches of sentences of similar length, in random order."""
-    noisy = sorted(order.tolist(), key=lambda i: len(rows[i]) // 4)
-    groups = [noisy[start : start + size] for start in range(0, len(noisy), size)]
-    batches = []
-    for at in torch.randperm(len(groups)).tolist():
-        group = groups[at]
-        longest = max(len(rows[i]) for i in group)
-        ids = torch.tensor([rows[i] + [0] * (longest - len(rows[i])) for i in group])
-        mask = torch.tensor([[1] * len(rows[i]) + [0] * (longest - len(rows[i])) for i in group])
-        batches.append((ids, mask, labels[group]))
-    return batches
+def encode_part(tokenizer: Any, examples: list[TaskExample], labels: tuple[str, ...]) -> Part:
+    rows = [dict(tokenizer(*(text if isinstance(text, tuple) else (text,)))) for text, _ in examples]
+    for row in rows:
+        row.pop("token_type_ids" if not isinstance(examples[0][0], tuple) else "", None)
+    return Part(rows, torch.tensor([labels.index(label) for _, label in examples]))
 
 
 @torch.no_grad()
-def measure_accuracy(module: JainWallaceModel, batches: list[Batch]) -> float:
+def predict(module: nn.Module, part: Part, device: str) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities [example class] and labels, in the order of the batches."""
     module.eval()
-    correct = sum(int((module(ids, mask).argmax(-1) == labels).sum()) for ids, mask, labels in batches)
-    return correct / sum(len(labels) for _, _, labels in batches)
+    found = [(module(**inputs).softmax(-1).cpu(), labels.cpu()) for inputs, labels in part.make_batches(128, device)]
+    return torch.cat([p for p, _ in found]).numpy(), torch.cat([y for _, y in found]).numpy()
 
 
-def train(encoder: str, attention: str, seed: int, data: Path, settings: argparse.Namespace) -> tuple[Model, dict]:
+def measure(module: nn.Module, part: Part, device: str) -> dict[str, float]:
+    """Accuracy; for two classes also F1 of the second and ROC AUC, as in the authors' files."""
+    probabilities, labels = predict(module, part, device)
+    predicted = probabilities.argmax(-1)
+    found = {"accuracy": float((predicted == labels).mean())}
+    if probabilities.shape[1] == 2:
+        found |= {"f1": float(f1_score(labels, predicted)), "auc": float(roc_auc_score(labels, probabilities[:, 1]))}
+    return found
+
+
+def read_vectors(file: Path, vocabulary: list[str], width: int) -> Tensor:
+    """Word vectors of an .npz (words, vectors, scale) or of a text file (word2vec, fastText, GloVe); others 0."""
+    vectors = torch.zeros(len(vocabulary), width)
+    place = {word: i for i, word in enumerate(vocabulary)}
+    if file.suffix == ".npz":
+        held = np.load(file)
+        for word, row in zip(held["words"].tolist(), held["vectors"], strict=True):
+            if word in place:
+                vectors[place[word], : len(row)] = torch.tensor(row * held["scale"], dtype=torch.float32)[:width]
+        return vectors
+    with file.open(encoding="utf-8", errors="ignore") as lines:
+        for line in lines:
+            word, *numbers = line.rstrip().split(" ")
+            if word in place and len(numbers) >= width:
+                vectors[place[word]] = torch.tensor([float(number) for number in numbers[:width]])
+    return vectors
+
+
+def build_words(task: JainWallaceTask, examples: list[TaskExample], *, letters_only: bool) -> list[str]:
+    if not task.is_generated:
+        return build_vocabulary((str(text) for text, _ in examples), least=task.least, letters_only=letters_only)
+    words = build_vocabulary(part for text, _ in examples for part in text)
+    return [PADDING, UNKNOWN, SEPARATOR, *sorted(words[2:])]
+
+
+def train(
+    task: JainWallaceTask, sets: dict[str, list[TaskExample]], encoder: str, attention: str, seed: int,
+    settings: argparse.Namespace,
+) -> tuple[Model, dict[str, Any]]:  # fmt: skip
     torch.manual_seed(seed)
-    sets = {part: read_sentences(data / f"{part}.tsv") for part in ("train", "dev", "test")}
-    vocabulary = build_vocabulary((text for text, _ in sets["train"]), least=settings.least)
-    tokenizer = build_tokenizer(vocabulary)
-    rows = {part: tokenizer([text for text, _ in examples])["input_ids"] for part, examples in sets.items()}
-    labels = {part: torch.tensor([label for _, label in examples]) for part, examples in sets.items()}
-    module = JainWallaceModel(len(vocabulary), encoder=encoder, attention=attention)
-    torch.nn.init.normal_(module.embedding.weight, std=0.1)
+    letters_only = not (task.is_generated or settings.punctuation)
+    vocabulary = build_words(task, sets["train"], letters_only=letters_only)
+    tokenizer = build_tokenizer(vocabulary, letters_only=letters_only, takes_pairs=task.is_generated)
+    parts = {part: encode_part(tokenizer, sets[part], task.labels) for part in PARTS}
+    kind = JainWallaceReader if task.is_generated else JainWallaceModel
+    module = kind(
+        len(vocabulary), encoder=encoder, attention=attention, given=task.given, width=task.find_width(encoder),
+        classes=len(task.labels),
+    )  # fmt: skip
     with torch.no_grad():
+        if settings.vectors is not None:
+            module.embedding.weight.copy_(read_vectors(settings.vectors, vocabulary, task.given))
+        else:
+            module.embedding.weight.normal_(std=settings.spread)
         module.embedding.weight[0] = 0
-    others = [p for name, p in module.named_parameters() if not name.startswith("attention.")]
-    attention_weights = [p for name, p in module.named_parameters() if name.startswith("attention.")]
-    groups = [{"params": others, "weight_decay": 1e-5}]
-    if attention_weights:
-        groups.append({"params": attention_weights, "weight_decay": 0.0})
-    optimizer = torch.optim.Adam(groups, lr=1e-3, amsgrad=True)
-    counts = labels["train"].bincount().float()
-    balance = counts.sum() / (2 * counts)
-    held_out = {
-        part: make_batches(rows[part], labels[part], 64, torch.arange(len(rows[part]))) for part in ("dev", "test")
-    }
-    best: dict = {"dev": 0.0}
-    weights = None
+    module.to(settings.device)
     start = time.monotonic()
-    for epoch in range(settings.epochs):
+    best, weights = fit(module, parts, task, settings)
+    module.load_state_dict(weights)
+    module.cpu()
+    facts = {
+        "task": task.name, "encoder": encoder, "attention": attention, "seed": seed, "suffix": settings.suffix,
+        "epochs": task.epochs, **best, "test": measure(module, parts["test"], "cpu"),
+        "training": len(sets["train"]), "vocabulary": len(vocabulary), "seconds": round(time.monotonic() - start),
+    }  # fmt: skip
+    name = f"{task.name}-{encoder}-{attention}-{seed}"
+    return wrap_jain_wallace(module, vocabulary, task.labels, name, letters_only=letters_only), facts
+
+
+def fit(
+    module: nn.Module, parts: dict[str, Part], task: JainWallaceTask, settings: argparse.Namespace
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The weights of the best epoch on dev, and what was measured there."""
+    decayed = [p for name, p in module.named_parameters() if not name.startswith("attention.")]
+    others = [p for name, p in module.named_parameters() if name.startswith("attention.")]
+    groups = [{"params": decayed, "weight_decay": 1e-5}, *([{"params": others, "weight_decay": 0.0}] if others else [])]
+    optimizer = torch.optim.Adam(groups, lr=1e-3, amsgrad=True, fused=True)
+    counts = parts["train"].labels.bincount(minlength=len(task.labels)).float()
+    balance = (counts.sum() / (len(counts) * counts)).to(settings.device)
+    selected = settings.select or ("accuracy" if task.is_generated else "auc")
+    best: dict[str, Any] = {}
+    weights: dict[str, Tensor] = {}
+    for epoch in range(task.epochs):  # the first of several is never kept, as in the authors' code
         module.train()
-        for ids, mask, wanted in make_batches(rows["train"], labels["train"], 32, torch.randperm(len(rows["train"]))):
-            dropped = torch.rand(ids.shape) < settings.word_dropout
-            answers = module(ids.masked_fill(dropped & mask.bool(), 1), mask)
-            loss = F.cross_entropy(answers, wanted, weight=balance)
+        for inputs, labels in parts["train"].make_batches(task.batch, settings.device):
+            if settings.word_dropout:
+                dropped = torch.rand(inputs["input_ids"].shape, device=settings.device) < settings.word_dropout
+                dropped &= inputs["attention_mask"].bool()
+                inputs = {**inputs, "input_ids": inputs["input_ids"].masked_fill(dropped, 1)}
+            loss = F.cross_entropy(module(**inputs), labels, weight=balance)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        accuracy = measure_accuracy(module, held_out["dev"])
-        if accuracy > best["dev"]:
-            best = {"dev": accuracy, "epoch": epoch + 1}
-            weights = copy.deepcopy(module.state_dict())
-    module.load_state_dict(weights)
-    best["test"] = measure_accuracy(module, held_out["test"])
-    facts = {
-        "encoder": encoder,
-        "attention": attention,
-        "seed": seed,
-        **best,
-        "seconds": round(time.monotonic() - start),
-    }
-    return wrap_jain_wallace(module, vocabulary, ("negative", "positive"), f"{encoder}-{attention}-{seed}"), facts
+        found = measure(module, parts["dev"], settings.device)
+        is_best = selected == "last" or len(best) == 0 or epoch == 1 or found[selected] > best["dev"][selected]
+        if is_best:
+            best, weights = {"dev": found, "epoch": epoch + 1}, copy.deepcopy(module.state_dict())
+    return best, weights
+
+
+def parse_settings(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", nargs="+", default=["sst2"], choices=list(JAIN_WALLACE_TASKS))
+    parser.add_argument("--data", type=Path, help="the folder with sst2/ and imdb/")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--encoder", nargs="+", default=["bilstm"], choices=ENCODERS)
+    parser.add_argument("--attention", nargs="+", default=["additive"], choices=ATTENTIONS)
+    parser.add_argument("--seed", type=int, nargs="+", default=[0])
+    parser.add_argument("--epochs", type=int, help="by default those of the task")
+    parser.add_argument("--least", type=int, help="how often a word must occur; by default that of the task")
+    parser.add_argument("--given", type=int, help="width of word vectors; by default that of the task")
+    parser.add_argument("--hidden", type=int, help="width of an encoder; by default that of the task")
+    parser.add_argument("--vectors", type=Path, help="pretrained word vectors: .npz, or text with one word per line")
+    parser.add_argument("--spread", type=float, default=0.1, help="standard deviation of random word vectors")
+    parser.add_argument("--punctuation", action="store_true", help="keep punctuation as words")
+    parser.add_argument("--keep-short", action="store_true", help="sst2: also sentences of up to five words")
+    parser.add_argument("--word-dropout", type=float, default=0.0, help="share of words replaced by the unknown one")
+    parser.add_argument("--select", choices=("accuracy", "auc", "f1", "last"), help="which epoch is kept")
+    parser.add_argument("--suffix", default="", help="added to the name of each folder")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--threads", type=int, default=1)
+    return parser.parse_args(arguments)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="the folder sst2")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--encoder", nargs="+", default=["bilstm", "cnn", "average"])
-    parser.add_argument("--attention", nargs="+", default=["additive", "dot"])
-    parser.add_argument("--seed", type=int, nargs="+", default=[0])
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--least", type=int, default=1, help="how often a word must occur in the training set")
-    parser.add_argument("--word-dropout", type=float, default=0.3)
-    parser.add_argument("--threads", type=int, default=1)
-    settings = parser.parse_args()
+    settings = parse_settings()
     torch.set_num_threads(settings.threads)
     settings.out.mkdir(parents=True, exist_ok=True)
-    with (settings.out / "log.jsonl").open("a", encoding="utf-8") as log:
+    for name in settings.task:
+        changed = {what: getattr(settings, what) for what in ("epochs", "least", "given", "hidden")}
+        task = replace(find_jain_wallace_task(name), **{what: n for what, n in changed.items() if n is not None})
+        sets = read_sst2(settings.data) if settings.keep_short and name == "sst2" else read_task(name, settings.data)
         for seed in settings.seed:
             for encoder in settings.encoder:
                 for attention in settings.attention:
-                    model, facts = train(encoder, attention, seed, settings.data, settings)
-                    save_jain_wallace(model, settings.out / f"{encoder}-{attention}-{seed}")
+                    model, facts = train(task, sets, encoder, attention, seed, settings)
+                    suffix = f"-{settings.suffix}" if settings.suffix else ""
+                    save_jain_wallace(model, settings.out / f"{name}-{encoder}-{attention}-{seed}{suffix}", **facts)
                     print(json.dumps(facts), flush=True)
-                    print(json.dumps(facts), file=log, flush=True)
+                    with (settings.out / "log.jsonl").open("a", encoding="utf-8") as log:
+                        print(json.dumps(facts), file=log, flush=True)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from transformers import (
 )
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
-from whyformer.demo import agreement, names, shapes
+from whyformer.demo import agreement, entailment, names, shapes
 
 MODELS = Path(__file__).parents[2] / "src" / "whyformer" / "demo" / "models"
 SEED, COUNT = 0, 2000
@@ -62,6 +62,19 @@ def name_tags(folder: Path, sentences: tuple[names.NamedSentence, ...]) -> list[
     return tags
 
 
+@torch.inference_mode()
+def pair_answers(folder: Path, pairs: tuple[entailment.EntailmentPair, ...]) -> list[str]:
+    """The label that the model gives each pair."""
+    model = BertForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    answers = []
+    for start in range(0, len(pairs), 50):
+        texts = zip(*(pair.texts for pair in pairs[start : start + 50]), strict=True)
+        batch = tokenizer(*(list(text) for text in texts), padding=True, return_tensors="pt")
+        answers += [entailment.LABELS[i] for i in model(**batch).logits.argmax(-1).tolist()]
+    return answers
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, default=MODELS)
@@ -83,6 +96,12 @@ def main() -> None:
     right = torch.tensor([tag == s.label for tag, s in zip(tags, named, strict=True)])
     report("names, the explained name", right)
     report("names, two names", right[torch.tensor([s.decoy is not None for s in named])])
+    pairs = entailment.generate(COUNT, SEED)
+    answers = pair_answers(models / "entailment", pairs)
+    right = torch.tensor([answer == pair.label for answer, pair in zip(answers, pairs, strict=True)])
+    report("entailment, all", right)
+    for label in entailment.LABELS:
+        report(f"entailment, {label}", right[torch.tensor([pair.label == label for pair in pairs])])
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ print(result)
 result.save("audit.html")
 """
 
+from whyformer._audit.head_swaps import HeadSwaps, swap_heads
 from whyformer._audit.protocol import audit
 from whyformer._audit.result import Audit
 from whyformer._audit.settings import TESTS
 
-__all__ = ["TESTS", "Audit", "audit"]
+__all__ = ["TESTS", "Audit", "HeadSwaps", "audit", "swap_heads"]

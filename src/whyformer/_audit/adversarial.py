@@ -18,11 +18,12 @@ Presets (k = 5, $\lambda$ = 500, 500 steps of Adam with amsgrad at 0.01, logits 
 The paper's weighting of pairs is quoted from memory; everything else in both presets was read in the specification.
 
 In a transformer the candidates are the weights of all replaced queries and audited heads, searched jointly, and JSD is
-the mean over them. All candidates of all examples of a batch are searched in parallel. Adam updates each number
-independently, so the candidates of an example do not depend on its batch.
+the mean over them. All candidates of up to 32 examples are searched in parallel. Adam updates each number
+independently, so the candidates of an example do not depend on its batch. Every search takes all of its steps: the
+candidates still move away at the last of them, so that stopping earlier would report smaller distances.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
@@ -37,6 +38,7 @@ from whyformer._plain.setting_checks import quote_value
 from whyformer.errors import MethodError
 
 MAX_STEPS = 1_000_000
+MOST_AT_ONCE = 32  # examples; what an interrupt may lose
 BlockWeights = dict[int, Tensor]  # block -> [row head query key]
 
 
@@ -79,13 +81,21 @@ def choose_search(preset: str | SearchSettings, **changed: Any) -> SearchSetting
 
 def search_adversarial(audited: AuditedAttention, search: SearchSettings, seed: int = 0) -> list[dict[str, Any] | None]:
     """The result of the search for each example of the batch; None where no weight can be moved."""
-    examples = [i for i in range(audited.replay.batch) if audited.can_change(i)]
-    size = max(1, audited.max_rows // search.candidates)
     results: dict[int, dict[str, Any]] = {}
-    for start in range(0, len(examples), size):
-        part = examples[start : start + size]
+    for part in divide_examples(audited, search):
         results |= dict(zip(part, Candidates(audited, part, search, seed).search_all(), strict=True))
     return [results.get(i) for i in range(audited.replay.batch)]
+
+
+def divide_examples(audited: AuditedAttention, search: SearchSettings) -> list[list[int]]:
+    """The examples with weights that can be moved, in parts that are searched at once.
+
+    The parts of a batch do not depend on what has been searched before, so that a search that was interrupted gives the
+    same numbers when it goes on.
+    """
+    examples = [i for i in range(audited.replay.batch) if audited.can_change(i)]
+    size = min(MOST_AT_ONCE, max(1, audited.max_rows // search.candidates))
+    return [examples[start : start + size] for start in range(0, len(examples), size)]
 
 
 class Candidates:
@@ -109,14 +119,14 @@ class Candidates:
 
     def _draw_logits(self, block: int, example: int, generator: torch.Generator) -> Tensor:
         """Log-uniform plus noise, [candidate head query key]; drawn for real tokens, so padding has no effect."""
-        heads, queries, keys = self.own[block].shape[1:]
+        heads, (queries, keys) = self.own[block].size(1), self.audited.replay.attention[block].shape[2:]
         real = self.audited.replay.layout.mask[example].cpu()
         rows = real if queries == keys else torch.ones(queries, dtype=torch.bool)
         logits = torch.zeros(self.search.candidates, heads, queries, keys)
         noise = torch.randn(self.search.candidates, heads, int(rows.sum()), int(real.sum()), generator=generator)
         for place, query in enumerate(rows.nonzero()[:, 0].tolist()):
             logits[:, :, query, real] = noise[:, :, place] * self.search.start
-        return logits
+        return self.audited.take_queries(block, logits)
 
     def compute_weights(self) -> BlockWeights:
         """The candidates as distributions: the weight on free keys, distributed by the logits."""
@@ -133,16 +143,16 @@ class Candidates:
         """[row]: JSD, the mean over the heads and replaced queries of all audited blocks."""
         return self._average({block: jsd(first[block], second[block]) for block in first})
 
-    def _average(self, values: BlockWeights) -> Tensor:
-        """The mean of [row head query] over heads and replaced queries."""
+    def _average(self, values: BlockWeights, of: Tensor | None = None) -> Tensor:
+        """The mean of [row head query] over heads and replaced queries; of: the examples of the rows."""
         total, count = torch.zeros((), device=self.of.device), torch.zeros((), device=self.of.device)
         for block, value in values.items():
-            rows = self.audited.replaced_queries(block)[self.of][:, None].expand_as(value)
+            rows = self.audited.replaced_queries(block)[self.of if of is None else of][:, None].expand_as(value)
             total = total + torch.where(rows, value, 0).sum((1, 2))
             count = count + rows.sum((1, 2))
         return total / count
 
-    def search_all(self) -> Iterator[dict[str, Any]]:
+    def search_all(self, on_step: Callable[[], None] | None = None) -> Iterator[dict[str, Any]]:
         """Run the search, then select the candidates that leave the output unchanged. One result per example."""
         optimizer = torch.optim.Adam(list(self.logits.values()), lr=self.search.rate, amsgrad=True)
         for _ in range(self.search.steps):
@@ -151,10 +161,12 @@ class Candidates:
                 optimizer.zero_grad()
                 loss.backward()
             optimizer.step()
+            if on_step is not None:
+                on_step()
         with torch.no_grad():
-            weights = self.compute_weights()
-            moved = tvd(self.audited.predict(weights, self.of), self.before)
-            distance = self.measure_distance(weights, self.own)
+            self.found = self.compute_weights()
+            moved = tvd(self.audited.predict(self.found, self.of), self.before)
+            distance = self.measure_distance(self.found, self.own)
             attainable = self._average(
                 {block: attainable_jsd(own, self.free[block].expand_as(own)) for block, own in self.own.items()}
             )
@@ -177,20 +189,31 @@ class Candidates:
         total = torch.zeros((), device=self.of.device)
         if k == 1:
             return total
-        for shift in range(1, k):  # every ordered pair once
-            at = torch.arange(len(self.of), device=self.of.device).view(-1, k).roll(shift, 1).flatten()
-            shifted = {block: weight[at] for block, weight in weights.items()}
-            total = total + self.measure_distance(weights, shifted).sum()
+        rows = torch.arange(len(self.of), device=self.of.device).view(-1, k)
+        pairs = torch.combinations(torch.arange(k, device=rows.device))
+        first, second = (rows[:, pairs[:, side]].flatten() for side in (0, 1))
+        values = {block: jsd(weight[first], weight[second]) for block, weight in weights.items()}
+        total = 2 * self._average(values, self.of[first]).sum()  # JSD is symmetric: each pair in both orders
         return total / (k * k if self.search.squares else k * (k - 1))
 
     def _select_candidates(self, moved: Tensor, distance: Tensor, attainable: Tensor) -> Iterator[dict[str, Any]]:
         fits = moved <= self.search.selection
-        best = torch.where(fits, distance, 0).amax(-1)
+        best = torch.where(fits, distance, 0).max(-1)
+        self.best = {  # example -> the row of its farthest candidate
+            example: i * self.search.candidates + int(best.indices[i])
+            for i, example in enumerate(self.examples)
+            if bool(fits[i].any())
+        }
         for i in range(len(self.examples)):
             yield {
-                "jsd": float(best[i]),
+                "jsd": float(best.values[i]),
                 "attainable": float(attainable[i]),
                 "kept": int(fits[i].sum()),
                 "tvd": [float(value) for value in moved[i]],
                 "apart": [float(value) for value in distance[i]],
             }
+
+    def take_found(self, example: int) -> BlockWeights | None:
+        """The farthest weights [1 head query key] of each block that leave the output unchanged, after the search."""
+        row = self.best.get(example)
+        return None if row is None else {block: weights[row : row + 1] for block, weights in self.found.items()}

@@ -13,7 +13,7 @@ the gradient with the attention weights held fixed (we also report it without), 
 out (deleted, as in the paper; we also report it with a mask token in its place). Special tokens and padding are
 excluded. If one of the two measures is constant, or there are fewer than two tokens, the correlation is undefined: it
 is counted as such and excluded from every mean. Spearman, Pearson and the overlap of the highest tokens are our
-additions.
+additions; the distance of the k highest is in the authors' repository.
 """
 
 import math
@@ -21,8 +21,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from whyformer._audit.top_k_kendall import choose_k, top_k_kendall
+
 SIGNIFICANCE_LEVEL = 0.05
 AGREEMENT_MEASURES = ("tau", "spearman", "pearson", "overlap")
+TOP_K_DISTANCE = "top_k"  # not in audits saved by version 0.1
 GRADIENT, GRADIENT_THROUGH = "gradient, attention held", "gradient"
 DELETED, MASKED, REMOVED = "leave-one-out, deleted", "leave-one-out, masked", "leave-one-out, removed"
 YARDSTICKS = ((GRADIENT, DELETED), (GRADIENT, MASKED), (GRADIENT, REMOVED))
@@ -45,7 +48,7 @@ def measure_correlations(a: Sequence[float], b: Sequence[float], *, top: float =
     """All measures of agreement of two rows of scores; None where they are undefined.
 
     overlap: the share of common tokens among the `top` share of the tokens (at least one) of each row; `by_chance` is
-    the overlap expected by chance.
+    the overlap expected by chance. top_k: the Kendall distance of the highest tokens, 0 to 1 (top_k_kendall.py).
     """
     from scipy import stats
 
@@ -53,7 +56,7 @@ def measure_correlations(a: Sequence[float], b: Sequence[float], *, top: float =
     if first.shape != second.shape or first.ndim != 1:
         raise ValueError(f"cannot compare scores of shapes {first.shape} and {second.shape}")
     if len(first) < 2 or is_constant(first) or is_constant(second):
-        return dict.fromkeys((*AGREEMENT_MEASURES, "p", "by_chance"))
+        return dict.fromkeys((*AGREEMENT_MEASURES, TOP_K_DISTANCE, "p", "by_chance"))
     tau = stats.kendalltau(first, second)
     highest = min(max(1, round(top * len(first))), len(first) - 1)
     best = [set(np.argsort(-scores, kind="stable")[:highest].tolist()) for scores in (first, second)]
@@ -64,6 +67,7 @@ def measure_correlations(a: Sequence[float], b: Sequence[float], *, top: float =
         "pearson": as_finite_float(np.corrcoef(first, second)[0, 1]),
         "overlap": len(best[0] & best[1]) / highest,
         "by_chance": highest / len(first),
+        TOP_K_DISTANCE: top_k_kendall(first, second, choose_k(len(first))),
     }
 
 

@@ -23,6 +23,8 @@ class AuditedAttention:
     def __init__(self, replay: AttentionReplay, choice: AttentionChoice, *, words_only: bool = False) -> None:
         self.replay, self.choice, self.words_only = replay, choice, words_only
         self._free_keys: dict[int, Tensor] = {}
+        self._queries: dict[int, Tensor] = {}
+        self._replaced: dict[int, Tensor] = {}
         for block in choice.blocks:
             self._refuse_windows(block)
 
@@ -40,14 +42,19 @@ class AuditedAttention:
     @cached_property
     def distribution(self) -> Tensor:
         """[example token]: the attention as an explanation, read at the position where the output is read."""
+        own = {block: self.replay.attention[block] for block in self.choice.blocks}
+        return self.read_distribution(own, torch.arange(self.replay.batch))
+
+    def read_distribution(self, attention: Mapping[int, Tensor], of: Tensor) -> Tensor:
+        """[row token]: the same for other weights [row head query key] of each block, row i those of example of[i]."""
         last = self.choice.blocks[-1]
-        row = self._read_weights(last)
+        row = self._read_weights(last)[of.to(self.replay.logits.device)]
         if not self.choice.is_rollout:
-            return multiply_row(row, self._mean_of_heads(last))
+            return multiply_row(row, self._mean_of_heads(attention[last]))
         for block in reversed(self.choice.blocks):
-            if row.size(1) != self.replay.attention[block].size(2):
+            if row.size(1) != attention[block].size(2):
                 raise UnsupportedModel("Rollout needs the same tokens at every attention.")
-            row = propagate_row(row, self._mean_of_heads(block), residual=1.0, normalise=True)
+            row = propagate_row(row, self._mean_of_heads(attention[block]), residual=1.0, normalise=True)
         return row
 
     @property
@@ -55,8 +62,7 @@ class AuditedAttention:
         """The largest weight of each example's distribution."""
         return [float(weight) for weight in self.distribution.amax(-1)]
 
-    def _mean_of_heads(self, block: int) -> Tensor:
-        attention = self.replay.attention[block]
+    def _mean_of_heads(self, attention: Tensor) -> Tensor:
         return attention.mean(1) if self.choice.head is None else attention[:, self.choice.head]
 
     def _read_weights(self, block: int) -> Tensor:
@@ -73,12 +79,37 @@ class AuditedAttention:
         """The audited heads of [example head query key]."""
         return weights if self.choice.head is None else weights[:, self.choice.head : self.choice.head + 1]
 
+    # The queries of what follows are those that are replaced in any example of the batch; all if that is most of them.
+
+    def queries(self, block: int) -> Tensor:
+        """[query]: their places among all queries."""
+        if block not in self._queries:
+            replaced = self._find_replaced(block).any(0).nonzero()[:, 0]
+            is_few = 0 < 2 * len(replaced) <= self.replay.attention[block].size(2)
+            self._queries[block] = replaced if is_few else self.replay.every_query(block)
+        return self._queries[block]
+
     def own_weights(self, block: int) -> Tensor:
         """[example head query key]: what the model computed, for the audited heads."""
-        return self.select_heads(self.replay.attention[block])
+        return self.take_queries(block, self.select_heads(self.replay.attention[block]))
 
     def free_keys(self, block: int) -> Tensor:
         """[example 1 query key]: the keys over which a query may spread its weight."""
+        return self.take_queries(block, self.every_free_key(block))
+
+    def replaced_queries(self, block: int) -> Tensor:
+        """[example query]: the queries whose weights are replaced."""
+        if block not in self._replaced:
+            self._replaced[block] = self._find_replaced(block)[:, self.queries(block).to(self.replay.logits.device)]
+        return self._replaced[block]
+
+    def take_queries(self, block: int, weights: Tensor) -> Tensor:
+        """These queries of [... query key]."""
+        chosen = self.queries(block)
+        return weights if len(chosen) == weights.size(-2) else weights.index_select(-2, chosen.to(weights.device))
+
+    def every_free_key(self, block: int) -> Tensor:
+        """The same for all queries."""
         if block not in self._free_keys:
             allowed = self.replay.allowed[block].any(1, keepdim=True) & self.replay.layout.mask[:, None, None, :]
             if self.words_only:
@@ -86,18 +117,17 @@ class AuditedAttention:
             self._free_keys[block] = allowed
         return self._free_keys[block]
 
-    def replaced_queries(self, block: int) -> Tensor:
-        """[example query]: the queries whose weights are replaced."""
-        has_several = self.free_keys(block).sum(-1)[:, 0] > 1  # with one free key there is nothing to move
+    def _find_replaced(self, block: int) -> Tensor:
+        has_several = self.every_free_key(block).sum(-1)[:, 0] > 1  # with one free key there is nothing to move
         return self.replay.reached[block] & has_several
 
     def can_change(self, example: int) -> bool:
         """Whether any weight of the example can be moved; not with a single token."""
-        return any(bool(self.replaced_queries(block)[example].any()) for block in self.choice.blocks)
+        return any(bool(self._find_replaced(block)[example].any()) for block in self.choice.blocks)
 
     def insert_weights(self, block: int, of: Tensor, weights: Tensor) -> Tensor:
         """[row head query key] with all heads: the model's own weights, except where they are replaced by these."""
-        own = self.replay.attention[block][of]
+        own = self.take_queries(block, self.replay.attention[block])[of]
         queries = self.replaced_queries(block)[of][:, None, :, None]
         if self.choice.head is None:
             return torch.where(queries, weights.to(own), own)
@@ -105,13 +135,22 @@ class AuditedAttention:
         is_chosen[self.choice.head] = True
         return torch.where(queries & is_chosen.view(1, -1, 1, 1), weights.to(own), own)
 
+    def complete_weights(self, weights: Mapping[int, Tensor], of: Tensor) -> dict[int, Tensor]:
+        """For each block [row head query key] with all heads and queries."""
+        of = of.to(self.replay.logits.device)
+        return {
+            block: self.replay.insert_queries(block, of, self.insert_weights(block, of, given), self.queries(block))
+            for block, given in weights.items()
+        }
+
     def predict(self, weights: Mapping[int, Tensor], of: Tensor, *, gradient: bool = False) -> Tensor:
         """Probabilities [row class] when row i is example of[i] with weights[block][i], [head query key]."""
         of = of.to(self.replay.logits.device)
         inserted = {block: self.insert_weights(block, of, given) for block, given in weights.items()}
-        return self.replay.to_probabilities(self.replay.predict(inserted, of, gradient=gradient))
+        queries = {block: self.queries(block) for block in weights}
+        return self.replay.to_probabilities(self.replay.predict(inserted, of, queries=queries, gradient=gradient))
 
     @property
     def max_rows(self) -> int:
         """How many rows go through the model at once."""
-        return max(1, min(self.replay.max_rows(block) for block in self.choice.blocks) // len(self.choice.blocks))
+        return self.replay.max_rows({block: self.queries(block) for block in self.choice.blocks})

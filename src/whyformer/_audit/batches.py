@@ -37,5 +37,6 @@ def make_batches(lengths: Sequence[int], device: str) -> list[list[int]]:
         else:
             batches.append([i])
     if len(batches) > 1 and len(batches[-1]) == 1:
-        batches[-2] += batches.pop()
+        single = batches.pop()
+        batches[-1] += single
     return batches

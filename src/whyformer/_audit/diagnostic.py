@@ -61,6 +61,7 @@ class DiagnosticSettings:
 def run_diagnostic(
     samples: Sequence[DiagnosticSample], training: Sequence[DiagnosticSample] = (), *, classes: int, seed: int = 0,
     settings: DiagnosticSettings = DiagnosticSettings(),  # noqa: B008 (frozen)
+    advance: Callable[[float], None] = lambda _: None,
 ) -> dict[str, list[bool]]:  # fmt: skip
     """For each kind of weights: which samples the small model classifies correctly without having seen them."""
     vocabulary = count_token_ids([*samples, *training])
@@ -77,7 +78,13 @@ def run_diagnostic(
                 held_out, grade_answers(model, [samples[i] for i in held_out], guide), strict=True
             ):
                 correct[guide][i] = is_correct
+            advance(1.0)
     return correct
+
+
+def count_trainings(has_training: bool) -> int:
+    """How many small models are trained: `advance` is called after each."""
+    return len(GUIDES) * (1 if has_training else FOLDS)
 
 
 def count_token_ids(samples: Sequence[DiagnosticSample]) -> int:

@@ -32,11 +32,20 @@ from whyformer.errors import UnsupportedModel
 from whyformer.methods.gradient_x_input import gradient_x_input
 from whyformer.methods.leave_one_out import leave_one_out
 
+LEFT_OUT_AT_ONCE = 8  # examples, between two reports of progress
 
-def measure_shared_importance(replay: AttentionReplay, methods: Sequence[MethodLike] | str) -> dict[str, Tensor]:
-    """The measures that are the same for every choice of attention. Signed methods count by magnitude."""
+
+def measure_shared_importance(
+    replay: AttentionReplay, methods: Sequence[MethodLike] | str, advance: Callable[[float], None] = lambda _: None
+) -> dict[str, Tensor]:
+    """The measures that are the same for every choice of attention. Signed methods count by magnitude.
+
+    advance: is called with the share of the work that is done.
+    """
     measures = {GRADIENT_THROUGH: measure_gradient(replay)}
-    measures |= {name: measure_leave_one_out(replay, fill) for name, fill in choose_fills(replay).items()}
+    fills = choose_fills(replay)
+    share = lambda part: advance(part / len(fills))  # noqa: E731
+    measures |= {name: measure_leave_one_out(replay, fill, share) for name, fill in fills.items()}
     if methods:
         targets = [target.index for target in replay.explained]
         wanted = methods if isinstance(methods, str) else list(methods)
@@ -94,7 +103,9 @@ def make_attention_hold(choice: AttentionChoice) -> Callable[[int, Tensor], Tens
 # --- leave-one-out ----------------------------------------------------------------------------------------------------
 
 
-def measure_leave_one_out(replay: AttentionReplay, fill: str) -> Tensor:
+def measure_leave_one_out(
+    replay: AttentionReplay, fill: str, advance: Callable[[float], None] = lambda _: None
+) -> Tensor:
     """[example unit]: |change| of the predicted probability without the unit. 0 for special tokens and padding.
 
     Also 0 for an example with a single unit: nothing would be left of it.
@@ -102,11 +113,11 @@ def measure_leave_one_out(replay: AttentionReplay, fill: str) -> Tensor:
     real = probe_replay(replay).real
     scores = torch.zeros(real.shape, dtype=torch.float64)
     examples = (real.sum(-1) > 1).nonzero()[:, 0]
-    if len(examples):
-        probe = probe_replay(replay, examples)
-        change = leave_one_out(probe, of="probability", absolute=True, fill=fill)
+    for part in examples.split(LEFT_OUT_AT_ONCE):
+        change = leave_one_out(probe_replay(replay, part), of="probability", absolute=True, fill=fill)
         assert isinstance(change, Tensor)
-        scores[examples] = change
+        scores[part] = change
+        advance(len(part) / len(examples))
     return scores
 
 
@@ -151,3 +162,9 @@ def sum_by_unit(replay: AttentionReplay, scores: Tensor) -> Tensor:
 def take_units(replay: AttentionReplay, distribution: Tensor) -> Tensor:
     """[example unit] from [example token]: the tokens that represent a word or a patch, in their order."""
     return distribution[:, probe_replay(replay).places.to(distribution.device)]
+
+
+def find_attended_units(replay: AttentionReplay, choice: AttentionChoice) -> Tensor:
+    """[example unit]: whether any query may attend to it. A question that attention does not cover is not compared."""
+    allowed = torch.stack([replay.allowed[block].flatten(1, 2).any(1) for block in choice.blocks]).any(0)
+    return take_units(replay, allowed).cpu()

@@ -19,6 +19,9 @@ from whyformer._plain.deprecation import rename_keywords
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import collect_versions
 from whyformer.data import read
+from whyformer.errors import InputError
+
+HEADS_FILE = "heads.html"
 
 
 @rename_keywords(searched="search_limit")
@@ -43,6 +46,7 @@ def audit(
     top: float = 0.2,
     target: int | str | None = None,
     seed: int = 0,
+    swap_limit: int = 0,
     out: str | os.PathLike[str] | None = None,
 ) -> Audit:
     """Measure whether the attention of a model explains its predictions on this data.
@@ -59,6 +63,8 @@ def audit(
     words_only: leave the weights on special tokens as they are. top: share of the tokens compared by overlap.
     target: the class, or next token, that gradients, leave-one-out and methods explain; by default the predicted one.
     Changes of the output are measured on all classes.
+    swap_limit: the number of examples on heads.html, a page in the folder `out` on which one swaps the attention of
+    heads by hand (see `swap_heads`); 0 for no page.
     out: a folder for the rows and the report; an interrupted audit continues from it.
     """
     folder = check_run_folder(out)
@@ -76,8 +82,14 @@ def audit(
         top=as_plain_setting(top),
         target=as_plain_setting(target),
         seed=as_plain_setting(seed),
+        swap_limit=as_plain_setting(swap_limit),
     )
     settings.check()
+    if settings.swap_limit and folder is None:
+        raise InputError(
+            f"swap_limit={settings.swap_limit} needs a folder for the page. Pass out=, or call swap_heads().",
+            code="E_OPTION",
+        )
     if training is not None:
         check_run_data(training)
     auditor = Auditor(as_model(model), read(data, limit=limit, seed=settings.seed), attention, settings)
@@ -89,7 +101,8 @@ def audit(
     names = tuple(choice.name for choice in auditor.choices)
     plan = describe_audit_plan(settings, names, auditor.model, auditor.data, **extras)
     with AuditRows(folder, plan) as rows:
-        auditor.run(rows, **extras)
+        page = folder / HEADS_FILE if folder is not None and settings.swap_limit else None
+        auditor.run(rows, **extras, page=page)
         result = make_audit(auditor, rows)
     if folder is not None:
         for file in ("audit.html", "audit.json"):

@@ -19,7 +19,7 @@ Special tokens are included (they often have most of the weight) unless `words_o
 other tokens only.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -100,8 +100,12 @@ def replace_attention(
     kinds: Sequence[str] = REPLACEMENT_KINDS,
     draws: int = 100,
     seed: int = 0,
+    advance: Callable[[float], None] | None = None,
 ) -> list[dict[str, Any] | None]:
-    """The effect of each kind of replacement on each example of the batch; None where no weight can be moved."""
+    """The effect of each kind of replacement on each example of the batch; None where no weight can be moved.
+
+    advance: is called with the share of the rows that are done.
+    """
     replay = audited.replay
     examples = [i for i in range(replay.batch) if audited.can_change(i)]
     jobs = [(kind, i, draw) for i in examples for kind in kinds for draw in range(draws if kind in RANDOM_KINDS else 1)]
@@ -119,6 +123,8 @@ def replace_attention(
             probabilities = audited.predict(weights, of).detach()
         for (kind, i, _), row in zip(part, probabilities, strict=True):
             outputs.setdefault((kind, i), []).append(row)
+        if advance is not None:
+            advance(len(part) / len(jobs))
     return [
         {
             kind: summarise_change(replay.probabilities[i], torch.stack(outputs[kind, i]), replay.targets[i].index)
@@ -145,10 +151,16 @@ def make_replacements(
         elif kind == "largest":
             yield concentrate_on_largest(own, free)
         elif kind == "other":
-            yield borrow_weights(own, free, audited.select_heads(others[i][block][None]))
+            yield audited.take_queries(block, borrow_other(audited, block, i, others[i][block]))
         else:
             draws = noise.draw(kind, block, i)[[draw for _, _, draw in group]]
             yield (permute_weights if kind == "permutation" else make_one_hot)(own, free, draws)
+
+
+def borrow_other(audited: AuditedAttention, block: int, example: int, other: Tensor) -> Tensor:
+    """The weights of another example for all queries of this one."""
+    own = audited.select_heads(audited.replay.attention[block])[example : example + 1]
+    return borrow_weights(own, audited.every_free_key(block)[example : example + 1], audited.select_heads(other[None]))
 
 
 class ReplacementNoise:
@@ -166,7 +178,7 @@ class ReplacementNoise:
         return self._last[1]
 
     def _draw_anew(self, kind: str, block: int, example: int) -> Tensor:
-        own = self.audited.own_weights(block)
+        own = self.audited.replay.attention[block]
         queries, keys = own.shape[-2:]
         real = self.audited.replay.layout.mask[example].cpu()
         rows = real if queries == keys else torch.ones(queries, dtype=torch.bool)
@@ -174,7 +186,7 @@ class ReplacementNoise:
         noise = torch.zeros(self.draws, 1, queries, keys)
         small = torch.rand(self.draws, int(rows.sum()), int(real.sum()), generator=generator)
         noise[:, 0, rows.nonzero(), real.nonzero()[:, 0]] = small
-        return noise.to(own.device)
+        return self.audited.take_queries(block, noise).to(own.device)
 
 
 def pair_attention(replay: AttentionReplay, choice: AttentionChoice) -> list[OtherAttention]:

@@ -11,6 +11,9 @@ it in one batch.
 
 A module may keep a state or mix examples, so that its output must not be reused. This is checked first: a rerun
 without changes must reproduce the model's own output, otherwise the whole model is run every time.
+
+What is left to run is recorded as a list of operations (tail.py), for all rows of a batch, and for the replaced queries
+alone where no other token is needed. It is used if it gives the output and the gradient of the model for other weights.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +24,7 @@ import torch
 from torch import Tensor
 
 from whyformer._audit.call_tape import CallTape, EarlierOutputs, replay_outputs
+from whyformer._audit.replay_tails import ReplayTails
 from whyformer._engine.chosen_answer import PLAIN_TASKS, is_causal
 from whyformer._engine.forward import Run, run_forward
 from whyformer._engine.intervene import Intervention, SiteChange
@@ -34,6 +38,7 @@ from whyformer.errors import UnsupportedModel, WhyformerError
 
 MAX_TOKENS = {"cpu": 4_096, "cuda": 131_072}  # tokens that go through the model at once
 MAX_WEIGHTS = {"cpu": 2**24, "cuda": 2**28}  # attention weights in memory at once
+VALUES_PER_TOKEN = 4  # a token that is only attended to takes this much less than one that goes through the model
 MASKED_GAP = 5_000.0  # a score this far below the largest of its row is masked: implementations add -1e4, -1e9 or -inf
 
 
@@ -117,6 +122,13 @@ class AttentionReplay:
         """For each block [example head query key]: no mask keeps the query from attending to the key."""
         return [self._allowed[block][: self.batch] for block in range(self.blocks)]
 
+    def run_attention(self, block: int) -> Tensor:
+        """[row head query key] of the run: its rows are the examples, a single one twice."""
+        return self._attention[block]
+
+    def run_allowed(self, block: int) -> Tensor:
+        return self._allowed[block]
+
     @cached_property
     def reached(self) -> list[Tensor]:
         """For each block [example query]: the output depends on what this query attends to."""
@@ -155,15 +167,69 @@ class AttentionReplay:
 
     # --- reruns -------------------------------------------------------------------------------------------------------
 
-    def max_rows(self, block: int) -> int:
-        """How many variants go through the model at once."""
-        _, heads, queries, keys = self._attention[block].shape
+    def max_rows(self, queries: Mapping[int, Tensor]) -> int:
+        """How many variants go through the model at once, if these queries of each block are replaced."""
         kind = self.model.device.type
         tokens, cells = MAX_TOKENS.get(kind, MAX_TOKENS["cpu"]), MAX_WEIGHTS.get(kind, MAX_WEIGHTS["cpu"])
-        return max(1, min(tokens // max(queries, keys), cells // (heads * queries * keys)))
+        limits = []
+        for block, chosen in queries.items():
+            _, heads, count, keys = self._attention[block].shape
+            if len(chosen) < count and self.tails.find(queries, torch.zeros(1, dtype=torch.long)) is not None:
+                count, tokens = len(chosen), tokens * VALUES_PER_TOKEN  # only values are kept for all tokens
+            limits.append(min(tokens // max(count, keys), cells // (heads * count * keys)))
+        return max(1, min(limits) // len(queries))
 
-    def predict(self, weights: Mapping[int, Tensor], of: Tensor, *, gradient: bool = False) -> Tensor:
-        """The logits [row class] when row i is example of[i] with the attention weights[block][i], for all heads."""
+    def predict(
+        self,
+        weights: Mapping[int, Tensor],
+        of: Tensor,
+        *,
+        queries: Mapping[int, Tensor] | None = None,
+        gradient: bool = False,
+    ) -> Tensor:
+        """The logits [row class] when row i is example of[i] with the attention weights[block][i], for all heads.
+
+        queries: the queries that the weights of each block are for, by default all; the others keep their own.
+        """
+        chosen = {block: self.every_query(block) for block in weights} | dict(queries or {})
+        tail = self.tails.find(chosen, of)
+        if tail is None and queries:  # the others may be needed
+            weights = {block: self.insert_queries(block, of, given, chosen[block]) for block, given in weights.items()}
+            chosen = {block: self.every_query(block) for block in weights}
+            tail = self.tails.find(chosen, of)
+        logits = None if tail is None else tail.run(weights)
+        if logits is None or not bool(logits.isfinite().all()):  # a run of the model says where NaN comes from
+            return self.predict_in_full(weights, of, gradient=gradient)
+        return self._keep_own(logits, weights, of, chosen)
+
+    def every_query(self, block: int) -> Tensor:
+        return torch.arange(self._attention[block].size(2))
+
+    def insert_queries(self, block: int, of: Tensor, weights: Tensor, queries: Tensor) -> Tensor:
+        """[row head query key] with all queries: these weights, and the model's own for the others."""
+        own = self._attention[block]
+        if len(queries) == own.size(2):
+            return weights
+        return own[of.to(own.device)].index_copy(2, queries.to(own.device), weights.to(own))
+
+    def _keep_own(
+        self, logits: Tensor, weights: Mapping[int, Tensor], of: Tensor, queries: Mapping[int, Tensor]
+    ) -> Tensor:
+        """Rows with the model's own weights have its own output, bit by bit."""
+        if logits.requires_grad:
+            return logits
+        is_own = torch.ones(len(logits), dtype=torch.bool, device=logits.device)
+        for block, given in weights.items():
+            own = self._attention[block][:, :, queries[block].to(given.device)][of.to(given.device)]
+            is_own &= (given == own).flatten(1).all(1)
+        return torch.where(is_own[:, None], self._logits[of.to(logits.device)], logits)
+
+    @cached_property
+    def tails(self) -> ReplayTails:
+        return ReplayTails(self)
+
+    def predict_in_full(self, weights: Mapping[int, Tensor], of: Tensor, *, gradient: bool = False) -> Tensor:
+        """The same, by running what is left of the model, for the weights of all queries."""
         first = min(weights)
         if not self._can_replay(first):
             return self._rerun(of, lambda block, _: weights.get(block), None, gradient)

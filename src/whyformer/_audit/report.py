@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from whyformer._audit.agreement import DELETED, GRADIENT, REMOVED
+from whyformer._audit.class_sections import CLASS_DRAWINGS
 from whyformer._audit.findings import AuditFindings
 from whyformer._audit.limits import TEST_LIMITS
-from whyformer._audit.sections import CHARTS, chart_shape
+from whyformer._audit.sections import CHARTS, arrange_charts, chart_shape
 from whyformer._audit.verdict import VerdictSentence
 from whyformer._audit.wording import capitalise_first
 from whyformer.show import report as html
@@ -98,6 +99,9 @@ def make_attention_blocks(audit: AuditFindings, name: str) -> Iterator[Any]:
             yield html.make_element("h3", title)
             yield list_sentences([sentence for sentence in audit.sentences[name] if sentence.test == test])
             yield from CHARTS[test](audit, name, found[test])
+            by_class = list(CLASS_DRAWINGS[test](audit, name)) if test in CLASS_DRAWINGS else []
+            if by_class:
+                yield html.fold_content("Figures by predicted class", arrange_charts(by_class))
             yield make_limits(test)
 
 

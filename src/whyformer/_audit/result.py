@@ -3,16 +3,20 @@
 import json
 import os
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
+from rich.text import Text
+
 from whyformer._audit.findings import AuditFindings
-from whyformer._audit.report import make_audit_fragment, make_audit_page
+from whyformer._audit.found_views import draw_found, render_found
+from whyformer._audit.report import MAX_SECTIONS, make_audit_fragment, make_audit_page
 from whyformer._audit.row_schemas import check_saved_audit
 from whyformer._plain import archive
 from whyformer._plain.deprecation import warn_renamed
-from whyformer.results.result import Result
-from whyformer.show.terminal import Screen
+from whyformer.results.result import DRAWING_FORMATS, Result
+from whyformer.show.drawing import Drawing
+from whyformer.show.terminal import Screen, render_parts
 from whyformer.show.visible import make_visible
 
 
@@ -32,6 +36,7 @@ class Audit(AuditFindings, Result):
         ".html": lambda audit: make_audit_page(audit).encode("utf-8"),
         ".json": audit_to_json,
         ".txt": lambda audit: (audit.render() + "\n").encode("utf-8", "backslashreplace"),
+        **DRAWING_FORMATS,
     }
 
     def __repr__(self) -> str:
@@ -47,7 +52,21 @@ class Audit(AuditFindings, Result):
         lines += self._list_sentences("")
         lines += [f"note: {note}" for note in self.notes]
         text = "\n".join(make_visible(line) for line in lines).rstrip()
-        return text if screen is None else wrap_lines(text, screen.width)
+        wrapped = text if screen is None else wrap_lines(text, screen.width)
+        return "\n\n".join([wrapped, *self._render_found(screen)])
+
+    def _render_found(self, screen: Screen | None) -> Iterator[str]:
+        """For each attention: the observed weights and the other ones that the search found, on the text."""
+        chosen = Screen(100, None) if screen is None else screen
+        for name in self.attention[:MAX_SECTIONS]:
+            parts = render_found(self, name, chosen)
+            if parts:
+                heading = f"Other attention with the same answer, {make_visible(name)}:"
+                yield render_parts([Text(heading), *parts], chosen)
+
+    def draw(self) -> Drawing:
+        """A figure: observed attention and other attention with the same answer, side by side on the input."""
+        return draw_found(self)
 
     def _list_sentences(self, name: str) -> list[str]:
         return [f"  - {sentence.text} ({sentence.evidence})" for sentence in self.sentences[name]]

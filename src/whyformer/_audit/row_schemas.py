@@ -6,6 +6,7 @@ from typing import Any
 
 from whyformer._audit.agreement import AGREEMENT_MEASURES
 from whyformer._audit.diagnostic import GUIDES
+from whyformer._audit.found_attention import FOUND_SCHEMA, check_saved_found
 from whyformer._plain.schema import SchemaError, check_schema
 
 NUMBER = (None, float)
@@ -60,6 +61,10 @@ def check_saved_row(row: Mapping[str, Any]) -> None:
         raise SchemaError(f"{name} has a largest weight of {row['largest']}")
     if not all(sum(kind["predicted"].values()) > 0 for kind in row.get("kinds", {}).values()):
         raise SchemaError(f"{name} has no predictions")
+    if row.get("found") is not None:
+        check_schema(row["found"], FOUND_SCHEMA, f"{name}, found")
+        check_schema(row, {"apart": [float], "tvd": [float]}, name)
+        check_saved_found(row)
     if row["test"] == "seeds" and not (row["jsd"] and row["tvd"]):
         raise SchemaError(f"{name} has no values")
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from whyformer._audit.agreement import DELETED, GRADIENT, REMOVED
 from whyformer._audit.distance import LARGEST_JSD
 from whyformer._audit.findings import AuditFindings
+from whyformer._audit.found_views import make_found_blocks
 from whyformer._audit.summary import AuditRow, Statistics, group_by_largest_weight
 from whyformer.show import charts
 from whyformer.show import report as html
@@ -129,6 +130,7 @@ def chart_adversarial(audit: AuditFindings, name: str, found: Statistics) -> Ite
         for label, group in every.items()
     ]  # fmt: skip
     yield html.make_table(head, table, caption="The farthest attention with the same output, by predicted class")
+    yield from make_found_blocks(audit, name)
 
 
 def chart_seeds(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:

@@ -14,6 +14,7 @@ from whyformer.errors import InputError, MethodError, TargetError, suggest_neare
 
 TESTS = ("agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds", "baseline")
 METHOD_GROUPS = ("quick", "all")  # names that stand for several methods
+MAX_SWAPPED = 32  # examples on the page of swapped heads
 MAX_DRAWS = 100_000  # random replacements per example; all of one batch are listed in memory
 
 
@@ -31,12 +32,14 @@ class AuditSettings:
     top: float
     seed: int
     target: int | str | None = None  # the class that importance is measured for; None: the predicted one
+    swap_limit: int = 0  # the number of examples on the page of swapped heads; no row depends on it
 
     def check(self) -> None:
         check_names(self.tests, TESTS, "test")
         check_names(self.kinds, REPLACEMENT_KINDS, "replacement")
         check_audit_number("draws", self.draws, least=1, most=MAX_DRAWS)
         check_audit_number("seed", self.seed, least=0, most=MAX_SEED)
+        check_audit_number("swap_limit", self.swap_limit, least=0, most=MAX_SWAPPED)
         if self.search_limit is not None:
             check_audit_number("search_limit", self.search_limit, least=1, hint=" Pass None for all examples.")
         top, words_only = cast(Any, self.top), cast(Any, self.words_only)  # as the caller gave them

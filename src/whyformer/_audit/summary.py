@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from whyformer._audit.agreement import AGREEMENT_MEASURES, SIGNIFICANCE_LEVEL, as_finite_float
+from whyformer._audit.agreement import AGREEMENT_MEASURES, SIGNIFICANCE_LEVEL, TOP_K_DISTANCE, as_finite_float
 from whyformer._audit.diagnostic import GUIDES
 from whyformer._audit.replacement import LARGEST_WEIGHT_BINS
 from whyformer._plain.statistics import bootstrap, draw_resamples, paired_test
@@ -124,6 +124,7 @@ def summarise_agreement_pair(
     classes = group_by_class([row for row in rows if pair in row["pairs"]], answers, name)
     return {
         **{measure: summarise_mean(value[measure] for value in values) for measure in AGREEMENT_MEASURES},
+        TOP_K_DISTANCE: summarise_mean(value.get(TOP_K_DISTANCE) for value in values),
         "by_chance": summarise_mean(value["by_chance"] for value in values)["mean"],
         "significant": share_significant(values),
         "classes": {

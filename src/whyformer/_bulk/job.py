@@ -13,6 +13,7 @@ from whyformer._bulk.progress import BulkProgress
 from whyformer._bulk.rows import make_error_row
 from whyformer._bulk.stopping import StopRequest
 from whyformer._bulk.task import ShardTask
+from whyformer._bulk.writer import PartWriter
 from whyformer._model.model import InputKind
 from whyformer.errors import OutputError, ResourceError
 from whyformer.show.visible import make_visible
@@ -76,13 +77,18 @@ class BulkJob:
 
 
 def run_missing(job: BulkJob, engine: Engine, stop: StopRequest) -> None:
-    """Compute the missing parts, and write each as soon as it is there."""
+    """Compute the missing parts, and write each while the next ones are computed."""
     total = job.count_missing()
     outcomes = engine.run(job.tasks(), stop)
-    with closing(BulkProgress(job.plan.items, job.plan.items - total)) as progress, closing(outcomes):
-        for task, part in outcomes:
+    with closing(BulkProgress(job.plan.items, job.plan.items - total)) as progress:
+
+        def commit(task: ShardTask, part: bytes | Exception) -> None:
             job.commit(task, part)
             progress.advance(len(task.items))
+
+        with closing(outcomes), PartWriter(commit) as writer:
+            for task, part in outcomes:
+                writer.write(task, part)
     if job.computed < total:
         print_note(f"stopped; {total - job.computed:,} of {job.plan.items:,} items are left. Repeat the call to resume")
         stop.raise_if_received()

@@ -8,26 +8,23 @@ A worker whose caller dies ends itself.
 import os
 import pickle
 import signal
-import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from whyformer._bulk.engine import Outcomes, StartWorker, make_lost_error
+from whyformer._bulk.fresh_process import start_process
 from whyformer._bulk.queue import MAX_ATTEMPTS, ShardQueue
 from whyformer._bulk.stopping import StopRequest
 from whyformer._bulk.task import ShardTask
 from whyformer._plain.failure import describe_failure
 from whyformer.errors import MethodError, ResourceError, WhyformerError
 
-PACKAGE_ROOT = Path(__file__).parents[2]
 POLL_SECONDS = 0.5
 
 
@@ -108,17 +105,7 @@ class ProcessPool:
         self.workers[self.workers.index(worker)] = self._spawn(worker.device)
 
     def _spawn(self, device: str) -> WorkerProcess:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            os.set_inheritable(theirs.fileno(), True)
-            paths = [str(PACKAGE_ROOT), *(path for path in sys.path if path)]
-            process = subprocess.Popen(
-                [sys.executable, "-c", f"from whyformer._bulk.pool import main; main({theirs.fileno()})"],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            )
-        connection = Connection(ours.detach())
+        process, (connection,) = start_process("whyformer._bulk.pool")
         with suppress(OSError):
             connection.send_bytes(self._start)
             connection.send(device)

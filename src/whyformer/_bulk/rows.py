@@ -8,6 +8,7 @@ from typing import Any
 from whyformer._bulk.items import Item
 from whyformer._bulk.parts import BulkRow
 from whyformer._model.model import InputKind
+from whyformer._model.text import TextPair
 from whyformer._plain.failure import describe_failure
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.results.explanation import Explanation
@@ -43,13 +44,14 @@ def make_row(
 
 def describe_item(item: Item, method: str, kind: InputKind) -> dict[str, Any]:
     """The columns that do not depend on the model."""
-    is_named = isinstance(item.content, str | os.PathLike)
+    content = "\n".join(item.content) if isinstance(item.content, TextPair) else item.content
+    is_named = isinstance(content, str | os.PathLike)
     return {
         "id": item.id,
         "position": item.position,
         "method": method,
         "kind": kind,
-        "source": os.fsdecode(item.content) if is_named else None,
+        "source": os.fsdecode(content) if is_named else None,
         "label": None if item.label is None else str(item.label),
     }
 

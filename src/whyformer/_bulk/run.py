@@ -18,6 +18,7 @@ from whyformer._bulk.site import (
     choose_site,
     count_loaders,
     open_here,
+    uses_loader_processes,
 )
 from whyformer._bulk.stopping import listen_for_stop
 from whyformer._bulk.trial import TrialRun, choose_settings
@@ -78,7 +79,8 @@ def bulk(
         whyformer.targets, also as text ("group:cat,dog").
     engine: "local", or "ray" with the `address` of a cluster. workers: processes; by default one per GPU or core.
     batch: items per pass; by default found on a GPU, or under a budget of `memory` bytes per worker. shard: items per
-    file. threads: of each worker on the processor. loaders: threads that read and decode ahead.
+    file. threads: of each worker on the processor. loaders: threads that read and decode ahead;
+    next to a GPU, each has a process.
     truncate: cut texts that are too long instead of recording an error. windows: explain them in overlapping windows,
     as `explain` does; a number says how many tokens windows share. maps: also store each map as a PNG.
     """
@@ -112,8 +114,9 @@ def bulk(
     target = as_class_number(read_judged_target(target, opened), opened)
     check_judged_target(target, opened)
     make_setup = SetupMaker(
-        model, opened, tuple(wanted), target, truncate, windows, maps, loaders or count_loaders(site)
-    )
+        model, opened, tuple(wanted), target, truncate, windows, maps, loaders or count_loaders(site),
+        uses_loader_processes(site),
+    )  # fmt: skip
     with lock_folder(folder), listen_for_stop() as stop:
         stored = read_stored_settings(folder)
         trial = None if stored else TrialRun(make_setup.make(), opened, items)
@@ -158,6 +161,7 @@ class SetupMaker:
     windows: bool | int
     maps: bool
     loaders: int
+    loads_in_processes: bool
 
     def make(self, plan: BulkPlan | None = None) -> WorkerSetup:
         """For a plan, or for a trial run of single items."""
@@ -174,6 +178,7 @@ class SetupMaker:
             windows=self.windows,
             maps=self.maps,
             loaders=self.loaders,
+            loads_in_processes=self.loads_in_processes,
         )
 
 

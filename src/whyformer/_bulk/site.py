@@ -112,6 +112,11 @@ def count_loaders(site: Site) -> int:
     return min(8, count_cores()) if site.device.type == "cuda" else 1
 
 
+def uses_loader_processes(site: Site) -> bool:
+    """Whether images are decoded in processes: next to a GPU, whose computation must not wait for the interpreter."""
+    return site.device.type == "cuda"
+
+
 def read_physical_memory() -> int:
     """Bytes; 8 GiB where the system does not say."""
     try:

@@ -24,7 +24,7 @@ class TrialRun:
     def __init__(self, setup: WorkerSetup, opened: Model, items: ItemList) -> None:
         self.worker = ShardWorker(setup, opened)
         try:
-            loaded = [self.worker.loader.load(item) for item in islice(items, TRIED)]
+            loaded = [self.worker.reader.load(item) for item in islice(items, TRIED)]
         finally:
             self.worker.close()
         usable = [one for one in loaded if one.error is None]

@@ -1,13 +1,12 @@
 """A worker: holds the model and turns a shard of items into the bytes of a part.
 
-While a shard is computed, the next one is loaded, and while a batch of images is computed, the next one is checked and
-moved to the device. All methods share one capture where they can. If something fails on
+While a shard is computed, the next one is loaded, and while a batch of images is computed, the next one is moved to the
+device and checked there. All methods share one capture where they can. If something fails on
 a batch, each item is tried alone, so that one bad item costs one item; out of memory, the batch is cut in half.
 """
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,8 +14,10 @@ from typing import Any
 
 import torch
 
+from whyformer._bulk.feed import Encoder, ShardFeed
 from whyformer._bulk.items import Item
-from whyformer._bulk.loading import ItemLoader, LoadedItem, encode_batch, find_label_index, make_batches
+from whyformer._bulk.loaders import ItemLoaders
+from whyformer._bulk.loading import ItemReader, LoadedItem, encode_batch, find_label_index
 from whyformer._bulk.parts import BulkRow, encode_part
 from whyformer._bulk.rows import make_error_row, make_row
 from whyformer._bulk.task import ShardTask
@@ -36,7 +37,7 @@ from whyformer._runs.weights import hash_weights
 from whyformer.errors import ModelError
 
 RowKey = tuple[int, str]  # position of the item, label of the method
-EncodedAhead = tuple[Sequence[LoadedItem], "Future[EncodedBatch] | None"]
+EncodedAhead = EncodedBatch | Exception | None
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class WorkerSetup:
     truncate: bool
     maps: bool
     loaders: int  # threads that load items
+    loads_in_processes: bool = False  # each thread has a process that decodes images
     windows: bool | int = False  # for texts that are too long
     version: str = __version__
 
@@ -88,61 +90,61 @@ class ShardWorker:
         self.setup, self.model = setup, as_model(model)
         self.methods = label_methods(setup.methods)
         self.limit = setup.batch  # items per batch; falls when memory runs out
-        self.loader = ItemLoader(
+        self.reader = ItemReader(
             model,
-            threads=setup.loaders,
             truncate=setup.truncate,
             keeps_images=setup.maps and model.kind == "image",
             needs_label=setup.target == "label",
             windows=setup.windows,
         )
+        self.loaders = ItemLoaders(self.reader, setup.loaders, in_processes=setup.loads_in_processes)
+        self.encoder = Encoder(self.model)
         self.check_stop: Callable[[], None] = lambda: None  # called between batches; raises to give up
-        self._loading: dict[int, list[Future[LoadedItem]]] = {}
+        self._feeds: dict[int, ShardFeed] = {}  # by the number of the shard
 
     def run(self, task: ShardTask, upcoming: ShardTask | None = None) -> bytes:
         """The part of this shard. Meanwhile `upcoming` is loaded: the shard that this worker gets next, if known."""
-        loading = self._loading.pop(task.number, None) or self.loader.start(task.items)
-        self._loading = {} if upcoming is None else {upcoming.number: self.loader.start(upcoming.items)}
-        loaded = [one.result() for one in loading]
-        return encode_part(self.make_rows(loaded), task.number, self.setup.fingerprint)
+        wanted = [task] if upcoming is None else [task, upcoming]
+        if task.number not in self._feeds:  # another worker took the shard that was to come next
+            self._close_feeds()
+        for one in wanted:
+            if one.number not in self._feeds:
+                self._feeds[one.number] = ShardFeed(self.loaders.start(one.items), self.encoder, self.limit)
+        try:
+            rows = self.make_rows(task.items, self._feeds[task.number])
+        finally:
+            self._feeds.pop(task.number).close()
+        return encode_part(rows, task.number, self.setup.fingerprint)
 
     def close(self) -> None:
-        self.loader.close()
+        self._close_feeds()
+        self.loaders.close()
+
+    def _close_feeds(self) -> None:
+        for feed in self._feeds.values():
+            feed.close()
+        self._feeds = {}
 
     @neutral_torch()
-    def make_rows(self, loaded: Sequence[LoadedItem]) -> list[BulkRow]:
+    def make_rows(self, items: Sequence[Item], feed: ShardFeed) -> list[BulkRow]:
         """A row for each item and method, in the order of the input."""
         rows: dict[RowKey, BulkRow] = {}
-        for one in loaded:
-            if one.error is not None:
-                rows |= self.make_error_rows([one], self.methods, one.error)
-        for batch, encoding in self.encode_ahead(list(make_batches(loaded, self.limit))):
+        for batch, encoded in feed:
             self.check_stop()
-            rows |= self.explain_batch(batch, self.methods, encoding)
-        return [rows[one.item.position, label] for one in loaded for label in self.methods]
-
-    def encode_ahead(self, batches: Sequence[Sequence[LoadedItem]]) -> Iterator[EncodedAhead]:
-        """Each batch, with its encoding begun one batch earlier. Texts are not: a tokenizer serves one thread only."""
-        if self.model.kind == "text":
-            yield from ((batch, None) for batch in batches)
-            return
-        with ThreadPoolExecutor(1, thread_name_prefix="whyformer-encoder") as encoder:
-            encoding = encoder.submit(encode_batch, self.model, batches[0]) if batches else None
-            for number, batch in enumerate(batches):
-                upcoming = batches[number + 1 : number + 2]
-                following = encoder.submit(encode_batch, self.model, upcoming[0]) if upcoming else None
-                yield batch, encoding
-                encoding = following
+            rows |= self.explain_batch(batch, self.methods, encoded)
+        for item, error in feed.failed:
+            rows |= self.make_error_rows([item], self.methods, error)
+        return [rows[item.position, label] for item in items for label in self.methods]
 
     def explain_batch(
         self,
         batch: Sequence[LoadedItem],
         methods: Mapping[str, MethodCall],
-        encoding: "Future[EncodedBatch] | None" = None,
+        encoded: EncodedAhead = None,
     ) -> dict[RowKey, BulkRow]:
         """The rows of a batch. What fails on all items together is tried on each alone."""
         try:
-            rows, failed = self.explain_together(batch, methods, encoding)
+            rows, failed = self.explain_together(batch, methods, encoded)
         except Exception as error:
             if is_out_of_memory(error) and len(batch) > 1:
                 return self.explain_halves(batch, methods)
@@ -151,7 +153,7 @@ class ShardWorker:
             return rows
         if len(batch) == 1:
             for label, reason in failed.items():
-                rows |= self.make_error_rows(batch, [label], reason)
+                rows |= self.make_error_rows([one.item for one in batch], [label], reason)
             return rows
         again = {label: methods[label] for label in failed}
         for one in batch:
@@ -170,12 +172,15 @@ class ShardWorker:
         self,
         batch: Sequence[LoadedItem],
         methods: Mapping[str, MethodCall],
-        encoding: "Future[EncodedBatch] | None" = None,
+        encoded: EncodedAhead = None,
     ) -> tuple[dict[RowKey, BulkRow], dict[str, Exception]]:
         """The rows by every method that works on this batch, and the errors of the others."""
         if any(one.is_long for one in batch):
             return self.explain_long(batch, methods)
-        encoded = encode_batch(self.model, batch) if encoding is None else encoding.result()
+        if isinstance(encoded, Exception):
+            raise encoded
+        if encoded is None:
+            encoded = encode_batch(self.model, batch)
         target = self.choose_targets([one.item for one in batch])
         run = partial(record_for_methods, model=self.model, encoded=encoded, target=target, versus=None)
         captures = share_captures(list(methods.values()), run, tolerate=(Exception,))
@@ -216,11 +221,11 @@ class ShardWorker:
         return self.setup.target
 
     def make_error_rows(
-        self, batch: Sequence[LoadedItem], methods: "Mapping[str, Any] | Sequence[str]", error: Exception
+        self, items: Sequence[Item], methods: "Mapping[str, Any] | Sequence[str]", error: Exception
     ) -> dict[RowKey, BulkRow]:
         return {
-            (one.item.position, label): make_error_row(one.item, label, self.model.kind, error)
-            for one in batch
+            (item.position, label): make_error_row(item, label, self.model.kind, error)
+            for item in items
             for label in methods
         }
 

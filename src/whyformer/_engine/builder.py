@@ -39,6 +39,7 @@ from whyformer._engine.layout import (
 )
 from whyformer._engine.missing_attention import note_missing_attention
 from whyformer._engine.probe import Probe
+from whyformer._engine.query_tiles import QueryTiles
 from whyformer._engine.reading import Reading
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.relevance.recipes import compute_attention_share
@@ -48,6 +49,8 @@ from whyformer._engine.sites import SITES
 from whyformer._engine.target import Target
 from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites
 from whyformer._engine.tracing.provenance import attach_trace, trace_of
+from whyformer._engine.tracing.tiles import current_setting
+from whyformer._engine.whole_attention import note_whole_attention
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer.errors import UnknownOperation, UnsupportedModel
@@ -111,7 +114,7 @@ class CaptureBuilder:
             self.run.output.detach(),
             tuple(self.steps),
             absorbed,
-            (*self.encoded.notes, *self.run.notes, *note_missing_attention(self.mode), *notes),
+            (*self.encoded.notes, *self.run.notes, *self.note_attention(), *notes),
             self.values,
             rounding,
             answer.sent if isinstance(answer, FunctionAnswer) else None,
@@ -119,6 +122,9 @@ class CaptureBuilder:
             places=self.layout.places,
             owners=self.layout.owners,
         )
+
+    def note_attention(self) -> tuple[str, ...]:
+        return (*note_missing_attention(self.mode), *note_whole_attention(self.mode))
 
     def choose_answer(self, target: Any, versus: Any) -> ChosenAnswer:
         needs_score = any(SITES[name].is_class_specific or name == "probe" for name in self.keep)
@@ -237,8 +243,8 @@ class CaptureBuilder:
         sites = self.sites
         outputs = [site.split_heads(t) for site, t in zip(sites, arrived.get("attention_output", ()), strict=False)]
         if "attention" in wanted:
-            make = compute_attention_grad if recipe is None else partial(compute_attention_relevance, recipe)
-            makers = [partial(make, detach_site_output(site), t) for site, t in zip(sites, outputs, strict=True)]
+            read = read_attention_grad if recipe is None else partial(read_attention_relevance, recipe)
+            makers = [partial(read, detach_site_output(site), t) for site, t in zip(sites, outputs, strict=True)]
             self.store(wanted["attention"], LazyLayers(makers), recipe)
         if "attention_output" in wanted:
             self.store(wanted["attention_output"], outputs, recipe)
@@ -252,7 +258,7 @@ class CaptureBuilder:
     def keep_attention_grad(self, name: str, output_grads: Sequence[Tensor]) -> None:
         """The gradient by attention, from that by the output of each attention."""
         pairs = zip(self.sites, output_grads, strict=True)
-        makers = [partial(compute_attention_grad, detach_site_output(s), s.split_heads(g)) for s, g in pairs]
+        makers = [partial(read_attention_grad, detach_site_output(s), s.split_heads(g)) for s, g in pairs]
         self.store(name, LazyLayers(makers))
 
     def keep_layer_gradients(self, name: str, read: Reading) -> None:
@@ -342,12 +348,33 @@ def detach_site_output(site: AttentionSite) -> AttentionSite:
     return replace(site, output=site.split_heads(site.output.detach()))
 
 
-def compute_attention_grad(site: AttentionSite, output_grad: Tensor) -> Tensor:
-    return output_grad @ site.value.mT
+def read_in_tiles(site: AttentionSite, read: Callable[[slice], Tensor]) -> Tensor:
+    """[batch head query key] from a function of some queries: a tensor, or tiles of it if that would be large."""
+    shape = (*site.value.shape[:-2], site.queries, site.value.size(-2))
+    rows = current_setting.get().choose_rows(shape, site.value.element_size())
+    if not rows:
+        return read(slice(0, site.queries))
+    return QueryTiles(read, shape, site.value, rows)  # type: ignore[return-value]
 
 
-def compute_attention_relevance(recipe: Recipe, site: AttentionSite, output_relevance: Tensor) -> Tensor:
-    return compute_attention_share(site.attention(), site.value, site.output, output_relevance, recipe)
+def read_attention(site: AttentionSite) -> Tensor:
+    return read_in_tiles(site, site.attention)
+
+
+def read_attention_scores(site: AttentionSite) -> Tensor:
+    return read_in_tiles(site, partial(compute_scores, site))
+
+
+def read_attention_grad(site: AttentionSite, output_grad: Tensor) -> Tensor:
+    return read_in_tiles(site, lambda rows: output_grad[..., rows, :] @ site.value.mT)
+
+
+def read_attention_relevance(recipe: Recipe, site: AttentionSite, arrived: Tensor) -> Tensor:
+    def read(rows: slice) -> Tensor:
+        output, arriving = site.output[..., rows, :], arrived[..., rows, :]
+        return compute_attention_share(site.attention(rows), site.value, output, arriving, recipe)
+
+    return read_in_tiles(site, read)
 
 
 def raise_or_return(found: Tensor | UnsupportedModel) -> Tensor:
@@ -375,8 +402,8 @@ def require_operand(site: AttentionSite, which: str) -> Tensor:
 
 
 ATTENTION_READERS: dict[str, Callable[[AttentionSite], Tensor]] = {
-    "attention": AttentionSite.attention,
-    "attention_scores": compute_scores,
+    "attention": read_attention,
+    "attention_scores": read_attention_scores,
     "value": lambda site: site.value,
     "attention_output": lambda site: site.output,
     "query": partial(require_operand, which="query"),

@@ -70,7 +70,7 @@ def is_causal(run: Run) -> bool:
     square = [site for site in run.mode.sites if site.output.size(-2) == site.value.size(-2)]
     if all(site.value.size(-2) == 1 for site in square):
         return True
-    return any(not bool(site.attention().triu(1).any()) for site in reversed(square))
+    return any(not site.looks_ahead() for site in reversed(square))
 
 
 def choose_terms(view: AnswerView, wanted: Sequence[Any], against: Sequence[Any]) -> ChosenAnswer:

@@ -27,10 +27,17 @@ class CudaGraph:
         with torch.cuda.device(device), torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
             self.results = program.run(self.entered)
 
-    def run(self, inputs: Mapping[str, Tensor], take: Callable[[Sequence[Any]], Any]) -> Any:
-        """What `take` makes of the results, which the next run overwrites."""
+    def run(
+        self,
+        inputs: Mapping[str, Tensor],
+        take: Callable[[Sequence[Any]], Any],
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Any:
+        """What `take` makes of the results, which the next run overwrites. meanwhile: called while the GPU computes."""
         with self.lock:
             for name, tensor in inputs.items():
                 self.entered[name].copy_(tensor, non_blocking=True)
             self.graph.replay()
+            if meanwhile is not None:
+                meanwhile()
             return take(self.results)

@@ -17,6 +17,7 @@ from whyformer._engine.graph import refuse_missing_gradient
 from whyformer._engine.intervene import Intervention, apply_intervention, changes_scores, refuse_other_batch
 from whyformer._engine.model_writes import WriteGuard
 from whyformer._engine.relevance.dispatch import CallBuilder, needs_no_rule
+from whyformer._engine.relevance.fused import attach_factors
 from whyformer._engine.relevance.node import RuleNode, Switch
 from whyformer._engine.tracing import operations, provenance
 from whyformer._engine.tracing.attention import (
@@ -36,6 +37,7 @@ from whyformer._engine.tracing.composites import COMPOSITE_OPERATIONS, multi_hea
 from whyformer._engine.tracing.einsum import spell_out_einsum
 from whyformer._engine.tracing.follow import Follower, extends_embedding_sum
 from whyformer._engine.tracing.frames import Frames
+from whyformer._engine.tracing.fused_attention import prepare_fused_call
 from whyformer._engine.tracing.in_place import (
     InPlaceWrites,
     compute_written,
@@ -49,6 +51,7 @@ from whyformer._engine.tracing.provenance import Trace, attach_trace, is_embeddi
 from whyformer._engine.tracing.recurrences import starts_constant
 from whyformer._engine.tracing.softmax import divide_before_product, find_undivided_product, step_of
 from whyformer._engine.tracing.stitching import stitch
+from whyformer._engine.tracing.tiles import current_setting
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
 
@@ -185,7 +188,7 @@ class Intercept(TorchFunctionMode):
             self.guard.check(operation)
         if self.follows_masks:
             keep_before_masking(operation)
-        result = operation.run()
+        result = self.run_fused(operation) if operation.name == operations.FUSED_ATTENTION else operation.run()
         if self.needs_gradient:
             refuse_missing_gradient(operation, result, self.place)
         if any(result is tensor for tensor in operation.given):
@@ -306,6 +309,16 @@ class Intercept(TorchFunctionMode):
                 return multi_head_attention(*operation.args, **operation.kwargs)
         finally:
             self.heads = before
+
+    def run_fused(self, operation: Operation) -> Tensor:
+        """Fused attention in memory linear in the number of tokens, prepared for relevance by its own gradient."""
+        running = prepare_fused_call(operation, current_setting.get())
+        if self.switch is None or not operation.carrying:
+            return running.run()
+        running, factors = attach_factors(running, self.switch)
+        result = running.run()
+        result._whyformer_factors = factors
+        return result
 
     # --- where the input enters --------------------------------------------------------------------------------------
 

@@ -110,7 +110,8 @@ def change_unmasked(change: SiteChange, number: int, site: AttentionSite, unmask
     """The scores after a change of those without the mask, with the mask in place again; None for no change."""
     scores = compute_scores(site)
     if site.query is not None and site.key is not None:
-        unmasked = compute_products(site) if site.mask is None else compute_products(site) + lift_mask(site.mask)
+        products, mask = site.compute_products(slice(0, site.queries)), site.mask
+        unmasked = products if mask is None else products + lift_mask(mask)
     elif unmasked is None or unmasked.numel() != scores.numel():
         raise UnsupportedModel(
             f"The scores without the mask in {site.place} are not known. Change its attention or its scores instead, "
@@ -134,17 +135,19 @@ def unmasked_as(site: AttentionSite, unmasked: Tensor, scores: Tensor) -> Tensor
     )
 
 
-def compute_scores(site: AttentionSite) -> Tensor:
-    """[batch head query key]: the scores before the softmax, after scale and mask."""
+def compute_scores(site: AttentionSite, rows: slice | None = None) -> Tensor:
+    """[batch head query key]: the scores before the softmax, after scale and mask, of some queries or of all."""
+    rows = slice(0, site.queries) if rows is None else rows
     if site.parts:
-        return torch.cat([compute_scores(part) for part in site.parts], 2 if site.joins == "query" else 1)
+        return site.join_parts(compute_scores, rows)
     if site.query is not None and site.key is not None:
-        return compute_products(site) if site.mask is None else compute_products(site) + site.mask
+        products, mask = site.compute_products(rows), site.read_mask(rows)
+        return products if mask is None else products + mask
     if site.scores is not None and site.weights is not None:
         for scores in arrange_scores(site, site.scores):
             made = compute_attention_weights(scores.detach(), None)
             if torch.allclose(made.to(site.weights.dtype), site.weights.detach(), rtol=1e-3, atol=1e-5):
-                return scores
+                return scores[..., rows, :]
     raise UnsupportedModel(
         f"The scores before the softmax in {site.place} are not known, or its attention is not their softmax. Use a "
         "method that reads attention itself, such as generic_attention or rollout."
@@ -161,8 +164,3 @@ def arrange_scores(site: AttentionSite, scores: Tensor) -> list[Tensor]:
         rows = site.split_heads(scores)
         ways = [rows, rows.mT, *ways]
     return [way for way in ways if way.shape == site.weights.shape]
-
-
-def compute_products(site: AttentionSite) -> Tensor:
-    assert site.query is not None and site.key is not None
-    return (site.query @ site.key.mT) * site.scale

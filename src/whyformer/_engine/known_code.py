@@ -6,7 +6,7 @@ have changed can be seen (model_state.py). Of a class, a function or a tensor fr
 """
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
@@ -14,21 +14,23 @@ from typing import Any
 from torch import Tensor, nn
 
 LIBRARIES = {"torch", "transformers", "timm", "torchvision", "open_clip", "sentence_transformers", "peft", "whyformer"}
-# What the files of these libraries import: Python's own modules, and those that load and save files.
-IMPORTED = (sys.stdlib_module_names - {"__main__"}) | {"huggingface_hub", "safetensors", "numpy", "packaging"}
+# What the files of these libraries import: Python's own modules, and those that load files and show progress.
+OTHERS = {"accelerate", "einops", "filelock", "huggingface_hub", "jinja2", "numpy", "packaging", "PIL", "regex"}
+OTHERS |= {"requests", "safetensors", "tokenizers", "tqdm", "typing_extensions", "yaml"}
+IMPORTED = (sys.stdlib_module_names - {"__main__"}) | OTHERS
 KNOWN_CODE = LIBRARIES | IMPORTED
 ATTENTIONS = {None, "eager", "sdpa", "flash_attention_2", "flash_attention_3"}
 
 
-def is_of_libraries(parts: Iterable[nn.Module], names: Iterable[Mapping[str, Any]], config: Mapping[str, Any]) -> bool:
+def is_of_libraries(parts: Sequence[nn.Module], names: Iterable[Mapping[str, Any]]) -> bool:
     """Whether modules, their settings and weights, and the names that their code uses, are those of libraries.
 
     names: of the classes of the modules, and of the files that define these.
     """
     return (
         are_modules_known(parts)
-        and all(is_known(value) for own in names for value in own.values() if isinstance(value, FunctionType))
-        and is_attention_known(config.get("_attn_implementation"))
+        and all(is_setting_known(value) for own in names for value in own.values() if not isinstance(value, type))
+        and all(is_attention_known(vars(part).get("config")) for part in parts)
     )
 
 
@@ -53,8 +55,9 @@ def is_setting_known(value: Any) -> bool:
     return not callable(value) or isinstance(value, nn.Module) or is_known(type(value))
 
 
-def is_attention_known(implementation: Any) -> bool:
+def is_attention_known(config: Any) -> bool:
     """Whether the attention of a Hugging Face model is one of its own, and nobody has replaced it."""
+    implementation = getattr(config, "_attn_implementation", None)
     if implementation not in ATTENTIONS:
         return False
     registry = getattr(sys.modules.get("transformers.modeling_utils"), "ALL_ATTENTION_FUNCTIONS", {})

@@ -184,10 +184,9 @@ def find_representation(model: Model, run: Run, layout: Layout) -> tuple[Tensor,
     mask, special = layout.mask, layout.special
     kind: str | int = "mean"
     first = replace(model, readout="first").readout_weights(mask).bool()
-    attention = run.mode.sites[-1].attention()
     if model.readout is not None:
         kind = model.readout
-    elif mask.size(1) > 1 and not bool(attention.triu(1).any()):
+    elif mask.size(1) > 1 and not run.mode.sites[-1].looks_ahead():
         kind = "last"  # causal: each token sees only those before it
     elif bool((special | ~first).all()):
         kind = "first"

@@ -2,10 +2,10 @@
 
 A snapshot has, for every module, its identity and class, what it keeps (submodules, weights, settings) and whether it
 trains; for every weight its memory, shape and version; the code of its classes: their attributes and the globals of the
-files that define them, where somebody may have replaced a function; and the configuration of the model. Anything that
-differs makes the programs of the model invalid. Objects are compared by identity; numbers and strings are kept alive,
-so that an identity is not used twice, while modules and weights are not. The settings of torch that choose how a
-product is computed are part of the key of each program.
+files that define them, where somebody may have replaced a function; and the configurations. Anything that differs makes
+the programs of the model invalid. Objects are compared by identity; numbers and strings are kept alive, so that an
+identity is not used twice, while modules and weights are not. The settings of torch that choose how a product is
+computed are part of the key of each program.
 """
 
 import sys
@@ -35,8 +35,10 @@ class ModelState:
 
     def __init__(self, module: nn.Module, like: "ModelState | None" = None) -> None:
         inner = unwrap(module)
-        parts = self.walk(inner)
-        self.kinds = frozenset(map(type, parts))
+        parts, configs = self.walk(inner)
+        kinds = list(map(type, parts))
+        self.identities += map(id, kinds)
+        self.kinds = frozenset(kinds)
         is_alike = like is not None and like.kinds == self.kinds and like.identities == self.identities
         self.containers: list[tuple[int, str]] = like.containers if like and is_alike else find_containers(parts)
         self.contents = list_contents(parts, self.containers)
@@ -51,12 +53,13 @@ class ModelState:
         self.contents += map(id, self.weights)
         self.memory = [(weight.data_ptr(), weight.shape, weight.stride()) for weight in self.weights]
         self.versions = self.read_versions()
-        self.config = read_config(inner)
+        self.configs = [read_config(config) for config in {id(c): c for c in configs}.values()]
         self.code = [number for names in find_code(self.kinds) for number in map(id, names.values())]
 
-    def walk(self, inner: nn.Module) -> list[nn.Module]:
-        """The modules; notes their identities, those of all they keep, and whether there are hooks."""
+    def walk(self, inner: nn.Module) -> tuple[list[nn.Module], list[Any]]:
+        """The modules and their configurations; notes the identities of all they keep, and whether there are hooks."""
         parts: list[nn.Module] = []
+        configs: list[Any] = []
         self.identities: list[int] = []
         self.has_hooks = nn.modules.module._has_any_global_hook()
         self.trains = False
@@ -78,12 +81,14 @@ class ModelState:
                 self.has_hooks = True
             if own["training"]:
                 self.trains = True
+            if "config" in own:
+                configs.append(own["config"])
             if own["_modules"]:
                 for child in own["_modules"].values():
                     if child is not None and id(child) not in seen:
                         seen.add(id(child))
                         waiting.append(child)
-        return parts
+        return parts, configs
 
     def read_versions(self) -> list[int]:
         return [0 if weight.is_inference() else weight._version for weight in self.weights]
@@ -98,7 +103,7 @@ class ModelState:
             and self.memory == other.memory
             and self.versions == other.versions
             and self.has_hooks == other.has_hooks
-            and self.config == other.config
+            and self.configs == other.configs
             and self.code == other.code
         )
 
@@ -109,7 +114,7 @@ class ModelState:
         parts = list_modules(unwrap(module))
         self.atoms = [value for part in parts for value in vars(part).values() if is_atom(value)]
         self.weights = []
-        self.is_known = not self.trains and is_of_libraries(parts, find_code(self.kinds), self.config)
+        self.is_known = not self.trains and is_of_libraries(parts, find_code(self.kinds))
         return self
 
 
@@ -145,9 +150,8 @@ def is_atom(value: Any) -> bool:
     return isinstance(value, ATOMS) or (isinstance(value, tuple) and all(is_atom(item) for item in value))
 
 
-def read_config(module: nn.Module) -> dict[str, Any]:
+def read_config(config: Any) -> dict[str, Any]:
     """What the configuration of a Hugging Face model holds."""
-    config = getattr(module, "config", None)
     own = vars(config) if hasattr(config, "__dict__") else {}
     return {name: value.copy() if isinstance(value, dict | list) else value for name, value in own.items()}
 

@@ -17,6 +17,7 @@ Removed tokens are replaced or deleted:
     mask, unknown   replaced by the tokenizer's token of that name
     pad             removed from the attention mask; replaced by the padding token if the model takes no mask. A text
                     loses its own padding first
+    pad_token       replaced by the padding token, which is attended to like a word (as in AttCAT's released code)
     delete          deleted, and the remaining tokens move together
 
 The entries of removed frames of a signal (a waveform, a spectrogram, a time series) are filled:
@@ -40,7 +41,7 @@ from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError
 
 IMAGE_FILLS = ("zero", "black", "mean", "blur", "noise")
-TEXT_FILLS = ("mask", "unknown", "pad", "delete")
+TEXT_FILLS = ("mask", "unknown", "pad", "pad_token", "delete")
 SIGNAL_FILLS = ("zero", "mean")
 FILLS = (*IMAGE_FILLS, *TEXT_FILLS, "drop")
 
@@ -74,6 +75,7 @@ def pick_examples(encoded: EncodedBatch, of: Tensor) -> EncodedBatch:
         texts=pick(encoded.texts),
         words=pick(encoded.words) if encoded.words is not None else None,
         spans=pick(encoded.spans) if encoded.spans is not None else None,
+        seconds=pick(encoded.seconds),
         uncast=rows_of(encoded.uncast) if encoded.uncast is not None else None,
     )
 
@@ -263,7 +265,7 @@ def mask_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBatc
 
 def find_fill_token(model: Model, fill: str) -> int:
     """The id of the token that replaces removed tokens."""
-    if fill == "pad":
+    if fill in ("pad", "pad_token"):
         return model.padding
     name = {"mask": "mask_token_id", "unknown": "unk_token_id"}[fill]
     token = getattr(model.tokenizer, name, None)
@@ -306,6 +308,7 @@ def delete_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBa
         words=None,
         spans=None,
         texts=(),
+        seconds=(),
         origin=torch.where(mask.cpu(), at, -1),
     )
 

@@ -105,9 +105,12 @@ def list_tensors(value: Any) -> list[Tensor]:
 # --- one transfer for many tensors -----------------------------------------------------------------------------------
 
 
+LARGEST_PACKED = 2**16  # bytes: a larger tensor is worth a transfer of its own
+
+
 @dataclass(frozen=True)
 class Packing:
-    """Several tensors as one row of bytes: each transfer from a GPU waits for it, so there is one.
+    """Several small tensors as one row of bytes, since each transfer from a GPU waits for it; large ones as they are.
 
     The widest types come first, so that every tensor begins at a multiple of the size of its entries.
     """
@@ -116,22 +119,26 @@ class Packing:
 
     @property
     def order(self) -> list[int]:
-        return sorted(range(len(self.forms)), key=lambda i: -self.forms[i][1].itemsize)
+        small = [i for i, (shape, dtype) in enumerate(self.forms) if shape.numel() * dtype.itemsize <= LARGEST_PACKED]
+        return sorted(small, key=lambda i: -self.forms[i][1].itemsize)
 
-    def pack(self, tensors: Sequence[Tensor]) -> Tensor:
-        rows = [tensors[i].detach().contiguous().view(-1).view(torch.uint8) for i in self.order]
-        return torch.cat(rows)
+    def pack(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        order = self.order
+        rows = [tensors[i].detach().contiguous().view(-1).view(torch.uint8) for i in order]
+        return [torch.cat(rows), *(tensor for i, tensor in enumerate(tensors) if i not in order)]
 
-    def unpack(self, packed: Tensor) -> list[Tensor]:
-        """The tensors, with memory of their own."""
+    def unpack(self, packed: Sequence[Tensor]) -> list[Tensor]:
+        """The tensors on the CPU, with memory of their own."""
+        row, *large = (tensor.cpu() for tensor in packed)
         found: dict[int, Tensor] = {}
         start = 0
         for i in self.order:
             shape, dtype = self.forms[i]
             size = shape.numel() * dtype.itemsize
-            found[i] = packed[start : start + size].view(dtype).view(shape).clone()
+            found[i] = row[start : start + size].view(dtype).view(shape).clone()
             start += size
-        return [found[i] for i in range(len(found))]
+        others = iter(large)
+        return [found[i] if i in found else next(others) for i in range(len(self.forms))]
 
 
 def describe_packing(tensors: Sequence[Tensor]) -> Packing:

@@ -7,6 +7,7 @@ Operations that do not contribute to what is returned are left out, operations o
 tensor is freed after its last use. The list needs no graph, no hooks and no labels.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from whyformer._engine.recorder import Recorder, Slot, Step, WayDiffers, address
 
 ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 RECOMPUTED_ABOVE = 2**28  # bytes: programs that need less keep all results
+LARGE_PART = 1 / 16  # of the memory of a device: a program that needs more computes products again too
 # A result that was computed before is used again if that is not long ago, or if it is small: keeping it takes memory.
 NEAR, SMALL_RESULT = 100, 2**16  # steps, bytes
 
@@ -76,17 +78,35 @@ class Program:
         return any(address_of(self.constants[number]) == address_of(result) for number in step.operands)
 
     def save_memory(self, repeats_products: bool) -> None:
-        """Go through the layers once (layer_order.py), and compute again what is cheap to compute (recompute.py)."""
+        """Go through the layers once (layer_order.py), and compute again what is cheap to compute (recompute.py).
+
+        A program that takes a large part of the memory of its device computes products again too.
+        """
         begins = find_first_use(self.steps, self.inputs.get("target"))
-        self.steps = order_by_layer(self.steps, self.memory, self.sizes, begins)
+        ordered, memory, sizes = order_by_layer(self.steps, self.memory, self.sizes, begins), self.memory, self.sizes
         entered = (*self.constants, *self.inputs.values(), *self.results)
-        fixed = {self.memory[number] for number in entered}
-        again = compute_again(self.steps, self.memory, self.sizes, fixed, with_products=repeats_products)
-        self.steps, self.memory, self.sizes = again.steps, again.memory, again.sizes
-        self.peak = measure_peak(self)
+        fixed = {memory[number] for number in entered}
+        for with_products in (repeats_products, True):
+            again = compute_again(ordered, memory, sizes, fixed, with_products=with_products)
+            self.steps, self.memory, self.sizes = again.steps, again.memory, again.sizes
+            self.peak = measure_peak(self)
+            if with_products or self.peak <= measure_memory(self.constants) * LARGE_PART:
+                break
+
+    def forget_steps(self) -> None:
+        """Keep the function only: the list of its steps takes three times as much memory."""
+        self.steps, self.memory, self.sizes = [], [], {}
 
 
 SMALL = 2**16  # entries; a larger result is computed in every run
+
+
+def measure_memory(constants: Mapping[int, Tensor]) -> int:
+    """The bytes of the device that a program runs on."""
+    on_gpu = next((tensor.device for tensor in constants.values() if tensor.is_cuda), None)
+    if on_gpu is not None:
+        return int(torch.cuda.mem_get_info(on_gpu)[1])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**34
 
 
 def find_first_use(steps: Sequence[Step], number: int | None) -> int:

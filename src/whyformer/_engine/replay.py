@@ -21,9 +21,10 @@ import warnings
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -51,6 +52,7 @@ from whyformer._engine.recorded_target import (
 from whyformer._engine.recorder import Recorder, Unrecordable, WayDiffers
 from whyformer._engine.relevance.recipes import STABILISERS, Recipe
 from whyformer._engine.target import ExplainedAnswer, TargetNames, choose_target, find_indices
+from whyformer._engine.tracing.tiles import current_setting
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap
@@ -114,6 +116,10 @@ class Finish:
 # --- programs of a model ---------------------------------------------------------------------------------------------
 
 
+class ModelChanged(Exception):
+    """The model is not the one whose program was started."""
+
+
 @dataclass
 class RecordedRun:
     """A program, and how a capture is made from what it computes.
@@ -136,11 +142,17 @@ class RecordedRun:
     compiled: CompiledProgram | None = None
     graph: CudaGraph | None = None
 
-    def run(self, inputs: Mapping[str, Tensor]) -> tuple[Any, Any]:
-        """The small and the large results; raises WayDiffers if Python would have taken another way."""
-        if self.graph is None:
-            return self.take(self.fastest.run(inputs))
-        return self.graph.run(inputs, lambda results: self.take(results, owned=False))  # type: ignore[no-any-return]
+    def run(self, inputs: Mapping[str, Tensor], meanwhile: Callable[[], None] | None = None) -> tuple[Any, Any]:
+        """The small and the large results; raises WayDiffers if Python would have taken another way.
+
+        meanwhile: called while a GPU computes, or before.
+        """
+        if self.graph is not None:
+            take = partial(self.take, owned=False)
+            return self.graph.run(inputs, take, meanwhile)  # type: ignore[no-any-return]
+        if meanwhile is not None:
+            meanwhile()
+        return self.take(self.fastest.run(inputs))
 
     @property
     def fastest(self) -> Program | CompiledProgram:
@@ -152,8 +164,9 @@ class RecordedRun:
             if flag is not None and not bool(flag):
                 raise WayDiffers
         first, others = results[: self.count_small], results[self.count_small :]
-        small = first if self.packing is None else self.packing.unpack(first[0].cpu())
-        return self.small(small), self.large(others if owned else [tensor.clone() for tensor in others])
+        kept = others if owned else [tensor.clone() for tensor in others]
+        small = first if self.packing is None else self.packing.unpack(first)  # waits for the GPU, also for the copies
+        return self.small(small), self.large(kept)
 
 
 @dataclass
@@ -167,6 +180,10 @@ class ModelPrograms:
     unfinished: set[Any] = field(default_factory=set)  # whose last part cannot be recorded
     runs: "OrderedDict[Any, RecordedRun | None]" = field(default_factory=OrderedDict)
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def has_graph(self, key: Any) -> bool:
+        run = self.runs.get(key)
+        return run is not None and run.graph is not None
 
     def find(self, key: Any) -> RecordedRun | None:
         with self.lock:
@@ -203,15 +220,19 @@ class ModelPrograms:
 KNOWN: dict[int, tuple["weakref.ref[nn.Module]", ModelPrograms]] = {}
 
 
+def find_known(module: nn.Module) -> ModelPrograms | None:
+    """The programs of this module, which may have changed since."""
+    reference, programs = KNOWN.get(id(module), (None, None))
+    return programs if reference is not None and reference() is module else None
+
+
 def find_programs(module: nn.Module) -> tuple[ModelState, ModelPrograms]:
     """The state of this module and its programs; new ones if it has changed."""
-    number = id(module)
-    reference, programs = KNOWN.get(number, (None, None))
-    if reference is not None and programs is not None and reference() is module:
+    if (programs := find_known(module)) is not None:
         state = ModelState(module, programs.state)
         if programs.state == state:
             return state, programs
-    state = ModelState(module)
+    number, state = id(module), ModelState(module)
     made = ModelPrograms(ModelState(module).keep(module))
     KNOWN[number] = (weakref.ref(module, lambda _: KNOWN.pop(number, None)), made)
     return state, made
@@ -266,14 +287,38 @@ class Replayer:
             and is_plain_target(versus)
             and not is_torch_watched()
         )
+        self.is_asked = asked is True
+        self.is_checked = False
         if self.is_possible:
-            self.state, self.programs = find_programs(model.module)
-            self.is_possible = not self.state.has_hooks and (asked is True or self.programs.state.is_known)
-            self.device = model.device
+            self.device = encoded.inputs[encoded.main].device
             self.key = self.make_key()
-            if self.key in self.programs.unfinished:
-                self.finish = None
-                self.key = self.make_key()
+            self.find_programs()
+
+    def find_programs(self) -> None:
+        """The programs of the model. On a GPU, the model is compared with them while it computes (`check_model`)."""
+        known = find_known(self.model.module)
+        if known is None or not self.is_usable(known) or not known.has_graph(self.key):
+            self.check_model()
+        else:
+            self.programs = known
+        if self.key in self.programs.unfinished:
+            self.is_possible = self.is_possible and self.is_asked
+            self.finish = None
+            self.key = self.make_key()
+
+    def check_model(self) -> None:
+        """Compare the model with the one that was recorded; raises ModelChanged after a program was started."""
+        if self.is_checked:
+            return
+        started = getattr(self, "programs", None)
+        self.state, self.programs = find_programs(self.model.module)
+        self.is_checked = True
+        self.is_possible = self.is_usable(self.programs)
+        if started is not None and started is not self.programs:
+            raise ModelChanged
+
+    def is_usable(self, programs: ModelPrograms) -> bool:
+        return not programs.state.has_hooks and (self.is_asked or programs.state.is_known)
 
     def make_key(self) -> Any:
         encoded = self.encoded
@@ -290,6 +335,7 @@ class Replayer:
             self.model.readout,
             is_recomputing.get(),
             is_compiling.get(),
+            current_setting.get(),
             read_torch_state(),
             None if self.finish is None else self.finish.key,
         )
@@ -308,12 +354,18 @@ class Replayer:
         try:
             with torch.no_grad():
                 capture = self.run_program(run)
-        except WhyformerError:  # what is asked for is wrong: the usual way gives the error
+        except (WhyformerError, ModelChanged):  # what is asked for is wrong: the usual way gives the error
+            self.check_model_quietly()
             return None
         except Exception:  # the model itself, run in the usual way, gives the answer or the error
+            self.check_model_quietly()
             self.programs.note_miss(self.key)
             return None
         return capture if self.state.read_versions() == self.state.versions else None
+
+    def check_model_quietly(self) -> None:
+        with suppress(ModelChanged):
+            self.check_model()
 
     def is_due(self) -> bool:
         return self.is_possible and self.programs.is_due(self.key)
@@ -341,6 +393,7 @@ class Replayer:
                 self.try_compiled(run, capture)
             if run.program.is_deferred and run.program.has_fixed_sizes and is_affordable(run.program, self.device):
                 self.try_graph(run, capture)
+            run.program.forget_steps()
 
     def try_compiled(self, run: RecordedRun, capture: Capture) -> None:
         """Let the program run as fused kernels, if a compiler is there and the numbers stay the same."""
@@ -387,7 +440,7 @@ class Replayer:
         inputs, names, against = self.find_inputs(run)
         if change is not None:
             inputs = {name: change(tensor) for name, tensor in inputs.items()}
-        small, large = run.run(inputs)
+        small, large = run.run(inputs, self.check_model)
         targets = describe_recorded_target(names, RecordedChoice(**small["choice"]), against)
         tokens = (run.grid,) * self.encoded.batch if run.grid is not None else self.encoded.pieces(run.count)
         return Capture(
@@ -494,7 +547,7 @@ def make_recorded_run(builder: RecordingBuilder, capture: Capture) -> RecordedRu
     values = {} if is_finished else {"values": capture.values, "rounding": dict(capture.rounding)}
     large = put_places({"values": {}, "rounding": {}, **values, "output": capture.logits}, kept)
     packing = describe_packing(read) if recorder.is_on_gpu else None
-    first = read if packing is None else [packing.pack(read)]
+    first = read if packing is None else packing.pack(read)
     results = [recorder.require_slot(tensor) for tensor in (*first, *kept)]
     return RecordedRun(
         Program(recorder, results, repeats_products=is_recomputing.get()),

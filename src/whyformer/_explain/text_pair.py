@@ -2,15 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from whyformer._explain.explain import explain
 from whyformer._explain.method_call import MethodLike
 from whyformer._model.model import Model
-from whyformer._plain.tokens import Pieces
-from whyformer._plain.words import pad_pieces
 from whyformer.errors import InputError
 from whyformer.results.explanation import Explanation
 from whyformer.results.similarity import Similarity
@@ -31,37 +29,8 @@ def explain_pair(model: Model, a: Any, b: Any, method: MethodLike | None, settin
     )
 
 
-def take_text(e: Explanation, firsts: Sequence[str], seconds: Sequence[str], which: int) -> Explanation:
-    """The part of an explanation that belongs to one text of each pair. Special tokens go to the text before them."""
-    rows, values = [], []
-    for tokens, scores, first, second in zip(e.tokens, e.scores, firsts, seconds, strict=True):
-        assert isinstance(tokens, Pieces)
-        places = [i for i, part in enumerate(assign_texts(tokens, len(first))) if part == which]
-        shift = 0 if which == 0 else len(first) + 1
-        spans = tuple(None if (s := tokens.spans[i]) is None else (s[0] - shift, s[1] - shift) for i in places)
-        own = Pieces(
-            tuple(tokens.pieces[i] for i in places), tuple(tokens.special[i] for i in places),
-            (False,) * len(places), spans, (first, second)[which],
-        )  # fmt: skip
-        rows.append(own)
-        values.append(scores[places])
-    length = max(len(row) for row in rows)
-    table = e.scores.new_zeros(len(rows), length)
-    for row, value in zip(table, values, strict=True):
-        row[: len(value)] = value
+def take_text(e: Explanation, firsts: Sequence[str], seconds: Sequence[str], which: Literal[0, 1]) -> Explanation:
+    """The part of an explanation that belongs to one text of each pair, as similarity to the other."""
     others = (firsts, seconds)[1 - which]
     targets = tuple(replace(t, label=f"similarity to {other}") for t, other in zip(e.targets, others, strict=True))
-    return replace(
-        e, scores=table, tokens=tuple(pad_pieces(row, length) for row in rows), targets=targets,
-        names=tuple((firsts, seconds)[which]), details={},
-    )  # fmt: skip
-
-
-def assign_texts(tokens: Pieces, length: int) -> list[int]:
-    """0 for tokens of the first text, 1 for the second, -1 for padding; the second starts after `length` characters."""
-    parts, now = [], 0
-    for span, padding in zip(tokens.spans, tokens.padding, strict=True):
-        if span is not None:
-            now = int(span[0] > length)
-        parts.append(-1 if padding else now)
-    return parts
+    return replace(e.segment(which), targets=targets, names=tuple((firsts, seconds)[which]))

@@ -218,7 +218,7 @@ def make_window_batches(placed: Sequence[PlacedWindow], at_once: int) -> list[li
 
 
 def make_pieces(text: TokenizedText) -> Pieces:
-    return Pieces(text.pieces, text.special, text.padding, text.spans, text.text)
+    return Pieces(text.pieces, text.special, text.padding, text.spans, text.text, text.second)
 
 
 def average_windows(text: TokenizedText, own: Sequence[tuple[PlacedWindow, Explanation]]) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,8 @@ Rows (one per example, method and metric) go to disk batch by batch; the same ca
 """
 
 from whyformer._judge.judgement import Judgement
+from whyformer._judge.metric_trust import MetricTrust, judge_metrics
 from whyformer._judge.run import judge
 from whyformer._judge.table import Line, Table
 
-__all__ = ["Judgement", "Line", "Table", "judge"]
+__all__ = ["Judgement", "Line", "MetricTrust", "Table", "judge", "judge_metrics"]

@@ -24,6 +24,7 @@ from whyformer._judge.failure import reason_of
 from whyformer._judge.preparation import PreparedExample, prepare_example
 from whyformer._judge.rows import NAN, Row, Shard
 from whyformer._model.model import EncodedBatch, Model
+from whyformer._model.text import is_text_pair
 from whyformer._plain.tokens import Pieces, Tokens
 from whyformer.data import Data
 from whyformer.metrics._registry import Measurement, MetricCall, Rationale, measure
@@ -252,7 +253,9 @@ def as_floats(rows: Tensor | None, i: int) -> tuple[float, ...]:
 
 def make_empty_rationale(example: PreparedExample) -> Rationale:
     """A placeholder for an example without a rationale, in a batch where others have one."""
-    return Rationale((0,) * len(example.content.split()) if isinstance(example.content, str) else ())
+    texts = example.content if is_text_pair(example.content) else (example.content,)
+    words = [word for text in texts if isinstance(text, str) for word in text.split()]
+    return Rationale((0,) * len(words))
 
 
 def input_size_of(encoded: EncodedBatch) -> tuple[int, int] | None:

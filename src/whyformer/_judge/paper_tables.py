@@ -1,17 +1,26 @@
 """The published tables: which methods and metrics they have, how to measure each, and the numbers.
 
-The numbers come from the authors' tables. Where the paper has only a figure (ERASER movies), they come from a third
-party's rerun of the authors' code; where none were available (AttCAT), there are none.
+Every table says where its numbers come from: the paper, the authors' files, or a third party's rerun where the paper
+has only a figure (ERASER movies). Where none were available (AttCAT), there are none.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from whyformer.errors import InputError, suggest_nearest
 
 NamedSettings = tuple[str, Mapping[str, Any]]  # the name of a method or metric, and its settings
 BASELINE_RECIPE = {"recipe": "chefer_baseline"}
+
+
+class Source(StrEnum):
+    """Where published numbers come from."""
+
+    PAPER = "paper"
+    RERUN = "third-party rerun"
+    FILES = "authors' files"
 
 
 @dataclass(frozen=True)
@@ -31,13 +40,15 @@ class PaperTable:
 
     name: str
     title: str
-    source: str  # where the published numbers come from
+    source: Source | None  # where the published numbers come from; None if there are none
     model: str  # the paper's model
     data: str  # the paper's data
     methods: Mapping[str, NamedSettings]  # by the paper's name for the method
     columns: Sequence[PaperColumn]
     published: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # by the same names
     remark: str = ""
+    first: str = ""  # without numbers: the method that the paper puts before all others
+    claims: Sequence[tuple[str, str]] = ()  # orders that the paper states in words: better method, worse method
 
 
 VIT = "ViT-B/16 at 224 pixels (google/vit-base-patch16-224)"
@@ -55,7 +66,13 @@ SEGMENTATION_COLUMNS = (
     PaperColumn("pixel accuracy", ("pixel_accuracy", {}), scale=100),
     PaperColumn("mAP", ("mean_average_precision", {}), scale=100),
     PaperColumn("mIoU", ("mean_iou", {}), scale=100),
+    PaperColumn("mean F1", ("mean_f1", {}), scale=100),
+    PaperColumn("mean F1, released", ("mean_f1", {"preset": "released"}), scale=100),
 )
+RULE_CLAIMS = (
+    ("rule (ii)", "rule (i)"), ("rule (iii)", "rule (i)"), ("rule (iv)", "rule (i)"),
+    ("rule (ii)", "rule (iii)"), ("rule (ii)", "rule (iv)"),
+)  # fmt: skip
 WORD_COUNTS = tuple(range(5, 81, 5))
 
 PAPER_TABLES = {
@@ -64,7 +81,7 @@ PAPER_TABLES = {
         PaperTable(
             "chefer-perturbation",
             "Chefer, Gur & Wolf, CVPR 2021, Table 1: perturbation AUC",
-            "the paper's table",
+            Source.PAPER,
             VIT,
             "the ImageNet validation set: 50,000 images in folders named by class",
             CHEFER_METHODS,
@@ -87,24 +104,25 @@ PAPER_TABLES = {
         PaperTable(
             "chefer-segmentation",
             "Chefer, Gur & Wolf, CVPR 2021, Table 2: ImageNet-Segmentation",
-            "the paper's table",
+            Source.PAPER,
             VIT,
             "ImageNet-Segmentation: 4,276 images in images/, masks of the same names in masks/",
             CHEFER_METHODS,
             SEGMENTATION_COLUMNS,
             {
-                "rollout": (73.54, 84.76, 55.42),
-                "raw attention": (67.84, 80.24, 46.37),
-                "GradCAM": (64.44, 71.60, 40.82),
-                "LRP": (51.09, 55.68, 32.89),
-                "partial LRP": (76.31, 84.67, 57.94),
-                "ours": (79.70, 86.03, 61.95),
+                "rollout": (73.54, 84.76, 55.42, None, None),
+                "raw attention": (67.84, 80.24, 46.37, None, None),
+                "GradCAM": (64.44, 71.60, 40.82, None, None),
+                "LRP": (51.09, 55.68, 32.89, None, None),
+                "partial LRP": (76.31, 84.67, 57.94, None, None),
+                "ours": (79.70, 86.03, 61.95, None, None),
             },
+            "Mean F1 is not in the paper; `released` is what the authors' evaluation prints under that name.",
         ),
         PaperTable(
             "chefer-ablation",
             "Chefer, Gur & Wolf, CVPR 2021, Table 3: ablation of their method",
-            "the paper's table",
+            Source.PAPER,
             VIT,
             "ImageNet-Segmentation for the first three columns, the ImageNet validation set for the others",
             {
@@ -114,7 +132,7 @@ PAPER_TABLES = {
                 "ours": ("transformer_attribution", {"preset": "released_vit"}),
             },
             (
-                *SEGMENTATION_COLUMNS,
+                *SEGMENTATION_COLUMNS[:3],
                 PaperColumn("positive", POSITIVE_PERTURBATION),
                 PaperColumn("negative", NEGATIVE_PERTURBATION),
             ),
@@ -128,7 +146,7 @@ PAPER_TABLES = {
         PaperTable(
             "eraser-movies",
             "Chefer, Gur & Wolf, CVPR 2021, figure: token-F1 of the k highest words, ERASER movie reviews",
-            "a rerun of the authors' code by a third party; the paper itself has only a figure",
+            Source.RERUN,
             "BERT-base fine-tuned on the movie reviews (the authors' checkpoint)",
             "ERASER movies: docs/ and test.jsonl",
             {
@@ -154,15 +172,16 @@ PAPER_TABLES = {
                 "rollout": (.0033, .0087, .0150, .0230, .0300, .0384, .0473, .0557, .0628, .0697, .0767, .0826, .0890,
                             .0960, .1026, .1088),
             },
+            "The paper has only a figure; the numbers are a third party's rerun of the authors' code. "
             "The labelled class is explained. The authors set negative scores to 0 before they rank words; here they "
             "are kept, which changes only LRP.",
         ),
         PaperTable(
             "attcat",
             "Qiang et al., NeurIPS 2022: AOPC, log-odds and class discrimination",
-            "",
-            "BERT-base fine-tuned on SST-2, IMDB and others",
-            "the development sentences of SST-2, or 2,000 texts of another set",
+            None,
+            "BERT-base fine-tuned on each data set, DistilBERT and RoBERTa",
+            "SST-2, QQP, MNLI, Amazon, Yelp, IMDB and SQuAD: all texts, or 2,000 of them",
             {
                 "raw attention": ("raw_attention", {}),
                 "rollout": ("rollout", {}),
@@ -174,16 +193,44 @@ PAPER_TABLES = {
                 "AttCAT": ("attcat", {}),
             },
             (
-                PaperColumn("AOPC, released", ("aopc", {"preset": "released"}), "label"),
-                PaperColumn("AOPC", ("aopc", {}), "label"),
-                PaperColumn("log-odds, released", ("log_odds", {"preset": "released"}), "label"),
-                PaperColumn("confidence, released", ("class_discrimination", {"preset": "released"}), "label"),
-                PaperColumn("confidence", ("class_discrimination", {}), "label"),
+                PaperColumn("AOPC, deleted", ("aopc", {"preset": "released"}), "label"),
+                PaperColumn("AOPC, padded", ("aopc", {"preset": "released", "fill": "pad_token"}), "label"),
+                PaperColumn("log-odds, deleted", ("log_odds", {"preset": "released", "fill": "delete"}), "label"),
+                PaperColumn("log-odds, padded", ("log_odds", {"preset": "released"}), "label"),
+                PaperColumn("tau, released", ("class_discrimination", {"preset": "released"}), "label"),
+                PaperColumn("AOPC, signed", ("aopc", {}), "label"),
+                PaperColumn("log-odds, masked", ("log_odds", {}), "label"),
+                PaperColumn("tau", ("class_discrimination", {}), "label"),
             ),
             {},
-            "The paper's numbers were not available, so none are shown. The methods are those of the paper's figure 1; "
-            "its code scales the rows of TransAtt to sum to 1 and has Grad-CAM of the last block in place of AttGrads. "
-            "Columns named `released` are what the code computes.",
+            "The paper's numbers were not available, so none are shown; it puts AttCAT first, and the lines above say "
+            "where that holds here. The first five columns are what its released code computes (words deleted, or "
+            "replaced by padding that the model attends to), the last three the same ideas without its faults: signed "
+            "changes, steps of a tenth, mask tokens, tau of the scores. tau is Kendall's, between the maps of the true "
+            "class and of another one. The methods are those of the paper's figure 1; its code scales the rows of "
+            "TransAtt to sum to 1 and has Grad-CAM of the last block in place of AttGrads.",
+            "AttCAT",
+        ),
+        PaperTable(
+            "sawaki-murata-rules",
+            "Sawaki & Murata, JSAI 2025: the rules (i) to (iv), judged",
+            None,
+            "DINO's ViT-S/16 (facebook/dino-vits16)",
+            "one photograph of a cat",
+            {
+                **{f"rule ({rule})": ("redistribution", {"rule": rule}) for rule in ("i", "ii", "iii", "iv")},
+                "rollout": ("rollout", {}),
+                "raw attention": ("raw_attention", {}),
+            },
+            (
+                *SEGMENTATION_COLUMNS[:4],
+                PaperColumn("positive", POSITIVE_PERTURBATION),
+                PaperColumn("negative", NEGATIVE_PERTURBATION),
+            ),
+            {},
+            "The paper has one figure and no numbers; the table is ours. Heads are followed through all layers and "
+            "averaged.",
+            claims=RULE_CLAIMS,
         ),
     )
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """Prepare examples for a model: load the input, cut long texts, and convert labels, masks and rationales."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch import Tensor
 from whyformer._judge.failure import reason_of
 from whyformer._model.image import as_image
 from whyformer._model.model import Model
-from whyformer._model.text import tokenize_text
+from whyformer._model.text import TextPair, is_text_pair, tokenize_text
 from whyformer.data import Data, Example
 from whyformer.data.masks import align_mask, read_mask
 from whyformer.errors import InputError
@@ -54,9 +54,9 @@ def prepare_example(model: Model, data: Data, place: int) -> PreparedExample:
         return PreparedExample(place, example.name, label=label, failure=reason_of(error))
     is_foreign = example.label is not None and "label" in missing
     notes = ["with a label that is none of the model's classes"] if is_foreign else []
-    if model.kind == "text" and isinstance(content, str):
+    if model.kind == "text" and isinstance(content, str | TextPair):
         shorter = cut_to_fit(model, content)
-        notes += [f"cut to {model.max_length} tokens"] if shorter != content else []
+        notes += describe_cut(model, content, shorter)
         content = shorter
     return PreparedExample(
         place,
@@ -64,7 +64,7 @@ def prepare_example(model: Model, data: Data, place: int) -> PreparedExample:
         content,
         label,
         prepare_mask(model, data, example, content, missing),
-        prepare_rationale(example, missing),
+        prepare_rationale(follow_cut(example, content), missing),
         missing,
         note=NOTE_SEPARATOR.join(notes),
     )
@@ -92,8 +92,21 @@ def normalise_class_name(label: str) -> str:
     return " ".join(label.replace("_", " ").replace("-", " ").casefold().split())
 
 
-def cut_to_fit(model: Model, content: str) -> str:
-    """The beginning of a text, as long as the model allows."""
+def describe_cut(model: Model, content: str | TextPair, shorter: str | TextPair) -> list[str]:
+    """What to say about an example that was cut; nothing if it was not."""
+    if shorter == content:
+        return []
+    if not isinstance(content, TextPair):
+        return [f"cut to {model.max_length} tokens"]
+    cut = [name for name, long, short in zip(("first", "second"), content, shorter, strict=True) if short != long]
+    which = f"the {cut[0]} text" if len(cut) == 1 else "both texts"
+    return [f"with {which} of the pair cut, to {model.max_length} tokens in all"]
+
+
+def cut_to_fit(model: Model, content: str | TextPair) -> str | TextPair:
+    """The beginning of a text, as long as the model allows; of a pair, the longer text is cut."""
+    if isinstance(content, TextPair):
+        return cut_pair_to_fit(model, content)
     try:
         pieces = tokenize_text(model.tokenizer, content, "the text")
     except InputError:
@@ -106,6 +119,40 @@ def cut_to_fit(model: Model, content: str) -> str:
         if len(tokenize_text(model.tokenizer, shorter, "the text")) <= model.max_length:
             return shorter
     return content
+
+
+def cut_pair_to_fit(model: Model, pair: TextPair) -> TextPair:
+    """The pair, with the longer text cut until both fit, and both alike once they are of one length."""
+    limit = model.max_length
+    try:
+        whole = tokenize_text(model.tokenizer, pair, "the pair")
+    except InputError:
+        return pair  # encoding it will fail with the reason
+    if limit is None or len(whole) <= limit or whole.second is None:
+        return pair
+    spans = [span for span in whole.spans if span is not None]
+    ends = [
+        [end for start, end in spans if start < whole.second],
+        [end - whole.second for start, end in spans if start >= whole.second],
+    ]
+    room = limit - sum(whole.special)
+    while room >= 2 and all(ends):
+        counts = share_room(len(ends[0]), len(ends[1]), room)
+        shorter = TextPair(*(text[: own[n - 1]] for text, own, n in zip(pair, ends, counts, strict=True)))
+        if len(tokenize_text(model.tokenizer, shorter, "the pair")) <= limit:
+            return shorter
+        room -= 1  # tokenized on their own, the remaining words may be more pieces
+    return pair
+
+
+def share_room(first: int, second: int, room: int) -> tuple[int, int]:
+    """How many tokens of each text are kept when the longer one gives up tokens first; at least one of each."""
+    if first + second <= room:
+        return first, second
+    if min(first, second) <= room // 2:
+        shorter = min(first, second)
+        return (shorter, room - shorter) if first <= second else (room - shorter, shorter)
+    return room - room // 2, room // 2
 
 
 def prepare_mask(
@@ -137,14 +184,31 @@ def content_size_of(content: Any) -> tuple[int, int]:
     return pixels.shape[-1], pixels.shape[-2]
 
 
+def follow_cut(example: Example, content: Any) -> Example:
+    """The example with the pair as it was cut, its rationale moved with it; a single text keeps all its words."""
+    whole = example.load()
+    if example.rationale is None or not is_text_pair(content) or not is_text_pair(whole):
+        return example
+    first, second = (len(text) for text in content)
+    begin = len(whole[0]) + 1  # of the second text, before the cut
+    spans = [(start, min(end, first)) for start, end in example.rationale if start < first]
+    moved = [(start - begin, min(end - begin, second)) for start, end in example.rationale if start >= begin]
+    spans += [(start + first + 1, end + first + 1) for start, end in moved if start < second]
+    return replace(example, content=content, rationale=tuple(spans))
+
+
 def prepare_rationale(example: Example, missing: dict[str, str]) -> Rationale | None:
-    """One mark for each word of the whole text, even if the model gets only its beginning."""
-    if example.rationale is None or not isinstance(example.content, str):
+    """One mark for each word of the whole text, even if the model gets only its beginning.
+
+    Of a pair, the words of both texts as `example.content` has them.
+    """
+    content = "\n".join(example.content) if is_text_pair(example.content) else example.content
+    if example.rationale is None or not isinstance(content, str):
         missing["rationale"] = "there is no rationale"
         return None
     marks, start = [], 0
-    for word in example.content.split():
-        start = example.content.index(word, start)
+    for word in content.split():
+        start = content.index(word, start)
         end = start + len(word)
         marks.append(int(any(a < end and start < b for a, b in example.rationale)))
         start = end

@@ -3,9 +3,8 @@
     reproduce("chefer-segmentation", "ImageNet-Segmentation/", "google/vit-base-patch16-224")
 
 With the paper's model and data the numbers should agree. With another model or other data only the order of the methods
-can be compared; the lines below the table do that. The published numbers come from the authors' tables. Where the paper
-has only a figure (ERASER movies), they come from a third party's rerun of the authors' code, and the output says so.
-Where none were available (AttCAT), none are shown.
+can be compared; the lines below the table do that, pair by pair (order.py). The output says where the published numbers
+come from. Where none were available (AttCAT), none are shown.
 """
 
 import os
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from rich.table import Table as Grid
 from rich.text import Text
@@ -24,15 +24,17 @@ from whyformer._explain.method_call import label_methods
 from whyformer._judge.arguments import check_run_data, check_run_folder, check_run_number
 from whyformer._judge.choice import format_metric_label
 from whyformer._judge.judgement import Judgement, encode_utf8
+from whyformer._judge.order import PairOrder, compare_orders, compare_pairs, describe_orders
 from whyformer._judge.paper_tables import NamedSettings, PaperColumn, PaperTable, find_paper_table
+from whyformer._judge.rows import RowTable
 from whyformer._judge.run import judge
-from whyformer._judge.table import format_csv, format_markdown, format_mean
+from whyformer._judge.table import collect_values, combine_of, format_csv, format_markdown, format_mean
 from whyformer._model.model import Model
 from whyformer._plain.statistics import bootstrap
 from whyformer.data import Data, read
 from whyformer.errors import InputError
 from whyformer.methods._registry import METHODS
-from whyformer.metrics._registry import METRICS
+from whyformer.metrics._registry import METRICS, MetricCall, choose_metric
 from whyformer.results.comparison import rank_correlation
 from whyformer.results.result import Result
 from whyformer.show import report, terminal
@@ -65,6 +67,8 @@ class Reproduction(Result):
     examples: int
     cells: Mapping[tuple[str, str], PaperCell]  # by the paper's name of the method, and by column
     judgements: Mapping[str, Judgement] = field(repr=False)  # by the explained class: "predicted", "label"
+    orders: Mapping[str, Sequence[PairOrder]] = field(default_factory=dict, repr=False)  # by column
+    labels: Mapping[str, str] = field(default_factory=dict, repr=False)  # the method's label in the judgements, by row
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
         ".csv": lambda reproduction: encode_utf8(reproduction.to_csv()),
@@ -115,11 +119,16 @@ class Reproduction(Result):
     def _text_rows(self) -> list[list[str]]:
         """The table as text: one row per method, or one row per column if there are many columns."""
         names, columns = list(self.table.methods), [column.name for column in self.table.columns]
+        head = "published / measured" if self.table.published else "measured"
         if len(columns) > MOST_COLUMNS:
-            rows = [[column, *(format_paper_cell(self.cells[name, column]) for name in names)] for column in columns]
-            return [["published / measured", *names], *rows]
-        rows = [[name, *(format_paper_cell(self.cells[name, column]) for column in columns)] for name in names]
-        return [["published / measured", *columns], *rows]
+            rows = [[column, *(self._format_cell(name, column) for name in names)] for column in columns]
+            return [[head, *names], *rows]
+        rows = [[name, *(self._format_cell(name, column) for column in columns)] for name in names]
+        return [[head, *columns], *rows]
+
+    def _format_cell(self, name: str, column: str) -> str:
+        cell = self.cells[name, column]
+        return format_paper_cell(cell) if self.table.published else format_mean(cell.measured)
 
     def _grid(self) -> Grid:
         header, *rows = self._text_rows()
@@ -132,7 +141,7 @@ class Reproduction(Result):
 
     @property
     def sentences(self) -> list[str]:
-        """For each column, whether the methods are in the paper's order."""
+        """For each column, whether the methods are in the paper's order, and how sure each pair of them is."""
         lines = []
         for column in self.table.columns:
             cells = {name: self.cells[name, column.name] for name in self.table.methods}
@@ -141,16 +150,37 @@ class Reproduction(Result):
                 for name, cell in cells.items()
                 if cell.published is not None and cell.measured == cell.measured
             }
-            if len(both) < MIN_METHODS:
+            if not both and self.table.claims:
+                lines += self._describe_claims(column)
                 continue
             better = METRICS[column.metric[0]].better
             pick = max if better == "higher" else min
+            if not both and (pairs := self.orders.get(column.name)):
+                measured = {name: cell.measured for name, cell in cells.items() if cell.measured == cell.measured}
+                ours = pick(measured, key=lambda name: measured[name])
+                best = describe_best(self.table.first, ours)
+                lines.append(f"{column.name} ({better} is better): {best}; {describe_orders(pairs)}.")
+                continue
+            if len(both) < MIN_METHODS:
+                continue
             theirs = pick(both, key=lambda name: both[name][0])
             ours = pick(both, key=lambda name: both[name][1])
             rho = rank_agreement(*zip(*both.values(), strict=True))
-            best = f"best is {ours} in both" if ours == theirs else f"best is {theirs} there, {ours} here"
-            lines.append(f"{column.name} ({better} is better): {best}; rank correlation of the orders {rho:+.2f}.")
+            best = describe_best(theirs, ours)
+            pairs = self.orders.get(column.name)
+            counts = f"; {describe_orders(pairs)}" if pairs else ""
+            lines.append(
+                f"{column.name} ({better} is better): {best}; rank correlation of the orders {rho:+.2f}{counts}."
+            )
         return lines
+
+    def _describe_claims(self, column: PaperColumn) -> list[str]:
+        """Which of the orders that the paper states in words hold in this column."""
+        pairs = self.orders.get(column.name) if self.table.claims else None
+        if not pairs:
+            return []
+        said = (f"{pair.better} over {pair.worse} {format_pair(pair, column.scale)}" for pair in pairs)
+        return [f"{column.name} ({METRICS[column.metric[0]].better} is better): {'; '.join(said)}."]
 
     @property
     def remarks(self) -> list[str]:
@@ -159,6 +189,16 @@ class Reproduction(Result):
         paper = f"The paper's model: {self.table.model}. The paper's data: {self.table.data}."
         cautions = [line for judgement in self.judgements.values() for line in judgement.cautions]
         return [*own, paper, *dict.fromkeys(cautions)]
+
+
+def format_pair(pair: PairOrder, scale: float) -> str:
+    """What became of a claimed order, with the difference measured here and its interval."""
+    difference, low, high = (f"{number * scale:+.3g}" for number in (pair.difference, pair.low, pair.high))
+    return f"{pair.verdict} ({difference} [{low}, {high}])"
+
+
+def describe_best(theirs: str, ours: str) -> str:
+    return f"best is {ours} in both" if ours == theirs else f"best is {theirs} there, {ours} here"
 
 
 def format_paper_cell(cell: PaperCell) -> str:
@@ -185,7 +225,19 @@ def reproduce(
     name: one of PAPER_TABLES, such as "chefer-segmentation". data: anything that `whyformer.data.read` accepts.
     model: the paper's model, or another one. out: a folder for the rows; the same call resumes an interrupted run.
     """
-    table = find_paper_table(name)
+    return measure_paper_table(find_paper_table(name), data, model, out=out, batch=batch, limit=limit)
+
+
+def measure_paper_table(
+    table: PaperTable,
+    data: Any,
+    model: ModelLike | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    batch: int | None = None,
+    limit: int | None = None,
+) -> Reproduction:
+    """Measure a table, published or like a published one, on this data and model; see reproduce()."""
     if model is None:
         raise InputError(f"Pass model= to name a model. The paper used {table.model}.", code="E_OPTION")
     folder = check_run_folder(out)
@@ -202,15 +254,19 @@ def reproduce(
             explained, examples, list(methods.values()), list(metrics.values()), target=target, batch=batch,
             out=None if folder is None else folder / target, report=False,
         )  # fmt: skip
+    labels = {row: next(iter(label_methods([method]))) for row, method in methods.items()}
     cells = {}
-    for row, method in methods.items():
-        label = next(iter(label_methods([method])))
+    for row, label in labels.items():
         for column, published in zip(table.columns, table.published.get(row, [None] * len(table.columns)), strict=True):
             measured = read_paper_cell(judgements[column.target], label, column)
             cells[row, column.name] = PaperCell(published, *measured)
-    reproduction = Reproduction(table, explained.name, examples.name, len(examples), cells, judgements)
+    orders = {
+        column.name: order_paper_column(judgements[column.target], labels, table, place)
+        for place, column in enumerate(table.columns)
+    }
+    reproduction = Reproduction(table, explained.name, examples.name, len(examples), cells, judgements, orders, labels)
     if folder is not None:
-        reproduction.save(folder / f"{name}.csv")
+        reproduction.save(folder / f"{table.name}.csv")
     return reproduction
 
 
@@ -226,6 +282,36 @@ def read_paper_cell(judgement: Judgement, method: str, column: PaperColumn) -> t
         measured = bootstrap(curves[:, column.step] if curves is not None else [])
     mean, low, high = (number * column.scale for number in measured)
     return mean, low, high
+
+
+def order_paper_column(
+    judgement: Judgement, labels: Mapping[str, str], table: PaperTable, place: int
+) -> list[PairOrder]:
+    """Every pair of methods that this column of the table ranks, as measured here."""
+    column, rows = table.columns[place], judgement.rows
+    published = {
+        row: float(number) for row, numbers in table.published.items() if (number := numbers[place]) is not None
+    }
+    claimed = list(dict.fromkeys(row for pair in table.claims for row in pair))
+    chosen = choose_metric(*column.metric)
+    if not published and table.first:
+        ahead = 1.0 if chosen.metric.better == "higher" else -1.0
+        published = {row: ahead if row == table.first else 0.0 for row in table.methods}
+    k = rows.metrics.index(format_metric_label(*column.metric))
+    ranked = published or claimed
+    values = {row: read_paper_values(rows, rows.methods.index(labels[row]), k, column, chosen) for row in ranked}
+    combine = combine_of(chosen) if column.step is None else None
+    if published:
+        return compare_orders(published, values, chosen.metric.better, combine)
+    return compare_pairs(table.claims, values, chosen.metric.better, combine)
+
+
+def read_paper_values(rows: RowTable, m: int, k: int, column: PaperColumn, chosen: MetricCall) -> np.ndarray:
+    """What a column is computed from: [example], or [example part] for a metric of the whole data set."""
+    if column.step is None:
+        return collect_values(rows, m, k, chosen)
+    curves = rows.curves(m, k)
+    return np.full(len(rows.value), np.nan) if curves is None else curves[:, column.step]
 
 
 def fill_settings(registry: Mapping[str, Any], wanted: NamedSettings) -> Any:

@@ -26,6 +26,7 @@ class EncodedBatch:
     texts: tuple[str | None, ...] = ()
     words: tuple[tuple[str, ...], ...] | None = None  # the pieces of each example
     spans: tuple[tuple[OptionalSpan, ...], ...] | None = None
+    seconds: tuple[int | None, ...] = ()  # where the second text of each pair begins in its text; None: a single text
     notes: tuple[str, ...] = ()
     images: tuple[KeptImage, ...] = ()  # the original of each example, to draw on
     origin: Tensor | None = None  # [batch token]: the place of each token before others were deleted; None: the same
@@ -41,7 +42,8 @@ class EncodedBatch:
             special = _read_mask_row(self.special_mask, i, length, fill=False)
             text = self.texts[i] if self.texts and words is not None else None
             names = words or tuple(str(n) for n in range(length))
-            examples.append(Pieces(names, special, tuple(not r for r in real), spans, text))
+            second = self.seconds[i] if self.seconds and text is not None else None
+            examples.append(Pieces(names, special, tuple(not r for r in real), spans, text, second))
         return tuple(examples)
 
     def fingerprints(self) -> tuple[int, ...]:

@@ -109,7 +109,7 @@ class Model:
     def encode(self, inputs: Any) -> EncodedBatch:
         """Turn a path, image, text, tensor, array, dictionary of inputs, or a list of these into a batch.
 
-        In a list, a text can also be a pair that the model reads together: [("a question", "an answer")].
+        TextPair("a question", "an answer") is a pair that the model reads together; in a list, a plain tuple is too.
         {"text": "cat.jpg"} is a text, even where there is an image file of that name.
         """
         if isinstance(inputs, EncodedBatch):
@@ -118,6 +118,7 @@ class Model:
         return add_virtual_tokens(self.module, encoded) if isinstance(self.module, PromptedTransformer) else encoded
 
     def _encode(self, inputs: Any) -> EncodedBatch:
+        inputs = [inputs] if isinstance(inputs, text.TextPair) else inputs
         inputs = read_arrays(inputs, are_images=self.kind == "image")
         if isinstance(inputs, Mapping) and not text.is_text_record(inputs):
             return self._from_tensors(self._add_batch_axis(dict(inputs)))
@@ -198,9 +199,8 @@ class Model:
             self._input_spec.check_ids(torch.tensor(one.ids), of_tokenizer=True)
         texts = text.pad_texts(texts, fill=self.padding, piece=self.tokenizer.pad_token or "", side=self._padding_side)
         real = ~torch.tensor([one.padding for one in texts])
-        batch = {
-            name: torch.tensor([one.inputs[name] for one in texts], device=self.device) for name in texts[0].inputs
-        }
+        device = self.device
+        batch = {name: torch.tensor([one.inputs[name] for one in texts], device=device) for name in texts[0].inputs}
         main = self._input_spec.choose_input_name(batch["input_ids"])  # a custom module may use another name
         inputs = {main: batch.pop("input_ids")} | {
             name: batch[name] for name in batch if name in self._input_spec.names
@@ -214,12 +214,13 @@ class Model:
             inputs | self._make_positions(real),
             main,
             len(texts),
-            names=tuple(one.text for one in texts),
+            names=tuple(one.name for one in texts),
             token_mask=real,
             special_mask=torch.tensor([one.special for one in texts]),
             texts=tuple(one.text for one in texts),
             words=tuple(one.pieces for one in texts),
             spans=tuple(one.spans for one in texts),
+            seconds=tuple(one.second for one in texts),
             notes=notes,
         )
 
@@ -232,7 +233,8 @@ class Model:
 
     def tokenize_windows(self, inputs: Any, windows: bool | int) -> list[tuple[text.TokenizedText, list[TextWindow]]]:
         """Each text with the windows that it is split into; a text that is short enough is one window."""
-        items = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+        is_batch = isinstance(inputs, list | tuple) and not isinstance(inputs, text.TextPair)
+        items = list(inputs) if is_batch else [inputs]
         if self.kind != "text":
             raise InputError(
                 f"windows= splits texts, but {self.name} was opened without a tokenizer. Leave it out.", code="E_OPTION"

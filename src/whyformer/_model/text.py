@@ -9,12 +9,13 @@ the special pieces have names that no text contains.
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from whyformer._model.encoded import OptionalSpan
 from whyformer._model.image import IMAGE_SUFFIXES
 from whyformer._model.spans import align_pieces, correct_offsets, join_by_tokenizer
+from whyformer._plain.tokens import name_pair
 from whyformer.errors import InputError
 
 MAX_CHARACTERS = 200_000
@@ -22,9 +23,19 @@ MAX_PATH = 4096  # longer texts are never looked up as files
 PRIVATE_PREFIX = "\ue000\uf8ff\ue000"  # private-use characters, put before the name of a special piece
 
 
+class TextPair(NamedTuple):
+    """Two texts that a model reads together: premise and hypothesis, question and context, query and document.
+
+    A list or tuple of two texts is a batch of two examples; `TextPair("a premise", "a hypothesis")` is one.
+    """
+
+    first: str
+    second: str
+
+
 @dataclass(frozen=True)
 class TokenizedText:
-    """One tokenized text."""
+    """One tokenized text, or pair of texts."""
 
     text: str
     inputs: dict[str, list[int]]  # input_ids, attention_mask and whatever else the tokenizer returns
@@ -32,9 +43,15 @@ class TokenizedText:
     special: tuple[bool, ...]
     spans: tuple[OptionalSpan, ...]
     padding: tuple[bool, ...]
+    second: int | None = None  # of a pair: where the second text begins in `text`
 
     def __len__(self) -> int:
         return len(self.pieces)
+
+    @property
+    def name(self) -> str:
+        """What to call it: the text itself, or both texts of a pair."""
+        return self.text if self.second is None else name_pair(self.text, self.second)
 
     @property
     def ids(self) -> list[int]:
@@ -47,9 +64,7 @@ def tokenize_text(tokenizer: Any, text: Any, name: str, *, keeps_mask: bool = Fa
     A pair (first, second) becomes one sequence. Its spans refer to both texts joined by a line break.
     keeps_mask: the mask token in the text is that token, a place where the model predicts; it counts as special.
     """
-    parts = list(text) if is_text_pair(text) else [text]
-    for part in parts:
-        check_text(part, name)
+    parts = check_parts(text, name)
     has_mask = keeps_mask and _has_mask(tokenizer, parts, name)
     encoding = _call_tokenizer(tokenizer, parts, name, split=not has_mask)
     inputs, part_of_piece = dict(encoding), encoding.sequence_ids(0) if tokenizer.is_fast else None
@@ -74,7 +89,7 @@ def tokenize_text(tokenizer: Any, text: Any, name: str, *, keeps_mask: bool = Fa
         spans = correct_offsets(text, pieces, offsets, special, shift)
     else:
         spans = align_pieces(text, pieces, special, join_by_tokenizer(tokenizer))
-    return TokenizedText(text, inputs, pieces, special, spans, (False,) * len(pieces))
+    return TokenizedText(text, inputs, pieces, special, spans, (False,) * len(pieces), shift or None)
 
 
 def _has_mask(tokenizer: Any, parts: Sequence[str], name: str) -> bool:
@@ -113,7 +128,7 @@ def is_text_record(item: Any) -> bool:
 def read_text_item(item: Any, model: str) -> Any:
     """The text or pair that an item stands for; the name of an image file is refused unless it is called a text."""
     if is_text_record(item):
-        return (item["text"], item["text_pair"]) if "text_pair" in item else item["text"]
+        return TextPair(item["text"], item["text_pair"]) if "text_pair" in item else item["text"]
     if isinstance(item, str) and names_image_file(item):
         raise InputError(
             f"{item!r} is an image file, but {model} takes texts. Use a model for images, such as demo/pets. To "
@@ -133,7 +148,19 @@ def names_image_file(text: str) -> bool:
 
 def is_text_pair(text: Any) -> bool:
     """Whether this is a pair of texts that a model reads together: question and answer, premise and hypothesis."""
-    return isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, str) for part in text)
+    return isinstance(text, TextPair) or (
+        isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, str) for part in text)
+    )
+
+
+def check_parts(text: Any, name: str) -> list[str]:
+    """The text, or both texts of a pair; refuses what is no text."""
+    if not is_text_pair(text):
+        check_text(text, name)
+        return [text]
+    for part, which in zip(text, ("first", "second"), strict=True):
+        check_text(part, f"the {which} text of {name.replace('text', 'pair', 1)}")
+    return list(text)
 
 
 def check_text(text: Any, name: str) -> None:
@@ -170,13 +197,13 @@ def pad_texts(texts: Sequence[TokenizedText], *, fill: int, piece: str, side: st
         return [*missing, *row] if side == "left" else [*row, *missing]
 
     return [
-        TokenizedText(
-            text.text,
-            {name: pad(row, fill if name == "input_ids" else 0) for name, row in text.inputs.items()},
-            tuple(pad(text.pieces, piece)),
-            tuple(pad(text.special, False)),
-            tuple(pad(text.spans, None)),
-            tuple(pad(text.padding, True)),
+        replace(
+            text,
+            inputs={name: pad(row, fill if name == "input_ids" else 0) for name, row in text.inputs.items()},
+            pieces=tuple(pad(text.pieces, piece)),
+            special=tuple(pad(text.special, False)),
+            spans=tuple(pad(text.spans, None)),
+            padding=tuple(pad(text.padding, True)),
         )
         for text in texts
     ]

@@ -8,7 +8,7 @@ all windows and the second is split. The last window begins earlier than the ste
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from whyformer._model.text import TokenizedText
@@ -61,13 +61,13 @@ def take_window(one: TokenizedText, places: Sequence[int], first: int, stop: int
         return [row[place] for place in places]
 
     spans = [span for span in one.spans[first:stop] if span is not None]
-    text = TokenizedText(
-        one.text,
-        {name: take(row) for name, row in one.inputs.items()},
-        tuple(take(one.pieces)),
-        tuple(take(one.special)),
-        tuple(take(one.spans)),
-        tuple(take(one.padding)),
+    text = replace(
+        one,
+        inputs={name: take(row) for name, row in one.inputs.items()},
+        pieces=tuple(take(one.pieces)),
+        special=tuple(take(one.special)),
+        spans=tuple(take(one.spans)),
+        padding=tuple(take(one.padding)),
     )
     return TextWindow(text, tuple(places), (spans[0][0], spans[-1][1]) if spans else (0, len(one.text)))
 

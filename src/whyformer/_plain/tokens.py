@@ -20,6 +20,7 @@ class Pieces:
     """Tokens of a text (or rows of a plain tensor), in the order in which the model sees them, including padding.
 
     spans[i] is the (start, end) of piece i in `text`; None for special tokens, padding, or if there is no text.
+    Of a pair of texts, `text` is both of them joined by a line break, and `second` is where the second one begins.
     """
 
     pieces: tuple[str, ...]
@@ -27,9 +28,37 @@ class Pieces:
     padding: tuple[bool, ...]
     spans: tuple[tuple[int, int] | None, ...]
     text: str | None = None
+    second: int | None = None
 
     def __len__(self) -> int:
         return len(self.pieces)
 
+    @property
+    def segments(self) -> tuple[int | None, ...]:
+        """The text of a pair that each piece belongs to, 0 or 1; None for padding, and for all pieces of a single text.
+
+        A special token belongs to the text before it.
+        """
+        if self.second is None:
+            return (None,) * len(self)
+        segments: list[int | None] = []
+        now = 0
+        for span, is_padding in zip(self.spans, self.padding, strict=True):
+            now = now if span is None else int(span[0] >= self.second)
+            segments.append(None if is_padding else now)
+        return tuple(segments)
+
+    def find_place(self, i: int) -> tuple[int, int] | None:
+        """The (start, end) of piece i, counted from the beginning of its own text."""
+        span = self.spans[i]
+        if span is None or self.second is None or span[0] < self.second:
+            return span
+        return span[0] - self.second, span[1] - self.second
+
 
 Tokens = Grid | Pieces
+
+
+def name_pair(text: str, second: int) -> str:
+    """A pair of texts in one line, from both joined by a line break and where the second one begins."""
+    return f"{text[: second - 1]} / {text[second:]}"

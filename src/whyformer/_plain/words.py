@@ -54,6 +54,7 @@ def join_groups(tokens: Tokens, groups: Sequence[Sequence[int]]) -> Pieces:
         padding=(False,) * len(groups),
         spans=tuple(spans),
         text=tokens.text,
+        second=tokens.second,
     )
 
 

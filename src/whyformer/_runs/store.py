@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from whyformer._plain import archive
 from whyformer._runs.lock import make_folder_error
 from whyformer._runs.plan import RunPlan
-from whyformer.errors import OutputError
+from whyformer.errors import OutputError, ResourceError
 
 AnyRow = TypeVar("AnyRow")
 # What json and pyarrow raise on a damaged file.
@@ -57,11 +57,21 @@ class ShardFolder:
 
     def write_file(self, number: int, contents: bytes) -> None:
         """Under a temporary name, forced to disk, renamed; then the name is forced to disk too."""
-        archive.write_file(self.path(number), contents)
-        sync_folder(self.folder)
+        try:
+            archive.write_file(self.path(number), contents)
+            sync_folder(self.folder)
+        except OutputError as error:  # the folder could be written when the run began
+            raise ResourceError(
+                f"{error} {len(contents):,} bytes are needed. Files that are finished are kept: when the disk can be "
+                "written again, repeat the call to resume.",
+                code="E_DISK",
+            ) from None
 
-    def make_damage_error(self, number: int) -> OutputError:
-        return OutputError(f"{self.path(number)} was written but could not be read back. Check the disk.")
+    def make_damage_error(self, number: int) -> ResourceError:
+        return ResourceError(
+            f"{self.path(number)} was written but could not be read back. Check the disk, then repeat the call.",
+            code="E_DISK",
+        )
 
 
 class ShardStore(ShardFolder, Generic[AnyRow]):

@@ -64,6 +64,9 @@ def run_audit(
         typer.Option("-t", "--target", metavar="CLASS", help="The class to compare evidence for; default: predicted."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="The seed of all random draws.")] = 0,
+    swap_heads: Annotated[
+        int, typer.Option("--swap-heads", metavar="N", help="Save heads.html, a page to swap heads on, for N examples.")
+    ] = 0,
     out: Annotated[Path | None, options.make_folder_option(OUT_HELP)] = None,
     as_json: options.JsonOption = False,
     debug: options.DebugOption = False,
@@ -79,20 +82,31 @@ def run_audit(
     methods = normalise_methods(parsing.parse_methods(method) if method else ())
     search = choose_search(preset)
     chosen = int(target) if target is not None and target.isdecimal() else target
-    settings = AuditSettings(tests, methods, draws, REPLACEMENT_KINDS, search, searched, words_only, 0.2, seed, chosen)
+    settings = AuditSettings(
+        tests, methods, draws, REPLACEMENT_KINDS, search, searched, words_only, 0.2, seed, chosen, swap_heads
+    )
     settings.check()  # report misspelt names before a large model is opened
     destination.check_out_folder(out)
+    if swap_heads and out is None:
+        raise InputError("--swap-heads saves a page, so it needs a folder: add -o FOLDER.", code="E_OPTION")
     examples = read_examples(choose_source(data), column, classes, split=split, limit=limit, seed=seed)
     opened = running.open_quietly(model, device)
     refuse_images(data, opened.kind, opened.name)
-    result = audit(
-        opened, examples, attention or ["last"], tests=tests, methods=methods, draws=draws,
-        preset=preset, search_limit=searched, checkpoints=checkpoint or (), baseline=baseline, training=training,
-        words_only=words_only, target=chosen, seed=seed, out=out,
-    )  # fmt: skip
+    try:
+        result = audit(
+            opened, examples, attention or ["last"], tests=tests, methods=methods, draws=draws,
+            preset=preset, search_limit=searched, checkpoints=checkpoint or (), baseline=baseline, training=training,
+            words_only=words_only, target=chosen, seed=seed, swap_limit=swap_heads, out=out,
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        if out is not None:
+            output.print_to_stderr(f"The rows so far are in {out}. Run the same command again to continue.")
+        raise
     running.show_result(result, to_json=audit_to_json if as_json else None)
     if out is not None and not as_json:
         output.print_text(f"\n{out / 'audit.html'}")
+        if swap_heads:
+            output.print_text(out / "heads.html")
 
 
 def choose_source(words: list[str]) -> str | list[str]:

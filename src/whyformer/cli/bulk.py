@@ -57,7 +57,10 @@ def run_bulk(
         int | None, typer.Option("--threads", metavar="N", help="Threads of each worker on the processor; default: 1.")
     ] = None,
     loaders: Annotated[
-        int | None, typer.Option("--loaders", metavar="N", help="Threads of each worker that read and decode ahead.")
+        int | None,
+        typer.Option(
+            "--loaders", metavar="N", help="Threads of each worker that read ahead; next to a GPU with a process each."
+        ),
     ] = None,
     limit: options.LimitOption = None,
     split: options.SplitOption = None,

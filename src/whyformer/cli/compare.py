@@ -23,6 +23,7 @@ METHOD_HELP = (
 @app.command("compare", epilog=EXAMPLES)
 def run_compare(
     inputs: options.InputsArgument = None,
+    pair: options.PairOption = None,
     model: options.ModelOption = options.DEFAULT_MODEL,
     method: Annotated[list[str] | None, options.make_method_option(METHOD_HELP)] = None,
     target: options.TargetOption = None,
@@ -32,11 +33,12 @@ def run_compare(
     debug: options.DebugOption = False,
 ) -> None:
     """Compare several methods from one run of the model. Without arguments, runs on the bundled demo model."""
-    compare_and_show(inputs, model, method, target, versus, out, as_json)
+    compare_and_show(inputs, pair, model, method, target, versus, out, as_json)
 
 
 def compare_and_show(
     inputs: list[str] | None,
+    pair: list[str] | None,
     model: str,
     method: list[str] | None,
     target: list[str] | None,
@@ -51,7 +53,7 @@ def compare_and_show(
 
     methods = choose_comparison_methods(method)
     destination.check_out_file(out, inputs, Comparison.formats)
-    opened, items = running.open_with_inputs(model, inputs)
+    opened, items = running.open_with_inputs(model, inputs, pair)
     targets = parsing.parse_targets(opened, target, versus)
     compared = join_comparisons(
         [compare(opened, batch, methods or "quick", **aim) for batch, aim in running.iterate_batches(items, targets)]

@@ -29,6 +29,7 @@ def run_doctor(
         ),
     ],
     inputs: options.InputsArgument = None,
+    pair: options.PairOption = None,
     method: Annotated[
         list[str] | None, options.make_method_option("A method to try, repeatable. Default: all of them.")
     ] = None,
@@ -50,7 +51,7 @@ def run_doctor(
     label_methods(method or [])  # misspelt names, before a model is opened
     destination.check_out_file(out, inputs, Diagnosis.formats)
     opened = running.open_quietly(model, device)
-    items = gather_inputs(opened, inputs) if inputs else None
+    items = gather_inputs(opened, inputs or [], pair) if inputs or pair else None
     aim = parsing.parse_targets(opened, target, None)["target"]
     diagnosis = diagnose(opened, items, method or None, target=aim, full=full)
     running.show_result(diagnosis, out, to_json=Diagnosis.formats[".json"] if as_json else None)

@@ -25,6 +25,8 @@ whyformer explain "a gorgeous, witty film" -M demo/sentiment -m attcat
 
 whyformer explain "the keys to the cabinet" -M demo/decoder -t " are" --versus " is"
 
+whyformer explain "the lamp is old. it looks wet." --pair "the lamp is dry." -M demo/entailment
+
 whyformer explain report.txt -M demo/sentiment --windows --sentences
 
 cat reviews.txt | whyformer explain - -M demo/sentiment -o scores.csv"""
@@ -33,6 +35,7 @@ cat reviews.txt | whyformer explain - -M demo/sentiment -o scores.csv"""
 @app.command("explain", epilog=EXAMPLES)
 def run_explain(
     inputs: options.InputsArgument = None,
+    pair: options.PairOption = None,
     model: options.ModelOption = options.DEFAULT_MODEL,
     method: Annotated[
         list[str] | None,
@@ -81,10 +84,10 @@ def run_explain(
         parsing.refuse_unused_options(single, "several methods or --classes")
     if classes is not None:
         unused = {"--target": target, "--versus": versus, "--json": as_json}
-        explain_classes_and_show(inputs, model, method, classes, unused, out)
+        explain_classes_and_show(inputs, pair, model, method, classes, unused, out)
         return
     if len(method or []) > 1:
-        compare_and_show(inputs, model, method, target, versus, out, as_json)
+        compare_and_show(inputs, pair, model, method, target, versus, out, as_json)
         return
     from whyformer._explain.explain import explain
     from whyformer.results.explanation import Explanation
@@ -93,7 +96,7 @@ def run_explain(
     name = method[0] if method else None
     check_method_call(name, settings)
     destination.check_out_file(out, inputs, Explanation.formats)
-    opened, items = running.open_with_inputs(model, inputs)
+    opened, items = running.open_with_inputs(model, inputs, pair)
     targets = parsing.parse_targets(opened, target, versus)
     explanation = join_explanations(
         [
@@ -134,6 +137,7 @@ def check_method_call(name: str | None, settings: Mapping[str, Any]) -> None:
 
 def explain_classes_and_show(
     inputs: list[str] | None,
+    pair: list[str] | None,
     model: str,
     method: list[str] | None,
     classes: int,
@@ -147,6 +151,6 @@ def explain_classes_and_show(
     methods = choose_comparison_methods(method)
     destination.check_out_file(out, inputs, ClassGrid.formats)
     parsing.refuse_unused_options(unused, "--classes")
-    opened, items = running.open_with_inputs(model, inputs)
+    opened, items = running.open_with_inputs(model, inputs, pair)
     grid = explain_classes(opened, items, methods or None, classes=classes)
     running.show_result(grid, out)

@@ -26,8 +26,15 @@ PATTERN_CHARACTERS = "*?["
 MAX_BYTES = 256 * 2**20  # of standard input, and of a text file
 
 
-def gather_inputs(model: "Model", words: list[str]) -> "list[CliInput] | dict[str, Tensor]":
-    """All inputs in the order they were typed; the files of a folder or pattern are sorted by name."""
+def gather_inputs(
+    model: "Model", words: list[str], pair: list[str] | None = None
+) -> "list[CliInput] | dict[str, Tensor]":
+    """All inputs in the order they were typed; the files of a folder or pattern are sorted by name.
+
+    pair: the second text of each, or one for all.
+    """
+    if pair:
+        return add_second_texts(model, words, pair)
     if model.kind == "tensors":
         return read_tensors(model, words)
     if not words:
@@ -36,6 +43,26 @@ def gather_inputs(model: "Model", words: list[str]) -> "list[CliInput] | dict[st
     if not inputs:
         raise InputError(f"Found no inputs for {', '.join(map(repr, words))}.")
     return inputs
+
+
+def add_second_texts(model: "Model", words: list[str], pair: list[str]) -> "list[CliInput]":
+    """The inputs as pairs of texts."""
+    if model.kind != "text":
+        raise InputError(f"--pair is for texts, but {model.name} takes {model.kind}s. Leave it out.", code="E_USAGE")
+    if not words:
+        raise InputError("--pair is the second text of a pair. Pass the first one too.", code="E_USAGE")
+    firsts = gather_inputs(model, words)
+    if len(pair) not in (1, len(firsts)):
+        raise InputError(
+            f"Got --pair {len(pair)} times for {len(firsts)} inputs. Pass it once for all, or once per input.",
+            code="E_USAGE",
+        )
+    seconds = [read_text_file(p) if is_existing_file(p) and p.lower().endswith(TEXT_SUFFIXES) else p for p in pair]
+    seconds = seconds * len(firsts) if len(seconds) == 1 else seconds
+    return [
+        {"text": str(first["text"] if isinstance(first, dict) else first), "text_pair": second}
+        for first, second in zip(firsts, seconds, strict=True)
+    ]
 
 
 def choose_sample_input(model: "Model") -> str:

@@ -15,6 +15,7 @@ whyformer inspect "a gorgeous film" -M demo/sentiment -o heads.svg"""
 @app.command("inspect", epilog=EXAMPLES)
 def run_inspect(
     inputs: options.InputsArgument = None,
+    pair: options.PairOption = None,
     model: options.ModelOption = options.DEFAULT_MODEL,
     target: options.TargetOption = None,
     versus: options.VersusOption = None,
@@ -28,7 +29,7 @@ def run_inspect(
 
     out = Path("inspect.html") if out is None else out
     destination.check_out_file(out, inputs, AttentionView.formats)
-    opened, items = running.open_with_inputs(model, inputs)
+    opened, items = running.open_with_inputs(model, inputs, pair)
     view = inspect_attention(opened, items, **parsing.parse_targets(opened, target, versus))
     view.save(out)
     output.print_text(f"{view.title}\n{view!r}: {out}")

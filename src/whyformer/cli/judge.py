@@ -13,7 +13,9 @@ EXAMPLES = """Examples:
 
 whyformer judge reviews.csv -M demo/sentiment -m rollout -m attcat -o runs/reviews
 
-whyformer judge photos/ --masks masks/ --limit 200"""
+whyformer judge photos/ --masks masks/ --limit 200
+
+whyformer judge demo/creatures -M demo/creatures --degrade gamma_attribution -k deletion -k insertion"""
 
 
 @app.command("judge", epilog=EXAMPLES)
@@ -28,6 +30,15 @@ def run_judge(
     target: Annotated[
         str, typer.Option("-t", "--target", help="What to explain: predicted, label, a class, or e.g. group:cat,dog.")
     ] = "predicted",
+    degrade: Annotated[
+        str | None,
+        typer.Option(
+            "--degrade",
+            metavar="METHOD",
+            help="Judge the metrics instead: do they rank the maps of METHOD above the same maps with noise? With -m "
+            "also: do they rank methods as the exact evidence of a generated world does?",
+        ),
+    ] = None,
     limit: options.LimitOption = None,
     batch: options.BatchOption = None,
     split: options.SplitOption = None,
@@ -41,7 +52,8 @@ def run_judge(
     debug: options.DebugOption = False,
 ) -> None:
     """Score methods on your data against controls that know nothing, with confidence intervals, and recommend one."""
-    from whyformer._judge import judge
+    from whyformer._judge import judge, judge_metrics
+    from whyformer.methods._registry import METHODS
     from whyformer.metrics._registry import METRICS
 
     methods = parsing.parse_methods(method or ["quick"])
@@ -50,6 +62,14 @@ def run_judge(
     examples = read_examples(data, column, classes, split=split, masks=masks, mask_values=mask_values, limit=limit)
     opened = running.open_quietly(model, device)
     aim = target if target in ("predicted", "label") else parsing.parse_target(opened, [target])
+    if degrade is not None:
+        degraded = parsing.parse_call(degrade, METHODS, "method")
+        several = methods if method else None
+        trust = judge_metrics(opened, examples, metrics, degraded, methods=several, target=aim, out=out, batch=batch)
+        output.print_text(trust)
+        if trust.failed:
+            raise typer.Exit(FAILED_EXIT_CODE)
+        return
     judgement = judge(opened, examples, methods, metrics, out=out, target=aim, batch=batch)
     if as_json:
         fields = {"verdict": judgement.verdict, "cautions": judgement.cautions, "lines": judgement.table.records()}

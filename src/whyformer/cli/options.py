@@ -51,6 +51,15 @@ InputsArgument = Annotated[
         show_default=False,
     ),
 ]
+PairOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pair",
+        metavar="TEXT",
+        help="The second text of a pair that the model reads together, such as a hypothesis or a context; also a .txt "
+        "file. Once for all inputs, or once per input.",
+    ),
+]
 ModelOption = Annotated[
     str,
     typer.Option(

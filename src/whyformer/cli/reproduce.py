@@ -1,31 +1,37 @@
-"""whyformer reproduce: a published table next to the same table measured on your model and data."""
+"""whyformer reproduce: what a paper printed, next to the same measured here."""
 
 from typing import Annotated
 
 import typer
 
 from whyformer.cli import destination, options, output, running
-from whyformer.cli.gathering import read_examples
+from whyformer.cli.gathering import IMAGE_SUFFIXES, read_examples
 from whyformer.cli.shell import FAILED_EXIT_CODE, app
 
 EXAMPLES = """Examples:
 
-whyformer reproduce chefer-segmentation ImageNet-Segmentation/ -M google/vit-base-patch16-224"""
+whyformer reproduce
+
+whyformer reproduce chefer
+
+whyformer reproduce sawaki-murata cat.jpg -M facebook/dino-vits16 -o figures
+
+whyformer reproduce chefer-segmentation gtsegs_ijcv.mat -M google/vit-base-patch16-224"""
+
+
+NAME_HELP = "A document or one of its tables. Without it, all names are listed."
+DATA_HELP = "A folder of images, a table, ERASER, ... Without it, bundled or generated data."
+MODEL_HELP = "The model of the paper if you have it, or any other."
 
 
 @app.command("reproduce", epilog=EXAMPLES)
 def run_reproduce(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="TABLE",
-            help="chefer-perturbation, chefer-segmentation, chefer-ablation, eraser-movies or attcat.",
-        ),
-    ],
-    data: options.DataArgument,
-    model: Annotated[
-        str, typer.Option("-M", "--model", metavar="MODEL", help="The model of the paper if you have it, or any other.")
-    ],
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help=NAME_HELP, show_default=False)] = None,
+    data: Annotated[str | None, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)] = None,
+    model: Annotated[str | None, typer.Option("-M", "--model", metavar="MODEL", help=MODEL_HELP)] = None,
+    published: Annotated[
+        bool, typer.Option("--published", help="Print the published numbers and their sources; run nothing.")
+    ] = False,
     limit: options.LimitOption = None,
     batch: options.BatchOption = None,
     split: options.SplitOption = None,
@@ -38,15 +44,29 @@ def run_reproduce(
     as_json: options.JsonErrorsOption = False,
     debug: options.DebugOption = False,
 ) -> None:
-    """Print a published table next to the results of the same protocol on your model and data."""
-    from whyformer._judge.paper_tables import find_paper_table
-    from whyformer._judge.published import reproduce
+    """Print what a paper published next to the results of the same protocol measured here."""
+    from whyformer._reproduce import Request, find_document, run_document
+    from whyformer._reproduce.documents import list_documents
 
-    find_paper_table(name)  # report misspelt names before a large model is opened
+    if name is None:
+        output.print_text(list_documents())
+        return
+    document = find_document(name)  # report misspelt names before a large model is opened
+    if published:
+        for table in document.published:
+            output.print_text(f"{table}\n")
+        if document.remark:
+            output.print_text(document.remark)
+        return
     destination.check_out_folder(out)
-    examples = read_examples(data, column, classes, split=split, masks=masks, mask_values=mask_values)
-    opened = running.open_quietly(model, device)
-    reproduction = reproduce(name, examples, opened, out=out, batch=batch, limit=limit)
-    output.print_text(reproduction)
-    if reproduction.failed:
+    examples = None
+    if data is not None:
+        source = [data] if data.lower().endswith(IMAGE_SUFFIXES) else data
+        examples = read_examples(source, column, classes, split=split, masks=masks, mask_values=mask_values)
+    opened = None if model is None else running.open_quietly(model, device)
+    made = run_document(document, Request(examples, opened, out, batch, limit))
+    output.print_text(made)
+    if out is not None:
+        output.print_text(f"\nTables and figures are in {out}; open {out / 'report.html'}.")
+    if made.failed:
         raise typer.Exit(FAILED_EXIT_CODE)

@@ -27,15 +27,18 @@ def silence_libraries() -> None:
 def open_quietly(name: str, device: str | None = None) -> "Model":
     """Open a model without output from other libraries."""
     from whyformer._model.loading import open as open_model
+    from whyformer.demo.jain_wallace import is_jain_wallace_folder, load_jain_wallace
 
     silence_libraries()
+    if is_jain_wallace_folder(name):
+        return load_jain_wallace(name, device)
     return open_model(name, device=device)
 
 
-def open_with_inputs(name: str, words: list[str] | None) -> "tuple[Model, Any]":
-    """The model, and the inputs for it."""
+def open_with_inputs(name: str, words: list[str] | None, pair: list[str] | None = None) -> "tuple[Model, Any]":
+    """The model, and the inputs for it; `pair` has the second texts."""
     model = open_quietly(name)
-    return model, gather_inputs(model, words or [])
+    return model, gather_inputs(model, words or [], pair)
 
 
 def iterate_batches(inputs: Any, targets: Mapping[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:

@@ -11,12 +11,25 @@ from typing import Any
 from PIL import Image
 from torch import Tensor
 
-from whyformer.data import corpora, folders, hugging_face, lines, patterns, records, tables, tars
+from whyformer._model.text import TextPair, is_text_pair
+from whyformer.data import (
+    corpora,
+    folders,
+    hugging_face,
+    label_file,
+    lines,
+    patterns,
+    records,
+    segmentation_file,
+    tables,
+    tars,
+    worlds,
+)
 from whyformer.data.example import Data, Example, LazyContent, Problem, collect_examples
 from whyformer.data.masks import MASK_VALUES
 from whyformer.errors import InputError
 
-FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".json", ".txt", ".tar")
+FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".json", ".txt", ".tar", ".mat")
 
 
 def read(
@@ -33,13 +46,18 @@ def read(
     """The examples in a folder, a file, a Hugging Face data set or a list.
 
     source: also a glob pattern of images, tables or tars; a webdataset .tar; or "-" for paths or texts on standard
-    input, one per line.
-    columns: names of columns by role, {"input": ..., "label": ..., "mask": ..., "rationale": ..., "name": ...}.
+    input, one per line; or a generated world by the name of its model, such as "demo/queried".
+    columns: names of columns by role, {"input": ..., "label": ..., "mask": ..., "rationale": ..., "name": ...}; with
+    "pair", the second text of a pair. By default the usual names: text, sentence, image, ...; premise and hypothesis,
+    question and context, sentence1 and sentence2, text_a and text_b for pairs.
     classes: new names for labels, {"POS": "positive"}. masks: a folder of masks, named like the images.
     mask_values: what the values in a mask mean: "binary", "voc", "trimap", or a mapping to 1, 0 and -1.
     limit: use this many examples, sampled at random with `seed`.
     """
     _check_read_options(split, columns, classes, mask_values, seed)
+    if worlds.is_world(source) and not Path(source).exists():
+        worlds.check_world_size(limit)
+        return worlds.read_world(source, limit)
     if masks is not None:
         _check_path(masks, "the mask folder")
     data = _read_source(source, split, dict(columns or {}), Path(masks) if masks is not None else None)
@@ -132,7 +150,7 @@ def _read_folder_or_file(path: Path, split: str | None, columns: dict[str, str],
         if split is not None and (path / split).is_dir():
             path = path / split
         if folders.has_images(path):
-            return folders.read_folder(path, masks)
+            return label_file.label_images(folders.read_folder(path, masks), path)
         raise InputError(f"{str(path)!r} has no images, and it is not in the layout of ERASER.", code="E_DATA")
     if not path.is_file():
         reason = "it is not a regular file" if path.exists() else "there is no such file or folder"
@@ -149,6 +167,8 @@ def _read_file(path: Path, columns: dict[str, str]) -> Data:
         return records.read_records(path.name, partial(tables.read_json_lines, path), columns, path.parent)
     if suffix == ".parquet":
         return records.read_records(path.name, partial(tables.read_parquet_rows, path), columns, path.parent)
+    if suffix == ".mat":
+        return segmentation_file.read_segmentation_file(path)
     if suffix == ".tar":
         return tars.read_tar(path)
     if suffix == ".json" and corpora.is_hatexplain(path):
@@ -167,8 +187,11 @@ def _make_listed_example(number: int, item: Any, columns: dict[str, str]) -> Exa
     try:
         if isinstance(item, Example):
             return item
+        if isinstance(item, TextPair):
+            return Example(name, item)
         if isinstance(item, tuple) and len(item) == 2:
-            return Example(name, item[0], records.parse_label(item[1]))
+            content = TextPair(*item[0]) if is_text_pair(item[0]) else item[0]
+            return Example(name, content, records.parse_label(item[1]))
         if isinstance(item, Mapping) and not all(isinstance(value, Tensor) for value in item.values()):
             return records.make_example(name, item, records.choose_columns(list(item), columns, name), None)
         if isinstance(item, str | os.PathLike | Image.Image | Tensor | Mapping | LazyContent):

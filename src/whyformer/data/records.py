@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from whyformer._model.image import read_image_bytes
+from whyformer._model.text import TextPair
 from whyformer.data.example import (
     IMAGE_SUFFIXES,
     Data,
@@ -31,10 +32,21 @@ Record = tuple[str, Mapping[str, Any] | Problem]  # its place, and its fields
 
 # Usual names of columns; the first one that exists is used.
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "tokens", "post_tokens")
+PAIR_COLUMNS = (  # the first and the second text of a pair; used if a table has both
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question", "context"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+    ("text_a", "text_b"),
+    ("text", "text_pair"),
+)
 IMAGE_COLUMNS = ("image", "img", "picture", "file", "path")
-LABEL_COLUMNS = ("label", "labels", "class", "classification", "target", "fine_label", "sentiment")
+LABEL_COLUMNS = ("label", "labels", "gold_label", "class", "classification", "target", "fine_label", "sentiment")
 MASK_COLUMNS = ("mask", "segmentation", "trimap")
 RATIONALE_COLUMNS = ("rationale", "rationales", "evidence")
+ANSWERS_COLUMN = "answers"  # of SQuAD, beside a question and its context
+NO_LABEL = "-"  # of SNLI, where annotators do not agree
 NAME_COLUMNS = ("id", "name", "post_id", "annotation_id", "idx")
 
 
@@ -43,6 +55,7 @@ class Columns:
     """The name of the column for each role."""
 
     input: str
+    pair: str | None = None  # the second text of a pair
     label: str | None = None
     mask: str | None = None
     rationale: str | None = None
@@ -58,20 +71,32 @@ def choose_columns(existing: Sequence[str], wanted: Mapping[str, str], source: s
             raise InputError(f"columns: {role!r} is not a role. Available: {roles}.", code="E_OPTION")
         if name not in existing:
             raise InputError(f"There is no column {name!r} in {source}. Available: {listed}.", code="E_DATA")
-    usual = {
+    usual: dict[str, tuple[str, ...]] = {
         "input": TEXT_COLUMNS + IMAGE_COLUMNS,
         "label": LABEL_COLUMNS,
         "mask": MASK_COLUMNS,
         "rationale": RATIONALE_COLUMNS,
         "name": NAME_COLUMNS,
     }
-    chosen = {role: next((n for n in names if n in existing), None) for role, names in usual.items()} | dict(wanted)
+    chosen = {role: next((n for n in names if n in existing), None) for role, names in usual.items()}
+    chosen |= choose_pair_columns(existing, wanted) | dict(wanted)
     if chosen["input"] is None:
         raise InputError(
             f'No column of {source} has a usual name for inputs. Pass columns={{"input": ...}}. Available: {listed}.',
             code="E_DATA",
         )
     return Columns(**chosen)  # type: ignore[arg-type]
+
+
+def choose_pair_columns(existing: Sequence[str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """The columns of two texts with usual names, if both are there and the caller did not name the input."""
+    if "input" in wanted or "pair" in wanted:
+        return {}
+    both = next((pair for pair in PAIR_COLUMNS if all(name in existing for name in pair)), None)
+    if both is None:
+        return {}
+    has_answers = ANSWERS_COLUMN in existing and not any(name in existing for name in RATIONALE_COLUMNS)
+    return {"input": both[0], "pair": both[1]} | ({"rationale": ANSWERS_COLUMN} if has_answers else {})
 
 
 def read_records(
@@ -112,6 +137,8 @@ def make_example(place: str, row: Mapping[str, Any], columns: Columns, folder: P
     if isinstance(content, list) and all(isinstance(word, str) for word in content):
         content, spans = join_words_with_spans(content)
     name = row.get(columns.name) if columns.name else None
+    if columns.pair is not None:
+        return make_pair_example(str(name) if name not in (None, "") else place, row, columns)
     return Example(
         name=str(name) if name not in (None, "") else place,
         content=resolve_image(content, folder),
@@ -119,6 +146,65 @@ def make_example(place: str, row: Mapping[str, Any], columns: Columns, folder: P
         mask=resolve_image(row.get(columns.mask), folder, read_mask_bytes) if columns.mask else None,
         rationale=parse_rationale(row.get(columns.rationale) if columns.rationale else None, content, spans),
     )
+
+
+def make_pair_example(name: str, row: Mapping[str, Any], columns: Columns) -> Example:
+    """The example in a row with two texts, which a model reads together."""
+    texts = []
+    for column in (columns.input, str(columns.pair)):
+        text = row.get(column)
+        if isinstance(text, list) and all(isinstance(word, str) for word in text):
+            text = join_words_with_spans(text)[0]
+        if not isinstance(text, str) or not text.strip():
+            raise RowError(f"{column} is empty" if text is None or isinstance(text, str) else f"{column} is not a text")
+        texts.append(text)
+    pair = TextPair(*texts)
+    rationale = row.get(columns.rationale) if columns.rationale else None
+    label = parse_label(row.get(columns.label) if columns.label else None)
+    return Example(name, pair, label, rationale=parse_pair_rationale(rationale, pair, columns))
+
+
+def parse_pair_rationale(value: Any, pair: TextPair, columns: Columns) -> tuple[Span, ...] | None:
+    """Spans of marked characters of both texts joined by a line break.
+
+    value: spans or marks for each text by the name of its column, {"premise": [[0, 4]], "hypothesis": [0, 1]}; spans
+    of, or one mark for each word of, both texts joined; or the answers of SQuAD, of which the first counts.
+    """
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            if columns.rationale == ANSWERS_COLUMN:
+                return None
+            raise RowError("the rationale is neither a list of marks nor a list of spans") from None
+    is_answer = isinstance(value, Mapping) and "answer_start" in value
+    if columns.rationale == ANSWERS_COLUMN and not is_answer:
+        return None  # answers of another kind, such as a list of texts
+    if not isinstance(value, Mapping):
+        return parse_rationale(value, "\n".join(pair), None)
+    shift = len(pair.first) + 1
+    if is_answer:
+        return tuple((start + shift, end + shift) for start, end in parse_answer(value, pair.second))
+    names = (columns.input, str(columns.pair))
+    if unknown := [str(name) for name in value if name not in names]:
+        raise RowError(f"the rationale names {unknown[0]!r}, which is not one of {', '.join(names)}")
+    first, second = (parse_rationale(value.get(name), text, None) for name, text in zip(names, pair, strict=True))
+    return (*(first or ()), *((start + shift, end + shift) for start, end in second or ()))
+
+
+def parse_answer(answers: Mapping[str, Any], context: str) -> tuple[Span, ...]:
+    """Where the first of {"text": [...], "answer_start": [...]} is in the context; nothing if there is no answer."""
+    texts, starts = answers.get("text"), answers["answer_start"]
+    if not isinstance(texts, Sequence) or not isinstance(starts, Sequence) or len(texts) != len(starts):
+        raise RowError("the answers need a list of texts and a list answer_start of the same length")
+    if not texts:
+        return ()
+    if not isinstance(starts[0], int) or not isinstance(texts[0], str):
+        raise RowError("the first answer is not a text and the number of a character")
+    start, end = starts[0], starts[0] + len(texts[0])
+    if context[start:end] != texts[0] or start < 0 or start == end:
+        raise RowError(f"the answer {texts[0][:40]!r} is not at character {start} of the context")
+    return ((start, end),)
 
 
 def read_mask_bytes(data: bytes, name: str) -> Any:
@@ -161,7 +247,7 @@ def parse_label(value: Any) -> int | str | None:
     text = value.strip()
     if re.fullmatch("-?[0-9]{1,18}", text):
         return parse_label(int(text))
-    return text or None
+    return None if text in ("", NO_LABEL) else text
 
 
 def parse_rationale(value: Any, text: Any, words: Sequence[Span] | None) -> tuple[Span, ...] | None:

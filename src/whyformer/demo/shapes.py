@@ -6,69 +6,27 @@ show its class. Objects do not touch each other and are painted over the distrac
 pixels that an object changed; `backgrounds` are the same images without any object.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from whyformer.demo.painting import (
+    SHAPE_TESTS,
+    SIZE,
+    FloatArray,
+    draw_background,
+    draw_blob,
+    draw_line,
+    draw_object,
+    paint,
+)
 from whyformer.demo.ranges import refuse_outside_range
 
-SIZE = 96  # pixels a side
 SMALLEST_RADIUS, LARGEST_RADIUS = 11.0, 20.0  # of an object, in pixels
 
-FloatArray = NDArray[np.float64]
 
-
-def _circle(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
-    return x**2 + y**2 < 0.81
-
-
-def _square(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
-    return np.maximum(abs(x), abs(y)) < 0.707
-
-
-def _triangle(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
-    return (y > -0.5) & (y + 1.732 * abs(x) < 1)
-
-
-def _star(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
-    """Five points: in each fifth of the circle, one side of the line from a tip to the next notch."""
-    fifth = abs((np.arctan2(x, y) + np.pi / 5) % (2 * np.pi / 5) - np.pi / 5)
-    along, across = np.hypot(x, y) * np.cos(fifth), np.hypot(x, y) * np.sin(fifth)
-    notch_along, notch_across = 0.42 * np.cos(np.pi / 5), 0.42 * np.sin(np.pi / 5)
-    return (along - 1) * notch_across < across * (notch_along - 1)
-
-
-def _cross(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
-    return (np.minimum(abs(x), abs(y)) < 0.27) & (np.maximum(abs(x), abs(y)) < 0.95)
-
-
-def _ring(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
-    return abs(np.hypot(x, y) - 0.74) < 0.2
-
-
-def _crescent(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
-    return (x**2 + y**2 < 0.94) & ((x - 0.45) ** 2 + y**2 > 0.55)
-
-
-def _heart(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
-    lobes = (abs(x) - 0.44) ** 2 + (y - 0.25) ** 2 < 0.23
-    return lobes | ((y < 0.05) & (abs(x) < 0.9 * (y + 0.93)))
-
-
-# Whether a point is inside the shape of radius 1 around 0.
-SHAPE_TESTS: dict[str, Callable[[FloatArray, FloatArray], NDArray[np.bool_]]] = {
-    "circle": _circle,
-    "square": _square,
-    "triangle": _triangle,
-    "star": _star,
-    "cross": _cross,
-    "ring": _ring,
-    "crescent": _crescent,
-    "heart": _heart,
-}
 CLASSES = tuple(SHAPE_TESTS)
 
 
@@ -95,6 +53,15 @@ def generate(count: int, seed: int, *, objects: int = 1) -> Scenes:
     refuse_outside_range("seed", seed, 0)
     refuse_outside_range("objects", objects, 1, 3)
     scenes = [_draw_scene(np.random.default_rng([seed, i, objects]), objects) for i in range(count)]
+    return stack_scenes(scenes, objects)
+
+
+DrawnScene = tuple[NDArray[np.uint8], list[int], list[NDArray[np.bool_]], NDArray[np.uint8]]
+
+
+def stack_scenes(scenes: Sequence[DrawnScene], objects: int) -> Scenes:
+    """Scenes with the same number of objects as arrays."""
+    count = len(scenes)
     images, labels, masks, backgrounds = zip(*scenes, strict=True) if scenes else ((), (), (), ())
     return Scenes(
         np.array(images, np.uint8).reshape(count, SIZE, SIZE, 3),
@@ -104,20 +71,18 @@ def generate(count: int, seed: int, *, objects: int = 1) -> Scenes:
     )
 
 
-def _draw_scene(
-    rng: np.random.Generator, objects: int
-) -> tuple[NDArray[np.uint8], list[int], list[NDArray[np.bool_]], NDArray[np.uint8]]:
-    canvas = _draw_background(rng)
+def _draw_scene(rng: np.random.Generator, objects: int) -> DrawnScene:
+    canvas = draw_background(rng)
     for _ in range(rng.integers(2, 6)):
-        _paint(canvas, *_draw_blob(rng), rng.uniform(0, 255, 3))
+        paint(canvas, *draw_blob(rng), rng.uniform(0, 255, 3))
     for _ in range(rng.integers(2, 6)):
-        _paint(canvas, *_draw_line(rng), rng.uniform(0, 255, 3))
+        paint(canvas, *draw_line(rng), rng.uniform(0, 255, 3))
     background = canvas.clip(0, 255).astype(np.uint8)
     labels = [int(label) for label in rng.permutation(len(CLASSES))[:objects]]
     masks = []
     for label, (centre, radius) in zip(labels, _draw_places(rng, objects), strict=True):
-        coverage, corner = _draw_object(rng, CLASSES[label], centre, radius)
-        masks.append(_paint(canvas, coverage, corner, _draw_visible_colour(rng, canvas, coverage, corner)))
+        coverage, corner = draw_object(rng, CLASSES[label], centre, radius)
+        masks.append(paint(canvas, coverage, corner, _draw_visible_colour(rng, canvas, coverage, corner)))
     image = np.where(np.any(masks, axis=0)[:, :, None], canvas.clip(0, 255).astype(np.uint8), background)
     return image, labels, masks, background
 
@@ -144,81 +109,3 @@ def _draw_visible_colour(
         colour = rng.uniform(0, 255, 3)
         if np.linalg.norm(colour - under) > 110:
             return colour + rng.normal(0, 6, (height, width, 3))
-
-
-# --- painting --------------------------------------------------------------------------------------------------------
-
-
-def _paint(canvas: FloatArray, coverage: FloatArray, corner: tuple[int, int], colour: FloatArray) -> NDArray[np.bool_]:
-    """Blend `colour` into the canvas by `coverage` (0 to 1); returns which pixels changed."""
-    top, left = corner
-    height, width = coverage.shape
-    window = canvas[top : top + height, left : left + width]
-    window += coverage[:, :, None] * (colour - window)
-    touched = np.zeros((SIZE, SIZE), np.bool_)
-    touched[top : top + height, left : left + width] = coverage > 0
-    return touched
-
-
-def _make_window(centre: FloatArray, reach: float, points: int = 1) -> tuple[FloatArray, FloatArray, tuple[int, int]]:
-    """x and y relative to `centre` of `points` x `points` samples per pixel within `reach`, and the corner pixel."""
-    left, top = (max(0, int(np.floor(c - reach))) for c in centre)
-    right, bottom = (min(SIZE, int(np.ceil(c + reach))) for c in centre)
-    x = (np.arange(points * left, points * right) + 0.5) / points - centre[0]
-    y = (np.arange(points * top, points * bottom) + 0.5) / points - centre[1]
-    return x[None, :], y[:, None], (top, left)
-
-
-def _draw_object(
-    rng: np.random.Generator, name: str, centre: FloatArray, radius: float
-) -> tuple[FloatArray, tuple[int, int]]:
-    """How much of each pixel the object covers, from nine samples per pixel."""
-    x, y, corner = _make_window(centre, radius, points=3)
-    angle = rng.uniform(0, 2 * np.pi)
-    turned_x, turned_y = x * np.cos(angle) + y * np.sin(angle), y * np.cos(angle) - x * np.sin(angle)
-    inside = SHAPE_TESTS[name](turned_x / radius, turned_y / radius)
-    height, width = inside.shape
-    return inside.reshape(height // 3, 3, width // 3, 3).mean((1, 3)), corner
-
-
-def _draw_blob(rng: np.random.Generator) -> tuple[FloatArray, tuple[int, int]]:
-    """A spot with a wavy outline, smaller than any object."""
-    radius, waves = rng.uniform(2.5, 5.5), rng.integers(2, 4)
-    x, y, corner = _make_window(rng.uniform(0, SIZE, 2), 1.5 * radius)
-    outline = radius * (1 + 0.4 * np.cos(waves * np.arctan2(y, x) + rng.uniform(0, 2 * np.pi)))
-    return rng.uniform(0.4, 1) * (outline - np.hypot(x, y) + 0.5).clip(0, 1), corner
-
-
-def _draw_line(rng: np.random.Generator) -> tuple[FloatArray, tuple[int, int]]:
-    """A thin line between two random points."""
-    start, end = rng.uniform(0, SIZE, (2, 2))
-    length, width = np.hypot(*(end - start)), rng.uniform(0.5, 1.5)
-    x, y, corner = _make_window((start + end) / 2, length / 2 + 1)
-    right, down = (end - start) / length
-    beyond = np.maximum(abs(x * right + y * down) - length / 2, abs(y * right - x * down) - width)
-    return rng.uniform(0.4, 1) * (0.5 - beyond).clip(0, 1), corner
-
-
-def _draw_background(rng: np.random.Generator) -> FloatArray:
-    """Two colours mixed by smooth noise, with faint stripes and grain."""
-    first, second = rng.uniform(0, 255, (2, 3))
-    coarse, fine = (_draw_noise(rng, int(cells)) for cells in (rng.integers(2, 5), rng.integers(8, 17)))
-    mixture = 0.7 * coarse + 0.3 * fine
-    x, y = np.arange(SIZE)[None, :], np.arange(SIZE)[:, None]
-    angle, pitch = rng.uniform(0, np.pi), rng.uniform(4, 16)
-    stripes = np.sin((x * np.cos(angle) + y * np.sin(angle)) * 2 * np.pi / pitch) * rng.uniform(0, 20)
-    grain = rng.normal(0, 6, (SIZE, SIZE, 3))
-    return first + (second - first) * mixture[:, :, None] + stripes[:, :, None] + grain
-
-
-def _draw_noise(rng: np.random.Generator, cells: int) -> FloatArray:
-    """Random numbers on a grid, interpolated linearly."""
-    blend = _make_blend_weights(cells)
-    return blend @ rng.uniform(0, 1, (cells + 1, cells + 1)) @ blend.T
-
-
-@cache
-def _make_blend_weights(cells: int) -> FloatArray:
-    """The interpolation weights, [pixel grid point]."""
-    positions = (np.arange(SIZE) + 0.5) * cells / SIZE
-    return (1 - abs(positions[:, None] - np.arange(cells + 1))).clip(min=0)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_choice
-from whyformer.methods._readout_row import multiply_row
+from whyformer.methods._readout_row import multiply_column, multiply_row
 from whyformer.methods._registry import method
 from whyformer.methods._settings import check_method_settings
 
@@ -29,7 +29,7 @@ ATTENTION_AS = {
         multiply_row(mask, mixing) / mask.sum(-1, keepdim=True) * tokens
     ),
     "cls_row": lambda mixing, tokens, readout, mask: multiply_row(readout, mixing) * tokens,
-    "matrix_vector": lambda mixing, tokens, readout, mask: torch.einsum("bqk,bk->bq", mixing, tokens),
+    "matrix_vector": lambda mixing, tokens, readout, mask: multiply_column(mixing, tokens),
 }
 
 

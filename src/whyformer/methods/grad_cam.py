@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_choice, allow_flag, allow_layer
-from whyformer.methods._readout_row import find_readout_token, finish_scores, multiply_row
+from whyformer.methods._readout_row import find_readout_token, finish_scores, multiply_row, multiply_row_by_head
 from whyformer.methods._registry import method
 from whyformer.methods._settings import check_method_settings, resolve_layer
 
@@ -54,9 +54,8 @@ def score_vit_form(
     attention: Tensor, attention_grad: Tensor, readout: Tensor, mask: Tensor, special: Tensor, normalise: bool
 ) -> Tensor:
     patches = mask & ~special
-    readout = readout.to(attention.dtype)
-    row = torch.einsum("bq,bhqk->bhk", readout, attention)
-    row_grad = torch.einsum("bq,bhqk->bhk", readout, attention_grad)
+    row = multiply_row_by_head(readout, attention)
+    row_grad = multiply_row_by_head(readout, attention_grad)
     weight = mean_where(row_grad, patches[:, None])  # batch head 1
     scores = (weight * row).mean(dim=1).relu()
     return scale_min_max(scores, patches) if normalise else scores

@@ -2,7 +2,7 @@
 
     faithfulness    perturbation games aopc rationale_removal road saco infidelity
     localisation    segmentation localisation grid
-    plausibility    rationales
+    plausibility    rationales answers
     stability       stability
     discrimination  discrimination
     sanity          sanity
@@ -20,6 +20,7 @@ Private files:
 """
 
 from whyformer.metrics.agreement import agreement
+from whyformer.metrics.answers import answer_tokens
 from whyformer.metrics.aopc import aopc, log_odds
 from whyformer.metrics.discrimination import class_discrimination
 from whyformer.metrics.games import deletion, insertion
@@ -32,11 +33,12 @@ from whyformer.metrics.rationales import auprc, iou_f1, token_f1
 from whyformer.metrics.road import road
 from whyformer.metrics.saco import saco
 from whyformer.metrics.sanity import class_swap, label_randomised_twin, parameter_randomisation
-from whyformer.metrics.segmentation import mean_average_precision, mean_iou, pixel_accuracy
+from whyformer.metrics.segmentation import mean_average_precision, mean_f1, mean_iou, pixel_accuracy
 from whyformer.metrics.stability import consistency, max_sensitivity, repeatability
 
 __all__ = [
     "agreement",
+    "answer_tokens",
     "aopc",
     "auprc",
     "class_discrimination",
@@ -54,6 +56,7 @@ __all__ = [
     "mass_in_mask",
     "max_sensitivity",
     "mean_average_precision",
+    "mean_f1",
     "mean_iou",
     "negative_perturbation",
     "parameter_randomisation",

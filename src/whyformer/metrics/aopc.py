@@ -9,8 +9,11 @@ Greenside & Kundaje, ICML 2017, arXiv:1704.02685; both on text as in Qiang et al
 
 `preset="released"` is AttCAT's code: the absolute difference, sizes in ninths of all tokens ($\text{round}(k N / 9)$,
 $k = 1..9$, $N$ including special tokens), special tokens skipped but the last-ranked token never removed, tokens of
-equal score in reading order (`ties="first"`), texts under 10 tokens left out. (That code explains the labelled class;
-use target=label for that. It lets the model attend to the padding it inserts; here the attention mask is correct.)
+equal score in reading order (`ties="first"`), texts under 10 tokens left out. It runs each of the two metrics with both
+fills, words deleted and words replaced by a padding token that the model attends to like a word (`fill="pad_token"`).
+Which of them the paper's tables have is not visible in the code; by default `released` deletes for AOPC and replaces
+for log-odds. (That code explains the labelled class; use target=label for that. For pairs of texts it also removes
+[CLS] and [SEP] and passes no segment ids, which we do not repeat.)
 """
 
 from collections.abc import Sequence
@@ -83,7 +86,7 @@ def aopc(
     paper="Shrikumar et al., ICML 2017",
     better="lower",
     kind="faithfulness",
-    presets={"released": {"sizes": "ninths", "fill": "pad", "ties": "first"}},
+    presets={"released": {"sizes": "ninths", "fill": "pad_token", "ties": "first"}},
 )
 @check_metric_settings(**REMOVAL_STEPS, sizes=allow_sizes)
 def log_odds(

@@ -7,14 +7,24 @@ units in the same and in the opposite order, $T$ those tied in one of the two on
 Transformers via Attentive Class Activation Tokens, NeurIPS 2022.
 
 `preset="released"` is AttCAT's code: tau between the two lists of positions sorted by score, which is not a rank
-correlation (pairs of scores with tau = 0.9 get about 0.4), over all tokens, including special ones.
+correlation (pairs of scores with tau = 0.9 get about 0.4), over all tokens, including special ones. For two classes the
+other class is clear; for the three of MNLI the code compares 0 with 1, 1 with 0 and 2 with 1, `other=(1, 0, 1)`.
 """
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from whyformer._engine.probe import Probe
-from whyformer._plain.setting_checks import allow_choice, allow_whole_number
+from whyformer._plain.setting_checks import (
+    RefusedSetting,
+    allow_choice,
+    allow_whole_number,
+    quote_value,
+    to_plain_values,
+)
 from whyformer.errors import MetricError
 from whyformer.metrics._registry import metric
 from whyformer.metrics._rerun import Rerun
@@ -23,6 +33,24 @@ from whyformer.metrics._similarity import find_content_units
 from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
+allow_class_number = allow_whole_number(0)
+OtherClass = int | str | tuple[int, ...]
+
+
+def allow_other_class(setting: str, value: Any) -> OtherClass:
+    """A class by number or label, or the number of one for each class of the model."""
+    listed = to_plain_values(value)
+    if isinstance(listed, str) and listed.strip():
+        return listed
+    try:
+        if isinstance(listed, Sequence) and listed and not isinstance(listed, str):
+            return tuple(int(allow_class_number(setting, number)) for number in listed)
+        return int(allow_class_number(setting, listed))
+    except RefusedSetting:
+        raise RefusedSetting(
+            f"{setting} must be a class (a whole number >= 0 or a label), or a list with one for each class, such as "
+            f"(1, 0, 1); got {quote_value(value)}."
+        ) from None
 
 
 @metric(
@@ -31,13 +59,14 @@ NAN = float("nan")
     kind="discrimination",
     presets={"released": {"on": "positions"}},
 )
-@check_metric_settings(other=allow_whole_number(0), on=allow_choice(("scores", "positions")))
+@check_metric_settings(other=allow_other_class, on=allow_choice(("scores", "positions")))
 def class_discrimination(
-    explanation: Explanation, probe: Probe, rerun: Rerun, *, other: int | None = None, on: str = "scores"
+    explanation: Explanation, probe: Probe, rerun: Rerun, *, other: OtherClass | None = None, on: str = "scores"
 ) -> Tensor:
     """How similarly the explanations for the target and for another class order the tokens (or patches).
 
-    other: the class to compare with; by default the most likely one besides the target.
+    other: the class to compare with, by number or label; or a list with the rival of each class, such as (1, 0, 1), so
+    that class 0 is compared with 1, 1 with 0 and 2 with 1. By default the most likely class besides the target.
     on: "scores", or "positions" as in AttCAT's code.
 
     Lower is better. Control: a method that ignores the class gets exactly 1; two random maps get about 0, so a low
@@ -58,17 +87,33 @@ def class_discrimination(
     return value
 
 
-def choose_other_classes(explanation: Explanation, probe: Probe, other: int | None) -> list[int | None]:
+def choose_other_classes(explanation: Explanation, probe: Probe, other: OtherClass | None) -> list[int | None]:
     """The class each example is compared with; None if that would be its own."""
     logits = probe.before.logits.detach().cpu().double()
     if logits.shape[1] < 2:
         return [None] * len(explanation)
     own = torch.tensor([target.index for target in explanation.targets])
     if other is not None:
-        if other >= logits.shape[1]:
-            raise MetricError(f"other must be a class from 0 to {logits.shape[1] - 1}, got {other}.", code="E_OPTION")
-        return [None if int(target) == other else other for target in own]
+        rivals = list_rivals(other, probe.model.labels if isinstance(other, str) else None, logits.shape[1])
+        return [None if int(target) == rivals[target] else rivals[target] for target in own]
     return [int(index) for index in logits.scatter(1, own[:, None], -torch.inf).argmax(1)]
+
+
+def list_rivals(other: OtherClass, labels: Sequence[str] | None, classes: int) -> list[int]:
+    """The class that each class is compared with."""
+    if isinstance(other, str):
+        if other not in (labels or ()):
+            named = f"one of {', '.join(labels)}" if labels else "a number, since the model has no labels"
+            raise MetricError(f"other must be {named}, got {other!r}.", code="E_OPTION")
+        return [list(labels or ()).index(other)] * classes
+    rivals = list(other) if isinstance(other, tuple) else [other] * classes
+    if len(rivals) != classes:
+        raise MetricError(
+            f"other must have one class for each of the {classes} classes, got {len(rivals)}.", code="E_OPTION"
+        )
+    if max(rivals) >= classes:
+        raise MetricError(f"other must be a class from 0 to {classes - 1}, got {max(rivals)}.", code="E_OPTION")
+    return rivals
 
 
 def kendall_tau(first: Tensor, second: Tensor) -> float:

@@ -1,17 +1,21 @@
 r"""Segmentation: a thresholded map compared with the outline that a person drew.
 
 $$ \text{accuracy} = \frac{\sum_i \text{right}_i}{\sum_i \text{labelled}_i} \qquad
-   \text{mIoU} = \frac{1}{2} \sum_{c \in \{0, 1\}} \frac{\sum_i |P_i^c \cap T_i^c|}{\sum_i |P_i^c \cup T_i^c|} $$
+   \text{mIoU} = \frac{1}{2} \sum_{c \in \{0, 1\}} \frac{\sum_i |P_i^c \cap T_i^c|}{\sum_i |P_i^c \cup T_i^c|} \qquad
+   F_1 = \frac{1}{n} \sum_i \frac{2\,|P_i^1 \cap T_i^1|}{|P_i^1| + |T_i^1|} $$
 
-summed over the images $i$ of the data set, with $P$ the map above its threshold and $T$ the mask. mAP is the mean over
-images of the average precision of (1 - map, map) for (background, object). Chefer, Gur & Wolf, Transformer
-Interpretability Beyond Attention Visualization, CVPR 2021, on ImageNet-Segmentation (Guillaumin, Küttel & Ferrari,
-IJCV 2014). arXiv:2012.09838
+the first two summed over the images $i$ of the data set, with $P$ the map above its threshold and $T$ the mask. mAP is
+the mean over images of the average precision of (1 - map, map) for (background, object). Chefer, Gur & Wolf,
+Transformer Interpretability Beyond Attention Visualization, CVPR 2021, on ImageNet-Segmentation (Guillaumin, Küttel &
+Ferrari, IJCV 2014). arXiv:2012.09838
 
 As in the paper: maps are enlarged (bilinear) and scaled to [0, 1], pixels above the map's own mean are the object,
 pixels marked -1 are ignored. `threshold="otsu"` is Otsu's method with 256 bins. A constant map is all background, as in
 the authors' code. The value of an example is computed from that image alone; the value of a data set is combined from
 `parts` and is not the mean of these.
+
+F1 is not in the paper; the authors' evaluation prints it as "mF1", but takes the F1 of every row of pixels and averages
+rows, with 0 for a row without the object. That is `preset="released"`; it can be far from the F1 of the image.
 """
 
 from collections.abc import Sequence
@@ -21,7 +25,7 @@ import torch
 from torch import Tensor
 
 from whyformer._plain.environment import keep_environment
-from whyformer._plain.setting_checks import allow_either, allow_share
+from whyformer._plain.setting_checks import allow_choice, allow_either, allow_share
 from whyformer.metrics._maps import OUTLINED, check_object_masks, resize_map
 from whyformer.metrics._registry import Measurement, PartsCombiner, metric
 from whyformer.metrics._settings import check_metric_settings
@@ -29,6 +33,7 @@ from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
 Threshold = Literal["mean", "otsu"]
+PER = ("image", "row")
 allow_threshold = allow_either(get_args(Threshold), allow_share, "'mean', 'otsu' or a number from 0 to 1")
 
 
@@ -99,6 +104,34 @@ def mean_average_precision(explanation: Explanation, mask: Sequence[Any]) -> Mea
         both, wanted = torch.cat([1 - scores, scores]), torch.cat([~real, real])
         found.append(float(average_precision_score(wanted.numpy(), both.numpy())) if len(scores) else NAN)
     return Measurement(torch.tensor(found, dtype=torch.float64))
+
+
+@metric(paper="Chefer et al., CVPR 2021", **OUTLINED, presets={"released": {"per": "row"}})
+@check_metric_settings(threshold=allow_threshold, per=allow_choice(PER))
+def mean_f1(
+    explanation: Explanation, mask: Sequence[Any], *, threshold: Threshold | float = "mean", per: str = "image"
+) -> Measurement:
+    """Overlap of the map above its threshold with the object: F1, the harmonic mean of precision and recall.
+
+    threshold: "mean", "otsu", or a number from 0 to 1.
+    per: "image", or "row" for the mean over rows of pixels, which is what the released code computes.
+
+    Control: a random map gets about 2 s / (2 s + 1) for an object that covers the share s of the image. Undefined
+    without a labelled pixel.
+    """
+    found = []
+    for values, truth in pair_maps_with_masks(explanation, mask):
+        guess, real = threshold_map(values, threshold) & (truth >= 0), truth == 1
+        labelled = bool((truth >= 0).any())
+        found.append(float(compute_f1(guess, real, per).mean()) if labelled else NAN)
+    return Measurement(torch.tensor(found, dtype=torch.float64))
+
+
+def compute_f1(guess: Tensor, real: Tensor, per: str) -> Tensor:
+    """F1 of the whole image, or of every row; 0 where neither has the object."""
+    along = (0, 1) if per == "image" else (1,)
+    hits, both = 2 * (guess & real).sum(along).double(), (guess.sum(along) + real.sum(along)).double()
+    return hits / both.clamp(min=1)
 
 
 def measure_parts(parts: list[list[float]], combine: PartsCombiner) -> Measurement:

@@ -161,7 +161,16 @@ def restore_tokens(saved: Fields, count: int) -> Tokens:
     if not len(pieces) == len(saved["special"]) == len(saved["padding"]) == len(saved["spans"]) == count:
         raise SchemaError("the tokens, their marks and the scores differ in number")
     spans = tuple(restore_span(span, -1 if text is None else len(text)) for span in saved["spans"])
-    return Pieces(pieces, tuple(saved["special"]), tuple(saved["padding"]), spans, text)
+    second = restore_second(saved.get("second"), text)
+    return Pieces(pieces, tuple(saved["special"]), tuple(saved["padding"]), spans, text, second)
+
+
+def restore_second(saved: Any, text: str | None) -> int | None:
+    """Where the second text of a pair begins; files of earlier versions do not say it."""
+    check_schema(saved, (None, int), "second")
+    if saved is not None and not 0 < saved <= len(text or ""):
+        raise SchemaError("the second text begins outside the text")
+    return saved
 
 
 def restore_span(saved: Any, length: int) -> tuple[int, int] | None:

@@ -29,6 +29,7 @@ from whyformer.show import charts, figures, notebook, page, report, score_rows, 
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
 from whyformer.show.terminal import Screen
+from whyformer.show.token_heat_map import draw_token_heat_map
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_headline
 
@@ -159,6 +160,10 @@ class Comparison(Result):
         rows = [(format_example_title(panels), list(panels.values())) for panels in self.panels()]
         alt = f"{', '.join(self.labels)}: {'; '.join(title for title, _ in rows)}"
         return figures.draw_panel_table(rows, self.labels, title="", alt=alt)
+
+    def draw_tokens(self, example: int = 0, *, title: str = "") -> Drawing:
+        """A heat map of one text: a row for each method, a column for each token."""
+        return draw_token_heat_map(self.panels()[example], title=title)
 
     def draw_agreement(self, *, title: str = "Agreement") -> Drawing:
         """The agreement of the methods as a matrix of numbers."""

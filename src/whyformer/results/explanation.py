@@ -162,6 +162,22 @@ class Explanation(Result):
             pairs += [(f"special {i}", score) for i, score in enumerate(self.special[example].tolist())]
         return pairs
 
+    def segment(self, number: Literal[0, 1]) -> "Explanation":
+        """The scores of the first (0) or second (1) text of each pair; a special token goes with the text before it."""
+        if number not in (0, 1):
+            raise InputError(f"number must be 0 (the first text) or 1 (the second), got {number!r}.", code="E_OPTION")
+        places = [find_segment(tokens, number) for tokens in self.tokens]
+        length = max(map(len, places), default=0)
+        return replace(
+            self,
+            scores=gather_scores(self.scores, places, length),
+            tokens=tuple(
+                pad_pieces(take_segment(tokens, own, number), length)
+                for tokens, own in zip(self.tokens, places, strict=True)
+            ),
+            details={},
+        )
+
     def words(self, *, reduce: Literal["sum", "max", "mean"] = "sum") -> "Explanation":
         """The scores of whole words, combined from the scores of their tokens.
 
@@ -354,6 +370,31 @@ def reduce_all_groups(scores: Tensor, groups: Sequence[list[list[int]]], length:
         for filled, given in zip(row.reshape(-1, length), values.reshape(-1, values.shape[-1]), strict=True):
             filled[: len(own)] = reduce_groups(given, own, reduce)
     return reduced
+
+
+def find_segment(tokens: Tokens, number: int) -> list[int]:
+    """The places of the pieces of one text of a pair."""
+    if not isinstance(tokens, Pieces) or tokens.second is None:
+        raise InputError("This example is not a pair of texts. Pass a TextPair to explain().")
+    return [i for i, segment in enumerate(tokens.segments) if segment == number]
+
+
+def take_segment(tokens: Tokens, places: Sequence[int], number: int) -> Pieces:
+    """The pieces at these places, all of one text of a pair, with spans in that text."""
+    assert isinstance(tokens, Pieces) and tokens.text is not None and tokens.second is not None
+    text = tokens.text[tokens.second :] if number else tokens.text[: tokens.second - 1]
+    return Pieces(
+        tuple(tokens.pieces[i] for i in places), tuple(tokens.special[i] for i in places), (False,) * len(places),
+        tuple(tokens.find_place(i) for i in places), text,
+    )  # fmt: skip
+
+
+def gather_scores(scores: Tensor, places: Sequence[Sequence[int]], length: int) -> Tensor:
+    """[batch length]: the scores at the places of each example, padded with zeros."""
+    gathered = scores.new_zeros(len(scores), length)
+    for row, own, values in zip(gathered, places, scores, strict=True):
+        row[: len(own)] = values[list(own)]
+    return gathered
 
 
 def load(path: str | os.PathLike[str]) -> Explanation:

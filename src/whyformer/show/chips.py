@@ -6,7 +6,7 @@ as one letter (a vowel sign, an accent, a flag, a family emoji), become one chip
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import regex
@@ -18,6 +18,7 @@ from whyformer.show.colours import find_limits
 from whyformer.show.visible import JOINERS, make_visible
 
 GRAPHEME = regex.compile(r"\X")
+SEGMENT_NAMES = ("first text", "second text")  # of a pair
 VIRAMA = 9  # combining class of the sign that joins two Indic consonants into one letter
 
 
@@ -30,6 +31,7 @@ class Chip:
     special: bool
     before: str  # the text between the previous chip and this one
     places: tuple[int, ...]  # indices of its pieces
+    opens: str = ""  # the name of the text of a pair that begins here
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class ScoredText:
 
 def make_scored_text(pieces: Pieces, scores: Tensor, *, signed: bool) -> ScoredText:
     chips, tail = make_chips(pieces, scores)
+    chips = name_segments(pieces, chips)
     return ScoredText(tuple(chips), tail, find_chip_limits(chips, signed=signed), signed)
 
 
@@ -80,6 +83,21 @@ def make_chips(pieces: Pieces, scores: Tensor) -> tuple[list[Chip], str]:
         at = max(at, end)
     tail = make_gap_visible(pieces.text[at:]).rstrip() if pieces.text is not None else ""
     return chips, tail
+
+
+def name_segments(pieces: Pieces, chips: Sequence[Chip]) -> list[Chip]:
+    """The chips, with the name of the text at the first chip of each text of a pair; the line break before it goes."""
+    if pieces.second is None:
+        return list(chips)
+    segments = pieces.segments
+    named, last = [], None
+    for chip in chips:
+        segment = segments[chip.places[0]]
+        if segment is not None and segment != last:
+            chip = replace(chip, before=chip.before.replace("\n", " ").strip(), opens=SEGMENT_NAMES[segment])
+        named.append(chip)
+        last = segment
+    return named
 
 
 def group_by_letter(pieces: Pieces) -> Iterator[list[int]]:

@@ -31,6 +31,7 @@ PAGE_WIDTH = 470.0  # points: the text width of a page
 IMAGE_GAP = 14.0
 IMAGE_SIDE = 900  # pixels of the longer side of an image in a figure
 FONT_SIZE, LINE_HEIGHT, CHIP_PADDING = 10.5, 19.0, 2.2  # of words
+SEGMENT_FONT_SIZE, SEGMENT_GAP = 7.5, 3.0  # of the names of the two texts of a pair
 
 CELL_SIDE = 112.0  # points
 CELL_GAP = 10.0
@@ -98,6 +99,10 @@ def draw_chips(canvas: Canvas, left: float, y: float, text: ScoredText, width: f
     x, blank = left, measure_text(" ", FONT_SIZE)
     for chip in text.chips:
         lines = chip.before.split("\n")
+        if chip.opens:
+            y += 0.0 if chip is text.chips[0] else LINE_HEIGHT - SEGMENT_GAP
+            canvas.add_text(left, y, chip.opens, SEGMENT_FONT_SIZE, color=DIM_INK)
+            x, y = left, y + LINE_HEIGHT - SEGMENT_GAP
         if len(lines) > 1:
             x, y = left, y + LINE_HEIGHT * (len(lines) - 1)
         dropped = lines[-1].strip()  # text that belongs to no token
@@ -142,13 +147,14 @@ def draw_panel_table(rows: Sequence[PanelRow], columns: Sequence[str], *, title:
 
 def draw_map_table(rows: Sequence[PanelRow], columns: Sequence[str], title: str, alt: str) -> Drawing:
     has_image = rows[0][1][0].image is not None
-    across = min(len(columns) + has_image, MAX_COLUMNS)
+    cells = len(columns) + has_image
+    across = cells if cells <= MAX_COLUMNS + 1 else MAX_COLUMNS  # no line with a single map
     canvas = Canvas(across * (CELL_SIDE + CELL_GAP) - CELL_GAP)
     y = draw_table_title(canvas, title, space=18)
     for name, panels in rows:
         y = draw_row_name(canvas, y, name, space=8)
-        cells = list_map_cells(panels, columns)
-        y = draw_image_grid(canvas, y, cells, across, side=CELL_SIDE, gap=CELL_GAP) + 8
+        maps = list_map_cells(panels, columns)
+        y = draw_image_grid(canvas, y, maps, across, side=CELL_SIDE, gap=CELL_GAP) + 8
     note = f"Colours are clipped at the {overlay.PERCENTILE:g}th percentile of each map; blue is against, orange for."
     canvas.add_fitted_text(0, y, note, 7, canvas.width, color=DIM_INK)
     return canvas.to_drawing(alt)

@@ -55,6 +55,8 @@ def format_tex_snippet(panel: Panel) -> str:
         ground, ink = (to_hex(c)[1:].upper() for c in (colour, choose_ink(colour)))  # type: ignore[arg-type]
         text = rf"\textit{{{escape_tex(chip.text)}}}" if chip.special else escape_tex(chip.text)
         gap = r"\par\noindent " if "\n" in chip.before else " " if chip.before[-1:].isspace() else ""
+        if chip.opens:
+            gap = rf"\par\noindent{{\footnotesize {escape_tex(chip.opens)}}}\par\noindent "
         dropped = escape_tex(" ".join(chip.before.split()))
         words.append(
             rf"{gap}{dropped}\colorbox[HTML]{{{ground}}}{{\textcolor[HTML]{{{ink}}}{{\strut {text}}}}}\allowbreak{{}}%"

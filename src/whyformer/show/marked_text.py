@@ -19,7 +19,7 @@ def mark_words(text: ScoredText) -> Html:
         level = choose_colour_level(chip.score, text.between, signed=text.signed)
         return {"class_": level + (" special" if chip.special else "")}
 
-    return mark_chips(text, look_up)
+    return mark_chips(text, look_up, {"class_": "segment"})
 
 
 def mark_words_inline(text: ScoredText) -> Html:
@@ -30,14 +30,17 @@ def mark_words_inline(text: ScoredText) -> Html:
         italic = ";font-style:italic" if chip.special else ""
         return {"style": f"padding:.1em .15em;border-radius:3px;{colour}{italic}"}
 
-    return mark_chips(text, style)
+    return mark_chips(text, style, {"style": "display:block;font-size:.85em;opacity:.7"})
 
 
-def mark_chips(text: ScoredText, get_attributes: Callable[[Chip], Mapping[str, str]]) -> Html:
-    """Every chip as a <mark> with these attributes; the text between chips stays plain."""
+def mark_chips(
+    text: ScoredText, get_attributes: Callable[[Chip], Mapping[str, str]], of_segment: Mapping[str, str]
+) -> Html:
+    """Every chip as a <mark> with these attributes; the text between chips stays plain. Names the texts of a pair."""
     parts: list[Html] = []
     for chip in text.chips:
         score = format_score(chip.score, signed=text.signed)
+        parts += [make_element("span", chip.opens, **of_segment)] if chip.opens else []
         parts += [escape_lines(chip.before), make_element("mark", chip.text, **get_attributes(chip), title=score)]
     return join_html([*parts, escape_lines(text.tail)])
 

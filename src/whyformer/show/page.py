@@ -134,9 +134,16 @@ def make_text_blocks(panel: Panel) -> Iterable[Html]:
 
 
 def describe_characters(panel: Panel, chip: Chip) -> str:
-    """Which characters of the text a chip covers, from 0: "4-8" ends before character 8. Empty if it covers none."""
-    span = join_spans(panel.pieces, chip.places)
-    return "" if span is None else f"{span[0]}-{span[1]}"
+    """Which characters of the text a chip covers, from 0: "4-8" ends before character 8. Empty if it covers none.
+
+    Of a pair, "2: 4-8" are characters of the second text.
+    """
+    span, second = join_spans(panel.pieces, chip.places), panel.pieces.second
+    if span is None:
+        return ""
+    shift = second if second is not None and span[0] >= second else 0
+    segment = "" if second is None else f"{1 + bool(shift)}: "
+    return f"{segment}{span[0] - shift}-{span[1] - shift}"
 
 
 def make_word_blocks(panel: Panel) -> Iterable[Html]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from whyformer._engine.target import Target
 from whyformer._model.kept_image import KeptImage
-from whyformer._plain.tokens import Grid, Pieces, Tokens
+from whyformer._plain.tokens import Grid, Pieces, Tokens, name_pair
 from whyformer.show.chips import ScoredText, make_scored_text
 
 
@@ -58,5 +58,8 @@ class Panel:
 
     @property
     def title(self) -> str:
-        """The name of an image, or the text itself."""
-        return self.name if self.is_image or self.pieces.text is None else self.pieces.text
+        """The name of an image, or the text itself; of a pair, both texts."""
+        if self.is_image or self.pieces.text is None:
+            return self.name
+        second = self.pieces.second
+        return self.pieces.text if second is None else name_pair(self.pieces.text, second)

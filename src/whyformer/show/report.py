@@ -1,4 +1,4 @@
-"""Report: one self-contained HTML page. No script, no network request; works from disk.
+"""Report: one self-contained HTML page. No network request, no script but one that is asked for; works from disk.
 
     make_page("Which method to trust", [make_section("Faithfulness", embed_drawing(chart), make_table(head, rows))])
 
@@ -7,6 +7,7 @@ white, can be used with the keyboard alone, and describes its images in words.
 """
 
 import hashlib
+import json
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
@@ -89,15 +90,18 @@ def make_page(
     about: Mapping[str, Any] | None = None,
     contents: Mapping[str, str] | None = None,
     style: str = "",
+    script: str = "",
+    data: Any = None,
 ) -> str:
     """The whole file.
 
     about: facts for the footer (model, versions). contents: section titles by anchor. style: extra CSS, not escaped.
+    script: the only script that the page runs, not escaped; it reads `data`, a JSON value, from the element #data.
     """
     head = join_html(
         [
             make_element("meta", charset="utf-8"),
-            make_element("meta", http_equiv="Content-Security-Policy", content=CONTENT_POLICY),
+            make_element("meta", http_equiv="Content-Security-Policy", content=make_content_policy(script)),
             make_element("meta", name="viewport", content="width=device-width, initial-scale=1"),
             make_element("meta", name="referrer", content="no-referrer"),
             make_element("title", title),
@@ -120,7 +124,27 @@ def make_page(
         make_element("footer", make_fact_list(about)) if about else None,
         class_="page",
     )
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
+    tail = make_script(script, data) if script else ""
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n{tail}</body></html>\n'
+
+
+def make_content_policy(script: str) -> str:
+    """What a page may load: nothing from elsewhere, and no script but this one."""
+    if not script:
+        return CONTENT_POLICY
+    digest = b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    return f"{CONTENT_POLICY}; script-src 'sha256-{digest}'"
+
+
+def make_script(script: str, data: Any) -> Html:
+    """The data as an element that is not executed, and the script. Neither can end its element from inside."""
+    if "</" in script or "<!--" in script:
+        raise ValueError("a script on a page must not contain </ or <!--")
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    inert = f'<script type="application/json" id="data">{text}</script>'
+    return Html(f"{inert}\n<script>{script}</script>\n")
 
 
 def make_fragment(*content: Any) -> str:

@@ -1,5 +1,7 @@
 """Scores as a table, one row per patch or token: CSV for spreadsheets, Parquet for programs.
 
+Of a pair of texts, `segment` is 1 or 2, and `start` and `end` count from the beginning of that text.
+
 In CSV, text that starts like a formula gets an apostrophe in front, the convention of spreadsheets: untrusted text must
 not run as a formula when the file is opened. Blanks and invisible characters in front of it do not hide a formula, and
 full-width signs count. Control and invisible characters are spelled out. Parquet keeps text unchanged.
@@ -32,6 +34,7 @@ FIELDS: dict[str, type] = {
     "place": int,
     "row": int,
     "column": int,
+    "segment": int,
     "token": str,
     "start": int,
     "end": int,
@@ -66,9 +69,16 @@ def locate_score(panel: Panel, place: int) -> dict[str, Any] | None:
         return {"row": row, "column": column}
     if panel.tokens.padding[place]:
         return None
-    start, end = panel.tokens.spans[place] or (None, None)
+    start, end = panel.tokens.find_place(place) or (None, None)
     token = get_piece_text(panel.tokens, place)
-    return {"token": token, "start": start, "end": end, "special": panel.tokens.special[place]}
+    segment = panel.tokens.segments[place] if panel.tokens.second is not None else None
+    return {
+        "segment": None if segment is None else segment + 1,
+        "token": token,
+        "start": start,
+        "end": end,
+        "special": panel.tokens.special[place],
+    }
 
 
 def as_csv(table: Iterator[Mapping[str, Any]]) -> bytes:

@@ -106,6 +106,8 @@ def render_words(pieces: Pieces, scores: Tensor, *, signed: bool) -> Text:
         style = choose_text_style(tuple(paint(torch.tensor(chip.score), text.between, signed=signed).tolist()))
         if chip.special:
             style += Style(italic=True)
+        if chip.opens:
+            line.append(f"{chr(10) if line else ''}{chip.opens}\n", DIM_STYLE)
         line.append(chip.before, DIM_STYLE if chip.before.strip() else None).append(chip.text, style)
     line.append(text.tail, style=DIM_STYLE)
     line.rstrip()
@@ -121,6 +123,7 @@ def render_plain_words(pieces: Pieces, scores: Tensor, *, signed: bool) -> Text:
         length = min(BAR_LENGTH, round(BAR_LENGTH * (abs(chip.score) / largest))) if largest else 0
         bar = ("-" if chip.score < 0 else "+" if signed else "#") * length
         remark = "  (special)" if chip.special else ""
+        lines += [f"{chip.opens}:"] if chip.opens else []
         lines.append(f"{format_score(chip.score, signed=signed):>10} {bar:<{BAR_LENGTH}} {chip.text}{remark}")
     return Text("\n".join(lines))
 

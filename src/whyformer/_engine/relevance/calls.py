@@ -18,28 +18,41 @@ An *operand* is a tensor that depends on the explained input; weights, biases an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from whyformer._engine.tracing.fused_attention import NO_MASK, ScoreMask, take_rows
 from whyformer._engine.tracing.provenance import SampleGroups, Trace
+from whyformer._engine.tracing.tiles import require_memory
 from whyformer.errors import MethodError, UnsupportedModel
 
 if TYPE_CHECKING:
+    from whyformer._engine.relevance.fused import FusedFactors
     from whyformer._engine.relevance.node import Switch
     from whyformer._engine.relevance.recipes import Recipe
+    from whyformer._engine.relevance.rounding import RoundingError
 
 # What each operand gets; None for an operand that gets nothing.
 Shares = tuple[Tensor | None, ...]
 # The call (of the class for its kind) and what arrives -> shares, or None to let the true gradient pass.
 Rule = Callable[[Any, Tensor], Shares | None]
 SomeCall = TypeVar("SomeCall", bound="OperationCall")
+SomeRule = TypeVar("SomeRule", bound=Rule)
 
 MASK_CEILING = -1e4  # an addend this low is a mask
+WHOLE_TENSORS = 6  # matrices of all tokens that the rules for attention hold at a time
+
+
+def act_on_rows(rule: SomeRule) -> SomeRule:
+    """Mark a rule that treats the rows of attention [... query key] one by one, so that it can be used in tiles."""
+    rule.acts_on_rows = True  # type: ignore[attr-defined]
+    return rule
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -248,6 +261,7 @@ class SelectCall(OperationCall):
     """x[index] that takes one entry of an axis, such as the class token."""
 
     kind: str = "select"
+    index: Any = None  # as in x[index], if known
     run: Callable[[Tensor], Tensor]  # x -> the result
 
 
@@ -336,6 +350,7 @@ class NormCall(OperationCall):
 
     kind: str = "norm"
     linearised: Callable[[Tensor], Tensor] | None = None  # without bias, spread held constant; None if linear as it is
+    is_by_token: bool = False  # each vector along the last axis is normalised by itself
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -360,11 +375,52 @@ class AttentionCall(OperationCall):
     """scaled_dot_product_attention; the operands are query, key and value, [batch head token channel]."""
 
     kind: str = "attention"
-    mask: Tensor | None  # added to the scores
+    score_mask: ScoreMask = NO_MASK  # see `mask`
     scale: float
     is_grouped: bool = False  # several heads share a key and a value
     has_bias: bool = False  # the mask is a bias for each pair of tokens, not just zero or very low
     carrying: tuple[bool, bool, bool] = (True, True, True)  # which of query, key and value depend on the input
+    factors: FusedFactors | None = None  # what the kernel's own gradients may be multiplied by instead (fused.py)
+
+    @property
+    def mask(self) -> Tensor | None:
+        """What is added to the scores."""
+        query, key = self.operands[:2]
+        return self.score_mask.read(slice(0, query.size(-2)), query, key.size(-2))
+
+    def choose_tile_rows(self) -> int:
+        """How many queries to compute at a time; 0 for all of them at once."""
+        query, key = self.operands[:2]
+        shape = (*query.shape[:-1], key.size(-2))
+        rows = self.switch.tiles.choose_rows(shape, query.element_size())
+        if rows and not all(getattr(self.recipe.rules[kind], "acts_on_rows", False) for kind in self.find_steps()):
+            require_memory(
+                WHOLE_TENSORS * math.prod(shape) * query.element_size(),
+                query.device,
+                f"Attention of {query.size(-2):,} tokens in {self.place}, whole as {self.recipe.name} needs it",
+                "Use a recipe that passes slopes, such as attnlrp or gamma, or fewer tokens.",
+            )
+            return 0
+        return rows
+
+    def find_steps(self) -> set[str]:
+        """The kinds of operation that fused attention consists of."""
+        masked = not self.score_mask.is_empty
+        adds = masked and (self.has_bias or self.recipe.stabiliser.name == "released")
+        return {"product", "softmax", *(["mask"] if masked else []), *(["add"] if adds else [])}
+
+    def take_rows(self, rows: slice, rounding: RoundingError | None) -> AttentionCall:
+        """The same call for some queries; behind a causal mask, with the keys that they see."""
+        query, key, value = self.operands
+        keys = min(rows.stop, key.size(-2)) if self.score_mask.is_causal else key.size(-2)
+        samples = self.samples
+        if samples is not None:
+            samples = SampleGroups(take_rows(samples.label, rows), samples.count)
+        part = replace(
+            self, samples=samples, score_mask=ScoreMask(self.score_mask.read(rows, query, keys)), factors=None
+        )
+        operands = [query[..., rows, :], key[..., :keys, :], value[..., :keys, :]]
+        return part.attach(replace(self.switch, rounding=rounding), self.result[..., rows, :], operands)
 
 
 # --- building blocks -------------------------------------------------------------------------------------------------

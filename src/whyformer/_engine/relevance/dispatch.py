@@ -12,13 +12,14 @@ from torch import Tensor
 
 from whyformer._engine.relevance import calls
 from whyformer._engine.tracing import operations, provenance
-from whyformer._engine.tracing.attention import read_fused_arguments
 from whyformer._engine.tracing.follow import contract_label, follow_einsum, follow_product, get_root, is_straight
+from whyformer._engine.tracing.fused_attention import read_fused_arguments
 from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import SampleGroups, Trace, trace_of
 from whyformer._engine.tracing.recurrences import hold_constants
 from whyformer._engine.tracing.softmax import step_of
 
+NORMS_BY_SHAPE = {"layer_norm", "rms_norm"}
 CallAndOperands = tuple[calls.OperationCall, list[Tensor]]  # the operands share the relevance
 NormFunction = Callable[[Tensor], Tensor]
 
@@ -102,15 +103,16 @@ class CallBuilder:
     # --- attention, activations, norms -------------------------------------------------------------------------------
 
     def describe_attention(self) -> CallAndOperands:
-        query, key, value, mask, scale, is_grouped = read_fused_arguments(self.operation)
-        is_per_key = mask is not None and mask.numel() <= key.size(-2)  # counts as a mask, as in eager attention
+        given = read_fused_arguments(self.operation)
+        query, key, value = given[:3]
         call = self.make(
             calls.AttentionCall,
-            mask=mask,
-            scale=scale,
-            is_grouped=is_grouped,
-            has_bias=mask is not None and not is_mask(mask) and not is_per_key,
+            score_mask=given.mask,
+            scale=given.scale,
+            is_grouped=given.is_grouped,
+            has_bias=is_attention_bias(given.mask.given, key.size(-2)),
             carrying=(query.requires_grad, key.requires_grad, value.requires_grad),
+            factors=getattr(self.result, "_whyformer_factors", None),
         )
         return call, [query, key, value]
 
@@ -128,7 +130,11 @@ class CallBuilder:
 
     def describe_norm(self) -> CallAndOperands | None:
         x = self.operation.given[0]
-        return (self.make(calls.NormCall, linearised=hold_spread(self.operation)), [x]) if x.requires_grad else None
+        if not x.requires_grad:
+            return None
+        shape = self.operation.argument(1, "normalized_shape") if self.operation.name in NORMS_BY_SHAPE else ()
+        is_by_token = isinstance(shape, list | tuple) and len(shape) == 1
+        return self.make(calls.NormCall, linearised=hold_spread(self.operation), is_by_token=is_by_token), [x]
 
     def describe_spelled_out_activation(self, first: Tensor, second: Tensor) -> CallAndOperands:
         """A step of an activation that the model spells out: two functions of one tensor, combined entry by entry. The
@@ -250,7 +256,7 @@ class CallBuilder:
 
     def describe_selection(self) -> CallAndOperands:
         index = self.operation.args[1]
-        return self.make(calls.SelectCall, run=lambda x: x[index]), self.operation.carrying[:1]
+        return self.make(calls.SelectCall, index=index, run=lambda x: x[index]), self.operation.carrying[:1]
 
     def describe_concatenation(self) -> CallAndOperands:
         parts, axis = self.operation.concatenation_arguments()
@@ -382,6 +388,13 @@ def is_binary(constant: Tensor) -> bool:
 def is_mask(constant: Any) -> bool:
     """Zero where attention is allowed, very low where it is not."""
     return isinstance(constant, Tensor) and bool(((constant == 0) | (constant <= calls.MASK_CEILING)).all())
+
+
+def is_attention_bias(mask: Tensor | None, keys: int) -> bool:
+    """Numbers for each pair of tokens that are added to scores, and not just zero or very low."""
+    if mask is None or mask.dtype == torch.bool or mask.numel() <= keys:  # one per key counts as a mask, as in eager
+        return False
+    return not is_mask(mask)
 
 
 def is_per_channel(constant: Any, result: Tensor) -> bool:

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.relevance.calls import OperationCall, Shares
+from whyformer._engine.relevance.one_token import pass_by_token
 from whyformer._engine.relevance.recipes import Recipe
 from whyformer._engine.relevance.rounding import RoundingError
+from whyformer._engine.tracing.tiles import TileSetting, current_setting
 from whyformer.errors import NonFinite
 
 
@@ -30,6 +32,7 @@ class Switch:
     tables: dict[int, tuple[str, Tensor]] = field(default_factory=dict)
     rounding: RoundingError | None = None  # how much rounding has moved the relevance so far
     scratch: dict[Any, Tensor] = field(default_factory=dict)  # memory for what one rule needs while it works
+    tiles: TileSetting = field(default_factory=current_setting.get)  # of the thread that runs the forward
 
     def take_magnitude(self, weight: Tensor) -> Tensor:
         """|W|, in memory that the next weight of this shape overwrites."""
@@ -57,7 +60,7 @@ class RuleNode(torch.autograd.Function):
         call = ctx.call.attach(ctx.switch, result, operands)
         if len(call.consumers) > 1 and "add" in call.consumers:
             arriving = call.stabilise_copy(arriving)
-        shares = call.apply_rule(arriving)
+        shares = pass_by_token(call, arriving)
         if shares is None and call.beside_held is not None:
             shares = pass_beside_held(call, arriving)
         if shares is None:

@@ -44,9 +44,10 @@ class RoundingError:
 
     def note_division(self, shared: Tensor, z: Tensor, epsilon: float, samples: SampleGroups) -> None:
         """`shared` was divided by z, which the stabiliser moved away from zero by epsilon."""
-        mass = samples.sum_magnitudes(shared)
-        off = mean_size(z).mul_(FORWARD_ERROR * torch.finfo(z.dtype).eps)
-        wrong = samples.sum_magnitudes(shared * share_wrong(z, off, epsilon))
+        self.add_division(*measure_division(shared, z, epsilon, samples))
+
+    def add_division(self, mass: Tensor, wrong: Tensor) -> None:
+        """Add the error of a division of relevance `mass`, of which `wrong` may be wrong."""
         whole = mass if self.mass is None else torch.maximum(mass, self.mass)
         self.grow(divide_or_zero(wrong, whole))
 
@@ -93,6 +94,29 @@ class RoundingError:
     def start(like: Tensor) -> Tensor:
         """The error of what the forward pass computed."""
         return torch.full_like(like, FORWARD_ERROR * torch.finfo(like.dtype).eps)
+
+
+class TileRounding(RoundingError):
+    """The same for one operation that is computed in tiles: what the tiles divided is added up first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sums: tuple[Tensor, Tensor] | None = None
+
+    def add_division(self, mass: Tensor, wrong: Tensor) -> None:
+        self.sums = (mass, wrong) if self.sums is None else (self.sums[0] + mass, self.sums[1] + wrong)
+
+    def add_to(self, whole: RoundingError) -> None:
+        """Add what all tiles of an attention divided, as if it had been whole."""
+        whole.note_attention()
+        if self.sums is not None:
+            whole.add_division(*self.sums)
+
+
+def measure_division(shared: Tensor, z: Tensor, epsilon: float, samples: SampleGroups) -> tuple[Tensor, Tensor]:
+    """[batch] each: the relevance that was divided by z, and how much of it may be wrong."""
+    off = mean_size(z).mul_(FORWARD_ERROR * torch.finfo(z.dtype).eps)
+    return samples.sum_magnitudes(shared), samples.sum_magnitudes(shared * share_wrong(z, off, epsilon))
 
 
 def share_wrong(z: Tensor, off: Tensor, epsilon: float = 0.0) -> Tensor:

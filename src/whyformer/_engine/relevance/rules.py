@@ -27,12 +27,15 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.relevance import calls
+from whyformer._engine.relevance.rounding import TileRounding
 from whyformer._engine.tracing.attention import compute_attention_weights
+from whyformer._engine.tracing.tiles import iterate_tiles
 from whyformer.errors import MethodError
 
 # --- rules that pass relevance on ------------------------------------------------------------------------------------
 
 
+@calls.act_on_rows
 def pass_unchanged(call: calls.OperationCall, arriving: Tensor) -> calls.Shares:
     """All relevance goes to the first operand; the others (a gate, a statistic) get nothing."""
     return call.fit(arriving)
@@ -48,6 +51,7 @@ def pass_scaled(call: calls.ScaleCall, arriving: Tensor) -> calls.Shares:
     return call.fit(passed)
 
 
+@calls.act_on_rows
 def pass_unmasked(call: calls.AdditionCall, arriving: Tensor) -> calls.Shares | None:
     """x plus a mask: relevance passes. Where the mask hides x there is no relevance. (The released code divides all the
     same.)"""
@@ -149,6 +153,7 @@ def share_pixel_box(call: calls.ConvolutionCall, arriving: Tensor) -> calls.Shar
 # --- products, sums and pools ----------------------------------------------------------------------------------------
 
 
+@calls.act_on_rows
 def share_product_halves(call: calls.ProductCall, arriving: Tensor) -> calls.Shares:
     r"""A product z of two operands: $R_a = a \odot \partial_a f(R/z)$ for each, halved. A single operand gets all."""
     s = call.divide(arriving, call.result)
@@ -184,6 +189,7 @@ def share_normalised_addition(call: calls.AdditionCall, arriving: Tensor) -> cal
     return call.fit(*scaled)
 
 
+@calls.act_on_rows
 def share_plain_addition(call: calls.AdditionCall, arriving: Tensor) -> calls.Shares:
     r"""$R_u = u R / z$: the branches may grow without bound with opposite signs."""
     shares = share_in_proportion(call, arriving)
@@ -205,15 +211,43 @@ def share_in_proportion(call: calls.AdditionCall, arriving: Tensor) -> tuple[Ten
 # --- fused attention -------------------------------------------------------------------------------------------------
 
 
-def share_attention(call: calls.AttentionCall, arriving: Tensor) -> calls.Shares:
+def share_attention(call: calls.AttentionCall, arriving: Tensor) -> calls.Shares | None:
     """Fused attention, step by step: product with the values, softmax, mask, product of queries and keys, each by the
-    rule that the recipe has for it."""
+    rule that the recipe has for it. In recipes that only multiply the true gradient by constants it passes (fused.py);
+    long sequences are shared some queries at a time."""
+    if call.factors is not None and call.factors.read() is not None:
+        if call.switch.rounding is not None:
+            call.switch.rounding.note_attention()
+        return None
+    rows = call.choose_tile_rows()
+    return share_attention_in_tiles(call, arriving, rows) if rows else share_attention_steps(call, arriving)
+
+
+def share_attention_in_tiles(call: calls.AttentionCall, arriving: Tensor, rows: int) -> calls.Shares:
+    """The shares of queries one tile after the other; those of keys and values are sums over tiles."""
+    whole = [torch.zeros_like(operand) for operand in call.operands]
+    is_shared = [False] * len(whole)
+    rounding = TileRounding() if call.switch.rounding is not None else None
+    for tile in iterate_tiles(arriving.size(-2), rows):
+        shares = share_attention_steps(call.take_rows(tile, rounding), arriving[..., tile, :])
+        for place, share in enumerate(shares):
+            if share is not None:
+                into = whole[place][..., tile, :] if place == 0 else whole[place][..., : share.size(-2), :]
+                into += share
+                is_shared[place] = True
+    if call.switch.rounding is not None and rounding is not None:
+        rounding.add_to(call.switch.rounding)
+    return tuple(share if found else None for share, found in zip(whole, is_shared, strict=True))
+
+
+def share_attention_steps(call: calls.AttentionCall, arriving: Tensor) -> calls.Shares:
+    """All queries of a call at once."""
     query, key, value = call.operands
     repeats = query.size(-3) // key.size(-3) if call.is_grouped else 1
     wide_key, wide_value = (t.repeat_interleave(repeats, -3) if repeats > 1 else t for t in (key, value))
-    raw = query @ wide_key.mT
+    raw, mask = query @ wide_key.mT, call.mask
     scores = raw * call.scale
-    weights = compute_attention_weights(scores, call.mask)
+    weights = compute_attention_weights(scores, mask)
     query_carries, key_carries, value_carries = call.carrying
     is_operand = (query_carries or key_carries, value_carries)
     to_weights, to_value = share_factors(
@@ -221,7 +255,7 @@ def share_attention(call: calls.AttentionCall, arriving: Tensor) -> calls.Shares
     )
     if to_value is not None:
         to_value = calls.undo_broadcast(sum_repeated_heads(to_value, repeats), value)
-    to_scores = None if to_weights is None else share_weights(call, to_weights, weights, scores)
+    to_scores = None if to_weights is None else share_weights(call, to_weights, weights, scores, mask)
     if to_scores is None:
         return None, None, to_value
     if call.recipe.sends == "slope":
@@ -234,15 +268,17 @@ def share_attention(call: calls.AttentionCall, arriving: Tensor) -> calls.Shares
     )
 
 
-def share_weights(call: calls.AttentionCall, arriving: Tensor, weights: Tensor, scores: Tensor) -> Tensor | None:
+def share_weights(
+    call: calls.AttentionCall, arriving: Tensor, weights: Tensor, scores: Tensor, mask: Tensor | None
+) -> Tensor | None:
     """From attention weights to scores: by the rule for softmax, then by that for what was added to the scores."""
-    masked = scores if call.mask is None else scores + call.mask
+    masked = scores if mask is None else scores + mask
     softmax = call.make_part(calls.SoftmaxCall, weights, [masked])
     (to_scores,) = require_shares(softmax, softmax.apply_rule(arriving))
-    if to_scores is None or call.mask is None:
+    if to_scores is None or mask is None:
         return to_scores
     addition = call.make_part(
-        calls.AdditionCall, masked, [scores], constant=call.mask, constant_is="attention bias",
+        calls.AdditionCall, masked, [scores], constant=mask, constant_is="attention bias",
         kind="add" if call.has_bias else "mask",
     )  # fmt: skip
     return require_shares(addition, addition.apply_rule(to_scores))[0]

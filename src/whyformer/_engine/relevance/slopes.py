@@ -33,6 +33,7 @@ from whyformer._engine.relevance.calls import (
     ScaleCall,
     Shares,
     SoftmaxCall,
+    act_on_rows,
     transpose_linear,
     undo_broadcast,
 )
@@ -65,6 +66,7 @@ def pass_joined_slope(call: JoinCall, slope: Tensor) -> None:
     call.absorb("class token and other constants", lambda: keep_constant_parts(call, slope * call.result))
 
 
+@act_on_rows
 def pass_addition_slope(call: AdditionCall, slope: Tensor) -> Shares:
     """u + v: both get the slope of the sum. A constant (a position, an attention bias) absorbs its share."""
     if len(call.operands) == 1:
@@ -77,6 +79,7 @@ def pass_addition_slope(call: AdditionCall, slope: Tensor) -> Shares:
     return call.fit(*(slope * sign if sign != 1 else slope for sign in call.signs[:count]))
 
 
+@act_on_rows
 def pass_mask_slope(call: AdditionCall, slope: Tensor) -> Shares:
     """A mask was added: it absorbs nothing."""
     return call.fit(slope)
@@ -148,6 +151,7 @@ def hold_statistic(call: NormaliseCall, slope: Tensor) -> Shares | None:
     return call.fit(transpose_linear(call.linearised, call.operand, slope))
 
 
+@act_on_rows
 def expand_softmax(call: SoftmaxCall, slope: Tensor) -> Shares | None:
     r"""A softmax by its first-order expansion at x: $R_x = x \odot (R - y \sum R)$. The rest, a bias, is absorbed."""
     if not call.is_plain:
@@ -157,17 +161,20 @@ def expand_softmax(call: SoftmaxCall, slope: Tensor) -> Shares | None:
     return call.fit(share)
 
 
+@act_on_rows
 def hold_constant(call: OperationCall, slope: Tensor) -> Shares:
     """The result is held constant: nothing passes."""
     call.absorb(f"{call.operation} held constant", lambda: slope * call.result)
     return call.fit()
 
 
+@act_on_rows
 def halve_product(call: ProductCall, slope: Tensor) -> Shares:
     """A product of two: each factor gets half."""
     return tuple(back / len(call.operands) for back in call.backpropagate(slope))
 
 
+@act_on_rows
 def hold_gates(call: ProductCall, slope: Tensor) -> Shares:
     """Attention, or a gate, is held constant, and the other factor gets all; without a gate, each gets half."""
     if len(call.operands) == 1 or call.gate is None:
@@ -175,6 +182,7 @@ def hold_gates(call: ProductCall, slope: Tensor) -> Shares:
     return tuple(None if i == call.gate.operand else back for i, back in enumerate(call.backpropagate(slope)))
 
 
+@act_on_rows
 def hold_attention(call: ProductCall, slope: Tensor) -> Shares:
     """Attention is held constant, and the values get all; any other product is halved."""
     is_attention = call.gate is not None and call.gate.is_attention

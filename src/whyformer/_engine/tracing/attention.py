@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from whyformer._engine.tracing.fused_attention import ScoreMask, read_fused_arguments
 from whyformer._engine.tracing.operations import Operation, expand_equation
 from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, axis_of, is_plain, trace_of
+from whyformer._engine.tracing.tiles import current_setting, iterate_tiles
 
 
 @dataclass
@@ -21,7 +23,8 @@ class AttentionSite:
     weights: Tensor | None = None  # [batch head query key] as the model computed it; None for a fused call
     query: Tensor | None = None
     key: Tensor | None = None
-    mask: Tensor | None = None
+    given_mask: Tensor | None = None  # as the model passed it to a fused call; see `mask`
+    is_causal: bool = False
     scale: float = 1.0
     origin: Tensor | None = None  # [batch or 1, key]: the patch or input token of each key, -1 for none
     keys: Trace = EMPTY_TRACE  # the trace of the values
@@ -47,15 +50,51 @@ class AttentionSite:
         of = self.weights if self.weights is not None else self.query
         return self.output.size(-2) if of is None else of.size(-2)
 
-    def attention(self) -> Tensor:
-        """The attention matrix, recomputed if the kernel is fused. Keys that belong to no token are left out."""
+    @property
+    def mask(self) -> Tensor | None:
+        """What is added to the scores of a fused call."""
+        return self.read_mask(slice(0, self.queries))
+
+    def read_mask(self, rows: slice) -> Tensor | None:
+        """The same for some queries."""
+        if self.query is None or self.key is None:
+            return self.given_mask
+        return ScoreMask(self.given_mask, self.is_causal).read(rows, self.query, self.key.size(-2))
+
+    def attention(self, rows: slice | None = None) -> Tensor:
+        """The attention matrix, or some queries of it, recomputed if the kernel is fused. Keys that belong to no token
+        are left out."""
         if self.weights is not None:
-            return self.weights
+            return self.weights if rows is None else self.weights[..., rows, :]
+        rows = slice(0, self.queries) if rows is None else rows
         if self.parts:
-            return torch.cat([part.attention() for part in self.parts], 2 if self.joins == "query" else 1)
+            return self.join_parts(AttentionSite.attention, rows)
+        scores = self.compute_products(rows)
+        weights = compute_attention_weights(scores, self.read_mask(rows))
+        return weights.narrow(-1, self.first_key, self.value.size(-2))
+
+    def compute_products(self, rows: slice) -> Tensor:
+        """The scaled products of some queries and all keys of a fused call."""
         assert self.query is not None and self.key is not None
-        scores = (self.query @ self.key.mT) * self.scale
-        return compute_attention_weights(scores, self.mask).narrow(-1, self.first_key, self.value.size(-2))
+        return (self.query[..., rows, :] @ self.key.mT) * self.scale
+
+    def join_parts(self, read: Callable[["AttentionSite", slice], Tensor], rows: slice) -> Tensor:
+        """What `read` gives for some queries of a site that is stitched together."""
+        if self.joins != "query":
+            return torch.cat([read(part, rows) for part in self.parts], 1)
+        found, first = [], 0
+        for part in self.parts:
+            start, stop = (min(max(edge - first, 0), part.queries) for edge in (rows.start, rows.stop))
+            if start < stop or rows.start == rows.stop:
+                found.append(read(part, slice(start, stop)))
+            first += part.queries
+        return torch.cat(found, 2)
+
+    def looks_ahead(self) -> bool:
+        """Whether some token attends to a later one."""
+        rows = current_setting.get().choose_rows((*self.value.shape[:-2], self.queries, self.value.size(-2)), 4)
+        tiles = iterate_tiles(self.queries, rows)
+        return any(bool(self.attention(tile).triu(1 + tile.start).any()) for tile in tiles)
 
     def split_heads(self, tensor: Tensor) -> Tensor:
         """[batch head query channel], from a tensor in the order of axes of `output`."""
@@ -81,19 +120,19 @@ class AttentionSite:
         if axes == 3 and not self.folds_heads:
             self.folds_heads = "batch first"
         groups = self.output.shape[:-2]
-        for name in ("value", "weights", "query", "key", "mask"):
+        for name in ("value", "weights", "query", "key", "given_mask"):
             tensor = getattr(self, name)
             if tensor is None or tensor.dim() < 3:
                 continue
-            if name == "mask" and axes == 3 and tensor.size(0) != groups[0]:
+            if name == "given_mask" and axes == 3 and tensor.size(0) != groups[0]:
                 continue
             if axes == 3:
                 tensor = tensor.unflatten(0, (-1, heads or 1) if self.folds_heads == "batch first" else (heads, -1))
-            elif name != "mask":
+            elif name != "given_mask":
                 tensor = tensor.expand(*groups, *tensor.shape[-2:])
             if self.batch_axis and tensor.dim() > self.batch_axis + 2:
                 tensor = tensor.movedim(self.batch_axis, 0)
-            setattr(self, name, tensor.flatten(1, -3) if tensor.dim() > 4 and name != "mask" else tensor)
+            setattr(self, name, tensor.flatten(1, -3) if tensor.dim() > 4 and name != "given_mask" else tensor)
 
     def has_tokens_at(self, axis: int) -> bool:
         """Whether this axis of the output of a stitched site is that of its tokens."""
@@ -157,12 +196,21 @@ def find_token_keys(rows: Trace, keys: Trace, queries: int, count: int) -> int |
 
 def read_live_fused_site(operation: Operation, output: Tensor, place: str) -> AttentionSite:
     """A fused call as a site with its tensors on the graph."""
-    query, key, value, mask, scale, is_grouped = read_fused_arguments(operation)
-    origin, keys = origin_of(value), trace_of(value)
-    repeats = query.size(-3) // key.size(-3) if is_grouped else 1
-    key, value = (t.repeat_interleave(repeats, -3) if repeats > 1 else t for t in (key, value))
-    mask = mask.detach() if mask is not None else None
-    return AttentionSite(place, value, output, None, query, key, mask, scale, origin, keys)
+    given = read_fused_arguments(operation)
+    key, value = given.repeat_heads()
+    mask = given.mask.given.detach() if given.mask.given is not None else None
+    return AttentionSite(
+        place,
+        value,
+        output,
+        query=given.query,
+        key=key,
+        given_mask=mask,
+        is_causal=given.mask.is_causal,
+        scale=given.scale,
+        origin=origin_of(given.value),
+        keys=trace_of(given.value),
+    )
 
 
 def find_live_plain_site(operation: Operation, output: Tensor, place: str) -> AttentionSite | None:
@@ -239,26 +287,6 @@ def parse_attention_einsum(args: Any) -> tuple[Tensor, Tensor] | None:
     (a, v), out, (weights, value) = parsed
     fits = len(a) == len(v) == len(out) and a[:-2] == v[:-2] == out[:-2] and a[-1] == v[-2]
     return (weights, value) if fits and out[-2:] == a[-2] + v[-1] else None
-
-
-def read_fused_arguments(operation: Operation) -> tuple[Tensor, Tensor, Tensor, Tensor | None, float, bool]:
-    """query, key, value, additive mask, scale, and whether query heads share key heads."""
-    query, key, value = (operation.argument(i, name) for i, name in enumerate(("query", "key", "value")))
-    mask = operation.argument(3, "attn_mask")
-    if operation.argument(5, "is_causal", default=False):
-        allowed = torch.ones(query.size(-2), key.size(-2), dtype=torch.bool, device=query.device).tril()
-        mask = allowed if mask is None else mask
-    if mask is not None and mask.dtype == torch.bool:
-        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, float("-inf"))
-    scale = operation.kwargs.get("scale")
-    return (
-        query,
-        key,
-        value,
-        mask,
-        query.size(-1) ** -0.5 if scale is None else scale,
-        bool(operation.kwargs.get("enable_gqa")),
-    )
 
 
 def origin_of(value: Tensor) -> Tensor | None:

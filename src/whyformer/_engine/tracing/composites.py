@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.tracing.attention import read_fused_arguments
 from whyformer._engine.tracing.experts import EXPERT_OPERATIONS
+from whyformer._engine.tracing.fused_attention import read_fused_arguments
 from whyformer._engine.tracing.operations import FUSED_ATTENTION, Operation
 from whyformer._engine.tracing.rotations import COMPLEX_OPERATIONS
 
@@ -60,12 +60,12 @@ def split_addmm(operation: Operation) -> Tensor:
 
 def split_biased_attention(operation: Operation) -> Tensor | None:
     """Fused attention with a bias that depends on the input, step by step; None with any other mask."""
-    query, key, value, mask, scale, is_grouped = read_fused_arguments(operation)
+    given = read_fused_arguments(operation)
+    mask = given.mask.given
     if mask is None or not mask.requires_grad:
         return None
-    if is_grouped:
-        key, value = (t.repeat_interleave(query.size(-3) // t.size(-3), -3) for t in (key, value))
-    return torch.matmul((torch.matmul(query, key.mT) * scale + mask).softmax(-1), value)
+    key, value = given.repeat_heads()
+    return torch.matmul((torch.matmul(given.query, key.mT) * given.scale + mask).softmax(-1), value)
 
 
 # Each returns None where the operation can stay as it is.

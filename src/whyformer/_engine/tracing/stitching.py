@@ -18,7 +18,7 @@ from whyformer._engine.tracing.attention import AttentionSite, find_obstacle
 from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import Trace, axis_of, trace_of
 
-OF_ONE_PART: dict[str, Any] = dict.fromkeys(("weights", "query", "key", "mask", "scores"))  # the whole has none
+OF_ONE_PART: dict[str, Any] = dict.fromkeys(("weights", "query", "key", "given_mask", "scores"))  # the whole has none
 
 
 def stitch(operation: Operation, result: Tensor, sites: Sequence[AttentionSite]) -> AttentionSite | None:

@@ -1,0 +1,212 @@
+r"""Abnar & Zuidema, Quantifying Attention Flow in Transformers, ACL 2020. arXiv:2005.00928
+
+The source of rollout and flow, which all other documents compare with. Spearman's correlation of attention with the
+gradient of the input, layer by layer:
+
+$$ \rho\left( \max_i W^{(l)}_{ij},\; \Big\lVert\frac{\partial y}{\partial e_j}\Big\rVert_2 \right), \qquad
+   W^{(l)} = \mathbb{E}_h[A_l] \;\text{(raw)} \quad\text{or}\quad \hat A_l \cdots \hat A_1 \;\text{(rollout)} $$
+
+with $\hat A = (\mathbb{E}_h[A] + I) / 2$; as in their script for SST-2, a token counts by the largest weight it gets
+from any query. y is the logit of the predicted class. The published numbers are those of a log in their repository, of
+101 sentences; other logs there differ. Where we differ from the script:
+
+* It takes $|\sum_k \partial y / \partial e_{jk}|$, the sum of the gradient over the features of an embedding that a
+  LayerNorm follows. A LayerNorm does not change when the same number is added to all features, so that sum is 0 but for
+  rounding, and the published correlations are with rounding errors. We take the length of the gradient.
+* It explains the last class throughout, since the test sentences of SST-2 have the label -1. We explain the prediction.
+* Its correlation ranks ties densely and uses the formula without ties; ours gives ties their mean rank.
+* It counts special tokens; we leave them out.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from rich.table import Table as Grid
+from rich.text import Text
+from torch import Tensor
+
+from whyformer._engine.record import record
+from whyformer._judge.judgement import encode_utf8
+from whyformer._judge.metric_trust import correlate_ranks
+from whyformer._judge.order import PairOrder, compare_pairs
+from whyformer._judge.paper_tables import Source
+from whyformer._judge.published import format_pair
+from whyformer._judge.table import format_csv, format_markdown, format_mean
+from whyformer._model.loading import open as open_model
+from whyformer._model.model import Model
+from whyformer._plain.statistics import bootstrap
+from whyformer._reproduce.document import Document, Request, Section
+from whyformer._reproduce.figure import DocumentFigure
+from whyformer._reproduce.generated import make_entailment_examples
+from whyformer._reproduce.published_table import PublishedTable, Spread
+from whyformer.data import Data
+from whyformer.errors import InputError
+from whyformer.results.result import Result, to_plain_text
+from whyformer.show import charts, report, terminal
+from whyformer.show.drawing import Drawing
+from whyformer.show.terminal import Screen
+from whyformer.show.visible import make_visible
+
+TEXTS = 100  # generated pairs, if no data is given
+PAPER_MODEL = "DistilBERT fine-tuned on SST-2"
+MIN_TOKENS = 3  # to correlate
+RAW, ROLLOUT = "raw attention", "rollout"
+
+LOGGED = PublishedTable(
+    "Spearman's correlation with input gradients, DistilBERT, SST-2",
+    Source.FILES,
+    ("layer 1", "layer 3", "layer 5", "layer 6"),
+    {
+        RAW: (Spread(0.117, 0.212), Spread(0.091, 0.206), Spread(0.079, 0.204), Spread(0.093, 0.207)),
+        ROLLOUT: (Spread(0.109, 0.187), Spread(0.116, 0.205), Spread(0.134, 0.211), Spread(0.132, 0.198)),
+    },
+    "The log `correlations` of their repository. As the script computes them, these are correlations with rounding "
+    "errors: it sums a gradient whose sum is 0.",
+)
+OTHER_LOG = PublishedTable(
+    "The same for attention flow, of another run",
+    Source.FILES,
+    ("layer 1", "layer 3", "layer 5", "layer 6"),
+    {"flow": (0.102, 0.132, 0.167, 0.148)},
+    "Logs of different runs in their repository give other values; this one cannot be compared with the table above.",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerCorrelations(Result):
+    """The correlation of attention with input gradients in each layer, raw and rolled out."""
+
+    model: str
+    data: str
+    values: Mapping[str, np.ndarray] = field(repr=False)  # by form: [example layer], NaN if undefined
+
+    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
+        ".csv": lambda made: encode_utf8(format_csv(made.text_rows())),
+        ".md": lambda made: encode_utf8(format_markdown(made.text_rows())),
+        ".txt": to_plain_text,
+    }
+
+    @property
+    def layers(self) -> int:
+        return self.values[RAW].shape[1]
+
+    def summary(self, form: str) -> list[tuple[float, float, float]]:
+        """For each layer the mean over examples and its 95 % interval."""
+        return [bootstrap(self.values[form][:, layer]) for layer in range(self.layers)]
+
+    def orders(self) -> list[PairOrder]:
+        """For each layer, rollout against raw attention on the same examples."""
+        found = []
+        for layer in range(self.layers):
+            values = {form: self.values[form][:, layer] for form in (ROLLOUT, RAW)}
+            found += compare_pairs([(ROLLOUT, RAW)], values, "higher")
+        return found
+
+    def text_rows(self) -> list[list[str]]:
+        rows = [["", *(f"layer {layer + 1}" for layer in range(self.layers))]]
+        for form in (RAW, ROLLOUT):
+            deviations = np.nanstd(self.values[form], axis=0)
+            cells = (
+                f"{format_mean(mean)} [{format_mean(low)}, {format_mean(high)}] ± {deviation:.3f}"
+                for (mean, low, high), deviation in zip(self.summary(form), deviations, strict=True)
+            )
+            rows.append([form, *cells])
+        return rows
+
+    @property
+    def sentences(self) -> list[str]:
+        said = (f"layer {place + 1} {format_pair(pair, 1)}" for place, pair in enumerate(self.orders()))
+        return [f"Published: rollout over raw attention from layer 3 on. Here: {'; '.join(said)}."]
+
+    @property
+    def about(self) -> str:
+        count = len(self.values[RAW])
+        return f"Spearman's correlation with input gradients, {self.model}, {count} examples of {self.data}."
+
+    def render(self, screen: Screen | None = None) -> str:
+        header, *rows = self.text_rows()
+        grid = Grid(box=None, pad_edge=False, header_style="dim")
+        for heading in header:
+            grid.add_column(heading)
+        for row in rows:
+            grid.add_row(*row)
+        parts: list[Any] = [Text(make_visible(self.about), "bold"), grid]
+        parts += [Text(make_visible(line)) for line in self.sentences]
+        return terminal.render_parts(parts, screen or Screen.from_stdout())
+
+    def to_html(self) -> str:
+        header, *rows = self.text_rows()
+        return report.make_fragment(
+            report.make_element("p", self.about), report.make_table(header, rows), report.make_notes(self.sentences)
+        )
+
+    def draw(self) -> Drawing:
+        layers = np.arange(1, self.layers + 1)
+        curves = {form: (layers, *np.array(self.summary(form)).T) for form in (RAW, ROLLOUT)}
+        return charts.draw_curves(
+            curves, title="Attention and input gradients", xlabel="layer", ylabel="Spearman's correlation"
+        )
+
+
+def measure_layers(model: Model, data: Data, limit: int | None = None) -> LayerCorrelations:
+    """Every example by itself, as texts differ in length."""
+    found = [correlate_layers(model, example.load()) for example in data.sample(limit).examples]
+    return LayerCorrelations(model.name, data.name, {form: np.stack([one[form] for one in found]) for form in found[0]})
+
+
+def correlate_layers(model: Model, content: Any) -> dict[str, np.ndarray]:
+    """[layer] for each form; NaN where too few tokens are there or all are alike."""
+    encoded = model.encode([content])
+    capture = record(model, encoded, keep={"attention", "input_grad", "mask", "special"})
+    words = (capture.get("mask") & ~capture.get("special"))[0].cpu()
+    gradient = capture.get("input_grad")[0].norm(dim=-1).cpu().double()[words].numpy()
+    averaged = [layer[0].mean(0).cpu().double() for layer in capture.get("attention")]
+    return {
+        RAW: correlate_matrices(averaged, words, gradient),
+        ROLLOUT: correlate_matrices(roll_out(averaged), words, gradient),
+    }
+
+
+def roll_out(averaged: Sequence[Tensor]) -> list[Tensor]:
+    """The product of (A + I) / 2 up to each layer."""
+    products: list[Tensor] = []
+    for matrix in averaged:
+        mixed = matrix + torch.eye(len(matrix), dtype=matrix.dtype)
+        mixed = mixed / mixed.sum(-1, keepdim=True)
+        products.append(mixed @ products[-1] if products else mixed)
+    return products
+
+
+def correlate_matrices(matrices: Sequence[Tensor], words: Tensor, gradient: np.ndarray) -> np.ndarray:
+    """Spearman's correlation of the largest weight that each word gets with its gradient, by layer."""
+    if len(gradient) < MIN_TOKENS:
+        return np.full(len(matrices), np.nan)
+    return np.array([correlate_ranks(matrix.amax(0)[words].numpy(), gradient) for matrix in matrices])
+
+
+def rerun_abnar_zuidema(request: Request) -> Iterator[Section]:
+    request.check_complete(PAPER_MODEL)
+    if request.data is None:
+        data = make_entailment_examples(request.limit or TEXTS)
+        request = replace(request, data=data, model=open_model("demo/entailment"), limit=None)
+    assert request.data is not None and request.model is not None
+    if request.model.kind == "image":
+        raise InputError(f"abnar-zuidema needs a model for texts; {request.model.name} takes images.", code="E_OPTION")
+    made = measure_layers(request.model, request.data, request.limit)
+    yield Section("layers", made)
+    caption = "Spearman's correlation of attention with input gradients by layer, with 95 % intervals."
+    yield Section("layers-figure", DocumentFigure(caption, partial(made.draw)))
+
+
+ABNAR_ZUIDEMA = Document(
+    name="abnar-zuidema",
+    title="Abnar & Zuidema: Quantifying Attention Flow in Transformers (ACL 2020)",
+    runs=f"Raw attention and rollout against input gradients, on {TEXTS} generated pairs with demo/entailment.",
+    run=rerun_abnar_zuidema,
+    published=(LOGGED, OTHER_LOG),
+    remark="Not one of the five documents; the source of rollout and flow, which they compare with.",
+)

@@ -1,0 +1,201 @@
+"""Qiang et al., AttCAT: Explaining Transformers via Attentive Class Activation Tokens, NeurIPS 2022.
+
+The table of AOPC, log-odds and class discrimination, the two metrics over the share of removed tokens, Kendall's tau of
+two classes, and heat maps of tokens by methods. With rationales (the answers of SQuAD, marked words) also the answer
+tokens among the top 20. Without data it runs on generated pairs of premise and hypothesis, which stand for MNLI and
+QNLI, with the bundled `demo/entailment`, and on generated scenes with `demo/shapes`: a text about the paper mentions
+vision, but neither its code nor its figures have any, so the scenes are an extension.
+
+The notebooks of the authors are stored without outputs and we had no copy of the paper's tables, so there is no number
+of theirs to quote; those below are a third party's. What can be compared is the order: the paper puts AttCAT first.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from whyformer._explain.compare import compare
+from whyformer._judge.choice import format_metric_label
+from whyformer._judge.judgement import Judgement
+from whyformer._judge.paper_tables import PAPER_TABLES, NamedSettings, PaperColumn, PaperTable, Source
+from whyformer._judge.preparation import cut_to_fit, find_class_index
+from whyformer._judge.published import Reproduction, measure_paper_table
+from whyformer._model.loading import open as open_model
+from whyformer._model.model import Model
+from whyformer._model.text import TextPair
+from whyformer._plain.statistics import bootstrap
+from whyformer._reproduce.document import Document, Request, Section
+from whyformer._reproduce.figure import DocumentFigure
+from whyformer._reproduce.generated import make_entailment_examples, make_shape_examples
+from whyformer._reproduce.published_table import PublishedTable
+from whyformer.data import Data, Example
+from whyformer.results.comparison import Comparison
+from whyformer.show.charts import draw_curves, draw_violins
+from whyformer.show.drawing import Drawing
+
+NAME = "attcat"
+PAIRS = 100  # generated examples, if no data is given
+SCENES = 40
+MNLI_RIVALS = (1, 0, 1)  # the class that the code compares each of three classes with
+SHOWN = range(12, 33)  # tokens of the text in the heat map
+STEPS = tuple(k / 9 for k in range(1, 10))
+CONTRAST_CAT = PublishedTable(
+    "AttCAT as measured by the authors of Contrast-CAT (README of their repository)",
+    Source.RERUN,
+    ("AOPC", "log-odds"),
+    {"IMDB": (0.644, 0.198), "Yelp": (None, 0.346)},
+    "Signed AOPC, predicted class, words deleted. Their log-odds are positive although their own plot shows negative "
+    "log-ratios, so that the scale differs from ours.",
+)
+EVIDENCE_COLUMNS = (
+    PaperColumn("answer tokens in the top 20", ("answer_tokens", {"preset": "released"}), "label"),
+    PaperColumn("share of them in the top 5", ("answer_tokens", {"k": 5}), "label"),
+)
+VISION = replace(
+    PAPER_TABLES[NAME],
+    name="attcat-vision",
+    title="AttCAT on a vision transformer (an extension: the paper has texts only)",
+    model="none, the paper has texts only",
+    data="none",
+    columns=(
+        PaperColumn("AOPC", ("aopc", {}), "label"),
+        PaperColumn("log-odds", ("log_odds", {}), "label"),
+        PaperColumn("tau", ("class_discrimination", {}), "label"),
+        PaperColumn("mass in the object", ("mass_in_mask", {}), "label"),
+    ),
+    remark="The paper's methods on patches instead of words. The lines above say whether its order carries over.",
+)
+
+
+def rerun_attcat(request: Request) -> Iterator[Section]:
+    """The table and the figures, on the data given; without any, on generated pairs of texts and on scenes."""
+    request.check_complete(PAPER_TABLES[NAME].model)
+    if request.data is not None and request.model is not None:
+        yield from (rerun_on_images if request.model.kind == "image" else rerun_on_texts)(request)
+        return
+    pairs = make_entailment_examples(request.limit or PAIRS)
+    yield from rerun_on_texts(replace(request, data=pairs, model=open_model("demo/entailment"), limit=None))
+    scenes = make_shape_examples(request.limit or SCENES)
+    yield from rerun_on_images(replace(request, data=scenes, model=open_model("demo/shapes"), limit=None))
+
+
+def rerun_on_texts(request: Request) -> Iterator[Section]:
+    assert request.data is not None and request.model is not None
+    table = adapt_table(PAPER_TABLES[NAME], request.data, request.model)
+    made = measure_paper_table(
+        table, request.data, request.model, out=request.folder(NAME), batch=request.batch, limit=request.limit
+    )
+    yield Section(NAME, made)
+    if request.out is not None:
+        yield from draw_sections(made, request.data, request.model)
+
+
+def draw_sections(made: Reproduction, data: Data, model: Model) -> Iterator[Section]:
+    """The figures: both metrics over the share of removed tokens, tau of two classes, and the heat map of a text."""
+    table = made.table
+    for metric, column in (("AOPC", table.columns[0]), ("log-odds", table.columns[3])):
+        caption = f"{metric} over the share of removed tokens, with 95 % intervals."
+        yield Section(f"{NAME}-{metric.lower()}", DocumentFigure(caption, partial(draw_steps, made, column)))
+    tau = next(column for column in table.columns if column.name == "tau")
+    caption = "Kendall's tau between the maps of the true class and of another; 1 for methods that ignore the class."
+    yield Section(f"{NAME}-tau", DocumentFigure(caption, partial(draw_tau, made, tau)))
+    shown = choose_shown(data, model)
+    if shown is not None:
+        caption = "One text by every method: a row for each method, a column for each token."
+        draw = partial(draw_heat_map, model, shown, table.methods)
+        yield Section(f"{NAME}-heat-map", DocumentFigure(caption, draw))
+
+
+def rerun_on_images(request: Request) -> Iterator[Section]:
+    """The table on patches, and the maps of one image."""
+    assert request.data is not None and request.model is not None
+    has_masks = any(example.mask is not None for example in request.data.examples)
+    table = VISION if has_masks else replace(VISION, columns=VISION.columns[:-1])
+    made = measure_paper_table(
+        table, request.data, request.model, out=request.folder(table.name), batch=request.batch, limit=request.limit
+    )
+    yield Section(table.name, made)
+    shown = next((e for e in request.data.examples if find_class_index(request.model, e, {}) >= 0), None)
+    if shown is not None and request.out is not None:
+        yield Section(f"{table.name}-maps", explain_by_paper_names(request.model, shown, table.methods))
+
+
+def adapt_table(table: PaperTable, data: Data, model: Model) -> PaperTable:
+    """The table for this data: MNLI's rivals for three classes, and the answer tokens where they are known."""
+    columns = [
+        replace(column, metric=(column.metric[0], {**column.metric[1], "other": MNLI_RIVALS}))
+        if column.name == "tau, released" and len(model.labels or ()) == len(MNLI_RIVALS)
+        else column
+        for column in table.columns
+    ]
+    if any(example.rationale for example in data.examples):
+        columns += EVIDENCE_COLUMNS
+    return replace(table, columns=tuple(columns))
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def draw_steps(made: Reproduction, column: PaperColumn) -> Drawing:
+    """A metric after each ninth of the tokens is removed, one line per method."""
+    series = {}
+    for row, label in made.labels.items():
+        curves = find_curves(made.judgements[column.target], label, column)
+        means, lows, highs = zip(*(bootstrap(curves[:, step]) for step in range(len(STEPS))), strict=True)
+        series[row] = (STEPS, means, lows, highs) if row == made.table.first else (STEPS, means, None, None)
+    note = f"{made.model}, {made.examples} examples of {made.data}. Band: 95 % interval of {made.table.first}."
+    return draw_curves(
+        series, title=column.name, xlabel="tokens removed", ylabel=column.metric[0], note=note, percent=True
+    )
+
+
+def find_curves(judgement: Judgement, label: str, column: PaperColumn) -> np.ndarray:
+    """[example step]: the curve of every example, NaN where it is undefined."""
+    rows = judgement.rows
+    curves = rows.curves(rows.methods.index(label), rows.metrics.index(format_metric_label(*column.metric)))
+    return np.full((1, len(STEPS)), np.nan) if curves is None else curves
+
+
+def draw_tau(made: Reproduction, column: PaperColumn) -> Drawing:
+    """The distribution of tau over examples, one violin per method."""
+    rows = made.judgements[column.target].rows
+    k = rows.metrics.index(format_metric_label(*column.metric))
+    groups = {row: [one.value for one in rows.of(rows.methods.index(label), k)] for row, label in made.labels.items()}
+    note = f"{made.model}, {made.examples} examples of {made.data}. Lower is more class-discriminative."
+    return draw_violins(groups, title="Kendall's tau of two classes", ylabel="tau", reference=0.0, note=note)
+
+
+def choose_shown(data: Data, model: Model) -> Example | None:
+    """The first example with a label whose text is neither too short nor too long for the heat map."""
+    for example in data.examples[:200]:
+        content = example.load()
+        is_text = model.kind == "text" and isinstance(content, str | TextPair)
+        if is_text and find_class_index(model, example, {}) >= 0 and len(model.tokenize(content)) in SHOWN:
+            return example
+    return None
+
+
+def draw_heat_map(model: Model, example: Example, methods: Mapping[str, NamedSettings]) -> Drawing:
+    """The tokens of one text by every method, for its true class."""
+    return explain_by_paper_names(model, example, methods).draw_tokens()
+
+
+def explain_by_paper_names(model: Model, example: Example, methods: Mapping[str, NamedSettings]) -> Comparison:
+    target = find_class_index(model, example, {})
+    content = example.load()
+    content = cut_to_fit(model, content) if isinstance(content, str | TextPair) and model.kind == "text" else content
+    compared = compare(model, [content], [name for name, _ in methods.values()], target=target)
+    return Comparison(dict(zip(methods, compared, strict=True)))
+
+
+ATTCAT = Document(
+    name=NAME,
+    title="Qiang et al.: AttCAT: Explaining Transformers via Attentive Class Activation Tokens (NeurIPS 2022)",
+    runs=f"The eight methods of its figure 1 on {PAIRS} generated pairs with demo/entailment and on {SCENES} generated "
+    "scenes with demo/shapes; with DATA and -M on your texts.",
+    run=rerun_attcat,
+    published=(CONTRAST_CAT,),
+    remark="No number of the paper itself was available, so none is quoted; the published ones are a third party's.",
+)

@@ -1,0 +1,53 @@
+"""The documents that can be rerun, and their single tables, by name."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from rich.text import Text
+
+from whyformer._reproduce.abnar_zuidema import ABNAR_ZUIDEMA
+from whyformer._reproduce.attcat import ATTCAT
+from whyformer._reproduce.chefer import CHEFER
+from whyformer._reproduce.document import Document
+from whyformer._reproduce.jain_wallace import JAIN_WALLACE
+from whyformer._reproduce.relevance_rollout import RELEVANCE_ROLLOUT
+from whyformer._reproduce.sawaki_murata import SAWAKI_MURATA
+from whyformer.errors import InputError, suggest_nearest
+from whyformer.show import terminal
+from whyformer.show.terminal import Screen
+
+DOCUMENTS: Mapping[str, Document] = {
+    document.name: document
+    for document in (CHEFER, ATTCAT, SAWAKI_MURATA, JAIN_WALLACE, RELEVANCE_ROLLOUT, ABNAR_ZUIDEMA)
+}
+
+
+def find_document(name: str) -> Document:
+    """The document of this name; for the name of a single table, the document reduced to that table."""
+    if isinstance(name, str) and name in DOCUMENTS:
+        return DOCUMENTS[name]
+    tables = {table: document for document in DOCUMENTS.values() for table in document.tables}
+    if not isinstance(name, str) or name not in tables:
+        known = [*DOCUMENTS, *tables]
+        raise InputError(
+            f"There is no document or table {name!r}.{suggest_nearest(str(name), known)} Available: "
+            f"{', '.join(known)}.",
+            code="E_OPTION",
+        )
+    return replace(tables[name], name=name, run=tables[name].tables[name])
+
+
+def list_documents(screen: Screen | None = None) -> str:
+    """What can be rerun, as text for a terminal."""
+    parts = []
+    for document in DOCUMENTS.values():
+        parts += [Text(document.name, "bold"), Text(f"  {document.title}"), Text(f"  Runs: {document.runs}")]
+        sources = dict.fromkeys(str(table.source) for table in document.published)
+        numbers = f"{document.count_numbers()} ({', '.join(sources)})" if sources else "none"
+        parts += [Text(f"  Published numbers: {numbers}. {document.remark}".rstrip())]
+        parts += [Text(f"  Single tables: {', '.join(document.tables)}")] if document.tables else []
+        parts += [Text("")]
+    parts += [
+        Text("whyformer reproduce NAME runs one, whyformer reproduce NAME --published prints its numbers.", "dim")
+    ]
+    return terminal.render_parts(parts, screen or Screen.from_stdout())

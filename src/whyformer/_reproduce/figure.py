@@ -1,0 +1,32 @@
+"""DocumentFigure: a figure of the kind that a document has, drawn from what was measured here."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rich.text import Text
+
+from whyformer.results.result import DRAWING_FORMATS, Result, to_plain_text
+from whyformer.show import report, terminal
+from whyformer.show.drawing import Drawing
+from whyformer.show.terminal import Screen
+from whyformer.show.visible import make_visible
+
+
+@dataclass(frozen=True, eq=False)
+class DocumentFigure(Result):
+    """A figure and what it shows, as one sentence."""
+
+    caption: str
+    make: Callable[[], Drawing]
+
+    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {**DRAWING_FORMATS, ".txt": to_plain_text}
+
+    def draw(self) -> Drawing:
+        return self.make()
+
+    def render(self, screen: Screen | None = None) -> str:
+        return terminal.render_parts([Text(make_visible(f"Figure: {self.caption}"))], screen or Screen.from_stdout())
+
+    def to_html(self) -> str:
+        return report.embed_drawing(self.draw())

@@ -1,0 +1,116 @@
+"""Jain & Wallace, Attention is not Explanation, NAACL 2019. arXiv:1902.10186
+
+Every table of the authors' files (six models: correlations with gradients and leave-one-out, overall and by class; the
+permutation test; adversarial attention), each row with ours below it. "ours" is a stored run of three seeds: SST-2 and
+2,000 IMDB reviews are real, bAbI, SNLI and CNN are generated tasks of the same structure, so that only their orders
+can be compared. "now" is measured while you wait:
+
+    without data        the bundled readers (BiLSTM, additive attention) on generated texts with questions
+    with DATA and -M    your model: a folder written by training/jain_wallace/train.py, or a transformer, of which every
+                        head and block gets a line
+
+With a folder for results, the figures of the paper are drawn from what was measured.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from whyformer._audit.jain_wallace import JainWallaceRows, measure_jain_wallace
+from whyformer._audit.replay import AttentionReplay
+from whyformer._reproduce.document import Document, Request, Section
+from whyformer._reproduce.jain_wallace_beside import BesideTable, measure_each_head
+from whyformer._reproduce.jain_wallace_cells import Cell, read_measured_cells, summarise_cell
+from whyformer._reproduce.jain_wallace_figures import draw_jain_wallace
+from whyformer._reproduce.jain_wallace_published import ADVERSARIAL, CORRELATIONS, PERMUTATION
+from whyformer._reproduce.jain_wallace_tables import compare_tables
+from whyformer.demo.jain_wallace import open_reader
+from whyformer.demo.jain_wallace_tasks import JAIN_WALLACE_TASKS, find_jain_wallace_task, read_task
+from whyformer.demo.reading import READING_TASKS
+from whyformer.results.result import DRAWING_FORMATS, Result
+from whyformer.show.drawing import Drawing
+from whyformer.show.report import embed_drawing
+from whyformer.show.terminal import Screen
+
+TEXTS = 40  # of each generated task, if no limit is given
+SEARCHED = 10  # of these in the adversarial search
+PAPER_MODEL = "a BiLSTM, a CNN or no context, with one attention (training/jain_wallace/train.py trains them)"
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnFigure(Result):
+    """A figure of the paper, drawn from what was measured here."""
+
+    drawing: Drawing
+
+    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = DRAWING_FORMATS
+
+    def draw(self) -> Drawing:
+        return self.drawing
+
+    def render(self, screen: Screen | None = None) -> str:
+        return self.drawing.alt
+
+    def to_html(self) -> str:
+        return embed_drawing(self.drawing)
+
+
+def rerun_jain_wallace(request: Request) -> Iterator[Section]:
+    """The tables with ours beside them, and the figures of every model that was measured."""
+    request.check_complete(PAPER_MODEL)
+    if request.model is not None and request.data is not None and has_several_heads(request):
+        yield Section("heads", measure_heads(request))
+        return
+    measured = dict(measure_request(request))
+    cells = [make_cell(name, rows) for name, rows in measured.items()]
+    for name, table in compare_tables(read_measured_cells(), cells).items():
+        yield Section(name, table)
+    if request.out is not None:
+        for name, rows in measured.items():
+            for figure, drawing in draw_jain_wallace(rows, name).items():
+                yield Section(f"{name}-{figure}", DrawnFigure(drawing))
+
+
+def has_several_heads(request: Request) -> bool:
+    """Whether the model is a transformer, and not one of the paper's models, which have one attention."""
+    assert request.model is not None and request.data is not None
+    first = request.model.encode([request.data.examples[0].load()])
+    return sum(AttentionReplay(request.model, first).heads) > 1
+
+
+def measure_heads(request: Request) -> BesideTable:
+    assert request.model is not None
+    rows = measure_each_head(request.model, request.data, SEARCHED, limit=request.limit)
+    return BesideTable({request.model.name: rows})
+
+
+def measure_request(request: Request) -> Iterator[tuple[str, JainWallaceRows]]:
+    """The rows of the given model, or of each bundled reader, by name."""
+    if request.model is not None and request.data is not None:
+        yield request.model.name, measure_jain_wallace(request.model, request.data, limit=request.limit)
+        return
+    for task in READING_TASKS:
+        examples = read_task(task)["test"][: request.limit or TEXTS]
+        searched = min(SEARCHED, len(examples))
+        yield f"{task}-bilstm-additive-0", measure_jain_wallace(open_reader(task), examples, search_limit=searched)
+
+
+def make_cell(name: str, rows: JainWallaceRows) -> Cell:
+    """A cell named like the folders that training writes: task-encoder-attention-seed. Other models are tasks."""
+    for task in JAIN_WALLACE_TASKS:
+        parts = name.removeprefix(f"{task}-").split("-")
+        if name.startswith(f"{task}-") and len(parts) >= 3 and (parts[0], parts[1]) in CORRELATIONS:
+            seed = int(parts[2]) if parts[2].isdigit() else 0
+            return Cell(find_jain_wallace_task(task).name, parts[0], parts[1], seed, summarise_cell(rows))
+    return Cell(name, "bilstm", "additive", 0, summarise_cell(rows))
+
+
+JAIN_WALLACE = Document(
+    name="jain-wallace",
+    title="Jain & Wallace: Attention is not Explanation (NAACL 2019)",
+    runs=f"Every table of the authors' files with ours beside it, on {TEXTS} texts of each generated task.",
+    run=rerun_jain_wallace,
+    published=(*CORRELATIONS.values(), PERMUTATION, ADVERSARIAL),
+    remark="Published: the authors' files, which may come from a later run than the printed paper. Ours: three seeds; "
+    "SST-2 and 2,000 IMDB reviews are real, bAbI, SNLI and CNN are generated with the same structure.",
+)

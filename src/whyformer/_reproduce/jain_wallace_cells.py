@@ -1,0 +1,120 @@
+"""What was measured on one model of Jain & Wallace, as the numbers of the published tables, and how seeds combine.
+
+A *cell* is one model: task, encoder, attention and seed. Its numbers are those of `JainWallaceRows`, overall and by
+predicted class. Cells of the same model with other seeds form a group: the mean of their numbers is shown, and the
+range over seeds.
+
+`jain_wallace_measured.json` has the cells that are stored: models trained by `training/jain_wallace/train.py` and
+measured by `training/jain_wallace/measure.py`. Cells with the suffix "dropout" are an earlier run on all test sentences
+of SST-2: punctuation kept, 30 % of the words dropped in training, the epoch with the best accuracy.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from whyformer._audit.jain_wallace import BIN_NAMES, PAIRS, JainWallaceRows
+from whyformer.demo.jain_wallace_tasks import JAIN_WALLACE_TASKS
+
+MEASURED_FILE = Path(__file__).parent / "jain_wallace_measured.json"
+MOST_CLASSES = 3  # tasks with more classes are reported overall only, as in the authors' files
+OVERALL = "overall"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measured model."""
+
+    task: str
+    encoder: str
+    attention: str
+    seed: int
+    numbers: Mapping[str, Any]  # from `summarise_cell`
+    suffix: str = ""  # of a model that was trained in another way
+
+    @property
+    def model(self) -> tuple[str, str]:
+        return self.encoder, self.attention
+
+    @property
+    def dataset(self) -> str:
+        """The published data set that the task is, or is like; for another task its own name."""
+        return JAIN_WALLACE_TASKS[self.task].published if self.task in JAIN_WALLACE_TASKS else self.task
+
+    def to_fields(self) -> dict[str, Any]:
+        return {
+            "task": self.task, "encoder": self.encoder, "attention": self.attention, "seed": self.seed,
+            "suffix": self.suffix, "numbers": self.numbers,
+        }  # fmt: skip
+
+
+def summarise_cell(rows: JainWallaceRows, **facts: Any) -> dict[str, Any]:
+    """The numbers of the tables as plain lists: overall, and by class where there are few."""
+    labels = rows.labels if len(rows.labels) <= MOST_CLASSES else ()
+    groups: dict[str, int | None] = {OVERALL: None, **{str(index): index for index in range(len(labels))}}
+    return {
+        "examples": len(rows),
+        "accuracy": round_number(rows.accuracy),
+        **facts,
+        "tau": {pair: {name: round_all(rows.correlation(pair, at)) for name, at in groups.items()} for pair in PAIRS},
+        "top_k": {pair: round_number(rows.top_k_distance(pair)) for pair in PAIRS},
+        "permuted": {
+            name: [round_all(rows.permutation(bin_name, at)) for bin_name in (None, *BIN_NAMES)]
+            for name, at in groups.items()
+        },
+        "found": {name: round_all(rows.adversarial(at)) for name, at in groups.items()},
+    }
+
+
+def round_all(numbers: Iterable[float]) -> list[float | None]:
+    return [round_number(number) for number in numbers]
+
+
+def round_number(number: float) -> float | None:
+    """To 4 digits; None for NaN, which JSON does not have."""
+    return None if math.isnan(number) else round(number, 4)
+
+
+@cache
+def read_measured_cells() -> tuple[Cell, ...]:
+    """The cells of the full run that is stored with the package."""
+    return tuple(Cell(**fields) for fields in json.loads(MEASURED_FILE.read_text("utf-8")))
+
+
+@dataclass(frozen=True)
+class CellGroup:
+    """The same model with several seeds."""
+
+    cells: Sequence[Cell]
+
+    def read(self, *keys: str | int) -> list[float]:
+        """One number of each cell, by its path; cells without it are left out."""
+        found = []
+        for cell in self.cells:
+            value: Any = cell.numbers
+            for key in keys:
+                value = None if value is None else value.get(key) if isinstance(value, Mapping) else value[key]
+            if value is not None:
+                found.append(float(value))
+        return found
+
+    def mean(self, *keys: str | int) -> float | None:
+        values = self.read(*keys)
+        return sum(values) / len(values) if values else None
+
+    @property
+    def seeds(self) -> int:
+        return len(self.cells)
+
+
+def group_cells(cells: Iterable[Cell], suffix: str = "") -> dict[tuple[str, tuple[str, str]], CellGroup]:
+    """By data set and (encoder, attention); only models that were trained in the way that the suffix names."""
+    groups: dict[tuple[str, tuple[str, str]], list[Cell]] = {}
+    for cell in cells:
+        if cell.suffix == suffix:
+            groups.setdefault((cell.dataset, cell.model), []).append(cell)
+    return {key: CellGroup(sorted(group, key=lambda cell: cell.seed)) for key, group in groups.items()}

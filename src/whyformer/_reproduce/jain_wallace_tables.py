@@ -1,0 +1,306 @@
+"""Published tables of Jain & Wallace with ours beside them: the stored full run, and what was measured just now."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, ClassVar
+
+from rich.table import Table as Grid
+from rich.text import Text
+
+from whyformer._audit.jain_wallace import BIN_NAMES, PAIRS
+from whyformer._judge.judgement import encode_utf8
+from whyformer._judge.table import format_csv, format_markdown
+from whyformer._reproduce.jain_wallace_cells import OVERALL, Cell, CellGroup, group_cells
+from whyformer._reproduce.jain_wallace_published import ADVERSARIAL, BILSTM_ADDITIVE, CORRELATIONS, PERMUTATION
+from whyformer._reproduce.published_table import PublishedNumber, PublishedTable, Spread, format_published
+from whyformer.demo.jain_wallace_tasks import JAIN_WALLACE_TASKS
+from whyformer.results.result import Result, to_plain_text
+from whyformer.show import report, terminal
+from whyformer.show.report import make_element
+from whyformer.show.terminal import Screen
+from whyformer.show.visible import make_visible
+
+BILSTM = ("bilstm", "additive")
+GENERATED = {task.published for task in JAIN_WALLACE_TASKS.values() if task.is_generated}
+NOTHING = "–"
+WITH_DROPOUT = "ours, word dropout"
+MOST_NAMED = 4  # reversed pairs that a sentence names
+MODEL_NAMES = {
+    ("bilstm", "additive"): "BiLSTM additive", ("bilstm", "dot"): "BiLSTM dot", ("cnn", "additive"): "CNN additive",
+    ("cnn", "dot"): "CNN dot", ("average", "additive"): "average additive", ("average", "dot"): "average dot",
+}  # fmt: skip
+PAIR_NAMES = {
+    "gradient": "attention ~ gradient",
+    "leave_one_out": "attention ~ leave-one-out",
+    "yardstick": "gradient ~ leave-one-out",
+}
+assert list(PAIR_NAMES) == list(PAIRS)
+
+RowTexts = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, eq=False)
+class ComparedTable(Result):
+    """A published table; below each of its rows ours, where there is one."""
+
+    published: PublishedTable
+    ours: Mapping[str, RowTexts]  # by source ("ours", "now"): the cells of a row, by its published name
+    sentences: Sequence[str] = ()
+
+    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
+        ".csv": lambda table: encode_utf8(format_csv(table.text_rows())),
+        ".md": lambda table: encode_utf8(table.to_markdown()),
+        ".txt": to_plain_text,
+    }
+
+    def text_rows(self) -> list[list[str]]:
+        """The table as text; the first row is the header. Rows that are not published follow at the end."""
+        rows = [["", "", *self.published.columns]]
+        for name, numbers in self.published.rows.items():
+            rows.append([name, "published", *map(format_two_digits, numbers)])
+            kind = ", generated" if name.split(",")[0] in GENERATED else ""
+            rows += [["", f"{source}{kind}", *cells[name]] for source, cells in self.ours.items() if name in cells]
+        for source, cells in self.ours.items():
+            rows += [[name, source, *texts] for name, texts in cells.items() if name not in self.published.rows]
+        return rows
+
+    def render(self, screen: Screen | None = None) -> str:
+        header, *body = self.text_rows()
+        grid = Grid(box=None, pad_edge=False, header_style="dim")
+        for place, heading in enumerate(header):
+            grid.add_column(heading, justify="left" if place < 2 else "right")
+        for row in body:
+            grid.add_row(*(Text(make_visible(cell), "" if row[1] == "published" else "bold") for cell in row))
+        parts: list[Any] = [Text(make_visible(self.published.title), "bold")]
+        parts += [Text(make_visible(f"Published: {self.published.source}."), "dim"), grid]
+        parts += [Text(make_visible(line)) for line in self.sentences]
+        parts += [Text(make_visible(self.published.note), "dim")]
+        return terminal.render_parts(parts, screen or Screen.from_stdout())
+
+    def to_markdown(self) -> str:
+        """The table, and which orders agree."""
+        return "\n\n".join([format_markdown(self.text_rows()), *self.sentences])
+
+    def to_html(self) -> str:
+        header, *body = self.text_rows()
+        return report.make_fragment(
+            make_element("h3", self.published.title),
+            make_element("p", f"Published: {self.published.source}. {self.published.note}", class_="dim"),
+            report.make_table(header, body),
+            report.make_notes(list(self.sentences)),
+        )
+
+
+def format_two_digits(number: PublishedNumber) -> str:
+    """As ours: a correlation with two digits, everything else as it was printed."""
+    if not isinstance(number, Spread):
+        return format_published(number)
+    return f"{number.mean:.2f}±{number.deviation:.2f}" + ("" if number.share is None else f" ({number.share:.2f})")
+
+
+# --- ours as the cells of a published table ---------------------------------------------------------------------------
+
+
+def name_rows(dataset: str, group: CellGroup) -> dict[str, str]:
+    """The published name of each row that a group can fill -> the key of its numbers."""
+    classes = [key for key in group.cells[0].numbers["found"] if key != OVERALL]
+    return {dataset: OVERALL, **{f"{dataset}, class {key}": key for key in classes}}
+
+
+def format_spread(group: CellGroup, pair: str, key: str) -> str:
+    means = group.read("tau", pair, key, 0)
+    spread, share = group.mean("tau", pair, key, 1), group.mean("tau", pair, key, 2)
+    if not means or spread is None:
+        return NOTHING
+    text = f"{sum(means) / len(means):.2f}±{spread:.2f} ({share or 0:.2f})"
+    return f"{text} [{min(means):.2f}, {max(means):.2f}]" if len(means) > 1 else text
+
+
+def format_number(value: float | None, digits: int = 2) -> str:
+    return NOTHING if value is None else f"{value:.{digits}f}"
+
+
+def list_correlations(groups: Mapping[tuple[str, Any], CellGroup], model: tuple[str, str]) -> RowTexts:
+    rows: dict[str, list[str]] = {}
+    for (dataset, of), group in groups.items():
+        if of == model:
+            for name, key in name_rows(dataset, group).items():
+                quality = [group.mean(what) if key == OVERALL else None for what in ("f1", "accuracy", "auc")]
+                taus = [format_spread(group, pair, key) for pair in PAIRS]
+                if all(tau == NOTHING for tau in taus):
+                    continue
+                rows[name] = [*taus, *(format_number(value, 3) for value in quality)]
+    return rows
+
+
+def list_permutations(groups: Mapping[tuple[str, Any], CellGroup]) -> RowTexts:
+    rows: dict[str, list[str]] = {}
+    for (dataset, of), group in groups.items():
+        if of == BILSTM:
+            for name, key in name_rows(dataset, group).items():
+                places = range(1, len(BIN_NAMES) + 1)  # place 0 is all bins together
+                texts = [format_median(group, key, place) for place in places]
+                if any(text != NOTHING for text in texts) and (name in PERMUTATION.rows or key == OVERALL):
+                    rows[name] = texts
+    return rows
+
+
+def format_median(group: CellGroup, key: str, place: int) -> str:
+    median, count = group.mean("permuted", key, place, 0), sum(group.read("permuted", key, place, 1))
+    if median is None:
+        return NOTHING
+    return f"{median:.2f} (n = {count / group.seeds:.0f})" if count else f"{median:.2f}"
+
+
+def list_found(groups: Mapping[tuple[str, Any], CellGroup]) -> RowTexts:
+    rows: dict[str, list[str]] = {}
+    for (dataset, of), group in groups.items():
+        if of == BILSTM and group.mean("found", OVERALL, 0) is not None:
+            for name, key in name_rows(dataset, group).items():
+                if name in ADVERSARIAL.rows or key == OVERALL:
+                    rows[name] = [format_number(group.mean("found", key, place)) for place in range(3)]
+    return rows
+
+
+# --- which orders agree -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SeedOrder:
+    """Two things that the authors' files rank, and whether every seed of ours ranks them in the same way."""
+
+    higher: str
+    lower: str
+    verdict: str  # "holds", "reversed" or "undecided"
+
+
+def compare_seeds(higher: str, lower: str, above: Sequence[float], below: Sequence[float]) -> SeedOrder:
+    """Holds if every seed of the first is above every seed of the second."""
+    holds, is_reversed = min(above) > max(below), max(above) < min(below)
+    return SeedOrder(higher, lower, "holds" if holds else "reversed" if is_reversed else "undecided")
+
+
+def order_values(published: Mapping[str, float], ours: Mapping[str, Sequence[float]]) -> list[SeedOrder]:
+    """Every pair that has a published order and is measured here."""
+    names = [name for name in published if ours.get(name)]
+    orders = []
+    for first, second in combinations(names, 2):
+        if published[first] != published[second]:
+            above, below = (first, second) if published[first] > published[second] else (second, first)
+            orders.append(compare_seeds(above, below, ours[above], ours[below]))
+    return orders
+
+
+def describe_seed_orders(what: str, orders: Sequence[SeedOrder]) -> str:
+    groups = {verdict: [o for o in orders if o.verdict == verdict] for verdict in ("holds", "reversed", "undecided")}
+    text = f"{what}: {len(groups['holds'])} of {len(orders)} published orders hold in every seed"
+    if groups["undecided"]:
+        text += f", {len(groups['undecided'])} undecided"
+    if groups["reversed"]:
+        named = "; ".join(f"{o.lower} is above {o.higher}" for o in groups["reversed"][:MOST_NAMED])
+        more = len(groups["reversed"]) - MOST_NAMED
+        text += f", {len(groups['reversed'])} reversed ({named}{f'; {more} more' if more > 0 else ''})"
+    return f"{text}."
+
+
+def read_published_mean(model: tuple[str, str], dataset: str, place: int) -> float | None:
+    number = CORRELATIONS[model].rows.get(dataset, (None,) * 6)[place]
+    return number.mean if isinstance(number, Spread) else number
+
+
+def describe_model_orders(groups: Mapping[tuple[str, Any], CellGroup], dataset: str) -> list[str]:
+    """For one data set: do encoders and kinds of attention rank as published?"""
+    sentences = []
+    for place, pair in enumerate(PAIRS):
+        published = {
+            name: mean
+            for model, name in MODEL_NAMES.items()
+            if (mean := read_published_mean(model, dataset, place)) is not None
+        }
+        ours = {
+            MODEL_NAMES[model]: group.read("tau", pair, OVERALL, 0)
+            for (of, model), group in groups.items()
+            if of == dataset
+        }
+        if orders := order_values(published, ours):
+            sentences.append(describe_seed_orders(f"{dataset}, {PAIR_NAMES[pair]}, models", orders))
+    return sentences
+
+
+def describe_pair_orders(groups: Mapping[tuple[str, Any], CellGroup]) -> list[str]:
+    """BiLSTM, additive: does attention agree with the gradient less than leave-one-out does, where published?"""
+    orders = []
+    for (dataset, model), group in groups.items():
+        published = {
+            f"{PAIR_NAMES[pair]} on {dataset}": mean
+            for place, pair in enumerate(PAIRS)
+            if model == BILSTM and (mean := read_published_mean(model, dataset, place)) is not None
+        }
+        ours = {f"{PAIR_NAMES[pair]} on {dataset}": group.read("tau", pair, OVERALL, 0) for pair in PAIRS}
+        orders += order_values(published, ours)
+    return [describe_seed_orders("The three correlations of each data set", orders)] if orders else []
+
+
+def describe_effect_orders(
+    table: PublishedTable, groups: Mapping[tuple[str, Any], CellGroup], what: str, read: Callable[..., list[float]]
+) -> list[str]:
+    """Do data sets and classes rank as published? By the mean of a row's published numbers."""
+    published, ours = {}, {}
+    for (dataset, model), group in groups.items():
+        if model == BILSTM:
+            for name, key in name_rows(dataset, group).items():
+                numbers = [number for number in table.rows.get(name, ()) if isinstance(number, float | int)]
+                if numbers:
+                    published[name] = numbers[0] if table is ADVERSARIAL else sum(numbers) / len(numbers)
+                    ours[name] = read(group, key)
+    orders = order_values(published, ours)
+    return [describe_seed_orders(f"{what}, data sets and classes", orders)] if orders else []
+
+
+def read_permuted(group: CellGroup, key: str) -> list[float]:
+    """The mean over bins of each seed."""
+    found = []
+    for cell in group.cells:
+        medians = [median for median, _ in cell.numbers["permuted"][key][1:] if median is not None]
+        found += [sum(medians) / len(medians)] if medians else []
+    return found
+
+
+def describe_correlation_orders(sources: Mapping[str, Mapping[tuple[str, Any], CellGroup]]) -> list[str]:
+    """For every source: do correlations of one data set, and models on one data set, rank as published?"""
+    sentences = []
+    for source, groups in sources.items():
+        found = describe_pair_orders(groups)
+        for dataset in dict.fromkeys(dataset for dataset, _ in groups):
+            found += describe_model_orders(groups, dataset)
+        sentences += [f"{source}: {sentence}" for sentence in found]
+    return sentences
+
+
+def compare_tables(stored: Iterable[Cell], now: Iterable[Cell] = ()) -> dict[str, ComparedTable]:
+    """Every published table with ours beside it, by name."""
+    stored = list(stored)
+    sources = {
+        "ours": group_cells(stored), WITH_DROPOUT: group_cells(stored, "dropout"), "now": group_cells(now),
+    }  # fmt: skip
+    sources = {source: groups for source, groups in sources.items() if groups}
+    main = next(iter(sources.values()), {})
+    tables = {}
+    for model, published in CORRELATIONS.items():
+        texts = {source: list_correlations(groups, model) for source, groups in sources.items()}
+        sentences = describe_correlation_orders(sources) if model == BILSTM else []
+        tables[f"{model[0]}-{model[1]}"] = ComparedTable(published, texts, sentences)
+    read_found = lambda group, key: group.read("found", key, 0)  # noqa: E731
+    tables["permutation"] = ComparedTable(
+        PERMUTATION,
+        {source: list_permutations(groups) for source, groups in sources.items()},
+        describe_effect_orders(PERMUTATION, main, "Permutation", read_permuted),
+    )
+    tables["adversarial"] = ComparedTable(
+        ADVERSARIAL,
+        {source: list_found(groups) for source, groups in sources.items()},
+        describe_effect_orders(ADVERSARIAL, main, "Adversarial attention", read_found),
+    )
+    assert tables["bilstm-additive"].published is BILSTM_ADDITIVE
+    return tables

@@ -1,0 +1,191 @@
+"""Entailment with known evidence: a premise of several facts about one thing, and a hypothesis about one of them.
+
+    premise     "the lamp is still old. today it looks wet. it is quite heavy."
+    hypothesis  "the lamp is wet."     entailment:    the premise says so
+                "the lamp is dry."     contradiction: it says the opposite
+                "the lamp is cheap."   neutral:       it says nothing about the price
+
+Properties come in pairs of opposites. A premise has at most one of each pair, and the hypothesis names one property. It
+follows if the premise has this property, is contradicted if it has its opposite, and is open if it has neither. So one
+word of each text decides: the property of the hypothesis, and the property of the premise that is the same or its
+opposite. Without one (neutral) the premise has no evidence. Subject, verbs, adverbs and the other properties never
+matter, and every property is as frequent with each label.
+
+One pair in five, selected by a checksum, is held out of all training; `generate` returns those by default.
+"""
+
+import random
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TypeVar
+
+from whyformer.demo.agreement import PARTS, Part, write_sentence
+from whyformer.demo.ranges import refuse_outside_range
+from whyformer.errors import InputError
+
+LABELS = ("entailment", "neutral", "contradiction")
+OPPOSITES = tuple(
+    (one, other)
+    for one, other in (
+        pair.split("/")
+        for pair in (
+            "big/small hot/cold old/new wet/dry heavy/light clean/dirty open/closed full/empty bright/dark soft/hard "
+            "fast/slow loud/quiet sharp/blunt thick/thin long/short strong/weak smooth/rough deep/shallow "
+            "cheap/expensive straight/crooked"
+        ).split()
+    )
+)
+OPPOSITE_OF = {**dict(OPPOSITES), **{other: one for one, other in OPPOSITES}}
+THINGS = "lamp key chair vase clock basket ladder bottle drum kettle mirror pillow candle coat kite bench".split()
+VERBS = "is looks seems feels".split()
+ADVERBS = "still quite very rather really".split()
+OPENINGS = "today now again indeed".split()
+FACTS = (2, 3, 4)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A sentence that gives one property, as words."""
+
+    words: tuple[str, ...]
+    place: int  # of the property in `words`
+
+    @property
+    def property(self) -> str:
+        return self.words[self.place]
+
+
+@dataclass(frozen=True)
+class EntailmentPair:
+    """A premise and a hypothesis with known evidence. Positions are indices into the words of each text."""
+
+    facts: tuple[Fact, ...]
+    claim: Fact
+
+    @property
+    def premise_words(self) -> tuple[str, ...]:
+        return tuple(word for fact in self.facts for word in fact.words)
+
+    @property
+    def hypothesis_words(self) -> tuple[str, ...]:
+        return self.claim.words
+
+    @property
+    def premise(self) -> str:
+        return write_sentence(self.premise_words)
+
+    @property
+    def hypothesis(self) -> str:
+        return write_sentence(self.hypothesis_words)
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """What a model takes. Word i of the premise is token i + 1, after [CLS]."""
+        return self.premise, self.hypothesis
+
+    @property
+    def fact(self) -> int | None:
+        """Which fact has the claimed property or its opposite; None if none has."""
+        wanted = (self.claim.property, OPPOSITE_OF[self.claim.property])
+        return next((i for i, fact in enumerate(self.facts) if fact.property in wanted), None)
+
+    @property
+    def label(self) -> str:
+        """One of LABELS, decided from the facts."""
+        if self.fact is None:
+            return "neutral"
+        return "entailment" if self.facts[self.fact].property == self.claim.property else "contradiction"
+
+    @property
+    def premise_evidence(self) -> tuple[int, ...]:
+        """The deciding property; nothing if there is none."""
+        return () if self.fact is None else (self.candidates[self.fact],)
+
+    @property
+    def hypothesis_evidence(self) -> tuple[int, ...]:
+        """The claimed property."""
+        return (self.claim.place,)
+
+    @property
+    def candidates(self) -> tuple[int, ...]:
+        """The properties of the premise: the words that could have been evidence."""
+        ends = accumulate((len(fact.words) for fact in self.facts), initial=0)
+        return tuple(start + fact.place for start, fact in zip(ends, self.facts, strict=False))
+
+    @property
+    def rationale(self) -> tuple[tuple[int, int], ...]:
+        """The evidence as spans of characters of both texts joined by a line break, as data sets have them."""
+        premise = find_word_spans(self.premise, self.premise_words)
+        hypothesis = find_word_spans(self.hypothesis, self.hypothesis_words)
+        shift = len(self.premise) + 1
+        second = [(hypothesis[i][0] + shift, hypothesis[i][1] + shift) for i in self.hypothesis_evidence]
+        return (*(premise[i] for i in self.premise_evidence), *second)
+
+
+def generate(count: int, seed: int, *, part: Part = "held-out") -> tuple[EntailmentPair, ...]:
+    """`count` pairs, about a third of each label; pair i depends only on `seed` and i."""
+    refuse_outside_range("count", count, 0)
+    if part not in PARTS:
+        raise InputError(f"part must be one of {', '.join(PARTS)}, got {part!r}.", code="E_OPTION")
+    return tuple(_make_pair(random.Random(f"entailment {seed} {i}"), part) for i in range(count))
+
+
+def part_of(premise: str, hypothesis: str) -> Part:
+    return "held-out" if zlib.crc32(f"{premise}\n{hypothesis}".encode()) % 5 == 0 else "training"
+
+
+def list_vocabulary() -> tuple[str, ...]:
+    """Every word that can occur in a pair."""
+    return (".", "the", "it", *VERBS, *ADVERBS, *OPENINGS, *THINGS, *OPPOSITE_OF)
+
+
+def find_word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
+    """Where each of the words is in the text, one after the other."""
+    spans, start = [], 0
+    for word in words:
+        start = text.index(word, start)
+        spans.append((start, start + len(word)))
+        start += len(word)
+    return spans
+
+
+# --- drawing pairs ----------------------------------------------------------------------------------------------------
+
+
+def _make_pair(rng: random.Random, part: Part) -> EntailmentPair:
+    while True:
+        pair = _draw_pair(rng)
+        if part_of(pair.premise, pair.hypothesis) == part:
+            return pair
+
+
+def _draw_pair(rng: random.Random) -> EntailmentPair:
+    left, thing = list(OPPOSITES), _pick(rng, THINGS)
+    kinds = [_take(rng, left) for _ in range(_pick(rng, FACTS))]
+    properties = [_pick(rng, kind) for kind in kinds]
+    subjects = [("the", thing), *[("it",)] * (len(properties) - 1)]
+    facts = tuple(_draw_fact(rng, who, what) for who, what in zip(subjects, properties, strict=True))
+    label, chosen = _pick(rng, LABELS), _pick(rng, properties)
+    claimed = {
+        "entailment": chosen, "contradiction": OPPOSITE_OF[chosen], "neutral": _pick(rng, _pick(rng, left))
+    }[label]  # fmt: skip
+    return EntailmentPair(facts, Fact(("the", thing, "is", claimed, "."), 3))
+
+
+def _draw_fact(rng: random.Random, subject: tuple[str, ...], what: str) -> Fact:
+    """ "(today) it looks (quite) wet." """
+    before = [_pick(rng, OPENINGS)] if rng.random() < 0.3 else []
+    how = [_pick(rng, ADVERBS)] if rng.random() < 0.4 else []
+    words = (*before, *subject, _pick(rng, VERBS), *how, what, ".")
+    return Fact(words, len(words) - 2)
+
+
+def _take(rng: random.Random, left: list[T]) -> T:
+    return left.pop(int(rng.random() * len(left)))
+
+
+def _pick(rng: random.Random, options: Sequence[T]) -> T:
+    return options[int(rng.random() * len(options))]  # random() gives the same numbers in every Python version

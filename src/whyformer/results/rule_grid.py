@@ -1,0 +1,105 @@
+"""A rule grid: the maps of every head under several rules, of one image.
+
+    explain_rules(model, "cat.jpg").save("rules.png")
+
+One row per rule of redistribution, one column per head, then the mean over heads: the figure of Sawaki & Murata, JSAI
+2025 (4I1-GS-11-03).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from rich.table import Table as Grid
+from rich.text import Text
+
+from whyformer.results.explanation import Explanation
+from whyformer.results.result import DRAWING_FORMATS, Result
+from whyformer.show import figures, page, report, terminal
+from whyformer.show.drawing import Drawing
+from whyformer.show.panel import Panel
+from whyformer.show.report import make_element
+from whyformer.show.terminal import Screen
+from whyformer.show.visible import make_visible
+
+MEAN_COLUMN = "mean of heads"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RuleGrid(Result):
+    """For each rule, the explanation by each head alone and by the mean of all heads.
+
+    Files: .html, .png, .svg and .pdf show the grid.
+    """
+
+    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
+        ".html": lambda grid: rule_grid_to_html(grid),
+        **DRAWING_FORMATS,
+    }
+
+    heads: Mapping[str, Sequence[Explanation]]  # by rule: one explanation per head
+    means: Mapping[str, Explanation]  # by rule
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        return tuple(self.means)
+
+    @property
+    def columns(self) -> list[str]:
+        count = len(next(iter(self.heads.values())))
+        return [*(f"head {number}" for number in range(1, count + 1)), MEAN_COLUMN]
+
+    def __repr__(self) -> str:
+        return f"<RuleGrid of {len(self.columns) - 1} heads by rules {', '.join(self.rules)}>"
+
+    def rows(self) -> list[tuple[str, list[Panel]]]:
+        """The name of each rule and its panels, in the order of `columns`."""
+        return [
+            (
+                f"rule ({rule})",
+                [
+                    replace(explanation.panels(column)[0], notes=(), caution="")
+                    for column, explanation in zip(self.columns, (*self.heads[rule], self.means[rule]), strict=True)
+                ],
+            )
+            for rule in self.rules
+        ]
+
+    def draw(self) -> Drawing:
+        """A figure with one row per rule and one column per head."""
+        name = next(iter(self.means.values())).names[0]
+        alt = f"{', '.join(self.columns)} under the rules {', '.join(self.rules)}, {name}"
+        return figures.draw_panel_table(self.rows(), self.columns, title=name, alt=alt)
+
+    def render(self, screen: Screen | None = None) -> str:
+        """For each rule and head, how much relevance the patches receive and where its highest patch is."""
+        grid = Grid(box=None, pad_edge=False, header_style="dim")
+        for heading in ("", *self.columns):
+            grid.add_column(heading)
+        for rule in self.rules:
+            explanations = (*self.heads[rule], self.means[rule])
+            grid.add_row(f"rule ({rule})", *(describe_map(explanation) for explanation in explanations))
+        name = make_visible(next(iter(self.means.values())).names[0])
+        about = "The highest patch (row, column), and the share of relevance that reaches patches."
+        return terminal.render_parts([Text(name, "bold"), grid, Text(about, "dim")], screen or Screen.from_stdout())
+
+    def to_html(self) -> str:
+        return report.make_fragment(page.make_panel_table(self.rows(), self.columns))
+
+
+def describe_map(explanation: Explanation) -> str:
+    (place, _), *_ = explanation.top(1)
+    return f"{place} {float(explanation.scores[0].sum()):.0%}"
+
+
+def rule_grid_to_html(grid: RuleGrid) -> bytes:
+    """A page with the grid."""
+    rows = grid.rows()
+    first = rows[0][1][0]
+    figure = report.arrange_figures([page.make_original_figure(first)]) if first.image is not None else None
+    lead = f"{first.model}: relevance redistributed from the readout to the patches, head by head, under each rule."
+    about = page.collect_facts(first) | {"method": "redistribution"}
+    table = make_element("div", page.make_panel_table(rows, grid.columns))
+    return report.make_page(
+        "Heads and rules", [report.make_section(first.name, figure, table)], lead=lead, about=about
+    ).encode()
