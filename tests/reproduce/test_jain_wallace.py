@@ -11,7 +11,15 @@ from whyformer._audit.jain_wallace import PAIRS, JainWallaceRows, collect_jain_w
 from whyformer._reproduce import DOCUMENTS, Request, run_document
 from whyformer._reproduce.jain_wallace import make_cell
 from whyformer._reproduce.jain_wallace_beside import measure_beside
-from whyformer._reproduce.jain_wallace_cells import Cell, CellGroup, group_cells, read_measured_cells, summarise_cell
+from whyformer._reproduce.jain_wallace_cells import (
+    EARLIER,
+    Cell,
+    CellGroup,
+    group_cells,
+    read_earlier_cells,
+    read_measured_cells,
+    summarise_cell,
+)
 from whyformer._reproduce.jain_wallace_figures import draw_jain_wallace
 from whyformer._reproduce.jain_wallace_published import ADVERSARIAL, CORRELATIONS, PERMUTATION
 from whyformer._reproduce.jain_wallace_tables import compare_seeds, compare_tables, order_values
@@ -192,8 +200,16 @@ def test_the_stored_run_has_what_the_page_says():
     for (_, model), group in groups.items():
         assert model == ("bilstm", "additive") and len({cell.seed for cell in group.cells}) == group.seeds
         assert group.mean("found", "overall", 0) is not None and group.mean("permuted", "overall", 0, 0) is not None
-    earlier = group_cells(read_measured_cells(), "dropout")
-    assert set(earlier) == {("SST", model) for model in CORRELATIONS}
+
+
+def test_printed_numbers_of_the_earlier_run_stay_apart():
+    """What measure.py wrote names the epoch that was kept; what was copied from a printed table cannot."""
+    measured, earlier = read_measured_cells(), read_earlier_cells()
+    assert all("epoch" in cell.numbers and cell.suffix != EARLIER for cell in measured)
+    assert all("epoch" not in cell.numbers and cell.suffix == EARLIER for cell in earlier)
+    assert set(group_cells(earlier, EARLIER)) == {("SST", model) for model in CORRELATIONS}
+    shown = compare_tables([*measured, *earlier])["cnn-dot"].text_rows()
+    assert [row[1] for row in shown if row[1] not in ("", "published")] == ["earlier run"]
 
 
 @pytest.mark.parametrize("task", list_readers())

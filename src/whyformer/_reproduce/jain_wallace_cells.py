@@ -4,9 +4,12 @@ A *cell* is one model: task, encoder, attention and seed. Its numbers are those 
 predicted class. Cells of the same model with other seeds form a group: the mean of their numbers is shown, and the
 range over seeds.
 
-`jain_wallace_measured.json` has the cells that are stored: models trained by `training/jain_wallace/train.py` and
-measured by `training/jain_wallace/measure.py`. Cells with the suffix "dropout" are an earlier run on all test sentences
-of SST-2: punctuation kept, 30 % of the words dropped in training, the epoch with the best accuracy.
+`jain_wallace_measured.json` is the `cells.json` that `training/jain_wallace/measure.py` wrote, of models that
+`training/jain_wallace/train.py` trained.
+
+`jain_wallace_earlier.json` is no such file: it has the numbers of an earlier run on SST-2 (punctuation kept, 30 % of
+the words dropped in training, the epoch with the best accuracy), copied from its printed tables with two or three
+digits. Its models are not in the repository. Tables show it as "earlier run", never mixed with the others.
 """
 
 import json
@@ -21,6 +24,8 @@ from whyformer._audit.jain_wallace import BIN_NAMES, PAIRS, JainWallaceRows
 from whyformer.demo.jain_wallace_tasks import JAIN_WALLACE_TASKS
 
 MEASURED_FILE = Path(__file__).parent / "jain_wallace_measured.json"
+EARLIER_FILE = Path(__file__).parent / "jain_wallace_earlier.json"
+EARLIER = "dropout"  # the suffix of its cells
 MOST_CLASSES = 3  # tasks with more classes are reported overall only, as in the authors' files
 OVERALL = "overall"
 
@@ -81,8 +86,18 @@ def round_number(number: float) -> float | None:
 
 @cache
 def read_measured_cells() -> tuple[Cell, ...]:
-    """The cells of the full run that is stored with the package."""
-    return tuple(Cell(**fields) for fields in json.loads(MEASURED_FILE.read_text("utf-8")))
+    """The cells of the run that is stored with the package."""
+    return read_cells(MEASURED_FILE)
+
+
+@cache
+def read_earlier_cells() -> tuple[Cell, ...]:
+    """The printed numbers of the earlier run, with the suffix EARLIER."""
+    return read_cells(EARLIER_FILE)
+
+
+def read_cells(file: Path) -> tuple[Cell, ...]:
+    return tuple(Cell(**fields) for fields in json.loads(file.read_text("utf-8")))
 
 
 @dataclass(frozen=True)

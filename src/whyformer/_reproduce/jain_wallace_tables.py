@@ -11,7 +11,7 @@ from rich.text import Text
 from whyformer._audit.jain_wallace import BIN_NAMES, PAIRS
 from whyformer._judge.judgement import encode_utf8
 from whyformer._judge.table import format_csv, format_markdown
-from whyformer._reproduce.jain_wallace_cells import OVERALL, Cell, CellGroup, group_cells
+from whyformer._reproduce.jain_wallace_cells import EARLIER, OVERALL, Cell, CellGroup, group_cells
 from whyformer._reproduce.jain_wallace_published import ADVERSARIAL, BILSTM_ADDITIVE, CORRELATIONS, PERMUTATION
 from whyformer._reproduce.published_table import PublishedNumber, PublishedTable, Spread, format_published
 from whyformer.demo.jain_wallace_tasks import JAIN_WALLACE_TASKS
@@ -24,7 +24,7 @@ from whyformer.show.visible import make_visible
 BILSTM = ("bilstm", "additive")
 GENERATED = {task.published for task in JAIN_WALLACE_TASKS.values() if task.is_generated}
 NOTHING = "–"
-WITH_DROPOUT = "ours, word dropout"
+EARLIER_RUN = "earlier run"
 MOST_NAMED = 4  # reversed pairs that a sentence names
 MODEL_NAMES = {
     ("bilstm", "additive"): "BiLSTM additive", ("bilstm", "dot"): "BiLSTM dot", ("cnn", "additive"): "CNN additive",
@@ -282,7 +282,7 @@ def compare_tables(stored: Iterable[Cell], now: Iterable[Cell] = ()) -> dict[str
     """Every published table with ours beside it, by name."""
     stored = list(stored)
     sources = {
-        "ours": group_cells(stored), WITH_DROPOUT: group_cells(stored, "dropout"), "now": group_cells(now),
+        "ours": group_cells(stored), EARLIER_RUN: group_cells(stored, EARLIER), "now": group_cells(now),
     }  # fmt: skip
     sources = {source: groups for source, groups in sources.items() if groups}
     main = next(iter(sources.values()), {})
