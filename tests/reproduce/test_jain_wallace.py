@@ -22,7 +22,7 @@ from whyformer._reproduce.jain_wallace_cells import (
 )
 from whyformer._reproduce.jain_wallace_figures import draw_jain_wallace
 from whyformer._reproduce.jain_wallace_published import ADVERSARIAL, CORRELATIONS, PERMUTATION
-from whyformer._reproduce.jain_wallace_tables import compare_seeds, compare_tables, order_values
+from whyformer._reproduce.jain_wallace_tables import compare_seeds, compare_tables, format_median, order_values
 from whyformer._reproduce.published_table import Spread
 from whyformer.data import read
 from whyformer.demo.jain_wallace import list_readers, open_reader
@@ -179,6 +179,16 @@ def test_an_order_holds_only_if_every_seed_agrees():
     assert [(o.higher, o.lower, o.verdict) for o in orders] == [("b", "a", "reversed"), ("c", "a", "holds")]
 
 
+def test_a_seed_with_few_texts_in_a_bin_counts_little():
+    """By hand: seed 0 has 1 text in a bin and seed 1 has 3; another bin has texts in seed 1 alone."""
+    bins = [[[0.5, 4], [0.1, 1], [None, 0]], [[0.5, 4], [0.3, 3], [0.2, 7]]]
+    group = CellGroup([Cell("sst2", "bilstm", "additive", s, {"permuted": {"0": bins[s]}}) for s in (0, 1)])
+    assert [format_median(group, "0", place) for place in (1, 2)] == ["0.25 (n = 4)", "0.20 (n = 7)"]
+    assert format_median(group, "1", 1) == "–"
+    printed = CellGroup([Cell("sst2", "bilstm", "additive", 0, {"permuted": {"0": [[None, 0], [0.012, None]]}})])
+    assert format_median(printed, "0", 1) == "0.01"
+
+
 def test_names_of_trained_models_are_read():
     rows = make_rows(8)
     for name in ("sst2-cnn-dot-2", "babi-3-bilstm-additive-0", "imdb-average-additive-1-vectors"):
@@ -200,6 +210,10 @@ def test_the_stored_run_has_what_the_page_says():
     for (_, model), group in groups.items():
         assert model == ("bilstm", "additive") and len({cell.seed for cell in group.cells}) == group.seeds
         assert group.mean("found", "overall", 0) is not None and group.mean("permuted", "overall", 0, 0) is not None
+    for dataset in ("SST", "IMDB"):  # three seeds, on the same texts
+        group = groups[dataset, ("bilstm", "additive")]
+        assert [cell.seed for cell in group.cells] == [0, 1, 2] and len(set(group.read("examples"))) == 1
+        assert {cell.numbers["epochs"] for cell in group.cells} == {8}
 
 
 def test_printed_numbers_of_the_earlier_run_stay_apart():

@@ -147,10 +147,14 @@ def list_permutations(groups: Mapping[tuple[str, Any], CellGroup]) -> RowTexts:
 
 
 def format_median(group: CellGroup, key: str, place: int) -> str:
-    median, count = group.mean("permuted", key, place, 0), sum(group.read("permuted", key, place, 1))
-    if median is None:
+    """The mean over seeds, each weighted by how many texts it has in this bin, and that number over all seeds."""
+    seeds = [cell.numbers["permuted"].get(key) for cell in group.cells]
+    bins = [bins[place] for bins in seeds if bins is not None and bins[place][0] is not None]
+    if not bins:
         return NOTHING
-    return f"{median:.2f} (n = {count / group.seeds:.0f})" if count else f"{median:.2f}"
+    counts = [count or 1 for _, count in bins]  # printed numbers may come without their count
+    mean = sum(median * count for (median, _), count in zip(bins, counts, strict=True)) / sum(counts)
+    return f"{mean:.2f} (n = {sum(counts)})" if all(count for _, count in bins) else f"{mean:.2f}"
 
 
 def list_found(groups: Mapping[tuple[str, Any], CellGroup]) -> RowTexts:
