@@ -168,7 +168,8 @@ def use(loaded, folder, random: Random) -> None:
     loaded.render(Screen(width=60, colours="truecolor"))
     often = [ending for ending in (".html", ".json", ".csv", ".svg", ".txt") if ending in loaded.formats]
     for ending in (*often, random.choice(sorted(loaded.formats.keys() - {".tex"}))):  # .tex is for texts only
-        with contextlib.suppress(*[why.WhyformerError] * (not len(loaded))):  # nothing to draw
+        is_empty = not len(loaded) or isinstance(loaded, why.Audit)  # whose search may have found nothing
+        with contextlib.suppress(*[why.WhyformerError] * is_empty):
             loaded.save(folder / f"again{ending}")
     if isinstance(loaded, why.Explanation):
         use_explanation(loaded)

@@ -173,7 +173,7 @@ def test_unknown_tokens_are_noted(text_model):
 def test_an_empty_text(text_model, text):
     with pytest.raises(InputError, match="The text is empty"):
         text_model.encode(text)
-    with pytest.raises(InputError, match="The second text of pair 1 is empty"):
+    with pytest.raises(InputError, match="Text 1 is empty"):
         text_model.encode(["the film", text])
 
 

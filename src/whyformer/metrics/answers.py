@@ -22,7 +22,7 @@ from whyformer._plain.tokens import Pieces, Tokens
 from whyformer.errors import InputError
 from whyformer.metrics._registry import Measurement, Rationale, metric
 from whyformer.metrics._settings import check_metric_settings
-from whyformer.metrics.rationales import check_marks, guess_rationale
+from whyformer.metrics.rationales import check_marks, guess_rationale, refuse_other_count
 from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
@@ -54,8 +54,7 @@ def answer_tokens(
     Higher is better. Control: a random map finds k out of all tokens, so in a text of at most k tokens every map is
     perfect. Equal scores count in reading order. Undefined without a marked token.
     """
-    if len(rationale) != len(explanation):
-        raise InputError(f"Got {len(rationale)} rationales for {len(explanation)} texts. Give one rationale per text.")
+    refuse_other_count(explanation, rationale)
     rows = zip(explanation.tokens, explanation.scores.double(), rationale, explanation.names, strict=True)
     parts = torch.tensor([count_hits(*row, k) for row in rows], dtype=torch.float64).reshape(-1, 2)
     values = parts[:, 0] / parts[:, 1] if value == "share" else parts[:, 0].clone()

@@ -212,10 +212,14 @@ def auprc(
 # --- words and marks --------------------------------------------------------------------------------------------------
 
 
-def align_rationales(explanation: Explanation, rationale: Sequence[Any]) -> list[MarkedText]:
+def refuse_other_count(explanation: Explanation, rationale: Sequence[Any]) -> None:
     if not hasattr(rationale, "__len__") or len(rationale) != len(explanation):
         count = len(rationale) if hasattr(rationale, "__len__") else "no list of"
         raise InputError(f"Got {count} rationales for {len(explanation)} texts. Give one rationale per text.")
+
+
+def align_rationales(explanation: Explanation, rationale: Sequence[Any]) -> list[MarkedText]:
+    refuse_other_count(explanation, rationale)
     rows = zip(explanation.tokens, explanation.scores.double(), rationale, explanation.names, strict=True)
     return [align_rationale(tokens, scores, truth, name) for tokens, scores, truth, name in rows]
 
