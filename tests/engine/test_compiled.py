@@ -206,6 +206,29 @@ def test_scores_of_a_compiled_program_are_those_of_the_model(method, tiny_vit):
         assert_alike(one, other, 1e-3)
 
 
+class Careful(nn.Module):
+    """Looks whether any input is above 1."""
+
+    def __init__(self, vit):
+        super().__init__()
+        self.vit = vit
+
+    def forward(self, pixel_values):
+        logits = self.vit(pixel_values=pixel_values).logits
+        return logits if bool((pixel_values > 1).any()) else logits * 2
+
+
+def test_inputs_moved_across_what_python_reads_are_no_error(monkeypatch, tiny_vit):
+    """At exactly 1, moving by one rounding takes the other way."""
+    use_steps_themselves(monkeypatch)
+    monkeypatch.setattr(replay, "RECORDED_AT", 1)
+    model, image = why.open(Careful(tiny_vit)), torch.full((1, 3, 16, 16), 1.0)
+    plain = why.explain(model, image, "rollout")
+    with why.replay(compile=True), pytest.warns(RuntimeWarning, match="without being compiled: WayDiffers"):
+        again = why.explain(model, image, "rollout")
+    assert_alike(plain, again, 1e-6)
+
+
 def test_without_a_compiler_the_program_itself_runs(monkeypatch, tiny_vit):
     def fail(stretch, operands):
         raise OSError("no compiler here")

@@ -397,8 +397,8 @@ class Replayer:
 
     def try_compiled(self, run: RecordedRun, capture: Capture) -> None:
         """Let the program run as fused kernels, if a compiler is there and the numbers stay the same."""
-        moved = self.run_moved(run)
         try:
+            moved = self.run_moved(run)
             run.compiled = CompiledProgram(run.program, self.find_inputs(run)[0])
             is_same = is_close(self.run_program(run), capture, moved, is_tf32=rounds_to_tf32(self.device))
             reason = "" if is_same else "its results are not those of the program"
