@@ -10,9 +10,10 @@ import pytest
 import torch
 from conftest import FAMILIES, LENGTHS
 from torch import Tensor, nn
+from watched_programs import watch_programs
 
 import whyformer as why
-from whyformer._engine import program, replay
+from whyformer._engine import closeness, program, replay
 from whyformer._engine.capture import RoundingEstimate
 from whyformer._engine.model_state import ModelState, read_torch_state, rounds_to_tf32
 
@@ -32,16 +33,7 @@ def record_at_once(monkeypatch):
 @pytest.fixture
 def replayed(monkeypatch) -> list[str]:
     """What became of each attempt to use a program."""
-    outcomes: list[str] = []
-    run = replay.Replayer.replay
-
-    def watch(self):
-        capture = run(self)
-        outcomes.append("replayed" if capture is not None else "ran")
-        return capture
-
-    monkeypatch.setattr(replay.Replayer, "replay", watch)
-    return outcomes
+    return watch_programs(monkeypatch)
 
 
 def make_other_inputs(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -479,4 +471,4 @@ def test_a_model_is_explained_while_the_precision_is_set(zoo, tf32, replayed):
 )
 def test_tolerance_follows_the_precision_of_products(estimate, is_tf32, narrow, wide):
     rounded = SimpleNamespace(rounding={"recipe": RoundingEstimate(torch.tensor([[0.0, estimate]]))})
-    assert replay.find_tolerances(rounded, is_tf32=is_tf32) == pytest.approx((narrow, wide))
+    assert closeness.find_tolerances(rounded, is_tf32=is_tf32) == pytest.approx((narrow, wide))

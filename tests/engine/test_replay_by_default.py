@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import ViTForImageClassification
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.vit import modeling_vit
+from watched_programs import watch_programs
 
 import whyformer as why
 from whyformer._engine import places, replay
@@ -32,17 +33,7 @@ def record_at_once(monkeypatch):
 @pytest.fixture
 def replayed(monkeypatch) -> list[str]:
     """What became of each attempt to use a program."""
-    outcomes: list[str] = []
-    run = replay.Replayer.replay
-
-    def watch(self):
-        capture = run(self)
-        if replay.is_replaying.get() is not False:
-            outcomes.append("replayed" if capture is not None else "ran")
-        return capture
-
-    monkeypatch.setattr(replay.Replayer, "replay", watch)
-    return outcomes
+    return watch_programs(monkeypatch, lambda: replay.is_replaying.get() is not False)
 
 
 def copy_of(animal) -> nn.Module:

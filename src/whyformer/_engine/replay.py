@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from whyformer._engine.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
 from whyformer._engine.capture import Capture
 from whyformer._engine.chosen_answer import ChosenAnswer
+from whyformer._engine.closeness import is_close
 from whyformer._engine.compiled import CompiledProgram
 from whyformer._engine.cuda_graph import CudaGraph
 from whyformer._engine.decompose import PARTS_FORMS
@@ -41,7 +42,7 @@ from whyformer._engine.forward import Run
 from whyformer._engine.function_target import Answer
 from whyformer._engine.layout import count_tokens
 from whyformer._engine.model_state import ModelState, is_torch_watched, read_torch_state, rounds_to_tf32
-from whyformer._engine.places import Packing, describe_packing, list_tensors, make_filler, put_places
+from whyformer._engine.places import Packing, describe_packing, make_filler, put_places
 from whyformer._engine.program import Program
 from whyformer._engine.recorded_target import (
     RecordedChoice,
@@ -62,12 +63,6 @@ from whyformer.errors import WhyformerError
 RECORDED_AT = 6  # runs of the same shapes: recording takes about as long as ten runs of a small model
 KEPT_PROGRAMS = 16  # for each model; the least recently used one is dropped
 MOST_PROGRAMS = 64  # of all models together
-# Of the largest value, in float32. On a CPU there is no difference; kernels of a GPU that add in any order make one,
-# which relevance passes enlarge: four times the estimate of the pass is allowed, but not more than MOST_ROUNDING.
-TOLERANCE, MOST_ROUNDING = 1e-4, 0.1
-TF32_TOLERANCE, MOST_TF32_ROUNDING = 1e-2, 1.0
-TF32_UNIT = 2.0**13  # the rounding unit of TF32 in units of float32, for which estimates are made
-MOVED = 8  # rounding of other kernels, in units of moving the inputs by one rounding
 MOST_MISSES = 3  # runs for which Python would have taken another way than the recorded one
 LARGEST_GRAPH, MOST_GRAPHS = 1 / 32, 1 / 8  # of the memory of the GPU: a CUDA graph holds what it needs
 # Sites that are more than tensors of one run.
@@ -563,54 +558,3 @@ def make_recorded_run(builder: RecordingBuilder, capture: Capture) -> RecordedRu
         capture.boundaries,
         capture.notes[len(builder.encoded.notes) :],
     )
-
-
-# --- comparing a program with the run it was recorded from -----------------------------------------------------------
-
-
-def is_close(one: Capture, other: Capture, moved: Capture | None = None, *, is_tf32: bool) -> bool:
-    """Two captures hold the same numbers, up to what rounding can do.
-
-    moved: a capture of inputs moved by one rounding; relevance may differ by MOVED times as much as this does.
-    """
-    narrow, wide = find_tolerances(other, is_tf32=is_tf32)
-    theirs, ours = list_results(one), list_results(other)
-    for key, tensors in ours.items():
-        for at, (a, b) in enumerate(zip(theirs[key], tensors, strict=True)):
-            bound = wide if key[1] is not None else narrow
-            if moved is not None and key[1] is not None:
-                bound = max(bound, MOVED * measure_distance(list_results(moved)[key][at], b))
-            if not is_close_tensor(a, b, bound):
-                return False
-    return is_close_tensor(one.logits, other.logits, narrow)
-
-
-def list_results(capture: Capture) -> dict[Any, list[Tensor]]:
-    values = capture.values if capture.finished is None else capture.finished
-    return {key: list_tensors(value) for key, value in values.items()}
-
-
-def measure_distance(one: Tensor, other: Tensor) -> float:
-    """The largest difference, of the largest value."""
-    if not other.is_floating_point() or not other.numel():
-        return 0.0
-    a, b = one.detach().double(), other.detach().to(one.device).double()
-    return float((a - b).abs().amax() / b.abs().amax().clamp_min(torch.finfo(torch.float32).tiny))
-
-
-def find_tolerances(capture: Capture, *, is_tf32: bool) -> tuple[float, float]:
-    """How far another run may be away, of the largest value: for values and gradients, and for relevance."""
-    unit, narrow, most = (TF32_UNIT, TF32_TOLERANCE, MOST_TF32_ROUNDING) if is_tf32 else (1, TOLERANCE, MOST_ROUNDING)
-    estimates = [4 * unit * float(estimate.rows[0].max()) for estimate in capture.rounding.values()]
-    return narrow, max([narrow, *(min(most, estimate) for estimate in estimates)])
-
-
-def is_close_tensor(one: Tensor, other: Tensor, bound: float) -> bool:
-    """To `bound` of the largest value, in float32; types with fewer bits may differ by more."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    a, b = one.detach(), other.detach().to(one.device)
-    if not a.is_floating_point() or not a.numel():
-        return torch.equal(a, b)
-    wide = bound * max(1.0, torch.finfo(a.dtype).eps / torch.finfo(torch.float32).eps)
-    return bool(((a - b).abs().amax() <= wide * b.abs().amax()) | torch.equal(a, b))

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rich.table import Table as Grid
 from rich.text import Text
 
 from whyformer._audit.jain_wallace import ATTENTION_TESTS, PAIRS, JainWallaceRows, collect_jain_wallace_rows
@@ -20,12 +19,12 @@ from whyformer._audit.replay import AttentionReplay
 from whyformer._judge.judgement import encode_utf8
 from whyformer._judge.table import format_csv, format_markdown
 from whyformer._model.model import Model
+from whyformer._reproduce.published_table import make_grid
 from whyformer.data import Data
 from whyformer.results.result import Result, to_plain_text
 from whyformer.show import report, terminal
 from whyformer.show.report import make_element
 from whyformer.show.terminal import Screen
-from whyformer.show.visible import make_visible
 
 COLUMNS = (
     "model", "attention", "attention ~ gradient", "attention ~ leave-one-out", "gradient ~ leave-one-out",
@@ -58,13 +57,8 @@ class BesideTable(Result):
         return f"Attention per head and block, {' or '.join(f'{count:,}' for count in sorted(counts))} texts"
 
     def render(self, screen: Screen | None = None) -> str:
-        header, *body = self.text_rows()
-        grid = Grid(box=None, pad_edge=False, header_style="dim")
-        for place, heading in enumerate(header):
-            grid.add_column(heading, justify="left" if place < 2 else "right")
-        for row in body:
-            grid.add_row(*(Text(make_visible(cell)) for cell in row))
-        return terminal.render_parts([Text(self.title, "bold"), grid], screen or Screen.from_stdout())
+        parts: list[Any] = [Text(self.title, "bold"), make_grid(self.text_rows(), labels=2)]
+        return terminal.render_parts(parts, screen or Screen.from_stdout())
 
     def to_html(self) -> str:
         header, *body = self.text_rows()

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, ClassVar
 
-from rich.table import Table as Grid
 from rich.text import Text
 
 from whyformer._audit.jain_wallace import BIN_NAMES, PAIRS
@@ -13,7 +12,7 @@ from whyformer._judge.judgement import encode_utf8
 from whyformer._judge.table import format_csv, format_markdown
 from whyformer._reproduce.jain_wallace_cells import EARLIER, OVERALL, Cell, CellGroup, group_cells
 from whyformer._reproduce.jain_wallace_published import ADVERSARIAL, BILSTM_ADDITIVE, CORRELATIONS, PERMUTATION
-from whyformer._reproduce.published_table import PublishedNumber, PublishedTable, Spread, format_published
+from whyformer._reproduce.published_table import PublishedNumber, PublishedTable, Spread, format_published, make_grid
 from whyformer.demo.jain_wallace_tasks import JAIN_WALLACE_TASKS
 from whyformer.results.result import Result, to_plain_text
 from whyformer.show import report, terminal
@@ -66,12 +65,7 @@ class ComparedTable(Result):
         return rows
 
     def render(self, screen: Screen | None = None) -> str:
-        header, *body = self.text_rows()
-        grid = Grid(box=None, pad_edge=False, header_style="dim")
-        for place, heading in enumerate(header):
-            grid.add_column(heading, justify="left" if place < 2 else "right")
-        for row in body:
-            grid.add_row(*(Text(make_visible(cell), "" if row[1] == "published" else "bold") for cell in row))
+        grid = make_grid(self.text_rows(), labels=2, style=lambda row: "" if row[1] == "published" else "bold")
         parts: list[Any] = [Text(make_visible(self.published.title), "bold")]
         parts += [Text(make_visible(f"Published: {self.published.source}."), "dim"), grid]
         parts += [Text(make_visible(line)) for line in self.sentences]

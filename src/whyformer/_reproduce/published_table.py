@@ -69,13 +69,8 @@ class PublishedTable(Result):
         return rows if len(self.columns) <= MOST_COLUMNS else [list(row) for row in zip(*rows, strict=True)]
 
     def render(self, screen: Screen | None = None) -> str:
-        header, *body = self.text_rows()
-        grid = Grid(box=None, pad_edge=False, header_style="dim")
-        for place, heading in enumerate(header):
-            grid.add_column(heading, justify="right" if place else "left")
-        for first, *cells in body:
-            grid.add_row(Text(make_visible(first)), *cells)
-        parts: list[Any] = [Text(make_visible(self.title), "bold"), Text(f"Source: {self.source}.", "dim"), grid]
+        parts: list[Any] = [Text(make_visible(self.title), "bold"), Text(f"Source: {self.source}.", "dim")]
+        parts.append(make_grid(self.text_rows()))
         parts += [Text(make_visible(self.note), "dim")] if self.note else []
         return terminal.render_parts(parts, screen or Screen.from_stdout())
 
@@ -86,6 +81,22 @@ class PublishedTable(Result):
             make_element("p", f"Source: {self.source}. {self.note}", class_="dim"),
             report.make_table(header, body),
         )
+
+
+def make_grid(
+    rows: Sequence[Sequence[str]], *, labels: int = 1, style: Callable[[Sequence[str]], str] = lambda _: ""
+) -> Grid:
+    """Rows of text, of which the first is the header, for a terminal.
+
+    labels: how many columns hold names; the others hold numbers. style: how a row is printed.
+    """
+    header, *body = rows
+    grid = Grid(box=None, pad_edge=False, header_style="dim")
+    for place, heading in enumerate(header):
+        grid.add_column(heading, justify="left" if place < labels else "right")
+    for row in body:
+        grid.add_row(*(Text(make_visible(cell), style(row)) for cell in row))
+    return grid
 
 
 def format_published(number: PublishedNumber) -> str:

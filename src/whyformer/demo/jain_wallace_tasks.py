@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whyformer.demo.jain_wallace import split_words
-from whyformer.demo.reading import READING_TASKS, ReadingExample, generate_reading
-from whyformer.errors import InputError, suggest_nearest
+from whyformer.demo.reading import READING_TASKS, ReadingExample, find_task, generate_reading
+from whyformer.errors import InputError
 
 TextOrPair = str | tuple[str, str]
 TaskExample = tuple[TextOrPair, str]  # the input and its label
@@ -68,13 +68,7 @@ JAIN_WALLACE_TASKS = {
 
 
 def find_jain_wallace_task(name: str) -> JainWallaceTask:
-    if name not in JAIN_WALLACE_TASKS:
-        raise InputError(
-            f"There is no task {name!r}.{suggest_nearest(str(name), JAIN_WALLACE_TASKS)} Available: "
-            f"{', '.join(JAIN_WALLACE_TASKS)}.",
-            code="E_OPTION",
-        )
-    return JAIN_WALLACE_TASKS[name]
+    return find_task(name, JAIN_WALLACE_TASKS)
 
 
 def read_task(name: str, data: str | os.PathLike[str] | None = None) -> dict[str, list[TaskExample]]:
