@@ -101,9 +101,9 @@ class ScaleResult:
     def __call__(self, function: Function, args: Arguments, options: Options) -> Any:
         if self.is_product and self.factor == 0.5:
             for gate, other in ((args[0], args[1]), (args[1], args[0])):
-                source = getattr(gate, "_whyformer_gate", None)
+                source, activation = getattr(gate, "_whyformer_gate", (None, None))
                 if source is not None and isinstance(other, Tensor) and other.shape == gate.shape:
-                    return GatedProduct.apply(source.x, other, gate.detach(), source)
+                    return GatedProduct.apply(source, other, gate.detach(), activation)
         return scale_gradient(function(*args, **options), self.factor)
 
 
@@ -126,10 +126,9 @@ class ScaleAttention:
 # --- activations -----------------------------------------------------------------------------------------------------
 
 
-class GateSource(NamedTuple):
-    """Where the values of a gate come from: they are computed again in the backward pass."""
+class Activation(NamedTuple):
+    """How the values of an activation are computed again in the backward pass."""
 
-    x: Tensor
     activate: Callable[[Tensor], Tensor]
     stabiliser: Stabiliser
     is_silu: bool
@@ -146,39 +145,39 @@ class SecantNode(torch.autograd.Function):
     """f(x), with the slope f(x) / x in the backward pass; keeps x."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, source: GateSource) -> Tensor:
+    def forward(ctx: Any, x: Tensor, y: Tensor, activation: Activation) -> Tensor:
         ctx.save_for_backward(x)
-        ctx.source = source._replace(x=None)
+        ctx.activation = activation
         return y.view_as(y)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
         (x,) = ctx.saved_tensors
-        return compute_secant(ctx.source, x).mul_(slope), None, None
+        return compute_secant(ctx.activation, x).mul_(slope), None, None
 
 
 class GatedProduct(torch.autograd.Function):
     """f(g) u with both slopes halved; keeps g and u."""
 
     @staticmethod
-    def forward(ctx: Any, g: Tensor, u: Tensor, activated: Tensor, source: GateSource) -> Tensor:
+    def forward(ctx: Any, g: Tensor, u: Tensor, activated: Tensor, activation: Activation) -> Tensor:
         ctx.save_for_backward(g, u)
-        ctx.source = source._replace(x=None)
+        ctx.activation = activation
         return activated * u
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:  # type: ignore[override]
         g, u = ctx.saved_tensors
-        shared = compute_secant(ctx.source, g).mul_(slope).mul_(0.5)  # f(g) / g, times the slope
+        shared = compute_secant(ctx.activation, g).mul_(slope).mul_(0.5)  # f(g) / g, times the slope
         to_u = shared * g if ctx.needs_input_grad[1] else None
         return shared.mul_(u), to_u, None, None
 
 
-def compute_secant(source: GateSource, x: Tensor) -> Tensor:
+def compute_secant(activation: Activation, x: Tensor) -> Tensor:
     """f(x) / x, in memory of its own."""
-    if source.is_silu:
+    if activation.is_silu:
         return torch.sigmoid(x)
-    return divide_widely(source.stabiliser, source.activate(x), x)
+    return divide_widely(activation.stabiliser, activation.activate(x), x)
 
 
 class KnownSecant(torch.autograd.Function):
@@ -215,10 +214,10 @@ class TakeSecant:
         def activate(start: Tensor) -> Tensor:
             return function(*before, start, *after, **options)
 
-        source = GateSource(x, activate, self.stabiliser, function is F.silu)
-        activated = SecantNode.apply(x, y, source)
-        activated._whyformer_gate = source
-        return activated
+        activation = Activation(activate, self.stabiliser, function is F.silu)
+        result = SecantNode.apply(x, y, activation)
+        result._whyformer_gate = (x, activation)
+        return result
 
 
 # --- norms -----------------------------------------------------------------------------------------------------------

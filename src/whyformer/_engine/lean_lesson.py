@@ -12,7 +12,7 @@ A lesson has no tensors and does not depend on the weights. Where a rule is none
 the model writes in place into what depends on the input, there is no lesson.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -300,6 +300,9 @@ class LessonWriter:
         """The identity of a tensor; the copy of the input that the model got is the input."""
         return id(self.source) if id(tensor) == self.entered else id(tensor)
 
+    def is_among(self, graph: set[int]) -> Callable[[Tensor], bool]:
+        return lambda tensor: self.identify(tensor) in graph
+
     def write(self) -> tuple[Step, ...]:
         """What each operation on something that needs a graph does."""
         receiving = [self.find_receiving(draft) for draft in self.drafts]
@@ -309,7 +312,7 @@ class LessonWriter:
         for draft, gets, alive in zip(self.drafts, receiving, is_alive, strict=True):
             self.before.append(len(steps))
             operation = draft.operation
-            pattern = find_pattern(operation.args, operation.kwargs, lambda t: self.identify(t) in graph)
+            pattern = find_pattern(operation.args, operation.kwargs, self.is_among(graph))
             if not pattern:
                 continue
             if operation.name in FREE:
@@ -386,7 +389,7 @@ class LessonWriter:
 
         held = [place for place, value in enumerate(operation.args) if has_carrying(value, is_held)]
         named = [name for name, value in operation.kwargs.items() if has_carrying(value, is_held)]
-        if not held and not named or isinstance(action, ScaleAttention):
+        if (not held and not named) or isinstance(action, ScaleAttention):
             return action
         whole = (*(operation.args[place] for place in held), *(operation.kwargs[name] for name in named))
         if not all(isinstance(value, Tensor) for value in whole):
