@@ -1,8 +1,8 @@
 """AttnLRP of long prompts: time and memory of whyformer beside LXT's fused path and a plain forward pass.
 
     python benchmarks/language.py --device cuda                        Llama of 1B and 8B shape, 512 to 8,192 tokens
-    python benchmarks/language.py --device cuda --checkpoint           blocks computed again in the backward pass
-    python benchmarks/language.py --device cuda --shapes 8B --span     8,192 tokens in, 2,048 out, explained as one span
+    python benchmarks/language.py --device cuda --checkpoint           also with blocks computed again
+    python benchmarks/language.py --device cuda --span                 also 8,192 tokens in, 2,048 out, as one span
     python benchmarks/language.py --device cpu --shapes small --tokens 2048 4096
 
 Weights are random, in bfloat16 on a GPU and in float32 on a CPU, one sequence, one target logit. Time is the median
@@ -35,6 +35,7 @@ import whyformer as why
 from whyformer import targets
 
 GIB = 2**30
+PROMPT, ANSWER = 8192, 2048  # tokens of the span
 SHAPES: dict[str, dict[str, int]] = {
     "tiny": dict(hidden_size=64, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, vocab_size=512)
     | dict(num_key_value_heads=2),
@@ -146,7 +147,7 @@ def print_own_memory(options: argparse.Namespace) -> None:
 
 
 def show(row: dict[str, Any]) -> None:
-    words = f"{row['shape']:>6} {row['tokens']:>7,} {row['who']:<22}"
+    words = f"{row['shape']:>6} {row['tokens']:>7,} {row['who']:<24}"
     if "failed" in row:
         print(words, row["failed"], flush=True)
         return
@@ -159,7 +160,7 @@ class Comparison:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.rows = options, list[dict[str, Any]]()
-        self.longest = max(*options.tokens, 8192 + 2048)
+        self.longest = max(*options.tokens, PROMPT + ANSWER)
 
     def add(self, shape: str, tokens: int, who: str, call: Callable[..., Any], *args: Any) -> None:
         row = {"shape": shape, "tokens": tokens, "who": who, **try_to_measure(lambda: call(*args), self.options)}
@@ -171,43 +172,47 @@ class Comparison:
     def run(self) -> None:
         for shape in self.options.shapes:
             self.run_ours(shape)
-        if not self.options.no_lxt and not self.options.span:
-            try:
-                patch_for_lxt("llama")
-            except Absent as error:
-                print(error)
-                return
-            for shape in self.options.shapes:
-                if shape in SHAPES:
-                    self.run_lxt(shape)
+        if self.options.no_lxt:
+            return
+        try:
+            patch_for_lxt("llama")
+        except Absent as error:
+            print(error)
+            return
+        for shape in self.options.shapes:
+            if shape in SHAPES:
+                self.run_lxt(shape)
 
     def run_ours(self, shape: str) -> None:
-        device, again = self.options.device, self.options.checkpoint
-        module = make_model(shape, self.longest, device)
+        module = make_model(shape, self.longest, self.options.device)
         model = why.open(module)
-        if self.options.span:
-            ids = make_ids(8192 + 2048, module, device)
-            span = targets.Tokens(8192, ids.size(1) - 1)
-            self.add(shape, ids.size(1), "span of 2,048 tokens", run_ours, model, ids, again, span)
-            return
         for tokens in self.options.tokens:
-            ids = make_ids(tokens, module, device)
+            ids = make_ids(tokens, module, self.options.device)
             self.add(shape, tokens, "forward", run_forward, module, ids)
-            self.add(shape, tokens, "whyformer", run_ours, model, ids, again)
+            self.add(shape, tokens, "whyformer", run_ours, model, ids)
+            if self.options.checkpoint:
+                self.add(shape, tokens, "whyformer, blocks again", run_ours, model, ids, True)
             if self.options.profile:
-                profile(lambda ids=ids: run_ours(model, ids, again), device)
+                profile(lambda ids=ids: run_ours(model, ids), self.options.device)
+        if self.options.span and shape == self.options.shapes[-1]:
+            ids = make_ids(PROMPT + ANSWER, module, self.options.device)
+            span = targets.Tokens(PROMPT, PROMPT + ANSWER - 1)
+            self.add(shape, PROMPT + ANSWER, f"span of {ANSWER:,} tokens", run_ours, model, ids, False, span)
 
     def run_lxt(self, shape: str) -> None:
         module = make_model(shape, self.longest, self.options.device)
-        if self.options.checkpoint:
-            module.train()
-            module.gradient_checkpointing_enable({"use_reentrant": False})
         for tokens in self.options.tokens:
             ids = make_ids(tokens, module, self.options.device)
             self.add(shape, tokens, "LXT", run_lxt, module, ids, 0)
             self.add(shape, tokens, "LXT, one logit", run_lxt, module, ids, 1)
             if self.options.profile:
                 profile(lambda ids=ids: run_lxt(module, ids, 1), self.options.device)
+        if self.options.checkpoint:
+            module.train()
+            module.gradient_checkpointing_enable({"use_reentrant": False})
+            for tokens in self.options.tokens:
+                ids = make_ids(tokens, module, self.options.device)
+                self.add(shape, tokens, "LXT, blocks again", run_lxt, module, ids, 1)
 
 
 def profile(call: Callable[[], Any], device: str) -> None:
@@ -228,8 +233,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--no-lxt", action="store_true")
-    parser.add_argument("--checkpoint", action="store_true", help="compute blocks again in the backward pass")
-    parser.add_argument("--span", action="store_true", help="8,192 tokens in, 2,048 out, one span")
+    parser.add_argument("--checkpoint", action="store_true", help="also compute blocks again in the backward pass")
+    parser.add_argument("--span", action="store_true", help="also a span, of the last shape")
     parser.add_argument("--profile", action="store_true", help="also list the functions that take most time")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     parser.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)

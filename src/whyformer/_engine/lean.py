@@ -32,7 +32,7 @@ from whyformer._engine.capture import Capture, CapturedValues, LazyLayers
 from whyformer._engine.chosen_answer import is_causal
 from whyformer._engine.forward import run_forward
 from whyformer._engine.lean_lesson import Lesson, Unlearnable, make_learner, write_lesson
-from whyformer._engine.lean_run import LessonDiffers, prepare_language_model, run_lean
+from whyformer._engine.lean_run import LeanRun, LessonDiffers, prepare_language_model, run_lean
 from whyformer._engine.lean_shadow import borrow_shadow
 from whyformer._engine.lean_target import choose_lean_answer, find_read_places
 from whyformer._engine.model_state import is_torch_watched
@@ -227,11 +227,15 @@ def run_by_lesson(
     keeps_states = "hidden_relevance" in keep
     with neutral_torch(), refuse_changed_weights(model.module), borrow_shadow(model.module) as shadow:
         run = run_lean(model, shadow, encoded, lesson, places, keeps_states=keeps_states, recomputes=recomputes)
-        if not bool(run.output.isfinite().all()):
+        tensors, is_finite = (run.leaf, *run.states), run.output.isfinite().all()
+        if target is versus is None and is_last_alone(run):  # a GPU need not wait until Python knows the token
+            slopes = torch.autograd.grad(pick_largest(run.output).sum(), tensors)
+            chosen = choose_lean_answer(model, encoded, run, places, target, versus)
+        else:
+            chosen = choose_lean_answer(model, encoded, run, places, target, versus)
+            slopes = torch.autograd.grad(chosen.answer.start_gradient().sum(), tensors)
+        if not bool(is_finite):
             raise NonFinite("The model's output is not finite. Open the model in float32, or check its weights.")
-        chosen = choose_lean_answer(model, encoded, run, places, target, versus)
-        tensors = (run.leaf, *run.states)
-        slopes = torch.autograd.grad(chosen.answer.start_gradient().sum(), tensors)
     amounts = LazyLayers([partial(multiply_widely, *pair) for pair in zip(tensors, slopes, strict=True)])
     values: CapturedValues = {}
     if "input_relevance" in keep:
@@ -251,6 +255,16 @@ def run_by_lesson(
         fixed=chosen.function,
         is_lean=True,
     )
+
+
+def is_last_alone(run: LeanRun) -> bool:
+    """Whether there are logits of one token of each example only."""
+    return run.output.dim() == 3 and run.output.size(1) == 1
+
+
+def pick_largest(logits: Tensor) -> Tensor:
+    """The logit of the token that the model predicts, as `choose_target` finds it."""
+    return logits.gather(-1, logits.detach().argmax(-1, keepdim=True))
 
 
 def multiply_widely(state: Tensor, slope: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from whyformer._engine.foreign_errors import refuse_unsuitable_inputs
+from whyformer._engine.lean_actions import cast, take_part
 from whyformer._engine.lean_lesson import ASKING, FREE, INPUT, MOST_ARGUMENTS, Block, Lesson, has_carrying
 from whyformer._engine.model_writes import WriteGuard
 from whyformer._engine.returned import find_output
@@ -33,6 +34,7 @@ class LessonDiffers(Exception):
 
 
 PASSING = FREE | ASKING
+FREE_ACTIONS = {"getitem": take_part, **dict.fromkeys("to float double half bfloat16 type type_as".split(), cast)}
 NAMES: dict[Any, str] = {}  # of functions, without looking them up again
 
 
@@ -79,7 +81,7 @@ class LeanMode(TorchFunctionMode):
             return self.run_beside(func, args, kwargs)
         name = name_quickly(func)
         if name in PASSING:
-            return func(*args, **kwargs)
+            return FREE_ACTIONS[name](func, args, kwargs) if name in FREE_ACTIONS else func(*args, **kwargs)
         if self.at >= len(self.steps):
             raise LessonDiffers(f"{name} comes after the last step")
         step = self.steps[self.at]
