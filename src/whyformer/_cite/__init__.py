@@ -1,4 +1,4 @@
-"""cite: which passage made it say that? Scores of the parts of a prompt for its answer, verified by leaving them out."""
+"""cite: which passage made it say that? Parts of a prompt scored for its answer, and verified by leaving them out."""
 
 from whyformer._cite.cite import cite
 

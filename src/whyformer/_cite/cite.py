@@ -53,8 +53,8 @@ def cite(
     """Which parts of a prompt its answer comes from, each with a verdict from leaving it out.
 
     prompt: a Prompt with an answer, or a text or a list of messages with answer=, a text or token ids.
-    by: what the prompt is split into: "passage", "sentence", "paragraph", "document", "role", a list of texts that occur
-    in it, of (start, stop) in characters or of regions, or a function of its text.
+    by: what the prompt is split into: "passage", "sentence", "paragraph", "document", "role"; a list of texts that
+    occur in it, of (start, stop) in characters or of regions; or a function of its text.
     select: the part of the answer that is cited for: a text that occurs in it, numbers of its tokens, a slice or
     targets.Answer(...); by default all of it.
     within: only sources in this part of the prompt: a region, its name ("user 1"), or a text. The rest, such as a

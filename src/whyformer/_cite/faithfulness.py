@@ -1,10 +1,10 @@
 r"""How faithful are the scores of the sources? The linear datamodelling score, and what the top sources take with them.
 
 Over random ablations that keep each source with probability 1/2, the rank correlation of the summed scores of the kept
-sources with the log-odds of the answer (metrics/datamodelling.py). Beside it, the same for random scores: the middle 95 %
-of 1,000 draws from a normal distribution, on the same ablations. The drop of log-probability without the k highest
-sources stands beside that without k random ones, with the bootstrap interval of its mean (Cohen-Wang et al., NeurIPS
-2024, section 4: top-k log-probability drop).
+sources with the log-odds of the answer (metrics/datamodelling.py). Beside it, the same for random scores: the middle
+95 % of 1,000 draws from a normal distribution, on the same ablations. The drop of log-probability without the k highest
+sources (Cohen-Wang et al., NeurIPS 2024, arXiv:2409.00729) is beside the mean drop without k random ones, with the
+bootstrap interval of that mean.
 """
 
 import numpy as np

@@ -18,10 +18,7 @@ from whyformer.show.wording import shorten_text
 
 def find_sources(prompt: Prompt, by: Any, within: Any) -> tuple[Region, ...]:
     """At least two regions of the prompt, in order and without overlap."""
-    if is_region_list(by):
-        sources = check_regions(prompt, by)
-    else:
-        sources = prompt.split(by)
+    sources = check_regions(prompt, by) if is_region_list(by) else prompt.split(by)
     if within is not None:
         first, last = find_limits(prompt, within)
         sources = tuple(one for one in sources if first <= one.start and one.stop <= last)
@@ -47,8 +44,8 @@ def check_regions(prompt: Prompt, regions: Sequence[Any]) -> tuple[Region, ...]:
     for one in sorted(regions, key=lambda region: region.start):
         if not 0 <= one.start < one.stop <= prompt.prompt_length:
             raise InputError(
-                f"{one.name} has the tokens {one.start} to {one.stop}, but the prompt has {prompt.prompt_length} tokens "
-                "before its answer."
+                f"{one.name} has the tokens {one.start} to {one.stop}, but there are {prompt.prompt_length} tokens before "
+                "the answer."
             )
         if one.start < end:
             raise InputError(
@@ -73,7 +70,8 @@ def find_limits(prompt: Prompt, within: Any) -> tuple[int, int]:
     if within not in prompt.text[: prompt.answer_start]:
         names = ", ".join(dict.fromkeys(one.name for one in prompt.regions))
         raise InputError(
-            f"The prompt has no region {shorten_text(within, 60)!r}, and this text does not occur in it. Regions: {names}."
+            f"The prompt has no region {shorten_text(within, 60)!r}, and this text does not occur in it. Regions: "
+            f"{names}."
         )
     (found,) = prompt.split([within])
     return found.start, found.stop
@@ -88,7 +86,7 @@ def make_source_players(prompt: Prompt, sources: Sequence[Region]) -> Players:
     for number, source in enumerate(sources):
         if not bool((owner == number).any()):
             raise InputError(
-                f"{source.name} is the last token of the prompt, at which the answer is read, so it cannot be left out. "
-                "Choose parts that end before it."
+                f"{source.name} is the last token of the prompt, at which the answer is read, so it cannot be left "
+                "out. Choose parts that end before it."
             )
     return Players(owner, len(sources), (1, len(sources)))

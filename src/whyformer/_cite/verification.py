@@ -2,10 +2,10 @@ r"""Is a citation supported? The answer's log-probability without the source, be
 
 $$ d_j = \log p(a \mid x) - \log p(a \mid x \setminus j) , \qquad m = \max\bigl(\log 2, \; \max_{c \in C} |d_c|\bigr) $$
 
-A source $j$ is *supported* if $d_j > m$, *contradicted* if $d_j < -m$, and *not needed* otherwise. $C$, the controls, are
-the sources whose scores are nearest to 0: what leaving out one of them changes is what leaving out anything changes. And
-the answer has to become at least twice as unlikely (or likely) for a verdict. "Not needed" does not mean unused: of two
-sources that say the same, neither is needed alone. So the top sources are also left out together.
+A source $j$ is *supported* if $d_j > m$, *contradicted* if $d_j < -m$, and *not needed* otherwise. $C$, the controls,
+are the sources whose scores are nearest to 0: what leaving out one of them changes is what leaving out anything
+changes. And the answer has to become at least twice as unlikely, or likely, for a verdict. "Not needed" does not mean
+unused: of two sources that say the same, neither is needed alone. So the top sources are also left out together.
 """
 
 import math

@@ -171,7 +171,7 @@ def describe_verdicts(result: Citations) -> list[str]:
         return [*lines, "No source was left out, so there are no verdicts."]
     controls = [one for one in result.citations if one.is_control]
     against = (
-        f"the larger of log 2 and what leaving out any of {len(controls)} sources with scores near 0 changes"
+        f"the larger of log 2 and the change without {name_controls(len(controls))}"
         if controls
         else "log 2, a factor of two"
     )
@@ -183,6 +183,10 @@ def describe_verdicts(result: Citations) -> list[str]:
         verified = sum(one.verdict is not None for one in result.citations)
         lines.append(f"Without all {verified} verified sources at once it falls by {result.together:.2f}.")
     return lines
+
+
+def name_controls(count: int) -> str:
+    return "the control, whose score is nearest to 0" if count == 1 else f"any of the {count} controls (scores near 0)"
 
 
 def describe_faithfulness(result: Citations) -> list[str]:
