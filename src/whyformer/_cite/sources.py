@@ -20,8 +20,8 @@ def find_sources(prompt: Prompt, by: Any, within: Any) -> tuple[Region, ...]:
     """At least two regions of the prompt, in order and without overlap."""
     sources = check_regions(prompt, by) if is_region_list(by) else prompt.split(by)
     if within is not None:
-        first, last = find_limits(prompt, within)
-        sources = tuple(one for one in sources if first <= one.start and one.stop <= last)
+        part = find_part(prompt, within)
+        sources = tuple(one for one in sources if is_inside(one, part))
     if len(sources) < 2:
         there = f"Only {sources[0].name} is there" if sources else "None is there"
         raise InputError(
@@ -44,7 +44,7 @@ def check_regions(prompt: Prompt, regions: Sequence[Any]) -> tuple[Region, ...]:
     for one in sorted(regions, key=lambda region: region.start):
         if not 0 <= one.start < one.stop <= prompt.prompt_length:
             raise InputError(
-                f"{one.name} has the tokens {one.start} to {one.stop}, but there are {prompt.prompt_length} tokens before "
+                f"{one.name} has the tokens {one.start} to {one.stop}, but {prompt.prompt_length} tokens are before "
                 "the answer."
             )
         if one.start < end:
@@ -55,10 +55,10 @@ def check_regions(prompt: Prompt, regions: Sequence[Any]) -> tuple[Region, ...]:
     return tuple(sorted(regions, key=lambda region: region.start))
 
 
-def find_limits(prompt: Prompt, within: Any) -> tuple[int, int]:
-    """The first token of a part of the prompt, and one past its last: a region, its name, or a text that occurs."""
+def find_part(prompt: Prompt, within: Any) -> Region:
+    """A part of the prompt: a region, the first one of that name, or a text that occurs."""
     if isinstance(within, Region):
-        return within.start, within.stop
+        return within
     if not isinstance(within, str) or not within:
         raise InputError(
             f"within must be a region of the prompt, its name, or a text that occurs in it, got {within!r}.",
@@ -66,7 +66,7 @@ def find_limits(prompt: Prompt, within: Any) -> tuple[int, int]:
         )
     named = [one for one in prompt.regions if one.name == within]
     if named:
-        return named[0].start, named[0].stop
+        return named[0]
     if within not in prompt.text[: prompt.answer_start]:
         names = ", ".join(dict.fromkeys(one.name for one in prompt.regions))
         raise InputError(
@@ -74,7 +74,15 @@ def find_limits(prompt: Prompt, within: Any) -> tuple[int, int]:
             f"{names}."
         )
     (found,) = prompt.split([within])
-    return found.start, found.stop
+    return found
+
+
+def is_inside(source: Region, part: Region) -> bool:
+    """By characters, since the token after the last word may hold line breaks; by tokens if there is no text."""
+    own, whole = source.characters, part.characters
+    if own is None or whole is None:
+        own, whole = (source.start, source.stop), (part.start, part.stop)
+    return whole[0] <= own[0] and own[1] <= whole[1]
 
 
 def make_source_players(prompt: Prompt, sources: Sequence[Region]) -> Players:
