@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from whyformer._audit import Audit, HeadSwaps, audit, swap_heads
     from whyformer._bulk.result import BulkRun
     from whyformer._bulk.run import bulk
+    from whyformer._cite import cite
     from whyformer._engine.batching import batching
     from whyformer._engine.capture import Capture
     from whyformer._engine.intervene import Intervention
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from whyformer.methods._registry import METHODS, Scores, method
     from whyformer.metrics._registry import METRICS, Measurement, Rationale, metric
     from whyformer.results.attention_view import AttentionView
+    from whyformer.results.citations import Citation, Citations
     from whyformer.results.class_grid import ClassGrid
     from whyformer.results.comparison import Comparison
     from whyformer.results.diagnosis import Diagnosis
@@ -59,6 +61,7 @@ HOMES = {
     "_audit": "Audit HeadSwaps audit swap_heads",
     "_bulk.result": "BulkRun",
     "_bulk.run": "bulk",
+    "_cite": "cite",
     "_engine.batching": "batching",
     "_engine.capture": "Capture",
     "_engine.intervene": "Intervention",
@@ -90,6 +93,7 @@ HOMES = {
     "methods._registry": "METHODS Scores method",
     "metrics._registry": "METRICS Measurement Rationale metric",
     "results.attention_view": "AttentionView",
+    "results.citations": "Citation Citations",
     "results.class_grid": "ClassGrid",
     "results.comparison": "Comparison",
     "results.diagnosis": "Diagnosis",
@@ -122,6 +126,8 @@ __all__ = [
     "BulkRun",
     "BulkSummary",
     "Capture",
+    "Citation",
+    "Citations",
     "ClassGrid",
     "Comparison",
     "Diagnosis",
@@ -150,6 +156,7 @@ __all__ = [
     "audit",
     "batching",
     "bulk",
+    "cite",
     "compare",
     "data",
     "demo",
