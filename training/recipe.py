@@ -1,5 +1,6 @@
 """What these training scripts do the same way: read a config, follow a schedule, keep a log, save in half precision."""
 
+import argparse
 import json
 import math
 import time
@@ -16,6 +17,24 @@ from transformers import BertConfig
 def read_config(file: Path) -> dict[str, Any]:
     """The settings in a TOML file."""
     return tomllib.loads(file.read_text("utf-8"))
+
+
+def begin_training(about: str | None, config: Path, **paths: str) -> tuple[argparse.Namespace, dict[str, Any], "Log"]:
+    """The arguments every script takes, its settings, and a log that begins with them; the seed is set.
+
+    `config` are the settings unless others are given. `paths` are further optional arguments, each with its help.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="where the model is written")
+    parser.add_argument("--config", type=Path, default=config, help="other settings")
+    for name, explained in paths.items():
+        parser.add_argument(f"--{name}", type=Path, help=explained)
+    arguments = parser.parse_args()
+    settings = read_config(arguments.config)
+    log = Log(arguments.out / "training.jsonl")
+    log.write(config=settings, torch=torch.__version__, device=str(device()))
+    torch.manual_seed(settings["seed"])
+    return arguments, settings, log
 
 
 def device() -> torch.device:
