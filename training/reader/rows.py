@@ -28,7 +28,7 @@ ROLES = {role: f"<|{role}|>" for role in ("system", "user", "assistant", "docume
 SPECIAL = (PAD, BEGIN, END, *ROLES.values())
 CHAT_TEMPLATE = (
     "{{ '<|begin|>' }}{% for message in messages %}"
-    "{% if documents and message['role'] == 'user' and (loop.first or (loop.index == 2 and messages[0]['role'] == 'system')) %}"
+    "{% if documents and loop.index0 == (messages[0]['role'] == 'system') | int %}"  # after the system prompt
     "{% for document in documents %}{{ '<|document|> ' + document['text'] + '<|end|>' }}{% endfor %}{% endif %}"
     "{{ '<|' + message['role'] + '|> ' + message['content'] + '<|end|>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
@@ -121,7 +121,8 @@ def make_rows(count: int, seed: int, longest: int, workers: int) -> dict[str, np
     jobs = [(1_000_000 * seed + i, min(size, count - i), longest) for i in range(0, count, size)]
     with multiprocessing.get_context("fork").Pool(workers) as pool:
         parts = pool.starmap(make_part, jobs, chunksize=1)
-    return {name: np.concatenate(part) for name, part in zip(("ids", "answers", "lengths"), zip(*parts), strict=True)}
+    names = ("ids", "answers", "lengths")
+    return {name: np.concatenate([part[i] for part in parts]) for i, name in enumerate(names)}
 
 
 def main() -> None:

@@ -7,8 +7,8 @@
     Question: Where does Anna Reed live?
     Answer: Lisbon
 
-Four to ten passages of one to three sentences state two to four facts each about a person, a ship, a fair, an exhibit or
-a house. They are about few kinds of things and few names, so that other passages state the same relation of others, use
+Four to ten passages of one to four sentences each state a few facts about a person, a ship, a fair, an exhibit or a
+house. They are about few kinds of things and few names, so that other passages state the same relation of others, use
 the same first names and places, and mention the person asked about. There are three kinds of question:
 
     direct     one passage states the answer, in one sentence
