@@ -6,6 +6,8 @@ import re
 import pytest
 import torch
 
+from whyformer.data import read
+from whyformer.data.worlds import WORLD_SEED
 from whyformer.demo import reader
 from whyformer.demo.reader_words import RELATIONS, TOPICS, UNSTATED
 from whyformer.errors import InputError
@@ -142,6 +144,14 @@ def test_every_word_is_in_the_vocabulary():
     known = {*reader.list_vocabulary()}
     for asked in (*DIRECT, *CHAINS):
         assert {*re.findall(r"\w+|[^\w\s]", f"{asked.text} {asked.answer}")} <= known
+
+
+def test_the_world_is_read_by_name_with_the_passage_marked():
+    data = read("demo/reader", limit=5)
+    assert data.fingerprint() == read("demo/reader", limit=5).fingerprint() and len(data) == 5
+    for example, asked in zip(data.examples, reader.generate(5, WORLD_SEED), strict=True):
+        (span,) = example.rationale
+        assert example.content == asked.text and example.content[slice(*span)] == asked.passages[asked.source].text
 
 
 @pytest.mark.parametrize(
