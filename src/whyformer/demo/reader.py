@@ -228,24 +228,26 @@ def _draw_passage(
     rng: random.Random, topic: str, subject: str, names: Names, people: Sequence[str], part: Part
 ) -> Passage:
     clauses = _sample(rng, TOPICS[topic].clauses, 2 + _draw_index(rng, 3))
-    text, sentences, facts = "", [], []
+    text = ""
+    sentences: list[Span] = []
+    facts: list[PassageFact] = []
     while clauses:
         size = 1 + _draw_index(rng, 2)
         taken, clauses = clauses[:size], clauses[size:]
-        start = len(text) + (1 if text else 0)
-        sentence = _open_sentence(rng, topic, subject, is_first=not text)
+        text += " " if text else ""
+        start = len(text)
+        text += _open_sentence(rng, topic, subject, is_first=not sentences)
         for i, wordings in enumerate(taken):
-            sentence += " and " if i else " "
+            text += " and " if i else " "
             clause, stated = _fill_clause(rng, _pick(rng, wordings), subject, names, people, part)
-            for relation, value, at in stated:
-                facts.append(PassageFact(relation, value, clause, len(sentences), start + len(sentence) + at))
-            sentence += clause
-        text += f" {sentence}." if text else f"{sentence}."
+            facts += [PassageFact(name, value, clause, len(sentences), len(text) + at) for name, value, at in stated]
+            text += clause
+        text += "."
         sentences.append((start, len(text)))
     if rng.random() < 0.15:
-        filler = _pick(rng, FILLERS)
-        sentences.append((len(text) + 1, len(text) + 1 + len(filler)))
-        text += f" {filler}"
+        start = len(text) + 1
+        text += f" {_pick(rng, FILLERS)}"
+        sentences.append((start, len(text)))
     return Passage(topic, subject, text, tuple(sentences), tuple(facts))
 
 
