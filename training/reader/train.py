@@ -9,7 +9,7 @@ import multiprocessing
 import random
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,28 +25,43 @@ from recipe import Average, Schedule, adamw, begin_training, device, save, save_
 
 from whyformer.demo import reader
 
+TEXT_SHARE = 0.25  # of the tokens that are no answers, drawn anew for each batch
+
+
+class Batch(NamedTuple):
+    """Token ids [row token], 0 where a row is over; flat indices into [row, token - 1] of what is predicted."""
+
+    ids: Tensor
+    answers: Tensor
+    text: Tensor  # a part of all other tokens
+
 
 class Rows:
-    """All rows on the device, padded and sorted by length, from which batches are cut."""
+    """All rows, sorted by length, from which batches are cut; on the CPU, so that the GPU never waits for a size."""
 
-    def __init__(self, rows: dict[str, np.ndarray]) -> None:
+    def __init__(self, rows: dict[str, np.ndarray], seed: int) -> None:
         order = np.argsort(rows["lengths"], kind="stable")
-        ends = np.cumsum(rows["lengths"])
         self.lengths = rows["lengths"][order]
-        self.starts = torch.from_numpy((ends - rows["lengths"])[order]).to(device())
-        self.ids = torch.from_numpy(rows["ids"]).to(device())
-        self.answers = torch.from_numpy(rows["answers"]).to(device())
-        self.sizes = torch.from_numpy(self.lengths).to(device())
+        self.starts = (np.cumsum(rows["lengths"], dtype=np.int64) - rows["lengths"])[order]
+        self.ids, self.answers = rows["ids"], rows["answers"]
+        self.random = np.random.default_rng(seed)
 
-    def draw_batch(self, tokens: int, share: float) -> tuple[Tensor, Tensor]:
-        """About `tokens` tokens of rows of similar length, among the shortest `share`: ids (0 is padding), and which of
-        them are answers."""
-        first = int(torch.randint(max(1, int(len(self.lengths) * share)), ()))
+    def draw_batch(self, tokens: int, share: float) -> Batch:
+        """About `tokens` tokens in rows of similar length, from the shortest `share` of the rows."""
+        first = int(self.random.integers(max(1, int(len(self.lengths) * share))))
         last = min(len(self.lengths), first + max(1, tokens // int(self.lengths[first])))
-        places = torch.arange(int(self.lengths[last - 1]), device=device())
-        inside = places < self.sizes[first:last, None]
-        index = (self.starts[first:last, None] + places).clamp(max=len(self.ids) - 1)
-        return torch.where(inside, self.ids[index].long(), 0), self.answers[index] & inside
+        places = np.arange(self.lengths[last - 1])
+        is_inside = places < self.lengths[first:last, None]
+        index = np.minimum(self.starts[first:last, None] + places, len(self.ids) - 1)
+        ids = np.where(is_inside, self.ids[index], 0)
+        is_answer = (self.answers[index] & is_inside)[:, 1:]
+        is_text = is_inside[:, 1:] & ~is_answer & (self.random.random(is_answer.shape) < TEXT_SHARE)
+        return Batch(*(send(part) for part in (ids, np.flatnonzero(is_answer), np.flatnonzero(is_text))))
+
+
+def send(array: np.ndarray) -> Tensor:
+    tensor = torch.from_numpy(array.astype(np.int64))
+    return tensor.pin_memory().to(device(), non_blocking=True) if device().type == "cuda" else tensor
 
 
 def make_model(config: dict[str, Any], tokenizer: Tokenizer) -> LlamaForCausalLM:
@@ -66,15 +81,12 @@ def make_model(config: dict[str, Any], tokenizer: Tokenizer) -> LlamaForCausalLM
     ).to(device())
 
 
-def compute_loss(model: LlamaForCausalLM, ids: Tensor, answers: Tensor, text: float) -> Tensor:
-    """The loss of the answers, and of a quarter of all other tokens with the weight `text`."""
-    wanted, is_answer = ids[:, 1:], answers[:, 1:]
-    is_text = ~is_answer & (wanted != 0) & (torch.rand(wanted.shape, device=ids.device) < 0.25)
+def compute_loss(model: LlamaForCausalLM, batch: Batch, text: float) -> Tensor:
+    """The loss of the answers, and of some of the other tokens with the weight `text`."""
+    wanted = batch.ids[:, 1:].flatten()
     with torch.autocast(device().type, torch.bfloat16, enabled=device().type == "cuda"):
-        states = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
-        losses = [
-            cross_entropy(model.lm_head(states[chosen]).float(), wanted[chosen]) for chosen in (is_answer, is_text)
-        ]
+        states = model.model(input_ids=batch.ids, use_cache=False).last_hidden_state[:, :-1].flatten(0, 1)
+        losses = [cross_entropy(model.lm_head(states[i]).float(), wanted[i]) for i in (batch.answers, batch.text)]
     return losses[0] + text * losses[1]
 
 
@@ -105,7 +117,7 @@ def main() -> None:
         made = make_rows(config["rows"], config["seed"], config["longest"], multiprocessing.cpu_count())
     else:
         made = dict(np.load(arguments.rows))
-    rows = Rows(made)
+    rows = Rows(made, config["seed"])
     log.write(rows=len(made["lengths"]), tokens=len(made["ids"]), vocabulary=tokenizer.get_vocab_size())
     held_out = {
         name: hold_out(tokenizer, kind, form, config.get("held_out", 512))
@@ -126,7 +138,7 @@ def main() -> None:
     model.train()
     while schedule.advance(optimizer):
         share = min(1.0, config["short"] + (1 - config["short"]) * schedule.progress / config["growing"])
-        loss = compute_loss(model, *rows.draw_batch(config["tokens"], share), config["text"])
+        loss = compute_loss(model, rows.draw_batch(config["tokens"], share), config["text"])
         take_step(loss, model, optimizer, average)
         if schedule.step % config.get("every", 250) == 0:
             right = {name: share_right(model, *held_out[name]) for name in ("direct", "chain", "unstated")}
