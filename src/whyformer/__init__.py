@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from whyformer._explain.attention import inspect_attention
     from whyformer._explain.classes import explain_classes
     from whyformer._explain.compare import compare
+    from whyformer._explain.decoding import generate
     from whyformer._explain.diagnose import diagnose
     from whyformer._explain.explain import explain
     from whyformer._explain.generation import explain_generation
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from whyformer._judge import Judgement, MetricTrust, judge, judge_metrics
     from whyformer._model.loading import open
     from whyformer._model.model import Model
+    from whyformer._model.prompt import Prompt
+    from whyformer._model.regions import Region
     from whyformer._model.text import TextPair
     from whyformer._plain.random_generator import make_generator
     from whyformer._plain.tokens import Grid, Pieces
@@ -68,6 +71,7 @@ HOMES = {
     "_explain.attention": "inspect_attention",
     "_explain.classes": "explain_classes",
     "_explain.compare": "compare",
+    "_explain.decoding": "generate",
     "_explain.diagnose": "diagnose",
     "_explain.explain": "explain",
     "_explain.generation": "explain_generation",
@@ -76,6 +80,8 @@ HOMES = {
     "_judge": "Judgement MetricTrust judge judge_metrics",
     "_model.loading": "open",
     "_model.model": "Model",
+    "_model.prompt": "Prompt",
+    "_model.regions": "Region",
     "_model.text": "TextPair",
     "_plain.random_generator": "make_generator",
     "_plain.tokens": "Grid Pieces",
@@ -129,8 +135,10 @@ __all__ = [
     "MetricTrust",
     "Model",
     "Pieces",
+    "Prompt",
     "Rationale",
     "Recipe",
+    "Region",
     "RuleGrid",
     "Scores",
     "Similarity",
@@ -152,6 +160,7 @@ __all__ = [
     "explain_generation",
     "explain_rules",
     "explain_similarity",
+    "generate",
     "inspect_attention",
     "judge",
     "judge_metrics",

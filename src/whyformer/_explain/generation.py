@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from whyformer._explain.decoding import generate_tokens
 from whyformer._explain.default_method import TEXT_METHOD
 from whyformer._explain.explain import ModelLike, as_model
-from whyformer._explain.greedy_decoding import decode_greedily, encode_ids
+from whyformer._explain.greedy_decoding import encode_ids
 from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
 from whyformer._model.model import EncodedBatch, Model
+from whyformer._model.spans import decode_with_spans
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Pieces
 from whyformer._plain.torch_state import neutral_torch
@@ -55,7 +57,7 @@ def explain_generation(
         raise InputError(f"{model.name} has no tokenizer, so it cannot generate text. Use a causal language model.")
     start, ids = encode_prompt(model, prompt, continuation)
     if continuation is None:
-        ids = decode_greedily(model, start, tokens)
+        ids = [*start, *generate_tokens(model, start, tokens)]
     if len(ids) == len(start):
         raise InputError("The model generates nothing after this prompt: its first token is the end of the text.")
     steps = []
@@ -104,21 +106,3 @@ def trim_padding(e: Explanation, model: Model, ids: Sequence[int]) -> Explanatio
     details = {name: detail[..., real] for name, detail in e.details.items() if detail.shape[-1] == len(tokens)}
     details |= {name: detail for name, detail in e.details.items() if detail.dim() == 1}
     return replace(e, scores=e.scores[:, real], tokens=(trimmed,), names=(text,), details=details)
-
-
-def decode_with_spans(tokenizer: Any, ids: Sequence[int]) -> tuple[str, list[tuple[int, int] | None]]:
-    """The text of these ids, and the characters each of them covers; the bytes of one character share it."""
-    text = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
-    ends = []
-    for count in range(1, len(ids) + 1):
-        part = tokenizer.decode(ids[:count], clean_up_tokenization_spaces=False).rstrip("\ufffd")
-        ends.append(
-            next((i for i, (a, b) in enumerate(zip(part, text, strict=False)) if a != b), min(len(part), len(text)))
-        )
-    spans: list[tuple[int, int] | None] = []
-    begin = 0
-    for place, end in enumerate(ends):
-        final = next((later for later in ends[place:] if later > begin), end)  # where its character is complete
-        spans.append((begin, final) if final > begin else None)
-        begin = max(begin, end)
-    return text, spans
