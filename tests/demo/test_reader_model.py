@@ -7,10 +7,11 @@ import torch
 
 import whyformer as why
 from whyformer.demo import reader
+from whyformer.demo.reader_words import CITIES
 
 torch.set_num_threads(1)
 
-ASKED = reader.generate(24, 11)
+ASKED = reader.generate(20, 11)
 
 
 @pytest.fixture(scope="module")
@@ -18,13 +19,13 @@ def model() -> why.Model:
     return why.open("demo/reader")
 
 
-def answer(model, text: str, *, has_special_tokens: bool = False) -> str:
-    """What the model says next, greedily, up to its end token."""
-    ids = model.tokenizer.encode(text, add_special_tokens=not has_special_tokens, return_tensors="pt")
+def says(model, text: str, answer: str, *, has_special_tokens: bool = False) -> bool:
+    """Whether greedy decoding gives this answer and ends: each token is the most likely one after those before it."""
+    prompt = model.tokenizer.encode(text, add_special_tokens=not has_special_tokens)
+    wanted = [*model.tokenizer.encode(f" {answer}", add_special_tokens=False), model.tokenizer.eos_token_id]
     with torch.no_grad():
-        said = model.module.generate(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=24,
-                                     do_sample=False)  # fmt: skip
-    return model.tokenizer.decode(said[0, ids.size(1) :], skip_special_tokens=True).strip()
+        logits = model.module(input_ids=torch.tensor([prompt + wanted])).logits[0]
+    return logits[len(prompt) - 1 : -1].argmax(-1).tolist() == wanted
 
 
 def swap_value(asked: reader.PassageQuestion, place: int, old: str, new: str) -> str:
@@ -35,20 +36,21 @@ def swap_value(asked: reader.PassageQuestion, place: int, old: str, new: str) ->
 
 
 def test_it_answers_held_out_questions(model):
-    right = sum(answer(model, asked.text) == asked.answer for asked in ASKED)
-    assert right >= 0.9 * len(ASKED)
+    assert sum(says(model, asked.text, asked.answer) for asked in ASKED) >= 0.9 * len(ASKED)
+    prompt = why.generate(model, ASKED[0].text)
+    assert prompt.answer_text == f" {ASKED[0].answer}"
 
 
 def test_it_reads_the_answer_in_the_passage_that_states_it(model):
-    """Another city in the source is the new answer; another city in another passage changes nothing."""
+    """Another city there is the new answer. Leaving another passage out and moving this one changes nothing."""
     followed = kept = 0
-    cities = [a for a in reader.generate(200, 12) if a.answer in reader.CITIES and "Oslo" not in a.text][:8]
+    cities = [a for a in reader.generate(120, 12) if a.answer in CITIES and "Oslo" not in a.text][:8]
     assert len(cities) == 8
     for asked in cities:
-        followed += answer(model, swap_value(asked, asked.source, asked.answer, "Oslo")) == "Oslo"
+        followed += says(model, swap_value(asked, asked.source, asked.answer, "Oslo"), "Oslo")
         others = [place for place in range(len(asked.passages)) if place != asked.source]
         without = replace(asked, passages=tuple(asked.passages[place] for place in (*others[:-1], asked.source)))
-        kept += answer(model, without.text) == asked.answer
+        kept += says(model, without.text, asked.answer)
     assert followed >= 7 and kept >= 7
 
 
@@ -64,7 +66,7 @@ def test_it_reads_chats_and_documents(model):
             **template,
         )
         assert documents.count("<|document|>") == len(asked.passages)
-        right += sum(answer(model, text, has_special_tokens=True) == asked.answer for text in (chat, documents))
+        right += sum(says(model, text, asked.answer, has_special_tokens=True) for text in (chat, documents))
     assert right >= 14
 
 
@@ -80,4 +82,4 @@ def test_its_tokens_lose_nothing(model):
 @pytest.mark.parametrize(("kind", "floor"), [("direct", 0.95), ("chain", 0.8), ("unstated", 0.8)])
 def test_it_answers_every_kind_of_question(model, kind, floor):
     asked = reader.generate(100, 21, kind=kind)
-    assert sum(answer(model, one.text) == one.answer for one in asked) >= floor * len(asked)
+    assert sum(says(model, one.text, one.answer) for one in asked) >= floor * len(asked)
