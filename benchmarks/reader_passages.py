@@ -53,7 +53,7 @@ def choose_right(model: why.Model, count: int, seed: int = SEED) -> Iterator[Ans
     for asked in reader.generate(3 * count, seed):
         prompt = why.Prompt.from_text(model, asked.text, answer=f" {asked.answer}")
         with torch.no_grad():
-            best = model.module(input_ids=torch.tensor([prompt.ids])).logits[0].argmax(-1).tolist()
+            best = model.module(input_ids=torch.tensor([prompt.ids], device=model.device)).logits[0].argmax(-1).tolist()
         end = model.tokenizer.eos_token_id
         if best[prompt.prompt_length - 1 :] == [*prompt.ids[prompt.prompt_length :], end] and found < count:
             found += 1
