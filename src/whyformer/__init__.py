@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from whyformer._engine.sites import SITES
     from whyformer._engine.target import Target
     from whyformer._engine.tracing.tiles import attention_tiles
+    from whyformer._explain.answer_check import check_answer
     from whyformer._explain.attention import inspect_attention
     from whyformer._explain.classes import explain_classes
     from whyformer._explain.compare import compare
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from whyformer._summary import BulkSummary, summarise_bulk
     from whyformer.methods._registry import METHODS, Scores, method
     from whyformer.metrics._registry import METRICS, Measurement, Rationale, metric
+    from whyformer.results.answer_check import AnswerCheck
     from whyformer.results.attention_view import AttentionView
     from whyformer.results.citations import Citation, Citations
     from whyformer.results.class_grid import ClassGrid
@@ -75,6 +77,7 @@ HOMES = {
     "_engine.sites": "SITES",
     "_engine.target": "Target",
     "_engine.tracing.tiles": "attention_tiles",
+    "_explain.answer_check": "check_answer",
     "_explain.attention": "inspect_attention",
     "_explain.classes": "explain_classes",
     "_explain.compare": "compare",
@@ -97,6 +100,7 @@ HOMES = {
     "_summary": "BulkSummary summarise_bulk",
     "methods._registry": "METHODS Scores method",
     "metrics._registry": "METRICS Measurement Rationale metric",
+    "results.answer_check": "AnswerCheck",
     "results.attention_view": "AttentionView",
     "results.citations": "Citation Citations",
     "results.class_grid": "ClassGrid",
@@ -127,6 +131,7 @@ __all__ = [
     "METRICS",
     "RECIPES",
     "SITES",
+    "AnswerCheck",
     "AttentionView",
     "Audit",
     "BulkRun",
@@ -165,6 +170,7 @@ __all__ = [
     "batching",
     "bulk",
     "cite",
+    "check_answer",
     "compare",
     "data",
     "demo",
