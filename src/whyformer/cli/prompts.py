@@ -1,8 +1,8 @@
-"""The prompt of a language model from the command line: a text, a file, a chat as JSON, or the tokens of another engine.
+"""The prompt of a language model on the command line: a text, a file, a chat as JSON, or tokens of another engine.
 
-    cite passages.txt --answer "Lisbon"
-    cite --messages chat.json        [{"role": "user", "content": "..."}, ...], or {"messages": [...], "tools": [...]}
-    cite --tokens log.json           {"prompt_token_ids": [...], "token_ids": [...]}, as in a log of vLLM
+cite passages.txt --answer "Lisbon"
+cite --messages chat.json        [{"role": "user", "content": "..."}, ...], or {"messages": [...], "tools": [...]}
+cite --tokens log.json           {"prompt_token_ids": [...], "token_ids": [...]}, as in a log of vLLM
 """
 
 import json
