@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from whyformer._explain.explain import explain
     from whyformer._explain.generation import explain_generation
     from whyformer._explain.head_rules import explain_rules
+    from whyformer._explain.hops import trace_reasoning
     from whyformer._explain.similarity import explain_similarity
     from whyformer._judge import Judgement, MetricTrust, judge, judge_metrics
     from whyformer._model.loading import open
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from whyformer.results.diagnosis import Diagnosis
     from whyformer.results.explanation import Explanation, load
     from whyformer.results.generation import Generation
+    from whyformer.results.hops import Hop, Hops
     from whyformer.results.rule_grid import RuleGrid
     from whyformer.results.similarity import Similarity
 
@@ -79,6 +81,7 @@ HOMES = {
     "_explain.explain": "explain",
     "_explain.generation": "explain_generation",
     "_explain.head_rules": "explain_rules",
+    "_explain.hops": "trace_reasoning",
     "_explain.similarity": "explain_similarity",
     "_judge": "Judgement MetricTrust judge judge_metrics",
     "_model.loading": "open",
@@ -99,6 +102,7 @@ HOMES = {
     "results.diagnosis": "Diagnosis",
     "results.explanation": "Explanation load",
     "results.generation": "Generation",
+    "results.hops": "Hop Hops",
     "results.rule_grid": "RuleGrid",
     "results.similarity": "Similarity",
 }
@@ -135,6 +139,8 @@ __all__ = [
     "Generation",
     "Grid",
     "HeadSwaps",
+    "Hop",
+    "Hops",
     "Intervention",
     "Judgement",
     "Measurement",
@@ -186,6 +192,7 @@ __all__ = [
     "summarise_bulk",
     "swap_heads",
     "targets",
+    "trace_reasoning",
 ]
 
 
