@@ -33,7 +33,7 @@ from whyformer.results.citations import Citation, Citations
 from whyformer.results.explanation import Explanation
 
 CITE_METHOD = TEXT_METHOD
-CITED_SCORE: Literal["logit", "logp"] = "logit"
+CITED_SCORE: Literal["logit", "logp"] = "logp"
 
 
 @neutral_torch()
