@@ -20,6 +20,7 @@ whyformer cite --tokens log.json -M my/model --by sentence -o citations.csv"""
 def run_cite(
     prompt: prompts.PromptArgument = None,
     model: options.ModelOption = "demo/decoder",
+    file: prompts.PromptFileOption = None,
     answer: prompts.AnswerOption = None,
     messages: prompts.MessagesOption = None,
     tokens: prompts.TokensFileOption = None,
@@ -56,10 +57,10 @@ def run_cite(
     from whyformer._explain.method_call import choose_method
     from whyformer.results.citations import Citations
 
-    source = prompts.PromptSource(None if prompt is None else [prompt], None, answer, messages, tokens)
+    source = prompts.PromptSource(None if prompt is None else [prompt], file, answer, messages, tokens)
     source.check()
     chosen = choose_method(method or CITE_METHOD, {}).method
-    destination.check_out_file(out, [str(given) for given in (prompt, messages, tokens) if given], Citations.formats)
+    destination.check_out_file(out, [str(given) for given in (prompt, file, messages, tokens) if given], Citations.formats)
     opened = running.open_quietly(model)
     given = source.make_prompt(opened)
     if not given.answer:
