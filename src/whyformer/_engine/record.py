@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from whyformer._engine.answer_target import aim_at_answers
 from whyformer._engine.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
 from whyformer._engine.capture import Capture
 from whyformer._engine.choice import has_choices, pick_choices
@@ -76,6 +77,7 @@ def record(
     if has_choices(encoded):
         model, encoded, target = pick_choices(model, encoded, target, versus)
         versus = None
+    target, versus = aim_at_answers(encoded, target, versus)
     if not track_absorbed and intervention is None:
         if (capture := record_lean(model, encoded, target, versus, wanted, recipes)) is not None:
             return capture

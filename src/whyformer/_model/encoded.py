@@ -27,6 +27,7 @@ class EncodedBatch:
     words: tuple[tuple[str, ...], ...] | None = None  # the pieces of each example
     spans: tuple[tuple[OptionalSpan, ...], ...] | None = None
     seconds: tuple[int | None, ...] = ()  # where the second text of each pair begins in its text; None: a single text
+    answers: tuple[tuple[int, int] | None, ...] = ()  # the tokens of each answer, (start, stop), padding not counted
     notes: tuple[str, ...] = ()
     images: tuple[KeptImage, ...] = ()  # the original of each example, to draw on
     origin: Tensor | None = None  # [batch token]: the place of each token before others were deleted; None: the same
