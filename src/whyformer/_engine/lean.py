@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from whyformer._engine.builder import CaptureBuilder
 from whyformer._engine.capture import Capture, CapturedValues, LazyLayers
-from whyformer._engine.chosen_answer import is_causal
+from whyformer._engine.chosen_answer import ChosenAnswer, is_causal
 from whyformer._engine.forward import run_forward
 from whyformer._engine.lean_lesson import Lesson, Unlearnable, make_learner, write_lesson
 from whyformer._engine.lean_run import LeanRun, LessonDiffers, prepare_language_model, run_lean
@@ -225,36 +225,45 @@ def run_by_lesson(
     places = find_read_places(model, encoded, target, versus)
     recomputes, note = choose_recomputing(lesson, encoded)
     keeps_states = "hidden_relevance" in keep
+    chosen: ChosenAnswer | None = None
     with neutral_torch(), refuse_changed_weights(model.module), borrow_shadow(model.module) as shadow:
         run = run_lean(model, shadow, encoded, lesson, places, keeps_states=keeps_states, recomputes=recomputes)
-        tensors, is_finite = (run.leaf, *run.states), run.output.isfinite().all()
+        is_finite = run.output.isfinite().all()
         if target is versus is None and is_last_alone(run):  # a GPU need not wait until Python knows the token
-            slopes = torch.autograd.grad(pick_largest(run.output).sum(), tensors)
-            chosen = choose_lean_answer(model, encoded, run, places, target, versus)
+            score = pick_largest(run.output)
         else:
             chosen = choose_lean_answer(model, encoded, run, places, target, versus)
-            slopes = torch.autograd.grad(chosen.answer.start_gradient().sum(), tensors)
-        if not bool(is_finite):
-            raise NonFinite("The model's output is not finite. Open the model in float32, or check its weights.")
+            score = chosen.answer.start_gradient()
+        tensors = (run.leaf, *run.states)
+        slopes = torch.autograd.grad(score.sum(), tensors)
+    tokens = encoded.pieces(run.leaf.size(1))  # while a GPU computes
+    chosen = chosen or choose_lean_answer(model, encoded, run, places, target, versus)
+    if not bool(is_finite):
+        raise NonFinite("The model's output is not finite. Open the model in float32, or check its weights.")
     amounts = LazyLayers([partial(multiply_widely, *pair) for pair in zip(tensors, slopes, strict=True)])
-    values: CapturedValues = {}
-    if "input_relevance" in keep:
-        values["input_relevance", lesson.recipe] = amounts[0]
-    if keeps_states:
-        values["hidden_relevance", lesson.recipe] = amounts[1:]
-    if "mask" in keep:
-        assert encoded.token_mask is not None
-        values["mask", None] = encoded.token_mask.to(run.leaf.device)
     return Capture(
         chosen.targets,
-        encoded.pieces(run.leaf.size(1)),
+        tokens,
         None,
         run.output.detach(),
         notes=(*encoded.notes, *note_precision(run.leaf.dtype), *note, *chosen.notes),
-        values=values,
+        values=name_values(keep, lesson.recipe, amounts, encoded),
         fixed=chosen.function,
         is_lean=True,
     )
+
+
+def name_values(keep: Collection[str], recipe: Recipe, amounts: LazyLayers, encoded: EncodedBatch) -> CapturedValues:
+    """The sites that are kept; amounts: the relevance of the input, then of the states between blocks."""
+    values: CapturedValues = {}
+    if "input_relevance" in keep:
+        values["input_relevance", recipe] = amounts[0]
+    if "hidden_relevance" in keep:
+        values["hidden_relevance", recipe] = amounts[1:]
+    if "mask" in keep:
+        assert encoded.token_mask is not None
+        values["mask", None] = encoded.token_mask.to(encoded.inputs[encoded.main].device)
+    return values
 
 
 def is_last_alone(run: LeanRun) -> bool:
