@@ -40,8 +40,9 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.answer_target import Answer, AnswerText, shorten
+from whyformer._engine.capture import Capture
 from whyformer._engine.record import record
-from whyformer._engine.relevance.recipes import find_recipe
+from whyformer._engine.relevance.recipes import Recipe, find_recipe
 from whyformer._engine.returned import find_output
 from whyformer._explain.conservation import find_sent_relevance
 from whyformer._explain.decoding import as_prompt
@@ -223,10 +224,16 @@ def explain_once(
             )
     with report_own_bugs(model):
         explanation = make_explanation(plain, model, encoded, capture)
-    absorbed_by: dict[str, float] | None = {} if call.wants_health else None
-    for one in capture.absorbed.get(call.recipe, ()) if absorbed_by is not None else ():
-        absorbed_by[one.what] = absorbed_by.get(one.what, 0.0) + float(one.amount[0])
-    return ExplainedScore(explanation, float(find_sent_relevance(capture, call.recipe)[0]), absorbed_by)
+    sent = float(find_sent_relevance(capture, call.recipe)[0])
+    return ExplainedScore(explanation, sent, sum_absorbed(capture, call.recipe) if call.wants_health else None)
+
+
+def sum_absorbed(capture: Capture, recipe: Recipe) -> dict[str, float]:
+    """What absorbed how much, over the whole model."""
+    sums: dict[str, float] = {}
+    for one in capture.absorbed[recipe]:
+        sums[one.what] = sums.get(one.what, 0.0) + float(one.amount[0])
+    return sums
 
 
 def make_hop(explained: ExplainedScore, generated: range, received: Mapping[int, float] | None = None) -> Hop:
