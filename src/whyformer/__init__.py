@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from whyformer._audit import Audit, HeadSwaps, audit, swap_heads
     from whyformer._bulk.result import BulkRun
     from whyformer._bulk.run import bulk
+    from whyformer._cite import cite
     from whyformer._engine.batching import batching
     from whyformer._engine.capture import Capture
     from whyformer._engine.intervene import Intervention
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from whyformer.methods._registry import METHODS, Scores, method
     from whyformer.metrics._registry import METRICS, Measurement, Rationale, metric
     from whyformer.results.attention_view import AttentionView
+    from whyformer.results.citations import Citation, Citations
     from whyformer.results.class_grid import ClassGrid
     from whyformer.results.comparison import Comparison
     from whyformer.results.diagnosis import Diagnosis
@@ -61,6 +63,7 @@ HOMES = {
     "_audit": "Audit HeadSwaps audit swap_heads",
     "_bulk.result": "BulkRun",
     "_bulk.run": "bulk",
+    "_cite": "cite",
     "_engine.batching": "batching",
     "_engine.capture": "Capture",
     "_engine.intervene": "Intervention",
@@ -93,6 +96,7 @@ HOMES = {
     "methods._registry": "METHODS Scores method",
     "metrics._registry": "METRICS Measurement Rationale metric",
     "results.attention_view": "AttentionView",
+    "results.citations": "Citation Citations",
     "results.class_grid": "ClassGrid",
     "results.comparison": "Comparison",
     "results.diagnosis": "Diagnosis",
@@ -126,6 +130,8 @@ __all__ = [
     "BulkRun",
     "BulkSummary",
     "Capture",
+    "Citation",
+    "Citations",
     "ClassGrid",
     "Comparison",
     "Diagnosis",
@@ -156,6 +162,7 @@ __all__ = [
     "audit",
     "batching",
     "bulk",
+    "cite",
     "compare",
     "data",
     "demo",
