@@ -92,7 +92,7 @@ def find_answer(model: why.Model, text: str) -> str:
 
 
 def test_the_answer_is_copied_from_the_chain(model):
-    """Another value in the chain changes the answer, another value in the source does not: hop 0 must show the chain."""
+    """Another value in the chain changes the answer, another one in the source does not: hop 0 must show the chain."""
     for program in PROGRAMS[:10]:
         other = next(value for value in tracking.VALUES if value not in program.prompt)
         steps = f" {program.chain} answer"

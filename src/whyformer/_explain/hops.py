@@ -10,9 +10,9 @@ $$ R^{(h+1)} = \sum_{t\,\in\,\text{generated}} R^{(h)}_t \; \frac{\mathcal{R}[c_
    c_t = z_{t-1,\,y_t} - \tfrac1V \sum_v z_{t-1,\,v} $$
 
 with $\mathcal{R}[c]$ the relevance of the score $c$ at every token, $y_t$ the token at position $t$ and $z_{t-1}$ the
-logits from which it was predicted. Hop 0 is the relevance of $\sum_t c_t$ over the explained tokens. Signs are kept, and
-all tokens send at once: one run of the model and one relevance pass per hop. Attention is causal, so relevance moves
-to the left in each hop, and there are at most as many hops as generated tokens.
+logits from which it was predicted. Hop 0 is the relevance of $\sum_t c_t$ over the explained tokens. Signs are kept,
+and all tokens send at once: one run of the model and one relevance pass per hop. Attention is causal, so relevance
+moves to the left in each hop, and there are at most as many hops as generated tokens.
 
 A hop sends what it received, $\sum_t R_t$, because $\mathcal{R}[c]/c$ sums to 1 up to what the rules absorb:
 
@@ -27,8 +27,8 @@ than half a standard deviation above the mean was not chosen by the model (it wa
 what it received, which counts as absorbed.
 
 The formula is our own; no paper is followed. Relevance is linear in the score only if the recipe sends slopes, so other
-recipes are refused. The default is CP-LRP: with attention held constant, softmax absorbs nothing, and on models where the
-way of an answer is known more of it arrives at its source than with AttnLRP (docs/reasoning.md).
+recipes are refused. The default is CP-LRP: with attention held constant, softmax absorbs nothing, and on models where
+the way of an answer is known more of it arrives at its source than with AttnLRP (docs/reasoning.md).
 """
 
 import math

@@ -24,10 +24,11 @@ from whyformer._model.regions import Region
 from whyformer._plain import archive
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import DRAWING_FORMATS, Result, to_plain_text
-from whyformer.show import figures, notebook, score_rows, terminal
+from whyformer.show import figures, notebook, prompt_page, score_rows, terminal
 from whyformer.show.chips import get_piece_text
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
+from whyformer.show.prompt_view import HopRow, PromptView
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import name_target, shorten_text
@@ -90,13 +91,14 @@ class Hop:
 class Hops(Result):
     """The hops of one answer, with the prompt and its regions.
 
-    Files: .json has everything; .csv one row for each hop and token; .png, .svg and .pdf show the text once for each
-    hop; .txt is what is printed.
+    Files: .html is a page with every hop; .png, .svg and .pdf show the text once for each hop; .json has everything;
+    .csv one row for each hop and token; .txt is what is printed.
     """
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
         ".json": lambda h: archive.to_json_text("hops", h.to_fields()).encode("ascii"),
         ".csv": lambda h: hops_to_csv(h),
+        ".html": lambda h: prompt_page.make_prompt_page(h.view()).encode("utf-8"),
         **DRAWING_FORMATS,
         ".txt": to_plain_text,
     }
@@ -210,6 +212,24 @@ class Hops(Result):
 
     def to_html(self) -> str:
         return notebook.make_comparison_fragment([{panel.label: panel for panel in self.panels()}])
+
+    def view(self) -> PromptView:
+        """The prompt with the relevance of all hops together, and each of them, for a page."""
+        first = self.first
+        return PromptView(
+            headline=f"Where does {name_target(first.targets[0])} come from?",
+            pieces=self.prompt.pieces,
+            prompt_length=self.prompt.prompt_length,
+            regions=self.regions,
+            scores=self.total,
+            signed=True,
+            method=self.method,
+            model=first.model,
+            hops=[HopRow(f"hop {n}", hop.scores, hop.received, hop.absorbed) for n, hop in enumerate(self.hops)],
+            settings=first.settings,
+            versions=first.versions,
+            notes=self.notes,
+        )
 
     def to_fields(self) -> dict[str, Any]:
         """Everything as plain values, for a file."""
