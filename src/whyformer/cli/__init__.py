@@ -32,6 +32,7 @@ from whyformer.cli import (  # noqa: F401 (each command registers itself)
     metrics,
     reproduce,
     similarity,
+    trace,
 )
 from whyformer.cli.shell import app
 
