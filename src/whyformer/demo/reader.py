@@ -8,11 +8,12 @@
     Answer: Lisbon
 
 Four to ten passages of one to three sentences each state a few facts about a person, a ship, a fair, an exhibit or a
-house. They are about few kinds of things, so that other passages state the same relation of others, give the same
-places and values, and mention the person asked about. Exactly one passage states the answer, in one sentence.
+house. Exactly one passage states the answer, in one sentence. The passages are about few kinds of things, so that in
+half of the prompts another one states the same relation of something else, and in most a value of the same kind; many
+mention the person asked about.
 
-Within one prompt a subject can be told by one word, and a value of two words by its first: nobody shares a first or last
-name, and "14 March" is the only date on a 14th. So a model that has found the place can copy the answer.
+Within one prompt a subject can be told by one word, and a value of two words by its first: nobody shares a first or
+last name, and "14 March" is the only date on a 14th. So a model that has found the place can copy the answer.
 
 One fact in five (a subject, a relation and a value), selected by a checksum, is held out of all training. By default
 `generate` asks for those, so that the bundled model cannot know the answer from training: it must read it.
