@@ -89,7 +89,7 @@ def test_one_word_tells_a_subject_and_the_first_a_value():
 
 
 def test_other_passages_mislead():
-    """In half of the prompts another passage states the same relation of something else, in most a value of the kind."""
+    """In half of the prompts another passage states the same relation of something else."""
     rivals = alike = named = people = 0
     for asked in ASKED:
         passage = asked.passages[asked.source]
