@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from whyformer._explain.explain import explain
-from whyformer._explain.generation import decode_with_spans, explain_generation
+from whyformer._explain.generation import explain_generation
 from whyformer._model.loading import open as opened
+from whyformer._model.spans import decode_with_spans
 from whyformer.errors import InputError, TargetError
 
 PROMPT = "the keys to the cabinet near the doors"

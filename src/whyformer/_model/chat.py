@@ -124,6 +124,7 @@ def render_chat(
     notes: tuple[str, ...] = ()
     if found is None:
         notes = ("The chat template changes messages by what they say, so where each is in the prompt is not known.",)
+    notes += note_special_tokens(model.tokenizer, text, parts)
     if not answered:
         return RenderedChat(text, parts, None, notes)
     whole = render(chat, given, papers, generates=False)
@@ -133,6 +134,22 @@ def render_chat(
         answer = join_message(chat[-1])
         notes += ("The template writes an answer differently from its prompt; the text of the last message is used.",)
     return RenderedChat(text, parts, answer, notes)
+
+
+def find_special_text(tokenizer: Any, text: str) -> str | None:
+    """The first special token that is written in a text."""
+    found = [token for token in tokenizer.all_special_tokens if len(token) > 1 and token in text]
+    return min(found, key=text.index, default=None)
+
+
+def note_special_tokens(tokenizer: Any, text: str, parts: Sequence[NamedPart]) -> tuple[str, ...]:
+    """A note for every part that says a special token: the model reads it as one, as in a prompt injection."""
+    notes = []
+    for part in parts:
+        token = find_special_text(tokenizer, text[slice(*part.characters)])
+        if token is not None:
+            notes.append(f"{part.name} contains {token!r}, which the tokenizer reads as a special token.")
+    return tuple(notes)
 
 
 # --- what is given ----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from whyformer._model.chat import render_chat
+from whyformer._model.chat import find_special_text, render_chat
 from whyformer._model.continuation import encode_continuation
 from whyformer._model.regions import (
     KIND_OF_PARTS,
@@ -265,7 +265,9 @@ def tokenize_special(model: "Model", text: str) -> TokenizedText:
 def find_special(model: "Model", ids: Sequence[int]) -> tuple[bool, ...]:
     if model.tokenizer is None:
         return (False,) * len(ids)
-    special = set(model.tokenizer.all_special_ids) - {model.tokenizer.unk_token_id}
+    names = ("bos_token_id", "eos_token_id", "pad_token_id")  # one of them may also be the unknown token
+    around = {getattr(model.tokenizer, name, None) for name in names}
+    special = set(model.tokenizer.all_special_ids) - ({model.tokenizer.unk_token_id} - around)
     return tuple(i in special for i in ids)
 
 
@@ -389,11 +391,6 @@ def check_ids(given: Any, what: str) -> tuple[int, ...]:
         if isinstance(one, bool) or not isinstance(one, int):
             raise InputError(f"{what} must be a list of token ids, but it contains {one!r}.", code="E_TXT_TYPE")
     return tuple(found)
-
-
-def find_special_text(tokenizer: Any, text: str) -> str | None:
-    """The first special token of the tokenizer that is written in the text."""
-    return next((token for token in tokenizer.all_special_tokens if len(token) > 1 and token in text), None)
 
 
 def note_missing_start(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from whyformer._model.prompt import Prompt
 from whyformer._plain.deprecation import alias_attribute
 from whyformer._plain.tokens import Pieces
 from whyformer.results.explanation import Explanation
@@ -45,6 +46,8 @@ class Generation(Result):
     text: str  # prompt and continuation; empty without a tokenizer
     prompt_length: int  # in tokens
     steps: tuple[Explanation, ...]  # one example each: token `prompt_length + i` from all tokens before it
+    sequence: Prompt | None = None  # the tokens of prompt and continuation
+    whole: Explanation | None = None  # all tokens of the continuation as one target, if the method is linear
 
     def __len__(self) -> int:
         return len(self.steps)
