@@ -14,7 +14,6 @@ from whyformer.show.html import Html, escape_lines, join_html, make_element
 from whyformer.show.page_colours import COLOUR_LEVELS, choose_colour_level
 from whyformer.show.prompt_matrix import CELL_BUDGET, TOKEN_BUDGET, PackedRows, encode_bytes, pack_rows
 from whyformer.show.prompt_view import (
-    OPEN_TOKENS,
     SPAN_LENGTH,
     SPAN_SHARE,
     WEAKEST_SPAN,
@@ -104,7 +103,7 @@ def make_answer_section(view: PromptView, packed: PackedRows | None) -> Html:
         "Click on a token, drag over several, or use the arrow keys (with Shift for a span); Escape chooses the whole "
         "answer."
         if view.steps is not None
-        else "Only the scores of the answer as a whole were computed."
+        else "Only the scores of the answer as a whole were computed; explain_generation() gives those of each token."
     )
     cells = [cell for cell in view.cells if cell.start >= view.prompt_length]
     tokens = [mark_cell(view, cell) for cell in cells] or [make_element("em", "no answer", class_="dim")]
@@ -168,8 +167,7 @@ def make_prompt_section(view: PromptView) -> Html:
         if cell.start < view.prompt_length:
             cells.setdefault(cell.section, []).append(i)
     regions = [fold_region(view, section, own) for section, own in cells.items()]
-    few = view.prompt_length <= OPEN_TOKENS
-    remark = "" if few else "Regions with small shares are folded and name their strongest words."
+    remark = "" if view.is_short else "Regions with small shares are folded and name their strongest words."
     return make_section("Prompt", *regions, remark=remark, anchor="prompt")
 
 
@@ -263,7 +261,8 @@ def make_citation_section(view: PromptView) -> Html:
     )
     figures = [[f.name, f.value, f.chance, format_interval(f.interval)] for f in view.faithfulness]
     faithful = make_table(["figure", "value", "by chance", "interval"], figures, caption="How faithful the scores are")
-    return make_section("Citations", table, faithful if figures else None, anchor="citations")
+    basis = [make_element("p", line) for line in view.verdict_notes]
+    return make_section("Citations", table, *basis, faithful if figures else None, anchor="citations")
 
 
 def make_citation_cells(view: PromptView, row: CitationRow, largest: float) -> list[Any]:

@@ -12,7 +12,15 @@ from rich.text import Text
 
 from whyformer.show.colours import paint
 from whyformer.show.prompt_view import HopRow, PromptView, TopSpan, find_top_spans
-from whyformer.show.terminal import BAR_LENGTH, DIM_STYLE, Screen, choose_text_style, render_notes, render_parts
+from whyformer.show.terminal import (
+    BAR_LENGTH,
+    DIM_STYLE,
+    Screen,
+    choose_text_style,
+    render_notes,
+    render_parts,
+    render_text,
+)
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_score, shorten_text
 
@@ -31,6 +39,14 @@ def render_prompt(view: PromptView, screen: Screen) -> str:
     parts += render_hops(view) if view.hops else []
     parts += [render_notes(view.notes)] if view.notes else []
     return render_parts(parts, screen)
+
+
+def render_scores(view: PromptView, screen: Screen) -> list[Text]:
+    """A short prompt in full, of a long one the strongest words; before it the shares of its regions, if several."""
+    if not view.is_short:
+        return [*render_regions(view, screen), *render_spans(view, screen)]
+    words = render_text(view.pieces, view.scores, signed=view.signed, screen=screen)
+    return [*render_regions(view, screen), Text(), *words] if len(view.regions) > 1 else words
 
 
 def render_regions(view: PromptView, screen: Screen) -> Iterator[Text]:
@@ -121,6 +137,7 @@ def render_citations(view: PromptView) -> Iterator[Text]:
         drop = "" if row.drop is None else f", log-probability {-row.drop:+.3g} without it"
         share = f"{row.share:{'+' if view.signed else ''}7.1%}"
         yield Text(f"{pad_name(row.name, width)} {share}  {make_visible(row.verdict) or 'not verified'}{drop}")
+    yield from (Text(make_visible(line), DIM_STYLE) for line in view.verdict_notes)
     for figure in view.faithfulness:
         chance = "" if figure.chance is None else f" (by chance {figure.chance:.3g}"
         if chance and figure.interval is not None:
