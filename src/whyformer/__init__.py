@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from whyformer._audit import Audit, HeadSwaps, audit, swap_heads
     from whyformer._bulk.result import BulkRun
     from whyformer._bulk.run import bulk
+    from whyformer._cite import cite
     from whyformer._engine.batching import batching
     from whyformer._engine.capture import Capture
     from whyformer._engine.intervene import Intervention
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from whyformer._explain.explain import explain
     from whyformer._explain.generation import explain_generation
     from whyformer._explain.head_rules import explain_rules
+    from whyformer._explain.hops import trace_reasoning
     from whyformer._explain.similarity import explain_similarity
     from whyformer._judge import Judgement, MetricTrust, judge, judge_metrics
     from whyformer._model.loading import open
@@ -47,11 +49,13 @@ if TYPE_CHECKING:
     from whyformer.methods._registry import METHODS, Scores, method
     from whyformer.metrics._registry import METRICS, Measurement, Rationale, metric
     from whyformer.results.attention_view import AttentionView
+    from whyformer.results.citations import Citation, Citations
     from whyformer.results.class_grid import ClassGrid
     from whyformer.results.comparison import Comparison
     from whyformer.results.diagnosis import Diagnosis
     from whyformer.results.explanation import Explanation, load
     from whyformer.results.generation import Generation
+    from whyformer.results.hops import Hop, Hops
     from whyformer.results.rule_grid import RuleGrid
     from whyformer.results.similarity import Similarity
 
@@ -59,6 +63,7 @@ HOMES = {
     "_audit": "Audit HeadSwaps audit swap_heads",
     "_bulk.result": "BulkRun",
     "_bulk.run": "bulk",
+    "_cite": "cite",
     "_engine.batching": "batching",
     "_engine.capture": "Capture",
     "_engine.intervene": "Intervention",
@@ -76,6 +81,7 @@ HOMES = {
     "_explain.explain": "explain",
     "_explain.generation": "explain_generation",
     "_explain.head_rules": "explain_rules",
+    "_explain.hops": "trace_reasoning",
     "_explain.similarity": "explain_similarity",
     "_judge": "Judgement MetricTrust judge judge_metrics",
     "_model.loading": "open",
@@ -90,11 +96,13 @@ HOMES = {
     "methods._registry": "METHODS Scores method",
     "metrics._registry": "METRICS Measurement Rationale metric",
     "results.attention_view": "AttentionView",
+    "results.citations": "Citation Citations",
     "results.class_grid": "ClassGrid",
     "results.comparison": "Comparison",
     "results.diagnosis": "Diagnosis",
     "results.explanation": "Explanation load",
     "results.generation": "Generation",
+    "results.hops": "Hop Hops",
     "results.rule_grid": "RuleGrid",
     "results.similarity": "Similarity",
 }
@@ -122,6 +130,8 @@ __all__ = [
     "BulkRun",
     "BulkSummary",
     "Capture",
+    "Citation",
+    "Citations",
     "ClassGrid",
     "Comparison",
     "Diagnosis",
@@ -129,6 +139,8 @@ __all__ = [
     "Generation",
     "Grid",
     "HeadSwaps",
+    "Hop",
+    "Hops",
     "Intervention",
     "Judgement",
     "Measurement",
@@ -150,6 +162,7 @@ __all__ = [
     "audit",
     "batching",
     "bulk",
+    "cite",
     "compare",
     "data",
     "demo",
@@ -179,6 +192,7 @@ __all__ = [
     "summarise_bulk",
     "swap_heads",
     "targets",
+    "trace_reasoning",
 ]
 
 
