@@ -1,7 +1,5 @@
 """cite: scores are summed tokens, drops are those of the model asked by hand, and what cannot be cited is refused."""
 
-import json
-
 import pytest
 import torch
 from tiny_prompts import PASSAGES, QUESTION, TEXT, decoder, make_prompt
@@ -159,7 +157,7 @@ def test_a_prompt_without_an_answer_is_refused_and_the_way_out_works():
 def test_odd_prompts_are_refused():
     with pytest.raises(InputError, match="must be a text, a Prompt or a list of messages, got int"):
         why.cite(decoder(), 7)
-    with pytest.raises(InputError, match="empty|no tokens"):
+    with pytest.raises(InputError, match=r"empty|no tokens"):
         why.cite(decoder(), "", answer=" good")
     with pytest.raises(InputError, match="128") as error:
         why.cite(decoder(), TEXT, answer=" good" * 200)
