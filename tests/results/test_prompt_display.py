@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tiny_prompts import decoder, make_prompt
 
 import whyformer as why
 from whyformer._engine.target import Target
@@ -112,9 +113,9 @@ def test_words_of_a_prompt_are_an_ordinary_text():
 
 @pytest.fixture(scope="module")
 def generated():
-    model = why.open("demo/decoder")
-    prompt = why.Prompt.from_text(model, "The film was a mess.", answer=" and the")
-    return why.explain_generation(model, prompt, method="attnlrp"), why.explain(model, prompt, "attnlrp")
+    return why.explain_generation(decoder(), make_prompt(), method="attnlrp"), why.explain(
+        decoder(), make_prompt(), "attnlrp"
+    )
 
 
 def test_a_generation_is_viewed_with_the_scores_of_every_token(generated):
@@ -139,3 +140,25 @@ def test_a_long_generation_is_shown_once(generated, monkeypatch, tmp_path):
     assert "strongest words" in after[1] and "strongest words" not in before[1]
     assert 'id="answer-text"' in (tmp_path / "long.html").read_text()
     assert 'id="answer-text"' not in (tmp_path / "short.html").read_text()
+
+
+def test_citations_are_a_page_with_the_sources_as_regions():
+    found = why.cite(decoder(), make_prompt(), by="passage", verify=2, samples=8)
+    view = found.view()
+    assert [one.name for one in view.regions] == sorted(one.name for one in found)
+    for row, one in zip(view.citations, found.list_shown(), strict=True):
+        assert view.cells[view.find_cell(row.start)].name == row.name == one.name
+        assert (row.share, row.drop) == (one.share, one.drop)
+    page = type(found).formats[".html"](found).decode()
+    assert 'id="citations"' in page and "linear datamodelling score" in page and found.describe()[0] in page
+
+
+def test_hops_are_a_page_with_a_bar_for_each_hop():
+    found = why.trace_reasoning(decoder(), make_prompt(), hops=2)
+    view = found.view()
+    assert torch.equal(view.scores, found.total) and len(view.hops) == len(found)
+    for row in view.hops:
+        sums = view.sum_cells(row.scores).sum().item()
+        assert sums + row.absorbed == pytest.approx(row.received)
+    page = type(found).formats[".html"](found).decode()
+    assert page.count('class="stacked"') == len(found)

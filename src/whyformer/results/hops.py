@@ -22,15 +22,18 @@ from torch import Tensor
 from whyformer._model.prompt import Prompt
 from whyformer._model.regions import Region
 from whyformer._plain import archive
+from whyformer._plain.tokens import NamedTokens
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import DRAWING_FORMATS, Result, to_plain_text
 from whyformer.show import figures, notebook, score_rows, terminal
 from whyformer.show.chips import get_piece_text
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
+from whyformer.show.prompt_page import make_prompt_page
+from whyformer.show.prompt_view import HopRow, PromptView, arrange_parts
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import name_target, shorten_text
+from whyformer.show.wording import format_headline, name_target, shorten_text
 
 MOST_REGIONS = 12  # in the printed table
 CSV_FIELDS = ("hop", "place", "token", "region", "generated", "sent", "score")
@@ -90,13 +93,15 @@ class Hop:
 class Hops(Result):
     """The hops of one answer, with the prompt and its regions.
 
-    Files: .json has everything; .csv one row for each hop and token; .png, .svg and .pdf show the text once for each
+    Files: .json has everything; .csv one row for each hop and token; .html shows the prompt by region, with a bar for
+    each hop; .png, .svg and .pdf show the text once for each
     hop; .txt is what is printed.
     """
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
         ".json": lambda h: archive.to_json_text("hops", h.to_fields()).encode("ascii"),
         ".csv": lambda h: hops_to_csv(h),
+        ".html": lambda h: make_prompt_page(h.view()).encode("utf-8"),
         **DRAWING_FORMATS,
         ".txt": to_plain_text,
     }
@@ -209,6 +214,27 @@ class Hops(Result):
 
     def to_html(self) -> str:
         return notebook.make_comparison_fragment([{panel.label: panel for panel in self.panels()}])
+
+    def view(self) -> PromptView:
+        """The prompt with its scores over all hops, for display."""
+        named = [NamedTokens(one.name, one.kind, one.start, one.stop) for one in self.regions]
+        regions, parts = arrange_parts(self.prompt.named_tokens, named)
+        first = self.first.panels()[0]
+        return PromptView(
+            headline=format_headline(first),
+            pieces=self.prompt.pieces,
+            prompt_length=self.prompt.prompt_length,
+            regions=regions,
+            parts=parts,
+            scores=self.total,
+            signed=True,
+            method=self.method,
+            model=first.model,
+            hops=[HopRow(f"hop {i}", hop.scores, hop.received, hop.absorbed) for i, hop in enumerate(self.hops)],
+            settings=first.settings,
+            versions=first.versions,
+            notes=self.notes,
+        )
 
     def to_fields(self) -> dict[str, Any]:
         """Everything as plain values, for a file."""

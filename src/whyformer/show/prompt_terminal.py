@@ -50,18 +50,14 @@ def render_scores(view: PromptView, screen: Screen) -> list[Text]:
 
 
 def render_regions(view: PromptView, screen: Screen) -> Iterator[Text]:
-    """The regions with the largest shares, in the order of the prompt, and the sum of the others."""
-    shares = view.section_shares
+    """The cells with the largest shares, in the order of the prompt, and the sum of the others."""
+    shares = view.cell_shares
     ranked = sorted(range(len(shares)), key=lambda i: -abs(shares[i]))
-    rows = [(name_section(view, i), shares[i]) for i in sorted(ranked[:MOST_REGIONS])]
+    rows = [(view.name_cell(i), shares[i]) for i in sorted(ranked[:MOST_REGIONS])]
     if rest := ranked[MOST_REGIONS:]:
         rows.append((f"{len(rest)} other regions", sum(shares[i] for i in rest)))
     yield Text()
     yield from render_bars(view, rows, screen)
-
-
-def name_section(view: PromptView, i: int) -> str:
-    return "earlier answer tokens" if view.sections[i].kind == "answer" else view.sections[i].name
 
 
 def render_bars(view: PromptView, rows: Sequence[tuple[str, float]], screen: Screen) -> Iterator[Text]:
@@ -104,7 +100,7 @@ def render_spans(view: PromptView, screen: Screen) -> Iterator[Text]:
 def find_strongest_spans(view: PromptView) -> list[tuple[str, TopSpan]]:
     """The strongest spans of all cells of the prompt, with the names of their regions."""
     found = [
-        (view.sections[cell.section].name, span)
+        (cell.name, span)
         for cell in view.cells
         if cell.start < view.prompt_length
         for span in find_top_spans(view, cell)
@@ -139,10 +135,10 @@ def render_citations(view: PromptView) -> Iterator[Text]:
         yield Text(f"{pad_name(row.name, width)} {share}  {make_visible(row.verdict) or 'not verified'}{drop}")
     yield from (Text(make_visible(line), DIM_STYLE) for line in view.verdict_notes)
     for figure in view.faithfulness:
-        chance = "" if figure.chance is None else f" (by chance {figure.chance:.3g}"
-        if chance and figure.interval is not None:
-            chance += f", {figure.interval[0]:.3g} to {figure.interval[1]:.3g}"
-        yield Text(f"{make_visible(figure.name)}: {figure.value:.3g}{chance}{')' * bool(chance)}")
+        mean = [] if figure.chance is None else [f"{figure.chance:.3g}"]
+        interval = [] if figure.interval is None else [f"{figure.interval[0]:.3g} to {figure.interval[1]:.3g}"]
+        chance = f" (by chance {', '.join(mean + interval)})" if mean + interval else ""
+        yield Text(f"{make_visible(figure.name)}: {figure.value:.3g}{chance}")
 
 
 def render_hops(view: PromptView) -> Iterator[Text]:

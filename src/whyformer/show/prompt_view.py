@@ -9,6 +9,7 @@ Shares keep their sign; the shares of the cells of a section add up to the share
 """
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -63,6 +64,7 @@ class CitationRow:
     share: float
     verdict: str  # supported, not needed, contradicted, or "" where it was not verified
     drop: float | None = None  # of the log-probability of the answer when the region is left out
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class FaithfulnessRow:
     name: str
     value: float
     chance: float | None = None
-    interval: tuple[float, float] | None = None  # of chance
+    interval: tuple[float, float] | None = None  # 95 % by chance
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,9 +140,19 @@ class PromptView:
             cells += divide_section(i, section, own, borders) if section.kind != "answer" else [whole(i, section)]
         return tuple(cells)
 
+    @cached_property
+    def counts(self) -> Counter[int]:
+        """The number of cells of each section."""
+        return Counter(cell.section for cell in self.cells)
+
     def find_cell(self, token: int) -> int:
         """The cell that holds this token."""
         return bisect_right([cell.start for cell in self.cells], token) - 1
+
+    def name_cell(self, i: int) -> str:
+        """The name of a cell, as the source of scores."""
+        is_answer = self.sections[self.cells[i].section].kind == "answer"
+        return "earlier answer tokens" if is_answer else self.cells[i].name
 
     @cached_property
     def _scored_text(self) -> tuple[list[Chip], str]:
@@ -214,6 +226,15 @@ class PromptView:
             return frozenset(range(len(self.cells)))
         prompt = [i for i, cell in enumerate(self.cells) if cell.start < self.prompt_length]
         return frozenset(sorted(prompt, key=lambda i: -abs(self.cell_shares[i]))[:OPEN_CELLS])
+
+
+def arrange_parts(
+    named: Sequence[NamedTokens], parts: Sequence[NamedTokens]
+) -> tuple[Sequence[NamedTokens], Sequence[NamedTokens]]:
+    """The regions and the parts of a view: of a prompt without roles or documents, the parts are its regions."""
+    regions = [one for one in named if one.kind != "answer"]
+    ordered = sorted(parts, key=lambda part: part.start)
+    return (ordered, ()) if len(regions) == 1 and ordered else (regions, ordered)
 
 
 def view_panel(panel: Panel) -> PromptView | None:
