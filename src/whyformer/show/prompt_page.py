@@ -240,7 +240,7 @@ def mark_cell(view: PromptView, cell: Cell) -> Html:
     for i in own:
         chip = view.chips[i]
         level = choose_colour_level(chip.score, view.between, signed=view.signed)
-        before = chip.before.lstrip("\n") if i == own.start else chip.before
+        before = chip.before.lstrip() if i == own.start else chip.before
         parts += [
             escape_lines(before),
             make_element(
