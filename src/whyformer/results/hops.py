@@ -22,13 +22,15 @@ from torch import Tensor
 from whyformer._model.prompt import Prompt
 from whyformer._model.regions import Region
 from whyformer._plain import archive
+from whyformer._plain.tokens import NamedTokens
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import DRAWING_FORMATS, Result, to_plain_text
-from whyformer.show import figures, notebook, prompt_page, score_rows, terminal
+from whyformer.show import figures, notebook, score_rows, terminal
 from whyformer.show.chips import get_piece_text
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
-from whyformer.show.prompt_view import HopRow, PromptView
+from whyformer.show.prompt_page import make_prompt_page
+from whyformer.show.prompt_view import HopRow, PromptView, arrange_parts
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import name_target, shorten_text
@@ -98,7 +100,7 @@ class Hops(Result):
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
         ".json": lambda h: archive.to_json_text("hops", h.to_fields()).encode("ascii"),
         ".csv": lambda h: hops_to_csv(h),
-        ".html": lambda h: prompt_page.make_prompt_page(h.view()).encode("utf-8"),
+        ".html": lambda h: make_prompt_page(h.view()).encode("utf-8"),
         **DRAWING_FORMATS,
         ".txt": to_plain_text,
     }
@@ -214,18 +216,21 @@ class Hops(Result):
         return notebook.make_comparison_fragment([{panel.label: panel for panel in self.panels()}])
 
     def view(self) -> PromptView:
-        """The prompt with the relevance of all hops together, and each of them, for a page."""
-        first = self.first
+        """The prompt with its scores over all hops, for display."""
+        named = [NamedTokens(one.name, one.kind, one.start, one.stop) for one in self.regions]
+        regions, parts = arrange_parts(self.prompt.named_tokens, named)
+        first = self.first.panels()[0]
         return PromptView(
-            headline=f"Where does {name_target(first.targets[0])} come from?",
+            headline=f"Where does {name_target(self.first.targets[0])} come from?",
             pieces=self.prompt.pieces,
             prompt_length=self.prompt.prompt_length,
-            regions=self.regions,
+            regions=regions,
+            parts=parts,
             scores=self.total,
             signed=True,
             method=self.method,
             model=first.model,
-            hops=[HopRow(f"hop {n}", hop.scores, hop.received, hop.absorbed) for n, hop in enumerate(self.hops)],
+            hops=[HopRow(f"hop {i}", hop.scores, hop.received, hop.absorbed) for i, hop in enumerate(self.hops)],
             settings=first.settings,
             versions=first.versions,
             notes=self.notes,
