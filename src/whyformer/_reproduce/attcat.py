@@ -173,7 +173,9 @@ def choose_shown(data: Data, model: Model) -> Example | None:
         content = example.load()
         if model.kind != "text" or not isinstance(content, str | TextPair) or find_class_index(model, example, {}) < 0:
             continue
-        if len(tokenize_text(model.tokenizer, content, "the text")) in SHOWN:  # which may be longer than the model takes
+        if (
+            len(tokenize_text(model.tokenizer, content, "the text")) in SHOWN
+        ):  # which may be longer than the model takes
             return example
     return None
 
