@@ -12,16 +12,14 @@ from whyformer.cli.running import open_quietly
 
 @pytest.fixture(autouse=True)
 def _usual_again():
-    usual, frozen = gc.get_threshold(), gc.get_freeze_count()
+    usual = gc.get_threshold()
     yield
     resume_collection()
     gc.set_threshold(*usual)
-    if not frozen:
-        gc.unfreeze()
 
 
 def test_the_program_postpones_it_and_an_open_model_resumes_it(monkeypatch):
-    usual, seen = gc.get_threshold(), []
+    usual, seen, before = gc.get_threshold(), [], gc.get_freeze_count()
 
     def run():
         seen.append(gc.get_threshold())
@@ -31,14 +29,14 @@ def test_the_program_postpones_it_and_an_open_model_resumes_it(monkeypatch):
     monkeypatch.setattr(cli, "app", run)
     cli.main()
     assert seen[0][0] > 100 * usual[0] and seen[1] == usual
-    assert gc.get_freeze_count() > 0, "what the libraries made is not looked at again"
+    assert gc.get_freeze_count() > before, "what the libraries made is not looked at again"
 
 
 def test_who_calls_a_command_or_opens_a_model_from_python_keeps_the_collector_as_it_is():
     usual, frozen = gc.get_threshold(), gc.get_freeze_count()
     assert CliRunner().invoke(cli.app, ["methods"]).exit_code == 0
     open_quietly("demo/untrained-bert")
-    assert gc.get_threshold() == usual and gc.get_freeze_count() == frozen
+    assert gc.get_threshold() == usual and gc.get_freeze_count() <= frozen
 
 
 def test_new_garbage_is_still_found():
