@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from whyformer._audit import Audit, HeadSwaps, audit, swap_heads
     from whyformer._bulk.result import BulkRun
     from whyformer._bulk.run import bulk
+    from whyformer._cite import cite
     from whyformer._engine.batching import batching
     from whyformer._engine.capture import Capture
     from whyformer._engine.intervene import Intervention
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from whyformer._explain.explain import explain
     from whyformer._explain.generation import explain_generation
     from whyformer._explain.head_rules import explain_rules
+    from whyformer._explain.hops import trace_reasoning
     from whyformer._explain.similarity import explain_similarity
     from whyformer._judge import Judgement, MetricTrust, judge, judge_metrics
     from whyformer._model.loading import open
@@ -49,11 +51,13 @@ if TYPE_CHECKING:
     from whyformer.metrics._registry import METRICS, Measurement, Rationale, metric
     from whyformer.results.answer_check import AnswerCheck
     from whyformer.results.attention_view import AttentionView
+    from whyformer.results.citations import Citation, Citations
     from whyformer.results.class_grid import ClassGrid
     from whyformer.results.comparison import Comparison
     from whyformer.results.diagnosis import Diagnosis
     from whyformer.results.explanation import Explanation, load
     from whyformer.results.generation import Generation
+    from whyformer.results.hops import Hop, Hops
     from whyformer.results.rule_grid import RuleGrid
     from whyformer.results.similarity import Similarity
 
@@ -61,6 +65,7 @@ HOMES = {
     "_audit": "Audit HeadSwaps audit swap_heads",
     "_bulk.result": "BulkRun",
     "_bulk.run": "bulk",
+    "_cite": "cite",
     "_engine.batching": "batching",
     "_engine.capture": "Capture",
     "_engine.intervene": "Intervention",
@@ -79,6 +84,7 @@ HOMES = {
     "_explain.explain": "explain",
     "_explain.generation": "explain_generation",
     "_explain.head_rules": "explain_rules",
+    "_explain.hops": "trace_reasoning",
     "_explain.similarity": "explain_similarity",
     "_judge": "Judgement MetricTrust judge judge_metrics",
     "_model.loading": "open",
@@ -94,11 +100,13 @@ HOMES = {
     "metrics._registry": "METRICS Measurement Rationale metric",
     "results.answer_check": "AnswerCheck",
     "results.attention_view": "AttentionView",
+    "results.citations": "Citation Citations",
     "results.class_grid": "ClassGrid",
     "results.comparison": "Comparison",
     "results.diagnosis": "Diagnosis",
     "results.explanation": "Explanation load",
     "results.generation": "Generation",
+    "results.hops": "Hop Hops",
     "results.rule_grid": "RuleGrid",
     "results.similarity": "Similarity",
 }
@@ -127,6 +135,8 @@ __all__ = [
     "BulkRun",
     "BulkSummary",
     "Capture",
+    "Citation",
+    "Citations",
     "ClassGrid",
     "Comparison",
     "Diagnosis",
@@ -134,6 +144,8 @@ __all__ = [
     "Generation",
     "Grid",
     "HeadSwaps",
+    "Hop",
+    "Hops",
     "Intervention",
     "Judgement",
     "Measurement",
@@ -156,6 +168,7 @@ __all__ = [
     "batching",
     "bulk",
     "check_answer",
+    "cite",
     "compare",
     "data",
     "demo",
@@ -185,6 +198,7 @@ __all__ = [
     "summarise_bulk",
     "swap_heads",
     "targets",
+    "trace_reasoning",
 ]
 
 

@@ -18,8 +18,8 @@ WITHOUT_BLANK = rf"[。！？｡．]+{CLOSING}\s*"
 BLANK_LINE = r"\s*(?:\n[^\S\n]*\n|\u2029)\s*"
 SENTENCE_END = regex.compile(rf"{WITHOUT_BLANK}|{WITH_BLANK}")
 PARAGRAPH_END = regex.compile(BLANK_LINE)
+LONGER_THAN_SHORT_FORMS = 20  # letters to look back: a search from the start of a long text would take long
 LAST_WORD = regex.compile(r"[\p{L}\p{M}.]+$")
-LONGEST_WORD = 40  # letters; a longer word is no abbreviation
 
 
 def find_sentence_starts(text: str) -> list[int]:
@@ -39,7 +39,7 @@ def continues_sentence(text: str, match: "regex.Match[str]") -> bool:
         return True
     if match["stop"] != "." or match.group().rstrip() != ".":  # a quotation mark or bracket closes after it
         return False
-    word = LAST_WORD.search(text, max(0, match.start() - LONGEST_WORD), match.start())
+    word = LAST_WORD.search(text, max(0, match.start() - LONGER_THAN_SHORT_FORMS), match.start())
     last = word.group().lower() if word is not None else ""
     if last in BEFORE_NUMBERS and text[match.end()].isdigit():
         return True

@@ -1,0 +1,207 @@
+"""Lean relevance of language models: memory linear in the number of tokens, and little more time than autograd takes.
+
+    with why.lean(): ...                 for inputs of any length
+    with why.lean(False): ...            never; so does WHYFORMER_LEAN=0 in the environment
+    otherwise                            for inputs of at least LEAN_FROM tokens
+
+For methods that need nothing but the relevance of the input, under a recipe that sends slopes, the full engine runs
+once on a few tokens of the first input and leaves a lesson (lean_lesson.py). From then on, inputs of any length run by
+the lesson (lean_run.py): the relevance pass is one backward pass of autograd. Right after it was learnt, the lesson is
+tried on the same few tokens; where its scores are not those of the full engine it is dropped.
+
+A lean run computes in the dtype of the weights; relevance itself, input times slope, is in float32 or more. It has no
+conservation check and no estimate of rounding: ask for health=True to have them, from the full engine.
+"""
+
+import os
+import weakref
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whyformer._engine.builder import CaptureBuilder
+from whyformer._engine.capture import Capture
+from whyformer._engine.chosen_answer import is_causal
+from whyformer._engine.forward import run_forward
+from whyformer._engine.lean_lesson import Lesson, Unlearnable, make_learner, write_lesson
+from whyformer._engine.lean_run import LeanRun, LessonDiffers, prepare_language_model, run_lean
+from whyformer._engine.lean_target import choose_lean_answer, find_read_places
+from whyformer._engine.model_state import is_torch_watched
+from whyformer._engine.model_writes import WRITERS
+from whyformer._engine.relevance.node import Recipe, Switch
+from whyformer._engine.task import find_task
+from whyformer._engine.tracing.tiles import current_setting
+from whyformer._model.encoded import EncodedBatch
+from whyformer._model.model import Model
+from whyformer._model.unwrap import unwrap
+from whyformer.errors import WhyformerError
+
+LEAN_FROM = 128  # tokens; below, the full engine takes little memory and tells more
+LEARNT_FROM = 16  # tokens of the first input
+SITE = "input_relevance"
+
+ASKED = {"1": True, "0": False}
+BY_DEFAULT: bool | None = ASKED.get(os.environ.get("WHYFORMER_LEAN", ""))
+is_lean: ContextVar[bool | None] = ContextVar("is_lean", default=BY_DEFAULT)
+
+
+@contextmanager
+def lean(enabled: bool = True) -> Iterator[None]:
+    """Whether relevance of language models inside is computed in linear memory wherever that is possible.
+
+    Without it, that is done for inputs of at least 128 tokens.
+    """
+    token = is_lean.set(bool(enabled))
+    try:
+        yield
+    finally:
+        is_lean.reset(token)
+
+
+# --- lessons of a model ----------------------------------------------------------------------------------------------
+
+# By recipe and how the model computes attention; a string: why there is none
+Lessons = dict[Any, Lesson | str]
+LESSONS: "weakref.WeakKeyDictionary[nn.Module, Lessons]" = weakref.WeakKeyDictionary()
+
+
+def key_of(model: Model, recipe: Recipe) -> Any:
+    config = getattr(unwrap(model.module), "config", None)
+    return recipe, getattr(config, "_attn_implementation", None), model.dtype
+
+
+def record_lean(
+    model: Model, encoded: EncodedBatch, target: Any, versus: Any, keep: Collection[str], recipes: Sequence[Recipe]
+) -> Capture | None:
+    """The capture of a lean run; None if the full engine must run."""
+    if not is_possible(model, encoded, keep, recipes):
+        return None
+    recipe, module = recipes[0], model.module
+    lessons = LESSONS.setdefault(module, {})
+    key = key_of(model, recipe)
+    is_new = key not in lessons
+    if is_new:
+        lessons[key] = learn(model, encoded, recipe)
+    lesson = lessons[key]
+    if isinstance(lesson, str):
+        return None
+    try:
+        return run_by_lesson(model, encoded, lesson, target, versus)
+    except LessonDiffers as difference:
+        lessons.pop(key, None)
+        if is_new:  # not even the input it was learnt from
+            lessons[key] = str(difference)
+            return None
+    return record_lean(model, encoded, target, versus, keep, recipes)
+
+
+def is_possible(model: Model, encoded: EncodedBatch, keep: Collection[str], recipes: Sequence[Recipe]) -> bool:
+    """Whether a lean run can give what is asked for, and is wanted."""
+    ids, asked = encoded.inputs[encoded.main], is_lean.get()
+    return (
+        asked is not False
+        and set(keep) == {SITE}
+        and len(recipes) == 1
+        and recipes[0].sends == "slope"
+        and ids.dim() == 2
+        and not ids.is_floating_point()
+        and encoded.token_mask is not None
+        and encoded.token_mask.shape == ids.shape
+        and (bool(asked) or ids.size(1) >= LEAN_FROM)
+        and current_setting.get().is_on
+        and unwrap(model.module) not in WRITERS
+        and not is_torch_watched()
+    )
+
+
+def learn(model: Model, encoded: EncodedBatch, recipe: Recipe) -> Lesson | str:
+    """The lesson of a model, from a few tokens of the first example, or why there is none."""
+    try:
+        short = shorten(encoded)
+        switch = Switch()
+        with run_forward(
+            model,
+            short,
+            switch=switch,
+            asks_gradient=False,
+            prepare=lambda shadow: prepare_language_model(shadow, short),
+            mode_class=make_learner(recipe),
+            keeps_dtype=True,
+        ) as run:
+            if find_task(model, short, run.returned, lambda: is_causal(run)).kind != "next token":
+                return "the model does not predict the next token"
+            lesson = write_lesson(run, recipe)
+            capture = CaptureBuilder(model, short, run, {SITE}).build(None, None, switch, [recipe], False)
+        again = run_by_lesson(model, short, lesson, *capture.same_target)
+    except (Unlearnable, LessonDiffers, WhyformerError) as reason:
+        return str(reason)
+    if not is_same(again.get(SITE, recipe), capture.get(SITE, recipe)):
+        return "a run by the lesson gives other scores"
+    return lesson
+
+
+def is_same(ours: Tensor, theirs: Tensor) -> bool:
+    """Whether two runs give the same scores, up to rounding in the dtype of the second."""
+    a, b = (t.detach().double().sum(-1).flatten() for t in (ours, theirs))
+    if theirs.element_size() >= 4:
+        return bool((a - b).abs().amax() <= 1e-3 * b.abs().amax())
+    return bool(torch.cosine_similarity(a, b, dim=0) >= 0.99) or torch.equal(a, b)
+
+
+def shorten(encoded: EncodedBatch) -> EncodedBatch:
+    """The first tokens of the first example, without padding."""
+    assert encoded.token_mask is not None
+    mask = encoded.token_mask
+    real = mask[0].nonzero()[:LEARNT_FROM, 0]
+    if any(tensor.shape[:2] != mask.shape for tensor in encoded.inputs.values()):
+        raise Unlearnable("an input has no axis of tokens")
+    inputs = {name: tensor[:1, real.to(tensor.device)] for name, tensor in encoded.inputs.items()}
+    special = encoded.special_mask
+    return EncodedBatch(
+        inputs=inputs,
+        main=encoded.main,
+        batch=1,
+        names=encoded.names[:1],
+        token_mask=mask[:1, real],
+        special_mask=None if special is None else special[:1, real],
+    )
+
+
+# --- one run ---------------------------------------------------------------------------------------------------------
+
+
+def run_by_lesson(model: Model, encoded: EncodedBatch, lesson: Lesson, target: Any, versus: Any) -> Capture:
+    """The capture of one lean run."""
+    places = find_read_places(encoded, target, versus)
+    run = run_lean(model, encoded, lesson, places)
+    chosen = choose_lean_answer(model, encoded, run, places, target, versus)
+    relevance = compute_relevance(run, chosen.answer.start_gradient())
+    return Capture(
+        chosen.targets,
+        encoded.pieces(run.leaf.size(1)),
+        None,
+        run.output.detach(),
+        notes=(*encoded.notes, *note_precision(run.leaf.dtype), *chosen.notes),
+        values={(SITE, lesson.recipe): relevance},
+        fixed=chosen.function,
+        is_lean=True,
+    )
+
+
+def compute_relevance(run: LeanRun, score: Tensor) -> Tensor:
+    """[batch token channel]: the input times its slope, at least in float32."""
+    (slope,) = torch.autograd.grad(score.sum(), run.leaf)
+    wide = torch.promote_types(slope.dtype, torch.float32)
+    return run.leaf.detach().to(wide) * slope.to(wide)
+
+
+def note_precision(dtype: torch.dtype) -> tuple[str, ...]:
+    if dtype.itemsize >= 4:
+        return ()
+    name = str(dtype).removeprefix("torch.")
+    return (f"Relevance was propagated in {name}, the precision of the weights; scores have two to three digits.",)
