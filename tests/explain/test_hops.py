@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 
 import whyformer as why
 from whyformer import targets
-from whyformer._explain.hops import KEPT, PassedOn
+from whyformer._explain.hops import KEPT, PassedOn, PredictedTokens
 from whyformer.errors import InputError, MethodError, TargetError
 
 LINEAR_CALLS = [  # every recipe that sends slopes
@@ -123,14 +124,9 @@ def test_every_hop_passes_on_or_absorbs_what_it_received(name, method, settings)
         passed = hop.to_prompt + hop.to_generated
         assert hop.received == pytest.approx(passed + sum(hop.absorbed_by.values()), abs=1e-6 * h[0].magnitude)
         assert abs(hop.unaccounted) < 1e-6 * h[0].magnitude
+    for before, after in pairwise(h):
+        assert after.received == pytest.approx(before.to_generated) == pytest.approx(sum(after.sent_by.values()))
     assert h.score == pytest.approx(float(h.total.sum()) + h.absorbed)
-
-
-def test_each_hop_receives_what_generated_tokens_got_in_the_hop_before():
-    h = why.trace_reasoning(*make_prompt("llama"), select=-1)
-    for before, after in zip(h.hops, h.hops[1:], strict=False):
-        assert after.received == pytest.approx(before.to_generated)
-        assert sum(after.sent_by.values()) == pytest.approx(after.received)
 
 
 def test_hop_0_is_the_explanation_of_the_target():
@@ -199,11 +195,21 @@ def test_a_constant_added_to_all_logits_changes_nothing():
 
 def test_the_score_of_a_hop_is_what_is_sent():
     """Its value is the sum of what the chosen tokens received; a token below the mean sends nothing."""
-    score = PassedOn(nn.Identity(), (1, 2), (0, 1), (3.0, -2.0))
+    score = PassedOn(PredictedTokens(nn.Identity(), (1, 2), (0, 1), length=3), (3.0, -2.0))
     logits = torch.tensor([[[5.0, 1.0, 0.0], [5.0, 5.0, 0.0], [0.0, 0.0, 0.0]]])
     assert float(score(logits)) == 1.0
     below = torch.tensor([[[5.0, 1.0, 0.0], [5.0, -4.0, 0.0], [0.0, 0.0, 0.0]]])
     assert float(score(below)) == 3.0
+    after_others = torch.cat([torch.randn(1, 4, 3), logits], dim=1)  # of prompt tuning
+    assert float(score(after_others)) == 1.0
+
+
+def test_low_precision_logits_are_summed_in_float32():
+    """The mean of many logits in bfloat16 would be rounded at every step."""
+    logits = torch.full((1, 2, 4096), 7.0, dtype=torch.bfloat16)
+    logits[0, 0, 5] = 20.0
+    preference, _ = PredictedTokens(nn.Identity(), (1,), (5,), length=2).read_preferences(logits)
+    assert float(preference) == pytest.approx(13 - 13 / 4096, abs=1e-5)
 
 
 # --- regions ----------------------------------------------------------------------------------------------------------
@@ -280,3 +286,10 @@ def test_refuses_a_prompt_without_an_answer():
     with pytest.raises(InputError, match="must be a text, a Prompt or a list of messages, got int"):
         why.trace_reasoning(model, 5)
     assert len(why.trace_reasoning(model, why.generate(model, prompt.without_answer(), tokens=3), hops=1)) == 2
+
+
+def test_refuses_a_model_without_logits_for_every_token():
+    model = why.open(animal("bert").module)
+    prompt = why.Prompt.from_tokens(model, [5, 6, 7], [8, 9])
+    with pytest.raises(TargetError, match="returns logits for every token"):
+        why.trace_reasoning(model, prompt)

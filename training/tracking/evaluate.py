@@ -78,7 +78,8 @@ def print_hops(model: why.Model, count: int, method: str, settings: dict[str, st
             shares = [
                 float(h.shares()[hop, one.path[step]]) for h, one in zip(traces, programs, strict=True) if hop < len(h)
             ]
-            print(f"  {what}, hop {hop} of {len(shares)}: {format_interval(shares)}" if shares else "")
+            if shares:
+                print(f"  {what}, hop {hop} ({len(shares)} programs): {format_interval(shares)}")
     gains = [
         float(h.shares()[1, one.source] - h.shares()[0, one.source]) for h, one in zip(traces, programs, strict=True)
     ]
@@ -86,8 +87,6 @@ def print_hops(model: why.Model, count: int, method: str, settings: dict[str, st
     for hop in (0, 1):
         first = sum(int(h.matrix()[hop].argmax()) == one.source for h, one in zip(traces, programs, strict=True))
         print(f"  the source has the most relevance of all statements in hop {hop}: {first} of {len(programs)}")
-    links = [int(h.matrix()[2:].sum(0).argmax()) == one.path[0] for h, one in zip(traces, programs, strict=True)]
-    print(f"  the link has the most from hop 2 on: {sum(links)} of {len(programs)}")
 
 
 def format_interval(values: list[float]) -> str:

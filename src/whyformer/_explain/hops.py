@@ -56,7 +56,7 @@ from whyformer._model.model import EncodedBatch, Model
 from whyformer._model.prompt import Prompt, add_answer
 from whyformer._model.regions import Region, SplitBy
 from whyformer._plain.torch_state import neutral_torch
-from whyformer.errors import InputError, MethodError
+from whyformer.errors import InputError, MethodError, TargetError
 from whyformer.methods._registry import METHODS
 from whyformer.results.explanation import Explanation
 from whyformer.results.hops import Hop, Hops
@@ -67,25 +67,43 @@ NEGLIGIBLE = 0.01  # of the relevance in hop 0, by magnitude: what generated tok
 KEPT = "tokens that the model did not choose"
 
 
-def compute_preferences(logits: Tensor, tokens: Sequence[int], ids: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """[token]: the logit of each of these tokens over the mean logit, where it was predicted; and their deviation."""
-    before = torch.tensor(tokens, device=logits.device) - 1
-    rows = logits[0, before]  # [token, vocabulary]
-    own = rows.gather(1, torch.tensor(ids, device=logits.device)[:, None])[:, 0]
-    return own - rows.mean(-1), rows.detach().std(-1, correction=0)
+@dataclass(frozen=True)
+class PredictedTokens:
+    """Some tokens of a sequence, and where in the output they were predicted."""
+
+    module: nn.Module  # which tensor the logits are
+    places: tuple[int, ...]  # in the sequence
+    ids: tuple[int, ...]
+    length: int  # of the sequence
+
+    @classmethod
+    def of(cls, model: Model, prompt: Prompt, places: Sequence[int]) -> "PredictedTokens":
+        return cls(model.module, tuple(places), tuple(prompt.ids[place] for place in places), len(prompt))
+
+    def read_preferences(self, returned: Any) -> tuple[Tensor, Tensor]:
+        """[token]: the logit of each token over the mean logit; and the standard deviation of these logits."""
+        logits = find_output(returned, self.module)
+        if logits.dim() != 3 or logits.size(1) < self.length:
+            raise TargetError(
+                f"Hops need a language model that returns logits for every token, got {list(logits.shape)} for "
+                f"{self.length} tokens. Use a causal language model with its head."
+            )
+        first = logits.size(1) - self.length  # tokens that the model puts before the prompt (prompt tuning)
+        rows = logits[0, torch.tensor(self.places, device=logits.device) + first - 1]  # [token, vocabulary]
+        rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        own = rows.gather(1, torch.tensor(self.ids, device=logits.device)[:, None])[:, 0]
+        return own - rows.mean(-1), rows.detach().std(-1, correction=0)
 
 
 @dataclass(frozen=True)
 class SelectedTokens:
     """The sum over some tokens of the answer of their logits over the mean logit: the score of hop 0."""
 
-    module: nn.Module  # which tensor the logits are
-    tokens: tuple[int, ...]  # places in the sequence
-    ids: tuple[int, ...]
+    tokens: PredictedTokens
     label: str
 
     def __call__(self, returned: Any) -> Tensor:
-        return compute_preferences(find_output(returned, self.module), self.tokens, self.ids)[0].sum()[None]
+        return self.tokens.read_preferences(returned)[0].sum()[None]
 
 
 @dataclass(frozen=True)
@@ -95,14 +113,12 @@ class PassedOn:
     Its value is the sum of what is sent; its slope divides that by the logits over the mean.
     """
 
-    module: nn.Module
-    tokens: tuple[int, ...]  # those that send
-    ids: tuple[int, ...]
+    tokens: PredictedTokens  # those that send
     amounts: tuple[float, ...]  # what each received
     label = "what the generated tokens received"
 
     def __call__(self, returned: Any) -> Tensor:
-        preference, deviation = compute_preferences(find_output(returned, self.module), self.tokens, self.ids)
+        preference, deviation = self.tokens.read_preferences(returned)
         size = preference.detach()
         is_chosen = (size >= LEAST_PREFERENCE * deviation) & (size > 0)
         amounts = torch.tensor(self.amounts, dtype=preference.dtype, device=preference.device)
@@ -183,7 +199,7 @@ def select_tokens(model: Model, prompt: Prompt, select: Any) -> SelectedTokens:
     numbers = Answer(select).choose_tokens(AnswerText(prompt.text[:start], prompt.answer_text, own))
     places = tuple(prompt.prompt_length + number for number in numbers)
     words = shorten(" ".join(get_piece_text(prompt.pieces, place).strip() for place in places))
-    return SelectedTokens(model.module, places, tuple(prompt.ids[place] for place in places), repr(words))
+    return SelectedTokens(PredictedTokens.of(model, prompt, places), repr(words))
 
 
 class ExplainedScore(NamedTuple):
@@ -201,8 +217,7 @@ def pass_on(call: MethodCall, model: Model, prompt: Prompt, target: Any, versus:
     negligible = NEGLIGIBLE * hops[0].magnitude
     while len(hops) <= most and hops[-1].magnitude_left > negligible:
         received = hops[-1].find_senders()
-        ids = tuple(prompt.ids[token] for token in received)
-        score = PassedOn(model.module, tuple(received), ids, tuple(received.values()))
+        score = PassedOn(PredictedTokens.of(model, prompt, tuple(received)), tuple(received.values()))
         hops.append(make_hop(explain_once(call, model, encoded, score), prompt.answer, received))
     return hops
 
