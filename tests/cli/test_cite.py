@@ -51,11 +51,11 @@ def test_takes_the_tokens_of_another_engine(tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "match"),
     [
-        ([], 2, "Pass one of PROMPT, --messages and --tokens, got none"),
-        ([TEXT, "--tokens", "{log}"], 2, "got PROMPT and --tokens"),
-        (["--tokens", "{log}"], 3, "prompt_token_ids is required"),
-        (["--messages", "{broken}"], 3, "is not JSON"),
-        (["--tokens", "{whole}", "--answer", "a"], 2, "Leave out --answer"),
+        ([], 2, "--messages FILE or --tokens FILE, got nothing"),
+        ([TEXT, "--tokens", "{log}"], 2, "got --tokens and INPUT"),
+        (["--tokens", "{log}"], 3, "Pass prompt_token_ids, messages or prompt"),
+        (["--messages", "{broken}"], 3, "is not valid JSON"),
+        (["--tokens", "{whole}", "--answer", "a"], 2, "Leave --answer out"),
         ([TEXT, "--by", "chapter"], 2, "cannot be split by 'chapter'"),
         ([TEXT, "--answer", " are", "--select", "Paris"], 2, "does not occur in the answer"),
         ([TEXT, "-m", "rolout"], 2, "No method 'rolout'"),
@@ -64,7 +64,7 @@ def test_takes_the_tokens_of_another_engine(tmp_path):
     ids=lambda value: str(value)[:30] if isinstance(value, str) else None,
 )
 def test_refuses_what_it_cannot_read(tmp_path, words, code, match):
-    files = {"log": '{"ids": [1]}', "broken": "[", "whole": '{"prompt_token_ids": [1, 2], "token_ids": [3]}'}
+    files = {"log": '{"numbers": [1]}', "broken": "[", "whole": '{"prompt_token_ids": [1, 2], "token_ids": [3]}'}
     for name, content in files.items():
         (tmp_path / f"{name}.json").write_text(content)
     places = {f"{{{name}}}": str(tmp_path / f"{name}.json") for name in files}

@@ -20,9 +20,10 @@ whyformer cite --tokens log.json -M my/model --by sentence -o citations.csv"""
 def run_cite(
     prompt: prompts.PromptArgument = None,
     model: options.ModelOption = "demo/decoder",
+    file: prompts.PromptFileOption = None,
     answer: prompts.AnswerOption = None,
     messages: prompts.MessagesOption = None,
-    tokens: prompts.TokensOption = None,
+    tokens: prompts.TokensFileOption = None,
     by: Annotated[
         str,
         typer.Option("--by", metavar="UNIT", help="passage, sentence, paragraph, document or role.", show_default=True),
@@ -56,10 +57,12 @@ def run_cite(
     from whyformer._explain.method_call import choose_method
     from whyformer.results.citations import Citations
 
+    source = prompts.PromptSource(None if prompt is None else [prompt], file, answer, messages, tokens)
+    source.check()
     chosen = choose_method(method or CITE_METHOD, {}).method
-    destination.check_out_file(out, [str(given) for given in (prompt, messages, tokens) if given], Citations.formats)
+    destination.check_out_file(out, [str(given) for given in (prompt, file, messages, tokens) if given], Citations.formats)
     opened = running.open_quietly(model)
-    given = prompts.read_prompt(opened, prompt, messages, tokens, answer)
+    given = source.make_prompt(opened)
     if not given.answer:
         given = generate(opened, given, tokens=length)
     cited = cite(
