@@ -17,12 +17,15 @@ class Grid:
 
 @dataclass(frozen=True)
 class NamedTokens:
-    """A named part of a prompt: a message, a document, the answer."""
+    """A named part of a prompt: a message, a document, the answer.
+
+    It consists of the tokens from `start` up to and without `stop`.
+    """
 
     name: str
     kind: str
-    start: int  # its first token
-    stop: int  # one past its last token
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True)

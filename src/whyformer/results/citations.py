@@ -20,12 +20,11 @@ from whyformer._model.prompt import Prompt
 from whyformer._model.regions import Region
 from whyformer._plain import archive
 from whyformer._plain.schema import SchemaError, check_schema
-from whyformer._plain.tokens import NamedTokens
 from whyformer.results._fields import PIECES, TARGET, restore_target, restore_tokens
 from whyformer.results.result import Result, to_plain_text
 from whyformer.show import report, terminal
 from whyformer.show.prompt_page import make_prompt_page
-from whyformer.show.prompt_view import CitationRow, FaithfulnessRow, PromptView, arrange_parts
+from whyformer.show.prompt_view import CitationRow, FaithfulnessRow, PromptView, view_prompt
 from whyformer.show.score_rows import as_csv_cell
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
@@ -127,14 +126,10 @@ class Citations(Result):
 
     def view(self) -> PromptView:
         """The prompt with its scores and citations, for display; the sources are its parts."""
-        sources = [NamedTokens(one.name, one.kind, one.start, one.stop) for one in self]
-        regions, parts = arrange_parts(self.prompt.named_tokens, sources)
-        return PromptView(
+        return view_prompt(
+            self.prompt,
+            self.citations,
             headline=f"Why {make_visible(self.target.label)}?",
-            pieces=self.prompt.pieces,
-            prompt_length=self.prompt.prompt_length,
-            regions=regions,
-            parts=parts,
             scores=self.scores,
             signed=True,
             method=self.method,

@@ -24,7 +24,7 @@ from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
 from whyformer.show.prompt_page import make_prompt_fragment, make_prompt_page
 from whyformer.show.prompt_terminal import render_prompt
-from whyformer.show.prompt_view import PromptView
+from whyformer.show.prompt_view import PromptView, view_prompt
 from whyformer.show.report import Html, make_element
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
@@ -88,11 +88,9 @@ class Generation(Result):
         first, scores = self.steps[0].panels()[0], self.matrix().nan_to_num()
         steps = F.pad(scores, (0, len(self.sequence) - scores.shape[1]))
         answer = self.sequence.answer_text or "".join(self.words)
-        return PromptView(
+        return view_prompt(
+            self.sequence,
             headline=f"Why \u201c{shorten_text(make_visible(answer.strip()), 60)}\u201d?",
-            pieces=self.sequence.pieces,
-            prompt_length=self.prompt_length,
-            regions=[one for one in self.sequence.named_tokens if one.kind != "answer"],
             scores=steps.sum(0) if self.whole is None else self.whole.scores[0].double(),
             signed=first.signed,
             method=first.label,

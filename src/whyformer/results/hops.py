@@ -22,7 +22,6 @@ from torch import Tensor
 from whyformer._model.prompt import Prompt
 from whyformer._model.regions import Region
 from whyformer._plain import archive
-from whyformer._plain.tokens import NamedTokens
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import DRAWING_FORMATS, Result, to_plain_text
 from whyformer.show import figures, notebook, score_rows, terminal
@@ -30,7 +29,7 @@ from whyformer.show.chips import get_piece_text
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
 from whyformer.show.prompt_page import make_prompt_page
-from whyformer.show.prompt_view import HopRow, PromptView, arrange_parts
+from whyformer.show.prompt_view import HopRow, PromptView, view_prompt
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import name_target, shorten_text
@@ -217,15 +216,11 @@ class Hops(Result):
 
     def view(self) -> PromptView:
         """The prompt with its scores over all hops, for display."""
-        named = [NamedTokens(one.name, one.kind, one.start, one.stop) for one in self.regions]
-        regions, parts = arrange_parts(self.prompt.named_tokens, named)
         first = self.first.panels()[0]
-        return PromptView(
+        return view_prompt(
+            self.prompt,
+            self.regions,
             headline=f"Where does {name_target(self.first.targets[0])} come from?",
-            pieces=self.prompt.pieces,
-            prompt_length=self.prompt.prompt_length,
-            regions=regions,
-            parts=parts,
             scores=self.total,
             signed=True,
             method=self.method,

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from whyformer.show import report
 from whyformer.show.html import Html, escape_lines, join_html, make_element
 from whyformer.show.page_colours import COLOUR_LEVELS, choose_colour_level
 from whyformer.show.prompt_matrix import CELL_BUDGET, TOKEN_BUDGET, PackedRows, encode_bytes, pack_rows
@@ -23,16 +24,6 @@ from whyformer.show.prompt_view import (
     PromptView,
     TopSpan,
     find_top_spans,
-)
-from whyformer.show.report import (
-    make_fragment,
-    make_legend,
-    make_notes,
-    make_page,
-    make_scrollable,
-    make_section,
-    make_table,
-    make_verdict_badge,
 )
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_score, shorten_text
@@ -54,14 +45,14 @@ def make_prompt_page(view: PromptView) -> str:
         "hops": make_hop_section(view) if view.hops else None,
         "prompt": make_prompt_section(view),
         "matrix": make_matrix_section(view) if view.steps is not None else None,
-        "how": make_section("How to read this page", *make_explanation(view, packed), anchor="how"),
+        "how": report.make_section("How to read this page", *make_explanation(view, packed), anchor="how"),
     }
     titles = {
         "answer": "Answer", "citations": "Citations", "hops": "Hops", "prompt": "Prompt",
         "matrix": "Matrix", "how": "How to read this page",
     }  # fmt: skip
     shown = {anchor: section for anchor, section in sections.items() if section is not None}
-    return make_page(
+    return report.make_page(
         view.headline,
         [join_html(shown.values(), "\n")],
         lead=describe_view(view),
@@ -112,13 +103,13 @@ def make_answer_section(view: PromptView, packed: PackedRows | None) -> Html:
     chosen = make_element("p", "Chosen: the whole answer", id="chosen", aria_live="polite")
     reset = make_element("button", "Whole answer", type="button", id="reset", hidden=True)
     needs_script = make_element("noscript", make_element("p", "Choosing answer tokens needs JavaScript."))
-    head = make_section("Answer", make_element("p", remark, id="hint"), needs_script, anchor="answer")
+    head = report.make_section("Answer", make_element("p", remark, id="hint"), needs_script, anchor="answer")
     sticky = make_element("div", box, make_element("div", chosen, reset, class_="chosen-row"), class_="sticky")
     top = make_element(
         "div",
         make_element("h3", "Where it comes from"),
         make_element("ol", *make_top_regions(view), class_="top-regions", id="top-regions"),
-        make_legend(view.between, signed=view.signed, note=describe_limit(view)),
+        report.make_legend(view.between, signed=view.signed, note=describe_limit(view)),
         id="origin",
     )
     return join_html([head, sticky, top])  # next to the other sections, so that it stays in sight below them
@@ -174,7 +165,7 @@ def make_prompt_section(view: PromptView) -> Html:
             cells.setdefault(cell.section, []).append(i)
     regions = [fold_region(view, section, own) for section, own in cells.items()]
     remark = "" if view.is_short else "Regions with small shares are folded and name their strongest words."
-    return make_section("Prompt", *regions, remark=remark, anchor="prompt")
+    return report.make_section("Prompt", *regions, remark=remark, anchor="prompt")
 
 
 def fold_region(view: PromptView, section: int, own: Sequence[int]) -> Html:
@@ -260,21 +251,23 @@ def make_citation_section(view: PromptView) -> Html:
     """The cited regions with their verdicts, and how faithful the scores are."""
     largest = max(abs(row.share) for row in view.citations)
     rows = [make_citation_cells(view, row, largest) for row in view.citations]
-    table = make_table(
+    table = report.make_table(
         ["region", "share", "verdict", "drop", "text"],
         rows,
         caption="Drop: how much the log-probability of the answer falls when the region is left out",
     )
     figures = [[f.name, f.value, f.chance, format_interval(f.interval)] for f in view.faithfulness]
-    faithful = make_table(
+    faithful = report.make_table(
         ["figure", "value", "by chance", "95 % by chance"], figures, caption="How faithful the scores are"
     )
     basis = [make_element("p", line) for line in view.verdict_notes]
-    return make_section("Citations", table, *basis, faithful if figures else None, anchor="citations")
+    return report.make_section("Citations", table, *basis, faithful if figures else None, anchor="citations")
 
 
 def make_citation_cells(view: PromptView, row: CitationRow, largest: float) -> list[Any]:
-    badge = make_verdict_badge(row.verdict, VERDICT_KINDS.get(row.verdict, "")) if row.verdict else "not verified"
+    badge = (
+        report.make_verdict_badge(row.verdict, VERDICT_KINDS.get(row.verdict, "")) if row.verdict else "not verified"
+    )
     link = make_element(
         "a", shorten_text(make_visible(row.name), 60), href=find_anchor(view, view.find_cell(row.start))
     )
@@ -304,7 +297,7 @@ def make_hop_section(view: PromptView) -> Html:
         for name, colour in zip([*names.values(), "absorbed"], colours, strict=True)
     ]
     head = [make_element("div", text, class_="dim") for text in ("hop", "where its relevance goes", "received")]
-    return make_section(
+    return report.make_section(
         "Hops",
         make_element("div", *head, *rows, class_="hop-rows"),
         make_element("p", *legend, class_="legend"),
@@ -356,7 +349,7 @@ def make_stacked_bar(names: Sequence[str], values: Sequence[float], colours: Seq
 
 def make_hop_table(view: PromptView, names: dict[int, str]) -> Html:
     rows = [[hop.name, hop.received, *add_hop_parts(view, hop, names), hop.absorbed] for hop in view.hops]
-    table = make_table(["hop", "received", *names.values(), "absorbed"], rows)
+    table = report.make_table(["hop", "received", *names.values(), "absorbed"], rows)
     return make_element("details", make_element("summary", "The numbers"), table)
 
 
@@ -371,11 +364,11 @@ def make_matrix_section(view: PromptView) -> Html:
     chooser = make_element("label", "Columns: ", make_element("select", *options, id="columns"))
     canvas = make_element("canvas", id="matrix-canvas", width=1, height=1, role="img", aria_label="Matrix of scores")
     without = make_element("noscript", make_element("p", "The matrix needs JavaScript."))
-    return make_section(
+    return report.make_section(
         "Matrix",
         without,
         chooser,
-        make_scrollable(canvas, "Matrix"),
+        report.make_scrollable(canvas, "Matrix"),
         make_element("p", id="pointed", class_="dim", aria_live="off"),
         remark="One row per chosen answer token, one column per region, or per token of one region. Click on a region "
         "to see its tokens.",
@@ -392,7 +385,7 @@ def make_explanation(view: PromptView, packed: PackedRows | None) -> list[Html]:
     if packed is not None:
         lines.append(describe_storage(view, packed))
     lines.append("The numbers of the whole answer are exact to the digits shown, with or without JavaScript.")
-    return [*(make_element("p", line) for line in lines), make_notes(view.notes)]
+    return [*(make_element("p", line) for line in lines), report.make_notes(view.notes)]
 
 
 def describe_storage(view: PromptView, packed: PackedRows) -> str:
@@ -454,9 +447,9 @@ def make_prompt_fragment(view: PromptView) -> str:
     shares = view.cell_shares
     ranked = sorted(range(len(shares)), key=lambda i: -abs(shares[i]))[: 2 * TOP_REGIONS]
     rows = [[view.name_cell(i), format_share(shares[i], signed=view.signed), name_words(view, i)] for i in ranked]
-    table = make_table(["region", "share", "strongest words"], rows, caption=describe_view(view))
+    table = report.make_table(["region", "share", "strongest words"], rows, caption=describe_view(view))
     hint = make_element("p", '.save("why.html") has the whole prompt and every answer token.', class_="dim")
-    return make_fragment(make_section(view.headline, table, hint))
+    return report.make_fragment(report.make_section(view.headline, table, hint))
 
 
 def name_words(view: PromptView, i: int) -> str:

@@ -10,7 +10,7 @@ Shares keep their sign; the shares of the cells of a section add up to the share
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -18,13 +18,12 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from whyformer._model.prompt import Prompt
 from whyformer._plain.sentences import find_paragraph_starts, find_sentence_starts
 from whyformer._plain.tokens import NamedTokens, Pieces
 from whyformer.show.chips import Chip, make_chips
 from whyformer.show.panel import Panel
 from whyformer.show.wording import format_headline
-
-Borders: TypeAlias = tuple[list[int], list[int], list[int]]  # where paragraphs, sentences and chips begin
 
 LONGEST_CELL = 400  # tokens; a longer region is divided, so that it can be read and opened quickly
 SHORTEST_CELL = 100  # a cell ends at a paragraph or sentence no earlier than this
@@ -33,6 +32,8 @@ OPEN_TOKENS = 600  # a prompt of at most this many tokens is shown open as a who
 SPAN_LENGTH = 8  # chips of a top span, at most
 SPAN_SHARE = 0.25  # a neighbour belongs to a span if it has this share of the score of its strongest chip
 WEAKEST_SPAN = 0.1  # spans below this share of the strongest of their cell are not named
+
+Borders: TypeAlias = tuple[list[int], list[int], list[int]]  # where paragraphs, sentences and chips begin
 
 
 @dataclass(frozen=True)
@@ -228,13 +229,21 @@ class PromptView:
         return frozenset(sorted(prompt, key=lambda i: -abs(self.cell_shares[i]))[:OPEN_CELLS])
 
 
-def arrange_parts(
-    named: Sequence[NamedTokens], parts: Sequence[NamedTokens]
-) -> tuple[Sequence[NamedTokens], Sequence[NamedTokens]]:
-    """The regions and the parts of a view: of a prompt without roles or documents, the parts are its regions."""
-    regions = [one for one in named if one.kind != "answer"]
-    ordered = sorted(parts, key=lambda part: part.start)
-    return (ordered, ()) if len(regions) == 1 and ordered else (regions, ordered)
+def view_prompt(prompt: Prompt, parts: Iterable[Any] = (), **fields: Any) -> PromptView:
+    """The view of a prompt; parts: finer units, each with name, kind, start and stop. The other fields are PromptView's.
+
+    Of a prompt without roles or documents, the parts are its regions.
+    """
+    regions = [one for one in prompt.named_tokens if one.kind != "answer"]
+    named = sorted((NamedTokens(p.name, p.kind, p.start, p.stop) for p in parts), key=lambda part: part.start)
+    is_flat = len(regions) == 1 and len(named) > 0
+    return PromptView(
+        pieces=prompt.pieces,
+        prompt_length=prompt.prompt_length,
+        regions=named if is_flat else regions,
+        parts=() if is_flat else named,
+        **fields,
+    )
 
 
 def view_panel(panel: Panel) -> PromptView | None:
