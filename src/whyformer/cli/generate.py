@@ -53,7 +53,7 @@ def run_generate(
 
     choose_method(method, {})
     source = prompts.PromptSource(None if prompt is None else [prompt], file, None, messages)
-    source.check()
+    source.check("one text, --prompt FILE or --messages FILE")
     files = [name for name in (file, messages) if name is not None]
     destination.check_out_file(out, files, Explanation.formats if whole else Generation.formats)
     opened = running.open_quietly(model)

@@ -54,17 +54,14 @@ class PromptSource:
     def is_given(self) -> bool:
         return any(one is not None for one in (self.prompt, self.answer, self.messages, self.tokens))
 
-    def check(self) -> None:
-        """Refuse options that contradict each other, before a model is opened."""
+    def check(self, takes: str = "one text, --prompt FILE, --messages FILE or --tokens FILE") -> None:
+        """Refuse options that contradict each other, before a model is opened. takes: what the command accepts."""
         files = {"--prompt": self.prompt, "--messages": self.messages, "--tokens": self.tokens}
         given = [option for option, file in files.items() if file is not None] + ["INPUT"] * bool(self.words)
         if len(given) != 1 or len(self.words or []) > 1:
-            found = (
-                "nothing" if not given else " and ".join(given) if len(given) > 1 else f"{len(self.words or [])} texts"
-            )
-            raise InputError(
-                f"A prompt is one text, --prompt FILE, --messages FILE or --tokens FILE, got {found}.", code="E_USAGE"
-            )
+            texts = f"{len(self.words or [])} texts"
+            found = " and ".join(given) if len(given) > 1 else texts if given else "nothing"
+            raise InputError(f"A prompt is {takes}, got {found}. See whyformer --help.", code="E_USAGE")
         if self.tokens is not None and self.answer is not None:
             raise InputError("--tokens has the answer in its file. Leave --answer out.", code="E_USAGE")
 
