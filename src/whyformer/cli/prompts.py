@@ -16,28 +16,20 @@ if TYPE_CHECKING:
 
 DEFAULT_LANGUAGE_MODEL = "demo/decoder"
 
-PromptFileOption = Annotated[
-    str | None,
-    typer.Option("--prompt", metavar="FILE", help="A text file that is one prompt for a language model, as a whole."),
-]
+MESSAGES_HELP = "The messages of a chat, or a request and its response as the API of OpenAI has them (.json)."
+TOKENS_HELP = "Token ids of prompt and answer: prompt_token_ids and token_ids, such as a log of vLLM (.json)."
+
+
+def make_file_option(name: str, description: str) -> Any:
+    return typer.Option(name, metavar="FILE", help=description)
+
+
+PromptFileOption = Annotated[str | None, make_file_option("--prompt", "A text file that is one prompt, as a whole.")]
 AnswerOption = Annotated[
-    str | None,
-    typer.Option("--answer", metavar="TEXT", help="What a language model answered; explained in one pass."),
+    str | None, typer.Option("--answer", metavar="TEXT", help="What a language model answered; explained in one pass.")
 ]
-MessagesOption = Annotated[
-    str | None,
-    typer.Option(
-        "--messages",
-        metavar="FILE",
-        help="A .json file with the messages of a chat, or a request and its response as the API of OpenAI has them.",
-    ),
-]
-TokensFileOption = Annotated[
-    str | None,
-    typer.Option(
-        "--tokens", metavar="FILE", help="A .json file with prompt_token_ids and token_ids, such as a log of vLLM."
-    ),
-]
+MessagesOption = Annotated[str | None, make_file_option("--messages", MESSAGES_HELP)]
+TokensFileOption = Annotated[str | None, make_file_option("--tokens", TOKENS_HELP)]
 
 
 @dataclass(frozen=True)
