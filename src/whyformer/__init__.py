@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from whyformer._engine.batching import batching
     from whyformer._engine.capture import Capture
     from whyformer._engine.intervene import Intervention
+    from whyformer._engine.lean import lean
     from whyformer._engine.record import record
     from whyformer._engine.relevance.recipes import RECIPES, Recipe, make_recipe
     from whyformer._engine.replay import replay
@@ -71,6 +72,7 @@ HOMES = {
     "_engine.intervene": "Intervention",
     "_engine.record": "record",
     "_engine.relevance.recipes": "RECIPES Recipe make_recipe",
+    "_engine.lean": "lean",
     "_engine.replay": "replay",
     "_engine.sites": "SITES",
     "_engine.target": "Target",
@@ -183,6 +185,7 @@ __all__ = [
     "inspect_attention",
     "judge",
     "judge_metrics",
+    "lean",
     "load",
     "make_generator",
     "make_recipe",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whyformer.cli.gathering import is_existing_file, read_text_file
+from whyformer.cli.gathering import TEXT_SUFFIXES, is_existing_file, read_text_file
 from whyformer.cli.options import DEFAULT_MODEL
 from whyformer.errors import InputError
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 DEFAULT_LANGUAGE_MODEL = "demo/decoder"
 
+PromptArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="PROMPT", help="The text of the prompt, or a .txt or .md file with it.", show_default=False),
+]
 MESSAGES_HELP = "The messages of a chat, or a request and its response as the API of OpenAI has them (.json)."
 TOKENS_HELP = "Token ids of prompt and answer: prompt_token_ids and token_ids, such as a log of vLLM (.json)."
 
@@ -65,7 +69,8 @@ class PromptSource:
         if self.prompt is not None:
             return Prompt.from_text(model, read_text_file(self.prompt), self.answer, special=True)
         word = (self.words or [""])[0]
-        text = read_text_file(word) if is_existing_file(word) and word.lower().endswith(".txt") else word
+        is_file = is_existing_file(word) and word.lower().endswith(TEXT_SUFFIXES)
+        text = read_text_file(word) if is_file else word
         return Prompt.from_text(model, text, self.answer)
 
 
