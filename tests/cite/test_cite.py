@@ -5,7 +5,7 @@ import torch
 from tiny_prompts import PASSAGES, QUESTION, TEXT, chat_decoder, decoder, make_prompt
 
 import whyformer as why
-from whyformer._cite.cite import CITE_METHOD
+from whyformer._cite.run import CITE_METHOD
 from whyformer.errors import InputError, MethodError, TargetError, WhyformerError
 from whyformer.targets import Answer
 

@@ -20,6 +20,7 @@ from whyformer._model.prompt import Prompt
 from whyformer._model.regions import Region
 from whyformer._plain import archive
 from whyformer._plain.schema import SchemaError, check_schema
+from whyformer._plain.tokens import Pieces
 from whyformer.results._fields import PIECES, TARGET, restore_target, restore_tokens
 from whyformer.results.result import Result, to_plain_text
 from whyformer.show import report, terminal
@@ -281,6 +282,7 @@ def citations_from_fields(saved: archive.Fields) -> Citations:
     if not saved["citations"] or not all(one["verdict"] in (None, *VERDICTS) for one in saved["citations"]):
         raise SchemaError("the citations are damaged")
     pieces = restore_tokens(prompt["pieces"], length)
+    assert isinstance(pieces, Pieces)
     regions = tuple(restore_region(one) for one in prompt["regions"])
     found = saved["faithfulness"]
     return Citations(

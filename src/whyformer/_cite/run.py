@@ -162,10 +162,12 @@ def explain_sources(
     """
     call = choose_method(method, settings)
     reruns = "probe" in call.method.needs
-    fill = {"fill": "delete"} if reruns and call.settings.get("fill", "") is None else {}
+    chosen = dict(settings)
+    if reruns and call.settings.get("fill", "") is None:
+        chosen["fill"] = "delete"
     target = Answer(aim.select, unit=aim.unit, score="logp" if reruns else score)
     with choose_players([players]):
-        return explain(model, prompt, method, target=target, **settings, **fill)
+        return explain(model, prompt, method, target=target, **chosen)
 
 
 def make_probe(model: Model, prompt: Prompt, aim: Answer) -> Any:
