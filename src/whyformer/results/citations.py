@@ -219,7 +219,7 @@ def describe_verdicts(result: Citations) -> list[str]:
 
 
 def name_controls(count: int) -> str:
-    return "the control, whose score is nearest to 0" if count == 1 else f"any of the {count} controls (scores near 0)"
+    return "the control, a source not cited" if count == 1 else f"any of the {count} controls, not cited, scores near 0"
 
 
 def describe_faithfulness(result: Citations) -> list[str]:
