@@ -7,7 +7,7 @@ c[0].name; c[0].verdict; print(c); c.save("why.html")
 import csv
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from io import StringIO
 from typing import Any, ClassVar
 
@@ -275,7 +275,10 @@ def citations_to_html(result: Citations) -> bytes:
 
 
 def citations_to_fields(result: Citations) -> dict[str, Any]:
-    return {one.name: getattr(result, one.name) for one in fields(result)}
+    saved = {one.name: getattr(result, one.name) for one in fields(result)}
+    if (found := result.faithfulness) is not None and found.lds != found.lds:
+        saved["faithfulness"] = {**asdict(found), "lds": None, "chance": None}  # undefined
+    return saved
 
 
 REGION = {"name": str, "kind": str, "start": int, "stop": int, "text": str, "characters": (None, [int])}
@@ -284,7 +287,7 @@ CITATION = {
     "drop": (None, float), "verdict": (None, str), "is_control": bool,
 }  # fmt: skip
 DROP = {"size": int, "drop": float, "chance": float, "interval": [float], "draws": int}
-FAITHFULNESS = {"lds": float, "chance": [float], "samples": int, "seed": int, "drops": [DROP]}
+FAITHFULNESS = {"lds": (None, float), "chance": (None, [float]), "samples": int, "seed": int, "drops": [DROP]}
 PROMPT = {"ids": [int], "pieces": PIECES, "prompt_length": int, "regions": [REGION], "notes": [str]}
 SCHEMA = {
     "prompt": PROMPT, "citations": [CITATION], "target": TARGET, "scores": Tensor, "rest": float,
@@ -324,4 +327,6 @@ def restore_region(saved: archive.Fields) -> Region:
 
 def restore_faithfulness(saved: archive.Fields) -> Faithfulness:
     drops = tuple(TopDrop(**{**one, "interval": tuple(one["interval"])}) for one in saved["drops"])
-    return Faithfulness(**{**saved, "chance": tuple(saved["chance"]), "drops": drops})
+    nan = float("nan")
+    lds, chance = (nan, (nan, nan)) if saved["lds"] is None else (saved["lds"], tuple(saved["chance"]))
+    return Faithfulness(**{**saved, "lds": lds, "chance": chance, "drops": drops})
