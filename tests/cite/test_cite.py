@@ -1,12 +1,11 @@
 """cite: scores are summed tokens, drops are those of the model asked by hand, and what cannot be cited is refused."""
 
-import json
-
 import pytest
 import torch
 from tiny_prompts import PASSAGES, QUESTION, TEXT, decoder, make_prompt
 
 import whyformer as why
+from whyformer._cite.cite import CITE_METHOD
 from whyformer.errors import InputError, MethodError, TargetError, WhyformerError
 from whyformer.targets import Answer
 
@@ -31,7 +30,7 @@ def cited():
 
 def test_scores_and_drops_written_slowly(cited):
     prompt = make_prompt()
-    e = why.explain(decoder(), prompt, "libragrad", target=Answer())
+    e = why.explain(decoder(), prompt, CITE_METHOD, target=Answer(score="logp"))
     answer = len(prompt.answer)
     full = log_probability(list(prompt.ids), answer)
     assert cited.log_probability == pytest.approx(full, abs=1e-9)
@@ -59,7 +58,7 @@ def test_one_relevance_pass_and_few_forwards(cited):
 
 def test_a_part_of_the_answer(cited):
     part = why.cite(decoder(), make_prompt(), by=PASSAGES, select="not bad", **QUICK)
-    e = why.explain(decoder(), make_prompt(), target=Answer("not bad"))
+    e = why.explain(decoder(), make_prompt(), CITE_METHOD, target=Answer("not bad", score="logp"))
     assert part.target.label == e.targets[0].label
     first = part[0]
     assert first.score == pytest.approx(float(e.scores[0, first.start : first.stop].sum()), abs=1e-9)
@@ -159,7 +158,7 @@ def test_a_prompt_without_an_answer_is_refused_and_the_way_out_works():
 def test_odd_prompts_are_refused():
     with pytest.raises(InputError, match="must be a text, a Prompt or a list of messages, got int"):
         why.cite(decoder(), 7)
-    with pytest.raises(InputError, match="empty|no tokens"):
+    with pytest.raises(InputError, match=r"empty|no tokens"):
         why.cite(decoder(), "", answer=" good")
     with pytest.raises(InputError, match="128") as error:
         why.cite(decoder(), TEXT, answer=" good" * 200)

@@ -5,6 +5,9 @@ factor is the spread of a norm, whether two operands are functions of the same t
 the input is. So it is found out once, on a few tokens, and written down as a list of steps. An operation of which
 nothing passes on relevance, such as the mean of squares in a norm, is *dead*: later runs compute it without a graph.
 
+Views and casts pass the true gradient under every recipe that sends slopes. They are no steps, so that a model may call
+more or fewer of them, as the attention of transformers does where there is a mask.
+
 A lesson has no tensors and does not depend on the weights. Where a rule is none of the actions of lean_actions.py, or
 the model writes in place into what depends on the input, there is no lesson.
 """
@@ -15,6 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
+from whyformer._engine.blocks import find_block_calls, find_blocks
 from whyformer._engine.forward import Run
 from whyformer._engine.intercept import Intercept
 from whyformer._engine.lean_actions import (
@@ -33,8 +37,18 @@ from whyformer._engine.tracing import operations
 from whyformer._engine.tracing.in_place import is_in_place_write
 from whyformer._engine.tracing.operations import Operation, find_tensors
 from whyformer._engine.tracing.provenance import is_embedding_sum
+from whyformer.errors import UnsupportedModel
 
+INPUT = -1  # in place of the number of a step: the explained input
 MOST_ARGUMENTS = 32  # by position; those by name follow in the bits of a pattern
+
+
+CASTS = frozenset("contiguous clone to float double half bfloat16 type type_as dropout alias".split())
+FREE = operations.VIEWS | CASTS  # no steps
+ASKING = operations.QUERIES | frozenset(
+    "requires_grad is_leaf grad_fn layout is_contiguous stride storage_offset element_size itemsize nbytes get_device "
+    "is_inference is_sparse is_meta is_nested is_quantized is_cpu".split()
+)  # give no tensors
 
 
 class Unlearnable(Exception):
@@ -58,7 +72,18 @@ class Lesson:
     steps: tuple[Step, ...]
     embedding: int  # the explained ids enter the embedding that is called so many times after the first
     entrance: tuple[str, ...]  # what is done with embeddings until they are the explained input
-    blocks: "dict[str, tuple[int, int]]"  # path of a block -> its first step, and one past its last
+    boundaries: tuple[int, ...] = ()  # the steps whose results are between blocks; INPUT; () if that is not known
+    blocks: tuple["Block", ...] = ()  # those that can be computed again
+    bytes_per_token: float = 0.0  # what a run keeps for its backward pass
+
+
+@dataclass(frozen=True)
+class Block:
+    """A module that is called once: its steps, from `start` up to `stop`."""
+
+    path: str
+    start: int
+    stop: int
 
 
 def find_pattern(args: Sequence[Any], options: Any, carries: Any) -> int:
@@ -190,13 +215,13 @@ class Learner(Intercept):
         self.embeddings = 0
         self.lineage: list[tuple[str, Tensor]] = []  # operations that lead to the explained input
         self.first_embedding = 0
-        self.blocks: list[tuple[str, int, int]] = []
+        self.inside: dict[int, tuple[int, int]] = {}  # number of a module call -> the drafts in it
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = operations.name_of(func)
-        if name in operations.QUERIES or self.depth:
+        if name in ASKING or self.depth:
             if self.depth and self.drafts:
-                self.drafts[-1].is_composite = self.drafts[-1].is_composite or name not in operations.QUERIES
+                self.drafts[-1].is_composite = self.drafts[-1].is_composite or name not in ASKING
             return super().__torch_function__(func, types, args, kwargs)
         operation = Operation(name, func, args, kwargs or {})
         draft = Draft(operation)
@@ -232,11 +257,11 @@ class Learner(Intercept):
 
     def enter(self, path: str, given: Tensor | None) -> None:
         super().enter(path, given)
-        self.open_calls[-1].first_draft = len(self.drafts)  # type: ignore[attr-defined]
+        self.inside[self.open_calls[-1].number] = (len(self.drafts), len(self.drafts))
 
     def leave(self, result: Tensor | None) -> None:
-        call = self.open_calls[-1]
-        self.blocks.append((call.path, call.first_draft, len(self.drafts)))  # type: ignore[attr-defined]
+        number = self.open_calls[-1].number
+        self.inside[number] = (self.inside[number][0], len(self.drafts))
         super().leave(result)
 
 
@@ -257,10 +282,9 @@ def write_lesson(run: Run, recipe: Recipe) -> Lesson:
         raise Unlearnable("where the input enters is not known")
     source = mode.lineage[sources[0]][1]
     writer = LessonWriter(mode.drafts, source, run.output)
-    steps, counts = writer.write()
-    blocks = {path: (counts[first], counts[last]) for path, first, last in mode.blocks}
+    steps = writer.write()
     names = tuple(name for name, _ in mode.lineage[: sources[0] + 1])
-    return Lesson(recipe, steps, mode.first_embedding, names, blocks)
+    return Lesson(recipe, steps, mode.first_embedding, names, writer.find_boundaries(mode), writer.find_blocks(mode))
 
 
 class LessonWriter:
@@ -269,34 +293,66 @@ class LessonWriter:
     def __init__(self, drafts: Sequence[Draft], source: Tensor, output: Tensor) -> None:
         self.drafts, self.source, self.output = drafts, source, output
         self.entered = id(source._whyformer_leaf)  # type: ignore[attr-defined]
+        self.before: list[int] = []  # how many steps come before each draft
+        self.made_by = {id(source): INPUT}  # tensor -> the step that it is the result of
 
     def identify(self, tensor: Tensor) -> int:
         """The identity of a tensor; the copy of the input that the model got is the input."""
         return id(self.source) if id(tensor) == self.entered else id(tensor)
 
-    def write(self) -> tuple[tuple[Step, ...], list[int]]:
-        """The steps, and for each draft how many steps come before it."""
+    def write(self) -> tuple[Step, ...]:
+        """What each operation on something that needs a graph does."""
         receiving = [self.find_receiving(draft) for draft in self.drafts]
         is_alive = self.find_alive(receiving)
         graph = {id(self.source)}
         steps: list[Step] = []
-        counts: list[int] = []
         for draft, gets, alive in zip(self.drafts, receiving, is_alive, strict=True):
-            counts.append(len(steps))
+            self.before.append(len(steps))
             operation = draft.operation
             pattern = find_pattern(operation.args, operation.kwargs, lambda t: self.identify(t) in graph)
             if not pattern:
                 continue
-            steps.append(Step(operation.name, pattern, self.make_action(draft, gets, graph, alive)))
-            if alive:
+            if operation.name in FREE:
                 graph |= {id(t) for t in draft.results if t.requires_grad}
-        return tuple(steps), [*counts, len(steps)]
+                continue
+            if alive:
+                made = {id(t) for t in draft.results if t.requires_grad} - self.made_by.keys()
+                self.made_by |= dict.fromkeys(made, len(steps))
+            steps.append(Step(operation.name, pattern, self.make_action(draft, gets, graph, alive)))
+            graph |= made if alive else set()
+        self.before.append(len(steps))
+        return tuple(steps)
+
+    def find_boundaries(self, mode: Learner) -> tuple[int, ...]:
+        """The steps that make the states between blocks; () if they are not known."""
+        try:
+            states, _ = find_blocks(mode)
+        except UnsupportedModel:
+            return ()
+        found = [self.made_by.get(self.identify(state)) for state in states]
+        return tuple(step for step in found if step is not None) if None not in found else ()
+
+    def find_blocks(self, mode: Learner) -> tuple[Block, ...]:
+        """The blocks, if each is a module that is called once; else ()."""
+        try:
+            calls = find_block_calls(mode)
+        except UnsupportedModel:
+            return ()
+        spans = [mode.inside[call.number] for call in calls]
+        found = [
+            Block(call.path, self.before[first], self.before[last])
+            for call, (first, last) in zip(calls, spans, strict=True)
+        ]
+        paths = [call.path for call in mode.calls]
+        return tuple(found) if all(paths.count(block.path) == 1 for block in found) else ()
 
     def find_receiving(self, draft: Draft) -> set[int]:
         """The operands that get relevance from the result."""
         carrying = {self.identify(t) for t in draft.operation.given if t.requires_grad or t is self.source}
         if not draft.decisions:
             return carrying
+        if draft.operation.name in FREE and any(one.action is not None for one in draft.decisions):
+            raise Unlearnable(f"{draft.operation.name} has a rule of its own")
         if draft.is_composite:
             if any(one.action is not None or not one.receiving for one in draft.decisions):
                 raise Unlearnable(f"{draft.operation.name} consists of several operations")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from whyformer._engine.foreign_errors import refuse_unsuitable_inputs
-from whyformer._engine.lean_lesson import MOST_ARGUMENTS, Lesson, has_carrying
+from whyformer._engine.lean_lesson import ASKING, FREE, INPUT, MOST_ARGUMENTS, Block, Lesson, has_carrying
 from whyformer._engine.model_writes import WriteGuard
 from whyformer._engine.returned import find_output
 from whyformer._engine.shadow import make_shadow
@@ -32,6 +32,7 @@ class LessonDiffers(Exception):
     """The model does something else than in the run that the lesson was learnt from."""
 
 
+PASSING = FREE | ASKING
 NAMES: dict[Any, str] = {}  # of functions, without looking them up again
 
 
@@ -56,6 +57,8 @@ class LeanMode(TorchFunctionMode):
         self.leaf: Tensor | None = None
         self.has_entered = is_inside
         self.embeddings = 0
+        self.keeps: frozenset[int] = frozenset()  # the steps whose results are kept
+        self.kept: dict[int, Tensor] = {}
         self.entered = 0  # operations of the entrance that were done
         self.summed: Tensor | None = None  # the embeddings so far
 
@@ -75,7 +78,7 @@ class LeanMode(TorchFunctionMode):
         if not pattern:
             return self.run_beside(func, args, kwargs)
         name = name_quickly(func)
-        if name in operations.QUERIES:
+        if name in PASSING:
             return func(*args, **kwargs)
         if self.at >= len(self.steps):
             raise LessonDiffers(f"{name} comes after the last step")
@@ -83,9 +86,10 @@ class LeanMode(TorchFunctionMode):
         if step.name != name or step.pattern != pattern:
             raise LessonDiffers(f"step {self.at} is {name} on {pattern:b}, not {step.name} on {step.pattern:b}")
         self.at += 1
-        if step.action is None:
-            return func(*args, **kwargs)
-        return step.action(func, args, kwargs)
+        result = func(*args, **kwargs) if step.action is None else step.action(func, args, kwargs)
+        if self.keeps and self.at - 1 in self.keeps:
+            self.kept[self.at - 1] = result
+        return result
 
     def run_beside(self, func: Any, args: Any, options: dict[str, Any]) -> Any:
         """An operation on what does not depend on the input."""
@@ -131,17 +135,31 @@ class LeanRun:
     leaf: Tensor
     output: Tensor
     returned: Any
+    states: tuple[Tensor, ...] = ()  # between blocks
 
 
-def run_lean(model: Model, encoded: EncodedBatch, lesson: Lesson, places: Sequence[Sequence[int]] | None) -> LeanRun:
+def run_lean(
+    model: Model,
+    encoded: EncodedBatch,
+    lesson: Lesson,
+    places: Sequence[Sequence[int]] | None,
+    *,
+    keeps_states: bool = False,
+    recomputes: bool = False,
+) -> LeanRun:
     """Run a shadow of the model by the lesson.
 
     places: of each example, the tokens at which the output is needed; None: at all.
+    recomputes: keep only the input of each block, and run it again in the backward pass.
     """
     shadow = make_shadow(model.module)
     prepare_language_model(shadow, encoded, places)
     inputs = {name: leave_inference(tensor).detach() for name, tensor in encoded.inputs.items()}
     mode = LeanMode(lesson, WriteGuard(unwrap(model.module)))
+    if keeps_states:
+        mode.keeps = frozenset(lesson.boundaries)
+    if recomputes:
+        recompute_blocks(shadow, mode)
     with (
         neutral_torch(),
         refuse_changed_weights(model.module),
@@ -152,7 +170,71 @@ def run_lean(model: Model, encoded: EncodedBatch, lesson: Lesson, places: Sequen
         returned = shadow(**inputs)
     if mode.leaf is None or mode.at != len(lesson.steps):
         raise LessonDiffers(f"the run ended after {mode.at} of {len(lesson.steps)} steps")
-    return LeanRun(mode.leaf, find_output(returned, shadow), returned)
+    states = [mode.leaf if step == INPUT else mode.kept[step] for step in lesson.boundaries] if keeps_states else []
+    return LeanRun(mode.leaf, find_output(returned, shadow), returned, tuple(states))
+
+
+# --- blocks that are computed again ----------------------------------------------------------------------------------
+
+
+def recompute_blocks(shadow: nn.Module, mode: LeanMode) -> None:
+    """Let the blocks of a shadow keep nothing but their input."""
+    modules = dict(shadow.named_modules())
+    for block in mode.lesson.blocks:
+        module = modules[block.path]
+        module.forward = RecomputedBlock(block, module.forward, mode)
+
+
+@dataclass(frozen=True)
+class RecomputedBlock:
+    """The forward of a block without a graph, which is built in the backward pass."""
+
+    block: Block
+    forward: Any
+    mode: LeanMode
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        carrying = [value for value in (*args, *options.values()) if isinstance(value, Tensor) and value.requires_grad]
+        if len(carrying) != 1 or self.mode.at != self.block.start:
+            return self.forward(*args, **options)
+        state = carrying[0]
+
+        def run(start: Tensor) -> Any:
+            given = [start if value is state else value for value in args]
+            return self.forward(*given, **{k: start if value is state else value for k, value in options.items()})
+
+        with torch._C.DisableTorchFunction():  # not an operation of the model
+            before = state.detach()
+        returned = run(before)
+        first = returned if isinstance(returned, Tensor) else returned[0]
+        with torch._C.DisableTorchFunction():
+            made = BlockNode.apply(state, first, run, self)
+        self.mode.at = self.block.stop
+        if self.block.stop - 1 in self.mode.keeps:
+            self.mode.kept[self.block.stop - 1] = made
+        return made if isinstance(returned, Tensor) else (made, *returned[1:])
+
+
+class BlockNode(torch.autograd.Function):
+    """Runs a block again when its slope arrives, by the lesson from its first step on."""
+
+    @staticmethod
+    def forward(ctx: Any, state: Tensor, result: Tensor, run: Any, recomputed: RecomputedBlock) -> Tensor:
+        ctx.save_for_backward(state)
+        ctx.run, ctx.recomputed = run, recomputed
+        return result.view_as(result)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+        block, mode = ctx.recomputed.block, ctx.recomputed.mode
+        start = ctx.saved_tensors[0].detach().requires_grad_()
+        again = LeanMode(mode.lesson, mode.guard, start=block.start, is_inside=True)
+        with torch.enable_grad(), again:
+            returned = ctx.run(start)
+        if again.at != block.stop:
+            raise LessonDiffers(f"{block.path} ended after step {again.at}, not {block.stop}")
+        result = returned if isinstance(returned, Tensor) else returned[0]
+        return torch.autograd.grad(result, start, slope)[0], None, None, None
 
 
 # --- a language model without what is not needed ---------------------------------------------------------------------

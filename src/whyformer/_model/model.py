@@ -203,7 +203,7 @@ class Model:
         for item in items:
             self.check_token_ids(item.ids)
         if self.tokenizer is None:
-            encoded = self._from_list([{"input_ids": torch.tensor(item.ids)} for item in items])
+            encoded = self._from_list([torch.tensor(item.ids) for item in items])
         else:
             encoded = self.encode_tokens([as_tokenized(item) for item in items])
         notes = dict.fromkeys((*self.notes, *(note for item in items for note in item.notes)))

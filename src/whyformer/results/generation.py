@@ -47,7 +47,7 @@ class Generation(Result):
     prompt_length: int  # in tokens
     steps: tuple[Explanation, ...]  # one example each: token `prompt_length + i` from all tokens before it
     sequence: Prompt | None = None  # the tokens of prompt and continuation
-    whole: Explanation | None = None  # all tokens of the continuation as one target, if the method is linear
+    whole: Explanation | None = None  # the continuation as one target; None if that needs another run of the model
 
     def __len__(self) -> int:
         return len(self.steps)
