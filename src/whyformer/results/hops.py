@@ -24,11 +24,12 @@ from whyformer._model.regions import Region
 from whyformer._plain import archive
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import DRAWING_FORMATS, Result, to_plain_text
-from whyformer.show import figures, notebook, prompt_page, score_rows, terminal
+from whyformer.show import figures, notebook, score_rows, terminal
 from whyformer.show.chips import get_piece_text
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
-from whyformer.show.prompt_view import HopRow, PromptView
+from whyformer.show.prompt_page import make_prompt_page
+from whyformer.show.prompt_view import HopRow, PromptView, view_prompt
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import name_target, shorten_text
@@ -98,7 +99,7 @@ class Hops(Result):
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
         ".json": lambda h: archive.to_json_text("hops", h.to_fields()).encode("ascii"),
         ".csv": lambda h: hops_to_csv(h),
-        ".html": lambda h: prompt_page.make_prompt_page(h.view()).encode("utf-8"),
+        ".html": lambda h: make_prompt_page(h.view()).encode("utf-8"),
         **DRAWING_FORMATS,
         ".txt": to_plain_text,
     }
@@ -214,18 +215,17 @@ class Hops(Result):
         return notebook.make_comparison_fragment([{panel.label: panel for panel in self.panels()}])
 
     def view(self) -> PromptView:
-        """The prompt with the relevance of all hops together, and each of them, for a page."""
-        first = self.first
-        return PromptView(
-            headline=f"Where does {name_target(first.targets[0])} come from?",
-            pieces=self.prompt.pieces,
-            prompt_length=self.prompt.prompt_length,
-            regions=self.regions,
+        """The prompt with its scores over all hops, for display."""
+        first = self.first.panels()[0]
+        return view_prompt(
+            self.prompt,
+            self.regions,
+            headline=f"Where does {name_target(self.first.targets[0])} come from?",
             scores=self.total,
             signed=True,
             method=self.method,
             model=first.model,
-            hops=[HopRow(f"hop {n}", hop.scores, hop.received, hop.absorbed) for n, hop in enumerate(self.hops)],
+            hops=[HopRow(f"hop {i}", hop.scores, hop.received, hop.absorbed) for i, hop in enumerate(self.hops)],
             settings=first.settings,
             versions=first.versions,
             notes=self.notes,
