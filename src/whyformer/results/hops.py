@@ -108,14 +108,17 @@ class Hops(Result):
     prompt: Prompt
     regions: tuple[Region, ...]  # parts of the prompt, in order
 
-    def __len__(self) -> int:
-        return len(self.hops)
+    def __iter__(self) -> Iterator[Hop]:
+        return iter(self.hops)
 
     def __getitem__(self, number: int) -> Hop:
         return self.hops[number]
 
-    def __iter__(self) -> Iterator[Hop]:
-        return iter(self.hops)
+    def __repr__(self) -> str:
+        return f"<Hops of {make_visible(name_target(self.first.targets[0]))} by {self.method}: {len(self)} hops>"
+
+    def __len__(self) -> int:
+        return len(self.hops)
 
     @property
     def first(self) -> Explanation:
@@ -178,9 +181,6 @@ class Hops(Result):
         sums = sum_by_region(self.total[None], self.regions)[0].tolist()
         pairs = zip((region.name for region in self.regions), sums, strict=True)
         return dict(sorted(pairs, key=lambda pair: -pair[1]))
-
-    def __repr__(self) -> str:
-        return f"<Hops of {make_visible(name_target(self.first.targets[0]))} by {self.method}: {len(self)} hops>"
 
     # --- displaying ---
 
