@@ -230,7 +230,7 @@ class PromptView:
 
 
 def view_prompt(prompt: Prompt, parts: Iterable[Any] = (), **fields: Any) -> PromptView:
-    """The view of a prompt; parts: finer units, each with name, kind, start and stop. The other fields are PromptView's.
+    """The view of a prompt; parts: finer units, each with name, kind, start and stop; fields: those of PromptView.
 
     Of a prompt without roles or documents, the parts are its regions.
     """
