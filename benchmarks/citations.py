@@ -124,7 +124,7 @@ def main() -> None:
         cells = [format_estimate([row[label][name] for row in rows]) for name in ("first", "lds", "top 1", "top 3")]
         forwards = sum(row[label]["forwards"] for row in rows) / len(rows)
         print(f"| {label} | {forwards:.0f} | " + " | ".join(cells) + " |")
-    default = next(label for label in (CITE_METHOD, *methods) if label in rows[0])
+    default = next(label for label in (f"{CITE_METHOD} of log p", *methods) if label in rows[0])
     print()
     for budget in arguments.budgets:
         own, other = ([row[label]["lds"] for row in rows] for label in (default, f"context_cite, {budget}"))

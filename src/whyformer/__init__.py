@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from whyformer._engine.batching import batching
     from whyformer._engine.capture import Capture
     from whyformer._engine.intervene import Intervention
+    from whyformer._engine.lean import lean
     from whyformer._engine.record import record
     from whyformer._engine.relevance.recipes import RECIPES, Recipe, make_recipe
-    from whyformer._engine.lean import lean
     from whyformer._engine.replay import replay
     from whyformer._engine.sites import SITES
     from whyformer._engine.target import Target
@@ -169,8 +169,8 @@ __all__ = [
     "audit",
     "batching",
     "bulk",
-    "cite",
     "check_answer",
+    "cite",
     "compare",
     "data",
     "demo",

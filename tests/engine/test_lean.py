@@ -2,15 +2,15 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 import transformers as hf
 from torch import Tensor, nn
 
 import whyformer as why
 from whyformer import targets
 from whyformer._engine import lean
-from whyformer._engine.lean_actions import GatedProduct, GateSource, HeldSpread, hold_layer_norm_spread
+from whyformer._engine.lean_actions import Activation, GatedProduct, hold_layer_norm_spread
 from whyformer._engine.relevance.recipes import STABILISERS
-from whyformer._engine.relevance.slopes import pass_secant
 
 SMALL = dict(
     vocab_size=60, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
@@ -84,8 +84,8 @@ def measure_distance(ours: why.Explanation, theirs: why.Explanation) -> float:
 
 def test_halves_a_gated_product_and_takes_the_secant_of_its_gate():
     g, u = (torch.tensor([value], dtype=torch.float64, requires_grad=True) for value in (2.0, 3.0))
-    source = GateSource(g, torch.square, STABILISERS["signed"], is_silu=False)
-    y = GatedProduct.apply(g, u, g.detach().square(), source)
+    activation = Activation(torch.square, STABILISERS["signed"], is_silu=False)
+    y = GatedProduct.apply(g, u, g.detach().square(), activation)
     to_g, to_u = torch.autograd.grad(y, (g, u), torch.tensor([1.0], dtype=torch.float64))
     assert y.item() == 12
     assert float(to_g) == pytest.approx(3.0)  # 1/2 * u * (g^2 / g)
@@ -95,8 +95,8 @@ def test_halves_a_gated_product_and_takes_the_secant_of_its_gate():
 
 def test_silu_divided_by_its_input_is_the_sigmoid():
     x = torch.linspace(-4, 4, 7, dtype=torch.float64, requires_grad=True)
-    y = torch.nn.functional.silu(x.detach()) * 1
-    made = GatedProduct.apply(x, torch.ones_like(x), y, GateSource(x, torch.nn.functional.silu, STABILISERS["signed"], True))
+    activation = Activation(F.silu, STABILISERS["signed"], is_silu=True)
+    made = GatedProduct.apply(x, torch.ones_like(x), F.silu(x.detach()), activation)
     (slope,) = torch.autograd.grad(made.sum(), x)
     assert torch.allclose(slope * 2, torch.sigmoid(x))
 
@@ -106,12 +106,12 @@ def test_holds_the_spread_of_a_layer_norm_but_not_its_mean():
     x, weight, bias = (torch.randn(shape, dtype=torch.float64) for shape in ((3, 5), (5,), (5,)))
     slope = torch.randn(3, 5, dtype=torch.float64)
     x.requires_grad_()
-    y = hold_layer_norm_spread(torch.nn.functional.layer_norm, (x, (5,), weight, bias, 1e-5), {})
+    y = hold_layer_norm_spread(F.layer_norm, (x, (5,), weight, bias, 1e-5), {})
     (ours,) = torch.autograd.grad(y, x, slope)
     spread = (x.detach().var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
     (by_hand,) = torch.autograd.grad((x - x.mean(-1, keepdim=True)) / spread * weight, x, slope)
     assert torch.allclose(ours, by_hand)
-    assert torch.allclose(y, torch.nn.functional.layer_norm(x, (5,), weight, bias))
+    assert torch.allclose(y, F.layer_norm(x, (5,), weight, bias))
 
 
 # --- against the full engine -----------------------------------------------------------------------------------------
@@ -174,9 +174,8 @@ def test_a_span_is_the_sum_of_its_tokens(method: str):
     module, ids = build("llama"), make_ids(1, 24)
     with why.lean():
         whole = why.explain(module, {"input_ids": ids}, method=method, target=targets.Tokens(20, 23))
-        parts = [
-            why.explain(module, {"input_ids": ids}, method=method, target=targets.Tokens(place)) for place in range(20, 24)
-        ]
+        singles = [targets.Tokens(place) for place in range(20, 24)]
+        parts = [why.explain(module, {"input_ids": ids}, method=method, target=one) for one in singles]
     total = sum(part.scores for part in parts)
     assert (whole.scores - total).abs().max() < 1e-5 * total.abs().max()
     assert whole.spent["relevance"] == 1

@@ -90,10 +90,13 @@ def test_files(generation, tmp_path):
     assert "Generation of" in repr(generation)
 
 
-@pytest.mark.parametrize("method", ["attnlrp", "cp_lrp", "lrp_gamma", "pa_lrp", "rollout", "gradient_x_input"])
+@pytest.mark.parametrize(
+    "method",
+    ["attnlrp", "rollout"] + [pytest.param(name, marks=pytest.mark.slow) for name in ("cp_lrp", "lrp_gamma", "pa_lrp")],
+)
 def test_one_forward_gives_what_a_run_per_token_gives(gpt, method):
     """Also for methods that run on the prefixes: they see the same tokens."""
-    g = explain_generation(gpt, PROMPT, method, tokens=3)
+    g = explain_generation(gpt, PROMPT, method, tokens=2)
     for place, step in enumerate(g):
         prefix = list(g.sequence.ids[: g.prompt_length + place])
         alone = explain(gpt, {"input_ids": torch.tensor(prefix)}, method, target=step.targets[0].index)

@@ -5,10 +5,11 @@
     with why.lean(recompute=True): ...   and blocks run again in the backward pass
     otherwise                            for inputs of at least LEAN_FROM tokens
 
-For methods that need nothing but the relevance of the input, or of the states between blocks, under a recipe that sends slopes, the full engine runs
-once on a few tokens of the first input and leaves a lesson (lean_lesson.py). From then on, inputs of any length run by
-the lesson (lean_run.py): the relevance pass is one backward pass of autograd. Right after it was learnt, the lesson is
-tried on the same few tokens; where its scores are not those of the full engine it is dropped.
+For methods that need nothing but the relevance of the input, or of the states between blocks, under a recipe that
+sends slopes, the full engine runs once on a few tokens of the first input and leaves a lesson (lean_lesson.py). From
+then on, inputs of any length run by the lesson (lean_run.py): the relevance pass is one backward pass of autograd.
+Right after it was learnt, the lesson is tried on the same few tokens; where its scores are not those of the full
+engine it is dropped.
 
 A lean run computes in the dtype of the weights; relevance itself, input times slope, is in float32 or more. It has no
 conservation check and no estimate of rounding: ask for health=True to have them, from the full engine.
@@ -17,7 +18,7 @@ conservation check and no estimate of rounding: ask for health=True to have them
 import os
 import weakref
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -31,16 +32,19 @@ from whyformer._engine.capture import Capture, CapturedValues, LazyLayers
 from whyformer._engine.chosen_answer import is_causal
 from whyformer._engine.forward import run_forward
 from whyformer._engine.lean_lesson import Lesson, Unlearnable, make_learner, write_lesson
-from whyformer._engine.lean_run import LessonDiffers, prepare_language_model, run_lean
+from whyformer._engine.lean_run import LeanRun, LessonDiffers, prepare_language_model, run_lean
+from whyformer._engine.lean_shadow import borrow_shadow
 from whyformer._engine.lean_target import choose_lean_answer, find_read_places
 from whyformer._engine.model_state import is_torch_watched
 from whyformer._engine.model_writes import WRITERS
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.task import find_task
 from whyformer._engine.tracing.tiles import current_setting, find_free_memory
+from whyformer._engine.weight_versions import refuse_changed_weights
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap
+from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NonFinite, WhyformerError
 
 LEAN_FROM = 128  # tokens; below, the full engine takes little memory and tells more
@@ -130,27 +134,40 @@ def learn(model: Model, encoded: EncodedBatch, recipe: Recipe) -> Lesson | str:
     try:
         short = shorten(encoded)
         switch = Switch()
-        with run_forward(
-            model,
-            short,
-            switch=switch,
-            asks_gradient=False,
-            prepare=lambda shadow: prepare_language_model(shadow, short),
-            mode_class=make_learner(recipe),
-            keeps_dtype=True,
-        ) as run:
+        with (
+            ExitStack() as stack,
+            run_forward(
+                model,
+                short,
+                switch=switch,
+                asks_gradient=False,
+                prepare=lambda shadow: stack.enter_context(prepare_language_model(shadow, short)),
+                mode_class=make_learner(recipe),
+                keeps_dtype=True,
+            ) as run,
+        ):
             if find_task(model, short, run.returned, lambda: is_causal(run)).kind != "next token":
                 return "the model does not predict the next token"
             lesson = write_lesson(run, recipe)
             capture = CaptureBuilder(model, short, run, {"input_relevance"}).build(None, None, switch, [recipe], False)
         kept = KeptMemory(model.module)
-        with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
+        with keep_blocks(), torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
             again = run_by_lesson(model, short, lesson, *capture.same_target, {"input_relevance"})
     except (Unlearnable, LessonDiffers, WhyformerError) as reason:
         return str(reason)
     if not is_same(*(one.get("input_relevance", recipe) for one in (again, capture))):
         return "a run by the lesson gives other scores"
     return replace(lesson, bytes_per_token=kept.size / short.inputs[short.main].size(1))
+
+
+@contextmanager
+def keep_blocks() -> Iterator[None]:
+    """Inside, no block is computed again."""
+    token = is_recomputing.set(False)
+    try:
+        yield
+    finally:
+        is_recomputing.reset(token)
 
 
 class KeptMemory:
@@ -208,12 +225,17 @@ def run_by_lesson(
     places = find_read_places(model, encoded, target, versus)
     recomputes, note = choose_recomputing(lesson, encoded)
     keeps_states = "hidden_relevance" in keep
-    run = run_lean(model, encoded, lesson, places, keeps_states=keeps_states, recomputes=recomputes)
-    if not bool(run.output.isfinite().all()):
-        raise NonFinite("The model's output is not finite. Open the model in float32, or check its weights.")
-    chosen = choose_lean_answer(model, encoded, run, places, target, versus)
-    tensors = (run.leaf, *run.states)
-    slopes = torch.autograd.grad(chosen.answer.start_gradient().sum(), tensors)
+    with neutral_torch(), refuse_changed_weights(model.module), borrow_shadow(model.module) as shadow:
+        run = run_lean(model, shadow, encoded, lesson, places, keeps_states=keeps_states, recomputes=recomputes)
+        tensors, is_finite = (run.leaf, *run.states), run.output.isfinite().all()
+        if target is versus is None and is_last_alone(run):  # a GPU need not wait until Python knows the token
+            slopes = torch.autograd.grad(pick_largest(run.output).sum(), tensors)
+            chosen = choose_lean_answer(model, encoded, run, places, target, versus)
+        else:
+            chosen = choose_lean_answer(model, encoded, run, places, target, versus)
+            slopes = torch.autograd.grad(chosen.answer.start_gradient().sum(), tensors)
+        if not bool(is_finite):
+            raise NonFinite("The model's output is not finite. Open the model in float32, or check its weights.")
     amounts = LazyLayers([partial(multiply_widely, *pair) for pair in zip(tensors, slopes, strict=True)])
     values: CapturedValues = {}
     if "input_relevance" in keep:
@@ -233,6 +255,16 @@ def run_by_lesson(
         fixed=chosen.function,
         is_lean=True,
     )
+
+
+def is_last_alone(run: LeanRun) -> bool:
+    """Whether there are logits of one token of each example only."""
+    return run.output.dim() == 3 and run.output.size(1) == 1
+
+
+def pick_largest(logits: Tensor) -> Tensor:
+    """The logit of the token that the model predicts, as `choose_target` finds it."""
+    return logits.gather(-1, logits.detach().argmax(-1, keepdim=True))
 
 
 def multiply_widely(state: Tensor, slope: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ A lesson has no tensors and does not depend on the weights. Where a rule is none
 the model writes in place into what depends on the input, there is no lesson.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,9 +25,12 @@ from whyformer._engine.lean_actions import (
     HELD_SPREADS,
     Action,
     HoldOperands,
+    HoldStatistic,
     ScaleAttention,
     ScaleResult,
     TakeSecant,
+    join,
+    negate,
     run_without_graph,
 )
 from whyformer._engine.relevance import calls, rules, slopes
@@ -120,6 +123,10 @@ PASSING: frozenset[Any] = frozenset(
 )
 
 
+# They pass the gradient, in fewer steps
+PASSING_ACTIONS: dict[str, Action] = {"neg": negate, "cat": join}
+
+
 @dataclass(frozen=True)
 class Decision:
     """What one call of a rule does: the operands that get something, and how."""
@@ -135,7 +142,7 @@ def decide(recipe: Recipe, operation: Operation, call: calls.OperationCall, oper
     if call.beside_held is not None:
         raise Unlearnable(f"{operation.name} has operands that are held constant")
     if rule in PASSING:
-        return Decision(everything)
+        return Decision(everything, PASSING_ACTIONS.get(operation.name))
     if rule is slopes.hold_constant:
         return Decision(())
     if rule is rules.share_attention and isinstance(call, calls.AttentionCall):
@@ -152,7 +159,11 @@ def decide(recipe: Recipe, operation: Operation, call: calls.OperationCall, oper
             raise Unlearnable(f"{operation.name} is no norm of each token by itself")
         return Decision(everything, HELD_SPREADS[operation.name])
     if isinstance(call, calls.NormaliseCall) and rule is slopes.hold_statistic:
-        return Decision(everything if call.linearised is None else everything[:1])
+        if call.linearised is None:
+            return Decision(everything)
+        place = next((place for place, value in enumerate(operation.args) if value is everything[0]), None)
+        is_product = operation.name in operations.MULTIPLICATIONS - operations.DIVISIONS and len(operation.args) == 2
+        return Decision(everything[:1], HoldStatistic(place) if is_product and place is not None else None)
     if isinstance(call, calls.ProductCall):
         return decide_product(rule, operation, call, everything)
     if isinstance(call, calls.ScaleCall) and rule is slopes.share_rotation:
@@ -300,6 +311,9 @@ class LessonWriter:
         """The identity of a tensor; the copy of the input that the model got is the input."""
         return id(self.source) if id(tensor) == self.entered else id(tensor)
 
+    def is_among(self, graph: set[int]) -> Callable[[Tensor], bool]:
+        return lambda tensor: self.identify(tensor) in graph
+
     def write(self) -> tuple[Step, ...]:
         """What each operation on something that needs a graph does."""
         receiving = [self.find_receiving(draft) for draft in self.drafts]
@@ -309,7 +323,7 @@ class LessonWriter:
         for draft, gets, alive in zip(self.drafts, receiving, is_alive, strict=True):
             self.before.append(len(steps))
             operation = draft.operation
-            pattern = find_pattern(operation.args, operation.kwargs, lambda t: self.identify(t) in graph)
+            pattern = find_pattern(operation.args, operation.kwargs, self.is_among(graph))
             if not pattern:
                 continue
             if operation.name in FREE:
@@ -354,7 +368,8 @@ class LessonWriter:
         if draft.operation.name in FREE and any(one.action is not None for one in draft.decisions):
             raise Unlearnable(f"{draft.operation.name} has a rule of its own")
         if draft.is_composite:
-            if any(one.action is not None or not one.receiving for one in draft.decisions):
+            passing = (None, *PASSING_ACTIONS.values())
+            if any(one.action not in passing or not one.receiving for one in draft.decisions):
                 raise Unlearnable(f"{draft.operation.name} consists of several operations")
             return carrying
         if len(draft.decisions) != 1:
@@ -386,11 +401,13 @@ class LessonWriter:
 
         held = [place for place, value in enumerate(operation.args) if has_carrying(value, is_held)]
         named = [name for name, value in operation.kwargs.items() if has_carrying(value, is_held)]
-        if not held and not named or isinstance(action, ScaleAttention):
+        if (not held and not named) or isinstance(action, ScaleAttention):
             return action
         whole = (*(operation.args[place] for place in held), *(operation.kwargs[name] for name in named))
         if not all(isinstance(value, Tensor) for value in whole):
             raise Unlearnable(f"{operation.name} has a list of operands of which some are held constant")
+        if action is join:
+            action = None
         if isinstance(action, TakeSecant):  # runs without a graph
             return action
         return HoldOperands(tuple(held), tuple(named), action)

@@ -6,26 +6,27 @@ on the input. A run that takes another way raises LessonDiffers, and the full en
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
 
 from whyformer._engine.foreign_errors import refuse_unsuitable_inputs
+from whyformer._engine.lean_actions import cast, take_part
 from whyformer._engine.lean_lesson import ASKING, FREE, INPUT, MOST_ARGUMENTS, Block, Lesson, has_carrying
 from whyformer._engine.model_writes import WriteGuard
 from whyformer._engine.returned import find_output
-from whyformer._engine.shadow import make_shadow
 from whyformer._engine.tracing import operations
 from whyformer._engine.tracing.operations import Operation
-from whyformer._engine.weight_versions import refuse_changed_weights
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap
-from whyformer._plain.torch_state import leave_inference, neutral_torch, use_device_of_model
+from whyformer._plain.torch_state import leave_inference, use_device_of_model
 
 
 class LessonDiffers(Exception):
@@ -33,6 +34,7 @@ class LessonDiffers(Exception):
 
 
 PASSING = FREE | ASKING
+FREE_ACTIONS = {"getitem": take_part, **dict.fromkeys("to float double half bfloat16 type type_as".split(), cast)}
 NAMES: dict[Any, str] = {}  # of functions, without looking them up again
 
 
@@ -79,7 +81,7 @@ class LeanMode(TorchFunctionMode):
             return self.run_beside(func, args, kwargs)
         name = name_quickly(func)
         if name in PASSING:
-            return func(*args, **kwargs)
+            return FREE_ACTIONS[name](func, args, kwargs) if name in FREE_ACTIONS else func(*args, **kwargs)
         if self.at >= len(self.steps):
             raise LessonDiffers(f"{name} comes after the last step")
         step = self.steps[self.at]
@@ -140,6 +142,7 @@ class LeanRun:
 
 def run_lean(
     model: Model,
+    shadow: nn.Module,
     encoded: EncodedBatch,
     lesson: Lesson,
     places: Sequence[Sequence[int]] | None,
@@ -152,19 +155,15 @@ def run_lean(
     places: of each example, the tokens at which the output is needed; None: at all.
     recomputes: keep only the input of each block, and run it again in the backward pass.
     """
-    shadow = make_shadow(model.module)
-    prepare_language_model(shadow, encoded, places)
     inputs = {name: leave_inference(tensor).detach() for name, tensor in encoded.inputs.items()}
     mode = LeanMode(lesson, WriteGuard(unwrap(model.module)))
     if keeps_states:
         mode.keeps = frozenset(lesson.boundaries)
-    if recomputes:
-        recompute_blocks(shadow, mode)
     with (
-        neutral_torch(),
-        refuse_changed_weights(model.module),
         refuse_unsuitable_inputs(model.module, encoded.inputs),
         use_device_of_model(model.device),
+        prepare_language_model(shadow, encoded, places),
+        recompute_blocks(shadow, mode) if recomputes else nullcontext(),
         mode,
     ):
         returned = shadow(**inputs)
@@ -177,12 +176,21 @@ def run_lean(
 # --- blocks that are computed again ----------------------------------------------------------------------------------
 
 
-def recompute_blocks(shadow: nn.Module, mode: LeanMode) -> None:
+@contextmanager
+def recompute_blocks(shadow: nn.Module, mode: LeanMode) -> Iterator[None]:
     """Let the blocks of a shadow keep nothing but their input."""
     modules = dict(shadow.named_modules())
-    for block in mode.lesson.blocks:
-        module = modules[block.path]
+    blocks = [modules[block.path] for block in mode.lesson.blocks]
+    before = [vars(module).get("forward") for module in blocks]
+    for block, module in zip(mode.lesson.blocks, blocks, strict=True):
         module.forward = RecomputedBlock(block, module.forward, mode)
+    try:
+        yield
+    finally:
+        for module, forward in zip(blocks, before, strict=True):
+            del module.forward
+            if forward is not None:
+                module.forward = forward
 
 
 @dataclass(frozen=True)
@@ -240,24 +248,30 @@ class BlockNode(torch.autograd.Function):
 # --- a language model without what is not needed ---------------------------------------------------------------------
 
 
+@contextmanager
 def prepare_language_model(
     shadow: nn.Module, encoded: EncodedBatch, places: Sequence[Sequence[int]] | None = None
-) -> None:
-    """Put hooks on a shadow: no cache of keys and values, and logits only at these tokens."""
-    leave_out_cache(shadow)
+) -> Iterator[None]:
+    """Inside, a shadow makes no cache of keys and values, and logits only at these tokens."""
+    handles = leave_out_cache(shadow)
     head = find_output_embedding(shadow)
     if head is not None and places is not None:
         length = encoded.inputs[encoded.main].size(1)
-        head.register_forward_pre_hook(lambda _, args: pick_states(args, places, length))
+        handles.append(head.register_forward_pre_hook(lambda _, args: pick_states(args, places, length)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
-def leave_out_cache(shadow: nn.Module) -> None:
+def leave_out_cache(shadow: nn.Module) -> list[RemovableHandle]:
     config = getattr(unwrap(shadow), "config", None)
     forward = inspect.signature(type(shadow).forward).parameters
-    if hasattr(config, "use_cache") and "use_cache" in forward:
-        shadow.register_forward_pre_hook(
-            lambda _, args, options: (args, {"use_cache": False, **options}), with_kwargs=True
-        )
+    if not hasattr(config, "use_cache") or "use_cache" not in forward:
+        return []
+    add = lambda _, args, options: (args, {"use_cache": False, **options})  # noqa: E731
+    return [shadow.register_forward_pre_hook(add, with_kwargs=True)]
 
 
 def find_output_embedding(shadow: nn.Module) -> nn.Module | None:

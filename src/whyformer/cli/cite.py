@@ -60,7 +60,7 @@ def run_cite(
     source = prompts.PromptSource(None if prompt is None else [prompt], file, answer, messages, tokens)
     source.check()
     chosen = choose_method(method or CITE_METHOD, {}).method
-    destination.check_out_file(out, [str(given) for given in (prompt, file, messages, tokens) if given], Citations.formats)
+    destination.check_out_file(out, [one for one in (prompt, file, messages, tokens) if one], Citations.formats)
     opened = running.open_quietly(model)
     given = source.make_prompt(opened)
     if not given.answer:

@@ -1,8 +1,7 @@
 """The words and sentences of the reader's world: who and what its passages are about, and what they can say of it.
 
-A `Topic` is a kind of thing that a passage is about. A `Clause` says one or two things about it; each {slot} is a
-relation of the table `RELATIONS`, which has the questions that ask for it. A `link` leads to a person, so that
-questions can be chained: "Where does the captain of the Aurora live?"
+A `Topic` is a kind of thing that a passage is about. Each of its clauses says one or two things of it; a {slot} is a
+relation of the table `RELATIONS`, which has the questions that ask for it.
 """
 
 from dataclasses import dataclass
@@ -48,7 +47,7 @@ HOUSES = """
     Alder Birch Cedar Falcon Granite Heron Juniper Laurel Maple Otter Poplar Raven Sparrow Thistle Walnut Willow
 """.split()
 TRADES = "mill bakery workshop store brewery inn".split()
-NUMBERS = tuple(str(number) for number in range(2, 100))
+NUMBERS = tuple(str(number) for number in range(30, 100))  # none is a day of a month
 DAYS_OF_MONTH = tuple(str(number) for number in range(1, 29))
 YEARS = tuple(str(year) for year in range(1801, 2000, 3))
 
@@ -59,7 +58,6 @@ class Relation:
 
     value: str  # a key of VALUES, or "person"
     questions: tuple[str, ...]
-    link: str = ""  # for a person: what the person is of the topic, as in "the captain of"
 
 
 @dataclass(frozen=True)
@@ -95,8 +93,8 @@ RELATIONS: dict[str, Relation] = {
     "birthday": Relation("date", ("When was {S} born?", "When is the birthday of {S}?")),
     "visits": Relation("city", ("Where does {S} travel to?", "Which city does {S} travel to?")),
     "visit day": Relation("weekday", ("When does {S} travel?", "On which day does {S} travel?")),
-    "friend": Relation("person", ("Who is the friend of {S}?",), "the friend of"),
-    "captain": Relation("person", ("Who is the captain of {S}?", "Who leads {S}?"), "the captain of"),
+    "friend": Relation("person", ("Who is the friend of {S}?",)),
+    "captain": Relation("person", ("Who is the captain of {S}?", "Who leads {S}?")),
     "cargo": Relation("goods", ("What does {S} carry?", "What is the cargo of {S}?")),
     "port": Relation("city", ("Where did {S} sail from?", "Which port did {S} sail from?")),
     "departure": Relation("date", ("When did {S} leave?", "When did {S} set sail?")),
@@ -104,14 +102,14 @@ RELATIONS: dict[str, Relation] = {
     "place": Relation("city", ("Where does {S} take place?", "In which city is {S} held?")),
     "opening": Relation("date", ("When does {S} open?", "When does {S} begin?")),
     "ticket": Relation("price", ("How much is a ticket for {S}?", "What does {S} cost?")),
-    "host": Relation("person", ("Who is the host of {S}?", "Who hosts {S}?"), "the host of"),
+    "host": Relation("person", ("Who is the host of {S}?", "Who hosts {S}?")),
     "prize": Relation("item", ("What is the prize at {S}?", "What does the winner of {S} get?")),
     "room": Relation("room", ("Where is {S} kept?", "In which room is {S}?")),
     "made": Relation("year", ("When was {S} made?", "From which year is {S}?")),
     "worth": Relation("price", ("How much is {S} worth?", "What is the value of {S}?")),
-    "maker": Relation("person", ("Who is the maker of {S}?", "Who made {S}?"), "the maker of"),
+    "maker": Relation("person", ("Who is the maker of {S}?", "Who made {S}?")),
     "found": Relation("city", ("Where was {S} found?", "In which city was {S} found?")),
-    "owner": Relation("person", ("Who is the owner of {S}?", "Who runs {S}?"), "the owner of"),
+    "owner": Relation("person", ("Who is the owner of {S}?", "Who runs {S}?")),
     "seat": Relation("city", ("Where is {S} based?", "In which city is {S} based?")),
     "product": Relation("goods", ("What does {S} sell?", "What is {S} known for?")),
     "founded": Relation("year", ("When was {S} founded?", "In which year was {S} founded?")),
@@ -182,5 +180,4 @@ FILLERS = (
     "Little else is known.",
     "People talk about it now and then.",
 )
-UNSTATED = "The passages do not say"
 SYSTEM_PROMPTS = ("Answer from the passages.", "You answer questions about passages. Be brief.", "Read, then answer.")

@@ -1,6 +1,6 @@
 """Hops: an answer traced through the tokens that the model generated, hop by hop, to the prompt.
 
-    h = trace_reasoning(model, prompt, target=targets.Answer(-1))
+    h = trace_reasoning(model, prompt, select=-1)
     h[0].scores                   relevance per token in hop 0: what `explain` gives
     h[1].received, h[1].to_prompt, h[1].to_generated, h[1].absorbed
     h.total                       relevance per token over all hops
@@ -33,7 +33,7 @@ from whyformer.show.prompt_terminal import render_spans
 from whyformer.show.prompt_view import HopRow, PromptView, view_prompt
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import format_headline, name_target, shorten_text
+from whyformer.show.wording import name_target, shorten_text
 
 MOST_REGIONS = 12  # in the printed table
 CSV_FIELDS = ("hop", "place", "token", "region", "generated", "sent", "score")
@@ -93,9 +93,8 @@ class Hop:
 class Hops(Result):
     """The hops of one answer, with the prompt and its regions.
 
-    Files: .json has everything; .csv one row for each hop and token; .html shows the prompt by region, with a bar for
-    each hop; .png, .svg and .pdf show the text once for each
-    hop; .txt is what is printed.
+    Files: .html is a page with every hop; .png, .svg and .pdf show the text once for each hop; .json has everything;
+    .csv one row for each hop and token; .txt is what is printed.
     """
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
@@ -192,8 +191,9 @@ class Hops(Result):
         first = self.first
         title = terminal.render_title(first.targets[0], self.method, name=None, class_specific=True)
         count = len(self.hops) - 1
-        words = f"{count} {'hop' if count == 1 else 'hops'} through {len(self.prompt.answer)} generated tokens"
+        words = f"sent on {count} {'time' if count == 1 else 'times'} by the {len(self.prompt.answer)} generated tokens"
         parts: list[Any] = [title, f"{words}; {format_left(self)}", "", format_hop_table(self), ""]
+        parts += [format_absorbers(self), ""] if self.hops[0].absorbed_by is not None else []
         parts += [format_region_table(self, screen.width), ""] if self.regions else []
         parts.append("All hops together:")
         view = self.view()
@@ -228,7 +228,7 @@ class Hops(Result):
         return view_prompt(
             self.prompt,
             self.regions,
-            headline=format_headline(first),
+            headline=f"Where does {name_target(self.first.targets[0])} come from?",
             scores=self.total,
             signed=True,
             method=self.method,
@@ -288,7 +288,7 @@ def sum_by_region(scores: Tensor, regions: tuple[Region, ...]) -> Tensor:
 
 
 def format_left(hops: Hops) -> str:
-    return f"{hops.left:.1%} of the relevance is left on generated tokens"
+    return f"{hops.left:.1%} of the relevance is left on them"
 
 
 def format_hop_table(hops: Hops) -> Text:
@@ -303,6 +303,19 @@ def format_hop_table(hops: Hops) -> Text:
         f"{'all':>5}{hops.score:>12.4g}{to_prompt:>12.4g}{hops.hops[-1].to_generated:>14.4g}{hops.absorbed:>12.4g}"
     )
     return Text("\n".join(lines))
+
+
+def format_absorbers(hops: Hops) -> str:
+    """What absorbed how much over all hops, and whether the totals balance; with health=True."""
+    sums: dict[str, float] = {}
+    for hop in hops:
+        for what, amount in (hop.absorbed_by or {}).items():
+            sums[what] = sums.get(what, 0.0) + amount
+    scale = max(hop.magnitude for hop in hops)
+    largest = sorted(sums.items(), key=lambda pair: -abs(pair[1]))
+    named = ", ".join(f"{make_visible(what)} {amount:.3g}" for what, amount in largest if abs(amount) > 1e-3 * scale)
+    error = max(abs(hop.unaccounted or 0.0) for hop in hops) / max(scale, 1e-300)
+    return f"Absorbed by {named or 'nothing'}; relevance totals balance to {error:.0e}."
 
 
 def format_region_table(hops: Hops, width: int) -> Text:
