@@ -21,6 +21,7 @@ def pytest_collection_finish() -> None:
 # Settings that make methods with many forward passes fast enough to run on every family.
 QUICK: dict[str, dict[str, object]] = {
     "bi_attribution": {"steps": 3},
+    "context_cite": {"budget": 12},
     "integrated_gradients": {"steps": 3},
     "kernel_shap": {"budget": 16},
     "lime": {"budget": 16},

@@ -32,6 +32,7 @@ ROOMS = {
     "_explain": {*GROUND, *ENGINE, "_model", "methods", "show", "results"},
     "metrics": {*GROUND, *ENGINE, "targets", "_model", "methods", "results", "_explain"},
     "data": {*GROUND, "_model", "demo"},
+    "_cite": {*EXPLAINING, "metrics"},
     "_runs": GROUND,
     "_judge": {*EXPLAINING, "targets", "metrics", "data", "_runs"},
     "_audit": {*EXPLAINING, "targets", "data", "_runs", "_judge"},

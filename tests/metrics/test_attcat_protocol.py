@@ -1,6 +1,7 @@
 """AttCAT's released protocol on a real model, recomputed in numpy: sizes in ninths, two fills, tau, rivals."""
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -109,3 +110,32 @@ def test_rivals_that_do_not_exist(held, other, message):
     given = {"explanation": e, "probe": probe, "rerun": Rerun(model, encoded, e)}
     with pytest.raises(why.errors.MetricError, match=message):
         measure(choose_metric(partial(class_discrimination, other=other)), given)
+
+
+def test_metrics_of_the_same_variants_share_the_answers(held):
+    model, encoded, e, _ = held
+    probe = why.record(model, encoded, target=1, keep={"probe"})["probe"]
+    given = {"explanation": e, "probe": probe}
+    deleted = [partial(metric, preset="released", fill="delete") for metric in (aopc, log_odds)]
+    spent = []
+    for call in (*deleted, partial(aopc, preset="released", fill="pad_token")):
+        measure(choose_metric(call), given)
+        spent.append(probe.spent["forward"])
+    assert spent[0] == spent[1] < spent[2]
+    other = replace(e, scores=e.scores.flip(1))
+    alone = why.record(model, encoded, target=1, keep={"probe"})["probe"]
+    found = measure(choose_metric(deleted[0]), {"explanation": other, "probe": probe})
+    assert found.value.equal(measure(choose_metric(deleted[0]), {"explanation": other, "probe": alone}).value)
+    assert probe.spent["forward"] > spent[2]
+
+
+def test_remembered_answers_of_other_weights_are_refused():
+    model = why.open(bert(max_position_embeddings=32), tokenizer=wordpiece())
+    e = why.explain(model, TEXT, "attcat", target=1)
+    probe = why.record(model, model.encode(TEXT), target=1, keep={"probe"})["probe"]
+    given = {"explanation": e, "probe": probe}
+    aopc(**given)
+    with torch.no_grad():
+        model.module.classifier.weight.mul_(2)
+    with pytest.raises(why.errors.ModelError, match="weights changed"):
+        aopc(**given)

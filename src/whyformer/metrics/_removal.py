@@ -1,16 +1,20 @@
 """The model's answers when the highest or lowest-scored units are removed. Most faithfulness metrics use this.
 
-All variants of a batch go through the model in one call of the probe, which splits them into chunks.
+All variants of a batch go through the model in one call of the probe, which splits them into chunks. Metrics that ask
+for the same variants of one probe share the answers: AttCAT's AOPC and log-odds differ only in what they make of them.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from whyformer._engine.probe import Answers, Probe
+from whyformer._engine.weight_versions import refuse_changed_weights
 from whyformer._plain.tokens import Pieces
 from whyformer.errors import InputError
 from whyformer.metrics._maps import resize_map
@@ -18,6 +22,7 @@ from whyformer.metrics._ordering import TieOrder, rank_units
 from whyformer.results.explanation import Explanation
 
 TENTHS = tuple(k / 10 for k in range(1, 10))
+MOST_REMEMBERED = 16  # answers of one probe, each to the variants of a whole batch
 RemovalUnit = Literal["pixel", "patch"]
 
 
@@ -28,6 +33,9 @@ class StepAnswers:
     score: Tensor  # [batch step] float64: the explained logit
     probability: Tensor  # [batch step] float64
     logits: Tensor  # [batch step class] float64
+
+    def copy(self) -> "StepAnswers":
+        return StepAnswers(self.score.clone(), self.probability.clone(), self.logits.clone())
 
 
 @dataclass(frozen=True)
@@ -111,10 +119,29 @@ def ask_variants(probe: Probe, keep: Tensor, shape: Sequence[int], *, fill: str 
         if (fill or probe.fill) == "delete"
         else torch.zeros(batch, steps, dtype=torch.bool)
     )
-    of = torch.arange(batch).repeat_interleave(steps)
-    rows = (keep | empty[..., None]).reshape(batch * steps, *shape)
-    answers = as_step_answers(probe.keep_only(rows, of, fill, seed=seed), batch)
+    answers = ask_once(probe, keep | empty[..., None], shape, fill, seed)
     set_undefined(answers, empty)
+    return answers
+
+
+_asked: "WeakKeyDictionary[Probe, dict[tuple[object, ...], StepAnswers]]" = WeakKeyDictionary()
+
+
+def ask_once(probe: Probe, keep: Tensor, shape: Sequence[int], fill: str | None, seed: int) -> StepAnswers:
+    """The model's answers to variants, from memory if this probe was asked for exactly these before."""
+    remembered = _asked.setdefault(probe, {})
+    variants = hashlib.sha256(keep.numpy().tobytes()).digest()
+    key = (variants, tuple(keep.shape), tuple(shape), fill or probe.fill, seed)
+    if key in remembered:
+        with refuse_changed_weights(probe.model.module, probe.weight_versions):
+            return remembered[key].copy()
+    batch, steps = keep.shape[:2]
+    of = torch.arange(batch).repeat_interleave(steps)
+    rows = keep.reshape(batch * steps, *shape)
+    answers = as_step_answers(probe.keep_only(rows, of, fill, seed=seed), batch)
+    if len(remembered) >= MOST_REMEMBERED:
+        del remembered[next(iter(remembered))]
+    remembered[key] = answers.copy()
     return answers
 
 

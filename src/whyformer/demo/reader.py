@@ -1,0 +1,314 @@
+"""Passages and a question that one of them answers: which passage, which sentence and which words are known.
+
+    Anna Reed lives in Lisbon and works as a baker. She keeps a parrot.
+
+    The Aurora sails under captain Anna Reed. It carries tea and left on 14 March.
+    ...
+    Question: Where does Anna Reed live?
+    Answer: Lisbon
+
+Four to ten passages of one to three sentences each state a few facts about a person, a ship, a fair, an exhibit or a
+house. Exactly one passage states the answer, in one sentence. The passages are about few kinds of things, so that in
+half of the prompts another one states the same relation of something else, and in most a value of the same kind; many
+mention the person asked about.
+
+Within one prompt a subject can be told by one word, and a value of two words by its first: nobody shares a first or
+last name, and "14 March" is the only date on a 14th. So a model that has found the place can copy the answer.
+
+One fact in five (a subject, a relation and a value), selected by a checksum, is held out of all training. By default
+`generate` asks for those, so that the bundled model cannot know the answer from training: it must read it.
+"""
+
+import random
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from whyformer.demo.agreement import PARTS, Part
+from whyformer.demo.ranges import refuse_outside_range
+from whyformer.demo.reader_words import (
+    CITIES,
+    EXHIBITS,
+    FAIRS,
+    FILLERS,
+    GATHERINGS,
+    HOUSES,
+    LAST_NAMES,
+    MATERIALS,
+    MEN,
+    OPENINGS,
+    RELATIONS,
+    SHIPS,
+    SYSTEM_PROMPTS,
+    TOPICS,
+    TRADES,
+    VALUES,
+    WOMEN,
+)
+from whyformer.errors import InputError
+
+FEWEST, MOST = 2, 10  # passages
+SUBJECTS = {"ship": (SHIPS,), "fair": (FAIRS, GATHERINGS), "exhibit": (MATERIALS, EXHIBITS), "house": (HOUSES, TRADES)}
+SLOT = re.compile(r"{([^}]*)}")
+Span = tuple[int, int]  # characters, end not included
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class PassageFact:
+    """Something that a passage states of its subject."""
+
+    relation: str  # a key of RELATIONS
+    value: str
+    sentence: int  # which sentence of the passage
+    start: int  # of the value, in characters of the passage
+
+    @property
+    def span(self) -> Span:
+        return self.start, self.start + len(self.value)
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A paragraph about one subject."""
+
+    topic: str  # a key of TOPICS
+    subject: str  # as in a question: "Anna Reed", "the Aurora"
+    text: str
+    sentences: tuple[Span, ...]
+    facts: tuple[PassageFact, ...]
+
+
+@dataclass(frozen=True)
+class PassageQuestion:
+    """A question about passages, of which one states the answer."""
+
+    passages: tuple[Passage, ...]
+    question: str
+    answer: str
+    source: int  # the passage that states the answer
+    fact: int  # which of its facts
+
+    @property
+    def context(self) -> str:
+        """The passages, with an empty line between them."""
+        return "\n\n".join(passage.text for passage in self.passages)
+
+    @property
+    def text(self) -> str:
+        """The prompt, up to where the answer begins."""
+        return f"{self.context}\n\nQuestion: {self.question}\nAnswer:"
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The same as a chat."""
+        user = f"{self.context}\n\n{self.question}"
+        return [{"role": "system", "content": SYSTEM_PROMPTS[0]}, {"role": "user", "content": user}]
+
+    @property
+    def passage_spans(self) -> tuple[Span, ...]:
+        """Where each passage is in `text`."""
+        spans, start = [], 0
+        for passage in self.passages:
+            spans.append((start, start + len(passage.text)))
+            start += len(passage.text) + 2
+        return tuple(spans)
+
+    @property
+    def sentence_span(self) -> Span:
+        """The sentence of `text` that states the answer."""
+        passage = self.passages[self.source]
+        return self._shift(passage.sentences[passage.facts[self.fact].sentence])
+
+    @property
+    def evidence_span(self) -> Span:
+        """The words of `text` that are the answer, where the passage states it."""
+        return self._shift(self.passages[self.source].facts[self.fact].span)
+
+    def _shift(self, span: Span) -> Span:
+        start = self.passage_spans[self.source][0]
+        return start + span[0], start + span[1]
+
+
+def generate(
+    count: int, seed: int, *, passages: int | None = None, part: Part = "held-out"
+) -> tuple[PassageQuestion, ...]:
+    """`count` questions, each about its own passages (four to ten, or as many as given); question i depends only on
+    `seed` and i."""
+    refuse_outside_range("count", count, 0)
+    if passages is not None:
+        refuse_outside_range("passages", passages, FEWEST, MOST)
+    if part not in PARTS:
+        raise InputError(f"part must be one of {', '.join(PARTS)}, got {part!r}.", code="E_OPTION")
+    return tuple(_make_question(random.Random(f"reader {seed} {i}"), passages, part) for i in range(count))
+
+
+def part_of(subject: str, relation: str, value: str) -> Part:
+    """The part that a fact belongs to."""
+    return "held-out" if zlib.crc32(f"{subject}\n{relation}\n{value}".encode()) % 5 == 0 else "training"
+
+
+def _make_question(rng: random.Random, count: int | None, part: Part) -> PassageQuestion:
+    while True:
+        passages = draw_passages(rng, 4 + _draw_index(rng, 7) if count is None else count, part)
+        asked = [one for one in ask_everything(rng, passages) if _find_part(one) == part]
+        if asked:
+            return _pick(rng, asked)
+
+
+def _find_part(question: PassageQuestion) -> Part:
+    passage = question.passages[question.source]
+    return part_of(passage.subject, passage.facts[question.fact].relation, question.answer)
+
+
+# --- passages ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Names:
+    """The names and values of one prompt: few, so that passages share them, and each told by its first word."""
+
+    people: list[str]
+    cities: list[str]
+    values: dict[str, str] = field(default_factory=dict)  # by first word: 14 -> March
+
+    def complete(self, rng: random.Random, lists: Sequence[Sequence[str]]) -> str:
+        """A value of one word, or of two, of which the second is always the same after the first."""
+        first = _pick(rng, lists[0])
+        if len(lists) == 1:
+            return first
+        return f"{first} {self.values.setdefault(first, _pick(rng, lists[1]))}"
+
+
+def draw_names(rng: random.Random, invented: Sequence[str] = ()) -> Names:
+    """Twelve people and nine cities. Words of `invented` (two at most) replace a last name and a city."""
+    first, last = _sample(rng, (*WOMEN, *MEN), 12), _sample(rng, LAST_NAMES, 12)
+    cities = _sample(rng, CITIES, 9)
+    last[: len(invented[:1])] = invented[:1]
+    cities[: len(invented[1:2])] = invented[1:2]
+    return Names([f"{one} {other}" for one, other in zip(first, last, strict=True)], cities)
+
+
+def draw_passages(
+    rng: random.Random, count: int, part: Part = "held-out", names: Names | None = None
+) -> tuple[Passage, ...]:
+    """`count` passages about different subjects. For training, none states a fact that is held out."""
+    names = draw_names(rng) if names is None else names
+    kinds = ["person", *_sample(rng, list(SUBJECTS), 2)]
+    left = {"person": list(names.people)} | {kind: list(SUBJECTS[kind][0]) for kind in SUBJECTS}
+    topics = [_pick(rng, kinds) for _ in range(count)]
+    subjects = [_draw_subject(rng, topic, left[topic]) for topic in topics]
+    people = [subject for subject, topic in zip(subjects, topics, strict=True) if topic == "person"]
+    return tuple(
+        _draw_passage(rng, topic, subject, names, people, part) for subject, topic in zip(subjects, topics, strict=True)
+    )
+
+
+def _draw_subject(rng: random.Random, topic: str, left: list[str]) -> str:
+    """A subject whose first word is no other's."""
+    word = left.pop(_draw_index(rng, len(left)))
+    if topic == "person":
+        return word
+    return " ".join(("the", word, *(_pick(rng, words) for words in SUBJECTS[topic][1:])))
+
+
+def _draw_passage(
+    rng: random.Random, topic: str, subject: str, names: Names, people: Sequence[str], part: Part
+) -> Passage:
+    clauses = _sample(rng, TOPICS[topic].clauses, 2 + _draw_index(rng, 2))
+    text = ""
+    sentences: list[Span] = []
+    facts: list[PassageFact] = []
+    while clauses:
+        size = 1 + _draw_index(rng, 2)
+        taken, clauses = clauses[:size], clauses[size:]
+        text += " " if text else ""
+        start = len(text)
+        text += _open_sentence(rng, topic, subject, is_first=not sentences)
+        for i, wordings in enumerate(taken):
+            text += " and " if i else " "
+            clause, stated = _fill_clause(rng, _pick(rng, wordings), subject, names, people, part)
+            facts += [PassageFact(name, value, len(sentences), len(text) + at) for name, value, at in stated]
+            text += clause
+        text += "."
+        sentences.append((start, len(text)))
+    if rng.random() < 0.15:
+        start = len(text) + 1
+        text += f" {_pick(rng, FILLERS)}"
+        sentences.append((start, len(text)))
+    return Passage(topic, subject, text, tuple(sentences), tuple(facts))
+
+
+def _open_sentence(rng: random.Random, topic: str, subject: str, *, is_first: bool) -> str:
+    """The subject or its pronoun, sometimes after "These days,"."""
+    pronouns = TOPICS[topic].pronouns or (("She",) if subject.split()[0] in WOMEN else ("He",))
+    named = subject if is_first or rng.random() < 0.2 else _pick(rng, pronouns)
+    if rng.random() < 0.1:
+        lower = named if named == subject else named[0].lower() + named[1:]
+        return f"{_pick(rng, OPENINGS)}, {lower}"
+    return named[0].upper() + named[1:]
+
+
+def _fill_clause(
+    rng: random.Random, wording: str, subject: str, names: Names, people: Sequence[str], part: Part
+) -> tuple[str, list[tuple[str, str, int]]]:
+    """The clause with values for its slots, and each (relation, value, place in the clause)."""
+    clause, stated, end = "", [], 0
+    for slot in SLOT.finditer(wording):
+        clause += wording[end : slot.start()]
+        value = _draw_fact(rng, slot[1], subject, names, people, part)
+        stated.append((slot[1], value, len(clause)))
+        clause += value
+        end = slot.end()
+    return clause + wording[end:], stated
+
+
+def _draw_fact(rng: random.Random, relation: str, subject: str, names: Names, people: Sequence[str], part: Part) -> str:
+    while True:
+        value = _draw_value(rng, RELATIONS[relation].value, names, people)
+        if value != subject and (part == "held-out" or part_of(subject, relation, value) == "training"):
+            return value
+
+
+def _draw_value(rng: random.Random, kind: str, names: Names, people: Sequence[str]) -> str:
+    if kind == "person":  # often one that another passage is about
+        return _pick(rng, people) if people and rng.random() < 0.5 else _pick(rng, names.people)
+    return names.complete(rng, (names.cities,) if kind == "city" else VALUES[kind])
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+def ask_everything(rng: random.Random, passages: tuple[Passage, ...]) -> Iterator[PassageQuestion]:
+    """Every question that these passages answer, each in one of its wordings."""
+    for place, passage in enumerate(passages):
+        for i, fact in enumerate(passage.facts):
+            question = _pick(rng, RELATIONS[fact.relation].questions).replace("{S}", passage.subject)
+            yield PassageQuestion(passages, question, fact.value, place, i)
+
+
+def list_vocabulary() -> tuple[str, ...]:
+    """Every word and punctuation mark that can occur in passages, questions and answers."""
+    texts = [*WOMEN, *MEN, *LAST_NAMES, *(word for lists in SUBJECTS.values() for words in lists for word in words)]
+    texts += [word for lists in VALUES.values() for words in lists for word in words]
+    texts += [wording for topic in TOPICS.values() for wordings in topic.clauses for wording in wordings]
+    texts += [question for relation in RELATIONS.values() for question in relation.questions]
+    texts += [pronoun for topic in TOPICS.values() for pronoun in topic.pronouns]
+    texts += [*OPENINGS, *FILLERS, *SYSTEM_PROMPTS, "Question: Answer: She He and the The she he"]
+    words = (word for text in texts for word in re.findall(r"\w+|[^\w\s]", SLOT.sub(" ", text)))
+    return tuple(dict.fromkeys(words))
+
+
+def _sample(rng: random.Random, options: Sequence[T], count: int) -> list[T]:
+    left = list(options)
+    return [left.pop(_draw_index(rng, len(left))) for _ in range(count)]
+
+
+def _pick(rng: random.Random, options: Sequence[T]) -> T:
+    return options[_draw_index(rng, len(options))]
+
+
+def _draw_index(rng: random.Random, below: int) -> int:
+    return int(rng.random() * below)  # random() gives the same numbers in every Python version; choice() does not
