@@ -36,7 +36,9 @@ def main() -> None:
     for links in range(1, tracking.MOST_LINKS + 1):
         programs = tracking.generate(arguments.count, SEED, links=links)
         right = sum(is_written(model, tokenizer, program) for program in programs)
-        print(f"{links} links: {right} of {len(programs)} written without a mistake, {100 * right / len(programs):.2f} %")
+        print(
+            f"{links} links: {right} of {len(programs)} written without a mistake, {100 * right / len(programs):.2f} %"
+        )
 
 
 if __name__ == "__main__":
