@@ -33,6 +33,7 @@ CHAT_TEMPLATE = (
 )
 FORMS = {"text": 0.7, "chat": 0.15, "documents": 0.15}  # of the rows
 HARD = 0.75  # share of the rows that ask for relations stated of several subjects first
+ALIKE = 0.65  # share of the rows with passages that only their subjects tell apart
 MOST_QUESTIONS = 10
 Segments = list[tuple[str, bool]]  # texts that follow each other, and whether each is an answer
 
@@ -55,13 +56,14 @@ def make_tokenizer() -> Tokenizer:
 
 def write_row(rng: random.Random, part: Part, passages: int | None = None) -> Segments:
     """One row of passages, questions and answers."""
-    count = passages or rng.randint(reader.FEWEST, reader.MOST)
-    drawn = reader.draw_passages(rng, count, part)
+    alike = rng.random() < ALIKE
+    count = passages or rng.randint(reader.FEWEST, 6 if alike else reader.MOST)
+    drawn = reader.draw_passages(rng, count, part, alike=alike)
     asked = list(reader.ask_everything(rng, drawn))
     rng.shuffle(asked)
     if rng.random() < HARD:
         asked.sort(key=lambda one: not has_rival(one))
-    questions = asked[: rng.randint(1, MOST_QUESTIONS)]
+    questions = asked[: rng.randint(MOST_QUESTIONS // 2 if alike else 1, MOST_QUESTIONS)]
     rng.shuffle(questions)
     return arrange(rng, questions, rng.choices(list(FORMS), list(FORMS.values()))[0])
 

@@ -49,6 +49,7 @@ FEWEST, MOST = 2, 10  # passages
 SUBJECTS = {"ship": (SHIPS,), "fair": (FAIRS, GATHERINGS), "exhibit": (MATERIALS, EXHIBITS), "house": (HOUSES, TRADES)}
 SLOT = re.compile(r"{([^}]*)}")
 Span = tuple[int, int]  # characters, end not included
+Clauses = Sequence[tuple[str, ...]]  # each a choice of wordings
 T = TypeVar("T")
 
 
@@ -179,24 +180,39 @@ def draw_names(rng: random.Random) -> Names:
     return Names(tuple(_sample(rng, (*WOMEN, *MEN), 12)), tuple(_sample(rng, CITIES, 9)))
 
 
-def draw_passages(rng: random.Random, count: int, part: Part = "held-out") -> tuple[Passage, ...]:
-    """`count` passages about different subjects. For training, none states a fact that is held out."""
+def draw_passages(
+    rng: random.Random, count: int, part: Part = "held-out", *, alike: bool = False
+) -> tuple[Passage, ...]:
+    """`count` passages about different subjects. For training, none states a fact that is held out.
+
+    alike: all are about the same kind of thing and state the same relations, so that only the subject tells them apart.
+    """
     while True:
         try:
-            return _draw_passages(rng, count, part)
+            return _draw_passages(rng, count, part, alike)
         except NoTrainingValueError:
             continue
 
 
-def _draw_passages(rng: random.Random, count: int, part: Part) -> tuple[Passage, ...]:
+def _draw_passages(rng: random.Random, count: int, part: Part, alike: bool) -> tuple[Passage, ...]:
     names = draw_names(rng)
-    kinds = ["person", *_sample(rng, list(SUBJECTS), 2)]
+    kinds = [_pick(rng, list(TOPICS))] if alike else ["person", *_sample(rng, list(SUBJECTS), 2)]
+    shared = _sample(rng, TOPICS[kinds[0]].clauses, 1 + _draw_index(rng, 2)) if alike else None
     left = {"person": list(names.people)} | {kind: list(SUBJECTS[kind][0]) for kind in SUBJECTS}
     topics = [_pick(rng, kinds) for _ in range(count)]
     subjects = [_draw_subject(rng, topic, left[topic]) for topic in topics]
     people = [subject for subject, topic in zip(subjects, topics, strict=True) if topic == "person"]
     return tuple(
-        _draw_passage(rng, topic, subject, names, people, part) for subject, topic in zip(subjects, topics, strict=True)
+        _draw_passage(
+            rng,
+            topic,
+            subject,
+            names,
+            people,
+            part,
+            shared or _sample(rng, TOPICS[topic].clauses, 2 + _draw_index(rng, 2)),
+        )
+        for subject, topic in zip(subjects, topics, strict=True)
     )
 
 
@@ -209,9 +225,8 @@ def _draw_subject(rng: random.Random, topic: str, left: list[str]) -> str:
 
 
 def _draw_passage(
-    rng: random.Random, topic: str, subject: str, names: Names, people: Sequence[str], part: Part
+    rng: random.Random, topic: str, subject: str, names: Names, people: Sequence[str], part: Part, clauses: Clauses
 ) -> Passage:
-    clauses = _sample(rng, TOPICS[topic].clauses, 2 + _draw_index(rng, 2))
     text = ""
     sentences: list[Span] = []
     facts: list[PassageFact] = []
