@@ -1,14 +1,15 @@
 """AttnLRP of long prompts: time and memory of whyformer beside LXT's fused path and a plain forward pass.
 
-    python benchmarks/language.py --device cuda                       Llama of 1B and 8B shape, 512 to 8,192 tokens
-    python benchmarks/language.py --device cuda --shapes 8B --span    8,192 tokens in, 2,048 out, explained as one span
-    python benchmarks/language.py --device cuda --checkpoint          blocks computed again in the backward pass
+    python benchmarks/language.py --device cuda                        Llama of 1B and 8B shape, 512 to 8,192 tokens
+    python benchmarks/language.py --device cuda --checkpoint           also with blocks computed again
+    python benchmarks/language.py --device cuda --span                 also 8,192 tokens in, 2,048 out, as one span
     python benchmarks/language.py --device cpu --shapes small --tokens 2048 4096
 
-Weights are random, in bfloat16 on a GPU and in float32 on a CPU, one sequence, one target logit. Time is the median after
-warm-up, memory the peak above the weights: allocated by torch on a GPU, the largest resident set of a process of its own
-on a CPU. The first call has the lesson in it (docs/engine.md) and is measured apart. LXT is optional (python -m pip
-install lxt). It replaces code of transformers for the whole process, so it runs last.
+Weights are random, in bfloat16 on a GPU and in float32 on a CPU, one sequence, one target logit. Time is the median
+after warm-up, memory the peak above the weights: allocated by torch on a GPU, on a CPU the largest resident set of a
+process of its own. The first call has the lesson in it (docs/engine.md) and is measured apart. LXT is optional (python
+-m pip install lxt). It replaces code of transformers for the whole process, so it runs last: as its examples do, with
+the logits of all tokens, and with those of the last one.
 """
 
 import argparse
@@ -31,8 +32,10 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import whyformer as why
+from whyformer import targets
 
 GIB = 2**30
+PROMPT, ANSWER = 8192, 2048  # tokens of the span
 SHAPES: dict[str, dict[str, int]] = {
     "tiny": dict(hidden_size=64, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, vocab_size=512)
     | dict(num_key_value_heads=2),
@@ -73,14 +76,15 @@ def run_forward(module: nn.Module, ids: Tensor) -> Any:
         return module(input_ids=ids, use_cache=False, logits_to_keep=1).logits
 
 
-def run_ours(model: Any, ids: Tensor) -> Any:
-    return why.explain(model, {"input_ids": ids}, method="attnlrp").scores
+def run_ours(model: Any, ids: Tensor, recompute: bool = False, target: Any = None) -> Any:
+    with why.lean(recompute=recompute):
+        return why.explain(model, {"input_ids": ids}, method="attnlrp", target=target).scores
 
 
-def run_lxt(module: nn.Module, ids: Tensor) -> Tensor:
-    """As LXT's own examples do it."""
+def run_lxt(module: nn.Module, ids: Tensor, logits_to_keep: int) -> Tensor:
+    """As LXT's own examples do it; logits_to_keep=0: of all tokens."""
     words = module.get_input_embeddings()(ids).detach().requires_grad_()
-    logits = module(inputs_embeds=words, use_cache=False).logits
+    logits = module(inputs_embeds=words, use_cache=False, logits_to_keep=logits_to_keep).logits
     logits[0, -1].max().backward()
     assert words.grad is not None
     return (words * words.grad).float().sum(-1).cpu()
@@ -143,7 +147,7 @@ def print_own_memory(options: argparse.Namespace) -> None:
 
 
 def show(row: dict[str, Any]) -> None:
-    words = f"{row['shape']:>6} {row['tokens']:>7,} {row['who']:<22}"
+    words = f"{row['shape']:>6} {row['tokens']:>7,} {row['who']:<24}"
     if "failed" in row:
         print(words, row["failed"], flush=True)
         return
@@ -151,60 +155,74 @@ def show(row: dict[str, Any]) -> None:
     print(f"{words} {row['median']:9.1f} ms {memory}   first call {row['first']:,.0f} ms", flush=True)
 
 
-def run_all(options: argparse.Namespace) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
+class Comparison:
+    """All that is measured, row by row."""
 
-    def add(shape: str, tokens: int, who: str, call: Callable[[], Any]) -> None:
-        row = {"shape": shape, "tokens": tokens, "who": who, **try_to_measure(call, options)}
-        if options.device == "cpu" and who == "whyformer":
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.rows = options, list[dict[str, Any]]()
+        self.longest = max(*options.tokens, PROMPT + ANSWER)
+
+    def add(self, shape: str, tokens: int, who: str, call: Callable[..., Any], *args: Any) -> None:
+        row = {"shape": shape, "tokens": tokens, "who": who, **try_to_measure(lambda: call(*args), self.options)}
+        if self.options.device == "cpu" and who == "whyformer":
             row["memory"] = measure_cpu_memory(shape, tokens)
-        rows.append(row)
+        self.rows.append(row)
         show(row)
 
-    longest = max(options.tokens) + 4096
-    for shape in options.shapes:
-        module = make_model(shape, longest, options.device)
+    def run(self) -> None:
+        for shape in self.options.shapes:
+            self.run_ours(shape)
+        if self.options.no_lxt:
+            return
+        try:
+            patch_for_lxt("llama")
+        except Absent as error:
+            print(error)
+            return
+        for shape in self.options.shapes:
+            if shape in SHAPES:
+                self.run_lxt(shape)
+
+    def run_ours(self, shape: str) -> None:
+        module = make_model(shape, self.longest, self.options.device)
         model = why.open(module)
-        for tokens in options.tokens:
-            ids = make_ids(tokens, module, options.device)
-            add(shape, tokens, "forward", lambda ids=ids: run_forward(module, ids))
-            add(shape, tokens, "whyformer", lambda ids=ids: run_ours(model, ids))
-        if options.profile:
-            profile(model, make_ids(options.profile, module, options.device), options)
-        del module, model
-    if not options.no_lxt:
-        run_lxt_shapes(options, add, longest)
-    return rows
+        for tokens in self.options.tokens:
+            ids = make_ids(tokens, module, self.options.device)
+            self.add(shape, tokens, "forward", run_forward, module, ids)
+            self.add(shape, tokens, "whyformer", run_ours, model, ids)
+            if self.options.checkpoint:
+                self.add(shape, tokens, "whyformer, blocks again", run_ours, model, ids, True)
+            if self.options.profile:
+                profile(lambda ids=ids: run_ours(model, ids), self.options.device)
+        if self.options.span and shape == self.options.shapes[-1]:
+            ids = make_ids(PROMPT + ANSWER, module, self.options.device)
+            span = targets.Tokens(PROMPT, PROMPT + ANSWER - 1)
+            self.add(shape, PROMPT + ANSWER, f"span of {ANSWER:,} tokens", run_ours, model, ids, False, span)
+
+    def run_lxt(self, shape: str) -> None:
+        module = make_model(shape, self.longest, self.options.device)
+        for tokens in self.options.tokens:
+            ids = make_ids(tokens, module, self.options.device)
+            self.add(shape, tokens, "LXT", run_lxt, module, ids, 0)
+            self.add(shape, tokens, "LXT, one logit", run_lxt, module, ids, 1)
+            if self.options.profile:
+                profile(lambda ids=ids: run_lxt(module, ids, 1), self.options.device)
+        if self.options.checkpoint:
+            module.train()
+            module.gradient_checkpointing_enable({"use_reentrant": False})
+            for tokens in self.options.tokens:
+                ids = make_ids(tokens, module, self.options.device)
+                self.add(shape, tokens, "LXT, blocks again", run_lxt, module, ids, 1)
 
 
-def run_lxt_shapes(options: argparse.Namespace, add: Callable[..., None], longest: int) -> None:
-    try:
-        patch_for_lxt("llama")
-    except Absent as error:
-        print(error)
-        return
-    for shape in options.shapes:
-        if shape not in SHAPES:
-            continue
-        module = make_model(shape, longest, options.device)
-        for tokens in options.tokens:
-            ids = make_ids(tokens, module, options.device)
-            add(shape, tokens, "LXT", lambda ids=ids: run_lxt(module, ids))
-        del module
-
-
-def profile(model: Any, ids: Tensor, options: argparse.Namespace) -> None:
+def profile(call: Callable[[], Any], device: str) -> None:
     """Where the time goes, by function."""
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as watch
-
-    kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (options.device == "cuda")
-    with watch(activities=kinds) as seen:
-        run_ours(model, ids)
-        synchronise(options.device)
-    print(seen.key_averages().table(sort_by="self_cpu_time_total", row_limit=30))
-    if options.device == "cuda":
-        print(seen.key_averages().table(sort_by="self_cuda_time_total", row_limit=30))
+    kinds = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA][: 1 + (device == "cuda")]
+    with torch.profiler.profile(activities=kinds) as seen:
+        call()
+        synchronise(device)
+    order = "self_cuda_time_total" if device == "cuda" else "self_cpu_time_total"
+    print(seen.key_averages().table(sort_by=order, row_limit=25, max_name_column_width=60))
 
 
 def main() -> None:
@@ -215,7 +233,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--no-lxt", action="store_true")
-    parser.add_argument("--profile", type=int, default=0, metavar="TOKENS")
+    parser.add_argument("--checkpoint", action="store_true", help="also compute blocks again in the backward pass")
+    parser.add_argument("--span", action="store_true", help="also a span, of the last shape")
+    parser.add_argument("--profile", action="store_true", help="also list the functions that take most time")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     parser.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -224,11 +244,14 @@ def main() -> None:
         return
     if options.device == "cpu":
         torch.set_num_threads(options.threads)
-    where = torch.cuda.get_device_name() if options.device == "cuda" else f"{platform.machine()}, {os.cpu_count()} cores"
+    where = (
+        torch.cuda.get_device_name() if options.device == "cuda" else f"{platform.machine()}, {os.cpu_count()} cores"
+    )
     print(f"torch {torch.__version__}, transformers {transformers.__version__}, {where}")
-    rows = run_all(options)
+    comparison = Comparison(options)
+    comparison.run()
     if options.out is not None:
-        options.out.write_text(json.dumps(rows, indent=1))
+        options.out.write_text(json.dumps(comparison.rows, indent=1))
 
 
 if __name__ == "__main__":

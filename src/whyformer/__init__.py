@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from whyformer._engine.batching import batching
     from whyformer._engine.capture import Capture
     from whyformer._engine.intervene import Intervention
+    from whyformer._engine.lean import lean
     from whyformer._engine.record import record
     from whyformer._engine.relevance.recipes import RECIPES, Recipe, make_recipe
     from whyformer._engine.replay import replay
     from whyformer._engine.sites import SITES
     from whyformer._engine.target import Target
     from whyformer._engine.tracing.tiles import attention_tiles
+    from whyformer._explain.answer_check import check_answer
     from whyformer._explain.attention import inspect_attention
     from whyformer._explain.classes import explain_classes
     from whyformer._explain.compare import compare
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from whyformer._summary import BulkSummary, summarise_bulk
     from whyformer.methods._registry import METHODS, Scores, method
     from whyformer.metrics._registry import METRICS, Measurement, Rationale, metric
+    from whyformer.results.answer_check import AnswerCheck
     from whyformer.results.attention_view import AttentionView
     from whyformer.results.citations import Citation, Citations
     from whyformer.results.class_grid import ClassGrid
@@ -69,10 +72,12 @@ HOMES = {
     "_engine.intervene": "Intervention",
     "_engine.record": "record",
     "_engine.relevance.recipes": "RECIPES Recipe make_recipe",
+    "_engine.lean": "lean",
     "_engine.replay": "replay",
     "_engine.sites": "SITES",
     "_engine.target": "Target",
     "_engine.tracing.tiles": "attention_tiles",
+    "_explain.answer_check": "check_answer",
     "_explain.attention": "inspect_attention",
     "_explain.classes": "explain_classes",
     "_explain.compare": "compare",
@@ -95,6 +100,7 @@ HOMES = {
     "_summary": "BulkSummary summarise_bulk",
     "methods._registry": "METHODS Scores method",
     "metrics._registry": "METRICS Measurement Rationale metric",
+    "results.answer_check": "AnswerCheck",
     "results.attention_view": "AttentionView",
     "results.citations": "Citation Citations",
     "results.class_grid": "ClassGrid",
@@ -125,6 +131,7 @@ __all__ = [
     "METRICS",
     "RECIPES",
     "SITES",
+    "AnswerCheck",
     "AttentionView",
     "Audit",
     "BulkRun",
@@ -162,6 +169,7 @@ __all__ = [
     "audit",
     "batching",
     "bulk",
+    "check_answer",
     "cite",
     "compare",
     "data",
@@ -177,6 +185,7 @@ __all__ = [
     "inspect_attention",
     "judge",
     "judge_metrics",
+    "lean",
     "load",
     "make_generator",
     "make_recipe",

@@ -14,7 +14,7 @@ from whyformer.methods._players import Players
 WORTH = [4.0, -2.0, 1.0, 0.5, 0.0, 0.25]
 
 
-def ablations_of(worth, sources=len(WORTH)):
+def ablations_of(worth, sources=6):
     return Ablations(Game(worth, sources), Players(torch.arange(sources), sources, (1, sources)))
 
 

@@ -107,7 +107,7 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
     made().save(tmp_path / "c.json")
     saved = json.loads((tmp_path / "c.json").read_text())
     (tmp_path / "c.json").write_text(json.dumps(saved | damage))
-    with pytest.raises(InputError, match="c.json"):
+    with pytest.raises(InputError, match=r"c\.json"):
         Citations.load(tmp_path / "c.json")
 
 

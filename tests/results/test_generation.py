@@ -6,6 +6,7 @@ import torch
 from whyformer._explain.explain import explain
 from whyformer._explain.generation import explain_generation
 from whyformer._model.loading import open as opened
+from whyformer._model.prompt import Prompt
 from whyformer._model.spans import decode_with_spans
 from whyformer.errors import InputError, TargetError
 
@@ -87,6 +88,39 @@ def test_files(generation, tmp_path):
     assert "<script" not in page
     assert "<mark" in generation._repr_html_()
     assert "Generation of" in repr(generation)
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["attnlrp", "rollout"] + [pytest.param(name, marks=pytest.mark.slow) for name in ("cp_lrp", "lrp_gamma", "pa_lrp")],
+)
+def test_one_forward_gives_what_a_run_per_token_gives(gpt, method):
+    """Also for methods that run on the prefixes: they see the same tokens."""
+    g = explain_generation(gpt, PROMPT, method, tokens=2)
+    for place, step in enumerate(g):
+        prefix = list(g.sequence.ids[: g.prompt_length + place])
+        alone = explain(gpt, {"input_ids": torch.tensor(prefix)}, method, target=step.targets[0].index)
+        torch.testing.assert_close(step.scores, alone.scores, rtol=1e-4, atol=1e-5)
+        assert step.targets[0].score == pytest.approx(alone.targets[0].score, rel=1e-4)
+        assert step.targets[0].probability == pytest.approx(alone.targets[0].probability, rel=1e-3)
+
+
+def test_the_continuation_as_one_target(gpt, generation):
+    whole = generation.whole
+    assert whole.spent["relevance"] == 1
+    summed = torch.zeros_like(whole.scores)
+    for step in generation:
+        summed[:, : step.scores.shape[1]] += step.scores
+    torch.testing.assert_close(whole.scores, summed, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(explain(gpt, generation.sequence).scores, whole.scores, rtol=1e-4, atol=1e-4)
+    assert generation[0].spent["forward"] == pytest.approx(1 / len(generation))
+
+
+def test_a_prompt_with_an_answer_is_explained_as_it_is(gpt):
+    ids = [3, 4, 5, 6]
+    g = explain_generation(gpt, Prompt.from_tokens(gpt, ids, [7, 8]), "attnlrp")
+    assert [step.targets[0].index for step in g] == [7, 8] and list(g.sequence.ids) == [*ids, 7, 8]
+    assert [s.targets[0].index for s in explain_generation(gpt, PROMPT, "rollout", continuation=[7, 8])] == [7, 8]
 
 
 def test_prompt_is_the_old_name_of_prompt_length(generation):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from sample_prompts import make_pieces, show_long_prompt, show_prompt
 
-from whyformer._model.regions import Region
+from whyformer._plain.tokens import NamedTokens
 from whyformer.show.prompt_view import LONGEST_CELL, SPAN_LENGTH, find_top_spans
 
 
@@ -24,13 +24,13 @@ def test_shares_of_nothing_are_zero():
 
 
 def test_tokens_outside_of_all_regions_are_shown_too():
-    view = show_prompt(regions=(Region("middle", "user", 2, 4, ""),), citations=())
+    view = show_prompt(regions=(NamedTokens("middle", "user", 2, 4),), citations=())
     found = [(section.name, section.start, section.stop) for section in view.sections]
     assert found == [("between regions", 0, 2), ("middle", 2, 4), ("after the regions", 4, 6), ("answer", 6, 8)]
 
 
 def test_regions_that_overlap_are_refused():
-    view = show_prompt(regions=(Region("a", "user", 0, 4, ""), Region("b", "user", 3, 6, "")))
+    view = show_prompt(regions=(NamedTokens("a", "user", 0, 4), NamedTokens("b", "user", 3, 6)))
     with pytest.raises(ValueError, match="'b' overlaps"):
         _ = view.sections
 
@@ -62,8 +62,8 @@ def test_long_regions_are_divided_between_sentences():
 
 
 def test_cells_follow_the_parts_of_a_region():
-    parts = (Region("sentence 1", "sentence", 0, 2, ""), Region("sentence 2", "sentence", 4, 6, ""))
-    view = show_prompt(parts=parts, regions=(Region("user", "user", 0, 6, ""),))
+    parts = (NamedTokens("sentence 1", "sentence", 0, 2), NamedTokens("sentence 2", "sentence", 4, 6))
+    view = show_prompt(parts=parts, regions=(NamedTokens("user", "user", 0, 6),))
     found = [(cell.name, cell.start, cell.stop) for cell in view.cells]
     assert found == [("sentence 1", 0, 2), ("user, part 2", 2, 4), ("sentence 2", 4, 6), ("answer", 6, 8)]
     assert sum(view.cell_shares[:3]) == pytest.approx(view.section_shares[0])
@@ -87,7 +87,7 @@ def span_words(scores, special=frozenset(), **changes):
     words = "a b c ##d e f".split()
     view = show_prompt(
         pieces=make_pieces([*words, "x"], special=special), prompt_length=len(words), steps=None, hops=(),
-        regions=(Region("all", "user", 0, len(words), ""),), scores=torch.tensor([*scores, 0.0]), **changes,
+        regions=(NamedTokens("all", "user", 0, len(words)),), scores=torch.tensor([*scores, 0.0]), **changes,
     )  # fmt: skip
     spans = find_top_spans(view, view.cells[0])
     return [("".join(view.chips[i].text for i in range(s.first, s.last + 1)), round(s.score, 6)) for s in spans]

@@ -9,7 +9,7 @@ prompt without the top sources, without controls, and without random ones (verif
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from whyformer._engine.answer_target import Answer
 from whyformer._engine.record import record
 from whyformer._explain.default_method import TEXT_METHOD
 from whyformer._explain.explain import ModelLike, as_model, explain
-from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
+from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._model.model import Model
 from whyformer._model.prompt import Prompt, add_answer
 from whyformer._model.regions import Region
@@ -33,6 +33,7 @@ from whyformer.results.citations import Citation, Citations
 from whyformer.results.explanation import Explanation
 
 CITE_METHOD = TEXT_METHOD
+CITED_SCORE: Literal["logit", "logp"] = "logp"
 
 
 @neutral_torch()
@@ -64,14 +65,14 @@ def cite(
     verify: how many of the top sources are left out; 0 for none. samples: random ablations for the linear datamodelling
     score; 0 for none. seed: of all random numbers.
     """
-    call = choose_method(method, settings)
+    choose_method(method, settings)  # refuse misspelt names before the model is opened
     check_counts(verify=verify, samples=samples, seed=seed)
     model = as_model(model)
     prompt = require_answer(model, prompt, answer)
     aim = aim_at_part(select)
     sources = find_sources(prompt, by, within)
     players = make_source_players(prompt, sources)
-    explanation = explain_sources(model, prompt, call, settings, aim, players)
+    explanation = explain_sources(model, prompt, method, settings, aim, players)
     scores = explanation.scores[0].double().cpu()
     per_source = torch.stack([scores[one.start : one.stop].sum() for one in sources])
     ablations = Ablations(make_probe(model, prompt, aim), players)
@@ -147,14 +148,24 @@ def aim_at_part(select: Any) -> Answer:
 
 
 def explain_sources(
-    model: Model, prompt: Prompt, call: MethodCall, settings: Mapping[str, Any], aim: Answer, players: Players
+    model: Model,
+    prompt: Prompt,
+    method: MethodLike,
+    settings: Mapping[str, Any],
+    aim: Answer,
+    players: Players,
+    score: Literal["logit", "logp"] = CITED_SCORE,
 ) -> Explanation:
-    """The explanation of the answer. Methods that remove parts of the input get the sources as players."""
+    """The explanation of the answer. Methods that remove parts of the input get the sources as players.
+
+    score: what other methods explain. Those that rerun the model explain the log-probability, as ablations do.
+    """
+    call = choose_method(method, settings)
     reruns = "probe" in call.method.needs
-    more = {"fill": "delete"} if reruns and "fill" in call.method.settings and "fill" not in settings else {}
-    target = Answer(aim.select, unit=aim.unit, score="logp" if reruns else "logit")
+    fill = {"fill": "delete"} if reruns and call.settings.get("fill", "") is None else {}
+    target = Answer(aim.select, unit=aim.unit, score="logp" if reruns else score)
     with choose_players([players]):
-        return explain(model, prompt, call.method, target=target, **settings, **more)
+        return explain(model, prompt, method, target=target, **settings, **fill)
 
 
 def make_probe(model: Model, prompt: Prompt, aim: Answer) -> Any:

@@ -24,10 +24,11 @@ def find_sources(prompt: Prompt, by: Any, within: Any) -> tuple[Region, ...]:
         sources = tuple(one for one in sources if is_inside(one, part))
     if len(sources) < 2:
         there = f"Only {sources[0].name} is there" if sources else "None is there"
+        where = "" if within is None else " within the given part"
+        finer = "Pass" if by == "sentence" else 'Split the prompt by "sentence", or pass'
         raise InputError(
-            f"A citation needs at least two parts of the prompt to choose from. {there}"
-            f'{"" if within is None else " within the given part"}. Split the prompt by "sentence", or pass by= a '
-            "list of texts that occur in it."
+            f"A citation needs at least two parts of the prompt to choose from. {there}{where}. {finer} by= a list of "
+            "texts that occur in it."
         )
     return sources
 

@@ -101,9 +101,9 @@ class ScaleResult:
     def __call__(self, function: Function, args: Arguments, options: Options) -> Any:
         if self.is_product and self.factor == 0.5:
             for gate, other in ((args[0], args[1]), (args[1], args[0])):
-                source = getattr(gate, "_whyformer_gate", None)
+                source, activation = getattr(gate, "_whyformer_gate", (None, None))
                 if source is not None and isinstance(other, Tensor) and other.shape == gate.shape:
-                    return GatedProduct.apply(source.x, other, gate.detach(), source)
+                    return GatedProduct.apply(source, other, gate.detach(), activation)
         return scale_gradient(function(*args, **options), self.factor)
 
 
@@ -123,13 +123,113 @@ class ScaleAttention:
         return function(*scaled.args, **scaled.kwargs)
 
 
+# --- statistics of norms ---------------------------------------------------------------------------------------------
+
+
+class ScaledCast(torch.autograd.Function):
+    """What x becomes by widening, multiplying with a held statistic and narrowing; its slope takes one product."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, result: Tensor, statistic: Tensor) -> Tensor:
+        ctx.save_for_backward(statistic)
+        return result.view_as(result)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        return torch.mul(slope, ctx.saved_tensors[0], out=torch.empty_like(slope)), None, None
+
+
+@dataclass(frozen=True)
+class HoldStatistic:
+    """x times a statistic that is held constant. Norms of 16-bit models do this between two casts (`cast`)."""
+
+    place: int  # of x
+
+    def __call__(self, function: Function, args: Arguments, options: Options) -> Tensor:
+        x, statistic = args[self.place], args[1 - self.place]
+        result = function(*args, **options)
+        source = getattr(x, "_whyformer_narrow", None)
+        if source is not None and statistic.shape[:-1] == source.shape[:-1] and result.shape == source.shape:
+            result._whyformer_scaled = (source, statistic)
+        return result
+
+
+def cast(function: Function, args: Arguments, options: Options) -> Any:
+    """A cast; one that ends a norm in 16 bits goes back to its start in one step."""
+    x = args[0]
+    source, statistic = getattr(x, "_whyformer_scaled", (None, None))
+    if source is not None:
+        with torch.no_grad():
+            narrow = function(*args, **options)
+        if narrow.dtype == source.dtype and narrow.shape == source.shape:
+            return ScaledCast.apply(source, narrow, statistic)
+    result = function(*args, **options)
+    if isinstance(x, Tensor) and x.element_size() < 4 and result is not x and result.shape == x.shape:
+        result._whyformer_narrow = x
+    return result
+
+
+# --- rotary embeddings -----------------------------------------------------------------------------------------------
+
+
+class HalfRotation(torch.autograd.Function):
+    """(-x2, x1) from (x1, x2): its gradient in one piece, and not as a sum of two halves filled up with zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, result: Tensor) -> Tensor:
+        return result.view_as(result)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        first, second = slope.chunk(2, -1)
+        return torch.cat((second, -first), -1), None
+
+
+def take_part(function: Function, args: Arguments, options: Options) -> Any:
+    """x[...], which remembers what it is a part of."""
+    part = function(*args, **options)
+    if isinstance(part, Tensor):
+        part._whyformer_part_of = args[0]  # type: ignore[attr-defined]
+    return part
+
+
+def negate(function: Function, args: Arguments, options: Options) -> Tensor:
+    """-x, which remembers x."""
+    result: Tensor = function(*args, **options)
+    result._whyformer_negative_of = args[0]  # type: ignore[attr-defined]
+    return result
+
+
+def join(function: Function, args: Arguments, options: Options) -> Tensor:
+    """A concatenation; of the two halves of a tensor, the second one negated, it is a rotation by a quarter turn."""
+    parts = args[0]
+    if len(parts) == 2 and (x := find_rotated(*parts)) is not None:
+        with torch.no_grad():
+            result = function(*args, **options)
+        if result.shape == x.shape:
+            return HalfRotation.apply(x, result)
+    return function(*args, **options)
+
+
+def find_rotated(first: Tensor, last: Tensor) -> Tensor | None:
+    """x, if these are -x2 and x1 of x = (x1, x2); else None."""
+    second, x = getattr(first, "_whyformer_negative_of", None), getattr(last, "_whyformer_part_of", None)
+    if second is None or x is None or getattr(second, "_whyformer_part_of", None) is not x:
+        return None
+    half = x.size(-1) // 2
+    shape = (*x.shape[:-1], half)
+    is_first = last.shape == shape and last.stride() == x.stride() and last.storage_offset() == x.storage_offset()
+    behind = x.storage_offset() + half * x.stride(-1)
+    is_second = second.shape == shape and second.stride() == x.stride() and second.storage_offset() == behind
+    return x if is_first and is_second and 2 * half == x.size(-1) else None
+
+
 # --- activations -----------------------------------------------------------------------------------------------------
 
 
-class GateSource(NamedTuple):
-    """Where the values of a gate come from: they are computed again in the backward pass."""
+class Activation(NamedTuple):
+    """How the values of an activation are computed again in the backward pass."""
 
-    x: Tensor
     activate: Callable[[Tensor], Tensor]
     stabiliser: Stabiliser
     is_silu: bool
@@ -146,39 +246,39 @@ class SecantNode(torch.autograd.Function):
     """f(x), with the slope f(x) / x in the backward pass; keeps x."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, source: GateSource) -> Tensor:
+    def forward(ctx: Any, x: Tensor, y: Tensor, activation: Activation) -> Tensor:
         ctx.save_for_backward(x)
-        ctx.source = source._replace(x=None)
+        ctx.activation = activation
         return y.view_as(y)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
         (x,) = ctx.saved_tensors
-        return compute_secant(ctx.source, x).mul_(slope), None, None
+        return compute_secant(ctx.activation, x).mul_(slope), None, None
 
 
 class GatedProduct(torch.autograd.Function):
     """f(g) u with both slopes halved; keeps g and u."""
 
     @staticmethod
-    def forward(ctx: Any, g: Tensor, u: Tensor, activated: Tensor, source: GateSource) -> Tensor:
+    def forward(ctx: Any, g: Tensor, u: Tensor, activated: Tensor, activation: Activation) -> Tensor:
         ctx.save_for_backward(g, u)
-        ctx.source = source._replace(x=None)
+        ctx.activation = activation
         return activated * u
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:  # type: ignore[override]
         g, u = ctx.saved_tensors
-        shared = compute_secant(ctx.source, g).mul_(slope).mul_(0.5)  # f(g) / g, times the slope
+        shared = compute_secant(ctx.activation, g).mul_(slope).mul_(0.5)  # f(g) / g, times the slope
         to_u = shared * g if ctx.needs_input_grad[1] else None
         return shared.mul_(u), to_u, None, None
 
 
-def compute_secant(source: GateSource, x: Tensor) -> Tensor:
+def compute_secant(activation: Activation, x: Tensor) -> Tensor:
     """f(x) / x, in memory of its own."""
-    if source.is_silu:
+    if activation.is_silu:
         return torch.sigmoid(x)
-    return divide_widely(source.stabiliser, source.activate(x), x)
+    return divide_widely(activation.stabiliser, activation.activate(x), x)
 
 
 class KnownSecant(torch.autograd.Function):
@@ -215,10 +315,10 @@ class TakeSecant:
         def activate(start: Tensor) -> Tensor:
             return function(*before, start, *after, **options)
 
-        source = GateSource(x, activate, self.stabiliser, function is F.silu)
-        activated = SecantNode.apply(x, y, source)
-        activated._whyformer_gate = source
-        return activated
+        activation = Activation(activate, self.stabiliser, function is F.silu)
+        result = SecantNode.apply(x, y, activation)
+        result._whyformer_gate = (x, activation)
+        return result
 
 
 # --- norms -----------------------------------------------------------------------------------------------------------

@@ -5,25 +5,32 @@ factor is the spread of a norm, whether two operands are functions of the same t
 the input is. So it is found out once, on a few tokens, and written down as a list of steps. An operation of which
 nothing passes on relevance, such as the mean of squares in a norm, is *dead*: later runs compute it without a graph.
 
+Views and casts pass the true gradient under every recipe that sends slopes. They are no steps, so that a model may call
+more or fewer of them, as the attention of transformers does where there is a mask.
+
 A lesson has no tensors and does not depend on the weights. Where a rule is none of the actions of lean_actions.py, or
 the model writes in place into what depends on the input, there is no lesson.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
+from whyformer._engine.blocks import find_block_calls, find_blocks
 from whyformer._engine.forward import Run
 from whyformer._engine.intercept import Intercept
 from whyformer._engine.lean_actions import (
     HELD_SPREADS,
     Action,
     HoldOperands,
+    HoldStatistic,
     ScaleAttention,
     ScaleResult,
     TakeSecant,
+    join,
+    negate,
     run_without_graph,
 )
 from whyformer._engine.relevance import calls, rules, slopes
@@ -33,8 +40,18 @@ from whyformer._engine.tracing import operations
 from whyformer._engine.tracing.in_place import is_in_place_write
 from whyformer._engine.tracing.operations import Operation, find_tensors
 from whyformer._engine.tracing.provenance import is_embedding_sum
+from whyformer.errors import UnsupportedModel
 
+INPUT = -1  # in place of the number of a step: the explained input
 MOST_ARGUMENTS = 32  # by position; those by name follow in the bits of a pattern
+
+
+CASTS = frozenset("contiguous clone to float double half bfloat16 type type_as dropout alias".split())
+FREE = operations.VIEWS | CASTS  # no steps
+ASKING = operations.QUERIES | frozenset(
+    "requires_grad is_leaf grad_fn layout is_contiguous stride storage_offset element_size itemsize nbytes get_device "
+    "is_inference is_sparse is_meta is_nested is_quantized is_cpu".split()
+)  # give no tensors
 
 
 class Unlearnable(Exception):
@@ -58,7 +75,18 @@ class Lesson:
     steps: tuple[Step, ...]
     embedding: int  # the explained ids enter the embedding that is called so many times after the first
     entrance: tuple[str, ...]  # what is done with embeddings until they are the explained input
-    blocks: "dict[str, tuple[int, int]]"  # path of a block -> its first step, and one past its last
+    boundaries: tuple[int, ...] = ()  # the steps whose results are between blocks; INPUT; () if that is not known
+    blocks: tuple["Block", ...] = ()  # those that can be computed again
+    bytes_per_token: float = 0.0  # what a run keeps for its backward pass
+
+
+@dataclass(frozen=True)
+class Block:
+    """A module that is called once: its steps, from `start` up to `stop`."""
+
+    path: str
+    start: int
+    stop: int
 
 
 def find_pattern(args: Sequence[Any], options: Any, carries: Any) -> int:
@@ -95,6 +123,10 @@ PASSING: frozenset[Any] = frozenset(
 )
 
 
+# They pass the gradient, in fewer steps
+PASSING_ACTIONS: dict[str, Action] = {"neg": negate, "cat": join}
+
+
 @dataclass(frozen=True)
 class Decision:
     """What one call of a rule does: the operands that get something, and how."""
@@ -110,7 +142,7 @@ def decide(recipe: Recipe, operation: Operation, call: calls.OperationCall, oper
     if call.beside_held is not None:
         raise Unlearnable(f"{operation.name} has operands that are held constant")
     if rule in PASSING:
-        return Decision(everything)
+        return Decision(everything, PASSING_ACTIONS.get(operation.name))
     if rule is slopes.hold_constant:
         return Decision(())
     if rule is rules.share_attention and isinstance(call, calls.AttentionCall):
@@ -127,7 +159,11 @@ def decide(recipe: Recipe, operation: Operation, call: calls.OperationCall, oper
             raise Unlearnable(f"{operation.name} is no norm of each token by itself")
         return Decision(everything, HELD_SPREADS[operation.name])
     if isinstance(call, calls.NormaliseCall) and rule is slopes.hold_statistic:
-        return Decision(everything if call.linearised is None else everything[:1])
+        if call.linearised is None:
+            return Decision(everything)
+        place = next((place for place, value in enumerate(operation.args) if value is everything[0]), None)
+        is_product = operation.name in operations.MULTIPLICATIONS - operations.DIVISIONS and len(operation.args) == 2
+        return Decision(everything[:1], HoldStatistic(place) if is_product and place is not None else None)
     if isinstance(call, calls.ProductCall):
         return decide_product(rule, operation, call, everything)
     if isinstance(call, calls.ScaleCall) and rule is slopes.share_rotation:
@@ -190,13 +226,13 @@ class Learner(Intercept):
         self.embeddings = 0
         self.lineage: list[tuple[str, Tensor]] = []  # operations that lead to the explained input
         self.first_embedding = 0
-        self.blocks: list[tuple[str, int, int]] = []
+        self.inside: dict[int, tuple[int, int]] = {}  # number of a module call -> the drafts in it
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = operations.name_of(func)
-        if name in operations.QUERIES or self.depth:
+        if name in ASKING or self.depth:
             if self.depth and self.drafts:
-                self.drafts[-1].is_composite = self.drafts[-1].is_composite or name not in operations.QUERIES
+                self.drafts[-1].is_composite = self.drafts[-1].is_composite or name not in ASKING
             return super().__torch_function__(func, types, args, kwargs)
         operation = Operation(name, func, args, kwargs or {})
         draft = Draft(operation)
@@ -232,11 +268,11 @@ class Learner(Intercept):
 
     def enter(self, path: str, given: Tensor | None) -> None:
         super().enter(path, given)
-        self.open_calls[-1].first_draft = len(self.drafts)  # type: ignore[attr-defined]
+        self.inside[self.open_calls[-1].number] = (len(self.drafts), len(self.drafts))
 
     def leave(self, result: Tensor | None) -> None:
-        call = self.open_calls[-1]
-        self.blocks.append((call.path, call.first_draft, len(self.drafts)))  # type: ignore[attr-defined]
+        number = self.open_calls[-1].number
+        self.inside[number] = (self.inside[number][0], len(self.drafts))
         super().leave(result)
 
 
@@ -257,10 +293,9 @@ def write_lesson(run: Run, recipe: Recipe) -> Lesson:
         raise Unlearnable("where the input enters is not known")
     source = mode.lineage[sources[0]][1]
     writer = LessonWriter(mode.drafts, source, run.output)
-    steps, counts = writer.write()
-    blocks = {path: (counts[first], counts[last]) for path, first, last in mode.blocks}
+    steps = writer.write()
     names = tuple(name for name, _ in mode.lineage[: sources[0] + 1])
-    return Lesson(recipe, steps, mode.first_embedding, names, blocks)
+    return Lesson(recipe, steps, mode.first_embedding, names, writer.find_boundaries(mode), writer.find_blocks(mode))
 
 
 class LessonWriter:
@@ -269,36 +304,72 @@ class LessonWriter:
     def __init__(self, drafts: Sequence[Draft], source: Tensor, output: Tensor) -> None:
         self.drafts, self.source, self.output = drafts, source, output
         self.entered = id(source._whyformer_leaf)  # type: ignore[attr-defined]
+        self.before: list[int] = []  # how many steps come before each draft
+        self.made_by = {id(source): INPUT}  # tensor -> the step that it is the result of
 
     def identify(self, tensor: Tensor) -> int:
         """The identity of a tensor; the copy of the input that the model got is the input."""
         return id(self.source) if id(tensor) == self.entered else id(tensor)
 
-    def write(self) -> tuple[tuple[Step, ...], list[int]]:
-        """The steps, and for each draft how many steps come before it."""
+    def is_among(self, graph: set[int]) -> Callable[[Tensor], bool]:
+        return lambda tensor: self.identify(tensor) in graph
+
+    def write(self) -> tuple[Step, ...]:
+        """What each operation on something that needs a graph does."""
         receiving = [self.find_receiving(draft) for draft in self.drafts]
         is_alive = self.find_alive(receiving)
         graph = {id(self.source)}
         steps: list[Step] = []
-        counts: list[int] = []
         for draft, gets, alive in zip(self.drafts, receiving, is_alive, strict=True):
-            counts.append(len(steps))
+            self.before.append(len(steps))
             operation = draft.operation
-            pattern = find_pattern(operation.args, operation.kwargs, lambda t: self.identify(t) in graph)
+            pattern = find_pattern(operation.args, operation.kwargs, self.is_among(graph))
             if not pattern:
                 continue
-            steps.append(Step(operation.name, pattern, self.make_action(draft, gets, graph, alive)))
-            if alive:
+            if operation.name in FREE:
                 graph |= {id(t) for t in draft.results if t.requires_grad}
-        return tuple(steps), [*counts, len(steps)]
+                continue
+            if alive:
+                made = {id(t) for t in draft.results if t.requires_grad} - self.made_by.keys()
+                self.made_by |= dict.fromkeys(made, len(steps))
+            steps.append(Step(operation.name, pattern, self.make_action(draft, gets, graph, alive)))
+            graph |= made if alive else set()
+        self.before.append(len(steps))
+        return tuple(steps)
+
+    def find_boundaries(self, mode: Learner) -> tuple[int, ...]:
+        """The steps that make the states between blocks; () if they are not known."""
+        try:
+            states, _ = find_blocks(mode)
+        except UnsupportedModel:
+            return ()
+        found = [self.made_by.get(self.identify(state)) for state in states]
+        return tuple(step for step in found if step is not None) if None not in found else ()
+
+    def find_blocks(self, mode: Learner) -> tuple[Block, ...]:
+        """The blocks, if each is a module that is called once; else ()."""
+        try:
+            calls = find_block_calls(mode)
+        except UnsupportedModel:
+            return ()
+        spans = [mode.inside[call.number] for call in calls]
+        found = [
+            Block(call.path, self.before[first], self.before[last])
+            for call, (first, last) in zip(calls, spans, strict=True)
+        ]
+        paths = [call.path for call in mode.calls]
+        return tuple(found) if all(paths.count(block.path) == 1 for block in found) else ()
 
     def find_receiving(self, draft: Draft) -> set[int]:
         """The operands that get relevance from the result."""
         carrying = {self.identify(t) for t in draft.operation.given if t.requires_grad or t is self.source}
         if not draft.decisions:
             return carrying
+        if draft.operation.name in FREE and any(one.action is not None for one in draft.decisions):
+            raise Unlearnable(f"{draft.operation.name} has a rule of its own")
         if draft.is_composite:
-            if any(one.action is not None or not one.receiving for one in draft.decisions):
+            passing = (None, *PASSING_ACTIONS.values())
+            if any(one.action not in passing or not one.receiving for one in draft.decisions):
                 raise Unlearnable(f"{draft.operation.name} consists of several operations")
             return carrying
         if len(draft.decisions) != 1:
@@ -330,11 +401,13 @@ class LessonWriter:
 
         held = [place for place, value in enumerate(operation.args) if has_carrying(value, is_held)]
         named = [name for name, value in operation.kwargs.items() if has_carrying(value, is_held)]
-        if not held and not named or isinstance(action, ScaleAttention):
+        if (not held and not named) or isinstance(action, ScaleAttention):
             return action
         whole = (*(operation.args[place] for place in held), *(operation.kwargs[name] for name in named))
         if not all(isinstance(value, Tensor) for value in whole):
             raise Unlearnable(f"{operation.name} has a list of operands of which some are held constant")
+        if action is join:
+            action = None
         if isinstance(action, TakeSecant):  # runs without a graph
             return action
         return HoldOperands(tuple(held), tuple(named), action)

@@ -6,32 +6,35 @@ on the input. A run that takes another way raises LessonDiffers, and the full en
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
 
 from whyformer._engine.foreign_errors import refuse_unsuitable_inputs
-from whyformer._engine.lean_lesson import MOST_ARGUMENTS, Lesson, has_carrying
+from whyformer._engine.lean_actions import cast, take_part
+from whyformer._engine.lean_lesson import ASKING, FREE, INPUT, MOST_ARGUMENTS, Block, Lesson, has_carrying
 from whyformer._engine.model_writes import WriteGuard
 from whyformer._engine.returned import find_output
-from whyformer._engine.shadow import make_shadow
 from whyformer._engine.tracing import operations
 from whyformer._engine.tracing.operations import Operation
-from whyformer._engine.weight_versions import refuse_changed_weights
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap
-from whyformer._plain.torch_state import leave_inference, neutral_torch, use_device_of_model
+from whyformer._plain.torch_state import leave_inference, use_device_of_model
 
 
 class LessonDiffers(Exception):
     """The model does something else than in the run that the lesson was learnt from."""
 
 
+PASSING = FREE | ASKING
+FREE_ACTIONS = {"getitem": take_part, **dict.fromkeys("to float double half bfloat16 type type_as".split(), cast)}
 NAMES: dict[Any, str] = {}  # of functions, without looking them up again
 
 
@@ -56,6 +59,8 @@ class LeanMode(TorchFunctionMode):
         self.leaf: Tensor | None = None
         self.has_entered = is_inside
         self.embeddings = 0
+        self.keeps: frozenset[int] = frozenset()  # the steps whose results are kept
+        self.kept: dict[int, Tensor] = {}
         self.entered = 0  # operations of the entrance that were done
         self.summed: Tensor | None = None  # the embeddings so far
 
@@ -75,17 +80,18 @@ class LeanMode(TorchFunctionMode):
         if not pattern:
             return self.run_beside(func, args, kwargs)
         name = name_quickly(func)
-        if name in operations.QUERIES:
-            return func(*args, **kwargs)
+        if name in PASSING:
+            return FREE_ACTIONS[name](func, args, kwargs) if name in FREE_ACTIONS else func(*args, **kwargs)
         if self.at >= len(self.steps):
             raise LessonDiffers(f"{name} comes after the last step")
         step = self.steps[self.at]
         if step.name != name or step.pattern != pattern:
             raise LessonDiffers(f"step {self.at} is {name} on {pattern:b}, not {step.name} on {step.pattern:b}")
         self.at += 1
-        if step.action is None:
-            return func(*args, **kwargs)
-        return step.action(func, args, kwargs)
+        result = func(*args, **kwargs) if step.action is None else step.action(func, args, kwargs)
+        if self.keeps and self.at - 1 in self.keeps:
+            self.kept[self.at - 1] = result
+        return result
 
     def run_beside(self, func: Any, args: Any, options: dict[str, Any]) -> Any:
         """An operation on what does not depend on the input."""
@@ -131,51 +137,141 @@ class LeanRun:
     leaf: Tensor
     output: Tensor
     returned: Any
+    states: tuple[Tensor, ...] = ()  # between blocks
 
 
-def run_lean(model: Model, encoded: EncodedBatch, lesson: Lesson, places: Sequence[Sequence[int]] | None) -> LeanRun:
+def run_lean(
+    model: Model,
+    shadow: nn.Module,
+    encoded: EncodedBatch,
+    lesson: Lesson,
+    places: Sequence[Sequence[int]] | None,
+    *,
+    keeps_states: bool = False,
+    recomputes: bool = False,
+) -> LeanRun:
     """Run a shadow of the model by the lesson.
 
     places: of each example, the tokens at which the output is needed; None: at all.
+    recomputes: keep only the input of each block, and run it again in the backward pass.
     """
-    shadow = make_shadow(model.module)
-    prepare_language_model(shadow, encoded, places)
     inputs = {name: leave_inference(tensor).detach() for name, tensor in encoded.inputs.items()}
     mode = LeanMode(lesson, WriteGuard(unwrap(model.module)))
+    if keeps_states:
+        mode.keeps = frozenset(lesson.boundaries)
     with (
-        neutral_torch(),
-        refuse_changed_weights(model.module),
         refuse_unsuitable_inputs(model.module, encoded.inputs),
         use_device_of_model(model.device),
+        prepare_language_model(shadow, encoded, places),
+        recompute_blocks(shadow, mode) if recomputes else nullcontext(),
         mode,
     ):
         returned = shadow(**inputs)
     if mode.leaf is None or mode.at != len(lesson.steps):
         raise LessonDiffers(f"the run ended after {mode.at} of {len(lesson.steps)} steps")
-    return LeanRun(mode.leaf, find_output(returned, shadow), returned)
+    states = [mode.leaf if step == INPUT else mode.kept[step] for step in lesson.boundaries] if keeps_states else []
+    return LeanRun(mode.leaf, find_output(returned, shadow), returned, tuple(states))
+
+
+# --- blocks that are computed again ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def recompute_blocks(shadow: nn.Module, mode: LeanMode) -> Iterator[None]:
+    """Let the blocks of a shadow keep nothing but their input."""
+    modules = dict(shadow.named_modules())
+    blocks = [modules[block.path] for block in mode.lesson.blocks]
+    before = [vars(module).get("forward") for module in blocks]
+    for block, module in zip(mode.lesson.blocks, blocks, strict=True):
+        module.forward = RecomputedBlock(block, module.forward, mode)
+    try:
+        yield
+    finally:
+        for module, forward in zip(blocks, before, strict=True):
+            del module.forward
+            if forward is not None:
+                module.forward = forward
+
+
+@dataclass(frozen=True)
+class RecomputedBlock:
+    """The forward of a block without a graph, which is built in the backward pass."""
+
+    block: Block
+    forward: Any
+    mode: LeanMode
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        carrying = [value for value in (*args, *options.values()) if isinstance(value, Tensor) and value.requires_grad]
+        if len(carrying) != 1 or self.mode.at != self.block.start:
+            return self.forward(*args, **options)
+        state = carrying[0]
+
+        def run(start: Tensor) -> Any:
+            given = [start if value is state else value for value in args]
+            return self.forward(*given, **{k: start if value is state else value for k, value in options.items()})
+
+        with torch._C.DisableTorchFunction():  # not an operation of the model
+            before = state.detach()
+        returned = run(before)
+        first = returned if isinstance(returned, Tensor) else returned[0]
+        with torch._C.DisableTorchFunction():
+            made = BlockNode.apply(state, first, run, self)
+        self.mode.at = self.block.stop
+        if self.block.stop - 1 in self.mode.keeps:
+            self.mode.kept[self.block.stop - 1] = made
+        return made if isinstance(returned, Tensor) else (made, *returned[1:])
+
+
+class BlockNode(torch.autograd.Function):
+    """Runs a block again when its slope arrives, by the lesson from its first step on."""
+
+    @staticmethod
+    def forward(ctx: Any, state: Tensor, result: Tensor, run: Any, recomputed: RecomputedBlock) -> Tensor:
+        ctx.save_for_backward(state)
+        ctx.run, ctx.recomputed = run, recomputed
+        return result.view_as(result)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+        block, mode = ctx.recomputed.block, ctx.recomputed.mode
+        start = ctx.saved_tensors[0].detach().requires_grad_()
+        again = LeanMode(mode.lesson, mode.guard, start=block.start, is_inside=True)
+        with torch.enable_grad(), again:
+            returned = ctx.run(start)
+        if again.at != block.stop:
+            raise LessonDiffers(f"{block.path} ended after step {again.at}, not {block.stop}")
+        result = returned if isinstance(returned, Tensor) else returned[0]
+        return torch.autograd.grad(result, start, slope)[0], None, None, None
 
 
 # --- a language model without what is not needed ---------------------------------------------------------------------
 
 
+@contextmanager
 def prepare_language_model(
     shadow: nn.Module, encoded: EncodedBatch, places: Sequence[Sequence[int]] | None = None
-) -> None:
-    """Put hooks on a shadow: no cache of keys and values, and logits only at these tokens."""
-    leave_out_cache(shadow)
+) -> Iterator[None]:
+    """Inside, a shadow makes no cache of keys and values, and logits only at these tokens."""
+    handles = leave_out_cache(shadow)
     head = find_output_embedding(shadow)
     if head is not None and places is not None:
         length = encoded.inputs[encoded.main].size(1)
-        head.register_forward_pre_hook(lambda _, args: pick_states(args, places, length))
+        handles.append(head.register_forward_pre_hook(lambda _, args: pick_states(args, places, length)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
-def leave_out_cache(shadow: nn.Module) -> None:
+def leave_out_cache(shadow: nn.Module) -> list[RemovableHandle]:
     config = getattr(unwrap(shadow), "config", None)
     forward = inspect.signature(type(shadow).forward).parameters
-    if hasattr(config, "use_cache") and "use_cache" in forward:
-        shadow.register_forward_pre_hook(
-            lambda _, args, options: (args, {"use_cache": False, **options}), with_kwargs=True
-        )
+    if not hasattr(config, "use_cache") or "use_cache" not in forward:
+        return []
+    add = lambda _, args, options: (args, {"use_cache": False, **options})  # noqa: E731
+    return [shadow.register_forward_pre_hook(add, with_kwargs=True)]
 
 
 def find_output_embedding(shadow: nn.Module) -> nn.Module | None:

@@ -3,9 +3,9 @@
     g = explain_generation(model, "the keys to the cabinet", tokens=8)
     g[0]; g.whole; print(g); g.save("why.html")      # a page: click on a token to see why the model chose it
 
-Each token is explained as the next token after all before it. Methods that send slopes and are linear in the score
-(attnlrp, libragrad ...) run the model once for all tokens, with one backward pass for each and one for their sum.
-Others explain the prefixes in batches; an example gets the same scores in a batch as alone, so the batch size does not
+Each token is explained as the next token after all before it. Methods whose recipe sends slopes (attnlrp, libragrad
+...) run the model once for all tokens, with one backward pass for each and one for the continuation as a whole. Others
+explain the prefixes in batches; an example gets the same scores in a batch as alone, so the batch size does not
 matter. Token ids are those that were generated: nothing is tokenised again.
 """
 
@@ -35,7 +35,8 @@ from whyformer.results.explanation import Explanation
 from whyformer.results.generation import Generation
 
 BATCH = 16  # prefixes explained at once
-LINEAR_SITES = {"input_relevance", "hidden_relevance", "token_relevance", "position_relevance", "mask"}
+# What is captured at a token does not depend on the tokens after it
+SHARED_SITES = {"input_relevance", "hidden_relevance", "token_relevance", "position_relevance", "mask"}
 
 
 @neutral_torch()
@@ -73,7 +74,7 @@ def explain_generation(
         whole = append_tokens(model, whole, ids)
     if not whole.answer:
         raise InputError("The model generates nothing after this prompt: its first token is the end of the text.")
-    if is_linear(call):
+    if shares_forward(call):
         steps, total = explain_from_one_forward(call, model, whole)
     else:
         steps, total = explain_prefixes(call, model, whole), None
@@ -93,14 +94,14 @@ def encode_given(model: Model, prompt: Prompt, continuation: Any) -> Sequence[in
     return ids
 
 
-def is_linear(call: MethodCall) -> bool:
-    """Whether the explanation of a sum of logits is the sum of their explanations."""
+def shares_forward(call: MethodCall) -> bool:
+    """Whether all tokens can be explained from one forward pass over the whole continuation."""
     sends_slopes = call.recipe is not None and call.recipe.sends == "slope"
-    return sends_slopes and set(call.needs) <= LINEAR_SITES and not call.wants_health
+    return sends_slopes and set(call.needs) <= SHARED_SITES and not call.wants_health
 
 
 def explain_from_one_forward(call: MethodCall, model: Model, prompt: Prompt) -> tuple[list[Explanation], Explanation]:
-    """The explanation of every token of the answer, and of their sum, from one forward pass."""
+    """The explanation of every token of the answer, and of all as one target, from one forward pass."""
     own, encoded = convert_precision(model, model.encode(prompt), call.precision)
     count = len(prompt.answer)
     targets = [Answer(token) for token in range(count)]

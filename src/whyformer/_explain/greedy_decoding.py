@@ -53,7 +53,7 @@ def find_end_tokens(model: Model) -> set[int]:
 
 def encode_ids(model: Model, rows: Sequence[Sequence[int]]) -> EncodedBatch:
     """Token ids as a batch."""
-    return model.encode([{"input_ids": torch.tensor(row)} for row in rows])
+    return model.encode([torch.tensor(row) for row in rows])
 
 
 def predict_next_logits(model: Model, shadow: nn.Module, encoded: EncodedBatch) -> Tensor | None:

@@ -203,12 +203,13 @@ class Model:
         for item in items:
             self.check_token_ids(item.ids)
         if self.tokenizer is None:
-            encoded = self._from_list([{"input_ids": torch.tensor(item.ids)} for item in items])
+            encoded = self._from_list([torch.tensor(item.ids) for item in items])
         else:
             encoded = self.encode_tokens([as_tokenized(item) for item in items])
         notes = dict.fromkeys((*self.notes, *(note for item in items for note in item.notes)))
         answers = tuple((item.answer.start, item.answer.stop) if item.answer else None for item in items)
-        return replace(encoded, answers=answers, notes=tuple(notes))
+        regions = tuple(item.named_tokens for item in items)
+        return replace(encoded, answers=answers, regions=regions, notes=tuple(notes))
 
     def check_token_ids(self, ids: Sequence[int], name: str = "the prompt") -> None:
         """Refuse more tokens than the module takes, and ids that it does not have."""

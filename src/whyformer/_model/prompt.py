@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from whyformer._model.chat import find_special_text, render_chat
 from whyformer._model.continuation import encode_continuation
+from whyformer._model.prompt_log import PROMPT_IDS, LoggedAnswer, find_first, find_token_ids, read_answer
 from whyformer._model.regions import (
     KIND_OF_PARTS,
     SPLITTERS,
@@ -28,7 +29,7 @@ from whyformer._model.regions import (
 )
 from whyformer._model.spans import correct_offsets, decode_with_spans
 from whyformer._model.text import TokenizedText
-from whyformer._plain.tokens import Pieces
+from whyformer._plain.tokens import NamedTokens, Pieces
 from whyformer.errors import InputError, suggest_nearest
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Prompt:
     prompt_length: int  # tokens before the answer
     regions: tuple[Region, ...]
     notes: tuple[str, ...] = ()
+    logged: tuple[float, ...] | None = None  # the log-probability of each token of the answer, by a log
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -62,6 +64,13 @@ class Prompt:
     def answer(self) -> range:
         """The tokens of the answer; empty if there is none."""
         return range(self.prompt_length, len(self.ids))
+
+    @property
+    def named_tokens(self) -> tuple[NamedTokens, ...]:
+        """The regions and the answer, as ranges of tokens."""
+        named = [NamedTokens(region.name, region.kind, region.start, region.stop) for region in self.regions]
+        answer = [NamedTokens("answer", "answer", self.answer.start, self.answer.stop)] if self.answer else []
+        return (*named, *answer)
 
     @property
     def answer_ids(self) -> tuple[int, ...]:
@@ -210,6 +219,64 @@ class Prompt:
         end = max(ends, default=0)
         region = Region(WHOLE, "other", 0, len(before), (pieces.text or "")[:end], (0, end))
         return cls(whole, pieces, len(before), (region,), notes)
+
+    @classmethod
+    def from_log(cls, model: Any, record: Mapping[str, Any], **template: Any) -> "Prompt":
+        """What another engine logged: a request and its response, of vLLM or of an API like that of OpenAI.
+
+        record: prompt_token_ids, messages (with tools and documents) or prompt; token_ids, choices or text; logprobs.
+        Where only a text is known, it is tokenised once and a note says so. check_answer() says whether this model
+        finds the answer as likely as the log does.
+        """
+        if not isinstance(record, Mapping):
+            raise InputError(f"A log must be a dictionary, got {type(record).__name__}.", code="E_TXT_TYPE")
+        model = open_language_model(model, needs_tokenizer=find_first(record, PROMPT_IDS) is None)
+        answer = read_answer(record)
+        prompt = make_logged_prompt(model, record, **template)
+        if answer.is_empty:
+            return prompt
+        whole = add_logged_answer(model, prompt, answer, record, template)
+        has_all = answer.log_probabilities is not None and len(answer.log_probabilities) == len(whole.answer)
+        return replace(whole, logged=answer.log_probabilities if has_all else None)
+
+
+# --- logs -------------------------------------------------------------------------------------------------------------
+
+
+def make_logged_prompt(model: "Model", record: Mapping[str, Any], **template: Any) -> Prompt:
+    ids, messages, text = find_first(record, PROMPT_IDS), record.get("messages"), record.get("prompt")
+    if ids is not None:
+        return Prompt.from_tokens(model, ids, text=text if isinstance(text, str) else None)
+    if messages is not None:
+        more = {name: record[name] for name in ("tools", "documents") if record.get(name)}
+        return Prompt.from_messages(model, messages, **more, **template)
+    if isinstance(text, str):
+        note = "The prompt was given as text and tokenised here; the engine may have read other tokens."
+        prompt = Prompt.from_text(model, text, special=True)
+        return replace(prompt, notes=(*prompt.notes, note))
+    raise InputError(
+        f"The log has no prompt: it has {', '.join(map(str, record)) or 'nothing'}. Pass prompt_token_ids, messages or "
+        "prompt."
+    )
+
+
+def add_logged_answer(
+    model: "Model", prompt: Prompt, answer: LoggedAnswer, record: Mapping[str, Any], template: Mapping[str, Any]
+) -> Prompt:
+    """The prompt with the logged answer, by the first of these that the log has: ids, tokens as texts, text."""
+    if answer.ids is not None:
+        whole = append_tokens(model, prompt, check_ids(answer.ids, "token_ids"))
+        if answer.text and model.tokenizer is not None:
+            compare_texts(model.tokenizer, whole.answer_ids, whole.answer_text, answer.text)
+        return whole
+    if answer.tokens is not None and answer.text is not None:
+        ids = find_token_ids(model.tokenizer, answer.tokens, answer.text)
+        if ids is not None:
+            return append_tokens(model, prompt, ids)
+    if answer.message is not None and "messages" in record and find_first(record, PROMPT_IDS) is None:
+        more = {name: record[name] for name in ("tools", "documents") if record.get(name)}
+        return Prompt.from_messages(model, [*record["messages"], answer.message], **more, **template)
+    return add_answer(model, prompt, answer.text or "")
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------------

@@ -23,6 +23,8 @@ from whyformer._plain.schema import SchemaError, check_schema
 from whyformer.results._fields import PIECES, TARGET, restore_target, restore_tokens
 from whyformer.results.result import Result, to_plain_text
 from whyformer.show import report, terminal
+from whyformer.show.prompt_page import make_prompt_page
+from whyformer.show.prompt_view import CitationRow, FaithfulnessRow, PromptView, view_prompt
 from whyformer.show.score_rows import as_csv_cell
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
@@ -122,6 +124,24 @@ class Citations(Result):
 
     # --- displaying ---
 
+    def view(self) -> PromptView:
+        """The prompt with its scores and citations, for display; the sources are its parts."""
+        return view_prompt(
+            self.prompt,
+            self.citations,
+            headline=f"Why {make_visible(self.target.label)}?",
+            scores=self.scores,
+            signed=True,
+            method=self.method,
+            model=self.model,
+            citations=[show_citation(one) for one in self.list_shown()],
+            verdict_notes=describe_verdicts(self),
+            faithfulness=list(list_figures(self.faithfulness)) if self.faithfulness is not None else [],
+            settings=self.settings,
+            versions=self.versions,
+            notes=self.notes,
+        )
+
     def render(self, screen: Screen | None = None) -> str:
         """The sources with the highest scores as a table for a terminal, then what their verdicts rest on."""
         screen = screen or Screen.from_stdout()
@@ -156,6 +176,18 @@ class Citations(Result):
     def load(path: str | os.PathLike[str]) -> "Citations":
         """Load a saved .json file."""
         return archive.read_archive(path, "citations", citations_from_fields)
+
+
+def show_citation(one: Citation) -> CitationRow:
+    verdict = one.verdict or ("control" if one.is_control else "")
+    return CitationRow(one.name, one.start, one.stop, one.share, verdict, one.drop, one.text)
+
+
+def list_figures(found: Faithfulness) -> Iterator[FaithfulnessRow]:
+    yield FaithfulnessRow(f"linear datamodelling score, {found.samples} ablations", found.lds, None, found.chance)
+    for one in found.drops:
+        sources = "source" if one.size == 1 else f"{one.size} sources"
+        yield FaithfulnessRow(f"drop without the top {sources}", one.drop, one.chance, one.interval)
 
 
 def list_cells(one: Citation, width: int) -> list[str]:
@@ -237,20 +269,8 @@ def make_blocks(result: Citations) -> list[Any]:
 
 
 def citations_to_html(result: Citations) -> bytes:
-    """A page with the answer and the table of its sources."""
-    answer = report.make_element("div", result.prompt.answer_text or result.target.label, class_="text", dir="auto")
-    parts = [report.make_section("Answer", answer), report.make_section("Sources", *make_blocks(result))]
-    about = {
-        "method": result.method,
-        "settings": ", ".join(f"{name}={value}" for name, value in result.settings.items()),
-        "model": result.model,
-        "made with": ", ".join(f"{name} {value}" for name, value in result.versions.items()),
-    }
-    lead = f"What {result.target.label} comes from, by {result.method}: the sum of the scores of every source."
-    page = report.make_page(
-        "Which part of the prompt made it say that?", parts, lead=lead, about={k: v for k, v in about.items() if v}
-    )
-    return page.encode("utf-8")
+    """A page with the answer, its sources, and the prompt with its scores."""
+    return make_prompt_page(result.view()).encode("utf-8")
 
 
 def citations_to_fields(result: Citations) -> dict[str, Any]:
