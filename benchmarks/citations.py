@@ -23,7 +23,7 @@ import torch
 
 import whyformer as why
 from whyformer._cite.ablations import Ablations
-from whyformer._cite.cite import CITE_METHOD, explain_sources, make_probe
+from whyformer._cite.run import CITE_METHOD, explain_sources, make_probe
 from whyformer._cite.sources import find_sources, make_source_players
 from whyformer._cite.verification import choose_top
 from whyformer._plain.random_generator import make_generator
@@ -124,7 +124,7 @@ def main() -> None:
         cells = [format_estimate([row[label][name] for row in rows]) for name in ("first", "lds", "top 1", "top 3")]
         forwards = sum(row[label]["forwards"] for row in rows) / len(rows)
         print(f"| {label} | {forwards:.0f} | " + " | ".join(cells) + " |")
-    default = next(label for label in (CITE_METHOD, *methods) if label in rows[0])
+    default = next(label for label in (f"{CITE_METHOD} of log p", *methods) if label in rows[0])
     print()
     for budget in arguments.budgets:
         own, other = ([row[label]["lds"] for row in rows] for label in (default, f"context_cite, {budget}"))

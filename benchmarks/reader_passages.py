@@ -43,7 +43,7 @@ class Answered(NamedTuple):
     def list_evidence(self) -> list[int]:
         """The tokens of the words that state the answer."""
         spans = self.prompt.pieces.spans
-        (place,) = self.asked.evidence_spans
+        place = self.asked.evidence_span
         return [i for i, span in enumerate(spans) if span and place[0] < span[1] and span[0] < place[1]]
 
 
@@ -67,7 +67,6 @@ def is_strictly_highest(values: Sequence[float], place: int) -> bool:
 def find_hits(scores: Tensor, one: Answered) -> tuple[bool, bool]:
     """Whether the passage, and one of the words that state the answer, have the highest score. `scores` [token]."""
     passages = one.list_passages()
-    assert one.asked.source is not None
     sums = [float(scores[list(tokens)].sum()) for tokens in passages]
     words = [i for tokens in passages for i in tokens]
     best = max(words, key=lambda i: float(scores[i]))

@@ -4,6 +4,7 @@ from functools import cache
 
 import torch
 import transformers as hf
+from chat_templates import make_chat_tokenizer
 from tiny_tokenizers import train_bytes
 from tokenizers import decoders
 
@@ -18,10 +19,20 @@ TEXT = "\n\n".join([*PASSAGES, QUESTION])
 def decoder():
     tokenizer = train_bytes(prefix=False, trim=False)
     tokenizer.backend_tokenizer.decoder = decoders.ByteLevel()
+    return open_decoder(tokenizer)
+
+
+@cache
+def chat_decoder(style):
+    """The same with the tokenizer of a chat, see chat_templates.py."""
+    return open_decoder(make_chat_tokenizer(style))
+
+
+def open_decoder(tokenizer):
     torch.manual_seed(0)
     config = hf.LlamaConfig(
-        vocab_size=320, hidden_size=24, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, max_position_embeddings=128, initializer_range=0.4,
+        vocab_size=len(tokenizer), hidden_size=24, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=160, initializer_range=0.4, bos_token_id=None, eos_token_id=None,
     )  # fmt: skip
     return why.open(hf.LlamaForCausalLM(config).double().eval(), tokenizer=tokenizer)
 

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from base64 import b64encode
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
@@ -18,6 +19,11 @@ from typer.testing import CliRunner
 
 import whyformer as why
 from whyformer._audit import audit, head_swaps, swap_heads
+from whyformer._audit.adversarial import Candidates
+from whyformer._audit.audited_attention import AuditedAttention
+from whyformer._audit.choice import AttentionChoice
+from whyformer._audit.each_head import EachHead
+from whyformer._audit.examples import AuditExamples
 from whyformer._audit.head_page import SCRIPT, make_head_page
 from whyformer._audit.head_swaps import choose_blocks
 from whyformer._engine.intervene import Intervention
@@ -150,3 +156,19 @@ def test_the_page_in_a_browser(swaps, tmp_path):
     assert "Observed: block 2, head 1" in shown and "Replaced by weights of head 0" in shown
     assert f"{swap['after'][0]:.3f} after" in shown and 'aria-pressed="true"' in shown
     assert shown.count("<mark") >= 8 and "<script>alert" not in shown
+
+
+def test_heads_searched_together_are_those_searched_alone(model):
+    """All heads of a block at once find what a search for one head of one example finds."""
+    replay = AuditExamples(model, TEXTS, [None] * 2, [1] * 2).replay([0, 1], [1])
+    search = replace(head_swaps.SEARCH, steps=4, candidates=2, tolerance=1.0, selection=1.0)
+    each = EachHead(replay, 1)
+    together = Candidates(each, list(range(6)), search, 0)
+    results = list(together.search_all())
+    for example, head in ((0, 2), (1, 0)):
+        alone = Candidates(AuditedAttention(replay, AttentionChoice((1,), head)), [example], search, 0)
+        expected = next(alone.search_all())
+        place = 3 * example + head
+        assert results[place]["jsd"] == pytest.approx(expected["jsd"], abs=1e-5)
+        assert results[place]["tvd"] == pytest.approx(expected["tvd"], abs=1e-5)
+        torch.testing.assert_close(together.take_found(place)[1], alone.take_found(example)[1], atol=1e-5, rtol=0)

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tiny_prompts import PASSAGES, QUESTION, TEXT, decoder, make_prompt
+from tiny_prompts import PASSAGES, QUESTION, TEXT, chat_decoder, decoder, make_prompt
 
 import whyformer as why
-from whyformer._cite.cite import CITE_METHOD
+from whyformer._cite.run import CITE_METHOD
 from whyformer.errors import InputError, MethodError, TargetError, WhyformerError
 from whyformer.targets import Answer
 
@@ -59,7 +59,7 @@ def test_one_relevance_pass_and_few_forwards(cited):
 def test_a_part_of_the_answer(cited):
     part = why.cite(decoder(), make_prompt(), by=PASSAGES, select="not bad", **QUICK)
     e = why.explain(decoder(), make_prompt(), CITE_METHOD, target=Answer("not bad", score="logp"))
-    assert part.target.label == e.targets[0].label
+    assert f"log p({part.target.label})" == e.targets[0].label and part.target.label == "'not bad'"
     first = part[0]
     assert first.score == pytest.approx(float(e.scores[0, first.start : first.stop].sum()), abs=1e-9)
     same = why.cite(decoder(), make_prompt(), by=PASSAGES, select=Answer("not bad", score="logp"), **QUICK)
@@ -80,6 +80,31 @@ def test_methods_that_remove_words_remove_sources(method):
 def test_text_messages_and_prompts_are_the_same(cited):
     from_text = why.cite(decoder(), TEXT, by=PASSAGES, answer=" good. not bad.", **QUICK)
     assert [one.score for one in from_text] == [one.score for one in cited]
+
+
+def test_roles_and_documents_of_a_chat():
+    """Special tokens of the template stay, and so does the text that it adds."""
+    messages = [{"role": "system", "content": "be good."}, {"role": "user", "content": "a bad film?"}]
+    model = chat_decoder("documents")
+    documents = [{"title": "one", "text": "the film is good."}, {"title": "two", "text": "the plot is a mess."}]
+    prompt = why.Prompt.from_messages(model, messages, documents=documents, answer="good.")
+    roles = why.cite(model, prompt, by="role", verify=4, samples=0)
+    assert {one.kind for one in roles} == {"system", "user", "document"}
+    cited = why.cite(model, prompt, by="document", verify=2, samples=0)
+    assert sorted(one.text for one in cited if "film" in one.text or "plot" in one.text) == sorted(
+        one.text for one in cited
+    )
+    user = next(one for one in roles if one.kind == "user")
+    without = [i for place, i in enumerate(prompt.ids) if not user.start <= place < user.stop]
+    with torch.no_grad():
+        full, less = (model.module(torch.tensor([ids])).logits[0].log_softmax(-1) for ids in (prompt.ids, without))
+    count = len(prompt.answer)
+    drop = sum(
+        float(full[place - 1 - count, prompt.answer_ids[place]] - less[place - 1 - count, prompt.answer_ids[place]])
+        for place in range(count)
+    )
+    assert user.drop == pytest.approx(drop, abs=1e-8)
+    assert why.cite(model, prompt, within="user", by=["a bad", "film"], **QUICK)[0].kind == "passage"
 
 
 def test_within_leaves_the_question_alone():
@@ -160,7 +185,7 @@ def test_odd_prompts_are_refused():
         why.cite(decoder(), 7)
     with pytest.raises(InputError, match=r"empty|no tokens"):
         why.cite(decoder(), "", answer=" good")
-    with pytest.raises(InputError, match="128") as error:
+    with pytest.raises(InputError, match="160") as error:
         why.cite(decoder(), TEXT, answer=" good" * 200)
     assert error.value.code == "E_TXT_TOO_LONG"
 

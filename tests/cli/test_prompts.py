@@ -72,8 +72,11 @@ def test_generate_draws_and_explains_the_whole(tmp_path):
         (["explain", "a", "b", "--answer", "x"], "got 2 texts"),
         (["explain", "a", "--tokens", "t.json"], "got --tokens and INPUT"),
         (["explain", "--tokens", "t.json", "--answer", "x"], "--tokens has the answer in its file"),
-        (["explain", "a", "--answer", "x", "--pair", "b"], "--pair cannot be combined with a prompt"),
-        (["explain", "a", "--answer", "x", "-m", "rollout", "-m", "attcat"], "Several methods cannot be combined with a prompt"),
+        (["explain", "a", "--answer", "x", "--pair", "b"], "--pair cannot be combined with a prompt. Leave it out."),
+        (
+            ["explain", "a", "--answer", "x", "-m", "rollout", "-m", "attcat"],
+            "Several methods cannot be combined with a",
+        ),
         (["explain", "--tokens", "missing.json"], "Cannot read 'missing.json'"),
         (["generate"], "A prompt is one text"),
         (["generate", "a", "--top-p", "0"], "top_p must be above 0"),

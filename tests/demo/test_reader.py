@@ -9,13 +9,12 @@ import torch
 from whyformer.data import read
 from whyformer.data.worlds import WORLD_SEED
 from whyformer.demo import reader
-from whyformer.demo.reader_words import RELATIONS, TOPICS, UNSTATED
+from whyformer.demo.reader_words import RELATIONS, TOPICS
 from whyformer.errors import InputError
 
 torch.set_num_threads(1)
 
-DIRECT = reader.generate(60, 3)
-CHAINS = reader.generate(30, 3, kind="chain")
+ASKED = reader.generate(60, 3)
 
 
 def list_stated(passages) -> set[tuple[str, str, str]]:
@@ -36,102 +35,84 @@ def list_stated(passages) -> set[tuple[str, str, str]]:
 
 def test_a_question_by_hand():
     anna = reader.Passage(
-        "person", "Anna Reed", "Anna Reed is a baker. She lives in Lisbon.", ((0, 21), (22, 42)),
-        (
-            reader.PassageFact("job", "baker", "is a baker", 0, 15),
-            reader.PassageFact("home", "Lisbon", "lives in Lisbon", 1, 35),
-        ),
+        "person", "Anna", "Anna is a baker. She lives in Lisbon.", ((0, 16), (17, 37)),
+        (reader.PassageFact("job", "baker", 0, 10), reader.PassageFact("home", "Lisbon", 1, 30)),
     )  # fmt: skip
     ship = reader.Passage(
-        "ship", "the Aurora", "The Aurora obeys captain Anna Reed.", ((0, 35),),
-        (reader.PassageFact("captain", "Anna Reed", "obeys captain Anna Reed", 0, 25),),
+        "ship", "the Aurora", "The Aurora obeys captain Anna.", ((0, 30),),
+        (reader.PassageFact("captain", "Anna", 0, 25),),
     )  # fmt: skip
-    asked = reader.PassageQuestion((ship, anna), "direct", "Where does Anna Reed live?", "Lisbon", ((1, 1),))
+    asked = reader.PassageQuestion((ship, anna), "Where does Anna live?", "Lisbon", 1, 1)
     assert asked.text == (
-        "The Aurora obeys captain Anna Reed.\n\nAnna Reed is a baker. She lives in Lisbon.\n\n"
-        "Question: Where does Anna Reed live?\nAnswer:"
+        "The Aurora obeys captain Anna.\n\nAnna is a baker. She lives in Lisbon.\n\n"
+        "Question: Where does Anna live?\nAnswer:"
     )
-    assert asked.source == 1
     assert [asked.text[a:b] for a, b in asked.passage_spans] == [ship.text, anna.text]
-    assert [asked.text[a:b] for a, b in asked.sentence_spans] == ["She lives in Lisbon."]
-    assert [asked.text[a:b] for a, b in asked.evidence_spans] == ["Lisbon"]
-    assert asked.messages[1]["content"].endswith("\n\nWhere does Anna Reed live?")
-    chains = {one.question: one for one in reader.ask_everything(random.Random(0), (ship, anna), "chain")}
-    assert len(chains) == 2  # the job and the home of the captain
-    home = next(one for question, one in chains.items() if "live" in question)
-    assert "the captain of the Aurora" in home.question
-    assert home.answer == "Anna Reed lives in Lisbon" and home.sources == ((0, 0), (1, 1)) and home.source == 1
-    more = list(reader.ask_everything(random.Random(0), (ship,), "unstated"))
-    assert {one.answer for one in more} == {UNSTATED} and all(one.source is None for one in more)
-    assert len(more) == 4  # cargo, port, departure, crew
+    assert asked.text[slice(*asked.sentence_span)] == "She lives in Lisbon."
+    assert asked.text[slice(*asked.evidence_span)] == "Lisbon"
+    assert asked.messages[1]["content"].endswith("\n\nWhere does Anna live?")
+    every = {(one.question, one.answer, one.source) for one in reader.ask_everything(random.Random(0), (ship, anna))}
+    assert {(answer, source) for _, answer, source in every} == {("Anna", 0), ("baker", 1), ("Lisbon", 1)}
+    assert all(("the Aurora" in question) == (source == 0) for question, _, source in every)
 
 
 def test_the_answer_is_where_the_truth_says():
-    for asked in (*DIRECT, *CHAINS):
-        for (start, end), (place, fact), sentence in zip(
-            asked.evidence_spans, asked.sources, asked.sentence_spans, strict=True
-        ):
-            passage = asked.passages[place]
-            assert asked.text[start:end] == passage.facts[fact].value
-            assert sentence[0] <= start < end <= sentence[1]
-            assert asked.text[slice(*sentence)].endswith(".")
-            assert asked.text[slice(*asked.passage_spans[place])] == passage.text
-        assert asked.text[slice(*asked.evidence_spans[-1])] in asked.answer
-    assert all(4 <= len(asked.passages) <= 10 for asked in DIRECT)
+    for asked in ASKED:
+        passage, (start, end) = asked.passages[asked.source], asked.evidence_span
+        assert asked.text[start:end] == asked.answer == passage.facts[asked.fact].value
+        assert asked.sentence_span[0] <= start < end <= asked.sentence_span[1]
+        assert asked.text[slice(*asked.sentence_span)].endswith(".")
+        assert asked.text[slice(*asked.passage_spans[asked.source])] == passage.text
+        assert 4 <= len(asked.passages) <= 10
 
 
 def test_exactly_one_passage_states_the_answer():
     """Found by patterns in the texts alone: nothing else is said of this subject and relation, anywhere."""
-    for asked in DIRECT:
-        place, fact = asked.sources[0]
-        subject, relation = asked.passages[place].subject, asked.passages[place].facts[fact].relation
-        stated = {value for who, what, value in list_stated(asked.passages) if (who, what) == (subject, relation)}
+    for asked in ASKED:
+        passage = asked.passages[asked.source]
+        relation = passage.facts[asked.fact].relation
+        stated = {
+            value for who, what, value in list_stated(asked.passages) if (who, what) == (passage.subject, relation)
+        }
         assert stated == {asked.answer}
         assert len({passage.subject for passage in asked.passages}) == len(asked.passages)
 
 
 def test_other_passages_mislead():
-    """Most questions have a passage that states the same relation of something else."""
-    rivals = 0
-    for asked in DIRECT:
-        place, fact = asked.sources[0]
-        relation = asked.passages[place].facts[fact].relation
-        rivals += any(
-            other.relation == relation for i, p in enumerate(asked.passages) if i != place for other in p.facts
-        )
-    assert rivals > 0.6 * len(DIRECT)
-
-
-def test_a_chain_needs_two_passages():
-    for asked in CHAINS:
-        (first, link), (last, fact) = asked.sources
-        assert first != last
-        person = asked.passages[first].facts[link].value
-        assert person == asked.passages[last].subject and person not in asked.question
-        assert asked.answer == f"{person} {asked.passages[last].facts[fact].clause}"
+    """In half of the prompts another passage states the same relation of something else."""
+    rivals = alike = named = people = 0
+    for asked in ASKED:
+        passage = asked.passages[asked.source]
+        others = [other for other in asked.passages if other is not passage]
+        relation = passage.facts[asked.fact].relation
+        rivals += any(fact.relation == relation for other in others for fact in other.facts)
+        kind = RELATIONS[relation].value
+        alike += any(RELATIONS[fact.relation].value == kind for other in others for fact in other.facts)
+        if passage.topic == "person":
+            people += 1
+            named += any(passage.subject in other.text for other in others)
+    assert rivals > 0.4 * len(ASKED) and alike > 0.6 * len(ASKED) and named > 0.3 * people
 
 
 def test_what_is_asked_was_never_trained_on():
     """No training passage states a held-out fact, and every held-out question asks for one."""
-    for asked in DIRECT:
-        place, fact = asked.sources[0]
-        passage = asked.passages[place]
-        assert reader.part_of(passage.subject, passage.facts[fact].relation, passage.facts[fact].value) == "held-out"
+    for asked in ASKED:
+        passage = asked.passages[asked.source]
+        assert reader.part_of(passage.subject, passage.facts[asked.fact].relation, asked.answer) == "held-out"
     for asked in reader.generate(60, 3, part="training"):
         for passage in asked.passages:
             for fact in passage.facts:
                 assert reader.part_of(passage.subject, fact.relation, fact.value) == "training"
 
 
-def test_unstated_is_not_stated():
-    for asked in reader.generate(30, 3, kind="unstated"):
-        relations = [name for name, known in RELATIONS.items() if any(
-            asked.question == wording.replace("{S}", passage.subject)
-            for wording in known.questions for passage in asked.passages
-        )]  # fmt: skip
-        asked_of = next(passage for passage in asked.passages if passage.subject in asked.question)
-        assert len(relations) == 1 and relations[0] not in {fact.relation for fact in asked_of.facts}
-        assert asked.answer == UNSTATED and asked.evidence_spans == ()
+def test_a_subject_without_a_training_value_is_not_drawn(monkeypatch):
+    """Drawing values until one belongs to training would never end: other subjects are drawn instead."""
+    known = reader.part_of
+    monkeypatch.setattr(
+        reader, "part_of", lambda subject, *fact: "held-out" if subject == "Anna" else known(subject, *fact)
+    )
+    subjects = [p.subject for asked in reader.generate(40, 5, part="training") for p in asked.passages]
+    assert "Anna" not in subjects and len({*subjects}) > 50
 
 
 def test_a_question_depends_on_its_seed_and_number_only():
@@ -142,7 +123,7 @@ def test_a_question_depends_on_its_seed_and_number_only():
 
 def test_every_word_is_in_the_vocabulary():
     known = {*reader.list_vocabulary()}
-    for asked in (*DIRECT, *CHAINS):
+    for asked in ASKED:
         assert {*re.findall(r"\w+|[^\w\s]", f"{asked.text} {asked.answer}")} <= known
 
 
@@ -159,7 +140,6 @@ def test_the_world_is_read_by_name_with_the_passage_marked():
     [
         ({"count": -1}, "count must be >= 0, got -1"),
         ({"passages": 1}, "passages must be between 2 and 10, got 1"),
-        ({"kind": "hard"}, "kind must be one of direct, chain, unstated, got 'hard'"),
         ({"part": "all"}, "part must be one of held-out, training, got 'all'"),
     ],
     ids=lambda value: value if isinstance(value, str) else next(iter(value)),

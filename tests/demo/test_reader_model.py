@@ -79,7 +79,7 @@ def test_its_tokens_lose_nothing(model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "floor"), [("direct", 0.95), ("chain", 0.8), ("unstated", 0.8)])
-def test_it_answers_every_kind_of_question(model, kind, floor):
-    asked = reader.generate(100, 21, kind=kind)
-    assert sum(says(model, one.text, one.answer) for one in asked) >= floor * len(asked)
+@pytest.mark.parametrize("passages", [2, 4, 7, 10])
+def test_it_answers_from_any_number_of_passages(model, passages):
+    asked = reader.generate(100, 21, passages=passages)
+    assert sum(says(model, one.text, one.answer) for one in asked) >= 90

@@ -18,7 +18,7 @@ torch.set_num_threads(1)
 TEXT, ANSWER = "The Eiffel Tower is in the city of", " Paris. It is not good"
 SLOPES = ["attnlrp", "cp_lrp", "libragrad", "lrp_gamma", "pa_lrp"]  # methods that send slopes and are linear
 SETTINGS = {"pa_lrp": {"part": "token"}}  # positions count by their magnitude, which is not linear
-LINEAR = [*SLOPES, "gradient_x_input", "leave_one_out"]
+LINEAR = ["attnlrp", "gradient_x_input", "leave_one_out"]
 
 
 @pytest.fixture(scope="module")
@@ -133,18 +133,20 @@ def test_the_answer_is_the_sum_of_its_tokens(model, prompt, method):
     torch.testing.assert_close(whole.scores, sum(part.scores for part in parts), rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("score", ["logit", "logp"])
-@pytest.mark.parametrize("method", SLOPES)
-def test_the_answer_is_the_sum_of_its_tokens_in_float32(method, score):
-    """In the precision and architecture that people use."""
+@pytest.fixture(scope="module")
+def llama():
     torch.manual_seed(1)
-    sizes = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4)
-    config = hf.LlamaConfig(**sizes, num_key_value_heads=2, vocab_size=60)
-    llama = why.open(hf.LlamaForCausalLM(config).eval())
-    prompt = why.Prompt.from_tokens(llama, range(3, 20), range(30, 36))
+    sizes = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
+    return why.open(hf.LlamaForCausalLM(hf.LlamaConfig(**sizes, num_key_value_heads=2, vocab_size=60)).eval())
+
+
+@pytest.mark.parametrize(("method", "score"), [*((method, "logit") for method in SLOPES), ("libragrad", "logp")])
+def test_the_answer_is_the_sum_of_its_tokens_in_float32(llama, method, score):
+    """In the precision and architecture that people use."""
+    prompt = why.Prompt.from_tokens(llama, range(3, 20), range(30, 34))
     whole = explain(llama, prompt, method, target=Answer(score=score))
     assert whole.spent["relevance"] == 1
-    parts = [explain(llama, prompt, method, target=Answer(n, score=score)) for n in range(6)]
+    parts = [explain(llama, prompt, method, target=Answer(n, score=score)) for n in range(4)]
     worst = (whole.scores - sum(part.scores for part in parts)).abs().max()
     assert worst <= 1e-5 * max(1.0, float(whole.scores.abs().max()))
 
@@ -155,7 +157,7 @@ def check_method(model, prompt, method):
     assert e.targets[0].spec == f"answer-tokens:0-{len(prompt.answer) - 1}"
 
 
-@pytest.mark.parametrize("method", ["rollout", "attcat", "integrated_gradients", "transformer_attribution"])
+@pytest.mark.parametrize("method", ["rollout", "integrated_gradients"])
 def test_some_methods_explain_an_answer(model, prompt, method):
     check_method(model, prompt, method)
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -10,8 +11,8 @@ from torch import nn
 
 import whyformer as why
 from whyformer import targets
-from whyformer._explain.hops import KEPT, PassedOn
-from whyformer.errors import InputError, MethodError
+from whyformer._explain.hops import KEPT, PassedOn, PredictedTokens
+from whyformer.errors import InputError, MethodError, TargetError
 
 LINEAR_CALLS = [  # every recipe that sends slopes
     ("attnlrp", {}),
@@ -21,8 +22,7 @@ LINEAR_CALLS = [  # every recipe that sends slopes
     ("attnlrp", {"recipe": "pa_lrp"}),
 ]
 WEIGHTS = [[1, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25, 0.25, 0.5, 0], [0.25, 0.25, 0.25, 0.25]]  # query, key
-TABLE = [[4, 0, 8], [0, 0, 1], [8, 18, 3]]  # logit, token
-LAST = targets.Answer(-1)
+TABLE = [[8, 6, 12], [-4, -6, 0], [8, 18, 0]]  # logit, token; the mean of the logits is 4, 6 and 4
 
 
 class FixedAttention(nn.Module):
@@ -62,14 +62,14 @@ def make_prompt(name: str, generated: int = 4) -> tuple[why.Model, why.Prompt]:
 def test_two_hops_by_hand():
     """Prompt: tokens 0, 1; generated: 2, 0. The last one is explained.
 
-    Hop 0: its logit at position 2 is 1/4 * 4 (token 0) + 1/4 * 0 (token 1) + 1/2 * 8 (token 2, generated) = 5.
-    Hop 1: token 2 received 4. Its logit at position 1 is 1/2 * 8 + 1/2 * 18 = 13; the mean logit is 1/2 * 4 + 1/2 * 6
-    = 5. Of the difference, 8, token 0 accounts for 1/2 * (8 - 4) = 2 and token 1 for 1/2 * (18 - 6) = 6. So token 0
-    gets 4 * 2/8 = 1 and token 1 gets 4 * 6/8 = 3.
+    Hop 0: its logit over the mean at position 2 is 1/4 * (8 - 4) for token 0, 1/4 * (6 - 6) for token 1, 1/2 * (12 - 4)
+    for token 2, which is generated: 1 + 0 + 4 = 5.
+    Hop 1: token 2 received 4. Its logit over the mean at position 1 is 1/2 * (8 - 4) for token 0 and 1/2 * (18 - 6) for
+    token 1: 2 + 6 = 8. So token 0 gets 4 * 2/8 = 1 and token 1 gets 4 * 6/8 = 3.
     """
     model = why.open(FixedAttention(WEIGHTS, TABLE))
     prompt = why.Prompt.from_tokens(model, [0, 1], [2, 0])
-    h = why.trace_reasoning(model, prompt, "cp_lrp", target=LAST)
+    h = why.trace_reasoning(model, prompt, select=-1)
     assert len(h) == 2
     torch.testing.assert_close(h[0].scores, torch.tensor([1.0, 0, 4, 0], dtype=torch.float64))
     torch.testing.assert_close(h[1].scores, torch.tensor([1.0, 3, 0, 0], dtype=torch.float64))
@@ -84,9 +84,9 @@ def test_two_hops_by_hand():
 
 def test_a_token_that_the_model_would_not_choose_keeps_what_it_received():
     """As above, but token 2 has the smallest logit at position 1: nothing explains why it is there."""
-    model = why.open(FixedAttention(WEIGHTS, [[4, 0, 8], [9, 9, 1], [-8, -8, 3]]))
+    model = why.open(FixedAttention(WEIGHTS, [[8, 6, 12], [8, 18, 0], [-4, -6, 0]]))
     prompt = why.Prompt.from_tokens(model, [0, 1], [2, 0])
-    h = why.trace_reasoning(model, prompt, "cp_lrp", target=LAST, health=True)
+    h = why.trace_reasoning(model, prompt, select=-1, health=True)
     assert (h[1].received, h[1].to_prompt, h[1].to_generated) == (4, 0, 0)
     assert h[1].absorbed == 4 and h[1].absorbed_by[KEPT] == pytest.approx(4)
 
@@ -98,14 +98,14 @@ def test_a_token_that_the_model_would_not_choose_keeps_what_it_received():
 def test_a_hop_is_the_sum_over_generated_tokens_of_their_explanations(name):
     """Each generated token explained alone: its logit over the mean logit, scaled to what the token received."""
     model, prompt = make_prompt(name)
-    h = why.trace_reasoning(model, prompt, target=LAST)
+    h = why.trace_reasoning(model, prompt, select=-1)
     expected = torch.zeros(len(prompt), dtype=torch.float64)
     for token in prompt.answer:
 
         def over_the_mean(out, token=token):
             return out.logits[:, token - 1, prompt.ids[token]] - out.logits[:, token - 1].mean(-1)
 
-        alone = why.explain(model, prompt, "attnlrp", target=over_the_mean)
+        alone = why.explain(model, prompt, "cp_lrp", target=over_the_mean)
         expected += float(h[0].scores[token]) * alone.scores[0].double() / alone.targets[0].score
     torch.testing.assert_close(h[1].scores, expected)
 
@@ -118,34 +118,49 @@ def test_a_hop_is_the_sum_over_generated_tokens_of_their_explanations(name):
 def test_every_hop_passes_on_or_absorbs_what_it_received(name, method, settings):
     """The absorbed relevance is measured at every operation, not taken from the difference."""
     model, prompt = make_prompt(name)
-    h = why.trace_reasoning(model, prompt, method, target=LAST, health=True, **settings)
+    h = why.trace_reasoning(model, prompt, method, select=-1, health=True, **settings)
     assert len(h) > 2
     for hop in h:
         passed = hop.to_prompt + hop.to_generated
         assert hop.received == pytest.approx(passed + sum(hop.absorbed_by.values()), abs=1e-6 * h[0].magnitude)
         assert abs(hop.unaccounted) < 1e-6 * h[0].magnitude
+    for before, after in pairwise(h):
+        assert after.received == pytest.approx(before.to_generated) == pytest.approx(sum(after.sent_by.values()))
     assert h.score == pytest.approx(float(h.total.sum()) + h.absorbed)
 
 
-def test_each_hop_receives_what_generated_tokens_got_in_the_hop_before():
-    h = why.trace_reasoning(*make_prompt("llama"), target=LAST)
-    for before, after in zip(h.hops, h.hops[1:], strict=False):
-        assert after.received == pytest.approx(before.to_generated)
-        assert sum(after.sent_by.values()) == pytest.approx(after.received)
-
-
-def test_hop_0_is_the_explanation():
+def test_hop_0_is_the_explanation_of_the_target():
     model, prompt = make_prompt("llama")
-    for target in (None, LAST, targets.Answer([0, 2], score="logp")):
-        h = why.trace_reasoning(model, prompt, target=target, hops=0)
-        torch.testing.assert_close(h[0].explanation.scores, why.explain(model, prompt, "attnlrp", target=target).scores)
+
+    def over_the_mean(out):
+        rows = out.logits[:, 5:9]  # they predict the answer, tokens 6 to 9
+        return rows.gather(2, torch.tensor(prompt.answer_ids)[None, :, None]).sum((1, 2)) - rows.mean(-1).sum(1)
+
+    for given, same in (
+        ({}, over_the_mean),
+        ({"target": targets.Answer([0, 2], score="logp")}, targets.Answer([0, 2], score="logp")),
+    ):
+        h = why.trace_reasoning(model, prompt, hops=0, **given)
+        torch.testing.assert_close(h[0].explanation.scores, why.explain(model, prompt, "cp_lrp", target=same).scores)
         assert len(h) == 1
+
+
+def test_some_tokens_of_the_answer_can_be_selected():
+    model, prompt = make_prompt("llama")
+    parts = [why.trace_reasoning(model, prompt, select=one, hops=0)[0] for one in (0, [-1, 1], 2)]
+    whole = why.trace_reasoning(model, prompt, hops=0)[0]
+    torch.testing.assert_close(whole.scores, sum(part.scores for part in parts))
+    assert whole.received == pytest.approx(sum(part.received for part in parts))
+    with pytest.raises(TargetError, match="no token 7 in the answer"):
+        why.trace_reasoning(model, prompt, select=7)
+    with pytest.raises(InputError, match="select= or target=, not both"):
+        why.trace_reasoning(model, prompt, select=0, target=targets.Answer(0))
 
 
 def test_relevance_moves_to_the_left_until_nothing_is_left():
     """In hop h the last h + 1 generated tokens receive nothing, so the hops end."""
     model, prompt = make_prompt("llama", generated=5)
-    h = why.trace_reasoning(model, prompt, target=LAST, hops=50)
+    h = why.trace_reasoning(model, prompt, select=-1, hops=50)
     for number, hop in enumerate(h):
         assert not hop.scores[len(prompt) - 1 - number :].any()
     assert len(h) <= 5 and h.left < 0.01
@@ -153,13 +168,13 @@ def test_relevance_moves_to_the_left_until_nothing_is_left():
 
 def test_hops_end_at_the_given_number():
     model, prompt = make_prompt("llama")
-    h = why.trace_reasoning(model, prompt, target=LAST, hops=1)
+    h = why.trace_reasoning(model, prompt, select=-1, hops=1)
     assert len(h) == 2 and h.left > 0.01
     assert h.spent["relevance"] == 2
 
 
-def test_a_constant_added_to_all_logits_changes_no_later_hop():
-    """Softmax does not see it, so the model predicts the same. The logits themselves would turn their signs."""
+def test_a_constant_added_to_all_logits_changes_nothing():
+    """Softmax does not see it, so the model predicts the same."""
 
     class Shifted(nn.Module):
         def __init__(self, inner: nn.Module) -> None:
@@ -173,17 +188,28 @@ def test_a_constant_added_to_all_logits_changes_no_later_hop():
     found = []
     for module in (plain, Shifted(plain)):
         model = why.open(module)
-        found.append(why.trace_reasoning(model, why.Prompt.from_tokens(model, [0, 1], [2, 0]), "cp_lrp", target=LAST))
-    torch.testing.assert_close(found[0][1].scores, found[1][1].scores)
+        found.append(why.trace_reasoning(model, why.Prompt.from_tokens(model, [0, 1], [2, 0]), select=-1))
+    for number in (0, 1):
+        torch.testing.assert_close(found[0][number].scores, found[1][number].scores)
 
 
 def test_the_score_of_a_hop_is_what_is_sent():
     """Its value is the sum of what the chosen tokens received; a token below the mean sends nothing."""
-    score = PassedOn(nn.Identity(), (1, 2), (0, 1), (3.0, -2.0))
+    score = PassedOn(PredictedTokens(nn.Identity(), (1, 2), (0, 1), length=3), (3.0, -2.0))
     logits = torch.tensor([[[5.0, 1.0, 0.0], [5.0, 5.0, 0.0], [0.0, 0.0, 0.0]]])
     assert float(score(logits)) == 1.0
     below = torch.tensor([[[5.0, 1.0, 0.0], [5.0, -4.0, 0.0], [0.0, 0.0, 0.0]]])
     assert float(score(below)) == 3.0
+    after_others = torch.cat([torch.randn(1, 4, 3), logits], dim=1)  # of prompt tuning
+    assert float(score(after_others)) == 1.0
+
+
+def test_low_precision_logits_are_summed_in_float32():
+    """The mean of many logits in bfloat16 would be rounded at every step."""
+    logits = torch.full((1, 2, 4096), 7.0, dtype=torch.bfloat16)
+    logits[0, 0, 5] = 20.0
+    preference, _ = PredictedTokens(nn.Identity(), (1,), (5,), length=2).read_preferences(logits)
+    assert float(preference) == pytest.approx(13 - 13 / 4096, abs=1e-5)
 
 
 # --- regions ----------------------------------------------------------------------------------------------------------
@@ -193,7 +219,7 @@ def test_regions_by_hand():
     model = why.open(FixedAttention(WEIGHTS, TABLE))
     prompt = why.Prompt.from_tokens(model, [0, 1], [2, 0])
     regions = tuple(why.Region(f"token {i}", "passage", i, i + 1, str(i)) for i in (0, 1))
-    h = why.trace_reasoning(model, prompt, "cp_lrp", target=LAST)
+    h = why.trace_reasoning(model, prompt, select=-1)
     h = type(h)(h.hops, prompt, regions)
     torch.testing.assert_close(h.matrix(), torch.tensor([[1.0, 0], [1, 3]], dtype=torch.float64))
     torch.testing.assert_close(h.shares(), torch.tensor([[0.2, 0], [0.25, 0.75]], dtype=torch.float64))
@@ -207,13 +233,13 @@ def test_regions_by_hand():
 def test_leaves_the_model_unchanged():
     model, prompt = make_prompt("llama")
     before = {name: weight.clone() for name, weight in model.module.state_dict().items()}
-    why.trace_reasoning(model, prompt, target=LAST)
+    why.trace_reasoning(model, prompt, select=-1)
     assert all(torch.equal(weight, before[name]) for name, weight in model.module.state_dict().items())
     assert all(weight.grad is None for weight in model.module.parameters())
 
 
 def test_files_have_every_hop(tmp_path):
-    h = why.trace_reasoning(*make_prompt("llama"), target=LAST, health=True)
+    h = why.trace_reasoning(*make_prompt("llama"), select=-1, health=True)
     h.save(tmp_path / "hops.json")
     stored = json.loads((tmp_path / "hops.json").read_text())
     assert stored["kind"] == "hops" and len(stored["hops"]) == len(h)
@@ -257,5 +283,13 @@ def test_refuses_a_prompt_without_an_answer():
         why.trace_reasoning(model, prompt.without_answer())
     with pytest.raises(InputError, match="has its answer already"):
         why.trace_reasoning(model, prompt, answer="47")
-    with pytest.raises(InputError, match="must be a Prompt or a text, got list"):
-        why.trace_reasoning(model, list(prompt.ids))
+    with pytest.raises(InputError, match="must be a text, a Prompt or a list of messages, got int"):
+        why.trace_reasoning(model, 5)
+    assert len(why.trace_reasoning(model, why.generate(model, prompt.without_answer(), tokens=3), hops=1)) == 2
+
+
+def test_refuses_a_model_without_logits_for_every_token():
+    model = why.open(animal("bert").module)
+    prompt = why.Prompt.from_tokens(model, [5, 6, 7], [8, 9])
+    with pytest.raises(TargetError, match="returns logits for every token"):
+        why.trace_reasoning(model, prompt)

@@ -140,3 +140,9 @@ def test_images_have_no_heat_map_of_tokens():
     comparison = why.compare("demo/shapes", np.zeros((64, 64, 3), dtype=np.uint8), ["attcat"])
     with pytest.raises(why.WhyformerError, match="for texts"):
         comparison.draw_tokens()
+
+
+def test_texts_longer_than_the_model_takes_are_measured_and_not_drawn(model):
+    long = [(" ".join([text] * 4), label) for text, label in TEXTS]
+    assert choose_shown(read(long), model) is None
+    assert choose_shown(read([*long, TEXTS[1]]), model).load() == TEXTS[1][0]

@@ -2,8 +2,7 @@
 
 import torch
 
-from whyformer._model.regions import Region
-from whyformer._plain.tokens import Pieces
+from whyformer._plain.tokens import NamedTokens, Pieces
 from whyformer.show.prompt_view import CitationRow, FaithfulnessRow, HopRow, PromptView
 
 
@@ -27,13 +26,13 @@ def show_prompt(word: str = "cabinet", **changes) -> PromptView:
         headline=f"Why {word}?",
         pieces=make_pieces(words, special=frozenset({0})),
         prompt_length=6,
-        regions=(Region(word, word, 0, 3, ""), Region("second", "passage", 3, 6, "")),
+        regions=(NamedTokens(word, word, 0, 3), NamedTokens("second", "passage", 3, 6)),
         scores=steps.sum(0),
         signed=True,
         method=word,
         model=word,
         steps=steps,
-        citations=(CitationRow(word, 0, 3, 0.8, word, 1.5), CitationRow("second", 3, 6, -0.2, "", None)),
+        citations=(CitationRow(word, 0, 3, 0.8, word, 1.5, word), CitationRow("second", 3, 6, -0.2, "", None)),
         faithfulness=(FaithfulnessRow(word, 0.7, 0.1, (-0.2, 0.3)),),
         hops=(HopRow("hop 0", steps[1], 4.5, 1.0), HopRow(word, steps[0], 2.0, -0.5)),
         settings={word: word},
@@ -54,7 +53,7 @@ def show_long_prompt(tokens: int, answers: int, regions: int, *, steps: bool = T
         headline="Why?",
         pieces=make_pieces(words),
         prompt_length=tokens,
-        regions=tuple(Region(f"passage {i + 1}", "passage", borders[i], borders[i + 1], "") for i in range(regions)),
+        regions=tuple(NamedTokens(f"passage {i + 1}", "passage", borders[i], borders[i + 1]) for i in range(regions)),
         scores=scores.sum(0),
         signed=True,
         method="attnlrp",

@@ -12,7 +12,7 @@ import torch
 from payloads import MORE_PAYLOADS, PAYLOADS
 from sample_prompts import show_long_prompt, show_prompt
 
-from whyformer._model.regions import Region
+from whyformer._plain.tokens import NamedTokens
 from whyformer.show import prompt_page
 from whyformer.show.prompt_page import SCRIPT, STYLE, make_prompt_fragment, make_prompt_page
 
@@ -100,7 +100,7 @@ def test_links_lead_to_what_is_there():
 
 
 def test_citations_link_to_their_region_or_part():
-    parts = (Region("s1", "sentence", 0, 2, ""), Region("s2", "sentence", 2, 3, ""))
+    parts = (NamedTokens("s1", "sentence", 0, 2), NamedTokens("s2", "sentence", 2, 3))
     page = make_prompt_page(show_prompt(parts=parts))
     assert '<a href="#cell-0">cabinet</a>' in page and '<a href="#region-1">second</a>' in page
     assert "not verified" in page

@@ -6,7 +6,7 @@ import pytest
 import torch
 from sample_prompts import make_pieces, show_long_prompt, show_prompt
 
-from whyformer._model.regions import Region
+from whyformer._plain.tokens import NamedTokens, Pieces
 from whyformer.show.prompt_view import LONGEST_CELL, SPAN_LENGTH, find_top_spans
 
 
@@ -24,13 +24,13 @@ def test_shares_of_nothing_are_zero():
 
 
 def test_tokens_outside_of_all_regions_are_shown_too():
-    view = show_prompt(regions=(Region("middle", "user", 2, 4, ""),), citations=())
+    view = show_prompt(regions=(NamedTokens("middle", "user", 2, 4),), citations=())
     found = [(section.name, section.start, section.stop) for section in view.sections]
     assert found == [("between regions", 0, 2), ("middle", 2, 4), ("after the regions", 4, 6), ("answer", 6, 8)]
 
 
 def test_regions_that_overlap_are_refused():
-    view = show_prompt(regions=(Region("a", "user", 0, 4, ""), Region("b", "user", 3, 6, "")))
+    view = show_prompt(regions=(NamedTokens("a", "user", 0, 4), NamedTokens("b", "user", 3, 6)))
     with pytest.raises(ValueError, match="'b' overlaps"):
         _ = view.sections
 
@@ -62,8 +62,8 @@ def test_long_regions_are_divided_between_sentences():
 
 
 def test_cells_follow_the_parts_of_a_region():
-    parts = (Region("sentence 1", "sentence", 0, 2, ""), Region("sentence 2", "sentence", 4, 6, ""))
-    view = show_prompt(parts=parts, regions=(Region("user", "user", 0, 6, ""),))
+    parts = (NamedTokens("sentence 1", "sentence", 0, 2), NamedTokens("sentence 2", "sentence", 4, 6))
+    view = show_prompt(parts=parts, regions=(NamedTokens("user", "user", 0, 6),))
     found = [(cell.name, cell.start, cell.stop) for cell in view.cells]
     assert found == [("sentence 1", 0, 2), ("user, part 2", 2, 4), ("sentence 2", 4, 6), ("answer", 6, 8)]
     assert sum(view.cell_shares[:3]) == pytest.approx(view.section_shares[0])
@@ -87,7 +87,7 @@ def span_words(scores, special=frozenset(), **changes):
     words = "a b c ##d e f".split()
     view = show_prompt(
         pieces=make_pieces([*words, "x"], special=special), prompt_length=len(words), steps=None, hops=(),
-        regions=(Region("all", "user", 0, len(words), ""),), scores=torch.tensor([*scores, 0.0]), **changes,
+        regions=(NamedTokens("all", "user", 0, len(words)),), scores=torch.tensor([*scores, 0.0]), **changes,
     )  # fmt: skip
     spans = find_top_spans(view, view.cells[0])
     return [("".join(view.chips[i].text for i in range(s.first, s.last + 1)), round(s.score, 6)) for s in spans]
@@ -117,3 +117,21 @@ def test_one_extreme_word_in_a_thousand_does_not_make_the_others_pale():
     scores[7] = 50.0
     assert replace(view, scores=scores, steps=None).limit == pytest.approx(1.0, abs=0.01)
     assert show_prompt().limit == 4.0  # a short text: the largest
+
+
+def test_white_space_is_shown_as_signs_and_breaks_lines():
+    """Tokens: a, two line breaks, b, a blank, c; make_chips alone would name the tokens Ċ and lose the lines."""
+    text = "a\n\nb c"
+    pieces = Pieces(
+        ("a", "ĊĊ", "b", "Ġ", "c"), (False,) * 5, (False,) * 5, ((0, 1), (1, 3), (3, 4), (4, 5), (5, 6)), text
+    )
+    view = show_prompt(
+        pieces=pieces, prompt_length=5, scores=torch.tensor([1.0, 9.0, 2.0, 8.0, 3.0]), steps=None, regions=(),
+        hops=(), citations=(),
+    )  # fmt: skip
+    assert [(chip.before, chip.text) for chip in view.chips] == [
+        ("", "a"), ("", "↵↵"), ("\n\n", "b"), ("", "␣"), (" ", "c"),
+    ]  # fmt: skip
+    assert view.limit == 3.0  # white space is no word
+    assert [view.chips[span.first].text for span in find_top_spans(view, view.cells[0])] == ["c", "b", "a"]
+    assert view.cell_shares == [1.0]  # but its score counts

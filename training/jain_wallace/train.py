@@ -181,7 +181,8 @@ def fit(
                 dropped = torch.rand(inputs["input_ids"].shape, device=settings.device) < settings.word_dropout
                 dropped &= inputs["attention_mask"].bool()
                 inputs = {**inputs, "input_ids": inputs["input_ids"].masked_fill(dropped, 1)}
-            loss = F.cross_entropy(module(**inputs), labels, weight=balance)
+            losses = F.cross_entropy(module(**inputs), labels, weight=balance, reduction="none")
+            loss = losses.sum() if settings.loss == "sum" else losses.sum() / balance[labels].sum()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -201,6 +202,9 @@ def parse_settings(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--attention", nargs="+", default=["additive"], choices=ATTENTIONS)
     parser.add_argument("--seed", type=int, nargs="+", default=[0])
     parser.add_argument("--epochs", type=int, help="by default those of the task")
+    parser.add_argument("--batch", type=int, help="examples in a batch; by default those of the task")
+    parser.add_argument("--training", type=int, help="generated tasks: number of training texts")
+    parser.add_argument("--loss", choices=("mean", "sum"), default="mean", help="of a batch")
     parser.add_argument("--least", type=int, help="how often a word must occur; by default that of the task")
     parser.add_argument("--given", type=int, help="width of word vectors; by default that of the task")
     parser.add_argument("--hidden", type=int, help="width of an encoder; by default that of the task")
@@ -221,9 +225,11 @@ def main() -> None:
     torch.set_num_threads(settings.threads)
     settings.out.mkdir(parents=True, exist_ok=True)
     for name in settings.task:
-        changed = {what: getattr(settings, what) for what in ("epochs", "least", "given", "hidden")}
+        changed = {what: getattr(settings, what) for what in ("epochs", "batch", "least", "given", "hidden")}
         task = replace(find_jain_wallace_task(name), **{what: n for what, n in changed.items() if n is not None})
-        sets = read_sst2(settings.data) if settings.keep_short and name == "sst2" else read_task(name, settings.data)
+        if settings.training is not None and task.is_generated:
+            task = replace(task, sizes=(settings.training, *task.sizes[1:]))
+        sets = read_sst2(settings.data) if settings.keep_short and name == "sst2" else read_task(task, settings.data)
         for seed in settings.seed:
             for encoder in settings.encoder:
                 for attention in settings.attention:

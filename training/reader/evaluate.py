@@ -1,8 +1,8 @@
 """The numbers of the reader's card: python training/reader/evaluate.py
 
 Held-out questions of seed 0: the fact that answers was in no training passage. An answer is right if every token of it,
-and the end after it, is the most likely one, which is the same as decoding greedily and comparing. By kind of question,
-by the number of passages, and in the three forms of a prompt.
+and the end after it, is the most likely one, which is the same as decoding greedily and comparing. By the number of
+passages, and in the three forms of a prompt.
 """
 
 import argparse
@@ -63,18 +63,16 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=COUNT)
     arguments = parser.parse_args()
     answering = Answering(arguments.model)
-    direct = reader.generate(arguments.count, SEED)
-    right = answering.mark(direct)
-    report("direct, 4 to 10 passages", right)
+    questions = reader.generate(arguments.count, SEED)
+    right = answering.mark(questions)
+    report("4 to 10 passages", right)
     for passages in range(4, reader.MOST + 1):
         report(
-            f"direct, {passages} passages",
-            [one for one, asked in zip(right, direct, strict=True) if len(asked.passages) == passages],
+            f"{passages} passages",
+            [one for one, asked in zip(right, questions, strict=True) if len(asked.passages) == passages],
         )
     for form in FORMS[1:]:
-        report(f"direct, as {form}", answering.mark(direct[:FORM_COUNT], form))
-    for kind in reader.QUESTION_KINDS[1:]:
-        report(kind, answering.mark(reader.generate(FORM_COUNT, SEED, kind=kind)))
+        report(f"as {form}", answering.mark(questions[:FORM_COUNT], form))
 
 
 if __name__ == "__main__":

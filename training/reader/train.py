@@ -9,59 +9,51 @@ import multiprocessing
 import random
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from rows import BEGIN, CHAT_TEMPLATE, END, PAD, arrange, encode_rows, make_rows, make_tokenizer
+from fast_llama import Stepper
+from rows import BEGIN, CHAT_TEMPLATE, END, FORMS, PAD, arrange, encode_rows, make_rows, make_tokenizer
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Schedule, adamw, begin_training, device, save, save_tokenizer, take_step
+from recipe import Average, Schedule, adamw, apply_gradient, begin_training, device, save, save_tokenizer
 
 from whyformer.demo import reader
 
-TEXT_SHARE = 0.25  # of the tokens that are no answers, drawn anew for each batch
-
-
-class Batch(NamedTuple):
-    """Token ids [row token], 0 where a row is over; flat indices into [row, token - 1] of what is predicted."""
-
-    ids: Tensor
-    answers: Tensor
-    text: Tensor  # a part of all other tokens
+BUCKET = 32  # rows are padded to a multiple of this
 
 
 class Rows:
-    """All rows, sorted by length, from which batches are cut; on the CPU, so that the GPU never waits for a size."""
+    """All rows on the device, in buckets of one padded length each: few shapes, and nothing to wait for."""
 
-    def __init__(self, rows: dict[str, np.ndarray], seed: int) -> None:
-        order = np.argsort(rows["lengths"], kind="stable")
-        self.lengths = rows["lengths"][order]
-        self.starts = (np.cumsum(rows["lengths"], dtype=np.int64) - rows["lengths"])[order]
-        self.ids, self.answers = rows["ids"], rows["answers"]
-        self.random = np.random.default_rng(seed)
+    def __init__(self, rows: dict[str, np.ndarray]) -> None:
+        ends = np.cumsum(rows["lengths"], dtype=np.int64)
+        starts = ends - rows["lengths"]
+        padded = -(-rows["lengths"] // BUCKET) * BUCKET
+        self.lengths = [int(length) for length in np.unique(padded)]
+        self.ids, self.answers = {}, {}
+        for length in self.lengths:
+            chosen = padded == length
+            places = np.arange(length)
+            is_inside = places < rows["lengths"][chosen, None]
+            index = np.minimum(starts[chosen, None] + places, len(rows["ids"]) - 1)
+            self.ids[length] = torch.from_numpy(np.where(is_inside, rows["ids"][index], 0)).to(device())
+            self.answers[length] = torch.from_numpy(rows["answers"][index] & is_inside).to(device())
+        self.counts = np.array([len(self.ids[length]) for length in self.lengths])
 
-    def draw_batch(self, tokens: int, share: float) -> Batch:
-        """About `tokens` tokens in rows of similar length, from the shortest `share` of the rows."""
-        first = int(self.random.integers(max(1, int(len(self.lengths) * share))))
-        last = min(len(self.lengths), first + max(1, tokens // int(self.lengths[first])))
-        places = np.arange(self.lengths[last - 1])
-        is_inside = places < self.lengths[first:last, None]
-        index = np.minimum(self.starts[first:last, None] + places, len(self.ids) - 1)
-        ids = np.where(is_inside, self.ids[index], 0)
-        is_answer = (self.answers[index] & is_inside)[:, 1:]
-        is_text = is_inside[:, 1:] & ~is_answer & (self.random.random(is_answer.shape) < TEXT_SHARE)
-        return Batch(*(send(part) for part in (ids, np.flatnonzero(is_answer), np.flatnonzero(is_text))))
-
-
-def send(array: np.ndarray) -> Tensor:
-    tensor = torch.from_numpy(array.astype(np.int64))
-    return tensor.pin_memory().to(device(), non_blocking=True) if device().type == "cuda" else tensor
+    def draw_batch(self, random: np.random.Generator, tokens: int, share: float) -> tuple[Tensor, Tensor]:
+        """Rows of one bucket, about `tokens` tokens, from the shortest `share` of all rows: ids, 0 where a row is over,
+        and which of them are answers."""
+        allowed = np.cumsum(self.counts) - self.counts < share * self.counts.sum()
+        length = self.lengths[random.choice(len(self.lengths), p=self.counts * allowed / (self.counts * allowed).sum())]
+        chosen = torch.randint(len(self.ids[length]), (tokens // length,), device=device())
+        return self.ids[length][chosen].long(), self.answers[length][chosen]
 
 
 def make_model(config: dict[str, Any], tokenizer: Tokenizer) -> LlamaForCausalLM:
@@ -81,15 +73,6 @@ def make_model(config: dict[str, Any], tokenizer: Tokenizer) -> LlamaForCausalLM
     ).to(device())
 
 
-def compute_loss(model: LlamaForCausalLM, batch: Batch, text: float) -> Tensor:
-    """The loss of the answers, and of some of the other tokens with the weight `text`."""
-    wanted = batch.ids[:, 1:].flatten()
-    with torch.autocast(device().type, torch.bfloat16, enabled=device().type == "cuda"):
-        states = model.model(input_ids=batch.ids, use_cache=False).last_hidden_state[:, :-1].flatten(0, 1)
-        losses = [cross_entropy(model.lm_head(states[i]).float(), wanted[i]) for i in (batch.answers, batch.text)]
-    return losses[0] + text * losses[1]
-
-
 @torch.no_grad()
 def share_right(model: LlamaForCausalLM, ids: Tensor, answers: Tensor) -> Tensor:
     """The share of rows of which every answer token is the most likely one."""
@@ -98,51 +81,54 @@ def share_right(model: LlamaForCausalLM, ids: Tensor, answers: Tensor) -> Tensor
     return ((best == ids[:, 1:]) | ~answers[:, 1:]).all(-1).float().mean()
 
 
-def hold_out(tokenizer: Tokenizer, kind: reader.QuestionKind, form: str, count: int) -> tuple[Tensor, Tensor]:
+def hold_out(tokenizer: Tokenizer, form: str, count: int) -> tuple[Tensor, Tensor]:
     """Held-out rows of one question each."""
-    rng = random.Random(f"{kind} {form}")
-    asked = reader.generate(count, 99, kind=kind)
-    ids, answers = encode_rows(tokenizer, [arrange(rng, [one], form) for one in asked])
+    rng = random.Random(form)
+    ids, answers = encode_rows(tokenizer, [arrange(rng, [one], form) for one in reader.generate(count, 99)])
     longest = max(map(len, ids))
     padded = torch.tensor([row + [0] * (longest - len(row)) for row in ids])
     return padded.to(device()), torch.tensor([row + [False] * (longest - len(row)) for row in answers]).to(device())
+
+
+def load_start(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
+    """The weights of an earlier run, whose vocabulary may have had more words or another order."""
+    weights = {name: weight.float() for name, weight in load_file(folder / "model.safetensors").items()}
+    earlier = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    names = sorted(tokenizer.get_vocab(), key=tokenizer.token_to_id)
+    table = "model.embed_tokens.weight"
+    weights[table] = weights[table][[earlier.token_to_id(name) for name in names]]
+    model.load_state_dict(weights | {"lm_head.weight": weights[table]})
 
 
 def main() -> None:
     arguments, config, log = begin_training(
         __doc__, Path(__file__).with_name("config.toml"), rows="rows made by rows.py", start="a model to go on from"
     )
-    tokenizer = make_tokenizer()
+    tokenizer, generator = make_tokenizer(), np.random.default_rng(config["seed"])
     if arguments.rows is None:
         made = make_rows(config["rows"], config["seed"], config["longest"], multiprocessing.cpu_count())
     else:
         made = dict(np.load(arguments.rows))
-    rows = Rows(made, config["seed"])
+    rows = Rows(made)
     log.write(rows=len(made["lengths"]), tokens=len(made["ids"]), vocabulary=tokenizer.get_vocab_size())
-    held_out = {
-        name: hold_out(tokenizer, kind, form, config.get("held_out", 512))
-        for name, kind, form in (
-            ("direct", "direct", "text"),
-            ("chat", "direct", "chat"),
-            ("documents", "direct", "documents"),
-            ("chain", "chain", "text"),
-            ("unstated", "unstated", "text"),
-        )
-    }
+    held_out = {form: hold_out(tokenizer, form, config["held_out"]) for form in FORMS}
     model = make_model(config, tokenizer)
     if arguments.start is not None:
-        model.load_state_dict(LlamaForCausalLM.from_pretrained(arguments.start, dtype=torch.float32).state_dict())
-    log.write(weights=sum(p.numel() for p in model.parameters()))
+        load_start(model, tokenizer, arguments.start)
+    log.write(weights=sum(p.numel() for p in model.parameters()), before=share_right(model, *held_out["text"]))
     optimizer, average = adamw(model, config["weight_decay"]), Average(model, config["average"])
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every shape
+    stepper = Stepper(model, config["text"])
     schedule = Schedule(config["peak"], config["warmup"], config["steps"], config["seconds"])
     model.train()
     while schedule.advance(optimizer):
         share = min(1.0, config["short"] + (1 - config["short"]) * schedule.progress / config["growing"])
-        loss = compute_loss(model, rows.draw_batch(config["tokens"], share), config["text"])
-        take_step(loss, model, optimizer, average)
-        if schedule.step % config.get("every", 250) == 0:
-            right = {name: share_right(model, *held_out[name]) for name in ("direct", "chain", "unstated")}
-            log.write(step=schedule.step, seconds=schedule.elapsed, rate=schedule.rate, loss=loss, share=share, **right)
+        loss = stepper.compute_gradient(*rows.draw_batch(generator, config["tokens"], share))
+        apply_gradient(model, optimizer, average)
+        if schedule.step % config["every"] == 0:
+            right = share_right(model, *held_out["text"])
+            log.write(step=schedule.step, seconds=schedule.elapsed, rate=schedule.rate, loss=loss, right=right)
+            torch.save(dict(zip(average.names, average.mean, strict=True)), arguments.out / "checkpoint.pt")
     average.load_into(model)
     save(model, arguments.out)
     save_tokenizer(
@@ -156,7 +142,7 @@ def main() -> None:
         chat_template=CHAT_TEMPLATE,
     )
     (arguments.out / "generation_config.json").unlink(missing_ok=True)
-    right = {name: share_right(model, *rows) for name, rows in held_out.items()}
+    right = {form: share_right(model, *rows) for form, rows in held_out.items()}
     log.write(done=True, steps=schedule.step, seconds=schedule.elapsed, **right)
 
 

@@ -1,7 +1,7 @@
 """Train the decoder of the world of assignments: python training/tracking/train.py --out FOLDER
 
-About three minutes on a GPU; --config FILE for other settings than config.toml. The loss counts the chain and the answer
-only: names, values and the order of statements in a prompt are random.
+Two and a half minutes on a GPU; --config FILE for other settings than config.toml. The loss counts the chain and the
+answer only: names, values and the order of statements in a prompt are random.
 """
 
 import argparse

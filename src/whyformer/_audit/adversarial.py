@@ -23,7 +23,7 @@ independently, so the candidates of an example do not depend on its batch. Every
 candidates still move away at the last of them, so that stopping earlier would report smaller distances.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
@@ -87,13 +87,15 @@ def search_adversarial(audited: AuditedAttention, search: SearchSettings, seed: 
     return [results.get(i) for i in range(audited.replay.batch)]
 
 
-def divide_examples(audited: AuditedAttention, search: SearchSettings) -> list[list[int]]:
-    """The examples with weights that can be moved, in parts that are searched at once.
+def divide_examples(
+    audited: AuditedAttention, search: SearchSettings, places: Sequence[int] | None = None
+) -> list[list[int]]:
+    """The examples, or these places, with weights that can be moved, in parts that are searched at once.
 
     The parts of a batch do not depend on what has been searched before, so that a search that was interrupted gives the
     same numbers when it goes on.
     """
-    examples = [i for i in range(audited.replay.batch) if audited.can_change(i)]
+    examples = [i for i in (range(audited.replay.batch) if places is None else places) if audited.can_change(i)]
     size = min(MOST_AT_ONCE, max(1, audited.max_rows // search.candidates))
     return [examples[start : start + size] for start in range(0, len(examples), size)]
 
@@ -105,15 +107,16 @@ class Candidates:
         self.audited, self.examples, self.search = audited, examples, search
         device = audited.replay.logits.device
         self.of = torch.tensor(examples, device=device).repeat_interleave(search.candidates)
-        self.before = audited.replay.probabilities[self.of].detach()
+        self.before = audited.replay.probabilities[audited.find_examples(self.of)].detach()
         self.own = {block: audited.own_weights(block)[self.of] for block in audited.choice.blocks}
         self.free = {block: audited.free_keys(block)[self.of] for block in audited.choice.blocks}
         self.logits = {block: self._start_logits(block, seed) for block in audited.choice.blocks}
 
     def _start_logits(self, block: int, seed: int) -> Tensor:
         fingerprints = self.audited.replay.encoded.fingerprints()
+        examples = self.audited.find_examples(torch.tensor(self.examples)).tolist()
         starts = [
-            self._draw_logits(block, i, make_generator(seed + 1000 * block + 7, fingerprints[i])) for i in self.examples
+            self._draw_logits(block, i, make_generator(seed + 1000 * block + 7, fingerprints[i])) for i in examples
         ]
         return torch.cat(starts).to(self.own[block]).requires_grad_()
 

@@ -121,9 +121,13 @@ class AuditedAttention:
         has_several = self.every_free_key(block).sum(-1)[:, 0] > 1  # with one free key there is nothing to move
         return self.replay.reached[block] & has_several
 
-    def can_change(self, example: int) -> bool:
-        """Whether any weight of the example can be moved; not with a single token."""
-        return any(bool(self._find_replaced(block)[example].any()) for block in self.choice.blocks)
+    def can_change(self, place: int) -> bool:
+        """Whether any weight at this place can be moved; not with a single token."""
+        return any(bool(self._find_replaced(block)[place].any()) for block in self.choice.blocks)
+
+    def find_examples(self, places: Tensor) -> Tensor:
+        """The examples that places stand for: themselves, unless each head has a place of its own (each_head.py)."""
+        return places
 
     def insert_weights(self, block: int, of: Tensor, weights: Tensor) -> Tensor:
         """[row head query key] with all heads: the model's own weights, except where they are replaced by these."""
@@ -147,7 +151,11 @@ class AuditedAttention:
         """Probabilities [row class] when row i is example of[i] with weights[block][i], [head query key]."""
         of = of.to(self.replay.logits.device)
         inserted = {block: self.insert_weights(block, of, given) for block, given in weights.items()}
-        queries = {block: self.queries(block) for block in weights}
+        return self.predict_inserted(inserted, of, gradient=gradient)
+
+    def predict_inserted(self, inserted: Mapping[int, Tensor], of: Tensor, *, gradient: bool = False) -> Tensor:
+        """The same with the weights of all heads, [row head query key], of the queries of each block."""
+        queries = {block: self.queries(block) for block in inserted}
         return self.replay.to_probabilities(self.replay.predict(inserted, of, queries=queries, gradient=gradient))
 
     @property

@@ -7,13 +7,14 @@ The weights of one head of one block are replaced, of the queries that the outpu
 
     uniform       the same weight for every token
     permuted      its own weights in a random order
-    adversarial   weights far from its own with the same answer (adversarial.py: 2 candidates, 100 steps)
+    adversarial   weights far from its own with the same answer (adversarial.py: one candidate, 100 steps)
     head h        the weights of head h of the same block
 
 and everything after them is computed anew. All swaps of a head of all examples go through the tail of the model at
-once. In a model with more than `SEARCHED_HEADS` heads, adversarial weights are searched for in the last block alone: in
-earlier ones each step reruns most of the model. What is kept is bounded: `MAX_SWAPPED` examples, texts of
-`MOST_TOKENS` tokens, the blocks at the end with `MOST_HEADS` heads together, the `MOST_CLASSES` most probable classes.
+once, and adversarial weights are searched for in all heads of a block at once, each head on its own. In a model with
+more than `SEARCHED_HEADS` heads, they are searched for in the last block alone: in earlier ones each step reruns most
+of the model. What is kept is bounded: `MAX_SWAPPED` examples, texts of `MOST_TOKENS` tokens, the blocks at the end with
+`MOST_HEADS` heads together, the `MOST_CLASSES` most probable classes.
 """
 
 import json
@@ -24,9 +25,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from whyformer._audit.adversarial import PRESETS, BlockWeights, Candidates
+from whyformer._audit.adversarial import PRESETS, BlockWeights, Candidates, divide_examples
 from whyformer._audit.audited_attention import AuditedAttention
 from whyformer._audit.choice import AttentionChoice
+from whyformer._audit.each_head import EachHead
 from whyformer._audit.examples import AuditExamples
 from whyformer._audit.found_attention import MOST_CLASSES, MOST_TOKENS, describe_tokens, round_values
 from whyformer._audit.head_page import make_head_fragment, make_head_page
@@ -51,7 +53,7 @@ MOST_HEADS = 288  # of all blocks together
 SEARCHED_HEADS = 24
 MOST_STEPS = 10_000
 PAGE_EXAMPLES = 8
-SEARCH = replace(PRESETS["paper"], candidates=2, steps=100)
+SEARCH = replace(PRESETS["paper"], candidates=1, steps=100)
 
 SwapExample = Mapping[str, Any]
 
@@ -159,8 +161,9 @@ def swap_examples(
     if not all(shown):
         notes.append(f"Examples with more than {MOST_TOKENS} tokens are left out.")
     for block in blocks:
+        found = swapper.search_block(block)
         for head in range(heads[block]):
-            for made, one in zip(swapper.swap_head(block, head), shown, strict=True):
+            for made, one in zip(swapper.swap_head(block, head, found), shown, strict=True):
                 if one is not None:
                     one["heads"].setdefault(block, []).append(made)
             if advance is not None:
@@ -197,15 +200,18 @@ class HeadSwapper:
         before = round_values(self.replay.probabilities[i][self.classes[i]])
         return {"name": name, **tokens, "classes": self.classes[i].tolist(), "before": before, "heads": {}}
 
-    def swap_head(self, block: int, head: int) -> list[dict[str, Any]]:
-        """For each example: what the head attends to, and the answers with other weights."""
+    def swap_head(self, block: int, head: int, adversarial: Mapping[tuple[int, int], Tensor]) -> list[dict[str, Any]]:
+        """For each example: what the head attends to, and the answers with other weights.
+
+        adversarial: what `search_block` found.
+        """
         heads = self.replay.heads[block]
         choice = AttentionChoice((block,), None if heads == 1 else head, is_single=heads == 1)
         audited = AuditedAttention(self.replay, choice)
         found: list[dict[str, Any]] = [
             {"observed": self.list_weights(i, row), "swaps": []} for i, row in enumerate(audited.distribution)
         ]
-        jobs = self.list_swaps(audited, block, head)
+        jobs = self.list_swaps(audited, block, head, adversarial)
         for start in range(0, len(jobs), max(1, audited.max_rows)):
             part = jobs[start : start + max(1, audited.max_rows)]
             of = torch.tensor([i for i, *_ in part])
@@ -220,20 +226,21 @@ class HeadSwapper:
                 found[i]["swaps"].append(swap)
         return found
 
-    def list_swaps(self, audited: AuditedAttention, block: int, head: int) -> list[tuple[int, str, int | None, Tensor]]:
+    def list_swaps(
+        self, audited: AuditedAttention, block: int, head: int, adversarial: Mapping[tuple[int, int], Tensor]
+    ) -> list[tuple[int, str, int | None, Tensor]]:
         """Example, replacement, the head it is taken from, and weights [1 1 query key]."""
         own, free = audited.own_weights(block), audited.free_keys(block)
         every = audited.take_queries(block, self.replay.attention[block])
         noise = ReplacementNoise(audited, 1, self.seed)
         places = [i for i in range(self.replay.batch) if audited.can_change(i)]
-        adversarial = self.search_weights(audited, block, places)
         swaps: list[tuple[int, str, int | None, Tensor]] = []
         for i in places:
             one, can = own[i : i + 1], free[i : i + 1]
             swaps.append((i, "uniform", None, make_uniform(one, can)))
             swaps.append((i, "permuted", None, permute_weights(one, can, noise.draw("permutation", block, i))))
-            if i in adversarial:
-                swaps.append((i, "adversarial", None, adversarial[i]))
+            if (i, head) in adversarial:
+                swaps.append((i, "adversarial", None, adversarial[i, head]))
             swaps += [
                 (i, f"head {number}", number, every[i : i + 1, number : number + 1])
                 for number in range(every.size(1))
@@ -241,14 +248,20 @@ class HeadSwapper:
             ]
         return swaps
 
-    def search_weights(self, audited: AuditedAttention, block: int, places: list[int]) -> dict[int, Tensor]:
-        """By example, weights [1 1 query key] with the same answer, where the search finds any."""
-        if block not in self.searched or not places:
+    def search_block(self, block: int) -> dict[tuple[int, int], Tensor]:
+        """By example and head, weights [1 1 query key] with the same answer, where the search finds any."""
+        if block not in self.searched:
             return {}
-        candidates = Candidates(audited, places, replace(SEARCH, steps=self.steps), self.seed)
-        list(candidates.search_all())
-        found = {i: candidates.take_found(i) for i in places}
-        return {i: weights[block] for i, weights in found.items() if weights is not None}
+        audited, search = EachHead(self.replay, block), replace(SEARCH, steps=self.steps)
+        found: dict[tuple[int, int], Tensor] = {}
+        for part in divide_examples(audited, search, range(self.replay.batch * audited.heads)):
+            candidates = Candidates(audited, part, search, self.seed)
+            list(candidates.search_all())
+            for place in part:
+                weights = candidates.take_found(place)
+                if weights is not None:
+                    found[divmod(place, audited.heads)] = weights[block]
+        return found
 
     def list_weights(self, i: int, row: Tensor) -> list[float]:
         """The weights of the shown tokens of an example."""

@@ -234,36 +234,43 @@ def run_by_lesson(
         else:
             chosen = choose_lean_answer(model, encoded, run, places, target, versus)
             score = chosen.answer.start_gradient()
-        tensors = (run.leaf, *run.states)
-        slopes = torch.autograd.grad(score.sum(), tensors)
-    tokens = encoded.pieces(run.leaf.size(1))  # while a GPU computes
+        slopes = torch.autograd.grad(score.sum(), (run.leaf, *run.states))
     chosen = chosen or choose_lean_answer(model, encoded, run, places, target, versus)
     if not bool(is_finite):
         raise NonFinite("The model's output is not finite. Open the model in float32, or check its weights.")
-    amounts = LazyLayers([partial(multiply_widely, *pair) for pair in zip(tensors, slopes, strict=True)])
+    return make_lean_capture(encoded, lesson, run, slopes, chosen, keep, note)
+
+
+def make_lean_capture(
+    encoded: EncodedBatch,
+    lesson: Lesson,
+    run: LeanRun,
+    slopes: Sequence[Tensor],
+    chosen: ChosenAnswer,
+    keep: Collection[str],
+    note: tuple[str, ...],
+) -> Capture:
+    """What a lean run leaves behind; slopes: of the score, at the input and then at the states between blocks."""
+    pairs = zip((run.leaf, *run.states), slopes, strict=True)
+    amounts = LazyLayers([partial(multiply_widely, *pair) for pair in pairs])
+    values: CapturedValues = {}
+    if "input_relevance" in keep:
+        values["input_relevance", lesson.recipe] = amounts[0]
+    if "hidden_relevance" in keep:
+        values["hidden_relevance", lesson.recipe] = amounts[1:]
+    if "mask" in keep:
+        assert encoded.token_mask is not None
+        values["mask", None] = encoded.token_mask.to(run.leaf.device)
     return Capture(
         chosen.targets,
-        tokens,
+        encoded.pieces(run.leaf.size(1)),
         None,
         run.output.detach(),
         notes=(*encoded.notes, *note_precision(run.leaf.dtype), *note, *chosen.notes),
-        values=name_values(keep, lesson.recipe, amounts, encoded),
+        values=values,
         fixed=chosen.function,
         is_lean=True,
     )
-
-
-def name_values(keep: Collection[str], recipe: Recipe, amounts: LazyLayers, encoded: EncodedBatch) -> CapturedValues:
-    """The sites that are kept; amounts: the relevance of the input, then of the states between blocks."""
-    values: CapturedValues = {}
-    if "input_relevance" in keep:
-        values["input_relevance", recipe] = amounts[0]
-    if "hidden_relevance" in keep:
-        values["hidden_relevance", recipe] = amounts[1:]
-    if "mask" in keep:
-        assert encoded.token_mask is not None
-        values["mask", None] = encoded.token_mask.to(encoded.inputs[encoded.main].device)
-    return values
 
 
 def is_last_alone(run: LeanRun) -> bool:

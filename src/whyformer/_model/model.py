@@ -208,7 +208,8 @@ class Model:
             encoded = self.encode_tokens([as_tokenized(item) for item in items])
         notes = dict.fromkeys((*self.notes, *(note for item in items for note in item.notes)))
         answers = tuple((item.answer.start, item.answer.stop) if item.answer else None for item in items)
-        return replace(encoded, answers=answers, notes=tuple(notes))
+        regions = tuple(item.named_tokens for item in items)
+        return replace(encoded, answers=answers, regions=regions, notes=tuple(notes))
 
     def check_token_ids(self, ids: Sequence[int], name: str = "the prompt") -> None:
         """Refuse more tokens than the module takes, and ids that it does not have."""

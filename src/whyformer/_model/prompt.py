@@ -28,8 +28,8 @@ from whyformer._model.regions import (
     trim_blanks,
 )
 from whyformer._model.spans import correct_offsets, decode_with_spans
-from whyformer._model.text import TokenizedText
-from whyformer._plain.tokens import Pieces
+from whyformer._model.text import TokenizedText, check_text
+from whyformer._plain.tokens import NamedTokens, Pieces
 from whyformer.errors import InputError, suggest_nearest
 
 if TYPE_CHECKING:
@@ -64,6 +64,13 @@ class Prompt:
     def answer(self) -> range:
         """The tokens of the answer; empty if there is none."""
         return range(self.prompt_length, len(self.ids))
+
+    @property
+    def named_tokens(self) -> tuple[NamedTokens, ...]:
+        """The regions and the answer, as ranges of tokens."""
+        named = [NamedTokens(region.name, region.kind, region.start, region.stop) for region in self.regions]
+        answer = [NamedTokens("answer", "answer", self.answer.start, self.answer.stop)] if self.answer else []
+        return (*named, *answer)
 
     @property
     def answer_ids(self) -> tuple[int, ...]:
@@ -299,6 +306,7 @@ def make_pieces(one: TokenizedText) -> Pieces:
 
 def tokenize_special(model: "Model", text: str) -> TokenizedText:
     """A text whose special tokens are written in it; none is added."""
+    check_text(text, "the prompt")
     tokenizer = model.tokenizer
     encoding = tokenizer(
         text, add_special_tokens=False, return_offsets_mapping=tokenizer.is_fast, truncation=False, verbose=False

@@ -53,5 +53,5 @@ def find_paragraph_starts(text: str) -> list[int]:
 
 def drop_end(starts: list[int], text: str) -> list[int]:
     """Without the offset after the last letter, and without two that begin with the same letter."""
-    end = len(text.rstrip())
-    return [0, *sorted({start for start in starts if text[:start].strip() and start < end})]
+    first, end = len(text) - len(text.lstrip()), len(text.rstrip())
+    return [0, *sorted({start for start in starts if first < start < end})]

@@ -24,7 +24,7 @@ from whyformer._judge.preparation import cut_to_fit, find_class_index
 from whyformer._judge.published import Reproduction, reproduce
 from whyformer._model.loading import open as open_model
 from whyformer._model.model import Model
-from whyformer._model.text import TextPair
+from whyformer._model.text import TextPair, tokenize_text
 from whyformer._plain.statistics import bootstrap
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure
@@ -171,8 +171,11 @@ def choose_shown(data: Data, model: Model) -> Example | None:
     """The first example with a label whose text is neither too short nor too long for the heat map."""
     for example in data.examples[:200]:
         content = example.load()
-        is_text = model.kind == "text" and isinstance(content, str | TextPair)
-        if is_text and find_class_index(model, example, {}) >= 0 and len(model.tokenize(content)) in SHOWN:
+        if model.kind != "text" or not isinstance(content, str | TextPair) or find_class_index(model, example, {}) < 0:
+            continue
+        if (
+            len(tokenize_text(model.tokenizer, content, "the text")) in SHOWN
+        ):  # which may be longer than the model takes
             return example
     return None
 

@@ -13,7 +13,8 @@ work, 7 no method works (doctor), 130 interrupted, 143 terminated, 1 a bug.
 
 Shared by the verbs: options.py (option types), parsing.py (strings to values), gathering.py (find inputs), prompts.py
 (prompts of language models), destination.py (check where to save), running.py (open models, run in batches, print and
-save), output.py (print, and streams that are closed or full), shell.py (the program and its errors).
+save), output.py (print, and streams that are closed or full), collection.py (the garbage collector during start-up),
+shell.py (the program and its errors).
 """
 
 from whyformer.cli import (  # noqa: F401 (each command registers itself)
@@ -32,9 +33,12 @@ from whyformer.cli import (  # noqa: F401 (each command registers itself)
     metrics,
     reproduce,
     similarity,
+    trace,
 )
+from whyformer.cli.collection import postpone_collection
 from whyformer.cli.shell import app
 
 
 def main() -> None:
+    postpone_collection()
     app()

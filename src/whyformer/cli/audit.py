@@ -9,6 +9,7 @@ import typer
 from whyformer.cli import destination, options, output, parsing, running
 from whyformer.cli.gathering import IMAGE_SUFFIXES, read_examples
 from whyformer.cli.shell import app
+from whyformer.cli.waiting import wait_asleep
 from whyformer.errors import InputError
 
 DATA_HELP = "A table of texts (.tsv, .csv, .jsonl) or a folder of images; or several texts or images."
@@ -72,6 +73,7 @@ def run_audit(
     debug: options.DebugOption = False,
 ) -> None:
     """Test whether attention explains the answers: agreement, permutation, adversarial search, counter-tests."""
+    wait_asleep()  # before torch is imported
     from whyformer._audit import TESTS, audit
     from whyformer._audit.adversarial import choose_search
     from whyformer._audit.replacement import REPLACEMENT_KINDS

@@ -52,7 +52,7 @@ def run_cite(
 ) -> None:
     """Score the passages, sentences, documents or roles of a prompt for its answer, and verify the highest."""
     from whyformer._cite import cite
-    from whyformer._cite.cite import CITE_METHOD
+    from whyformer._cite.run import CITE_METHOD
     from whyformer._explain.decoding import generate
     from whyformer._explain.method_call import choose_method
     from whyformer.results.citations import Citations
@@ -60,9 +60,7 @@ def run_cite(
     source = prompts.PromptSource(None if prompt is None else [prompt], file, answer, messages, tokens)
     source.check()
     chosen = choose_method(method or CITE_METHOD, {}).method
-    destination.check_out_file(
-        out, [str(given) for given in (prompt, file, messages, tokens) if given], Citations.formats
-    )
+    destination.check_out_file(out, [one for one in (prompt, file, messages, tokens) if one], Citations.formats)
     opened = running.open_quietly(model)
     given = source.make_prompt(opened)
     if not given.answer:

@@ -7,6 +7,7 @@ import typer
 from whyformer.cli import destination, options, output, running
 from whyformer.cli.gathering import IMAGE_SUFFIXES, read_examples
 from whyformer.cli.shell import FAILED_EXIT_CODE, app
+from whyformer.cli.waiting import wait_asleep
 
 EXAMPLES = """Examples:
 
@@ -45,6 +46,7 @@ def run_reproduce(
     debug: options.DebugOption = False,
 ) -> None:
     """Print what a paper published next to the results of the same protocol measured here."""
+    wait_asleep()  # before torch is imported
     from whyformer._reproduce import Request, find_document, run_document
     from whyformer._reproduce.documents import list_documents
 

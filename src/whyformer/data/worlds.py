@@ -40,7 +40,7 @@ def draw_creatures(count: int, seed: int) -> Iterator[Example]:
 def draw_reader(count: int, seed: int) -> Iterator[Example]:
     """Prompts without a label: what the model says next is explained, and the passage that states it is marked."""
     for asked in reader.generate(count, seed):
-        yield Example("", asked.text, rationale=tuple(asked.passage_spans[place] for place, _ in asked.sources))
+        yield Example("", asked.text, rationale=(asked.passage_spans[asked.source],))
 
 
 def _mark_pixels(images: Iterable[np.ndarray], labels: Iterable[str], masks: Iterable[np.ndarray]) -> Iterator[Example]:

@@ -71,14 +71,16 @@ def find_jain_wallace_task(name: str) -> JainWallaceTask:
     return find_task(name, JAIN_WALLACE_TASKS)
 
 
-def read_task(name: str, data: str | os.PathLike[str] | None = None) -> dict[str, list[TaskExample]]:
+def read_task(
+    wanted: str | JainWallaceTask, data: str | os.PathLike[str] | None = None
+) -> dict[str, list[TaskExample]]:
     """Train, dev and test. data: the folder with sst2/ and imdb/; generated tasks need none."""
-    task = find_jain_wallace_task(name)
+    task = find_jain_wallace_task(wanted) if isinstance(wanted, str) else wanted
     if task.is_generated:
         return generate_task(task)
     if data is None:
-        raise InputError(f"The task {name} needs data: a folder that contains {name}/.", code="E_DATA")
-    parts = (read_sst2 if name == "sst2" else read_imdb)(Path(data))
+        raise InputError(f"The task {task.name} needs data: a folder that contains {task.name}/.", code="E_DATA")
+    parts = (read_sst2 if task.name == "sst2" else read_imdb)(Path(data))
     return {part: [one for one in examples if is_long_enough(one[0])] for part, examples in parts.items()}
 
 

@@ -1,20 +1,16 @@
 """Passages and a question that one of them answers: which passage, which sentence and which words are known.
 
-    Anna Reed lives in Lisbon and works as a baker. She keeps a parrot.
+    Anna lives in Lisbon and works as a baker. She keeps a parrot.
 
-    The Aurora sails under captain Anna Reed. It carries tea and left on 14 March.
+    The Aurora sails under captain Anna. It carries tea and left in March.
     ...
-    Question: Where does Anna Reed live?
+    Question: Where does Anna live?
     Answer: Lisbon
 
-Four to ten passages of one to four sentences each state a few facts about a person, a ship, a fair, an exhibit or a
-house. They are about few kinds of things and few names, so that other passages state the same relation of others, use
-the same first names and places, and mention the person asked about. There are three kinds of question:
-
-    direct     one passage states the answer, in one sentence
-    chain      "Where does the captain of the Aurora live?" One passage names the captain, another the home. The answer
-               says so in words: "Anna Reed lives in Lisbon"
-    unstated   no passage states it; the answer is "The passages do not say"
+Four to ten passages of one to three sentences each state a few facts about a person, a ship, a fair, an exhibit or a
+house. Exactly one passage states the answer, in one sentence. The passages are about few kinds of things, so that
+others often state the same relation of something else, give a value of the same kind, or mention the person asked
+about. A value is one word, or a price.
 
 One fact in five (a subject, a relation and a value), selected by a checksum, is held out of all training. By default
 `generate` asks for those, so that the bundled model cannot know the answer from training: it must read it.
@@ -25,7 +21,7 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar, get_args
+from typing import TypeVar
 
 from whyformer.demo.agreement import PARTS, Part
 from whyformer.demo.ranges import refuse_outside_range
@@ -36,7 +32,6 @@ from whyformer.demo.reader_words import (
     FILLERS,
     GATHERINGS,
     HOUSES,
-    LAST_NAMES,
     MATERIALS,
     MEN,
     OPENINGS,
@@ -45,17 +40,16 @@ from whyformer.demo.reader_words import (
     SYSTEM_PROMPTS,
     TOPICS,
     TRADES,
-    UNSTATED,
     VALUES,
     WOMEN,
 )
 from whyformer.errors import InputError
 
-QuestionKind = Literal["direct", "chain", "unstated"]
-QUESTION_KINDS = get_args(QuestionKind)
 FEWEST, MOST = 2, 10  # passages
+SUBJECTS = {"ship": (SHIPS,), "fair": (FAIRS, GATHERINGS), "exhibit": (MATERIALS, EXHIBITS), "house": (HOUSES, TRADES)}
 SLOT = re.compile(r"{([^}]*)}")
 Span = tuple[int, int]  # characters, end not included
+Clauses = Sequence[tuple[str, ...]]  # each a choice of wordings
 T = TypeVar("T")
 
 
@@ -65,7 +59,6 @@ class PassageFact:
 
     relation: str  # a key of RELATIONS
     value: str
-    clause: str  # as it is worded, the subject left out: "lives in Lisbon"
     sentence: int  # which sentence of the passage
     start: int  # of the value, in characters of the passage
 
@@ -87,13 +80,13 @@ class Passage:
 
 @dataclass(frozen=True)
 class PassageQuestion:
-    """A question about passages. `sources` are (passage, fact) indices: one for a direct question, two for a chain."""
+    """A question about passages, of which one states the answer."""
 
     passages: tuple[Passage, ...]
-    kind: QuestionKind
     question: str
     answer: str
-    sources: tuple[tuple[int, int], ...]
+    source: int  # the passage that states the answer
+    fact: int  # which of its facts
 
     @property
     def context(self) -> str:
@@ -112,11 +105,6 @@ class PassageQuestion:
         return [{"role": "system", "content": SYSTEM_PROMPTS[0]}, {"role": "user", "content": user}]
 
     @property
-    def source(self) -> int | None:
-        """The passage that states the answer; None if none does. For a chain, the last one."""
-        return self.sources[-1][0] if self.sources else None
-
-    @property
     def passage_spans(self) -> tuple[Span, ...]:
         """Where each passage is in `text`."""
         spans, start = [], 0
@@ -126,35 +114,32 @@ class PassageQuestion:
         return tuple(spans)
 
     @property
-    def sentence_spans(self) -> tuple[Span, ...]:
-        """The sentences of `text` that decide the answer, one for each source."""
-        return tuple(
-            self._shift(place, self.passages[place].sentences[self.passages[place].facts[fact].sentence])
-            for place, fact in self.sources
-        )
+    def sentence_span(self) -> Span:
+        """The sentence of `text` that states the answer."""
+        passage = self.passages[self.source]
+        return self._shift(passage.sentences[passage.facts[self.fact].sentence])
 
     @property
-    def evidence_spans(self) -> tuple[Span, ...]:
-        """The words of `text` that state the answer, one span for each source."""
-        return tuple(self._shift(place, self.passages[place].facts[fact].span) for place, fact in self.sources)
+    def evidence_span(self) -> Span:
+        """The words of `text` that are the answer, where the passage states it."""
+        return self._shift(self.passages[self.source].facts[self.fact].span)
 
-    def _shift(self, place: int, span: Span) -> Span:
-        start = self.passage_spans[place][0]
+    def _shift(self, span: Span) -> Span:
+        start = self.passage_spans[self.source][0]
         return start + span[0], start + span[1]
 
 
 def generate(
-    count: int, seed: int, *, kind: QuestionKind = "direct", passages: int | None = None, part: Part = "held-out"
+    count: int, seed: int, *, passages: int | None = None, part: Part = "held-out"
 ) -> tuple[PassageQuestion, ...]:
     """`count` questions, each about its own passages (four to ten, or as many as given); question i depends only on
     `seed` and i."""
     refuse_outside_range("count", count, 0)
     if passages is not None:
         refuse_outside_range("passages", passages, FEWEST, MOST)
-    for name, value, known in (("kind", kind, QUESTION_KINDS), ("part", part, PARTS)):
-        if value not in known:
-            raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}.", code="E_OPTION")
-    return tuple(_make_question(random.Random(f"reader {seed} {i}"), kind, passages, part) for i in range(count))
+    if part not in PARTS:
+        raise InputError(f"part must be one of {', '.join(PARTS)}, got {part!r}.", code="E_OPTION")
+    return tuple(_make_question(random.Random(f"reader {seed} {i}"), passages, part) for i in range(count))
 
 
 def part_of(subject: str, relation: str, value: str) -> Part:
@@ -162,72 +147,86 @@ def part_of(subject: str, relation: str, value: str) -> Part:
     return "held-out" if zlib.crc32(f"{subject}\n{relation}\n{value}".encode()) % 5 == 0 else "training"
 
 
-def _make_question(rng: random.Random, kind: QuestionKind, count: int | None, part: Part) -> PassageQuestion:
+def _make_question(rng: random.Random, count: int | None, part: Part) -> PassageQuestion:
     while True:
         passages = draw_passages(rng, 4 + _draw_index(rng, 7) if count is None else count, part)
-        asked = [one for one in ask_everything(rng, passages, kind) if _belongs(one, part)]
+        asked = [one for one in ask_everything(rng, passages) if _find_part(one) == part]
         if asked:
             return _pick(rng, asked)
 
 
-def _belongs(question: PassageQuestion, part: Part) -> bool:
-    """Whether the fact that answers is of this part. What is not stated belongs to both."""
-    if not question.sources:
-        return True
-    place, fact = question.sources[-1]
-    passage = question.passages[place]
-    return part_of(passage.subject, passage.facts[fact].relation, passage.facts[fact].value) == part
+def _find_part(question: PassageQuestion) -> Part:
+    passage = question.passages[question.source]
+    return part_of(passage.subject, passage.facts[question.fact].relation, question.answer)
 
 
 # --- passages ---------------------------------------------------------------------------------------------------------
 
 
+class NoTrainingValueError(Exception):
+    """Every value of a relation of this subject is held out."""
+
+
 @dataclass(frozen=True)
 class Names:
-    """The few names of one set of passages, so that they are shared."""
+    """The people and cities of one prompt: few, so that passages share them."""
 
-    women: tuple[str, ...]
-    men: tuple[str, ...]
-    last: tuple[str, ...]
+    people: tuple[str, ...]
     cities: tuple[str, ...]
 
-    def draw_person(self, rng: random.Random) -> str:
-        return f"{_pick(rng, _pick(rng, (self.women, self.men)))} {_pick(rng, self.last)}"
 
-
-def draw_names(rng: random.Random, invented: Sequence[str] = ()) -> Names:
-    """A few of each kind. Words of `invented` (two at most) take the place of a last name and of a city."""
-    last, cities = _sample(rng, LAST_NAMES, 5), _sample(rng, CITIES, 9)
-    last[: len(invented[:1])] = invented[:1]
-    cities[: len(invented[1:2])] = invented[1:2]
-    return Names(tuple(_sample(rng, WOMEN, 3)), tuple(_sample(rng, MEN, 3)), tuple(last), tuple(cities))
+def draw_names(rng: random.Random) -> Names:
+    """Twelve people and nine cities."""
+    return Names(tuple(_sample(rng, (*WOMEN, *MEN), 12)), tuple(_sample(rng, CITIES, 9)))
 
 
 def draw_passages(
-    rng: random.Random, count: int, part: Part = "held-out", names: Names | None = None
+    rng: random.Random, count: int, part: Part = "held-out", *, alike: bool = False
 ) -> tuple[Passage, ...]:
-    """`count` passages about different subjects. For training, none states a fact that is held out."""
-    names = draw_names(rng) if names is None else names
-    kinds = ["person", *_sample(rng, [kind for kind in TOPICS if kind != "person"], 2)]
-    subjects: dict[str, str] = {}
-    while len(subjects) < count:
-        kind = _pick(rng, kinds)
-        subjects.setdefault(_draw_subject(rng, kind, names), kind)
-    people = [subject for subject, kind in subjects.items() if kind == "person"]
-    return tuple(_draw_passage(rng, kind, subject, names, people, part) for subject, kind in subjects.items())
+    """`count` passages about different subjects. For training, none states a fact that is held out.
+
+    alike: all are about the same kind of thing and state the same relations, so that only the subject tells them apart.
+    """
+    while True:
+        try:
+            return _draw_passages(rng, count, part, alike)
+        except NoTrainingValueError:
+            continue
 
 
-def _draw_subject(rng: random.Random, topic: str, names: Names) -> str:
+def _draw_passages(rng: random.Random, count: int, part: Part, alike: bool) -> tuple[Passage, ...]:
+    names = draw_names(rng)
+    kinds = [_pick(rng, list(TOPICS))] if alike else ["person", *_sample(rng, list(SUBJECTS), 2)]
+    shared = _sample(rng, TOPICS[kinds[0]].clauses, 1 + _draw_index(rng, 2)) if alike else None
+    left = {"person": list(names.people)} | {kind: list(SUBJECTS[kind][0]) for kind in SUBJECTS}
+    topics = [_pick(rng, kinds) for _ in range(count)]
+    subjects = [_draw_subject(rng, topic, left[topic]) for topic in topics]
+    people = [subject for subject, topic in zip(subjects, topics, strict=True) if topic == "person"]
+    return tuple(
+        _draw_passage(
+            rng,
+            topic,
+            subject,
+            names,
+            people,
+            part,
+            shared or _sample(rng, TOPICS[topic].clauses, 2 + _draw_index(rng, 2)),
+        )
+        for subject, topic in zip(subjects, topics, strict=True)
+    )
+
+
+def _draw_subject(rng: random.Random, topic: str, left: list[str]) -> str:
+    """A subject whose first word is no other's."""
+    word = left.pop(_draw_index(rng, len(left)))
     if topic == "person":
-        return names.draw_person(rng)
-    lists = {"ship": (SHIPS,), "fair": (FAIRS, GATHERINGS), "exhibit": (MATERIALS, EXHIBITS), "house": (HOUSES, TRADES)}
-    return " ".join(("the", *(_pick(rng, words) for words in lists[topic])))
+        return word
+    return " ".join(("the", word, *(_pick(rng, words) for words in SUBJECTS[topic][1:])))
 
 
 def _draw_passage(
-    rng: random.Random, topic: str, subject: str, names: Names, people: Sequence[str], part: Part
+    rng: random.Random, topic: str, subject: str, names: Names, people: Sequence[str], part: Part, clauses: Clauses
 ) -> Passage:
-    clauses = _sample(rng, TOPICS[topic].clauses, 2 + _draw_index(rng, 3))
     text = ""
     sentences: list[Span] = []
     facts: list[PassageFact] = []
@@ -240,7 +239,7 @@ def _draw_passage(
         for i, wordings in enumerate(taken):
             text += " and " if i else " "
             clause, stated = _fill_clause(rng, _pick(rng, wordings), subject, names, people, part)
-            facts += [PassageFact(name, value, clause, len(sentences), len(text) + at) for name, value, at in stated]
+            facts += [PassageFact(name, value, len(sentences), len(text) + at) for name, value, at in stated]
             text += clause
         text += "."
         sentences.append((start, len(text)))
@@ -253,7 +252,7 @@ def _draw_passage(
 
 def _open_sentence(rng: random.Random, topic: str, subject: str, *, is_first: bool) -> str:
     """The subject or its pronoun, sometimes after "These days,"."""
-    pronouns = TOPICS[topic].pronouns or (("She",) if subject.split()[0] in WOMEN else ("He",))
+    pronouns = TOPICS[topic].pronouns or (("She",) if subject in WOMEN else ("He",))
     named = subject if is_first or rng.random() < 0.2 else _pick(rng, pronouns)
     if rng.random() < 0.1:
         lower = named if named == subject else named[0].lower() + named[1:]
@@ -276,68 +275,38 @@ def _fill_clause(
 
 
 def _draw_fact(rng: random.Random, relation: str, subject: str, names: Names, people: Sequence[str], part: Part) -> str:
-    while True:
+    for _ in range(100):
         value = _draw_value(rng, RELATIONS[relation].value, names, people)
         if value != subject and (part == "held-out" or part_of(subject, relation, value) == "training"):
             return value
+    raise NoTrainingValueError(f"{relation} of {subject}")
 
 
 def _draw_value(rng: random.Random, kind: str, names: Names, people: Sequence[str]) -> str:
     if kind == "person":  # often one that another passage is about
-        return _pick(rng, people) if people and rng.random() < 0.5 else names.draw_person(rng)
-    lists = (names.cities,) if kind == "city" else VALUES[kind]
-    return " ".join(_pick(rng, words) for words in lists)
+        return _pick(rng, people) if people and rng.random() < 0.5 else _pick(rng, names.people)
+    return _pick(rng, names.cities if kind == "city" else VALUES[kind])
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
 
 
-def ask_everything(rng: random.Random, passages: tuple[Passage, ...], kind: QuestionKind) -> Iterator[PassageQuestion]:
-    """Every question of this kind that these passages allow, each in one of its wordings."""
-    asking = {"direct": _ask_directly, "chain": _ask_in_chains, "unstated": _ask_for_more}[kind]
-    for relation, subject, answer, sources in asking(passages):
-        question = _pick(rng, RELATIONS[relation].questions).replace("{S}", subject)
-        yield PassageQuestion(passages, kind, question, answer, sources)
-
-
-Asked = tuple[str, str, str, tuple[tuple[int, int], ...]]  # relation, subject, answer, sources
-
-
-def _ask_directly(passages: Sequence[Passage]) -> Iterator[Asked]:
+def ask_everything(rng: random.Random, passages: tuple[Passage, ...]) -> Iterator[PassageQuestion]:
+    """Every question that these passages answer, each in one of its wordings."""
     for place, passage in enumerate(passages):
         for i, fact in enumerate(passage.facts):
-            yield fact.relation, passage.subject, fact.value, ((place, i),)
-
-
-def _ask_in_chains(passages: Sequence[Passage]) -> Iterator[Asked]:
-    subjects = {passage.subject: place for place, passage in enumerate(passages)}
-    for place, passage in enumerate(passages):
-        for i, link in enumerate(passage.facts):
-            if RELATIONS[link.relation].link and link.value in subjects:
-                last = subjects[link.value]
-                for j, fact in enumerate(passages[last].facts):
-                    subject = f"{RELATIONS[link.relation].link} {passage.subject}"
-                    yield fact.relation, subject, f"{link.value} {fact.clause}", ((place, i), (last, j))
-
-
-def _ask_for_more(passages: Sequence[Passage]) -> Iterator[Asked]:
-    """What a passage could state of its subject, and does not."""
-    for passage in passages:
-        stated = {fact.relation for fact in passage.facts}
-        for wordings in TOPICS[passage.topic].clauses:
-            for relation in SLOT.findall(wordings[0]):
-                if relation not in stated:
-                    yield relation, passage.subject, UNSTATED, ()
+            question = _pick(rng, RELATIONS[fact.relation].questions).replace("{S}", passage.subject)
+            yield PassageQuestion(passages, question, fact.value, place, i)
 
 
 def list_vocabulary() -> tuple[str, ...]:
     """Every word and punctuation mark that can occur in passages, questions and answers."""
-    texts = [*WOMEN, *MEN, *LAST_NAMES, *SHIPS, *FAIRS, *GATHERINGS, *MATERIALS, *EXHIBITS, *HOUSES, *TRADES]
-    texts += [word for lists in VALUES.values() for words in lists for word in words]
+    texts = [*WOMEN, *MEN, *(word for lists in SUBJECTS.values() for words in lists for word in words)]
+    texts += [word for words in VALUES.values() for word in words]
     texts += [wording for topic in TOPICS.values() for wordings in topic.clauses for wording in wordings]
-    texts += [question for relation in RELATIONS.values() for question in (*relation.questions, relation.link)]
+    texts += [question for relation in RELATIONS.values() for question in relation.questions]
     texts += [pronoun for topic in TOPICS.values() for pronoun in topic.pronouns]
-    texts += [*OPENINGS, *FILLERS, UNSTATED, *SYSTEM_PROMPTS, "Question: Answer: She He and the The she he"]
+    texts += [*OPENINGS, *FILLERS, *SYSTEM_PROMPTS, "Question: Answer: She He and the The she he"]
     words = (word for text in texts for word in re.findall(r"\w+|[^\w\s]", SLOT.sub(" ", text)))
     return tuple(dict.fromkeys(words))
 

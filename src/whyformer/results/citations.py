@@ -7,7 +7,7 @@ c[0].name; c[0].verdict; print(c); c.save("why.html")
 import csv
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from io import StringIO
 from typing import Any, ClassVar
 
@@ -20,9 +20,12 @@ from whyformer._model.prompt import Prompt
 from whyformer._model.regions import Region
 from whyformer._plain import archive
 from whyformer._plain.schema import SchemaError, check_schema
+from whyformer._plain.tokens import Pieces
 from whyformer.results._fields import PIECES, TARGET, restore_target, restore_tokens
 from whyformer.results.result import Result, to_plain_text
 from whyformer.show import report, terminal
+from whyformer.show.prompt_page import make_prompt_page
+from whyformer.show.prompt_view import CitationRow, FaithfulnessRow, PromptView, view_prompt
 from whyformer.show.score_rows import as_csv_cell
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
@@ -122,6 +125,24 @@ class Citations(Result):
 
     # --- displaying ---
 
+    def view(self) -> PromptView:
+        """The prompt with its scores and citations, for display; the sources are its parts."""
+        return view_prompt(
+            self.prompt,
+            self.citations,
+            headline=f"Why {make_visible(self.target.label)}?",
+            scores=self.scores,
+            signed=True,
+            method=self.method,
+            model=self.model,
+            citations=[show_citation(one) for one in self.list_shown()],
+            verdict_notes=describe_verdicts(self),
+            faithfulness=list(list_figures(self.faithfulness)) if self.faithfulness is not None else [],
+            settings=self.settings,
+            versions=self.versions,
+            notes=self.notes,
+        )
+
     def render(self, screen: Screen | None = None) -> str:
         """The sources with the highest scores as a table for a terminal, then what their verdicts rest on."""
         screen = screen or Screen.from_stdout()
@@ -158,6 +179,18 @@ class Citations(Result):
         return archive.read_archive(path, "citations", citations_from_fields)
 
 
+def show_citation(one: Citation) -> CitationRow:
+    verdict = one.verdict or ("control" if one.is_control else "")
+    return CitationRow(one.name, one.start, one.stop, one.share, verdict, one.drop, one.text)
+
+
+def list_figures(found: Faithfulness) -> Iterator[FaithfulnessRow]:
+    yield FaithfulnessRow(f"linear datamodelling score, {found.samples} ablations", found.lds, None, found.chance)
+    for one in found.drops:
+        sources = "source" if one.size == 1 else f"{one.size} sources"
+        yield FaithfulnessRow(f"drop without the top {sources}", one.drop, one.chance, one.interval)
+
+
 def list_cells(one: Citation, width: int) -> list[str]:
     drop = "" if one.drop is None else f"{one.drop:+.2f}"
     verdict = one.verdict or ("(control)" if one.is_control else "")
@@ -186,7 +219,7 @@ def describe_verdicts(result: Citations) -> list[str]:
 
 
 def name_controls(count: int) -> str:
-    return "the control, whose score is nearest to 0" if count == 1 else f"any of the {count} controls (scores near 0)"
+    return "the control, a source not cited" if count == 1 else f"any of the {count} controls, not cited, scores near 0"
 
 
 def describe_faithfulness(result: Citations) -> list[str]:
@@ -237,24 +270,15 @@ def make_blocks(result: Citations) -> list[Any]:
 
 
 def citations_to_html(result: Citations) -> bytes:
-    """A page with the answer and the table of its sources."""
-    answer = report.make_element("div", result.prompt.answer_text or result.target.label, class_="text", dir="auto")
-    parts = [report.make_section("Answer", answer), report.make_section("Sources", *make_blocks(result))]
-    about = {
-        "method": result.method,
-        "settings": ", ".join(f"{name}={value}" for name, value in result.settings.items()),
-        "model": result.model,
-        "made with": ", ".join(f"{name} {value}" for name, value in result.versions.items()),
-    }
-    lead = f"What {result.target.label} comes from, by {result.method}: the sum of the scores of every source."
-    page = report.make_page(
-        "Which part of the prompt made it say that?", parts, lead=lead, about={k: v for k, v in about.items() if v}
-    )
-    return page.encode("utf-8")
+    """A page with the answer, its sources, and the prompt with its scores."""
+    return make_prompt_page(result.view()).encode("utf-8")
 
 
 def citations_to_fields(result: Citations) -> dict[str, Any]:
-    return {one.name: getattr(result, one.name) for one in fields(result)}
+    saved = {one.name: getattr(result, one.name) for one in fields(result)}
+    if (found := result.faithfulness) is not None and found.lds != found.lds:
+        saved["faithfulness"] = {**asdict(found), "lds": None, "chance": None}  # undefined
+    return saved
 
 
 REGION = {"name": str, "kind": str, "start": int, "stop": int, "text": str, "characters": (None, [int])}
@@ -263,7 +287,7 @@ CITATION = {
     "drop": (None, float), "verdict": (None, str), "is_control": bool,
 }  # fmt: skip
 DROP = {"size": int, "drop": float, "chance": float, "interval": [float], "draws": int}
-FAITHFULNESS = {"lds": float, "chance": [float], "samples": int, "seed": int, "drops": [DROP]}
+FAITHFULNESS = {"lds": (None, float), "chance": (None, [float]), "samples": int, "seed": int, "drops": [DROP]}
 PROMPT = {"ids": [int], "pieces": PIECES, "prompt_length": int, "regions": [REGION], "notes": [str]}
 SCHEMA = {
     "prompt": PROMPT, "citations": [CITATION], "target": TARGET, "scores": Tensor, "rest": float,
@@ -281,6 +305,7 @@ def citations_from_fields(saved: archive.Fields) -> Citations:
     if not saved["citations"] or not all(one["verdict"] in (None, *VERDICTS) for one in saved["citations"]):
         raise SchemaError("the citations are damaged")
     pieces = restore_tokens(prompt["pieces"], length)
+    assert isinstance(pieces, Pieces)
     regions = tuple(restore_region(one) for one in prompt["regions"])
     found = saved["faithfulness"]
     return Citations(
@@ -302,4 +327,6 @@ def restore_region(saved: archive.Fields) -> Region:
 
 def restore_faithfulness(saved: archive.Fields) -> Faithfulness:
     drops = tuple(TopDrop(**{**one, "interval": tuple(one["interval"])}) for one in saved["drops"])
-    return Faithfulness(**{**saved, "chance": tuple(saved["chance"]), "drops": drops})
+    nan = float("nan")
+    lds, chance = (nan, (nan, nan)) if saved["lds"] is None else (saved["lds"], tuple(saved["chance"]))
+    return Faithfulness(**{**saved, "lds": lds, "chance": chance, "drops": drops})

@@ -1,6 +1,6 @@
 """Hops: an answer traced through the tokens that the model generated, hop by hop, to the prompt.
 
-    h = trace_reasoning(model, prompt, target=targets.Answer(-1))
+    h = trace_reasoning(model, prompt, select=-1)
     h[0].scores                   relevance per token in hop 0: what `explain` gives
     h[1].received, h[1].to_prompt, h[1].to_generated, h[1].absorbed
     h.total                       relevance per token over all hops
@@ -28,6 +28,9 @@ from whyformer.show import figures, notebook, score_rows, terminal
 from whyformer.show.chips import get_piece_text
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
+from whyformer.show.prompt_page import make_prompt_fragment, make_prompt_page
+from whyformer.show.prompt_terminal import render_spans
+from whyformer.show.prompt_view import HopRow, PromptView, view_prompt
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import name_target, shorten_text
@@ -90,13 +93,14 @@ class Hop:
 class Hops(Result):
     """The hops of one answer, with the prompt and its regions.
 
-    Files: .json has everything; .csv one row for each hop and token; .png, .svg and .pdf show the text once for each
-    hop; .txt is what is printed.
+    Files: .html is a page with every hop; .png, .svg and .pdf show the text once for each hop; .json has everything;
+    .csv one row for each hop and token; .txt is what is printed.
     """
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
         ".json": lambda h: archive.to_json_text("hops", h.to_fields()).encode("ascii"),
         ".csv": lambda h: hops_to_csv(h),
+        ".html": lambda h: make_prompt_page(h.view()).encode("utf-8"),
         **DRAWING_FORMATS,
         ".txt": to_plain_text,
     }
@@ -105,14 +109,17 @@ class Hops(Result):
     prompt: Prompt
     regions: tuple[Region, ...]  # parts of the prompt, in order
 
-    def __len__(self) -> int:
-        return len(self.hops)
+    def __iter__(self) -> Iterator[Hop]:
+        return iter(self.hops)
 
     def __getitem__(self, number: int) -> Hop:
         return self.hops[number]
 
-    def __iter__(self) -> Iterator[Hop]:
-        return iter(self.hops)
+    def __repr__(self) -> str:
+        return f"<Hops of {make_visible(name_target(self.first.targets[0]))} by {self.method}: {len(self)} hops>"
+
+    def __len__(self) -> int:
+        return len(self.hops)
 
     @property
     def first(self) -> Explanation:
@@ -176,9 +183,6 @@ class Hops(Result):
         pairs = zip((region.name for region in self.regions), sums, strict=True)
         return dict(sorted(pairs, key=lambda pair: -pair[1]))
 
-    def __repr__(self) -> str:
-        return f"<Hops of {make_visible(name_target(self.first.targets[0]))} by {self.method}: {len(self)} hops>"
-
     # --- displaying ---
 
     def render(self, screen: Screen | None = None) -> str:
@@ -187,11 +191,16 @@ class Hops(Result):
         first = self.first
         title = terminal.render_title(first.targets[0], self.method, name=None, class_specific=True)
         count = len(self.hops) - 1
-        words = f"{count} {'hop' if count == 1 else 'hops'} through {len(self.prompt.answer)} generated tokens"
+        words = f"sent on {count} {'time' if count == 1 else 'times'} by the {len(self.prompt.answer)} generated tokens"
         parts: list[Any] = [title, f"{words}; {format_left(self)}", "", format_hop_table(self), ""]
+        parts += [format_absorbers(self), ""] if self.hops[0].absorbed_by is not None else []
         parts += [format_region_table(self, screen.width), ""] if self.regions else []
         parts.append("All hops together:")
-        parts += terminal.render_text(self.prompt.pieces, self.total, signed=True, screen=screen)
+        view = self.view()
+        if view.is_short:
+            parts += terminal.render_text(self.prompt.pieces, self.total, signed=True, screen=screen)
+        else:
+            parts += render_spans(view, screen)
         if self.notes:
             parts.append(terminal.render_notes(self.notes))
         return terminal.render_parts(parts, screen)
@@ -208,7 +217,27 @@ class Hops(Result):
         return figures.draw_panel_table([("", panels)], names, title="", alt=alt)
 
     def to_html(self) -> str:
+        view = self.view()
+        if not view.is_short:
+            return make_prompt_fragment(view)
         return notebook.make_comparison_fragment([{panel.label: panel for panel in self.panels()}])
+
+    def view(self) -> PromptView:
+        """The prompt with its scores over all hops, for display."""
+        first = self.first.panels()[0]
+        return view_prompt(
+            self.prompt,
+            self.regions,
+            headline=f"Where does {name_target(self.first.targets[0])} come from?",
+            scores=self.total,
+            signed=True,
+            method=self.method,
+            model=first.model,
+            hops=[HopRow(f"hop {i}", hop.scores, hop.received, hop.absorbed) for i, hop in enumerate(self.hops)],
+            settings=first.settings,
+            versions=first.versions,
+            notes=self.notes,
+        )
 
     def to_fields(self) -> dict[str, Any]:
         """Everything as plain values, for a file."""
@@ -259,7 +288,7 @@ def sum_by_region(scores: Tensor, regions: tuple[Region, ...]) -> Tensor:
 
 
 def format_left(hops: Hops) -> str:
-    return f"{hops.left:.1%} of the relevance is left on generated tokens"
+    return f"{hops.left:.1%} of the relevance is left on them"
 
 
 def format_hop_table(hops: Hops) -> Text:
@@ -274,6 +303,19 @@ def format_hop_table(hops: Hops) -> Text:
         f"{'all':>5}{hops.score:>12.4g}{to_prompt:>12.4g}{hops.hops[-1].to_generated:>14.4g}{hops.absorbed:>12.4g}"
     )
     return Text("\n".join(lines))
+
+
+def format_absorbers(hops: Hops) -> str:
+    """What absorbed how much over all hops, and whether the totals balance; with health=True."""
+    sums: dict[str, float] = {}
+    for hop in hops:
+        for what, amount in (hop.absorbed_by or {}).items():
+            sums[what] = sums.get(what, 0.0) + amount
+    scale = max(hop.magnitude for hop in hops)
+    largest = sorted(sums.items(), key=lambda pair: -abs(pair[1]))
+    named = ", ".join(f"{make_visible(what)} {amount:.3g}" for what, amount in largest if abs(amount) > 1e-3 * scale)
+    error = max(abs(hop.unaccounted or 0.0) for hop in hops) / max(scale, 1e-300)
+    return f"Absorbed by {named or 'nothing'}; relevance totals balance to {error:.0e}."
 
 
 def format_region_table(hops: Hops, width: int) -> Text:

@@ -50,11 +50,11 @@
     }
     return low;
   }
-  const isAnswerSection = (section) => data.cells.some(([start, , own]) => own === section && start >= data.promptLength);
-  function nameSection(section) {
-    const region = find("region-" + section);
-    return region ? region.querySelector(".name").textContent : "earlier answer tokens";
+  function nameCell(cell) {
+    const summary = cellSummary.get(cell);
+    return summary ? summary.querySelector(".name").textContent : "earlier answer tokens";
   }
+  const findAnchor = (cell) => (cellSummary.has(cell) ? "#" + cellSummary.get(cell).parentElement.id : "#answer");
 
   // --- the choice: the whole answer (null), a span of answer chips, or a hop ---
   let chosen = null, hop = null, anchor = 0, now = null;
@@ -152,17 +152,17 @@
       showShare(region.firstElementChild, share);
       showSpans(region.firstElementChild, strongest[section]);
     });
-    const ranked = [...sections.keys()].sort((i, j) => Math.abs(sections[j]) - Math.abs(sections[i]) || i - j);
-    find("top-regions").replaceChildren(...ranked.slice(0, data.topRegions).map((section) => {
-      const row = make("li"), link = make("a", nameSection(section)), track = make("span", undefined, "track");
-      link.href = isAnswerSection(section) ? "#answer" : "#region-" + section;
+    const ranked = [...shares.keys()].sort((i, j) => Math.abs(shares[j]) - Math.abs(shares[i]) || i - j);
+    find("top-regions").replaceChildren(...ranked.slice(0, data.topRegions).map((cell) => {
+      const row = make("li"), link = make("a", nameCell(cell)), track = make("span", undefined, "track");
+      link.href = findAnchor(cell);
       track.append(make("span", undefined, "fill"));
       track.setAttribute("aria-hidden", "true");
       row.append(link, track, make("span", "", "share"));
-      showShare(row, sections[section]);
+      showShare(row, shares[cell]);
       return row;
     }));
-    const strong = ranked.length ? ": most from " + nameSection(ranked[0]) + " (" + formatShare(sections[ranked[0]]) + ")" : "";
+    const strong = ranked.length ? ": most from " + nameCell(ranked[0]) + " (" + formatShare(shares[ranked[0]]) + ")" : "";
     find("chosen").textContent = "Chosen: " + nameChoice() + strong;
   }
   function nameChoice() {
@@ -180,8 +180,9 @@
       const kind = chooseLevel(now.chips[i], now.limit) + (isSpecial(i) ? " special" : "");
       if (mark.className !== kind) mark.className = kind;
     });
-    answerMarks.forEach((mark, i) => {
-      if (data.steps) mark.setAttribute("aria-selected", String(chosen !== null && i >= chosen[0] && i <= chosen[1]));
+    if (data.steps) answerMarks.forEach((mark, i) => {
+      const selected = String(chosen !== null && i >= chosen[0] && i <= chosen[1]);
+      if (mark.getAttribute("aria-selected") !== selected) mark.setAttribute("aria-selected", selected);
     });
     const limits = document.querySelectorAll("#origin .legend > span:not(.bar)");
     limits[0].textContent = data.signed ? formatScore(-now.limit) + " against" : "0";

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
+from whyformer.show import report
 from whyformer.show.html import Html, escape_lines, join_html, make_element
 from whyformer.show.page_colours import COLOUR_LEVELS, choose_colour_level
 from whyformer.show.prompt_matrix import CELL_BUDGET, TOKEN_BUDGET, PackedRows, encode_bytes, pack_rows
 from whyformer.show.prompt_view import (
-    OPEN_TOKENS,
     SPAN_LENGTH,
     SPAN_SHARE,
     WEAKEST_SPAN,
@@ -25,22 +25,13 @@ from whyformer.show.prompt_view import (
     TopSpan,
     find_top_spans,
 )
-from whyformer.show.report import (
-    make_fragment,
-    make_legend,
-    make_notes,
-    make_page,
-    make_scrollable,
-    make_section,
-    make_table,
-    make_verdict_badge,
-)
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_score, shorten_text
 
 SCRIPT = Path(__file__).with_name("prompt_page.js").read_text("utf-8")
 STYLE = Path(__file__).with_name("prompt_page.css").read_text("utf-8")
 TOP_REGIONS = 5
+CITED_TEXT = 160  # characters of a cited region in the table
 HOP_COLOURS = 6  # regions with a colour of their own in the bar of a hop
 VERDICT_KINDS = {"supported": "good", "contradicted": "bad"}
 
@@ -54,14 +45,14 @@ def make_prompt_page(view: PromptView) -> str:
         "hops": make_hop_section(view) if view.hops else None,
         "prompt": make_prompt_section(view),
         "matrix": make_matrix_section(view) if view.steps is not None else None,
-        "how": make_section("How to read this page", *make_explanation(view, packed), anchor="how"),
+        "how": report.make_section("How to read this page", *make_explanation(view, packed), anchor="how"),
     }
     titles = {
         "answer": "Answer", "citations": "Citations", "hops": "Hops", "prompt": "Prompt",
         "matrix": "Matrix", "how": "How to read this page",
     }  # fmt: skip
     shown = {anchor: section for anchor, section in sections.items() if section is not None}
-    return make_page(
+    return report.make_page(
         view.headline,
         [join_html(shown.values(), "\n")],
         lead=describe_view(view),
@@ -100,28 +91,36 @@ def count_things(count: int, name: str) -> str:
 
 def make_answer_section(view: PromptView, packed: PackedRows | None) -> Html:
     """The answer to choose from, what is chosen, and the regions it comes from."""
-    remark = (
-        "Click on a token, drag over several, or use the arrow keys (with Shift for a span); Escape chooses the whole "
-        "answer."
-        if view.steps is not None
-        else "Only the scores of the answer as a whole were computed."
-    )
     cells = [cell for cell in view.cells if cell.start >= view.prompt_length]
     tokens = [mark_cell(view, cell) for cell in cells] or [make_element("em", "no answer", class_="dim")]
     box = make_element("div", *tokens, class_="text answer-text", id="answer-text", dir="auto")
     chosen = make_element("p", "Chosen: the whole answer", id="chosen", aria_live="polite")
     reset = make_element("button", "Whole answer", type="button", id="reset", hidden=True)
     needs_script = make_element("noscript", make_element("p", "Choosing answer tokens needs JavaScript."))
-    head = make_section("Answer", make_element("p", remark, id="hint"), needs_script, anchor="answer")
+    head = report.make_section(
+        "Answer", make_element("p", explain_choice(view), id="hint"), needs_script, anchor="answer"
+    )
     sticky = make_element("div", box, make_element("div", chosen, reset, class_="chosen-row"), class_="sticky")
     top = make_element(
         "div",
         make_element("h3", "Where it comes from"),
         make_element("ol", *make_top_regions(view), class_="top-regions", id="top-regions"),
-        make_legend(view.between, signed=view.signed, note=describe_limit(view)),
+        report.make_legend(view.between, signed=view.signed, note=describe_limit(view)),
         id="origin",
     )
     return join_html([head, sticky, top])  # next to the other sections, so that it stays in sight below them
+
+
+def explain_choice(view: PromptView) -> str:
+    """What can be chosen, and how."""
+    if view.prompt_length == len(view.pieces):
+        return "The prompt has no answer; the title says what is explained."
+    if view.steps is None:
+        return "Only the scores of the answer as a whole were computed; explain_generation() gives those of each token."
+    return (
+        "Click on a token, drag over several, or use the arrow keys (with Shift for a span); Escape chooses the whole "
+        "answer."
+    )
 
 
 def describe_limit(view: PromptView) -> str:
@@ -129,14 +128,19 @@ def describe_limit(view: PromptView) -> str:
 
 
 def make_top_regions(view: PromptView) -> Iterable[Html]:
-    """The sections with the largest shares, as links."""
-    shares = view.section_shares
-    ranked = sorted(range(len(shares)), key=lambda i: -abs(shares[i]))[:TOP_REGIONS]
-    for i in ranked:
-        name = "earlier answer tokens" if view.sections[i].kind == "answer" else view.sections[i].name
-        anchor = "#answer" if view.sections[i].kind == "answer" else f"#region-{i}"
-        link = make_element("a", shorten_text(make_visible(name), 60), href=anchor)
+    """The cells with the largest shares, as links."""
+    shares = view.cell_shares
+    for i in sorted(range(len(shares)), key=lambda i: -abs(shares[i]))[:TOP_REGIONS]:
+        link = make_element("a", shorten_text(make_visible(view.name_cell(i)), 80), href=find_anchor(view, i))
         yield make_element("li", link, *make_share(shares[i], view.largest_share, signed=view.signed))
+
+
+def find_anchor(view: PromptView, i: int) -> str:
+    """Where a cell is on the page."""
+    section = view.cells[i].section
+    if view.sections[section].kind == "answer":
+        return "#answer"
+    return f"#region-{section}" if view.counts[section] == 1 else f"#cell-{i}"
 
 
 def make_share(share: float, largest: float, *, signed: bool) -> tuple[Html, Html]:
@@ -168,9 +172,8 @@ def make_prompt_section(view: PromptView) -> Html:
         if cell.start < view.prompt_length:
             cells.setdefault(cell.section, []).append(i)
     regions = [fold_region(view, section, own) for section, own in cells.items()]
-    few = view.prompt_length <= OPEN_TOKENS
-    remark = "" if few else "Regions with small shares are folded and name their strongest words."
-    return make_section("Prompt", *regions, remark=remark, anchor="prompt")
+    remark = "" if view.is_short else "Regions with small shares are folded and name their strongest words."
+    return report.make_section("Prompt", *regions, remark=remark, anchor="prompt")
 
 
 def fold_region(view: PromptView, section: int, own: Sequence[int]) -> Html:
@@ -236,7 +239,7 @@ def mark_cell(view: PromptView, cell: Cell) -> Html:
     for i in own:
         chip = view.chips[i]
         level = choose_colour_level(chip.score, view.between, signed=view.signed)
-        before = chip.before.lstrip("\n") if i == own.start else chip.before
+        before = chip.before.lstrip() if i == own.start else chip.before
         parts += [
             escape_lines(before),
             make_element(
@@ -256,25 +259,29 @@ def make_citation_section(view: PromptView) -> Html:
     """The cited regions with their verdicts, and how faithful the scores are."""
     largest = max(abs(row.share) for row in view.citations)
     rows = [make_citation_cells(view, row, largest) for row in view.citations]
-    table = make_table(
-        ["region", "share", "verdict", "drop"],
+    table = report.make_table(
+        ["region", "share", "verdict", "drop", "text"],
         rows,
         caption="Drop: how much the log-probability of the answer falls when the region is left out",
     )
     figures = [[f.name, f.value, f.chance, format_interval(f.interval)] for f in view.faithfulness]
-    faithful = make_table(["figure", "value", "by chance", "interval"], figures, caption="How faithful the scores are")
-    return make_section("Citations", table, faithful if figures else None, anchor="citations")
+    faithful = report.make_table(
+        ["figure", "value", "by chance", "95 % by chance"], figures, caption="How faithful the scores are"
+    )
+    basis = [make_element("p", line) for line in view.verdict_notes]
+    return report.make_section("Citations", table, *basis, faithful if figures else None, anchor="citations")
 
 
 def make_citation_cells(view: PromptView, row: CitationRow, largest: float) -> list[Any]:
-    cell = view.find_cell(row.start)
-    section = view.cells[cell].section
-    alone = sum(other.section == section for other in view.cells) == 1
-    anchor = f"#region-{section}" if alone else f"#cell-{cell}"
-    badge = make_verdict_badge(row.verdict, VERDICT_KINDS.get(row.verdict, "")) if row.verdict else "not verified"
-    link = make_element("a", shorten_text(make_visible(row.name), 60), href=anchor)
+    badge = (
+        report.make_verdict_badge(row.verdict, VERDICT_KINDS.get(row.verdict, "")) if row.verdict else "not verified"
+    )
+    link = make_element(
+        "a", shorten_text(make_visible(row.name), 60), href=find_anchor(view, view.find_cell(row.start))
+    )
     bar = make_element("span", *make_share(row.share, largest, signed=view.signed), class_="share-cell")
-    return [link, bar, badge, "–" if row.drop is None else f"{row.drop:+.3g}"]
+    text = shorten_text(make_visible(" ".join(row.text.split())), CITED_TEXT)
+    return [link, bar, badge, "–" if row.drop is None else f"{row.drop:+.3g}", text]
 
 
 def format_interval(interval: tuple[float, float] | None) -> str:
@@ -298,7 +305,7 @@ def make_hop_section(view: PromptView) -> Html:
         for name, colour in zip([*names.values(), "absorbed"], colours, strict=True)
     ]
     head = [make_element("div", text, class_="dim") for text in ("hop", "where its relevance goes", "received")]
-    return make_section(
+    return report.make_section(
         "Hops",
         make_element("div", *head, *rows, class_="hop-rows"),
         make_element("p", *legend, class_="legend"),
@@ -350,7 +357,7 @@ def make_stacked_bar(names: Sequence[str], values: Sequence[float], colours: Seq
 
 def make_hop_table(view: PromptView, names: dict[int, str]) -> Html:
     rows = [[hop.name, hop.received, *add_hop_parts(view, hop, names), hop.absorbed] for hop in view.hops]
-    table = make_table(["hop", "received", *names.values(), "absorbed"], rows)
+    table = report.make_table(["hop", "received", *names.values(), "absorbed"], rows)
     return make_element("details", make_element("summary", "The numbers"), table)
 
 
@@ -365,11 +372,11 @@ def make_matrix_section(view: PromptView) -> Html:
     chooser = make_element("label", "Columns: ", make_element("select", *options, id="columns"))
     canvas = make_element("canvas", id="matrix-canvas", width=1, height=1, role="img", aria_label="Matrix of scores")
     without = make_element("noscript", make_element("p", "The matrix needs JavaScript."))
-    return make_section(
+    return report.make_section(
         "Matrix",
         without,
         chooser,
-        make_scrollable(canvas, "Matrix"),
+        report.make_scrollable(canvas, "Matrix"),
         make_element("p", id="pointed", class_="dim", aria_live="off"),
         remark="One row per chosen answer token, one column per region, or per token of one region. Click on a region "
         "to see its tokens.",
@@ -386,7 +393,7 @@ def make_explanation(view: PromptView, packed: PackedRows | None) -> list[Html]:
     if packed is not None:
         lines.append(describe_storage(view, packed))
     lines.append("The numbers of the whole answer are exact to the digits shown, with or without JavaScript.")
-    return [*(make_element("p", line) for line in lines), make_notes(view.notes)]
+    return [*(make_element("p", line) for line in lines), report.make_notes(view.notes)]
 
 
 def describe_storage(view: PromptView, packed: PackedRows) -> str:
@@ -445,16 +452,14 @@ def encode_row(scores: torch.Tensor) -> str:
 
 def make_prompt_fragment(view: PromptView) -> str:
     """What a notebook shows: the regions with the largest shares and their strongest words."""
-    shares = view.section_shares
+    shares = view.cell_shares
     ranked = sorted(range(len(shares)), key=lambda i: -abs(shares[i]))[: 2 * TOP_REGIONS]
-    rows = [[view.sections[i].name, format_share(shares[i], signed=view.signed), name_words(view, i)] for i in ranked]
-    table = make_table(["region", "share", "strongest words"], rows, caption=describe_view(view))
+    rows = [[view.name_cell(i), format_share(shares[i], signed=view.signed), name_words(view, i)] for i in ranked]
+    table = report.make_table(["region", "share", "strongest words"], rows, caption=describe_view(view))
     hint = make_element("p", '.save("why.html") has the whole prompt and every answer token.', class_="dim")
-    return make_fragment(make_section(view.headline, table, hint))
+    return report.make_fragment(report.make_section(view.headline, table, hint))
 
 
-def name_words(view: PromptView, section: int) -> str:
-    """The strongest words of a section, in plain text."""
-    own = [i for i, cell in enumerate(view.cells) if cell.section == section]
-    strongest = max(own, key=lambda i: abs(view.cell_shares[i]))
-    return " · ".join(write_span(view, span) for span in find_top_spans(view, view.cells[strongest]))
+def name_words(view: PromptView, i: int) -> str:
+    """The strongest words of a cell, in plain text."""
+    return " · ".join(write_span(view, span) for span in find_top_spans(view, view.cells[i]))

@@ -12,7 +12,15 @@ from rich.text import Text
 
 from whyformer.show.colours import paint
 from whyformer.show.prompt_view import HopRow, PromptView, TopSpan, find_top_spans
-from whyformer.show.terminal import BAR_LENGTH, DIM_STYLE, Screen, choose_text_style, render_notes, render_parts
+from whyformer.show.terminal import (
+    BAR_LENGTH,
+    DIM_STYLE,
+    Screen,
+    choose_text_style,
+    render_notes,
+    render_parts,
+    render_text,
+)
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_score, shorten_text
 
@@ -33,19 +41,23 @@ def render_prompt(view: PromptView, screen: Screen) -> str:
     return render_parts(parts, screen)
 
 
+def render_scores(view: PromptView, screen: Screen) -> list[Text]:
+    """A short prompt in full, of a long one the strongest words; before it the shares of its regions, if several."""
+    if not view.is_short:
+        return [*render_regions(view, screen), *render_spans(view, screen)]
+    words = render_text(view.pieces, view.scores, signed=view.signed, screen=screen)
+    return [*render_regions(view, screen), Text(), *words] if len(view.regions) > 1 else words
+
+
 def render_regions(view: PromptView, screen: Screen) -> Iterator[Text]:
-    """The regions with the largest shares, in the order of the prompt, and the sum of the others."""
-    shares = view.section_shares
+    """The cells with the largest shares, in the order of the prompt, and the sum of the others."""
+    shares = view.cell_shares
     ranked = sorted(range(len(shares)), key=lambda i: -abs(shares[i]))
-    rows = [(name_section(view, i), shares[i]) for i in sorted(ranked[:MOST_REGIONS])]
+    rows = [(view.name_cell(i), shares[i]) for i in sorted(ranked[:MOST_REGIONS])]
     if rest := ranked[MOST_REGIONS:]:
         rows.append((f"{len(rest)} other regions", sum(shares[i] for i in rest)))
     yield Text()
     yield from render_bars(view, rows, screen)
-
-
-def name_section(view: PromptView, i: int) -> str:
-    return "earlier answer tokens" if view.sections[i].kind == "answer" else view.sections[i].name
 
 
 def render_bars(view: PromptView, rows: Sequence[tuple[str, float]], screen: Screen) -> Iterator[Text]:
@@ -88,7 +100,7 @@ def render_spans(view: PromptView, screen: Screen) -> Iterator[Text]:
 def find_strongest_spans(view: PromptView) -> list[tuple[str, TopSpan]]:
     """The strongest spans of all cells of the prompt, with the names of their regions."""
     found = [
-        (view.sections[cell.section].name, span)
+        (cell.name, span)
         for cell in view.cells
         if cell.start < view.prompt_length
         for span in find_top_spans(view, cell)
@@ -121,11 +133,12 @@ def render_citations(view: PromptView) -> Iterator[Text]:
         drop = "" if row.drop is None else f", log-probability {-row.drop:+.3g} without it"
         share = f"{row.share:{'+' if view.signed else ''}7.1%}"
         yield Text(f"{pad_name(row.name, width)} {share}  {make_visible(row.verdict) or 'not verified'}{drop}")
+    yield from (Text(make_visible(line), DIM_STYLE) for line in view.verdict_notes)
     for figure in view.faithfulness:
-        chance = "" if figure.chance is None else f" (by chance {figure.chance:.3g}"
-        if chance and figure.interval is not None:
-            chance += f", {figure.interval[0]:.3g} to {figure.interval[1]:.3g}"
-        yield Text(f"{make_visible(figure.name)}: {figure.value:.3g}{chance}{')' * bool(chance)}")
+        mean = [] if figure.chance is None else [f"{figure.chance:.3g}"]
+        interval = [] if figure.interval is None else [f"{figure.interval[0]:.3g} to {figure.interval[1]:.3g}"]
+        chance = f" (by chance {', '.join(mean + interval)})" if mean + interval else ""
+        yield Text(f"{make_visible(figure.name)}: {figure.value:.3g}{chance}")
 
 
 def render_hops(view: PromptView) -> Iterator[Text]:

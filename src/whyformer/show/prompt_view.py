@@ -9,20 +9,21 @@ Shares keep their sign; the shares of the cells of a section add up to the share
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from whyformer._model.regions import Region
+from whyformer._model.prompt import Prompt
 from whyformer._plain.sentences import find_paragraph_starts, find_sentence_starts
-from whyformer._plain.tokens import Pieces
-from whyformer.show.chips import Chip, make_chips
-
-Borders: TypeAlias = tuple[list[int], list[int], list[int]]  # where paragraphs, sentences and chips begin
+from whyformer._plain.tokens import NamedTokens, Pieces
+from whyformer.show.chips import Chip, join_spans, make_chips
+from whyformer.show.panel import Panel
+from whyformer.show.wording import format_headline
 
 LONGEST_CELL = 400  # tokens; a longer region is divided, so that it can be read and opened quickly
 SHORTEST_CELL = 100  # a cell ends at a paragraph or sentence no earlier than this
@@ -31,6 +32,10 @@ OPEN_TOKENS = 600  # a prompt of at most this many tokens is shown open as a who
 SPAN_LENGTH = 8  # chips of a top span, at most
 SPAN_SHARE = 0.25  # a neighbour belongs to a span if it has this share of the score of its strongest chip
 WEAKEST_SPAN = 0.1  # spans below this share of the strongest of their cell are not named
+BLANK_SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥"}
+MOST_SIGNS = 8
+
+Borders: TypeAlias = tuple[list[int], list[int], list[int]]  # where paragraphs, sentences and chips begin
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,7 @@ class CitationRow:
     share: float
     verdict: str  # supported, not needed, contradicted, or "" where it was not verified
     drop: float | None = None  # of the log-probability of the answer when the region is left out
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ class FaithfulnessRow:
     name: str
     value: float
     chance: float | None = None
-    interval: tuple[float, float] | None = None  # of chance
+    interval: tuple[float, float] | None = None  # 95 % by chance
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,14 +97,15 @@ class PromptView:
     headline: str  # "Why '47'?"
     pieces: Pieces  # prompt and answer, without padding
     prompt_length: int  # tokens before the answer
-    regions: Sequence[Region]  # in order, not overlapping
+    regions: Sequence[NamedTokens]  # in order, not overlapping
     scores: Tensor  # [token], for the answer as a whole
     signed: bool
     method: str
     model: str
-    parts: Sequence[Region] = ()  # finer units, such as passages or sentences
+    parts: Sequence[NamedTokens] = ()  # finer units, such as passages or sentences
     steps: Tensor | None = None  # [answer token, token]
     citations: Sequence[CitationRow] = ()
+    verdict_notes: Sequence[str] = ()  # what the verdicts rest on
     faithfulness: Sequence[FaithfulnessRow] = ()
     hops: Sequence[HopRow] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -112,10 +119,15 @@ class PromptView:
         if self.steps is not None and tuple(self.steps.shape) != (answers, length):
             raise ValueError(f"steps {list(self.steps.shape)} do not fit {answers} answer tokens and {length} tokens")
 
+    @property
+    def is_short(self) -> bool:
+        """Whether the whole prompt can be shown at once."""
+        return self.prompt_length <= OPEN_TOKENS
+
     # --- how it is divided ---
 
     @cached_property
-    def sections(self) -> tuple[Region, ...]:
+    def sections(self) -> tuple[NamedTokens, ...]:
         """The regions, with the tokens between them as regions of their own, and the answer."""
         return cover_tokens(self.regions, self.prompt_length, len(self.pieces))
 
@@ -131,13 +143,24 @@ class PromptView:
             cells += divide_section(i, section, own, borders) if section.kind != "answer" else [whole(i, section)]
         return tuple(cells)
 
+    @cached_property
+    def counts(self) -> Counter[int]:
+        """The number of cells of each section."""
+        return Counter(cell.section for cell in self.cells)
+
     def find_cell(self, token: int) -> int:
         """The cell that holds this token."""
         return bisect_right([cell.start for cell in self.cells], token) - 1
 
+    def name_cell(self, i: int) -> str:
+        """The name of a cell, as the source of scores."""
+        is_answer = self.sections[self.cells[i].section].kind == "answer"
+        return "earlier answer tokens" if is_answer else self.cells[i].name
+
     @cached_property
     def _scored_text(self) -> tuple[list[Chip], str]:
-        return make_chips(self.pieces, self.scores)
+        chips, tail = make_chips(self.pieces, self.scores)
+        return show_blanks(self.pieces, chips), tail
 
     @property
     def chips(self) -> list[Chip]:
@@ -203,10 +226,73 @@ class PromptView:
     @cached_property
     def open_cells(self) -> frozenset[int]:
         """The cells that are shown open: all of a short prompt, else those with the largest shares."""
-        if self.prompt_length <= OPEN_TOKENS:
+        if self.is_short:
             return frozenset(range(len(self.cells)))
         prompt = [i for i, cell in enumerate(self.cells) if cell.start < self.prompt_length]
         return frozenset(sorted(prompt, key=lambda i: -abs(self.cell_shares[i]))[:OPEN_CELLS])
+
+
+def view_prompt(prompt: Prompt, parts: Iterable[Any] = (), **fields: Any) -> PromptView:
+    """The view of a prompt; parts: finer units, each with name, kind, start and stop; fields: those of PromptView.
+
+    Of a prompt without roles or documents, the parts are its regions.
+    """
+    regions = [one for one in prompt.named_tokens if one.kind != "answer"]
+    named = sorted((NamedTokens(p.name, p.kind, p.start, p.stop) for p in parts), key=lambda part: part.start)
+    is_flat = len(regions) == 1 and len(named) > 0
+    return PromptView(
+        pieces=prompt.pieces,
+        prompt_length=prompt.prompt_length,
+        regions=named if is_flat else regions,
+        parts=() if is_flat else named,
+        **fields,
+    )
+
+
+def view_panel(panel: Panel) -> PromptView | None:
+    """The view of one example whose tokens come from a prompt; None if they do not."""
+    if panel.is_image or not panel.pieces.regions:
+        return None
+    pieces = panel.pieces
+    real = [i for i, is_padding in enumerate(pieces.padding) if not is_padding]
+    named = [replace(one, start=one.start - real[0], stop=one.stop - real[0]) for one in pieces.regions]
+    answers = [one for one in named if one.kind == "answer"]
+    return PromptView(
+        headline=format_headline(panel),
+        pieces=Pieces(
+            tuple(pieces.pieces[i] for i in real), tuple(pieces.special[i] for i in real), (False,) * len(real),
+            tuple(pieces.spans[i] for i in real), pieces.text,
+        ),
+        prompt_length=answers[0].start if answers else len(real),
+        regions=[one for one in named if one.kind != "answer"],
+        scores=panel.scores[real],
+        signed=panel.signed,
+        method=panel.label,
+        model=panel.model,
+        settings=panel.settings,
+        versions=panel.versions,
+        notes=panel.notes,
+    )  # fmt: skip
+
+
+def show_blanks(pieces: Pieces, chips: Sequence[Chip]) -> list[Chip]:
+    """The chips, with tokens of white space as signs, and a line break after them where they have one.
+
+    Like special tokens they are no words: they often score high, and say little.
+    """
+    shown: list[Chip] = []
+    gap = ""  # what the token before this one covers
+    for chip in chips:
+        span = join_spans(pieces, chip.places)
+        covered = "" if span is None or pieces.text is None else pieces.text[slice(*span)]
+        before = gap + chip.before
+        gap = ""
+        if covered and not covered.strip() and not chip.special:
+            sign = "".join(BLANK_SIGNS.get(letter, "") for letter in covered)[:MOST_SIGNS] or BLANK_SIGNS[" "]
+            gap = "\n" * covered.count("\n") or " "
+            chip = replace(chip, text=sign, special=True)
+        shown.append(replace(chip, before=before))
+    return shown
 
 
 def compute_shares(sums: Tensor) -> Tensor:
@@ -218,29 +304,29 @@ def compute_shares(sums: Tensor) -> Tensor:
 # --- sections and cells -----------------------------------------------------------------------------------------------
 
 
-def cover_tokens(regions: Sequence[Region], prompt_length: int, length: int) -> tuple[Region, ...]:
+def cover_tokens(regions: Sequence[NamedTokens], prompt_length: int, length: int) -> tuple[NamedTokens, ...]:
     """The regions of the prompt, with unnamed tokens between them as regions of kind "other", and the answer."""
-    covered: list[Region] = []
+    covered: list[NamedTokens] = []
     at = 0
     for region in sorted((r for r in regions if r.start < r.stop), key=lambda r: r.start):
         if region.start < at:
             raise ValueError(f"region {region.name!r} overlaps the one before it")
         if region.start > at:
-            covered.append(Region("between regions", "other", at, region.start, ""))
+            covered.append(NamedTokens("between regions", "other", at, region.start))
         covered.append(region)
         at = region.stop
     if at < prompt_length:
-        covered.append(Region("after the regions" if covered else "prompt", "other", at, prompt_length, ""))
+        covered.append(NamedTokens("after the regions" if covered else "prompt", "other", at, prompt_length))
     if prompt_length < length:
-        covered.append(Region("answer", "answer", prompt_length, length, ""))
+        covered.append(NamedTokens("answer", "answer", prompt_length, length))
     return tuple(covered)
 
 
-def whole(i: int, section: Region) -> Cell:
+def whole(i: int, section: NamedTokens) -> Cell:
     return Cell(section.name, i, section.start, section.stop)
 
 
-def divide_section(i: int, section: Region, parts: Sequence[Region], borders: Borders) -> list[Cell]:
+def divide_section(i: int, section: NamedTokens, parts: Sequence[NamedTokens], borders: Borders) -> list[Cell]:
     """The cells of one section: its parts and what lies between them, each cut where it is too long."""
     stretches: list[tuple[str, int, int]] = []
     at = section.start
