@@ -7,10 +7,10 @@
     python benchmarks/language.py --precision 100                      trained weights in bfloat16 against float32
 
 Weights are random, in bfloat16 on a GPU and in float32 on a CPU, one sequence, one target logit. Time is the median
-after warm-up, memory the peak above the weights: allocated by torch on a GPU, on a CPU the largest resident set of a
-process of its own. The first call has the lesson in it (docs/engine.md) and is measured apart. LXT is optional (python
--m pip install lxt). It replaces code of transformers for the whole process, so it runs last: as its examples do, with
-the logits of all tokens, and with those of the last one.
+after warm-up (on a CPU: processor time), memory the peak above the weights: allocated by torch on a GPU, on a CPU the
+largest resident set of a process of its own. The first call has the lesson in it (docs/engine.md) and is measured
+apart. LXT is optional (python -m pip install lxt). It replaces code of transformers for the whole process, so it runs
+last: as its examples do, with the logits of all tokens, and with those of the last one.
 """
 
 import argparse
@@ -102,11 +102,12 @@ def synchronise(device: str) -> None:
 
 
 def take_time(call: Callable[[], Any], device: str) -> float:
+    read_clock = time.perf_counter if device == "cuda" else time.process_time  # other processes do not count
     synchronise(device)
-    start = time.perf_counter()
+    start = read_clock()
     call()
     synchronise(device)
-    return time.perf_counter() - start
+    return read_clock() - start
 
 
 def measure(call: Callable[[], Any], device: str, repeats: int) -> dict[str, float]:
