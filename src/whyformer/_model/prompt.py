@@ -248,8 +248,9 @@ def make_logged_prompt(model: "Model", record: Mapping[str, Any], **template: An
     more = {name: record[name] for name in ("tools", "documents") if record.get(name)} | template
     if ids is not None:
         prompt = Prompt.from_tokens(model, ids, text=text if isinstance(text, str) else None)
-        has_chat = messages is not None and getattr(model.tokenizer, "chat_template", None)
-        return add_roles(prompt, Prompt.from_messages(model, messages, **more)) if has_chat else prompt
+        if messages is None or not getattr(model.tokenizer, "chat_template", None):
+            return prompt
+        return add_roles(prompt, Prompt.from_messages(model, messages, **more))
     if messages is not None:
         return Prompt.from_messages(model, messages, **more)
     if isinstance(text, str):
@@ -265,9 +266,7 @@ def make_logged_prompt(model: "Model", record: Mapping[str, Any], **template: An
 def add_roles(prompt: Prompt, chat: Prompt) -> Prompt:
     """The prompt with the regions of a chat that says the same, perhaps in other tokens."""
     if chat.without_answer().text != prompt.text:
-        note = (
-            "The messages of the log do not give these tokens by the chat template of this model: no roles are known."
-        )
+        note = "By the chat template of this model the messages of the log give other tokens: no roles are known."
         return replace(prompt, notes=(*prompt.notes, note))
     parts = [
         NamedPart(region.name, region.kind, region.characters)
