@@ -35,24 +35,24 @@ def list_stated(passages) -> set[tuple[str, str, str]]:
 
 def test_a_question_by_hand():
     anna = reader.Passage(
-        "person", "Anna Reed", "Anna Reed is a baker. She lives in Lisbon.", ((0, 21), (22, 42)),
-        (reader.PassageFact("job", "baker", 0, 15), reader.PassageFact("home", "Lisbon", 1, 35)),
+        "person", "Anna", "Anna is a baker. She lives in Lisbon.", ((0, 16), (17, 37)),
+        (reader.PassageFact("job", "baker", 0, 10), reader.PassageFact("home", "Lisbon", 1, 30)),
     )  # fmt: skip
     ship = reader.Passage(
-        "ship", "the Aurora", "The Aurora obeys captain Anna Reed.", ((0, 35),),
-        (reader.PassageFact("captain", "Anna Reed", 0, 25),),
+        "ship", "the Aurora", "The Aurora obeys captain Anna.", ((0, 30),),
+        (reader.PassageFact("captain", "Anna", 0, 25),),
     )  # fmt: skip
-    asked = reader.PassageQuestion((ship, anna), "Where does Anna Reed live?", "Lisbon", 1, 1)
+    asked = reader.PassageQuestion((ship, anna), "Where does Anna live?", "Lisbon", 1, 1)
     assert asked.text == (
-        "The Aurora obeys captain Anna Reed.\n\nAnna Reed is a baker. She lives in Lisbon.\n\n"
-        "Question: Where does Anna Reed live?\nAnswer:"
+        "The Aurora obeys captain Anna.\n\nAnna is a baker. She lives in Lisbon.\n\n"
+        "Question: Where does Anna live?\nAnswer:"
     )
     assert [asked.text[a:b] for a, b in asked.passage_spans] == [ship.text, anna.text]
     assert asked.text[slice(*asked.sentence_span)] == "She lives in Lisbon."
     assert asked.text[slice(*asked.evidence_span)] == "Lisbon"
-    assert asked.messages[1]["content"].endswith("\n\nWhere does Anna Reed live?")
+    assert asked.messages[1]["content"].endswith("\n\nWhere does Anna live?")
     every = {(one.question, one.answer, one.source) for one in reader.ask_everything(random.Random(0), (ship, anna))}
-    assert {(answer, source) for _, answer, source in every} == {("Anna Reed", 0), ("baker", 1), ("Lisbon", 1)}
+    assert {(answer, source) for _, answer, source in every} == {("Anna", 0), ("baker", 1), ("Lisbon", 1)}
     assert all(("the Aurora" in question) == (source == 0) for question, _, source in every)
 
 
@@ -78,16 +78,6 @@ def test_exactly_one_passage_states_the_answer():
         assert len({passage.subject for passage in asked.passages}) == len(asked.passages)
 
 
-def test_one_word_tells_a_subject_and_the_first_a_value():
-    """So that what was found can be copied: in one prompt, no two people or values of two words begin alike."""
-    for asked in ASKED:
-        subjects = [passage.subject.removeprefix("the ").split() for passage in asked.passages]
-        assert len({words[0] for words in subjects}) == len(subjects)
-        values = {fact.value for passage in asked.passages for fact in passage.facts if " " in fact.value}
-        people = {passage.subject for passage in asked.passages if passage.topic == "person"}
-        assert len({value.split()[0] for value in values | people}) == len(values | people)
-
-
 def test_other_passages_mislead():
     """In half of the prompts another passage states the same relation of something else."""
     rivals = alike = named = people = 0
@@ -101,7 +91,7 @@ def test_other_passages_mislead():
         if passage.topic == "person":
             people += 1
             named += any(passage.subject in other.text for other in others)
-    assert rivals > 0.4 * len(ASKED) and alike > 0.7 * len(ASKED) and named > 0.3 * people
+    assert rivals > 0.4 * len(ASKED) and alike > 0.6 * len(ASKED) and named > 0.3 * people
 
 
 def test_what_is_asked_was_never_trained_on():
@@ -113,6 +103,16 @@ def test_what_is_asked_was_never_trained_on():
         for passage in asked.passages:
             for fact in passage.facts:
                 assert reader.part_of(passage.subject, fact.relation, fact.value) == "training"
+
+
+def test_a_subject_without_a_training_value_is_not_drawn(monkeypatch):
+    """Drawing values until one belongs to training would never end: other subjects are drawn instead."""
+    known = reader.part_of
+    monkeypatch.setattr(
+        reader, "part_of", lambda subject, *fact: "held-out" if subject == "Anna" else known(subject, *fact)
+    )
+    subjects = [p.subject for asked in reader.generate(40, 5, part="training") for p in asked.passages]
+    assert "Anna" not in subjects and len({*subjects}) > 50
 
 
 def test_a_question_depends_on_its_seed_and_number_only():

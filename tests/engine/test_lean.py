@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 import whyformer as why
 from whyformer import targets
-from whyformer._engine import lean
+from whyformer._engine import lean, lean_actions
 from whyformer._engine.lean_actions import Activation, GatedProduct, hold_layer_norm_spread
+from whyformer._engine.lean_target import find_read_places
 from whyformer._engine.relevance.recipes import STABILISERS
 
 SMALL = dict(
@@ -60,7 +61,7 @@ def make_ids(*shape: int) -> Tensor:
     return torch.randint(3, 60, shape, generator=torch.Generator().manual_seed(1))
 
 
-def explain_both(module: nn.Module, inputs: dict[str, Tensor], method: str = "attnlrp", **options):
+def explain_both(module: nn.Module, inputs, method: str = "attnlrp", **options):
     """By a lean run, and by the full engine."""
     with why.lean(recompute=options.pop("recompute", None)):
         ours = why.explain(module, inputs, method=method, **options)
@@ -114,6 +115,39 @@ def test_holds_the_spread_of_a_layer_norm_but_not_its_mean():
     assert torch.allclose(y, F.layer_norm(x, (5,), weight, bias))
 
 
+def test_a_rotation_has_the_gradient_of_its_halves():
+    torch.manual_seed(0)
+    start = torch.randn(2, 6, dtype=torch.float64, requires_grad=True)
+    x, slope = start * 1, torch.randn(2, 6, dtype=torch.float64)
+    first = lean_actions.take_part(torch.Tensor.__getitem__, (x, (..., slice(None, 3))), {})
+    second = lean_actions.take_part(torch.Tensor.__getitem__, (x, (..., slice(3, None))), {})
+    turned = lean_actions.join(torch.cat, ((lean_actions.negate(torch.neg, (second,), {}), first),), {"dim": -1})
+    assert "HalfRotation" in type(turned.grad_fn).__name__
+    assert torch.equal(turned, torch.cat((-x[:, 3:], x[:, :3]), -1))
+    (ours,) = torch.autograd.grad(turned, start, slope)
+    assert torch.equal(ours, torch.cat((slope[:, 3:], -slope[:, :3]), -1))
+
+
+def test_a_concatenation_that_is_no_rotation_stays_one():
+    x = torch.randn(2, 6, requires_grad=True) * 1
+    first, second = (
+        lean_actions.take_part(torch.Tensor.__getitem__, (x, (..., one)), {}) for one in (slice(3), slice(3, 6))
+    )
+    swapped = lean_actions.join(torch.cat, ((lean_actions.negate(torch.neg, (first,), {}), second),), {"dim": -1})
+    assert "HalfRotation" not in type(swapped.grad_fn).__name__
+
+
+def test_a_norm_in_16_bits_goes_back_in_one_product():
+    x = (torch.arange(1.0, 9).reshape(2, 4)).bfloat16().requires_grad_()
+    wide = lean_actions.cast(torch.Tensor.to, (x, torch.float32), {})
+    statistic = torch.tensor([[0.5], [0.25]])
+    scaled = lean_actions.HoldStatistic(0)(torch.mul, (wide, statistic), {})
+    narrow = lean_actions.cast(torch.Tensor.to, (scaled, torch.bfloat16), {})
+    assert "ScaledCast" in type(narrow.grad_fn).__name__
+    (slope,) = torch.autograd.grad(narrow, x, torch.ones_like(narrow))
+    assert slope.dtype == torch.bfloat16 and slope.tolist() == [[0.5] * 4, [0.25] * 4]
+
+
 # --- against the full engine -----------------------------------------------------------------------------------------
 
 
@@ -155,6 +189,17 @@ def test_explains_any_target(target, versus):
     for mine, other in zip(ours.targets, theirs.targets, strict=True):
         assert (mine.label, mine.spec, mine.predicted) == (other.label, other.spec, other.predicted)
         assert mine.score == pytest.approx(other.score, rel=1e-6)
+
+
+@pytest.mark.parametrize("score", ["logit", "logp"])
+def test_computes_logits_only_where_an_answer_is_read(score: str):
+    module, ids = build("llama"), make_ids(1, 40)[0].tolist()
+    model = why.open(module)
+    prompt, target = why.Prompt.from_tokens(model, ids[:30], ids[30:]), targets.Answer([1, 4], score=score)
+    assert find_read_places(model, model.encode(prompt), target, None) == [[30, 33]]
+    ours, theirs = explain_both(module, prompt, target=target)
+    assert measure_distance(ours, theirs) < 1e-6
+    assert ours.spent["relevance"] == 1
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, linear, rms_norm, scaled_dot_product_attention, silu
+from torch.nn.functional import cross_entropy, embedding, linear, rms_norm, scaled_dot_product_attention, silu
 from transformers import LlamaForCausalLM
+
+CPU_TEXT = 0.15  # share of the tokens that are no answers whose loss is computed, on a CPU
 
 
 def rotate(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
@@ -18,12 +20,15 @@ def rotate(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     return heads * cosines + torch.cat((-second, first), dim=-1) * sines
 
 
-def compute_logits(model: LlamaForCausalLM, ids: Tensor, cosines: Tensor, sines: Tensor, dtype: torch.dtype) -> Tensor:
-    """The logits [row token word] after each token; matrix products in `dtype`, all sums in float32."""
+def compute_states(model: LlamaForCausalLM, ids: Tensor, cosines: Tensor, sines: Tensor, dtype: torch.dtype) -> Tensor:
+    """The states [row token channel] from which logits are read; matrix products in `dtype`, all sums in float32."""
     config, table = model.config, model.model.embed_tokens.weight
     rows, tokens = ids.shape
-    words = torch.arange(len(table), device=ids.device)
-    stream = linear((ids[..., None] == words).to(dtype), table.T.to(dtype)).float()  # its gradient is a product as well
+    if ids.is_cuda:  # as a product, its gradient is one as well, and can be recorded
+        words = torch.arange(len(table), device=ids.device)
+        stream = linear((ids[..., None] == words).to(dtype), table.T.to(dtype)).float()
+    else:
+        stream = embedding(ids, table)
 
     def norm(layer: torch.nn.Module) -> Tensor:
         return rms_norm(stream, (config.hidden_size,), layer.weight, config.rms_norm_eps).to(dtype)
@@ -42,7 +47,7 @@ def compute_logits(model: LlamaForCausalLM, ids: Tensor, cosines: Tensor, sines:
         mlp, states = block.mlp, norm(block.post_attention_layernorm)
         gate, up = (linear(states, part.weight.to(dtype)) for part in (mlp.gate_proj, mlp.up_proj))
         stream = stream + linear(silu(gate) * up, mlp.down_proj.weight.to(dtype))
-    return linear(norm(model.model.norm), table.to(dtype))
+    return norm(model.model.norm)
 
 
 def compute_angles(model: LlamaForCausalLM, tokens: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -86,9 +91,13 @@ class Stepper:
 
         def step(ids: Tensor, answers: Tensor) -> Tensor:
             torch._foreach_zero_([weight.grad for weight in self.weights])
-            logits = compute_logits(self.model, ids, cosines, sines, self.dtype)[:, :-1]
+            states = compute_states(self.model, ids, cosines, sines, self.dtype)[:, :-1]
             wanted, is_answer = ids[:, 1:], answers[:, 1:]
-            losses = cross_entropy(logits.flatten(0, 1).float(), wanted.flatten(), reduction="none").view_as(wanted)
+            if not self.is_cuda:  # logits only where they count; on a GPU the shape must not depend on the batch
+                is_counted = is_answer | ((torch.rand(wanted.shape) < CPU_TEXT) & (wanted != 0))
+                states, wanted, is_answer = states[is_counted], wanted[is_counted], is_answer[is_counted]
+            logits = linear(states, self.model.model.embed_tokens.weight.to(self.dtype))
+            losses = cross_entropy(logits.flatten(0, -2).float(), wanted.flatten(), reduction="none").view_as(wanted)
             is_text = ~is_answer & (wanted != 0)
             parts = [(losses * chosen).sum() / chosen.sum() for chosen in (is_answer, is_text)]
             loss = parts[0] + self.text * parts[1]

@@ -3,14 +3,12 @@
     python training/reader/rows.py --out ROWS.npz [--count 150000]
 
 A row is a prompt as a text, as a chat, or as a chat with the passages as documents. Several questions about the same
-passages give more to learn from one row. Some rows have a last name and a city that are spelled in letters, so that the
-model learns to copy names it does not know.
+passages give more to learn from one row.
 """
 
 import argparse
 import multiprocessing
 import random
-import string
 import sys
 from itertools import chain
 from pathlib import Path
@@ -33,9 +31,10 @@ CHAT_TEMPLATE = (
     "{{ '<|' + message['role'] + '|> ' + message['content'] + '<|end|>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
-FORMS = {"text": 0.8, "chat": 0.1, "documents": 0.1}  # of the rows
-SPELLED = 0.05  # share of the rows with two invented names
-MOST_QUESTIONS = 6
+FORMS = {"text": 0.7, "chat": 0.15, "documents": 0.15}  # of the rows
+HARD = 0.75  # share of the rows that ask for relations stated of several subjects first
+ALIKE = 0.65  # share of the rows with passages that only their subjects tell apart
+MOST_QUESTIONS = 10
 Segments = list[tuple[str, bool]]  # texts that follow each other, and whether each is an answer
 
 
@@ -57,16 +56,22 @@ def make_tokenizer() -> Tokenizer:
 
 def write_row(rng: random.Random, part: Part, passages: int | None = None) -> Segments:
     """One row of passages, questions and answers."""
-    count = passages or rng.randint(reader.FEWEST, reader.MOST)
-    invented = [spell_name(rng), spell_name(rng)] if part == "training" and rng.random() < SPELLED else []
-    drawn = reader.draw_passages(rng, count, part, reader.draw_names(rng, invented))
+    alike = rng.random() < ALIKE
+    count = passages or rng.randint(reader.FEWEST, 6 if alike else reader.MOST)
+    drawn = reader.draw_passages(rng, count, part, alike=alike)
     asked = list(reader.ask_everything(rng, drawn))
-    questions = rng.sample(asked, rng.randint(1, min(MOST_QUESTIONS, len(asked))))
+    rng.shuffle(asked)
+    if rng.random() < HARD:
+        asked.sort(key=lambda one: not has_rival(one))
+    questions = asked[: rng.randint(MOST_QUESTIONS // 2 if alike else 1, MOST_QUESTIONS)]
+    rng.shuffle(questions)
     return arrange(rng, questions, rng.choices(list(FORMS), list(FORMS.values()))[0])
 
 
-def spell_name(rng: random.Random) -> str:
-    return "".join(rng.choices(string.ascii_lowercase, k=rng.randint(3, 7))).capitalize()
+def has_rival(asked: reader.PassageQuestion) -> bool:
+    """Whether another passage states the same relation: the kind of value alone does not give the answer away."""
+    relation = asked.passages[asked.source].facts[asked.fact].relation
+    return sum(fact.relation == relation for passage in asked.passages for fact in passage.facts) > 1
 
 
 def arrange(rng: random.Random, questions: list[reader.PassageQuestion], form: str) -> Segments:

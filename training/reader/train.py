@@ -128,6 +128,7 @@ def main() -> None:
         if schedule.step % config["every"] == 0:
             right = share_right(model, *held_out["text"])
             log.write(step=schedule.step, seconds=schedule.elapsed, rate=schedule.rate, loss=loss, right=right)
+            torch.save(dict(zip(average.names, average.mean, strict=True)), arguments.out / "checkpoint.pt")
     average.load_into(model)
     save(model, arguments.out)
     save_tokenizer(

@@ -28,7 +28,7 @@ from whyformer._model.regions import (
     trim_blanks,
 )
 from whyformer._model.spans import correct_offsets, decode_with_spans
-from whyformer._model.text import TokenizedText
+from whyformer._model.text import TokenizedText, check_text
 from whyformer._plain.tokens import NamedTokens, Pieces
 from whyformer.errors import InputError, suggest_nearest
 
@@ -306,6 +306,7 @@ def make_pieces(one: TokenizedText) -> Pieces:
 
 def tokenize_special(model: "Model", text: str) -> TokenizedText:
     """A text whose special tokens are written in it; none is added."""
+    check_text(text, "the prompt")
     tokenizer = model.tokenizer
     encoding = tokenizer(
         text, add_special_tokens=False, return_offsets_mapping=tokenizer.is_fast, truncation=False, verbose=False

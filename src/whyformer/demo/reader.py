@@ -1,19 +1,16 @@
 """Passages and a question that one of them answers: which passage, which sentence and which words are known.
 
-    Anna Reed lives in Lisbon and works as a baker. She keeps a parrot.
+    Anna lives in Lisbon and works as a baker. She keeps a parrot.
 
-    The Aurora sails under captain Anna Reed. It carries tea and left on 14 March.
+    The Aurora sails under captain Anna. It carries tea and left in March.
     ...
-    Question: Where does Anna Reed live?
+    Question: Where does Anna live?
     Answer: Lisbon
 
 Four to ten passages of one to three sentences each state a few facts about a person, a ship, a fair, an exhibit or a
-house. Exactly one passage states the answer, in one sentence. The passages are about few kinds of things, so that in
-half of the prompts another one states the same relation of something else, and in most a value of the same kind; many
-mention the person asked about.
-
-Within one prompt a subject can be told by one word, and a value of two words by its first: nobody shares a first or
-last name, and "14 March" is the only date on a 14th. So a model that has found the place can copy the answer.
+house. Exactly one passage states the answer, in one sentence. The passages are about few kinds of things, so that
+others often state the same relation of something else, give a value of the same kind, or mention the person asked
+about. A value is one word, or a price.
 
 One fact in five (a subject, a relation and a value), selected by a checksum, is held out of all training. By default
 `generate` asks for those, so that the bundled model cannot know the answer from training: it must read it.
@@ -23,7 +20,7 @@ import random
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from whyformer.demo.agreement import PARTS, Part
@@ -35,7 +32,6 @@ from whyformer.demo.reader_words import (
     FILLERS,
     GATHERINGS,
     HOUSES,
-    LAST_NAMES,
     MATERIALS,
     MEN,
     OPENINGS,
@@ -53,6 +49,7 @@ FEWEST, MOST = 2, 10  # passages
 SUBJECTS = {"ship": (SHIPS,), "fair": (FAIRS, GATHERINGS), "exhibit": (MATERIALS, EXHIBITS), "house": (HOUSES, TRADES)}
 SLOT = re.compile(r"{([^}]*)}")
 Span = tuple[int, int]  # characters, end not included
+Clauses = Sequence[tuple[str, ...]]  # each a choice of wordings
 T = TypeVar("T")
 
 
@@ -166,43 +163,56 @@ def _find_part(question: PassageQuestion) -> Part:
 # --- passages ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass
+class NoTrainingValueError(Exception):
+    """Every value of a relation of this subject is held out."""
+
+
+@dataclass(frozen=True)
 class Names:
-    """The names and values of one prompt: few, so that passages share them, and each told by its first word."""
+    """The people and cities of one prompt: few, so that passages share them."""
 
-    people: list[str]
-    cities: list[str]
-    values: dict[str, str] = field(default_factory=dict)  # by first word: 14 -> March
-
-    def complete(self, rng: random.Random, lists: Sequence[Sequence[str]]) -> str:
-        """A value of one word, or of two, of which the second is always the same after the first."""
-        first = _pick(rng, lists[0])
-        if len(lists) == 1:
-            return first
-        return f"{first} {self.values.setdefault(first, _pick(rng, lists[1]))}"
+    people: tuple[str, ...]
+    cities: tuple[str, ...]
 
 
-def draw_names(rng: random.Random, invented: Sequence[str] = ()) -> Names:
-    """Twelve people and nine cities. Words of `invented` (two at most) replace a last name and a city."""
-    first, last = _sample(rng, (*WOMEN, *MEN), 12), _sample(rng, LAST_NAMES, 12)
-    cities = _sample(rng, CITIES, 9)
-    last[: len(invented[:1])] = invented[:1]
-    cities[: len(invented[1:2])] = invented[1:2]
-    return Names([f"{one} {other}" for one, other in zip(first, last, strict=True)], cities)
+def draw_names(rng: random.Random) -> Names:
+    """Twelve people and nine cities."""
+    return Names(tuple(_sample(rng, (*WOMEN, *MEN), 12)), tuple(_sample(rng, CITIES, 9)))
 
 
 def draw_passages(
-    rng: random.Random, count: int, part: Part = "held-out", names: Names | None = None
+    rng: random.Random, count: int, part: Part = "held-out", *, alike: bool = False
 ) -> tuple[Passage, ...]:
-    """`count` passages about different subjects. For training, none states a fact that is held out."""
-    names = draw_names(rng) if names is None else names
-    kinds = ["person", *_sample(rng, list(SUBJECTS), 2)]
+    """`count` passages about different subjects. For training, none states a fact that is held out.
+
+    alike: all are about the same kind of thing and state the same relations, so that only the subject tells them apart.
+    """
+    while True:
+        try:
+            return _draw_passages(rng, count, part, alike)
+        except NoTrainingValueError:
+            continue
+
+
+def _draw_passages(rng: random.Random, count: int, part: Part, alike: bool) -> tuple[Passage, ...]:
+    names = draw_names(rng)
+    kinds = [_pick(rng, list(TOPICS))] if alike else ["person", *_sample(rng, list(SUBJECTS), 2)]
+    shared = _sample(rng, TOPICS[kinds[0]].clauses, 1 + _draw_index(rng, 2)) if alike else None
     left = {"person": list(names.people)} | {kind: list(SUBJECTS[kind][0]) for kind in SUBJECTS}
     topics = [_pick(rng, kinds) for _ in range(count)]
     subjects = [_draw_subject(rng, topic, left[topic]) for topic in topics]
     people = [subject for subject, topic in zip(subjects, topics, strict=True) if topic == "person"]
     return tuple(
-        _draw_passage(rng, topic, subject, names, people, part) for subject, topic in zip(subjects, topics, strict=True)
+        _draw_passage(
+            rng,
+            topic,
+            subject,
+            names,
+            people,
+            part,
+            shared or _sample(rng, TOPICS[topic].clauses, 2 + _draw_index(rng, 2)),
+        )
+        for subject, topic in zip(subjects, topics, strict=True)
     )
 
 
@@ -215,9 +225,8 @@ def _draw_subject(rng: random.Random, topic: str, left: list[str]) -> str:
 
 
 def _draw_passage(
-    rng: random.Random, topic: str, subject: str, names: Names, people: Sequence[str], part: Part
+    rng: random.Random, topic: str, subject: str, names: Names, people: Sequence[str], part: Part, clauses: Clauses
 ) -> Passage:
-    clauses = _sample(rng, TOPICS[topic].clauses, 2 + _draw_index(rng, 2))
     text = ""
     sentences: list[Span] = []
     facts: list[PassageFact] = []
@@ -243,7 +252,7 @@ def _draw_passage(
 
 def _open_sentence(rng: random.Random, topic: str, subject: str, *, is_first: bool) -> str:
     """The subject or its pronoun, sometimes after "These days,"."""
-    pronouns = TOPICS[topic].pronouns or (("She",) if subject.split()[0] in WOMEN else ("He",))
+    pronouns = TOPICS[topic].pronouns or (("She",) if subject in WOMEN else ("He",))
     named = subject if is_first or rng.random() < 0.2 else _pick(rng, pronouns)
     if rng.random() < 0.1:
         lower = named if named == subject else named[0].lower() + named[1:]
@@ -266,16 +275,17 @@ def _fill_clause(
 
 
 def _draw_fact(rng: random.Random, relation: str, subject: str, names: Names, people: Sequence[str], part: Part) -> str:
-    while True:
+    for _ in range(100):
         value = _draw_value(rng, RELATIONS[relation].value, names, people)
         if value != subject and (part == "held-out" or part_of(subject, relation, value) == "training"):
             return value
+    raise NoTrainingValueError(f"{relation} of {subject}")
 
 
 def _draw_value(rng: random.Random, kind: str, names: Names, people: Sequence[str]) -> str:
     if kind == "person":  # often one that another passage is about
         return _pick(rng, people) if people and rng.random() < 0.5 else _pick(rng, names.people)
-    return names.complete(rng, (names.cities,) if kind == "city" else VALUES[kind])
+    return _pick(rng, names.cities if kind == "city" else VALUES[kind])
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
@@ -291,8 +301,8 @@ def ask_everything(rng: random.Random, passages: tuple[Passage, ...]) -> Iterato
 
 def list_vocabulary() -> tuple[str, ...]:
     """Every word and punctuation mark that can occur in passages, questions and answers."""
-    texts = [*WOMEN, *MEN, *LAST_NAMES, *(word for lists in SUBJECTS.values() for words in lists for word in words)]
-    texts += [word for lists in VALUES.values() for words in lists for word in words]
+    texts = [*WOMEN, *MEN, *(word for lists in SUBJECTS.values() for words in lists for word in words)]
+    texts += [word for words in VALUES.values() for word in words]
     texts += [wording for topic in TOPICS.values() for wordings in topic.clauses for wording in wordings]
     texts += [question for relation in RELATIONS.values() for question in relation.questions]
     texts += [pronoun for topic in TOPICS.values() for pronoun in topic.pronouns]
