@@ -1,5 +1,6 @@
 """The zoo: a small random model of every family, in float64, and a batch for each with examples of several lengths."""
 
+import gc
 from dataclasses import dataclass
 from functools import cache
 
@@ -9,9 +10,21 @@ from torch import Tensor, nn
 
 torch.set_num_threads(1)
 
+
+def pytest_configure() -> None:
+    gc.disable()  # until all tests are collected: modules and test items live to the end, and there are many
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
 # Settings that make methods with many forward passes fast enough to run on every family.
 QUICK: dict[str, dict[str, object]] = {
     "bi_attribution": {"steps": 3},
+    "context_cite": {"budget": 12},
     "integrated_gradients": {"steps": 3},
     "kernel_shap": {"budget": 16},
     "lime": {"budget": 16},

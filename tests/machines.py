@@ -124,6 +124,7 @@ class Subject:
 # Methods with a budget get enough for 196 patches, but not what a user would wait for.
 ON_IMAGES = {
     "bi_attribution": {"steps": 5},
+    "context_cite": {"budget": 32},
     "integrated_gradients": {"steps": 8},
     "kernel_shap": {"budget": 128},
     "lime": {"budget": 128},

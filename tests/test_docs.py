@@ -131,6 +131,11 @@ def test_methods_page_has_a_section_for_every_method(generate_pages):
         assert f"\n### `{name}`\n\n{METHODS[name].summary}\n" in page
 
 
+def test_the_notice_names_every_method_that_sends_relevance():
+    notice = {*re.findall(r"\w+", (ROOT / "NOTICE").read_text())}
+    assert {name for name, method in METHODS.items() if method.recipe} == notice & {*METHODS}
+
+
 def test_metrics_page_has_a_section_for_every_metric(generate_pages):
     page = generate_pages.make_metrics_page()
     for name in metrics.__all__:

@@ -37,6 +37,7 @@ QUICK = {
     "road": {"fractions": (0.5,)},
     "infidelity": {"samples": 8},
     "faithfulness_correlation": {"samples": 8},
+    "lds": {"samples": 8},
     "deletion": {"fractions": (0, 0.5, 1)},
     "insertion": {"fractions": (0, 0.5, 1)},
     "parameter_randomisation": {"stages": 2},

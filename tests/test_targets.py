@@ -305,3 +305,16 @@ def test_the_target_survives_saving(tagger, tmp_path):
 def test_health_and_precision_keep_the_target(tagger):
     e = whyformer.explain(tagger, "the film is good", "attnlrp", target=Entity("film", label="LOC"), health=True)
     assert float(e.health.sent[0]) == pytest.approx(e.targets[0].score, abs=1e-9)
+
+
+def test_a_long_span_in_bfloat16_is_summed_in_float32():
+    """The log-softmax of the model's own logits, and their sum, keep the digits that bfloat16 does not have."""
+    module = gpt2().to(torch.bfloat16)
+    ids = torch.tensor([[5, 6, 7, 8, 9, 5, 6, 7, 8, 9]])
+    with torch.no_grad():
+        logits = module(ids).logits[0].float()
+    for target, read in ((Tokens(1, 9), logits), (LogProbability(Tokens(1, 9)), logits.log_softmax(-1))):
+        wanted = read[torch.arange(9), ids[0, 1:]].sum().item()
+        found = whyformer.explain(module, {"input_ids": ids}, "gradient_x_input", target=target).targets[0].score
+        assert found == pytest.approx(wanted, rel=1e-6)
+        assert found != float(torch.tensor(found).bfloat16())

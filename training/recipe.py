@@ -1,5 +1,6 @@
 """What these training scripts do the same way: read a config, follow a schedule, keep a log, save in half precision."""
 
+import argparse
 import json
 import math
 import time
@@ -10,12 +11,33 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig
+from transformers import BertConfig, ViTConfig
 
 
 def read_config(file: Path) -> dict[str, Any]:
     """The settings in a TOML file."""
     return tomllib.loads(file.read_text("utf-8"))
+
+
+def begin_training(
+    about: str | None, config: Path | None, **paths: str
+) -> tuple[argparse.Namespace, dict[str, Any], "Log"]:
+    """The arguments every script takes, its settings, and a log that begins with them; the seed is set.
+
+    `config` are the settings unless others are given; without it they must be. `paths` are further optional
+    arguments, each with its help.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="where the model is written")
+    parser.add_argument("--config", type=Path, default=config, required=config is None, help="the settings")
+    for name, explained in paths.items():
+        parser.add_argument(f"--{name}", type=Path, help=explained)
+    arguments = parser.parse_args()
+    settings = read_config(arguments.config)
+    log = Log(arguments.out / "training.jsonl")
+    log.write(config=settings, torch=torch.__version__, device=str(device()))
+    torch.manual_seed(settings["seed"])
+    return arguments, settings, log
 
 
 def device() -> torch.device:
@@ -88,6 +110,11 @@ def take_step(loss: Tensor, module: nn.Module, optimizer: torch.optim.Optimizer,
     """One step down, with the gradient clipped at norm 1."""
     optimizer.zero_grad()
     loss.backward()
+    apply_gradient(module, optimizer, average)
+
+
+def apply_gradient(module: nn.Module, optimizer: torch.optim.Optimizer, average: Average) -> None:
+    """One step down with the gradient that the weights have, clipped at norm 1."""
     nn.utils.clip_grad_norm_(module.parameters(), 1.0)
     optimizer.step()
     average.update()
@@ -109,6 +136,22 @@ def make_bert_config(
         attention_probs_dropout_prob=config.get("dropout", 0.0),
         type_vocab_size=segments,
         **(named if labels else {}),
+    )
+
+
+def make_vit_config(config: Mapping[str, Any], size: int, labels: Sequence[str], *, dropout: float = 0.0) -> ViTConfig:
+    """A ViT of the width, blocks, heads and patches of this config."""
+    return ViTConfig(
+        image_size=size,
+        patch_size=config["patch"],
+        hidden_size=config["width"],
+        num_hidden_layers=config["blocks"],
+        num_attention_heads=config["heads"],
+        intermediate_size=config.get("inner", 4 * config["width"]),
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        id2label=dict(enumerate(labels)),
+        label2id={name: i for i, name in enumerate(labels)},
     )
 
 
@@ -147,3 +190,8 @@ def save_tokenizer(tokenizer: Any, folder: Path, **settings: Any) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False} | settings
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
+
+
+def save_processor(settings: Mapping[str, Any], folder: Path) -> None:
+    """How images become pixels, as transformers wants it beside the weights."""
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings, indent=2) + "\n", "utf-8")

@@ -16,26 +16,33 @@ if TYPE_CHECKING:
     from whyformer._audit import Audit, HeadSwaps, audit, swap_heads
     from whyformer._bulk.result import BulkRun
     from whyformer._bulk.run import bulk
+    from whyformer._cite.run import cite
     from whyformer._engine.batching import batching
     from whyformer._engine.capture import Capture
     from whyformer._engine.intervene import Intervention
+    from whyformer._engine.lean import lean
     from whyformer._engine.record import record
     from whyformer._engine.relevance.recipes import RECIPES, Recipe, make_recipe
     from whyformer._engine.replay import replay
     from whyformer._engine.sites import SITES
     from whyformer._engine.target import Target
     from whyformer._engine.tracing.tiles import attention_tiles
+    from whyformer._explain.answer_check import check_answer
     from whyformer._explain.attention import inspect_attention
     from whyformer._explain.classes import explain_classes
     from whyformer._explain.compare import compare
+    from whyformer._explain.decoding import generate
     from whyformer._explain.diagnose import diagnose
     from whyformer._explain.explain import explain
     from whyformer._explain.generation import explain_generation
     from whyformer._explain.head_rules import explain_rules
+    from whyformer._explain.hops import trace_reasoning
     from whyformer._explain.similarity import explain_similarity
     from whyformer._judge import Judgement, MetricTrust, judge, judge_metrics
     from whyformer._model.loading import open
     from whyformer._model.model import Model
+    from whyformer._model.prompt import Prompt
+    from whyformer._model.regions import Region
     from whyformer._model.text import TextPair
     from whyformer._plain.random_generator import make_generator
     from whyformer._plain.tokens import Grid, Pieces
@@ -43,12 +50,15 @@ if TYPE_CHECKING:
     from whyformer._summary import BulkSummary, summarise_bulk
     from whyformer.methods._registry import METHODS, Scores, method
     from whyformer.metrics._registry import METRICS, Measurement, Rationale, metric
+    from whyformer.results.answer_check import AnswerCheck
     from whyformer.results.attention_view import AttentionView
+    from whyformer.results.citations import Citation, Citations
     from whyformer.results.class_grid import ClassGrid
     from whyformer.results.comparison import Comparison
     from whyformer.results.diagnosis import Diagnosis
     from whyformer.results.explanation import Explanation, load
     from whyformer.results.generation import Generation
+    from whyformer.results.hops import Hop, Hops
     from whyformer.results.rule_grid import RuleGrid
     from whyformer.results.similarity import Similarity
 
@@ -56,26 +66,33 @@ HOMES = {
     "_audit": "Audit HeadSwaps audit swap_heads",
     "_bulk.result": "BulkRun",
     "_bulk.run": "bulk",
+    "_cite.run": "cite",
     "_engine.batching": "batching",
     "_engine.capture": "Capture",
     "_engine.intervene": "Intervention",
     "_engine.record": "record",
     "_engine.relevance.recipes": "RECIPES Recipe make_recipe",
+    "_engine.lean": "lean",
     "_engine.replay": "replay",
     "_engine.sites": "SITES",
     "_engine.target": "Target",
     "_engine.tracing.tiles": "attention_tiles",
+    "_explain.answer_check": "check_answer",
     "_explain.attention": "inspect_attention",
     "_explain.classes": "explain_classes",
     "_explain.compare": "compare",
+    "_explain.decoding": "generate",
     "_explain.diagnose": "diagnose",
     "_explain.explain": "explain",
     "_explain.generation": "explain_generation",
     "_explain.head_rules": "explain_rules",
+    "_explain.hops": "trace_reasoning",
     "_explain.similarity": "explain_similarity",
     "_judge": "Judgement MetricTrust judge judge_metrics",
     "_model.loading": "open",
     "_model.model": "Model",
+    "_model.prompt": "Prompt",
+    "_model.regions": "Region",
     "_model.text": "TextPair",
     "_plain.random_generator": "make_generator",
     "_plain.tokens": "Grid Pieces",
@@ -83,12 +100,15 @@ HOMES = {
     "_summary": "BulkSummary summarise_bulk",
     "methods._registry": "METHODS Scores method",
     "metrics._registry": "METRICS Measurement Rationale metric",
+    "results.answer_check": "AnswerCheck",
     "results.attention_view": "AttentionView",
+    "results.citations": "Citation Citations",
     "results.class_grid": "ClassGrid",
     "results.comparison": "Comparison",
     "results.diagnosis": "Diagnosis",
     "results.explanation": "Explanation load",
     "results.generation": "Generation",
+    "results.hops": "Hop Hops",
     "results.rule_grid": "RuleGrid",
     "results.similarity": "Similarity",
 }
@@ -111,11 +131,14 @@ __all__ = [
     "METRICS",
     "RECIPES",
     "SITES",
+    "AnswerCheck",
     "AttentionView",
     "Audit",
     "BulkRun",
     "BulkSummary",
     "Capture",
+    "Citation",
+    "Citations",
     "ClassGrid",
     "Comparison",
     "Diagnosis",
@@ -123,14 +146,18 @@ __all__ = [
     "Generation",
     "Grid",
     "HeadSwaps",
+    "Hop",
+    "Hops",
     "Intervention",
     "Judgement",
     "Measurement",
     "MetricTrust",
     "Model",
     "Pieces",
+    "Prompt",
     "Rationale",
     "Recipe",
+    "Region",
     "RuleGrid",
     "Scores",
     "Similarity",
@@ -142,6 +169,8 @@ __all__ = [
     "audit",
     "batching",
     "bulk",
+    "check_answer",
+    "cite",
     "compare",
     "data",
     "demo",
@@ -152,9 +181,11 @@ __all__ = [
     "explain_generation",
     "explain_rules",
     "explain_similarity",
+    "generate",
     "inspect_attention",
     "judge",
     "judge_metrics",
+    "lean",
     "load",
     "make_generator",
     "make_recipe",
@@ -170,6 +201,7 @@ __all__ = [
     "summarise_bulk",
     "swap_heads",
     "targets",
+    "trace_reasoning",
 ]
 
 

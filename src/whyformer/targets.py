@@ -3,6 +3,7 @@
     explain(model, text, target=targets.Token("Paris", at="mask"))       masked language model
     explain(model, text, target=targets.Entity("Berlin", label="LOC"))   token classification
     explain(model, [(question, text)], target=targets.AnswerSpan(12, 15))  extractive question answering
+    explain(model, prompt, target=targets.Answer("Paris"))               part of the answer to a prompt
     explain(model, image, target=targets.Group("cat", "dog"))            several classes as one
     explain(model, text, target=lambda out: out.logits[:, 2] - out.logits.logsumexp(-1))
 
@@ -13,7 +14,8 @@ so do `versus=`, `compare`, `judge`, `bulk` and the command line, where targets 
     group:cat,dog   group:cat,-0.5*dog   logp:cat     token:Paris@mask   token:Paris@3   token@4
     tokens:4-7      logp:tokens:4-7      value        entity:Berlin      entity:Berlin=LOC   entity:3-4=LOC
     entity:characters 10-16=LOC          answer:12-15 choice:1           frame:12=a      character:0
-    representation
+    representation  answer-tokens:0-3    answer-text:Paris    answer-text:Paris/versus:Rome    logp:answer-sentences:0
+    answer-characters:0-12
 
 A number is a position or an index; #3 is a class or token by its number where a name is expected.
 
@@ -24,8 +26,11 @@ function is relevance of its linear part at this output: it starts with the slop
 import json
 import re
 from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from whyformer._engine.answer_target import Answer, parse_answer
 from whyformer._engine.choice import Choice
 from whyformer._engine.target_kinds import (
     AnswerSpan,
@@ -45,6 +50,7 @@ from whyformer._engine.target_kinds import (
 from whyformer.errors import TargetError, suggest_nearest
 
 __all__ = [
+    "Answer",
     "AnswerSpan",
     "Character",
     "Choice",
@@ -124,8 +130,9 @@ def parse_member(text: str) -> Any:
     return parse(text) if is_target_text(text) else parse_name(text)
 
 
-def parse_log_probability(text: str) -> LogProbability:
-    return LogProbability(parse_member(text) if text else None)
+def parse_log_probability(text: str) -> LogProbability | Answer:
+    of = parse_member(text) if text else None
+    return replace(of, score="logp") if isinstance(of, Answer) else LogProbability(of)
 
 
 def parse_token(text: str) -> Token:
@@ -172,6 +179,7 @@ PARSERS: dict[str, Callable[[str], TargetKind]] = {
     "entity": parse_entity,
     "classes": parse_token_classes,
     "answer": lambda text: AnswerSpan(*parse_range(text)) if text else AnswerSpan(),
+    **{f"answer-{unit}": partial(parse_answer, unit=unit) for unit in ("tokens", "text", "characters", "sentences")},
     "choice": lambda text: Choice(int(text)),
     "frame": parse_frame,
     "character": lambda text: Character(int(text) if text else 0),
@@ -187,9 +195,15 @@ FORMS = {
     "entity": "entity:Berlin=LOC",
     "classes": "classes:3=#1,4=#2",
     "answer": "answer:12-15",
+    "answer-tokens": "answer-tokens:0-3",
+    "answer-text": "answer-text:Paris",
+    "answer-characters": "answer-characters:0-12",
+    "answer-sentences": "answer-sentences:0",
     "choice": "choice:1",
     "frame": "frame:12=a",
     "character": "character:0",
     "representation": "representation",
 }
-WITHOUT_ARGUMENTS = {"logp", "value", "token", "entity", "answer", "frame", "character", "representation"}
+WITHOUT_ARGUMENTS = {
+    *("logp", "value", "token", "entity", "answer", "answer-tokens", "frame", "character", "representation")
+}

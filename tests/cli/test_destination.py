@@ -34,7 +34,7 @@ def error_of(*arguments: str, code: str = "E_OUT_PATH", status: int = 4) -> str:
 
 
 FILE_COMMANDS = [["explain", "x"], ["explain", "x", "--classes", "2"], ["compare", "x"], ["inspect", "x"],
-                 ["generate", "x"], ["similarity", "x", "y"], ["demo"]]  # fmt: skip
+                 ["generate", "x"], ["trace", "x"], ["similarity", "x", "y"], ["demo"]]  # fmt: skip
 FOLDER_COMMANDS = [["judge", "x.csv"], ["audit", "x.csv"], ["reproduce", "attcat", "x.csv", "-M", "demo/sentiment"]]
 
 

@@ -18,6 +18,7 @@ COMMANDS = (
     "compare",
     "inspect",
     "generate",
+    "trace",
     "similarity",
     "judge",
     "audit",

@@ -11,6 +11,7 @@ from transformers import ViTConfig, ViTForImageClassification
 import whyformer as why
 from whyformer._engine import compiled, replay
 from whyformer._engine.compiled import CompiledProgram, NotCompiled, PureSteps, find_cuts
+from whyformer._engine.places import describe_packing
 from whyformer._engine.program import Program
 from whyformer._engine.recorder import Recorder
 
@@ -204,6 +205,16 @@ def test_scores_of_a_compiled_program_are_those_of_the_model(method, tiny_vit):
         assert any(run.compiled is not None for run in runs)
     for one, other in zip(plain, again, strict=True):
         assert_alike(one, other, 1e-3)
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_a_single_entry_is_packed_by_a_compiled_program():
+    """A sum spread over one entry has stride 0."""
+    work = lambda x: describe_packing([x.sum().expand(1), x]).pack([x.sum().expand(1), x])  # noqa: E731
+    x = torch.tensor([1.0, 2.0, 4.0])
+    fast = CompiledProgram(make_program(work, x=x), {"x": x})
+    assert torch.equal(fast.run({"x": x})[0], work(x)[0])
 
 
 class Careful(nn.Module):

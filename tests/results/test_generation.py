@@ -2,10 +2,14 @@
 
 import pytest
 import torch
+from tiny_text import llama
 
+from whyformer._engine.lean import lean
 from whyformer._explain.explain import explain
-from whyformer._explain.generation import decode_with_spans, explain_generation
+from whyformer._explain.generation import explain_generation
 from whyformer._model.loading import open as opened
+from whyformer._model.prompt import Prompt
+from whyformer._model.spans import decode_with_spans
 from whyformer.errors import InputError, TargetError
 
 PROMPT = "the keys to the cabinet near the doors"
@@ -88,6 +92,55 @@ def test_files(generation, tmp_path):
     assert "Generation of" in repr(generation)
 
 
+@pytest.mark.parametrize(
+    "method",
+    ["attnlrp", "rollout"] + [pytest.param(name, marks=pytest.mark.slow) for name in ("cp_lrp", "lrp_gamma", "pa_lrp")],
+)
+def test_one_forward_gives_what_a_run_per_token_gives(gpt, method):
+    """Also for methods that run on the prefixes: they see the same tokens."""
+    g = explain_generation(gpt, PROMPT, method, tokens=2)
+    for place, step in enumerate(g):
+        prefix = list(g.sequence.ids[: g.prompt_length + place])
+        alone = explain(gpt, {"input_ids": torch.tensor(prefix)}, method, target=step.targets[0].index)
+        torch.testing.assert_close(step.scores, alone.scores, rtol=1e-4, atol=1e-5)
+        assert step.targets[0].score == pytest.approx(alone.targets[0].score, rel=1e-4)
+        assert step.targets[0].probability == pytest.approx(alone.targets[0].probability, rel=1e-3)
+
+
+def test_the_continuation_as_one_target(gpt, generation):
+    whole = generation.whole
+    assert whole.spent["relevance"] == 1
+    summed = torch.zeros_like(whole.scores)
+    for step in generation:
+        summed[:, : step.scores.shape[1]] += step.scores
+    torch.testing.assert_close(whole.scores, summed, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(explain(gpt, generation.sequence).scores, whole.scores, rtol=1e-4, atol=1e-4)
+    assert generation[0].spent["forward"] == pytest.approx(1 / len(generation))
+
+
+def test_a_prompt_with_an_answer_is_explained_as_it_is(gpt):
+    ids = [3, 4, 5, 6]
+    g = explain_generation(gpt, Prompt.from_tokens(gpt, ids, [7, 8]), "attnlrp")
+    assert [step.targets[0].index for step in g] == [7, 8] and list(g.sequence.ids) == [*ids, 7, 8]
+    assert [s.targets[0].index for s in explain_generation(gpt, PROMPT, "rollout", continuation=[7, 8])] == [7, 8]
+
+
 def test_prompt_is_the_old_name_of_prompt_length(generation):
     with pytest.warns(DeprecationWarning, match=r"Generation\.prompt is now prompt_length\."):
         assert generation.prompt == generation.prompt_length
+
+
+@pytest.mark.parametrize("method", ["attnlrp", "libragrad"])
+def test_a_lean_run_explains_the_same_tokens(method):
+    """Long inputs run lean; the tokens of an answer share its forward pass too."""
+    model = opened(llama())
+    prompt = Prompt.from_tokens(model, range(3, 20), range(30, 34))
+    with lean():
+        ours = explain_generation(model, prompt, method)
+    with lean(False):
+        theirs = explain_generation(model, prompt, method)
+    assert "conditioning" not in " ".join(ours[1].details)  # the lean engine has no estimate of rounding
+    for one, other in zip([*ours, ours.whole], [*theirs, theirs.whole], strict=True):
+        torch.testing.assert_close(one.scores, other.scores, rtol=1e-6, atol=1e-9)
+        assert one.targets[0].label == other.targets[0].label
+        assert one.targets[0].score == pytest.approx(other.targets[0].score)

@@ -1,6 +1,5 @@
 """Train the tiny language model: python training/decoder/train.py --out FOLDER"""
 
-import argparse
 import multiprocessing
 import random
 import sys
@@ -15,7 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Log, Schedule, adamw, device, read_config, save, save_tokenizer, take_step
+from recipe import Average, Schedule, adamw, begin_training, device, save, save_tokenizer, take_step
 
 from whyformer.demo import agreement
 
@@ -90,16 +89,9 @@ def cut(ids: Tensor, end: int, above: int, to: int) -> Tensor:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--config", type=Path, default=Path(__file__).with_name("config.toml"))
-    parser.add_argument("--start", type=Path, help="a model to go on from, with its tokenizer")
-    arguments = parser.parse_args()
-    config = read_config(arguments.config)
-    log = Log(arguments.out / "training.jsonl")
-    log.write(config=config, torch=torch.__version__, device=str(device()))
-
-    torch.manual_seed(config["seed"])
+    arguments, config, log = begin_training(
+        __doc__, Path(__file__).with_name("config.toml"), start="a model to go on from, with its tokenizer"
+    )
     schedule = Schedule(config["peak"], config["warmup"], config["steps"], config["seconds"])  # making the texts counts
     made = texts(config)
     tokenizer = (

@@ -4,8 +4,6 @@ An image is compared with a caption of every object there is; the captions of it
 the first half of the training, every patch is also asked what it shows, by a head that is not kept.
 """
 
-import argparse
-import json
 import random
 import sys
 from pathlib import Path
@@ -17,7 +15,7 @@ from transformers import CLIPConfig, CLIPModel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Log, Schedule, adamw, read_config, save, save_tokenizer, take_step
+from recipe import Average, Schedule, adamw, begin_training, save, save_processor, save_tokenizer, take_step
 from words import SETTINGS, make_word_tokenizer
 
 from whyformer.demo import captions
@@ -68,16 +66,8 @@ def name_patches(scenes: captions.CaptionedScenes, patch: int) -> Tensor:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--config", type=Path, default=Path(__file__).with_name("captions.toml"))
-    arguments = parser.parse_args()
-    config = read_config(arguments.config)
-    log = Log(arguments.out / "training.jsonl")
-    log.write(config=config, torch=torch.__version__)
-
+    arguments, config, log = begin_training(__doc__, Path(__file__).with_name("captions.toml"))
     torch.set_num_threads(1)
-    torch.manual_seed(config["seed"])
     rng = random.Random(config["seed"])
     schedule = Schedule(config["peak"], config["warmup"], config["steps"], config["seconds"])
     scenes = captions.generate(config["images"], TRAINING_SEED * config["seed"])
@@ -108,7 +98,7 @@ def main() -> None:
     average.load_into(model)
     save(model, arguments.out)
     save_tokenizer(tokenizer, arguments.out, model_max_length=config["longest"], **SETTINGS)
-    (arguments.out / "preprocessor_config.json").write_text(json.dumps(PROCESSOR, indent=2) + "\n", "utf-8")
+    save_processor(PROCESSOR, arguments.out)
     log.write(done=True, steps=schedule.step, seconds=schedule.elapsed)
 
 

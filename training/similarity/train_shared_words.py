@@ -4,7 +4,6 @@ Contrastive: the mean of a sentence's tokens must be nearer to that of its partn
 of the batch. Other sentences with a thing in common are left out, since they are alike as well.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from transformers import BertModel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Log, Schedule, adamw, make_bert_config, read_config, save, save_tokenizer, take_step
+from recipe import Average, Schedule, adamw, begin_training, make_bert_config, save, save_tokenizer, take_step
 from words import SETTINGS, make_word_tokenizer
 
 from whyformer.demo import shared_words
@@ -36,16 +35,8 @@ def find_nouns(ids: Tensor, nouns: Tensor) -> Tensor:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--config", type=Path, default=Path(__file__).with_name("shared_words.toml"))
-    arguments = parser.parse_args()
-    config = read_config(arguments.config)
-    log = Log(arguments.out / "training.jsonl")
-    log.write(config=config, torch=torch.__version__)
-
+    arguments, config, log = begin_training(__doc__, Path(__file__).with_name("shared_words.toml"))
     torch.set_num_threads(1)
-    torch.manual_seed(config["seed"])
     schedule = Schedule(config["peak"], config["warmup"], config["steps"], config["seconds"])
     pairs = shared_words.generate(config["pairs"], TRAINING_SEED * config["seed"])
     tokenizer = make_word_tokenizer(shared_words.list_words())

@@ -1,6 +1,5 @@
 """Train the classifier of the agreement world: python training/worlds/train_agreement.py --out FOLDER"""
 
-import argparse
 import multiprocessing
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from transformers import BertForSequenceClassification
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Log, Schedule, adamw, device, make_bert_config, read_config, save, save_tokenizer, take_step
+from recipe import Average, Schedule, adamw, begin_training, device, make_bert_config, save, save_tokenizer, take_step
 from words import make_word_tokenizer
 
 from whyformer.demo import agreement
@@ -37,15 +36,7 @@ def examples(tokenizer: Tokenizer, seed: int, count: int, longest: int) -> tuple
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--config", type=Path, default=Path(__file__).with_name("agreement.toml"))
-    arguments = parser.parse_args()
-    config = read_config(arguments.config)
-    log = Log(arguments.out / "training.jsonl")
-    log.write(config=config, torch=torch.__version__, device=str(device()))
-
-    torch.manual_seed(config["seed"])
+    arguments, config, log = begin_training(__doc__, Path(__file__).with_name("agreement.toml"))
     tokenizer = make_word_tokenizer(agreement.list_vocabulary(), splits_punctuation=True)
     ids, labels = (t.to(device()) for t in examples(tokenizer, config["seed"], config["sentences"], config["longest"]))
     used = int((ids != 0).any(0).sum())

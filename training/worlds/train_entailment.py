@@ -9,7 +9,6 @@ three answers alone teach late. So a second head, which is thrown away afterward
 claimed property.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from transformers import BertForSequenceClassification
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Log, Schedule, adamw, device, make_bert_config, read_config, save, save_tokenizer, take_step
+from recipe import Average, Schedule, adamw, begin_training, device, make_bert_config, save, save_tokenizer, take_step
 from words import SETTINGS, SPECIAL, make_word_tokenizer
 
 from whyformer.demo import entailment
@@ -60,16 +59,9 @@ def load_start(model: nn.Module, tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--config", type=Path, default=Path(__file__).with_name("entailment.toml"))
-    parser.add_argument("--start", type=Path, help="continue with the weights in this folder")
-    arguments = parser.parse_args()
-    config = read_config(arguments.config)
-    log = Log(arguments.out / "training.jsonl")
-    log.write(config=config, torch=torch.__version__, device=str(device()))
-
-    torch.manual_seed(config["seed"])
+    arguments, config, log = begin_training(
+        __doc__, Path(__file__).with_name("entailment.toml"), start="continue with the weights in this folder"
+    )
     tokenizer = make_word_tokenizer(entailment.list_vocabulary(), splits_punctuation=True)
     made = examples(tokenizer, config["seed"], config["pairs"])
     ids, segments, may_mask, labels, facts, places, words = (tensor.to(device()) for tensor in made)

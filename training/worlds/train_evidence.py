@@ -5,8 +5,6 @@ The worlds are queried scenes (what shape is the red object?) and creatures (whi
 with any number of their parts, and the model learns the true probability of each class given the parts it sees.
 """
 
-import argparse
-import json
 import multiprocessing
 import sys
 from pathlib import Path
@@ -15,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from transformers import ViTConfig, ViTForImageClassification
+from transformers import ViTForImageClassification
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Log, Schedule, adamw, device, read_config, save, take_step
+from recipe import Average, Schedule, adamw, begin_training, device, make_vit_config, save, save_processor, take_step
 from train_shapes import PROCESSOR
 
 from whyformer.demo import creatures, queried
@@ -70,33 +68,13 @@ def draw_examples(world: str, seed: int, count: int, patch: int) -> tuple[Tensor
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--config", type=Path, required=True)
-    arguments = parser.parse_args()
-    config = read_config(arguments.config)
-    log = Log(arguments.out / "training.jsonl")
-    log.write(config=config, torch=torch.__version__, device=str(device()))
-    torch.manual_seed(config["seed"])
+    arguments, config, log = begin_training(__doc__, None)
     classes = CLASSES[config["world"]]
     images, answers, shown = (
         t.to(device()) for t in draw_examples(config["world"], config["seed"], config["pictures"], config["patch"])
     )
     schedule = Schedule(config["peak"], config["warmup"], config["steps"], config["seconds"])
-    model = ViTForImageClassification(
-        ViTConfig(
-            image_size=SIZE,
-            patch_size=config["patch"],
-            hidden_size=config["width"],
-            num_hidden_layers=config["blocks"],
-            num_attention_heads=config["heads"],
-            intermediate_size=config["inner"],
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-            id2label=dict(enumerate(classes)),
-            label2id={name: i for i, name in enumerate(classes)},
-        )
-    ).to(device())
+    model = ViTForImageClassification(make_vit_config(config, SIZE, classes)).to(device())
     naming = nn.Linear(config["width"], shown.size(-1)).to(device())  # what does each patch show? Not kept.
     both = nn.ModuleList([model, naming])
     optimizer, average = adamw(both, config["weight_decay"]), Average(model, config["average"])
@@ -124,7 +102,7 @@ def main() -> None:
             log.write(step=schedule.step, seconds=schedule.elapsed, loss=loss, patches=total - loss, accuracy=right)
     average.load_into(model)
     save(model, arguments.out)
-    (arguments.out / "preprocessor_config.json").write_text(json.dumps(PROCESSOR, indent=2) + "\n", "utf-8")
+    save_processor(PROCESSOR, arguments.out)
     log.write(done=True, steps=schedule.step, seconds=schedule.elapsed)
 
 

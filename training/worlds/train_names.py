@@ -4,7 +4,6 @@ A few minutes on one core; --config FILE for other settings than names.toml. One
 never a trigger: methods that mask words then stay within what the model has seen, and the evidence is always there.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from transformers import BertForTokenClassification
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Log, Schedule, adamw, device, make_bert_config, read_config, save, save_tokenizer, take_step
+from recipe import Average, Schedule, adamw, begin_training, device, make_bert_config, save, save_tokenizer, take_step
 from words import SETTINGS, SPECIAL, make_word_tokenizer
 
 from whyformer.demo import names
@@ -41,15 +40,7 @@ def mask_words(ids: torch.Tensor, tags: torch.Tensor, kept: torch.Tensor, share:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--config", type=Path, default=Path(__file__).with_name("names.toml"))
-    arguments = parser.parse_args()
-    config = read_config(arguments.config)
-    log = Log(arguments.out / "training.jsonl")
-    log.write(config=config, torch=torch.__version__, device=str(device()))
-
-    torch.manual_seed(config["seed"])
+    arguments, config, log = begin_training(__doc__, Path(__file__).with_name("names.toml"))
     tokenizer = make_word_tokenizer(names.list_vocabulary(), splits_punctuation=True)
     ids, tags = (t.to(device()) for t in examples(tokenizer, config["seed"], config["sentences"]))
     triggers = [tokenizer.token_to_id(word) for words in names.TRIGGERS.values() for word in words]

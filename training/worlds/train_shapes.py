@@ -1,7 +1,5 @@
 """Train the classifier of the shapes world: python training/worlds/train_shapes.py --out FOLDER"""
 
-import argparse
-import json
 import multiprocessing
 import sys
 from pathlib import Path
@@ -10,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
-from transformers import ViTConfig, ViTForImageClassification
+from transformers import ViTForImageClassification
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Log, Schedule, adamw, device, read_config, save, take_step
+from recipe import Average, Schedule, adamw, begin_training, device, make_vit_config, save, save_processor, take_step
 
 from whyformer.demo import shapes
 
@@ -73,34 +71,16 @@ def each(logits: Tensor, classes: Tensor) -> Tensor:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--config", type=Path, default=Path(__file__).with_name("shapes.toml"))
-    parser.add_argument("--start", type=Path, help="a model to go on from")
-    arguments = parser.parse_args()
-    config = read_config(arguments.config)
-    log = Log(arguments.out / "training.jsonl")
-    log.write(config=config, torch=torch.__version__, device=str(device()))
-
-    torch.manual_seed(config["seed"])
+    arguments, config, log = begin_training(
+        __doc__, Path(__file__).with_name("shapes.toml"), start="a model to go on from"
+    )
     schedule = Schedule(
         config["peak"], config["warmup"], config["steps"], config["seconds"]
     )  # making the pictures counts
     images, classes, shown = (t.to(device()) for t in examples(config["seed"], config["pictures"], config["patch"]))
     log.write(pictures=len(images), seconds=schedule.elapsed)
     model = ViTForImageClassification(
-        ViTConfig(
-            image_size=shapes.SIZE,
-            patch_size=config["patch"],
-            hidden_size=config["width"],
-            num_hidden_layers=config["blocks"],
-            num_attention_heads=config["heads"],
-            intermediate_size=4 * config["width"],
-            hidden_dropout_prob=config["dropout"],
-            attention_probs_dropout_prob=config["dropout"],
-            id2label=dict(enumerate(shapes.CLASSES)),
-            label2id={name: i for i, name in enumerate(shapes.CLASSES)},
-        )
+        make_vit_config(config, shapes.SIZE, shapes.CLASSES, dropout=config["dropout"])
     ).to(device())
     if arguments.start is not None:
         began = ViTForImageClassification.from_pretrained(arguments.start, dtype=torch.float32)
@@ -137,10 +117,10 @@ def main() -> None:
             )
         if schedule.step % (5 * config["log"]) == 0:
             save(model, arguments.out)
-            (arguments.out / "preprocessor_config.json").write_text(json.dumps(PROCESSOR, indent=2) + "\n", "utf-8")
+            save_processor(PROCESSOR, arguments.out)
     average.load_into(model)
     save(model, arguments.out)
-    (arguments.out / "preprocessor_config.json").write_text(json.dumps(PROCESSOR, indent=2) + "\n", "utf-8")
+    save_processor(PROCESSOR, arguments.out)
     log.write(done=True, steps=schedule.step, seconds=schedule.elapsed)
 
 

@@ -138,7 +138,7 @@ class AnswerView:
         ids = self.encoded.inputs[self.encoded.main]
         if ids.is_floating_point():
             raise TargetError(f"{self.model_name} was given {self.encoded.main}, no token ids. Name a token by its id.")
-        return [int(i) for i in ids[row]]
+        return [int(i) for i in ids[row].tolist()]
 
     def mask_places(self, row: int) -> list[int]:
         """The places of the mask token."""

@@ -120,6 +120,7 @@ class Capture:
     owners: Tensor | None = field(default=None, repr=False)  # signals: which of `tokens` each entry belongs to, or -1
     # What a recorded program computed in place of `values` (replay.py), by a name and the recipe it depends on
     finished: Mapping[tuple[Any, Recipe | None], Any] | None = field(default=None, repr=False)
+    is_lean: bool = False  # from a lean run (lean.py): one relevance pass, without an estimate of rounding
 
     @property
     def same_target(self) -> tuple[Any, Any]:

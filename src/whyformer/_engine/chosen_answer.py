@@ -1,6 +1,6 @@
 """From what a model returned to what is explained: the task, the target of each example, and how its score is read."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -73,8 +73,16 @@ def is_causal(run: Run) -> bool:
     return any(not site.looks_ahead() for site in reversed(square))
 
 
-def choose_terms(view: AnswerView, wanted: Sequence[Any], against: Sequence[Any]) -> ChosenAnswer:
-    """The answer that is a sum of numbers of the output, for targets of any kind."""
+def choose_terms(
+    view: AnswerView,
+    wanted: Sequence[Any],
+    against: Sequence[Any],
+    locate: Callable[[TermSum], TermSum] | None = None,
+) -> ChosenAnswer:
+    """The answer that is a sum of numbers of the output, for targets of any kind.
+
+    locate: where these numbers are in what was returned, if not all of the output was computed.
+    """
     settled = [settle_target(one, view, row) for row, one in enumerate(wanted)]
     others = [None if one is None else settle_target(one, view, row) for row, one in enumerate(against)]
     terms = []
@@ -83,7 +91,7 @@ def choose_terms(view: AnswerView, wanted: Sequence[Any], against: Sequence[Any]
             raise TargetError(f"target and versus are both {one.label}. Choose two different ones.")
         terms.append((*one.terms, *(term.scale(-1) for term in (other.terms if other is not None else ()))))
     function = TermSum(view.model.module, tuple(terms))
-    answer, described = explain_function(function, view.returned, len(terms))
+    answer, described = explain_function(locate(function) if locate else function, view.returned, len(terms))
     targets = tuple(
         describe_settled(view, row, one, other, described[row].score)
         for row, (one, other) in enumerate(zip(settled, others, strict=True))

@@ -48,6 +48,8 @@ def run_forward(
     keeps_tape: bool = False,
     keeps_scores: bool = False,
     prepare: Callable[[nn.Module], None] | None = None,
+    mode_class: type[Intercept] = Intercept,
+    keeps_dtype: bool = False,
 ) -> Iterator[Run]:
     """Run a shadow of the model under interception: `with run_forward(...) as run`. The graph is freed at the end.
 
@@ -56,14 +58,15 @@ def run_forward(
     keeps_tape: keep a list of all operations.
     keeps_scores: keep the scores before each softmax.
     prepare: may put hooks on the shadow, or replace what its modules do.
+    keeps_dtype: no weights are converted, however few bits they have.
     """
     if switch is not None and intervention is not None:
         raise UnsupportedModel("Relevance cannot be propagated through attention that an intervention has replaced.")
     refuse_flex_attention(model.module)
     with neutral_torch(), refuse_changed_weights(model.module):
-        dtype = choose_relevance_dtype(model) if switch is not None else None
+        dtype = choose_relevance_dtype(model) if switch is not None and not keeps_dtype else None
         start = partial(
-            Intercept,
+            mode_class,
             batch=encoded.batch,
             originals=weights_of(unwrap(model.module)),
             guard=WriteGuard(unwrap(model.module)),

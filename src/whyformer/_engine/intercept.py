@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from whyformer._engine.graph import refuse_missing_gradient
 from whyformer._engine.intervene import Intervention, apply_intervention, changes_scores, refuse_other_batch
 from whyformer._engine.model_writes import WriteGuard
+from whyformer._engine.relevance.calls import OperationCall
 from whyformer._engine.relevance.dispatch import CallBuilder, needs_no_rule
 from whyformer._engine.relevance.fused import attach_factors
 from whyformer._engine.relevance.node import RuleNode, Switch
@@ -423,6 +424,7 @@ class Intercept(TorchFunctionMode):
         is_constant = bool(traces) and starts_constant(operation, traces[0])
         if is_constant or all(trace_of(t).is_held for t in operation.carrying):
             traces[:] = [replace(trace, is_held=True) for trace in traces]
+            self.note_held(operation)
             return result
         self.count_uses(operation)
         if needs_no_rule(operation) and isinstance(result, Tensor | list | tuple):
@@ -436,9 +438,16 @@ class Intercept(TorchFunctionMode):
                 f"No relevance rule for {operation.name}, called in {self.place}. Use a method without relevance."
             )
         call, operands = described
+        self.note_rule(operation, call, operands)
         carried = RuleNode.apply(self.switch, call, result, *operands)
         carried._whyformer_call = call
         return carried
+
+    def note_rule(self, operation: Operation, call: OperationCall, operands: list[Tensor]) -> None:
+        """Called for each operation that gets a rule; lean_lesson.py learns from it."""
+
+    def note_held(self, operation: Operation) -> None:
+        """Called for each operation whose result is held constant."""
 
     def count_uses(self, operation: Operation) -> None:
         """Note at each operand's own node what it went into: a residual branches off where one of several uses is an

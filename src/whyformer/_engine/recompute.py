@@ -1,9 +1,10 @@
 """Less memory for a program: results that are cheap to compute are computed again where they are used much later.
 
 The forward pass leaves results that the backward passes use hundreds of steps later. Norms, activations and other
-operations entry by entry are freed in between and repeated from their operands, which have to be kept anyway; so is
-the sum of two kept tensors. With `with_products`, so is the product with a weight that makes a tensor larger (the first
-layer of an MLP), which takes a third of a forward pass of a transformer.
+operations entry by entry are freed in between and repeated from their operands, which have to be kept anyway; so are
+a few sums in a row (the residual stream). With `with_products`, so is the product with a weight that makes a tensor
+larger (the first layer of an MLP), which takes a third of a forward pass of a transformer, and the product that keeps
+the size of a tensor that is held anyway (the output of attention), which takes a twelfth.
 
 A step is repeated as it was, so the numbers are the same. Only results that nothing writes into qualify.
 """
@@ -33,7 +34,8 @@ SUMS = {aten.add.Tensor}
 PRODUCTS = {aten.addmm.default, aten.mm.default}
 SMALLEST = 2**18  # bytes
 APART = 100  # steps between two uses, from which on a result is freed in between
-DEEPEST = 5  # results that are computed again one from the other
+DEEPEST = 8  # results that are computed again one from the other
+DEEPEST_SUM = 3  # sums are kept from there on: each of the next ones would repeat all before it
 
 
 @dataclass
@@ -96,11 +98,12 @@ def find_origins(
         ):
             continue
         depth = 1 + max([origins[m].depth for m in operands if m in origins], default=0)
-        is_wide = with_products and sizes[own] > 2 * max([sizes.get(m, 0) for m in operands - fixed], default=0)
+        largest = max([sizes.get(m, 0) for m in operands - fixed], default=0)
+        is_cheap = sizes[own] > 2 * largest or (sizes[own] >= largest and depth == 1)
         if (
             (step.function in ENTRY_BY_ENTRY and depth <= DEEPEST)
-            or (step.function in SUMS and depth == 1)
-            or (step.function in PRODUCTS and is_wide and depth <= DEEPEST)
+            or (step.function in SUMS and depth <= DEEPEST_SUM)
+            or (step.function in PRODUCTS and with_products and is_cheap and depth <= DEEPEST)
         ):
             origins[own] = Origin(step, first, depth)
     return origins

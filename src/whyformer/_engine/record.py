@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 
+from whyformer._engine.answer_target import aim_at_answers
 from whyformer._engine.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
 from whyformer._engine.capture import Capture
 from whyformer._engine.choice import has_choices, pick_choices
 from whyformer._engine.decompose import PARTS_FORMS
 from whyformer._engine.forward import run_forward
 from whyformer._engine.intervene import Intervention
+from whyformer._engine.lean import record_lean
 from whyformer._engine.recorder import Recorder, Unrecordable
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.replay import (
@@ -75,7 +77,10 @@ def record(
     if has_choices(encoded):
         model, encoded, target = pick_choices(model, encoded, target, versus)
         versus = None
+    target, versus = aim_at_answers(encoded, target, versus)
     if not track_absorbed and intervention is None:
+        if (capture := record_lean(model, encoded, target, versus, wanted, recipes)) is not None:
+            return capture
         replayer = Replayer(model, encoded, target, versus, wanted, recipes, finish)
         if (capture := replayer.replay()) is not None:
             return capture

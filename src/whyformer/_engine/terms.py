@@ -70,10 +70,10 @@ class TermSum:
         if tensor.dim() > 1 + len(places):  # [batch, 1, class]: only the last position was computed
             tensor = tensor[:, -1]
         if is_log:
-            picked = tensor[rows, *places[:-1]].log_softmax(-1)
+            picked = widen(tensor[rows, *places[:-1]]).log_softmax(-1)
             picked = picked[torch.arange(len(rows), device=tensor.device), places[-1]]
         else:
-            picked = tensor[rows, *places]
+            picked = widen(tensor[rows, *places])
         weights = torch.tensor([term.weight for _, term in chosen], dtype=picked.dtype, device=picked.device)
         return picked.new_zeros(len(self.terms)).index_add(0, rows, picked * weights)
 
@@ -87,6 +87,11 @@ class TermSum:
         return replace(
             self, terms=tuple(tuple(move_term(t, encoded.origin[i]) for t in row) for i, row in enumerate(self.terms))
         )
+
+
+def widen(numbers: Tensor) -> Tensor:
+    """In float32 if they have fewer digits: a sum over many tokens would lose what sets two prompts apart."""
+    return numbers.float() if numbers.dtype in (torch.float16, torch.bfloat16) else numbers
 
 
 def move_term(term: Term, origin: Tensor) -> Term:

@@ -7,7 +7,7 @@ Choose the method, record what it needs in one run of the model, and compute the
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -21,9 +21,10 @@ from whyformer._explain.way_out import name_way_out
 from whyformer._explain.windows import WindowedTexts
 from whyformer._model.loading import open as open_model
 from whyformer._model.model import EncodedBatch, Model
+from whyformer._model.prompt import Prompt, add_answer
 from whyformer._model.windows import check_windows
 from whyformer._plain.torch_state import neutral_torch
-from whyformer.errors import UnsupportedModel
+from whyformer.errors import InputError, UnsupportedModel
 from whyformer.results.explanation import Explanation
 
 ModelLike: TypeAlias = Model | str | os.PathLike[str] | nn.Module
@@ -37,18 +38,22 @@ def explain(
     *,
     target: Any = None,
     versus: Any = None,
+    answer: str | Sequence[int] | None = None,
     windows: bool | int = False,
     **settings: Any,
 ) -> Explanation:
     """How much each patch or token of the inputs counts for the target, by default the model's own prediction.
 
     inputs: a path, image, text, array, tensor or dict of tensors, or a list of these. An image array is [height, width,
-    channel] of 0 to 255, or of floats from 0 to 1. Two texts that the model reads together are a `TextPair`.
+    channel] of 0 to 255, or of floats from 0 to 1. Two texts that the model reads together are a `TextPair`; what a
+    language model read and answered is a `Prompt`.
     method: a name, a method or a partial of one; by default the one that was measured best for this kind of input,
     "gamma_attribution" for images and "libragrad" for texts.
     target, versus: a class by index or label, or a next token of a language model; one for all examples, or one each.
     Others are in whyformer.targets: groups, tokens, entities, answer spans; `target` can also be a function of what the
     model returns. By default what the model itself answers.
+    answer: what a language model answered to the text, a text or token ids; by default the target is the sum of the
+    logits of all its tokens, in one pass. Parts of it, log-probabilities and contrasts: targets.Answer.
     For a model that compares images with texts, "logits_per_text" explains the text instead of the image.
     windows=True: a text that is too long for the model is explained in overlapping windows; a number says how many
     tokens neighbouring windows share, by default a quarter of a window. A score is the mean over the windows of the
@@ -60,6 +65,8 @@ def explain(
     call = choose_method(method, settings) if method is not None else None
     windows = check_windows(windows)
     model = as_model(model)
+    if answer is not None:
+        inputs = add_answer_to_text(model, inputs, answer, windows)
     if windows is not False:
         texts = WindowedTexts(model, inputs, windows)
 
@@ -82,6 +89,21 @@ def explain(
             return explain_by(call)
     with name_way_out(None, model, encoded, target):
         return explain_by_default(encoded, settings, explain_by)
+
+
+def add_answer_to_text(model: Model, inputs: Any, answer: Any, windows: bool | int) -> Prompt:
+    """The text or Prompt with this answer."""
+    if windows is not False:
+        raise InputError("A prompt with an answer cannot be split into windows. Leave windows= out.", code="E_OPTION")
+    if isinstance(inputs, Prompt):
+        return add_answer(model, inputs.without_answer(), answer)
+    if not isinstance(inputs, str):
+        raise InputError(
+            f"answer= belongs to one text, got {type(inputs).__name__}. Pass a text, or a list of Prompts, each with "
+            "its answer.",
+            code="E_OPTION",
+        )
+    return Prompt.from_text(model, inputs, answer)
 
 
 def explain_by_default(

@@ -1,23 +1,32 @@
 """Explain every token that a language model generates.
 
     g = explain_generation(model, "the keys to the cabinet", tokens=8)
-    g[0]; print(g); g.save("why.html")      # a page: click on a token to see why the model chose it
+    g[0]; g.whole; print(g); g.save("why.html")      # a page: click on a token to see why the model chose it
 
-Each token is explained as the next token after all before it. The prefixes are explained in batches; an example gets
-the same scores in a batch as alone, so the batch size does not matter.
+Each token is explained as the next token after all before it. Methods whose recipe sends slopes (attnlrp, libragrad
+...) run the model once for all tokens, with one backward pass for each and one for the continuation as a whole. Others
+explain the prefixes in batches; an example gets the same scores in a batch as alone, so the batch size does not
+matter. Token ids are those that were generated: nothing is tokenised again.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from whyformer._engine.answer_target import Answer
+from whyformer._engine.record_each import record_each
+from whyformer._engine.target import Target
+from whyformer._explain.decoding import as_prompt, check_options, generate_tokens
 from whyformer._explain.default_method import TEXT_METHOD
 from whyformer._explain.explain import ModelLike, as_model
-from whyformer._explain.greedy_decoding import decode_greedily, encode_ids
-from whyformer._explain.method_call import MethodLike, choose_method
+from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
+from whyformer._explain.precision import convert_precision
 from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
-from whyformer._model.model import EncodedBatch, Model
+from whyformer._explain.unforeseen import report_own_bugs
+from whyformer._model.continuation import encode_continuation
+from whyformer._model.model import Model
+from whyformer._model.prompt import Prompt, append_tokens, check_ids, cut_prompt
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Pieces
 from whyformer._plain.torch_state import neutral_torch
@@ -26,99 +35,129 @@ from whyformer.results.explanation import Explanation
 from whyformer.results.generation import Generation
 
 BATCH = 16  # prefixes explained at once
+# What is captured at a token does not depend on the tokens after it
+SHARED_SITES = {"input_relevance", "hidden_relevance", "token_relevance", "position_relevance", "mask"}
 
 
 @neutral_torch()
 def explain_generation(
     model: ModelLike,
-    prompt: str,
+    prompt: Any,
     method: MethodLike = TEXT_METHOD,
     *,
     tokens: int = 20,
-    continuation: str | None = None,
+    continuation: str | Sequence[int] | None = None,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    seed: int = 0,
     **settings: Any,
 ) -> Generation:
     """Why each token of a continuation was chosen.
 
-    tokens: how many tokens the model generates at most. continuation: explain this text instead of the model's own.
+    prompt: a text, a list of messages or a Prompt; the answer of a Prompt is the continuation.
+    tokens: how many tokens the model generates at most. continuation: explain this text, or these token ids, instead of
+    the model's own. temperature, top_p, seed: as in generate().
     """
     call = choose_method(method, settings)
+    check_options(tokens, temperature, top_p, seed)
     model = as_model(model)
-    if isinstance(tokens, bool) or not isinstance(tokens, int):
-        raise InputError(f"tokens must be a whole number, got {tokens!r}.", code="E_OPTION")
-    if tokens < 1:
-        raise InputError(f"tokens must be >= 1, got {tokens}.", code="E_OPTION")
     for what, text in (("prompt", prompt), ("continuation", continuation)):
-        if not isinstance(text, str) and (text is not None or what == "prompt"):
+        if isinstance(text, bytes) or not isinstance(text, str | Prompt | Sequence | None):
             raise InputError(f"The {what} must be a text, got {type(text).__name__}.", code="E_TXT_TYPE")
-    if model.kind != "text":
+    if model.kind != "text" and not isinstance(prompt, Prompt):
         raise InputError(f"{model.name} has no tokenizer, so it cannot generate text. Use a causal language model.")
-    start, ids = encode_prompt(model, prompt, continuation)
-    if continuation is None:
-        ids = decode_greedily(model, start, tokens)
-    if len(ids) == len(start):
+    whole = as_prompt(model, prompt)
+    if continuation is not None:
+        whole = append_tokens(model, whole.without_answer(), encode_given(model, whole.without_answer(), continuation))
+    elif not whole.answer:
+        ids = generate_tokens(model, whole.ids, tokens, temperature=temperature, top_p=top_p, seed=seed)
+        whole = append_tokens(model, whole, ids)
+    if not whole.answer:
         raise InputError("The model generates nothing after this prompt: its first token is the end of the text.")
-    steps = []
-    with show_progress(len(ids) - len(start), "explaining") as progress:
-        for first in range(len(start), len(ids), BATCH):
-            places = list(range(first, min(first + BATCH, len(ids))))
-            encoded = encode_ids(model, [ids[:place] for place in places])
-            capture = record_for_methods([call], model, encoded, [ids[place] for place in places], None)
-            batch = make_explanation(call, model, encoded, capture)
-            steps += [trim_padding(batch[i], model, ids[:place]) for i, place in enumerate(places)]
-            progress.advance(len(places))
-    return Generation(model.tokenizer.decode(ids), len(start), tuple(steps))
+    if shares_forward(call):
+        steps, total = explain_from_one_forward(call, model, whole)
+    else:
+        steps, total = explain_prefixes(call, model, whole), None
+    return Generation(whole.text, whole.prompt_length, tuple(steps), whole, total)
 
 
-def encode_prompt(model: Model, prompt: str, continuation: str | None) -> tuple[list[int], list[int]]:
-    """The ids of the prompt, and of the whole text if a continuation is given."""
-    start = token_ids_of(model.encode(prompt))
-    if continuation is None:
-        return start, start
-    whole = token_ids_of(model.encode(prompt + continuation))
-    if whole[: len(start)] != start or len(whole) == len(start):
+def encode_given(model: Model, prompt: Prompt, continuation: Any) -> Sequence[int]:
+    """The ids of a continuation; a text that the tokenizer would join with the prompt is refused."""
+    if not isinstance(continuation, str):
+        return check_ids(continuation, "continuation")
+    ids, is_joined = encode_continuation(model.tokenizer, prompt.text, continuation)
+    if not is_joined:
         raise TargetError(
             f"{continuation!r} does not continue the prompt token by token: the tokenizer splits the joined text "
             "differently. Put the space between them at the start of the continuation, or end the prompt elsewhere."
         )
-    return start, whole
+    return ids
 
 
-def token_ids_of(encoded: EncodedBatch) -> list[int]:
-    return [int(i) for i in encoded.inputs[encoded.main][0]]
+def shares_forward(call: MethodCall) -> bool:
+    """Whether all tokens can be explained from one forward pass over the whole continuation."""
+    sends_slopes = call.recipe is not None and call.recipe.sends == "slope"
+    return sends_slopes and set(call.needs) <= SHARED_SITES and not call.wants_health
 
 
-def trim_padding(e: Explanation, model: Model, ids: Sequence[int]) -> Explanation:
-    """One example without its padding, its tokens with the characters that they cover."""
+def explain_from_one_forward(call: MethodCall, model: Model, prompt: Prompt) -> tuple[list[Explanation], Explanation]:
+    """The explanation of every token of the answer, and of all as one target, from one forward pass."""
+    own, encoded = convert_precision(model, model.encode(prompt), call.precision)
+    count = len(prompt.answer)
+    targets = [Answer(token) for token in range(count)]
+    assert call.recipe is not None
+    steps: list[Explanation] = []
+    with report_own_bugs(model), show_progress(count, "explaining") as progress:
+        for place, capture in enumerate(record_each(own, encoded, [*targets, Answer()], call.needs, [call.recipe])):
+            e = make_explanation(call, model, encoded, capture)
+            if place == count:
+                return steps, e
+            steps.append(cut_step(e, model, prompt, prompt.prompt_length + place, count))
+            progress.advance()
+    raise AssertionError("the last capture is that of the sum")
+
+
+def cut_step(e: Explanation, model: Model, prompt: Prompt, place: int, count: int) -> Explanation:
+    """The explanation of one token, without the tokens that come later: these have no part in it."""
+    before, target, index = cut_prompt(prompt, place), e.targets[0], prompt.ids[place]
+    label = str(index) if model.tokenizer is None else model.tokenizer.decode([index])
+    explained = Target(index, label, target.score, target.probability, target.predicted, position=place - 1)
+    return replace(
+        e,
+        scores=e.scores[:, :place],
+        tokens=(before.pieces,),
+        names=(before.text or e.names[0],),
+        targets=(explained,),
+        details=cut_details(e, range(place), len(prompt)),
+        spent={name: passes / count if name == "forward" else passes for name, passes in e.spent.items()},
+    )
+
+
+def explain_prefixes(call: MethodCall, model: Model, prompt: Prompt) -> list[Explanation]:
+    """The explanation of every token of the answer, each from a run on the tokens before it."""
+    steps: list[Explanation] = []
+    size = BATCH if model.takes_batches_of_texts else 1
+    with show_progress(len(prompt.answer), "explaining") as progress:
+        for first in range(prompt.prompt_length, len(prompt), size):
+            places = list(range(first, min(first + size, len(prompt))))
+            prefixes = [cut_prompt(prompt, place) for place in places]
+            encoded = replace(model.encode(prefixes), answers=())
+            capture = record_for_methods([call], model, encoded, [prompt.ids[place] for place in places], None)
+            batch = make_explanation(call, model, encoded, capture)
+            steps += [trim_padding(batch[i], prefix) for i, prefix in enumerate(prefixes)]
+            progress.advance(len(places))
+    return steps
+
+
+def trim_padding(e: Explanation, prefix: Prompt) -> Explanation:
+    """One example without its padding."""
     tokens = e.tokens[0]
     assert isinstance(tokens, Pieces)
     real = [i for i, padding in enumerate(tokens.padding) if not padding]
-    text, spans = decode_with_spans(model.tokenizer, ids)
-    trimmed = Pieces(
-        pieces=tuple(tokens.pieces[i] for i in real),
-        special=tuple(tokens.special[i] for i in real),
-        padding=(False,) * len(real),
-        spans=tuple(None if tokens.special[i] else spans[place] for place, i in enumerate(real)),
-        text=text,
-    )
-    details = {name: detail[..., real] for name, detail in e.details.items() if detail.shape[-1] == len(tokens)}
-    details |= {name: detail for name, detail in e.details.items() if detail.dim() == 1}
-    return replace(e, scores=e.scores[:, real], tokens=(trimmed,), names=(text,), details=details)
+    return replace(e, scores=e.scores[:, real], tokens=(prefix.pieces,), details=cut_details(e, real, len(tokens)))
 
 
-def decode_with_spans(tokenizer: Any, ids: Sequence[int]) -> tuple[str, list[tuple[int, int] | None]]:
-    """The text of these ids, and the characters each of them covers; the bytes of one character share it."""
-    text = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
-    ends = []
-    for count in range(1, len(ids) + 1):
-        part = tokenizer.decode(ids[:count], clean_up_tokenization_spaces=False).rstrip("\ufffd")
-        ends.append(
-            next((i for i, (a, b) in enumerate(zip(part, text, strict=False)) if a != b), min(len(part), len(text)))
-        )
-    spans: list[tuple[int, int] | None] = []
-    begin = 0
-    for place, end in enumerate(ends):
-        final = next((later for later in ends[place:] if later > begin), end)  # where its character is complete
-        spans.append((begin, final) if final > begin else None)
-        begin = max(begin, end)
-    return text, spans
+def cut_details(e: Explanation, kept: Sequence[int], length: int) -> dict[str, Any]:
+    """The details of these tokens; what is not by token stays as it is, unless it has another number of them."""
+    details = {name: detail[..., list(kept)] for name, detail in e.details.items() if detail.shape[-1] == length}
+    return details | {name: detail for name, detail in e.details.items() if detail.dim() == 1}

@@ -1,12 +1,13 @@
-"""Greedy decoding: a text continued by the most likely token, again and again.
+"""Decoding step by step: a text continued by the most likely token, or by one that is drawn, again and again.
 
-These are the tokens that `explain_generation` explains. Which token `explain` explains is chosen in _engine/target.py.
+For models without a `generate` of their own (decoding.py). Which token `explain` explains is chosen in
+_engine/target.py.
 """
 
 from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from whyformer._engine.forward import run_plain_returned
 from whyformer._engine.shadow import make_shadow
@@ -14,38 +15,67 @@ from whyformer._engine.target import read_logits
 from whyformer._engine.task import find_task, refuse_encoder_decoders
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
+from whyformer._model.unwrap import unwrap
 from whyformer._plain.progress import show_progress
+from whyformer._plain.random_generator import make_generator
 from whyformer.errors import InputError, NonFinite
 
 
-def decode_greedily(model: Model, start: Sequence[int], tokens: int) -> list[int]:
-    """The ids with the most likely token appended until the text ends or is long enough."""
-    ends = {model.tokenizer.eos_token_id, model.tokenizer.pad_token_id} - {None}
-    longest = len(start) + tokens if model.max_length is None else min(len(start) + tokens, model.max_length)
+def decode_step_by_step(
+    model: Model, start: Sequence[int], tokens: int, *, temperature: float = 0.0, top_p: float = 1.0, seed: int = 0
+) -> list[int]:
+    """The ids that follow these, until the text ends or is long enough."""
+    ends, generator = find_end_tokens(model), make_generator(seed, 0)
     ids, shadow = list(start), make_shadow(model.module)
-    with show_progress(longest - len(ids), "generating") as progress:
-        while len(ids) < longest:
-            token = predict_likeliest_token(model, shadow, encode_ids(model, [ids]))
-            if token is None:
+    with show_progress(tokens, "generating") as progress:
+        while len(ids) < len(start) + tokens:
+            logits = predict_next_logits(model, shadow, encode_ids(model, [ids]))
+            if logits is None:
                 raise InputError(f"{model.name} predicts classes, not a next token. Use a causal language model.")
+            token = draw_token(logits, temperature, top_p, generator) if temperature else int(logits.argmax())
             if token in ends:
                 break
             ids.append(token)
             progress.advance()
-    return ids
+    return ids[len(start) :]
+
+
+def find_end_tokens(model: Model) -> set[int]:
+    """The tokens that end a text, by the tokenizer, the config and the generation config of the model."""
+    inner = unwrap(model.module)
+    holders = [getattr(inner, name, None) for name in ("generation_config", "config")]
+    ends = [getattr(model.tokenizer, name, None) for name in ("eos_token_id", "pad_token_id")]
+    for holder in holders:
+        found = getattr(holder, "eos_token_id", None)
+        ends += found if isinstance(found, list | tuple) else [found]
+    return {int(end) for end in ends if isinstance(end, int) and end >= 0}
 
 
 def encode_ids(model: Model, rows: Sequence[Sequence[int]]) -> EncodedBatch:
     """Token ids as a batch."""
-    return model.encode([{"input_ids": torch.tensor(row)} for row in rows])
+    return model.encode([torch.tensor(row) for row in rows])
 
 
-def predict_likeliest_token(model: Model, shadow: nn.Module, encoded: EncodedBatch) -> int | None:
-    """The most likely token after the first example of the batch; None if the model predicts no tokens."""
+def predict_next_logits(model: Model, shadow: nn.Module, encoded: EncodedBatch) -> Tensor | None:
+    """The logits after the first example of the batch; None if the model predicts no tokens."""
     refuse_encoder_decoders(model.module)
     task = find_task(model, encoded, run_plain_returned(shadow, encoded), is_causal=lambda: True)
     if not bool(task.output.isfinite().all()):
         raise NonFinite("The model's output is not finite, so there is no most likely next token.")
     if task.kind != "next token":
         return None
-    return int(read_logits(encoded, task.output)[0][0].argmax())
+    return read_logits(encoded, task.output)[0][0].detach()
+
+
+def predict_likeliest_token(model: Model, shadow: nn.Module, encoded: EncodedBatch) -> int | None:
+    """The most likely token after the first example of the batch; None if the model predicts no tokens."""
+    logits = predict_next_logits(model, shadow, encoded)
+    return None if logits is None else int(logits.argmax())
+
+
+def draw_token(logits: Tensor, temperature: float, top_p: float, generator: torch.Generator) -> int:
+    """A token drawn from the softmax, among the fewest tokens that together have the probability top_p."""
+    probabilities, order = (logits.double().cpu() / temperature).softmax(-1).sort(descending=True)
+    kept = probabilities.cumsum(-1) - probabilities < top_p
+    drawn = torch.multinomial(probabilities * kept, 1, generator=generator)
+    return int(order[drawn])

@@ -103,7 +103,7 @@ def compute_method(
     split = partial(split_scores, capture=capture, encoded=encoded, method=name)
     scores, pixels, special = split(computed.values.detach())
     own_notes = note_scores(call, captured)
-    estimate = capture.rounding[call.recipe] if call.recipe is not None else None
+    estimate = capture.rounding.get(call.recipe) if call.recipe is not None else None
     was_read = tuple(sorted(read))
     per_layer = compute_per_layer(call, captured, selection, split) if call.selected.get("per_layer") else None
     if not all(bool(part.isfinite().all()) for part in (scores, pixels, special) if part is not None):
@@ -174,7 +174,8 @@ def count_model_passes(
     if call.method.needs_gradient:
         spent["backward"] = 1.0
     if call.recipe is not None:
-        spent["relevance"] = 2.0 if any(target.versus is not None for target in capture.targets) else 1.0
+        is_contrast = any(target.versus is not None for target in capture.targets)
+        spent["relevance"] = 2.0 if is_contrast and not capture.is_lean else 1.0
     if "probe" in captured:
         for kind, rows in (captured["probe"].spent - spent_before).items():
             spent[kind] = spent.get(kind, 0.0) + rows / batch

@@ -28,6 +28,7 @@ WEAKNESSES: dict[str, str | tuple[str, str]] = {
     "faithfulness_correlation": f"{HOLES}; with few random sets it is noisy",
     "infidelity": f"{HOLES}; scores must add up, which many maps are not made for",
     "insertion": (WHOLE_OBJECT, FEW_WORDS),
+    "lds": f"{HOLES}, and half of it is removed; scores must add up, which many maps are not made for",
     "log_odds": f"{HOLES}; one input whose probability falls to almost nothing outweighs many",
     "negative_perturbation": (WHOLE_OBJECT, FEW_WORDS),
     "positive_perturbation": (DUST, HOLES),

@@ -1,13 +1,13 @@
 """EncodedBatch: the input tensors of a batch, and the names of its tokens."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from whyformer._model.kept_image import KeptImage
 from whyformer._plain.fingerprint import fingerprint_tensor
-from whyformer._plain.tokens import Pieces
+from whyformer._plain.tokens import NamedTokens, Pieces
 
 OptionalSpan = tuple[int, int] | None
 
@@ -27,6 +27,8 @@ class EncodedBatch:
     words: tuple[tuple[str, ...], ...] | None = None  # the pieces of each example
     spans: tuple[tuple[OptionalSpan, ...], ...] | None = None
     seconds: tuple[int | None, ...] = ()  # where the second text of each pair begins in its text; None: a single text
+    answers: tuple[tuple[int, int] | None, ...] = ()  # the tokens of each answer, (start, stop), padding not counted
+    regions: tuple[tuple[NamedTokens, ...], ...] = ()  # the parts of each prompt, padding not counted
     notes: tuple[str, ...] = ()
     images: tuple[KeptImage, ...] = ()  # the original of each example, to draw on
     origin: Tensor | None = None  # [batch token]: the place of each token before others were deleted; None: the same
@@ -43,7 +45,9 @@ class EncodedBatch:
             text = self.texts[i] if self.texts and words is not None else None
             names = words or tuple(str(n) for n in range(length))
             second = self.seconds[i] if self.seconds and text is not None else None
-            examples.append(Pieces(names, special, tuple(not r for r in real), spans, text, second))
+            is_own = words is not None or self.words is None
+            regions = shift_regions(self.regions[i], real.index(True)) if self.regions and is_own else ()
+            examples.append(Pieces(names, special, tuple(not r for r in real), spans, text, second, regions))
         return tuple(examples)
 
     def fingerprints(self) -> tuple[int, ...]:
@@ -66,6 +70,11 @@ class EncodedBatch:
         uncast = self.uncast.transpose(0, self.batch_axis).to(main.device)
         is_own = (uncast.to(main.dtype) == main).flatten(1).all(1)
         return torch.where(is_own.view(-1, *[1] * (main.dim() - 1)), uncast.float(), main.float())
+
+
+def shift_regions(regions: tuple[NamedTokens, ...], by: int) -> tuple[NamedTokens, ...]:
+    """The regions of a prompt with this many tokens before it."""
+    return tuple(replace(region, start=region.start + by, stop=region.stop + by) for region in regions)
 
 
 def _read_mask_row(mask: Tensor | None, i: int, length: int, *, fill: bool) -> tuple[bool, ...]:

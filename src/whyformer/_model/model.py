@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from whyformer._model.input_spec import EXPLAINED_INPUTS, INPUT_AXES, InputSpec,
 from whyformer._model.kept_image import ImageView, KeptImage, find_view
 from whyformer._model.offload import find_device
 from whyformer._model.pixel_range import check_pixel_range
+from whyformer._model.prompt import Prompt
 from whyformer._model.prompted import PromptedTransformer, add_virtual_tokens
 from whyformer._model.unwrap import unwrap
 from whyformer._model.windows import TextWindow, split_into_windows
@@ -111,6 +112,7 @@ class Model:
 
         TextPair("a question", "an answer") is a pair that the model reads together; in a list, a plain tuple is too.
         {"text": "cat.jpg"} is a text, even where there is an image file of that name.
+        A `Prompt` has its tokens already.
         """
         if isinstance(inputs, EncodedBatch):
             return inputs
@@ -118,7 +120,9 @@ class Model:
         return add_virtual_tokens(self.module, encoded) if isinstance(self.module, PromptedTransformer) else encoded
 
     def _encode(self, inputs: Any) -> EncodedBatch:
-        inputs = [inputs] if isinstance(inputs, text.TextPair) else inputs
+        inputs = [inputs] if isinstance(inputs, text.TextPair | Prompt) else inputs
+        if isinstance(inputs, list | tuple) and any(isinstance(item, Prompt) for item in inputs):
+            return self._from_prompts(inputs)
         inputs = read_arrays(inputs, are_images=self.kind == "image")
         if isinstance(inputs, Mapping) and not text.is_text_record(inputs):
             return self._from_tensors(self._add_batch_axis(dict(inputs)))
@@ -191,6 +195,26 @@ class Model:
         items = [text.read_text_item(item, self.name) for item in items]
         texts = [self.tokenize(item, name) for item, name in zip(items, names, strict=True)]
         return self.encode_tokens(texts, self.notes + self.note_unknown(texts, names))
+
+    def _from_prompts(self, items: Sequence[Any]) -> EncodedBatch:
+        """A batch of prompts, with the places of their answers."""
+        if not all(isinstance(item, Prompt) for item in items):
+            raise InputError("A batch must contain only prompts or only other inputs; this one mixes them.")
+        for item in items:
+            self.check_token_ids(item.ids)
+        if self.tokenizer is None:
+            encoded = self._from_list([torch.tensor(item.ids) for item in items])
+        else:
+            encoded = self.encode_tokens([as_tokenized(item) for item in items])
+        notes = dict.fromkeys((*self.notes, *(note for item in items for note in item.notes)))
+        answers = tuple((item.answer.start, item.answer.stop) if item.answer else None for item in items)
+        regions = tuple(item.named_tokens for item in items)
+        return replace(encoded, answers=answers, regions=regions, notes=tuple(notes))
+
+    def check_token_ids(self, ids: Sequence[int], name: str = "the prompt") -> None:
+        """Refuse more tokens than the module takes, and ids that it does not have."""
+        self._input_spec.check_length(len(ids), name)
+        self._input_spec.check_ids(torch.tensor(ids), of_tokenizer=False)
 
     def encode_tokens(self, texts: Sequence[text.TokenizedText], notes: tuple[str, ...] = ()) -> EncodedBatch:
         """A batch of tokenized texts, padded to one length."""
@@ -360,6 +384,13 @@ class Model:
         """The pieces of the tokenizer, or the ids as text where it has none."""
         pieces = self.tokenizer.convert_ids_to_tokens(ids) if self.tokenizer is not None else [None] * len(ids)
         return [str(i) if piece is None else piece for i, piece in zip(ids, pieces, strict=True)]
+
+
+def as_tokenized(prompt: Prompt) -> text.TokenizedText:
+    """The tokens of a prompt like those of a text."""
+    pieces = prompt.pieces
+    inputs = {"input_ids": list(prompt.ids), "attention_mask": [1] * len(prompt)}
+    return text.TokenizedText(prompt.text, inputs, pieces.pieces, pieces.special, pieces.spans, pieces.padding)
 
 
 def _find_main_input(inputs: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from whyformer._model.encoded import EncodedBatch
+from whyformer._model.encoded import EncodedBatch, shift_regions
 from whyformer._model.unwrap import is_peft_model
 from whyformer.errors import UnsupportedModel
 
@@ -94,4 +94,5 @@ def add_virtual_tokens(model: PromptedTransformer, encoded: EncodedBatch) -> Enc
         special_mask=special,
         words=None if encoded.words is None else tuple((*names, *words) for words in encoded.words),
         spans=None if encoded.spans is None else tuple(((None,) * number + spans) for spans in encoded.spans),
+        regions=tuple(shift_regions(regions, number) for regions in encoded.regions),
     )

@@ -10,6 +10,8 @@ A fast tokenizer reports offsets. They are corrected in three places:
 
 A slow tokenizer reports none. Its pieces are found in the text one after the other, compared without case, accents
 and width; a piece that is not found there has no span, unless it is the only one for the words between its neighbours.
+
+Tokens without a text, as a model generates them, are decoded one after the other; each covers what it adds.
 """
 
 import unicodedata
@@ -24,6 +26,7 @@ WORD_END = "</w>"  # after the last piece of a word (GPT, XLM)
 JOINERS = "\u200d\ufe0e\ufe0f"  # zero-width joiner, variation selectors
 MAX_RUN = 8  # pieces that may spell one letter together, as bytes
 MAX_SKIP = 400  # characters that unknown pieces may stand for
+UNFINISHED = "\ufffd"  # what half a character decodes to
 
 
 def correct_offsets(
@@ -184,3 +187,31 @@ def fold_letters(text: str) -> str:
 def join_by_tokenizer(tokenizer: Any) -> Callable[[list[str]], str] | None:
     """How this tokenizer spells several pieces, if it can."""
     return getattr(tokenizer, "convert_tokens_to_string", None)
+
+
+# --- tokens without a text --------------------------------------------------------------------------------------------
+
+
+def decode_with_spans(tokenizer: Any, ids: Sequence[int], first: int = 0) -> tuple[str, list[tuple[int, int] | None]]:
+    """The text of the ids from `first` on, and the characters that each of them covers.
+
+    The bytes of one character share it. Each token is decoded after the few before it, since some decoders drop the
+    blank before a text: the time is linear in the number of tokens.
+    """
+
+    def decode(begin: int, end: int) -> str:
+        return tokenizer.decode(list(ids[begin:end]), clean_up_tokenization_spaces=False)
+
+    spans: list[tuple[int, int] | None] = []
+    parts: list[str] = []
+    at, read, context = 0, first, max(0, first - MAX_RUN)  # characters so far, the next token, where decoding begins
+    for end in range(first + 1, len(ids) + 1):
+        known, text = decode(context, read), decode(context, end)
+        is_whole = len(text) > len(known) and not text.endswith(UNFINISHED)
+        if not is_whole and end - read < MAX_RUN and end < len(ids):
+            continue
+        added = text[len(known) :]
+        spans += [(at, at + len(added)) if added else None] * (end - read)
+        parts.append(added)
+        at, context, read = at + len(added), read, end
+    return "".join(parts), spans

@@ -18,6 +18,7 @@ WITHOUT_BLANK = rf"[。！？｡．]+{CLOSING}\s*"
 BLANK_LINE = r"\s*(?:\n[^\S\n]*\n|\u2029)\s*"
 SENTENCE_END = regex.compile(rf"{WITHOUT_BLANK}|{WITH_BLANK}")
 PARAGRAPH_END = regex.compile(BLANK_LINE)
+LONGER_THAN_SHORT_FORMS = 20  # letters to look back: a search from the start of a long text would take long
 LAST_WORD = regex.compile(r"[\p{L}\p{M}.]+$")
 
 
@@ -38,7 +39,7 @@ def continues_sentence(text: str, match: "regex.Match[str]") -> bool:
         return True
     if match["stop"] != "." or match.group().rstrip() != ".":  # a quotation mark or bracket closes after it
         return False
-    word = LAST_WORD.search(text, 0, match.start())
+    word = LAST_WORD.search(text, max(0, match.start() - LONGER_THAN_SHORT_FORMS), match.start())
     last = word.group().lower() if word is not None else ""
     if last in BEFORE_NUMBERS and text[match.end()].isdigit():
         return True
@@ -52,5 +53,5 @@ def find_paragraph_starts(text: str) -> list[int]:
 
 def drop_end(starts: list[int], text: str) -> list[int]:
     """Without the offset after the last letter, and without two that begin with the same letter."""
-    end = len(text.rstrip())
-    return [0, *sorted({start for start in starts if text[:start].strip() and start < end})]
+    first, end = len(text) - len(text.lstrip()), len(text.rstrip())
+    return [0, *sorted({start for start in starts if first < start < end})]

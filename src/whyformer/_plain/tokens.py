@@ -16,11 +16,25 @@ class Grid:
 
 
 @dataclass(frozen=True)
+class NamedTokens:
+    """A named part of a prompt: a message, a document, the answer.
+
+    It consists of the tokens from `start` up to and without `stop`.
+    """
+
+    name: str
+    kind: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
 class Pieces:
     """Tokens of a text (or rows of a plain tensor), in the order in which the model sees them, including padding.
 
     spans[i] is the (start, end) of piece i in `text`; None for special tokens, padding, or if there is no text.
     Of a pair of texts, `text` is both of them joined by a line break, and `second` is where the second one begins.
+    A prompt has `regions`, in order; its answer, if it has one, is the last and of kind "answer".
     """
 
     pieces: tuple[str, ...]
@@ -29,6 +43,7 @@ class Pieces:
     spans: tuple[tuple[int, int] | None, ...]
     text: str | None = None
     second: int | None = None
+    regions: tuple[NamedTokens, ...] = ()
 
     def __len__(self) -> int:
         return len(self.pieces)

@@ -11,15 +11,17 @@ is one line on stderr: `error[CODE]: ...`, or one JSON object with --json. Exit 
 output folder, 5 numbers, memory or disk, 6 some rows of a benchmark or a bulk run failed or some methods do not
 work, 7 no method works (doctor), 130 interrupted, 143 terminated, 1 a bug.
 
-Shared by the verbs: options.py (option types), parsing.py (strings to values), gathering.py (find inputs),
-destination.py (check where to save), running.py (open models, run in batches, print and save), output.py (print, and
-streams that are closed or full), shell.py (the program and its errors).
+Shared by the verbs: options.py (option types), parsing.py (strings to values), gathering.py (find inputs), prompts.py
+(prompts of language models), destination.py (check where to save), running.py (open models, run in batches, print and
+save), output.py (print, and streams that are closed or full), collection.py (the garbage collector during start-up),
+shell.py (the program and its errors).
 """
 
 from whyformer.cli import (  # noqa: F401 (each command registers itself)
     audit,
     bulk,
     bulk_summary,
+    cite,
     compare,
     demo,
     doctor,
@@ -31,9 +33,12 @@ from whyformer.cli import (  # noqa: F401 (each command registers itself)
     metrics,
     reproduce,
     similarity,
+    trace,
 )
+from whyformer.cli.collection import postpone_collection
 from whyformer.cli.shell import app
 
 
 def main() -> None:
+    postpone_collection()
     app()

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from whyformer.cli import destination, options, output, parsing, running
+from whyformer.cli.collection import resume_collection
 from whyformer.cli.gathering import read_examples
 from whyformer.cli.shell import FAILED_EXIT_CODE, app
 from whyformer.errors import InputError
@@ -83,6 +84,7 @@ def run_bulk(
     destination.check_out_folder(out)
     running.silence_libraries()
     examples = read_examples(data, column, classes, split=split)
+    resume_collection()
     run = bulk(
         model, examples, methods, out=out, target=target,
         device=device, engine=engine, address=address, workers=workers, batch=batch,

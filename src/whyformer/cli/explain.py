@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from whyformer.cli import destination, options, output, parsing, running
+from whyformer.cli import destination, options, output, parsing, prompts, running
 from whyformer.cli.compare import choose_comparison_methods, compare_and_show
 from whyformer.cli.shell import app
 from whyformer.errors import MethodError
@@ -26,6 +26,10 @@ whyformer explain "a gorgeous, witty film" -M demo/sentiment -m attcat
 whyformer explain "the keys to the cabinet" -M demo/decoder -t " are" --versus " is"
 
 whyformer explain "the lamp is old. it looks wet." --pair "the lamp is dry." -M demo/entailment
+
+whyformer explain "the keys to the cabinet" -M demo/decoder --answer " are gone" --versus " is"
+
+whyformer explain --messages chat.json -M my/chat-model -t "answer-text:Paris" -o why.html
 
 whyformer explain report.txt -M demo/sentiment --windows --sentences
 
@@ -56,6 +60,8 @@ def run_explain(
     ] = None,
     windows: options.WindowsOption = False,
     overlap: options.OverlapOption = None,
+    prompt: prompts.PromptFileOption = None,
+    answer: prompts.AnswerOption = None,
     precision: Annotated[
         str | None,
         typer.Option("--precision", metavar="DTYPE", help="Run in float32 or float64 instead of the model's own."),
@@ -64,6 +70,8 @@ def run_explain(
         bool,
         typer.Option("--health", help="Check whether relevance is conserved, and whether rounding changes the scores."),
     ] = False,
+    messages: prompts.MessagesOption = None,
+    tokens: prompts.TokensFileOption = None,
     words: Annotated[bool, typer.Option("--words", help="Score whole words instead of tokens.")] = False,
     sentences: Annotated[bool, typer.Option("--sentences", help="Score whole sentences.")] = False,
     paragraphs: Annotated[bool, typer.Option("--paragraphs", help="Score whole paragraphs.")] = False,
@@ -77,6 +85,14 @@ def run_explain(
     settings = parsing.parse_settings(setting or [])
     settings |= {name: value for name, value in (("precision", precision), ("health", health)) if value}
     split = options.choose_windows(windows, overlap)
+    source = prompts.PromptSource(inputs, prompt, answer, messages, tokens)
+    if source.is_given:
+        others = {"--windows": split is not False, "--pair": pair, "--classes": classes}
+        parsing.refuse_unused_options(others, "a prompt", "Leave it out.")
+        parsing.refuse_unused_options({"Several methods": len(method or []) > 1}, "a prompt")
+        one = method[0] if method else None
+        explain_prompt_and_show(source, model, one, target, versus, unit, settings, out, as_json)
+        return
     if len(method or []) > 1 or classes is not None:
         single = {"--precision": precision, "--health": health, "-s": settings}
         single |= {"--windows": split is not False}
@@ -109,6 +125,39 @@ def run_explain(
     running.show_result(explanation, out, to_json=Explanation.formats[".json"] if as_json else None)
     if health and not as_json:
         output.print_text(f"\n{explanation.health}\n{explanation.conditioning}")
+
+
+def explain_prompt_and_show(
+    source: prompts.PromptSource,
+    model: str,
+    method: str | None,
+    target: list[str] | None,
+    versus: str | None,
+    unit: str | None,
+    settings: Mapping[str, Any],
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Explain the answer to a prompt, or its next token; says whether the model agrees with a log."""
+    from whyformer._explain.answer_check import check_answer
+    from whyformer._explain.explain import explain
+    from whyformer.results.explanation import Explanation
+
+    source.check()
+    check_method_call(method, settings)
+    files = [file for file in (source.prompt, source.messages, source.tokens) if file is not None]
+    destination.check_out_file(out, [*(source.words or []), *files], Explanation.formats)
+    opened = running.open_quietly(prompts.choose_language_model(model))
+    aim: dict[str, Any] = dict(parsing.parse_targets(opened, target, versus))
+    prompt = source.make_prompt(opened)
+    explanation = explain(opened, prompt, method, **aim, **settings)
+    if unit is not None:
+        explanation = getattr(explanation, unit)()
+    running.show_result(explanation, out, to_json=Explanation.formats[".json"] if as_json else None)
+    if settings.get("health") and not as_json:
+        output.print_text(f"\n{explanation.health}\n{explanation.conditioning}")
+    if prompt.logged is not None and not as_json:
+        output.print_text(f"\n{check_answer(opened, prompt).verdict}")
 
 
 def choose_unit(units: Mapping[str, bool]) -> str | None:

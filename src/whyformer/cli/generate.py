@@ -1,41 +1,71 @@
-"""whyformer generate: continue a text with a language model, and explain every generated token."""
+"""whyformer generate: let a language model answer a prompt, and explain every generated token, or all as one."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from whyformer.cli import destination, options, running
+from whyformer.cli import destination, options, prompts, running
 from whyformer.cli.shell import app, keep_old_verb
 
 EXAMPLES = """Examples:
 
 whyformer generate "the keys to the cabinet" -o why.html
 
-whyformer generate "12 + 7 =" -m attcat"""
+whyformer generate "12 + 7 =" -m attcat
+
+whyformer generate --messages chat.json -M my/chat-model -n 200 --whole -o why.html"""
 
 
 @app.command("generate", epilog=EXAMPLES)
 def run_generate(
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The beginning of the text.")],
+    prompt: Annotated[
+        str | None, typer.Argument(metavar="PROMPT", help="The beginning of the text.", show_default=False)
+    ] = None,
+    file: prompts.PromptFileOption = None,
+    messages: prompts.MessagesOption = None,
     model: options.ModelOption = "demo/decoder",
     method: Annotated[str, options.make_method_option("See: whyformer methods.", show_default=True)] = "libragrad",
     tokens: Annotated[int, typer.Option("-n", "--tokens", min=1, help="Maximum number of tokens to generate.")] = 20,
     continuation: Annotated[
         str | None, typer.Option("--continuation", help="Explain this continuation instead of the model's own.")
     ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Explain the continuation as a whole, in one pass, not token by token.")
+    ] = False,
+    temperature: Annotated[
+        float, typer.Option("--temperature", min=0, help="0 takes the most likely token; above 0, tokens are drawn.")
+    ] = 0.0,
+    top_p: Annotated[
+        float, typer.Option("--top-p", help="Draw from the fewest tokens that together have this probability.")
+    ] = 1.0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed draws the same tokens.")] = 0,
     out: options.OutOption = None,
     as_json: options.JsonErrorsOption = False,
     debug: options.DebugOption = False,
 ) -> None:
     """Generate text and explain each token; -o why.html saves a page to click through them."""
+    from whyformer._explain.decoding import generate
+    from whyformer._explain.explain import explain
     from whyformer._explain.generation import explain_generation
     from whyformer._explain.method_call import choose_method
+    from whyformer.results.explanation import Explanation
     from whyformer.results.generation import Generation
 
     choose_method(method, {})
-    destination.check_out_file(out, [], Generation.formats)
+    source = prompts.PromptSource(None if prompt is None else [prompt], file, None, messages)
+    source.check("one text, --prompt FILE or --messages FILE")
+    files = [name for name in (file, messages) if name is not None]
+    destination.check_out_file(out, files, Explanation.formats if whole else Generation.formats)
     opened = running.open_quietly(model)
-    running.show_result(explain_generation(opened, prompt, method, tokens=tokens, continuation=continuation), out)
+    given = prompt if prompt is not None else source.make_prompt(opened)
+    drawn: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "seed": seed}
+    if not whole:
+        result = explain_generation(opened, given, method, tokens=tokens, continuation=continuation, **drawn)
+        running.show_result(result, out)
+        return
+    if continuation is None:
+        given = generate(opened, given, tokens=tokens, **drawn)
+    running.show_result(explain(opened, given, method, answer=continuation), out)
 
 
 keep_old_verb("write", "generate", run_generate)

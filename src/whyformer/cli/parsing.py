@@ -20,6 +20,7 @@ RESERVED_NAMES = (
     "inputs",
     "target",
     "versus",
+    "answer",
     "windows",
 )  # arguments of explain() that are not settings
 
@@ -112,9 +113,11 @@ def parse_methods(words: list[str]) -> "str | list[str | Callable[..., Any]]":
     return [parse_call(word, METHODS, "method") for word in words]
 
 
-def refuse_unused_options(options: Mapping[str, Any], reason: str) -> None:
+def refuse_unused_options(
+    options: Mapping[str, Any], reason: str, advice: str = "Explain with one method at a time."
+) -> None:
     """Refuse options that would have no effect."""
     for option, value in options.items():
         if value:
-            message = f"{option} cannot be combined with {reason}. Explain with one method at a time."
+            message = f"{option} cannot be combined with {reason}. {advice}"
             raise MethodError(message, code="E_USAGE")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from whyformer._plain.progress import show_progress
 from whyformer.cli import output
+from whyformer.cli.collection import resume_collection
 from whyformer.cli.gathering import gather_inputs
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ def open_quietly(name: str, device: str | None = None) -> "Model":
     from whyformer.demo.jain_wallace import is_jain_wallace_folder, load_jain_wallace
 
     silence_libraries()
-    if is_jain_wallace_folder(name):
-        return load_jain_wallace(name, device)
-    return open_model(name, device=device)
+    model = load_jain_wallace(name, device) if is_jain_wallace_folder(name) else open_model(name, device=device)
+    resume_collection()
+    return model
 
 
 def open_with_inputs(name: str, words: list[str] | None, pair: list[str] | None = None) -> "tuple[Model, Any]":

@@ -3,42 +3,56 @@
     read("demo/shapes")       one object; its pixels are the evidence for its class
     read("demo/queried")      what shape is the red object? its pixels are; three other objects say nothing
     read("demo/creatures")    which class has these parts? the pixels of the two parts shown; the body says nothing
+    read("demo/reader")       which passage answers the question? its words are marked; three to nine other passages
 
 Examples are generated anew on each call and are always the same. None of them was used for training.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 from PIL import Image
 
 from whyformer.data.example import Data, Example
-from whyformer.demo import creatures, queried, shapes
+from whyformer.demo import creatures, queried, reader, shapes
 from whyformer.errors import InputError
 
 WORLD_SEED = 17
 WORLD_EXAMPLES = 200  # unless a limit is given
 
 
-def draw_shapes(count: int, seed: int) -> Iterator[tuple[np.ndarray, str, np.ndarray]]:
+def draw_shapes(count: int, seed: int) -> Iterator[Example]:
     scenes = shapes.generate(count, seed)
-    return zip(scenes.images, (shapes.CLASSES[i] for i in scenes.labels[:, 0]), scenes.masks[:, 0], strict=True)
+    return _mark_pixels(scenes.images, (shapes.CLASSES[i] for i in scenes.labels[:, 0]), scenes.masks[:, 0])
 
 
-def draw_queried(count: int, seed: int) -> Iterator[tuple[np.ndarray, str, np.ndarray]]:
+def draw_queried(count: int, seed: int) -> Iterator[Example]:
     scenes = queried.generate(count, seed)
-    return zip(scenes.images, (queried.CLASSES[i] for i in scenes.labels[:, 0]), scenes.masks[:, 0], strict=True)
+    return _mark_pixels(scenes.images, (queried.CLASSES[i] for i in scenes.labels[:, 0]), scenes.masks[:, 0])
 
 
-def draw_creatures(count: int, seed: int) -> Iterator[tuple[np.ndarray, str, np.ndarray]]:
+def draw_creatures(count: int, seed: int) -> Iterator[Example]:
     drawn = creatures.generate(count, seed)
-    return zip(drawn.images, (creatures.CLASSES[i] for i in drawn.labels), drawn.evidence, strict=True)
+    return _mark_pixels(drawn.images, (creatures.CLASSES[i] for i in drawn.labels), drawn.evidence)
 
 
-WORLDS: dict[str, Callable[[int, int], Iterator[tuple[np.ndarray, str, np.ndarray]]]] = {
+def draw_reader(count: int, seed: int) -> Iterator[Example]:
+    """Prompts without a label: what the model says next is explained, and the passage that states it is marked."""
+    for asked in reader.generate(count, seed):
+        yield Example("", asked.text, rationale=(asked.passage_spans[asked.source],))
+
+
+def _mark_pixels(images: Iterable[np.ndarray], labels: Iterable[str], masks: Iterable[np.ndarray]) -> Iterator[Example]:
+    for image, label, mask in zip(images, labels, masks, strict=True):
+        yield Example("", Image.fromarray(image), label, mask.astype(np.int64))
+
+
+WORLDS: dict[str, Callable[[int, int], Iterator[Example]]] = {
     "demo/shapes": draw_shapes,
     "demo/queried": draw_queried,
     "demo/creatures": draw_creatures,
+    "demo/reader": draw_reader,
 }
 
 
@@ -53,10 +67,6 @@ def check_world_size(limit: object) -> None:
 
 
 def read_world(name: str, count: int | None = None, seed: int = WORLD_SEED) -> Data:
-    """`count` images of a world, each with its class and the pixels that show it."""
+    """`count` examples of a world: images with their class and the pixels that show it, prompts with their evidence."""
     drawn = WORLDS[name](WORLD_EXAMPLES if count is None else count, seed)
-    examples = (
-        Example(f"{name} {i}", Image.fromarray(image), label, mask.astype(np.int64))
-        for i, (image, label, mask) in enumerate(drawn)
-    )
-    return Data(name, tuple(examples))
+    return Data(name, tuple(replace(example, name=f"{name} {i}") for i, example in enumerate(drawn)))

@@ -11,6 +11,7 @@ Each file has the formula, the paper and our deviations from it in its module do
     ... and gradients       transformer_attribution gamma_attribution
     token decomposition     decompx
     perturbed inputs        leave_one_out occlusion rise lime kernel_shap partition_shap vit_cx atman
+                            context_cite
     random baseline         chance
 
 Private files:
@@ -24,6 +25,7 @@ Private files:
     _players        the units that perturbation methods keep or remove, and the model's answers to coalitions of them
     _superpixels    an image cut into areas of similar colour
     _answers        score or probability of the model's answers
+    _log_odds       the logit of the probability of an answer
     _bimodal        Chefer et al.'s rules for two modalities; not used by a method yet
 """
 
@@ -36,6 +38,7 @@ from whyformer.methods.attgrads import attgrads
 from whyformer.methods.attnlrp import attnlrp
 from whyformer.methods.bi_attribution import bi_attribution
 from whyformer.methods.chance import chance
+from whyformer.methods.context_cite import context_cite
 from whyformer.methods.cp_lrp import cp_lrp
 from whyformer.methods.decompx import decompx
 from whyformer.methods.gamma_attribution import gamma_attribution
@@ -80,6 +83,7 @@ __all__ = [
     "bi_attribution",
     "cat",
     "chance",
+    "context_cite",
     "cp_lrp",
     "decompx",
     "gamma_attribution",

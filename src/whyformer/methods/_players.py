@@ -8,9 +8,13 @@ player and are always kept.
     scores = spread_values(team, values)                        values[i]: [player]
 
 All coalitions of all examples go through the model in one call of the probe.
+
+    with choose_players([regions]): ...          the players of every method inside, unless it names units itself
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import torch
@@ -45,8 +49,23 @@ class Players:
         return torch.cat([share, share.new_zeros(1)])[self.owner]
 
 
+chosen_players: ContextVar[tuple[Players, ...] | None] = ContextVar("chosen_players", default=None)
+
+
+@contextmanager
+def choose_players(team: Sequence[Players]) -> Iterator[None]:
+    """The players, one entry per example, of methods that are called inside without `units`."""
+    token = chosen_players.set(tuple(team))
+    try:
+        yield
+    finally:
+        chosen_players.reset(token)
+
+
 def players_of(probe: Probe, units: str | None, *, text: str = "token", superpixels: int = 49) -> list[Players]:
-    """The players of each example; units=None means patches for an image and `text` for a text."""
+    """The players of each example; units=None: the chosen ones, else patches for an image and `text` for a text."""
+    if units is None and (chosen := chosen_players.get()) is not None:
+        return list(chosen)
     if probe.is_image:
         chosen = check_choice("units", "patch" if units is None else units, IMAGE_UNITS)
         return (

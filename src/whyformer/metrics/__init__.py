@@ -1,6 +1,6 @@
 """The metrics, one file per idea. Importing this package fills METRICS.
 
-    faithfulness    perturbation games aopc rationale_removal road saco infidelity
+    faithfulness    perturbation games aopc rationale_removal road saco infidelity datamodelling
     localisation    segmentation localisation grid
     plausibility    rationales answers
     stability       stability
@@ -22,6 +22,7 @@ Private files:
 from whyformer.metrics.agreement import agreement
 from whyformer.metrics.answers import answer_tokens
 from whyformer.metrics.aopc import aopc, log_odds
+from whyformer.metrics.datamodelling import lds
 from whyformer.metrics.discrimination import class_discrimination
 from whyformer.metrics.games import deletion, insertion
 from whyformer.metrics.grid import grid_pointing_game
@@ -52,6 +53,7 @@ __all__ = [
     "insertion",
     "iou_f1",
     "label_randomised_twin",
+    "lds",
     "log_odds",
     "mass_in_mask",
     "max_sensitivity",

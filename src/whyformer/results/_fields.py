@@ -16,7 +16,7 @@ from whyformer._engine.target import Target
 from whyformer._model.kept_image import ImageView, KeptImage
 from whyformer._plain.archive import FLOAT_DTYPES, Fields, to_json_text
 from whyformer._plain.schema import SchemaError, check_schema
-from whyformer._plain.tokens import Grid, Pieces, Tokens
+from whyformer._plain.tokens import Grid, NamedTokens, Pieces, Tokens
 from whyformer.results.conditioning import DETAIL_PREFIX as ROUNDING_PREFIX
 from whyformer.results.conditioning import PARTS as ROUNDING_PARTS
 from whyformer.results.health import ABSORBED_PREFIX, DETAIL_PREFIX, TOTALS
@@ -27,6 +27,7 @@ TARGET = {
 }  # fmt: skip
 GRID = {"rows": int, "columns": int}
 PIECES = {"pieces": [str], "special": [bool], "padding": [bool], "spans": [(None, [int])], "text": (None, str)}
+REGION = {"name": str, "kind": str, "start": int, "stop": int}
 VIEW = {"left": float, "top": float, "right": float, "bottom": float, "height": int, "width": int}
 EXPLANATION = {
     "scores": Tensor, "tokens": [(GRID, PIECES)], "targets": [TARGET], "names": [str], "method": str,
@@ -162,7 +163,19 @@ def restore_tokens(saved: Fields, count: int) -> Tokens:
         raise SchemaError("the tokens, their marks and the scores differ in number")
     spans = tuple(restore_span(span, -1 if text is None else len(text)) for span in saved["spans"])
     second = restore_second(saved.get("second"), text)
-    return Pieces(pieces, tuple(saved["special"]), tuple(saved["padding"]), spans, text, second)
+    regions = restore_regions(saved.get("regions", ()), count)
+    return Pieces(pieces, tuple(saved["special"]), tuple(saved["padding"]), spans, text, second, regions)
+
+
+def restore_regions(saved: Any, count: int) -> tuple[NamedTokens, ...]:
+    """The parts of a prompt; files of earlier versions have none."""
+    check_schema(saved, [REGION], "regions")
+    at = 0
+    for region in saved:
+        if not at <= region["start"] <= region["stop"] <= count:
+            raise SchemaError("the regions of a prompt overlap or have more tokens than there are")
+        at = region["stop"]
+    return tuple(NamedTokens(**{name: region[name] for name in REGION}) for region in saved)
 
 
 def restore_second(saved: Any, text: str | None) -> int | None:

@@ -28,11 +28,13 @@ from whyformer.results.health import Health
 from whyformer.results.result import DRAWING_FORMATS, Result, to_plain_text
 from whyformer.results.windows import COUNTS as WINDOW_COUNTS
 from whyformer.results.windows import Window, read_window_details
-from whyformer.show import figures, head_figures, latex, notebook, page, score_rows, terminal
+from whyformer.show import figures, head_figures, latex, notebook, page, prompt_terminal, score_rows, terminal
 from whyformer.show.chips import get_piece_text
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
 from whyformer.show.panel_images import overlay_panel
+from whyformer.show.prompt_page import make_prompt_fragment, make_prompt_page
+from whyformer.show.prompt_view import view_panel
 from whyformer.show.report import escape_html
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
@@ -55,7 +57,7 @@ class Explanation(Result):
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
         ".safetensors": lambda e: to_safetensors("explanation", vars(e)),
         ".json": lambda e: archive.to_json_text("explanation", vars(e)).encode("ascii"),
-        ".html": lambda e: page.make_explanation_page(e.panels()).encode("utf-8"),
+        ".html": lambda e: explanation_to_html(e),
         **DRAWING_FORMATS,
         ".tex": lambda e: latex.to_latex(e.panels()).encode("utf-8"),
         ".csv": lambda e: score_rows.as_csv(score_rows.list_score_rows(e.panels())),
@@ -275,6 +277,8 @@ class Explanation(Result):
 
     def _render_example(self, example: int, screen: Screen) -> list[Any]:
         tokens = self.tokens[example]
+        if isinstance(tokens, Pieces) and (view := view_panel(self._panel_of(example))) is not None:
+            return prompt_terminal.render_scores(view, screen)
         if isinstance(tokens, Pieces):
             return terminal.render_text(tokens, self.scores[example], signed=self.signed, screen=screen)
         return terminal.render_map(self.map(example), signed=self.signed, screen=screen)
@@ -346,7 +350,12 @@ class Explanation(Result):
         return self._panel(range(len(self))[example], self.method)  # a negative index counts from the end
 
     def to_html(self) -> str:
-        return notebook.make_explanation_fragment(self.panels()) if len(self) else escape_html(repr(self))
+        if not len(self):
+            return escape_html(repr(self))
+        views = [view_panel(panel) for panel in self.panels()]
+        if len(views) == 1 and views[0] is not None and not views[0].is_short:
+            return make_prompt_fragment(views[0])
+        return notebook.make_explanation_fragment(self.panels())
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Explanation":
@@ -361,6 +370,14 @@ class Explanation(Result):
 
 
 Explanation.__init__ = rename_keywords(pictures="images")(Explanation.__init__)  # type: ignore[method-assign]
+
+
+def explanation_to_html(explanation: Explanation) -> bytes:
+    """A page of all examples; a single prompt with its regions."""
+    panels = explanation.panels()
+    view = view_panel(panels[0]) if len(panels) == 1 else None
+    made = page.make_explanation_page(panels) if view is None else make_prompt_page(view)
+    return made.encode("utf-8")
 
 
 def reduce_all_groups(scores: Tensor, groups: Sequence[list[list[int]]], length: int, reduce: str) -> Tensor:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from whyformer._model.prompt import Prompt
 from whyformer._plain.deprecation import alias_attribute
 from whyformer._plain.tokens import Pieces
 from whyformer.results.explanation import Explanation
@@ -20,10 +22,15 @@ from whyformer.results.result import DRAWING_FORMATS, Result, to_plain_text
 from whyformer.show import figures, notebook, page, report, score_rows, terminal
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
+from whyformer.show.prompt_page import make_prompt_fragment, make_prompt_page
+from whyformer.show.prompt_terminal import render_prompt
+from whyformer.show.prompt_view import PromptView, view_prompt
 from whyformer.show.report import Html, make_element
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import format_certainty, name_target
+from whyformer.show.wording import format_certainty, name_target, shorten_text
+
+MANY_SCORES = 4_000  # generated tokens x tokens before them
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,6 +52,8 @@ class Generation(Result):
     text: str  # prompt and continuation; empty without a tokenizer
     prompt_length: int  # in tokens
     steps: tuple[Explanation, ...]  # one example each: token `prompt_length + i` from all tokens before it
+    sequence: Prompt | None = None  # the tokens of prompt and continuation
+    whole: Explanation | None = None  # the continuation as one target; None if that needs another run of the model
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -72,9 +81,39 @@ class Generation(Result):
         words, method = make_visible("".join(self.words)), make_visible(self.steps[0].method)
         return f"<Generation of {len(self)} tokens by {method}: {words!r}>"
 
+    def view(self) -> PromptView | None:
+        """The prompt with the scores of every generated token, for display; None without its tokens."""
+        if self.sequence is None:
+            return None
+        first, scores = self.steps[0].panels()[0], self.matrix().nan_to_num()
+        steps = F.pad(scores, (0, len(self.sequence) - scores.shape[1]))
+        answer = self.sequence.answer_text or "".join(self.words)
+        return view_prompt(
+            self.sequence,
+            headline=f"Why \u201c{shorten_text(make_visible(answer.strip()), 60)}\u201d?",
+            scores=steps.sum(0) if self.whole is None else self.whole.scores[0].double(),
+            signed=first.signed,
+            method=first.label,
+            model=first.model,
+            steps=steps,
+            settings=first.settings,
+            versions=first.versions,
+            notes=first.notes,
+        )
+
+    @property
+    def has_many_scores(self) -> bool:
+        """Whether the text cannot be shown once for every generated token."""
+        return sum(len(step.tokens[0]) for step in self.steps) > MANY_SCORES
+
     def render(self, screen: Screen | None = None) -> str:
-        """The generation as text for a terminal: every generated token with the scores of the tokens before it."""
+        """The generation as text for a terminal: every generated token with the scores of the tokens before it.
+
+        Of a long one, the regions of the prompt and the strongest words, for all generated tokens together.
+        """
         screen = screen or Screen.from_stdout()
+        if self.has_many_scores and (view := self.view()) is not None:
+            return render_prompt(view, screen)
         parts: list[Any] = []
         for step in self.steps:
             parts.append(terminal.render_title(step.targets[0], None, name=None, class_specific=step.class_specific))
@@ -95,6 +134,8 @@ class Generation(Result):
         return figures.draw_panel_table([("", panels)], names, title="", alt=alt)
 
     def to_html(self) -> str:
+        if self.has_many_scores and (view := self.view()) is not None:
+            return make_prompt_fragment(view)
         return notebook.make_comparison_fragment([{name_target(panel.target): panel for panel in self.panels()}])
 
     prompt = alias_attribute("prompt", "prompt_length")
@@ -104,7 +145,13 @@ class Generation(Result):
 
 
 def generation_to_html(generation: Generation) -> bytes:
-    """A page with the continuation to click on; below it, the text before the selected token, coloured by score."""
+    """A page with the continuation to click on; below it, the text before the selected token, coloured by score.
+
+    A long prompt, or one with several regions, has a page on which its regions fold (show/prompt_page.py).
+    """
+    view = generation.view()
+    if view is not None and (generation.has_many_scores or len(view.regions) > 1):
+        return make_prompt_page(view).encode("utf-8")
     panels = generation.panels()
     first = panels[0]
     options: list[tuple[Any, Html]] = []

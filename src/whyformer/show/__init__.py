@@ -12,6 +12,10 @@ What explanations and comparisons use:
     figures         static figures (.svg, .pdf, .png): one example below the other, or a table
     head_figures    attention heads in a grid, token-to-token links, an explanation layer by layer
     page, notebook  an explanation as an HTML page, and as the smaller HTML that a notebook shows
+    prompt_view     PromptView, a long prompt with named regions and its answer: the input of the three below
+    prompt_page     such a prompt as a page: regions that fold, answer tokens to click on, citations, hops
+    prompt_matrix   the scores of every answer token, small enough for that page
+    prompt_terminal the same prompt in a terminal
     latex           words in colour for LaTeX
     score_rows      the scores as CSV or Parquet
 

@@ -1,0 +1,39 @@
+"""The log-probability of an answer while some sources of its prompt are left out.
+
+Left out means deleted: the tokens are not there, and those after them move up. All ablations go through the model in
+one call of the probe, in batches; tokens before the first deleted one are read once, from the cache of keys and values.
+An ablation is asked for once, however often it is drawn.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from whyformer._engine.probe import Probe
+from whyformer.methods._players import Players, ask_coalitions
+
+
+class Ablations:
+    """Asks a model for the log-probability of its answer to a prompt without some of its sources."""
+
+    def __init__(self, probe: Probe, players: Players) -> None:
+        self.probe, self.players = probe, players
+        self.full = float(probe.before.score.double())  # with all sources
+        self.known: dict[tuple[bool, ...], float] = {(True,) * players.count: self.full}
+
+    def ask(self, keep: Tensor) -> Tensor:
+        """[n]: the log-probability with only these sources, keep [n source] bool."""
+        rows = [tuple(row) for row in keep.bool().tolist()]
+        new = [row for row in dict.fromkeys(rows) if row not in self.known]
+        if new:
+            (answers,) = ask_coalitions(self.probe, [self.players], [torch.tensor(new)], fill="delete", of="score")
+            self.known |= dict(zip(new, answers.tolist(), strict=True))
+        return torch.tensor([self.known[row] for row in rows], dtype=torch.float64)
+
+    def ask_without(self, sets: Sequence[Sequence[int]]) -> Tensor:
+        """[n]: how much the log-probability falls without each of these sets of sources."""
+        keep = torch.ones(len(sets), self.players.count, dtype=torch.bool)
+        for row, left_out in zip(keep, sets, strict=True):
+            row[list(left_out)] = False
+        return self.full - self.ask(keep)

@@ -1,0 +1,212 @@
+"""cite: score the parts of a prompt for its answer, and verify the highest by leaving them out.
+
+    c = cite(model, prompt, by="passage")            prompt: with an answer, from generate() or Prompt.from_text(...)
+    c[0].name, c[0].verdict; print(c); c.save("why.html")
+
+One explanation of the answer gives a score to every token; the score of a source is their sum. Then the model reads the
+prompt without the top sources, without controls, and without random ones (verification.py, faithfulness.py).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from whyformer._cite.ablations import Ablations
+from whyformer._cite.faithfulness import measure_faithfulness
+from whyformer._cite.sources import find_sources, make_source_players
+from whyformer._cite.verification import Verification, describe_verification, verify_sources
+from whyformer._engine.answer_target import Answer
+from whyformer._engine.record import record
+from whyformer._engine.target import Target
+from whyformer._explain.default_method import TEXT_METHOD
+from whyformer._explain.explain import ModelLike, as_model, explain
+from whyformer._explain.method_call import MethodLike, choose_method
+from whyformer._model.model import Model
+from whyformer._model.prompt import Prompt, add_answer
+from whyformer._model.regions import Region
+from whyformer._plain.torch_state import neutral_torch
+from whyformer.errors import InputError, TargetError
+from whyformer.methods._players import Players, choose_players
+from whyformer.results.citations import Citation, Citations
+from whyformer.results.explanation import Explanation
+
+CITE_METHOD = TEXT_METHOD
+CITED_SCORE: Literal["logit", "logp"] = "logp"
+
+
+@neutral_torch()
+def cite(
+    model: ModelLike,
+    prompt: Any,
+    by: Any = "passage",
+    *,
+    answer: Any = None,
+    select: Any = None,
+    within: Any = None,
+    method: MethodLike = CITE_METHOD,
+    verify: int = 3,
+    samples: int = 32,
+    seed: int = 0,
+    **settings: Any,
+) -> Citations:
+    """Which parts of a prompt its answer comes from, each with a verdict from leaving it out.
+
+    prompt: a Prompt with an answer, or a text or a list of messages with answer=, a text or token ids.
+    by: what the prompt is split into: "passage", "sentence", "paragraph", "document", "role"; a list of texts that
+    occur in it, of (start, stop) in characters or of regions; or a function of its text.
+    select: the part of the answer that is cited for: a text that occurs in it, numbers of its tokens, a slice or
+    targets.Answer(...); by default all of it.
+    within: only sources in this part of the prompt: a region, its name ("user 1"), or a text. The rest, such as a
+    question, always stays.
+    method: any method; the score of a source is the sum over its tokens. Methods that remove words remove sources
+    instead, by deleting them.
+    verify: how many of the top sources are left out; 0 for none. samples: random ablations for the linear datamodelling
+    score; 0 for none. seed: of all random numbers.
+    """
+    choose_method(method, settings)  # refuse misspelt names before the model is opened
+    check_counts(verify=verify, samples=samples, seed=seed)
+    model = as_model(model)
+    prompt = require_answer(model, prompt, answer)
+    aim = aim_at_part(select)
+    sources = find_sources(prompt, by, within)
+    players = make_source_players(prompt, sources)
+    explanation = explain_sources(model, prompt, method, settings, aim, players)
+    scores = explanation.scores[0].double().cpu()
+    per_source = torch.stack([scores[one.start : one.stop].sum() for one in sources])
+    ablations = Ablations(make_probe(model, prompt, aim), players)
+    verified = verify_sources(ablations, per_source, verify) if verify else None
+    fingerprint = ablations.probe.fingerprints[0]
+    faithfulness = measure_faithfulness(ablations, per_source, samples, seed, fingerprint) if samples else None
+    rest = float(scores.sum() - per_source.sum())
+    names = [one.name for one in sources]
+    return Citations(
+        prompt=prompt,
+        citations=list_citations(sources, per_source, rest, verified),
+        target=name_answer(explanation.targets[0]),
+        scores=scores,
+        rest=rest,
+        log_probability=ablations.full,
+        margin=None if verified is None else verified.margin,
+        together=None if verified is None else verified.together,
+        faithfulness=faithfulness,
+        method=explanation.method,
+        settings=explanation.settings,
+        model=explanation.model,
+        versions=explanation.versions,
+        spent=add_spent(explanation.spent, ablations),
+        notes=(*explanation.notes, *(describe_verification(verified, names) if verified is not None else ())),
+    )
+
+
+# --- what is asked for ------------------------------------------------------------------------------------------------
+
+
+def check_counts(**counts: Any) -> None:
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise InputError(f"{name} must be a whole number >= 0, got {value!r}.", code="E_OPTION")
+    if counts["samples"] == 1:
+        raise InputError("samples must be 0 or at least 2: one ablation has no rank correlation.", code="E_OPTION")
+
+
+def require_answer(model: Model, prompt: Any, answer: Any) -> Prompt:
+    """The prompt with an answer."""
+    if isinstance(prompt, str):
+        prompt = Prompt.from_text(model, prompt)
+    elif isinstance(prompt, Sequence) and not isinstance(prompt, bytes):
+        prompt = Prompt.from_messages(model, prompt, answer=answer)
+        answer = None
+    elif not isinstance(prompt, Prompt):
+        raise InputError(
+            f"The prompt must be a text, a Prompt or a list of messages, got {type(prompt).__name__}.",
+            code="E_TXT_TYPE",
+        )
+    if answer is not None:
+        if prompt.answer:
+            raise InputError("The prompt has an answer already. Leave out answer=, or pass prompt.without_answer().")
+        prompt = add_answer(model, prompt, answer)
+    if not prompt.answer:
+        raise InputError(
+            "The prompt has no answer to cite sources for. Pass answer=..., or a Prompt with what the model answers: "
+            "generate(model, prompt)."
+        )
+    return prompt
+
+
+def aim_at_part(select: Any) -> Answer:
+    """The selected part of the answer as a target."""
+    if not isinstance(select, Answer):
+        return Answer(select)
+    if select.versus is not None or select.weights is not None:
+        raise TargetError("cite() takes a part of the answer, without versus and weights. Explain those by explain().")
+    return Answer(select.select, unit=select.unit)
+
+
+# --- scores -----------------------------------------------------------------------------------------------------------
+
+
+def explain_sources(
+    model: Model,
+    prompt: Prompt,
+    method: MethodLike,
+    settings: Mapping[str, Any],
+    aim: Answer,
+    players: Players,
+    score: Literal["logit", "logp"] = CITED_SCORE,
+) -> Explanation:
+    """The explanation of the answer. Methods that remove parts of the input get the sources as players.
+
+    score: what other methods explain. Those that rerun the model explain the log-probability, as ablations do.
+    """
+    call = choose_method(method, settings)
+    reruns = "probe" in call.method.needs
+    chosen = dict(settings)
+    if reruns and call.settings.get("fill", "") is None:
+        chosen["fill"] = "delete"
+    target = Answer(aim.select, unit=aim.unit, score="logp" if reruns else score)
+    with choose_players([players]):
+        return explain(model, prompt, method, target=target, **chosen)
+
+
+def name_answer(target: Target) -> Target:
+    """The target with the answer as its name: 'Lisbon' for log p('Lisbon')."""
+    label = target.label
+    is_log = label.startswith("log p(") and label.endswith(")")
+    return replace(target, label=label[len("log p(") : -1]) if is_log else target
+
+
+def make_probe(model: Model, prompt: Prompt, aim: Answer) -> Any:
+    """Reads the log-probability of the answer off variants of the prompt."""
+    target = Answer(aim.select, unit=aim.unit, score="logp")
+    return record(model, model.encode(prompt), target=target, keep={"probe"})["probe"]
+
+
+def list_citations(
+    sources: Sequence[Region], scores: Tensor, rest: float, verified: Verification | None
+) -> tuple[Citation, ...]:
+    """The sources with their scores and verdicts, highest score first."""
+    total = float(scores.abs().sum()) + abs(rest)
+    order = scores.argsort(descending=True, stable=True).tolist()
+    return tuple(
+        Citation(
+            sources[i].name, sources[i].kind, sources[i].start, sources[i].stop, sources[i].text, float(scores[i]),
+            share=float(scores[i]) / total if total else 0.0,
+            drop=None if verified is None else verified.drops.get(i),
+            verdict=None if verified is None else verified.judge(i),
+            is_control=verified is not None and i in verified.controls,
+        )
+        for i in order
+    )  # fmt: skip
+
+
+def add_spent(spent: Mapping[str, float], ablations: Ablations) -> dict[str, float]:
+    """Passes through the model: those of the explanation, one for the probability of the answer, and the ablations."""
+    total: Counter[str] = Counter()
+    total.update(spent)  # type: ignore[arg-type]
+    total.update(ablations.probe.spent)
+    total["forward"] += 1
+    return {name: float(count) for name, count in total.items()}

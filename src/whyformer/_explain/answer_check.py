@@ -1,0 +1,70 @@
+"""Check whether a model could have given an answer: its log-probabilities, beside those of a log.
+
+    prompt = Prompt.from_log(model, record)
+    print(check_answer(model, prompt))
+
+The model runs once on all tokens.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from whyformer._engine.forward import run_plain_returned
+from whyformer._engine.shadow import make_shadow
+from whyformer._engine.task import find_task, refuse_encoder_decoders
+from whyformer._explain.explain import ModelLike, as_model
+from whyformer._model.prompt import Prompt
+from whyformer._plain.tokens import Pieces
+from whyformer._plain.torch_state import neutral_torch
+from whyformer.errors import InputError
+from whyformer.results.answer_check import AnswerCheck
+
+
+@neutral_torch()
+def check_answer(
+    model: ModelLike, prompt: Prompt, logged: Sequence[float] | None = None, *, tolerance: float = 0.1
+) -> AnswerCheck:
+    """How likely the model finds each token of a prompt's answer, and whether a log agrees.
+
+    logged: the log-probabilities of another engine, one for each token of the answer; by default those of the log that
+    the prompt was made from. tolerance: the largest mean difference at which the log can be of this model.
+    """
+    model = as_model(model)
+    if not isinstance(prompt, Prompt) or not prompt.answer:
+        raise InputError(
+            "check_answer needs a Prompt with an answer. Make one with Prompt.from_tokens(model, ids, answer_ids), "
+            "Prompt.from_text(model, text, answer) or generate(model, text)."
+        )
+    others = check_logged(prompt.logged if logged is None else logged, len(prompt.answer))
+    refuse_encoder_decoders(model.module)
+    encoded = model.encode(prompt)
+    with torch.no_grad():
+        task = find_task(model, encoded, run_plain_returned(make_shadow(model.module), encoded), is_causal=lambda: True)
+    if task.kind != "next token" or task.output.size(1) != len(prompt):
+        raise InputError(
+            f"{model.name} does not predict the next token at every position. Use a causal language model."
+        )
+    places = [place - 1 for place in prompt.answer]
+    scores = task.output[0, places].detach().double().log_softmax(-1).cpu()
+    own = scores[torch.arange(len(places)), torch.tensor(prompt.answer_ids)]
+    ranks = (scores > own[:, None]).sum(-1)
+    return AnswerCheck(cut_answer(prompt), tuple(own.tolist()), tuple(ranks.tolist()), others, tolerance)
+
+
+def check_logged(logged: Any, length: int) -> tuple[float, ...] | None:
+    if logged is None:
+        return None
+    values = logged.tolist() if hasattr(logged, "tolist") else list(logged)
+    if len(values) != length or not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+        raise InputError(
+            f"logged must have one number for each of the {length} tokens of the answer, got {len(values)} entries.",
+            code="E_OPTION",
+        )
+    return tuple(float(value) for value in values)
+
+
+def cut_answer(prompt: Prompt) -> Pieces:
+    own, pieces = slice(prompt.answer.start, prompt.answer.stop), prompt.pieces
+    return Pieces(pieces.pieces[own], pieces.special[own], pieces.padding[own], pieces.spans[own], pieces.text)

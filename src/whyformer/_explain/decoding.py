@@ -1,0 +1,116 @@
+"""What a language model answers to a prompt: the prompt with the generated tokens as its answer.
+
+    prompt = generate(model, "the keys to the cabinet", tokens=8)
+    prompt.answer_text; explain(model, prompt)
+
+The model's own `generate` is used if it has one, with its cache of keys and values; otherwise tokens are chosen one by
+one (greedy_decoding.py). Generation ends before an end token. Token ids are kept as they were generated.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from whyformer._engine.shadow import make_shadow
+from whyformer._engine.task import refuse_encoder_decoders
+from whyformer._explain.explain import ModelLike, as_model
+from whyformer._explain.greedy_decoding import decode_step_by_step, find_end_tokens
+from whyformer._model.model import Model
+from whyformer._model.prompt import Prompt, append_tokens
+from whyformer._model.unwrap import unwrap
+from whyformer._plain.torch_state import neutral_torch
+from whyformer.errors import InputError
+
+
+@neutral_torch()
+def generate(
+    model: ModelLike,
+    prompt: Any,
+    *,
+    tokens: int = 20,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    seed: int = 0,
+) -> Prompt:
+    """The prompt with what the model answers to it.
+
+    prompt: a text, a Prompt (its answer, if it has one, is replaced), or a list of messages.
+    tokens: how many are generated at most. temperature: 0 takes the most likely token each time; otherwise tokens are
+    drawn, from those that together have the probability top_p, and the same seed draws the same tokens.
+    """
+    check_options(tokens, temperature, top_p, seed)
+    model = as_model(model)
+    given = as_prompt(model, prompt).without_answer()
+    ids = generate_tokens(model, given.ids, tokens, temperature=temperature, top_p=top_p, seed=seed)
+    return append_tokens(model, given, ids)
+
+
+def as_prompt(model: Model, prompt: Any) -> Prompt:
+    """A text, a list of messages or a Prompt as a Prompt."""
+    if isinstance(prompt, Prompt):
+        return prompt
+    if isinstance(prompt, str):
+        return Prompt.from_text(model, prompt)
+    if isinstance(prompt, Sequence) and not isinstance(prompt, bytes):
+        return Prompt.from_messages(model, prompt)
+    raise InputError(
+        f"The prompt must be a text, a Prompt or a list of messages, got {type(prompt).__name__}.", code="E_TXT_TYPE"
+    )
+
+
+def check_options(tokens: Any, temperature: Any, top_p: Any, seed: Any) -> None:
+    if isinstance(tokens, bool) or not isinstance(tokens, int):
+        raise InputError(f"tokens must be a whole number, got {tokens!r}.", code="E_OPTION")
+    if tokens < 1:
+        raise InputError(f"tokens must be >= 1, got {tokens}.", code="E_OPTION")
+    if not is_real(temperature) or not 0 <= temperature < float("inf"):
+        raise InputError(f"temperature must be a finite number >= 0, got {temperature!r}.", code="E_OPTION")
+    if not is_real(top_p) or not 0 < top_p <= 1:
+        raise InputError(f"top_p must be above 0 and at most 1, got {top_p!r}.", code="E_OPTION")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise InputError(f"seed must be a whole number >= 0, got {seed!r}.", code="E_OPTION")
+
+
+def is_real(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def generate_tokens(
+    model: Model, start: Sequence[int], tokens: int, *, temperature: float = 0.0, top_p: float = 1.0, seed: int = 0
+) -> list[int]:
+    """The ids that the model generates after these."""
+    refuse_encoder_decoders(model.module)
+    room = tokens if model.max_length is None else min(tokens, model.max_length - len(start))
+    if room < 1:
+        raise InputError(
+            f"The prompt has {len(start)} tokens, and {model.name} takes at most {model.max_length}, so there is no "
+            "room for an answer. Shorten the prompt.",
+            code="E_TXT_TOO_LONG",
+        )
+    if not hasattr(unwrap(model.module), "generate"):
+        return decode_step_by_step(model, start, room, temperature=temperature, top_p=top_p, seed=seed)
+    return call_own_generate(model, start, room, temperature=temperature, top_p=top_p, seed=seed)
+
+
+def call_own_generate(
+    model: Model, start: Sequence[int], tokens: int, *, temperature: float, top_p: float, seed: int
+) -> list[int]:
+    """The tokens of the model's own `generate`, run on a shadow; every option that would change them is set here."""
+    from transformers import GenerationConfig
+
+    ends = find_end_tokens(model)
+    options: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "top_k": 0} if temperature else {}
+    config = GenerationConfig(
+        do_sample=bool(temperature), max_new_tokens=tokens, num_beams=1, repetition_penalty=1.0, use_cache=True,
+        eos_token_id=sorted(ends) or None, pad_token_id=model.padding, **options,
+    )  # fmt: skip
+    ids = torch.tensor([list(start)], device=model.device)
+    devices = [ids.device] if ids.device.type == "cuda" else []
+    with torch.random.fork_rng(devices), torch.no_grad():
+        torch.manual_seed(seed)
+        made = make_shadow(model.module).generate(  # type: ignore[operator]
+            ids, attention_mask=torch.ones_like(ids), generation_config=config
+        )
+    found = [int(i) for i in made[0, len(start) :]]
+    return found[: next((place for place, i in enumerate(found) if i in ends), len(found))]

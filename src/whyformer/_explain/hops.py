@@ -1,0 +1,277 @@
+r"""Reasoning hops: an answer traced through the tokens that the model generated before it, back to the prompt.
+
+    h = trace_reasoning(model, prompt, select=-1)      # the last token of the answer
+    print(h); h.matrix(); h.save("hops.json")
+
+Relevance of an answer lands on the prompt and on tokens that the model generated itself. Those were predicted from
+what came before them, so in the next hop each sends what it received from its own logit:
+
+$$ R^{(h+1)} = \sum_{t\,\in\,\text{generated}} R^{(h)}_t \; \frac{\mathcal{R}[c_t]}{c_t}, \qquad
+   c_t = z_{t-1,\,y_t} - \tfrac1V \sum_v z_{t-1,\,v} $$
+
+with $\mathcal{R}[c]$ the relevance of the score $c$ at every token, $y_t$ the token at position $t$ and $z_{t-1}$ the
+logits from which it was predicted. Hop 0 is the relevance of $\sum_t c_t$ over the explained tokens. Signs are kept,
+and all tokens send at once: one run of the model and one relevance pass per hop. Attention is causal, so relevance
+moves to the left in each hop, and there are at most as many hops as generated tokens.
+
+A hop sends what it received, $\sum_t R_t$, because $\mathcal{R}[c]/c$ sums to 1 up to what the rules absorb:
+
+    received = passed to the prompt + passed to generated tokens + absorbed
+
+Why not the logit $z_{t-1,y_t}$ itself? The division needs a score that is positive and away from 0 for a token that
+the model chose. Softmax ignores a constant added to all logits, so nothing in training fixes it: the likeliest token
+can have a negative logit (docs/reasoning.md has models that do), the division would turn every sign, and the relevance
+would explain the constant. The logit over the mean of the vocabulary is free of it and, for the likeliest token, never
+negative. Log-probabilities go to 0 for a confident token, the opposite of what is needed. A token whose logit is less
+than half a standard deviation above the mean was not chosen by the model (it was typed, or drawn by chance); it keeps
+what it received, which counts as absorbed.
+
+The formula is our own; no paper is followed. Relevance is linear in the score only if the recipe sends slopes, so other
+recipes are refused. The default is CP-LRP: with attention held constant, softmax absorbs nothing, and on models where
+the way of an answer is known more of it arrives at its source than with AttnLRP (docs/reasoning.md).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from whyformer._engine.answer_target import Answer, AnswerText, shorten
+from whyformer._engine.capture import Capture
+from whyformer._engine.record import record
+from whyformer._engine.relevance.recipes import Recipe, find_recipe
+from whyformer._engine.returned import find_output
+from whyformer._explain.conservation import find_sent_relevance
+from whyformer._explain.decoding import as_prompt
+from whyformer._explain.explain import ModelLike, as_model
+from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
+from whyformer._explain.precision import convert_precision
+from whyformer._explain.scoring import make_explanation
+from whyformer._explain.sharing import record_for_methods
+from whyformer._explain.unforeseen import report_own_bugs
+from whyformer._model.model import EncodedBatch, Model
+from whyformer._model.prompt import Prompt, add_answer
+from whyformer._model.regions import Region, SplitBy
+from whyformer._plain.torch_state import neutral_torch
+from whyformer.errors import InputError, MethodError, TargetError
+from whyformer.methods._registry import METHODS
+from whyformer.results.explanation import Explanation
+from whyformer.results.hops import Hop, Hops
+from whyformer.show.chips import get_piece_text
+
+LEAST_PREFERENCE = 0.5  # standard deviations above the mean logit; with less, a token keeps what it received
+NEGLIGIBLE = 0.01  # of the relevance in hop 0, by magnitude: what generated tokens received is not sent on
+KEPT = "tokens that the model did not choose"
+
+
+@dataclass(frozen=True)
+class PredictedTokens:
+    """Some tokens of a sequence, and where in the output they were predicted."""
+
+    module: nn.Module  # which tensor the logits are
+    places: tuple[int, ...]  # in the sequence
+    ids: tuple[int, ...]
+    length: int  # of the sequence
+
+    @classmethod
+    def of(cls, model: Model, prompt: Prompt, places: Sequence[int]) -> "PredictedTokens":
+        return cls(model.module, tuple(places), tuple(prompt.ids[place] for place in places), len(prompt))
+
+    def read_preferences(self, returned: Any) -> tuple[Tensor, Tensor]:
+        """[token]: the logit of each token over the mean logit; and the standard deviation of these logits."""
+        logits = find_output(returned, self.module)
+        if logits.dim() != 3 or logits.size(1) < self.length:
+            raise TargetError(
+                f"Hops need a language model that returns logits for every token, got {list(logits.shape)} for "
+                f"{self.length} tokens. Use a causal language model with its head."
+            )
+        first = logits.size(1) - self.length  # tokens that the model puts before the prompt (prompt tuning)
+        rows = logits[0, torch.tensor(self.places, device=logits.device) + first - 1]  # [token, vocabulary]
+        rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        own = rows.gather(1, torch.tensor(self.ids, device=logits.device)[:, None])[:, 0]
+        return own - rows.mean(-1), rows.detach().std(-1, correction=0)
+
+
+@dataclass(frozen=True)
+class SelectedTokens:
+    """The sum over some tokens of the answer of their logits over the mean logit: the score of hop 0."""
+
+    tokens: PredictedTokens
+    label: str
+
+    def __call__(self, returned: Any) -> Tensor:
+        return self.tokens.read_preferences(returned)[0].sum()[None]
+
+
+@dataclass(frozen=True)
+class PassedOn:
+    """What generated tokens received, as a score of the output: its relevance is the next hop.
+
+    Its value is the sum of what is sent; its slope divides that by the logits over the mean.
+    """
+
+    tokens: PredictedTokens  # those that send
+    amounts: tuple[float, ...]  # what each received
+    label = "what the generated tokens received"
+
+    def __call__(self, returned: Any) -> Tensor:
+        preference, deviation = self.tokens.read_preferences(returned)
+        size = preference.detach()
+        is_chosen = (size >= LEAST_PREFERENCE * deviation) & (size > 0)
+        amounts = torch.tensor(self.amounts, dtype=preference.dtype, device=preference.device)
+        return (amounts * preference / size.where(is_chosen, 1.0) * is_chosen).sum()[None]
+
+
+@neutral_torch()
+def trace_reasoning(
+    model: ModelLike,
+    prompt: Any,
+    method: MethodLike = "cp_lrp",
+    *,
+    answer: str | Sequence[int] | None = None,
+    select: Any = None,
+    target: Any = None,
+    versus: Any = None,
+    hops: int = 8,
+    by: SplitBy | None = None,
+    **settings: Any,
+) -> Hops:
+    """Where an answer came from: its relevance, sent on by the tokens that the model generated before it.
+
+    prompt: a `Prompt` with an answer, such as `generate` returns, or a text or a list of messages, with answer= as text
+    or token ids. All tokens of the answer count as generated: the chain of thought and what follows from it.
+    select: which tokens of the answer are explained, as in `targets.Answer`: by default all; -1 is the last one, a text
+    is a part of the answer. Hop 0 explains the sum of their logits over the mean logit.
+    target, versus: explain this instead, as in `explain`.
+    hops: how many times relevance is sent on at most; 0 explains the target only. It ends earlier when less than 1 % of
+    the relevance is left on generated tokens.
+    by: the regions of the prompt, as in `Prompt.split`; by default its roles or documents, or else its passages.
+    health=True also measures what the rules absorb in each hop.
+    """
+    call = choose_method(method, settings)
+    refuse_other_methods(call)
+    most = check_hops(hops)
+    model = as_model(model)
+    prompt = read_prompt(model, prompt, answer)
+    regions = prompt.split(by) if by is not None else choose_regions(prompt)
+    if target is None and versus is None:
+        target = select_tokens(model, prompt, select)
+    elif select is not None:
+        raise InputError("Pass select= or target=, not both: select= names tokens of the answer.", code="E_OPTION")
+    found = pass_on(call, model, prompt, target, versus, most)
+    return Hops(tuple(found), prompt, regions)
+
+
+def check_hops(hops: Any) -> int:
+    if isinstance(hops, bool) or not isinstance(hops, int):
+        raise InputError(f"hops must be a whole number, got {hops!r}.", code="E_OPTION")
+    if hops < 0:
+        raise InputError(f"hops must be >= 0, got {hops}.", code="E_OPTION")
+    return hops
+
+
+def read_prompt(model: Model, prompt: Any, answer: Any) -> Prompt:
+    """A prompt with an answer, from either form of the arguments."""
+    if isinstance(prompt, Prompt) and answer is not None:
+        raise InputError("The prompt has its answer already. Leave out answer=, or pass the prompt as text.")
+    whole = as_prompt(model, prompt) if answer is None else add_answer(model, as_prompt(model, prompt), answer)
+    if not whole.answer:
+        raise InputError(
+            "The prompt has no answer, so there are no generated tokens to trace. Pass what the model generated as "
+            "answer=, or let it generate: trace_reasoning(model, generate(model, prompt))."
+        )
+    return whole
+
+
+def choose_regions(prompt: Prompt) -> tuple[Region, ...]:
+    """The roles or documents of a prompt that has them, else its passages; without a text, all of it."""
+    return prompt.regions if len(prompt.regions) > 1 or not prompt.text.strip() else prompt.split("passage")
+
+
+def select_tokens(model: Model, prompt: Prompt, select: Any) -> SelectedTokens:
+    """The score of hop 0, from numbers of tokens or a text of the answer."""
+    start = prompt.answer_start
+    spans = [prompt.pieces.spans[place] for place in prompt.answer]
+    own = tuple(None if span is None else (span[0] - start, span[1] - start) for span in spans)
+    numbers = Answer(select).choose_tokens(AnswerText(prompt.text[:start], prompt.answer_text, own))
+    places = tuple(prompt.prompt_length + number for number in numbers)
+    words = shorten(" ".join(get_piece_text(prompt.pieces, place).strip() for place in places))
+    return SelectedTokens(PredictedTokens.of(model, prompt, places), repr(words))
+
+
+class ExplainedScore(NamedTuple):
+    """The explanation of one score."""
+
+    explanation: Explanation
+    sent: float  # the relevance that was put in at the output
+    absorbed_by: dict[str, float] | None  # what absorbed how much; None without health=True
+
+
+def pass_on(call: MethodCall, model: Model, prompt: Prompt, target: Any, versus: Any, most: int) -> list[Hop]:
+    """The hops from the target, until hardly anything is left on generated tokens or there are `most`."""
+    encoded = model.encode(prompt)
+    hops = [make_hop(explain_once(call, model, encoded, target, versus), prompt.answer)]
+    negligible = NEGLIGIBLE * hops[0].magnitude
+    while len(hops) <= most and hops[-1].magnitude_left > negligible:
+        received = hops[-1].find_senders()
+        score = PassedOn(PredictedTokens.of(model, prompt, tuple(received)), tuple(received.values()))
+        hops.append(make_hop(explain_once(call, model, encoded, score), prompt.answer, received))
+    return hops
+
+
+def explain_once(
+    call: MethodCall, model: Model, encoded: EncodedBatch, target: Any, versus: Any = None
+) -> ExplainedScore:
+    """Explain one score; health=True needs no blocks here, only what was absorbed in all."""
+    assert call.recipe is not None
+    model, encoded = convert_precision(model, encoded, call.precision)
+    plain = replace(call, wants_health=False)
+    if not call.wants_health:
+        capture = record_for_methods([plain], model, encoded, target, versus)
+    else:
+        with report_own_bugs(model):
+            keep, recipes = set(plain.needs), [call.recipe]
+            capture = record(
+                model, encoded, target=target, versus=versus, keep=keep, recipes=recipes, track_absorbed=True
+            )
+    with report_own_bugs(model):
+        explanation = make_explanation(plain, model, encoded, capture)
+    sent = float(find_sent_relevance(capture, call.recipe)[0])
+    return ExplainedScore(explanation, sent, sum_absorbed(capture, call.recipe) if call.wants_health else None)
+
+
+def sum_absorbed(capture: Capture, recipe: Recipe) -> dict[str, float]:
+    """What absorbed how much, over the whole model."""
+    sums: dict[str, float] = {}
+    for one in capture.absorbed[recipe]:
+        sums[one.what] = sums.get(one.what, 0.0) + float(one.amount[0])
+    return sums
+
+
+def make_hop(explained: ExplainedScore, generated: range, received: Mapping[int, float] | None = None) -> Hop:
+    """A hop. received: by generated token; None for the first hop."""
+    total = explained.sent if received is None else math.fsum(received.values())
+    absorbed_by = explained.absorbed_by
+    if absorbed_by is not None and received is not None:
+        absorbed_by = {**absorbed_by, KEPT: total - explained.sent}
+    return Hop(explained.explanation, generated, total, received or {}, absorbed_by)
+
+
+def refuse_other_methods(call: MethodCall) -> None:
+    """Only relevance at the input, under a recipe that sends slopes, adds up over hops."""
+    if call.needs == ("input_relevance",) and call.recipe is not None and call.recipe.sends == "slope":
+        return
+    able = [
+        name
+        for name, one in METHODS.items()
+        if one.needs == ("input_relevance",) and one.recipe and find_recipe(one.recipe).sends == "slope"
+    ]
+    raise MethodError(
+        f"Hops need relevance that is linear in the explained score and arrives at the tokens; {call.method.name} "
+        f"{'with this recipe ' if call.method.name in able else ''}does not give that. Use one of: {', '.join(able)}, "
+        'or attnlrp with another recipe that sends slopes, such as recipe="libra".',
+        code="E_OPTION",
+    )

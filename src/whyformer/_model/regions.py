@@ -1,0 +1,161 @@
+"""Regions: named parts of a prompt, as ranges of its tokens.
+
+A token belongs to the part that contains its last character, so the blank before a word goes with the word, and the
+line break after a sentence with the sentence. Where a part ends inside a token, every token that it touches counts.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+from whyformer._plain.sentences import find_paragraph_starts, find_sentence_starts
+from whyformer.errors import InputError
+
+Characters: TypeAlias = tuple[int, int]  # from the first, up to and without the last
+SplitBy: TypeAlias = str | Sequence[str] | Sequence[Characters] | Callable[[str], Iterable[Characters]]
+
+
+@dataclass(frozen=True)
+class Region:
+    """A named part of a prompt.
+
+    kind: system, user, assistant, tool, tool call, tool definition, thinking, document, passage, sentence, answer or
+    other. The text that a chat template adds between the messages is "other".
+    """
+
+    name: str  # as people read it: "user 2", "passage 3"
+    kind: str
+    start: int  # its first token
+    stop: int  # one past its last token
+    text: str
+    characters: Characters | None = None  # where it is in the text of the prompt
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class NamedPart:
+    """A part of a text that has a name, before its tokens are known."""
+
+    name: str
+    kind: str
+    characters: Characters
+
+
+def assign_tokens(text: str, offsets: Sequence[Characters], parts: Sequence[NamedPart]) -> list[Region]:
+    """Each part as a region; parts are in the order of the text and do not overlap."""
+    begins = [part.characters[0] for part in parts]
+    found: list[tuple[int, int] | None] = [None] * len(parts)
+    touched: list[tuple[int, int] | None] = [None] * len(parts)
+    for token, (start, end) in enumerate(offsets):
+        if start == end:
+            continue
+        for place in range(max(bisect_right(begins, start) - 1, 0), bisect_right(begins, end - 1)):
+            first, last = parts[place].characters
+            if first < end and start < last:
+                touched[place] = extend_range(touched[place], token)
+            if first < end <= last:
+                found[place] = extend_range(found[place], token)
+    regions = []
+    for part, own, other in zip(parts, found, touched, strict=True):
+        tokens = own or other
+        if tokens is not None:
+            covered = text[slice(*part.characters)]
+            regions.append(Region(part.name, part.kind, *tokens, covered, part.characters))
+    return regions
+
+
+def extend_range(known: tuple[int, int] | None, token: int) -> tuple[int, int]:
+    return (token, token + 1) if known is None else (known[0], token + 1)
+
+
+# --- where parts are --------------------------------------------------------------------------------------------------
+
+
+def split_at(starts: Sequence[int], within: Characters) -> list[Characters]:
+    """The characters from each start up to the next one."""
+    begin, end = within
+    return [(begin + a, begin + b) for a, b in zip(starts, [*starts[1:], end - begin], strict=True)]
+
+
+def split_sentences(text: str, within: Characters) -> list[Characters]:
+    return split_at(find_sentence_starts(text[slice(*within)]), within)
+
+
+def split_paragraphs(text: str, within: Characters) -> list[Characters]:
+    return split_at(find_paragraph_starts(text[slice(*within)]), within)
+
+
+def split_passages(text: str, within: Characters) -> list[Characters]:
+    """Paragraphs, or lines if no blank line separates any."""
+    paragraphs = split_paragraphs(text, within)
+    if len(paragraphs) > 1:
+        return paragraphs
+    starts: list[int] = []
+    at = 0
+    for line in text[slice(*within)].splitlines(keepends=True):
+        if line.strip():
+            starts.append(at if starts else 0)
+        at += len(line)
+    return split_at(starts or [0], within)
+
+
+SPLITTERS = {
+    "sentence": split_sentences,
+    "paragraph": split_paragraphs,
+    "passage": split_passages,
+}
+KIND_OF_PARTS = {"sentence": "sentence", "paragraph": "passage", "passage": "passage"}
+
+
+def find_texts(text: str, wanted: Sequence[str]) -> list[Characters]:
+    """Where each of these texts is: after the one before it if it is there, else at its first place."""
+    places, at = [], 0
+    for one in wanted:
+        start = text.find(one, at) if one else -1
+        start = text.find(one) if start < 0 and one else start
+        if start < 0:
+            shown = one if len(one) <= 60 else f"{one[:60]}..."
+            raise InputError(f"{shown!r} does not occur in the prompt. Pass parts of it as they are written there.")
+        places.append((start, start + len(one)))
+        at = start + len(one)
+    return places
+
+
+def check_characters(places: Iterable[Any], length: int) -> list[Characters]:
+    """Ranges of characters that are inside the text and do not overlap, in the order of the text."""
+    checked: list[Characters] = []
+    for place in places:
+        if not is_range_of_numbers(place) or not 0 <= place[0] < place[1] <= length:
+            raise InputError(
+                f"{place!r} is no part of the prompt. A part is (start, stop) in characters with "
+                f"0 <= start < stop <= {length}."
+            )
+        checked.append((place[0], place[1]))
+    checked.sort()
+    for before, after in pairwise(checked):
+        if after[0] < before[1]:
+            raise InputError(f"The parts {before} and {after} of the prompt overlap. Pass parts that do not.")
+    if not checked:
+        raise InputError("The prompt is split into no parts. Pass at least one.")
+    return checked
+
+
+def is_range_of_numbers(place: Any) -> bool:
+    return (
+        isinstance(place, tuple | list)
+        and len(place) == 2
+        and all(isinstance(one, int) and not isinstance(one, bool) for one in place)
+    )
+
+
+def trim_blanks(text: str, place: Characters) -> Characters:
+    """The same characters without white space at both ends; all of them if there is nothing else."""
+    covered = text[slice(*place)]
+    if not covered.strip():
+        return place
+    start = place[0] + len(covered) - len(covered.lstrip())
+    return start, start + len(covered.strip())

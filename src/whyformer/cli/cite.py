@@ -1,0 +1,71 @@
+"""whyformer cite: which part of the prompt an answer comes from."""
+
+from typing import Annotated
+
+import typer
+
+from whyformer.cli import destination, options, prompts, running
+from whyformer.cli.shell import app
+
+EXAMPLES = """Examples:
+
+whyformer cite passages.txt -M my/model --answer "Lisbon" --by passage -o why.html
+
+whyformer cite --messages chat.json -M my/model --by document --select "in 1998"
+
+whyformer cite --tokens log.json -M my/model --by sentence -o citations.csv"""
+
+
+@app.command("cite", epilog=EXAMPLES)
+def run_cite(
+    prompt: prompts.PromptArgument = None,
+    model: options.ModelOption = "demo/decoder",
+    file: prompts.PromptFileOption = None,
+    answer: prompts.AnswerOption = None,
+    messages: prompts.MessagesOption = None,
+    tokens: prompts.TokensFileOption = None,
+    by: Annotated[
+        str,
+        typer.Option("--by", metavar="UNIT", help="passage, sentence, paragraph, document or role.", show_default=True),
+    ] = "passage",
+    within: Annotated[
+        str | None,
+        typer.Option("--within", metavar="TEXT", help="Only sources in this region, or in this text of the prompt."),
+    ] = None,
+    select: Annotated[
+        str | None, typer.Option("--select", metavar="TEXT", help="The part of the answer to cite sources for.")
+    ] = None,
+    method: Annotated[str | None, options.make_method_option("See: whyformer methods.")] = None,
+    verify: Annotated[
+        int, typer.Option("--verify", min=0, metavar="N", help="Top sources to leave out.", show_default=True)
+    ] = 3,
+    samples: Annotated[
+        int, typer.Option("--samples", min=0, metavar="N", help="Random ablations.", show_default=True)
+    ] = 32,
+    length: Annotated[
+        int, typer.Option("-n", "--length", min=1, help="Tokens to generate at most, without --answer.")
+    ] = 20,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random ablations.", show_default=True)] = 0,
+    out: options.OutOption = None,
+    as_json: options.JsonOption = False,
+    debug: options.DebugOption = False,
+) -> None:
+    """Score the passages, sentences, documents or roles of a prompt for its answer, and verify the highest."""
+    from whyformer._cite import cite
+    from whyformer._cite.run import CITE_METHOD
+    from whyformer._explain.decoding import generate
+    from whyformer._explain.method_call import choose_method
+    from whyformer.results.citations import Citations
+
+    source = prompts.PromptSource(None if prompt is None else [prompt], file, answer, messages, tokens)
+    source.check()
+    chosen = choose_method(method or CITE_METHOD, {}).method
+    destination.check_out_file(out, [one for one in (prompt, file, messages, tokens) if one], Citations.formats)
+    opened = running.open_quietly(model)
+    given = source.make_prompt(opened)
+    if not given.answer:
+        given = generate(opened, given, tokens=length)
+    cited = cite(
+        opened, given, by, within=within, select=select, method=chosen, verify=verify, samples=samples, seed=seed
+    )
+    running.show_result(cited, out, to_json=Citations.formats[".json"] if as_json else None)

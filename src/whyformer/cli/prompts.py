@@ -1,0 +1,97 @@
+"""Prompts on the command line: a text, a text file, the messages of a chat, or what another engine logged."""
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from whyformer.cli.gathering import TEXT_SUFFIXES, is_existing_file, read_text_file
+from whyformer.cli.options import DEFAULT_MODEL
+from whyformer.errors import InputError
+
+if TYPE_CHECKING:
+    from whyformer._model.model import Model
+    from whyformer._model.prompt import Prompt
+
+DEFAULT_LANGUAGE_MODEL = "demo/decoder"
+
+PromptArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="PROMPT", help="The text of the prompt, or a .txt or .md file with it.", show_default=False),
+]
+MESSAGES_HELP = "The messages of a chat, or a request and its response as the API of OpenAI has them (.json)."
+TOKENS_HELP = "Token ids of prompt and answer: prompt_token_ids and token_ids, such as a log of vLLM (.json)."
+
+
+def make_file_option(name: str, description: str) -> Any:
+    return typer.Option(name, metavar="FILE", help=description)
+
+
+PromptFileOption = Annotated[str | None, make_file_option("--prompt", "A text file that is one prompt, as a whole.")]
+AnswerOption = Annotated[
+    str | None, typer.Option("--answer", metavar="TEXT", help="What a language model answered; explained in one pass.")
+]
+MessagesOption = Annotated[str | None, make_file_option("--messages", MESSAGES_HELP)]
+TokensFileOption = Annotated[str | None, make_file_option("--tokens", TOKENS_HELP)]
+
+
+@dataclass(frozen=True)
+class PromptSource:
+    """The options that say what a language model read and answered."""
+
+    words: list[str] | None = None
+    prompt: str | None = None
+    answer: str | None = None
+    messages: str | None = None
+    tokens: str | None = None
+
+    @property
+    def is_given(self) -> bool:
+        return any(one is not None for one in (self.prompt, self.answer, self.messages, self.tokens))
+
+    def check(self, takes: str = "one text, --prompt FILE, --messages FILE or --tokens FILE") -> None:
+        """Refuse options that contradict each other, before a model is opened. takes: what the command accepts."""
+        files = {"--prompt": self.prompt, "--messages": self.messages, "--tokens": self.tokens}
+        given = [option for option, file in files.items() if file is not None] + ["INPUT"] * bool(self.words)
+        if len(given) != 1 or len(self.words or []) > 1:
+            texts = f"{len(self.words or [])} texts"
+            found = " and ".join(given) if len(given) > 1 else texts if given else "nothing"
+            raise InputError(f"A prompt is {takes}, got {found}. See whyformer --help.", code="E_USAGE")
+        if self.tokens is not None and self.answer is not None:
+            raise InputError("--tokens has the answer in its file. Leave --answer out.", code="E_USAGE")
+
+    def make_prompt(self, model: "Model") -> "Prompt":
+        from whyformer._model.prompt import Prompt
+
+        if self.messages is not None or self.tokens is not None:
+            return make_logged(model, self.messages or self.tokens or "", self.answer)
+        if self.prompt is not None:
+            return Prompt.from_text(model, read_text_file(self.prompt), self.answer, special=True)
+        word = (self.words or [""])[0]
+        is_file = is_existing_file(word) and word.lower().endswith(TEXT_SUFFIXES)
+        text = read_text_file(word) if is_file else word
+        return Prompt.from_text(model, text, self.answer)
+
+
+def make_logged(model: "Model", path: str, answer: str | None) -> "Prompt":
+    """The prompt in a JSON file: a list of messages, or a record with them, with token ids or with texts."""
+    from whyformer._model.prompt import Prompt, add_answer
+
+    record = read_json(path)
+    if isinstance(record, list):
+        return Prompt.from_messages(model, record, answer=answer)
+    prompt = Prompt.from_log(model, record)
+    return prompt if answer is None else add_answer(model, prompt.without_answer(), answer)
+
+
+def read_json(path: str) -> Any:
+    try:
+        return json.loads(read_text_file(path))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path!r} is not valid JSON: {str(error)[:100]}.") from None
+
+
+def choose_language_model(name: str) -> str:
+    """The model that was named; the bundled language model instead of the bundled image model."""
+    return DEFAULT_LANGUAGE_MODEL if name == DEFAULT_MODEL else name

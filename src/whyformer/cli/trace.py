@@ -1,0 +1,69 @@
+"""whyformer trace: where an answer came from, through the tokens that the model generated before it."""
+
+import re
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from whyformer.cli import destination, options, running
+from whyformer.cli.shell import app
+
+EXAMPLES = """Examples:
+
+whyformer trace "k = 47 ; r = 12 ; c = k ; m = r ; print c :" --select -1 --by ";"
+
+whyformer trace "k = 47 ; r = 12 ; c = k ; print c :" --answer " c = k ; k = 47 ; answer 47" --hops 2 -o hops.json"""
+
+
+@app.command("trace", epilog=EXAMPLES)
+def run_trace(
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What the model reads.")],
+    model: options.ModelOption = "demo/tracking",
+    method: Annotated[str, options.make_method_option("cp_lrp, attnlrp or lrp_gamma.", show_default=True)] = "cp_lrp",
+    answer: Annotated[
+        str | None, typer.Option("--answer", metavar="TEXT", help="What the model generated; by default it generates.")
+    ] = None,
+    tokens: Annotated[int, typer.Option("-n", "--tokens", min=1, help="Maximum number of tokens to generate.")] = 100,
+    select: Annotated[
+        str | None,
+        typer.Option(
+            "--select", metavar="TOKENS", help="What to explain: a part of the answer, or a token by number: -1."
+        ),
+    ] = None,
+    hops: Annotated[int, typer.Option("--hops", min=0, help="How many times relevance is sent on at most.")] = 8,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by", metavar="UNIT", help="Regions of the prompt: passage, paragraph, sentence, or what they end with: ;"
+        ),
+    ] = None,
+    health: Annotated[bool, typer.Option("--health", help="Measure what the rules absorb in each hop.")] = False,
+    out: options.OutOption = None,
+    as_json: options.JsonOption = False,
+    debug: options.DebugOption = False,
+) -> None:
+    """Trace an answer through the generated tokens to the prompt: each sends on the relevance that it received."""
+    from whyformer._explain.decoding import generate
+    from whyformer._explain.hops import refuse_other_methods, trace_reasoning
+    from whyformer._explain.method_call import choose_method
+    from whyformer._model.prompt import Prompt
+    from whyformer.results.hops import Hops
+
+    refuse_other_methods(choose_method(method, {}))
+    destination.check_out_file(out, [], Hops.formats)
+    opened = running.open_quietly(model)
+    whole = generate(opened, prompt, tokens=tokens) if answer is None else Prompt.from_text(opened, prompt, answer)
+    chosen = int(select) if select is not None and re.fullmatch(r"-?[0-9]{1,18}", select) else select
+    regions = partial(split_after, by) if by is not None and not by.isalpha() else by
+    found = trace_reasoning(opened, whole, method, hops=hops, by=regions, select=chosen, health=health)
+    running.show_result(found, out, to_json=Hops.formats[".json"] if as_json else None)
+
+
+def split_after(end: str, text: str) -> list[tuple[int, int]]:
+    """The characters of each part of a text; a part ends with `end`."""
+    parts = [part + end for part in text.split(end)]
+    ends = [sum(map(len, parts[: i + 1])) for i in range(len(parts))]
+    ends[-1] = len(text)
+    spans = zip([0, *ends], ends, strict=False)
+    return [(start, stop) for start, stop in spans if text[start:stop].strip()]

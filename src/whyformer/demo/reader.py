@@ -1,0 +1,324 @@
+"""Passages and a question that one of them answers: which passage, which sentence and which words are known.
+
+    Anna lives in Lisbon and works as a baker. She keeps a parrot.
+
+    The Aurora sails under captain Anna. It carries tea and left in March.
+    ...
+    Question: Where does Anna live?
+    Answer: Lisbon
+
+Four to ten passages of one to three sentences each state a few facts about a person, a ship, a fair, an exhibit or a
+house. Exactly one passage states the answer, in one sentence. The passages are about few kinds of things, so that
+others often state the same relation of something else, give a value of the same kind, or mention the person asked
+about. A value is one word, or a price.
+
+One fact in five (a subject, a relation and a value), selected by a checksum, is held out of all training. By default
+`generate` asks for those, so that the bundled model cannot know the answer from training: it must read it.
+"""
+
+import random
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from whyformer.demo.agreement import PARTS, Part
+from whyformer.demo.ranges import refuse_outside_range
+from whyformer.demo.reader_words import (
+    CITIES,
+    EXHIBITS,
+    FAIRS,
+    FILLERS,
+    GATHERINGS,
+    HOUSES,
+    MATERIALS,
+    MEN,
+    OPENINGS,
+    RELATIONS,
+    SHIPS,
+    SYSTEM_PROMPTS,
+    TOPICS,
+    TRADES,
+    VALUES,
+    WOMEN,
+)
+from whyformer.errors import InputError
+
+FEWEST, MOST = 2, 10  # passages
+SUBJECTS = {"ship": (SHIPS,), "fair": (FAIRS, GATHERINGS), "exhibit": (MATERIALS, EXHIBITS), "house": (HOUSES, TRADES)}
+SLOT = re.compile(r"{([^}]*)}")
+Span = tuple[int, int]  # characters, end not included
+Clauses = Sequence[tuple[str, ...]]  # each a choice of wordings
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class PassageFact:
+    """Something that a passage states of its subject."""
+
+    relation: str  # a key of RELATIONS
+    value: str
+    sentence: int  # which sentence of the passage
+    start: int  # of the value, in characters of the passage
+
+    @property
+    def span(self) -> Span:
+        return self.start, self.start + len(self.value)
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A paragraph about one subject."""
+
+    topic: str  # a key of TOPICS
+    subject: str  # as in a question: "Anna Reed", "the Aurora"
+    text: str
+    sentences: tuple[Span, ...]
+    facts: tuple[PassageFact, ...]
+
+
+@dataclass(frozen=True)
+class PassageQuestion:
+    """A question about passages, of which one states the answer."""
+
+    passages: tuple[Passage, ...]
+    question: str
+    answer: str
+    source: int  # the passage that states the answer
+    fact: int  # which of its facts
+
+    @property
+    def context(self) -> str:
+        """The passages, with an empty line between them."""
+        return "\n\n".join(passage.text for passage in self.passages)
+
+    @property
+    def text(self) -> str:
+        """The prompt, up to where the answer begins."""
+        return f"{self.context}\n\nQuestion: {self.question}\nAnswer:"
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The same as a chat."""
+        user = f"{self.context}\n\n{self.question}"
+        return [{"role": "system", "content": SYSTEM_PROMPTS[0]}, {"role": "user", "content": user}]
+
+    @property
+    def passage_spans(self) -> tuple[Span, ...]:
+        """Where each passage is in `text`."""
+        spans, start = [], 0
+        for passage in self.passages:
+            spans.append((start, start + len(passage.text)))
+            start += len(passage.text) + 2
+        return tuple(spans)
+
+    @property
+    def sentence_span(self) -> Span:
+        """The sentence of `text` that states the answer."""
+        passage = self.passages[self.source]
+        return self._shift(passage.sentences[passage.facts[self.fact].sentence])
+
+    @property
+    def evidence_span(self) -> Span:
+        """The words of `text` that are the answer, where the passage states it."""
+        return self._shift(self.passages[self.source].facts[self.fact].span)
+
+    def _shift(self, span: Span) -> Span:
+        start = self.passage_spans[self.source][0]
+        return start + span[0], start + span[1]
+
+
+def generate(
+    count: int, seed: int, *, passages: int | None = None, part: Part = "held-out"
+) -> tuple[PassageQuestion, ...]:
+    """`count` questions, each about its own passages (four to ten, or as many as given); question i depends only on
+    `seed` and i."""
+    refuse_outside_range("count", count, 0)
+    if passages is not None:
+        refuse_outside_range("passages", passages, FEWEST, MOST)
+    if part not in PARTS:
+        raise InputError(f"part must be one of {', '.join(PARTS)}, got {part!r}.", code="E_OPTION")
+    return tuple(_make_question(random.Random(f"reader {seed} {i}"), passages, part) for i in range(count))
+
+
+def part_of(subject: str, relation: str, value: str) -> Part:
+    """The part that a fact belongs to."""
+    return "held-out" if zlib.crc32(f"{subject}\n{relation}\n{value}".encode()) % 5 == 0 else "training"
+
+
+def _make_question(rng: random.Random, count: int | None, part: Part) -> PassageQuestion:
+    while True:
+        passages = draw_passages(rng, 4 + _draw_index(rng, 7) if count is None else count, part)
+        asked = [one for one in ask_everything(rng, passages) if _find_part(one) == part]
+        if asked:
+            return _pick(rng, asked)
+
+
+def _find_part(question: PassageQuestion) -> Part:
+    passage = question.passages[question.source]
+    return part_of(passage.subject, passage.facts[question.fact].relation, question.answer)
+
+
+# --- passages ---------------------------------------------------------------------------------------------------------
+
+
+class NoTrainingValueError(Exception):
+    """Every value of a relation of this subject is held out."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """The people and cities of one prompt: few, so that passages share them."""
+
+    people: tuple[str, ...]
+    cities: tuple[str, ...]
+
+
+def draw_names(rng: random.Random) -> Names:
+    """Twelve people and nine cities."""
+    return Names(tuple(_sample(rng, (*WOMEN, *MEN), 12)), tuple(_sample(rng, CITIES, 9)))
+
+
+def draw_passages(
+    rng: random.Random, count: int, part: Part = "held-out", *, alike: bool = False
+) -> tuple[Passage, ...]:
+    """`count` passages about different subjects. For training, none states a fact that is held out.
+
+    alike: all are about the same kind of thing and state the same relations, so that only the subject tells them apart.
+    """
+    while True:
+        try:
+            return _draw_passages(rng, count, part, alike)
+        except NoTrainingValueError:
+            continue
+
+
+def _draw_passages(rng: random.Random, count: int, part: Part, alike: bool) -> tuple[Passage, ...]:
+    names = draw_names(rng)
+    kinds = [_pick(rng, list(TOPICS))] if alike else ["person", *_sample(rng, list(SUBJECTS), 2)]
+    shared = _sample(rng, TOPICS[kinds[0]].clauses, 1 + _draw_index(rng, 2)) if alike else None
+    left = {"person": list(names.people)} | {kind: list(SUBJECTS[kind][0]) for kind in SUBJECTS}
+    topics = [_pick(rng, kinds) for _ in range(count)]
+    subjects = [_draw_subject(rng, topic, left[topic]) for topic in topics]
+    people = [subject for subject, topic in zip(subjects, topics, strict=True) if topic == "person"]
+    return tuple(
+        _draw_passage(
+            rng,
+            topic,
+            subject,
+            names,
+            people,
+            part,
+            shared or _sample(rng, TOPICS[topic].clauses, 2 + _draw_index(rng, 2)),
+        )
+        for subject, topic in zip(subjects, topics, strict=True)
+    )
+
+
+def _draw_subject(rng: random.Random, topic: str, left: list[str]) -> str:
+    """A subject whose first word is no other's."""
+    word = left.pop(_draw_index(rng, len(left)))
+    if topic == "person":
+        return word
+    return " ".join(("the", word, *(_pick(rng, words) for words in SUBJECTS[topic][1:])))
+
+
+def _draw_passage(
+    rng: random.Random, topic: str, subject: str, names: Names, people: Sequence[str], part: Part, clauses: Clauses
+) -> Passage:
+    text = ""
+    sentences: list[Span] = []
+    facts: list[PassageFact] = []
+    while clauses:
+        size = 1 + _draw_index(rng, 2)
+        taken, clauses = clauses[:size], clauses[size:]
+        text += " " if text else ""
+        start = len(text)
+        text += _open_sentence(rng, topic, subject, is_first=not sentences)
+        for i, wordings in enumerate(taken):
+            text += " and " if i else " "
+            clause, stated = _fill_clause(rng, _pick(rng, wordings), subject, names, people, part)
+            facts += [PassageFact(name, value, len(sentences), len(text) + at) for name, value, at in stated]
+            text += clause
+        text += "."
+        sentences.append((start, len(text)))
+    if rng.random() < 0.15:
+        start = len(text) + 1
+        text += f" {_pick(rng, FILLERS)}"
+        sentences.append((start, len(text)))
+    return Passage(topic, subject, text, tuple(sentences), tuple(facts))
+
+
+def _open_sentence(rng: random.Random, topic: str, subject: str, *, is_first: bool) -> str:
+    """The subject or its pronoun, sometimes after "These days,"."""
+    pronouns = TOPICS[topic].pronouns or (("She",) if subject in WOMEN else ("He",))
+    named = subject if is_first or rng.random() < 0.2 else _pick(rng, pronouns)
+    if rng.random() < 0.1:
+        lower = named if named == subject else named[0].lower() + named[1:]
+        return f"{_pick(rng, OPENINGS)}, {lower}"
+    return named[0].upper() + named[1:]
+
+
+def _fill_clause(
+    rng: random.Random, wording: str, subject: str, names: Names, people: Sequence[str], part: Part
+) -> tuple[str, list[tuple[str, str, int]]]:
+    """The clause with values for its slots, and each (relation, value, place in the clause)."""
+    clause, stated, end = "", [], 0
+    for slot in SLOT.finditer(wording):
+        clause += wording[end : slot.start()]
+        value = _draw_fact(rng, slot[1], subject, names, people, part)
+        stated.append((slot[1], value, len(clause)))
+        clause += value
+        end = slot.end()
+    return clause + wording[end:], stated
+
+
+def _draw_fact(rng: random.Random, relation: str, subject: str, names: Names, people: Sequence[str], part: Part) -> str:
+    for _ in range(100):
+        value = _draw_value(rng, RELATIONS[relation].value, names, people)
+        if value != subject and (part == "held-out" or part_of(subject, relation, value) == "training"):
+            return value
+    raise NoTrainingValueError(f"{relation} of {subject}")
+
+
+def _draw_value(rng: random.Random, kind: str, names: Names, people: Sequence[str]) -> str:
+    if kind == "person":  # often one that another passage is about
+        return _pick(rng, people) if people and rng.random() < 0.5 else _pick(rng, names.people)
+    return _pick(rng, names.cities if kind == "city" else VALUES[kind])
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+def ask_everything(rng: random.Random, passages: tuple[Passage, ...]) -> Iterator[PassageQuestion]:
+    """Every question that these passages answer, each in one of its wordings."""
+    for place, passage in enumerate(passages):
+        for i, fact in enumerate(passage.facts):
+            question = _pick(rng, RELATIONS[fact.relation].questions).replace("{S}", passage.subject)
+            yield PassageQuestion(passages, question, fact.value, place, i)
+
+
+def list_vocabulary() -> tuple[str, ...]:
+    """Every word and punctuation mark that can occur in passages, questions and answers."""
+    texts = [*WOMEN, *MEN, *(word for lists in SUBJECTS.values() for words in lists for word in words)]
+    texts += [word for words in VALUES.values() for word in words]
+    texts += [wording for topic in TOPICS.values() for wordings in topic.clauses for wording in wordings]
+    texts += [question for relation in RELATIONS.values() for question in relation.questions]
+    texts += [pronoun for topic in TOPICS.values() for pronoun in topic.pronouns]
+    texts += [*OPENINGS, *FILLERS, *SYSTEM_PROMPTS, "Question: Answer: She He and the The she he"]
+    words = (word for text in texts for word in re.findall(r"\w+|[^\w\s]", SLOT.sub(" ", text)))
+    return tuple(dict.fromkeys(words))
+
+
+def _sample(rng: random.Random, options: Sequence[T], count: int) -> list[T]:
+    left = list(options)
+    return [left.pop(_draw_index(rng, len(left))) for _ in range(count)]
+
+
+def _pick(rng: random.Random, options: Sequence[T]) -> T:
+    return options[_draw_index(rng, len(options))]
+
+
+def _draw_index(rng: random.Random, below: int) -> int:
+    return int(rng.random() * below)  # random() gives the same numbers in every Python version; choice() does not

@@ -1,0 +1,332 @@
+"""Citations: which parts of a prompt an answer comes from, and whether leaving them out changes it.
+
+c = cite(model, prompt, by="passage")
+c[0].name; c[0].verdict; print(c); c.save("why.html")
+"""
+
+import csv
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from io import StringIO
+from typing import Any, ClassVar
+
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor
+
+from whyformer._engine.target import Target
+from whyformer._model.prompt import Prompt
+from whyformer._model.regions import Region
+from whyformer._plain import archive
+from whyformer._plain.schema import SchemaError, check_schema
+from whyformer._plain.tokens import Pieces
+from whyformer.results._fields import PIECES, TARGET, restore_target, restore_tokens
+from whyformer.results.result import Result, to_plain_text
+from whyformer.show import report, terminal
+from whyformer.show.prompt_page import make_prompt_page
+from whyformer.show.prompt_view import CitationRow, FaithfulnessRow, PromptView, view_prompt
+from whyformer.show.score_rows import as_csv_cell
+from whyformer.show.terminal import Screen
+from whyformer.show.visible import make_visible
+from whyformer.show.wording import format_score, shorten_text
+
+SUPPORTED, NOT_NEEDED, CONTRADICTED = "supported", "not needed", "contradicted"
+VERDICTS = (SUPPORTED, NOT_NEEDED, CONTRADICTED)
+SHOWN = 10  # sources in a terminal
+HEADINGS = ("source", "score", "share", "verdict", "log p falls by", "text")
+
+
+@dataclass(frozen=True)
+class Citation:
+    """One source: a part of the prompt, its score for the answer, and what leaving it out does."""
+
+    name: str
+    kind: str
+    start: int  # its first token
+    stop: int  # one past its last token
+    text: str
+    score: float  # the sum of the scores of its tokens
+    share: float  # of the scores of all sources and of the rest, by magnitude; with the sign of the score
+    drop: float | None = None  # of the log-probability of the answer without this source; None if it was not left out
+    verdict: str | None = None  # supported, not needed or contradicted; None if it was not verified
+    is_control: bool = False  # left out to see what leaving out an unimportant source changes
+
+
+@dataclass(frozen=True)
+class TopDrop:
+    """How much the log-probability falls without the sources with the highest scores, and without random ones."""
+
+    size: int  # sources left out
+    drop: float
+    chance: float  # the mean over random sets of this size
+    interval: tuple[float, float]  # 95 % of that mean, by bootstrap
+    draws: int
+
+
+@dataclass(frozen=True)
+class Faithfulness:
+    """Whether the scores predict what the model does without some of the sources, beside chance."""
+
+    lds: float  # linear datamodelling score; NaN if nothing changes the answer
+    chance: tuple[float, float]  # the middle 95 % for random scores, on the same ablations
+    samples: int
+    seed: int
+    drops: tuple[TopDrop, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Citations(Result):
+    """The sources of an answer, highest score first.
+
+    Files: .json has everything and can be loaded again; .html, .txt show the table; .csv has a row for each source.
+    """
+
+    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
+        ".json": lambda c: archive.to_json_text("citations", citations_to_fields(c)).encode("ascii"),
+        ".html": lambda c: citations_to_html(c),
+        ".csv": lambda c: citations_to_csv(c),
+        ".txt": to_plain_text,
+    }
+
+    prompt: Prompt
+    citations: tuple[Citation, ...]
+    target: Target  # the answer, or the selected part of it
+    scores: Tensor  # [token]
+    rest: float  # the sum of the scores of all tokens that belong to no source
+    log_probability: float  # of the answer, in full context
+    margin: float | None  # a larger change of log-probability is a verdict; None if nothing was verified
+    together: float | None  # how much it falls without all verified sources at once
+    faithfulness: Faithfulness | None
+    method: str
+    settings: Mapping[str, Any]
+    model: str
+    versions: Mapping[str, str]
+    spent: Mapping[str, float] = field(default_factory=dict)  # passes through the model, by kind
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.citations)
+
+    def __getitem__(self, place: int) -> Citation:
+        return self.citations[place]
+
+    def __iter__(self) -> Iterator[Citation]:
+        return iter(self.citations)
+
+    def __repr__(self) -> str:
+        first = self.citations[0]
+        return f"<Citations of {len(self)} sources by {make_visible(self.method)}: {make_visible(first.name)} first>"
+
+    @property
+    def supported(self) -> tuple[Citation, ...]:
+        """The sources without which the answer would be unlikely."""
+        return tuple(one for one in self.citations if one.verdict == SUPPORTED)
+
+    # --- displaying ---
+
+    def view(self) -> PromptView:
+        """The prompt with its scores and citations, for display; the sources are its parts."""
+        return view_prompt(
+            self.prompt,
+            self.citations,
+            headline=f"Why {make_visible(self.target.label)}?",
+            scores=self.scores,
+            signed=True,
+            method=self.method,
+            model=self.model,
+            citations=[show_citation(one) for one in self.list_shown()],
+            verdict_notes=describe_verdicts(self),
+            faithfulness=list(list_figures(self.faithfulness)) if self.faithfulness is not None else [],
+            settings=self.settings,
+            versions=self.versions,
+            notes=self.notes,
+        )
+
+    def render(self, screen: Screen | None = None) -> str:
+        """The sources with the highest scores as a table for a terminal, then what their verdicts rest on."""
+        screen = screen or Screen.from_stdout()
+        title = f"{make_visible(self.target.label)}, by {make_visible(self.method)}"
+        parts: list[Any] = [Text(title, "bold"), "", self._render_table(screen.width), ""]
+        parts += [Text(make_visible(line), "dim") for line in self.describe()]
+        notes = [terminal.render_notes(self.notes)] if self.notes else []
+        return terminal.render_parts([*parts, *notes], screen)
+
+    def _render_table(self, width: int) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading in HEADINGS:
+            right = heading in ("score", "share", "log p falls by")
+            table.add_column(heading, justify="right" if right else "left", no_wrap=heading != "text")
+        for one in self.list_shown():
+            cells = [make_visible(str(cell)) for cell in list_cells(one, max(width - 60, 20))]
+            table.add_row(*(Text(cell) for cell in cells))
+        return table
+
+    def list_shown(self) -> list[Citation]:
+        """The sources with the highest scores, and those that were left out."""
+        return [one for place, one in enumerate(self.citations) if place < SHOWN or one.drop is not None]
+
+    def describe(self) -> list[str]:
+        """What verdicts and scores rest on, in sentences."""
+        return [*describe_verdicts(self), *describe_faithfulness(self)]
+
+    def to_html(self) -> str:
+        return report.make_fragment(*make_blocks(self))
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> "Citations":
+        """Load a saved .json file."""
+        return archive.read_archive(path, "citations", citations_from_fields)
+
+
+def show_citation(one: Citation) -> CitationRow:
+    verdict = one.verdict or ("control" if one.is_control else "")
+    return CitationRow(one.name, one.start, one.stop, one.share, verdict, one.drop, one.text)
+
+
+def list_figures(found: Faithfulness) -> Iterator[FaithfulnessRow]:
+    yield FaithfulnessRow(f"linear datamodelling score, {found.samples} ablations", found.lds, None, found.chance)
+    for one in found.drops:
+        sources = "source" if one.size == 1 else f"{one.size} sources"
+        yield FaithfulnessRow(f"drop without the top {sources}", one.drop, one.chance, one.interval)
+
+
+def list_cells(one: Citation, width: int) -> list[str]:
+    drop = "" if one.drop is None else f"{one.drop:+.2f}"
+    verdict = one.verdict or ("(control)" if one.is_control else "")
+    text = shorten_text(" ".join(one.text.split()), width)
+    return [one.name, format_score(one.score, signed=True), f"{100 * one.share:+.0f} %", verdict, drop, text]
+
+
+def describe_verdicts(result: Citations) -> list[str]:
+    lines = [f"The log-probability of the answer is {result.log_probability:.2f} with the whole prompt."]
+    if result.margin is None:
+        return [*lines, "No source was left out, so there are no verdicts."]
+    controls = [one for one in result.citations if one.is_control]
+    against = (
+        f"the larger of log 2 and the change without {name_controls(len(controls))}"
+        if controls
+        else "log 2, a factor of two"
+    )
+    lines.append(
+        f"Supported: without this source it falls by more than {result.margin:.2f}, {against}; contradicted: it rises "
+        "by more than that."
+    )
+    if result.together is not None:
+        verified = sum(one.verdict is not None for one in result.citations)
+        lines.append(f"Without all {verified} verified sources at once it falls by {result.together:.2f}.")
+    return lines
+
+
+def name_controls(count: int) -> str:
+    return "the control, a source not cited" if count == 1 else f"any of the {count} controls, not cited, scores near 0"
+
+
+def describe_faithfulness(result: Citations) -> list[str]:
+    found = result.faithfulness
+    if found is None:
+        return []
+    lines = []
+    if found.lds == found.lds:
+        lines.append(
+            f"Linear datamodelling score {found.lds:.2f} over {found.samples} random ablations; random scores: "
+            f"{found.chance[0]:.2f} to {found.chance[1]:.2f} (95 %)."
+        )
+    else:
+        lines.append("No linear datamodelling score: no ablation changes the answer, or all scores are equal.")
+    for one in found.drops:
+        sources = "source" if one.size == 1 else f"{one.size} sources"
+        lines.append(
+            f"Without the top {sources} the log-probability falls by {one.drop:.2f}; without random ones by "
+            f"{one.chance:.2f} ({one.interval[0]:.2f} to {one.interval[1]:.2f})."
+        )
+    return lines
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+CSV_FIELDS = ("rank", "name", "kind", "start", "stop", "score", "share", "drop", "verdict", "control", "text")
+
+
+def citations_to_csv(result: Citations) -> bytes:
+    """One row for each source, highest score first."""
+    file = StringIO(newline="")
+    writer = csv.writer(file, lineterminator="\r\n")
+    writer.writerow(CSV_FIELDS)
+    for rank, one in enumerate(result.citations, 1):
+        row = (rank, one.name, one.kind, one.start, one.stop, one.score, one.share, one.drop, one.verdict,
+               one.is_control, one.text)  # fmt: skip
+        writer.writerow([as_csv_cell(value) for value in row])
+    return file.getvalue().encode("utf-8", "backslashreplace")
+
+
+def make_blocks(result: Citations) -> list[Any]:
+    rows = [list_cells(one, 10_000) for one in result.citations]
+    return [
+        report.make_table(list(HEADINGS), rows, caption="Sources, highest score first"),
+        *(report.make_element("p", line) for line in result.describe()),
+        *([report.make_notes(result.notes)] if result.notes else []),
+    ]
+
+
+def citations_to_html(result: Citations) -> bytes:
+    """A page with the answer, its sources, and the prompt with its scores."""
+    return make_prompt_page(result.view()).encode("utf-8")
+
+
+def citations_to_fields(result: Citations) -> dict[str, Any]:
+    saved = {one.name: getattr(result, one.name) for one in fields(result)}
+    if (found := result.faithfulness) is not None and found.lds != found.lds:
+        saved["faithfulness"] = {**asdict(found), "lds": None, "chance": None}  # undefined
+    return saved
+
+
+REGION = {"name": str, "kind": str, "start": int, "stop": int, "text": str, "characters": (None, [int])}
+CITATION = {
+    "name": str, "kind": str, "start": int, "stop": int, "text": str, "score": float, "share": float,
+    "drop": (None, float), "verdict": (None, str), "is_control": bool,
+}  # fmt: skip
+DROP = {"size": int, "drop": float, "chance": float, "interval": [float], "draws": int}
+FAITHFULNESS = {"lds": (None, float), "chance": (None, [float]), "samples": int, "seed": int, "drops": [DROP]}
+PROMPT = {"ids": [int], "pieces": PIECES, "prompt_length": int, "regions": [REGION], "notes": [str]}
+SCHEMA = {
+    "prompt": PROMPT, "citations": [CITATION], "target": TARGET, "scores": Tensor, "rest": float,
+    "log_probability": float, "margin": (None, float), "together": (None, float), "faithfulness": (None, FAITHFULNESS),
+    "method": str, "settings": {str: object}, "model": str, "versions": {str: str}, "spent": {str: float},
+    "notes": [str],
+}  # fmt: skip
+
+
+def citations_from_fields(saved: archive.Fields) -> Citations:
+    check_schema(saved, SCHEMA, "the citations")
+    prompt, length = saved["prompt"], len(saved["prompt"]["ids"])
+    if tuple(saved["scores"].shape) != (length,) or not 0 < prompt["prompt_length"] <= length:
+        raise SchemaError("scores and tokens of the citations do not fit each other")
+    if not saved["citations"] or not all(one["verdict"] in (None, *VERDICTS) for one in saved["citations"]):
+        raise SchemaError("the citations are damaged")
+    pieces = restore_tokens(prompt["pieces"], length)
+    assert isinstance(pieces, Pieces)
+    regions = tuple(restore_region(one) for one in prompt["regions"])
+    found = saved["faithfulness"]
+    return Citations(
+        **{
+            **saved,
+            "prompt": Prompt(tuple(prompt["ids"]), pieces, prompt["prompt_length"], regions, tuple(prompt["notes"])),
+            "citations": tuple(Citation(**one) for one in saved["citations"]),
+            "target": restore_target(saved["target"]),
+            "faithfulness": None if found is None else restore_faithfulness(found),
+            "notes": tuple(saved["notes"]),
+        }
+    )
+
+
+def restore_region(saved: archive.Fields) -> Region:
+    place = saved["characters"]
+    return Region(**{**saved, "characters": None if place is None else (place[0], place[1])})
+
+
+def restore_faithfulness(saved: archive.Fields) -> Faithfulness:
+    drops = tuple(TopDrop(**{**one, "interval": tuple(one["interval"])}) for one in saved["drops"])
+    nan = float("nan")
+    lds, chance = (nan, (nan, nan)) if saved["lds"] is None else (saved["lds"], tuple(saved["chance"]))
+    return Faithfulness(**{**saved, "lds": lds, "chance": chance, "drops": drops})

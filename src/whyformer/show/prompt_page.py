@@ -1,0 +1,465 @@
+"""A prompt and its answer on one page: regions that fold, with their share and their heat; answer tokens to click on.
+
+The page is one file without any request. It shows the scores of the whole answer without a script too; the script
+(prompt_page.js) adds the scores of a chosen answer token or span, from numbers stored in the page (prompt_matrix).
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from whyformer.show import report
+from whyformer.show.html import Html, escape_lines, join_html, make_element
+from whyformer.show.page_colours import COLOUR_LEVELS, choose_colour_level
+from whyformer.show.prompt_matrix import CELL_BUDGET, TOKEN_BUDGET, PackedRows, encode_bytes, pack_rows
+from whyformer.show.prompt_view import (
+    SPAN_LENGTH,
+    SPAN_SHARE,
+    WEAKEST_SPAN,
+    Cell,
+    CitationRow,
+    HopRow,
+    PromptView,
+    TopSpan,
+    find_top_spans,
+)
+from whyformer.show.visible import make_visible
+from whyformer.show.wording import format_score, shorten_text
+
+SCRIPT = Path(__file__).with_name("prompt_page.js").read_text("utf-8")
+STYLE = Path(__file__).with_name("prompt_page.css").read_text("utf-8")
+TOP_REGIONS = 5
+CITED_TEXT = 160  # characters of a cited region in the table
+HOP_COLOURS = 6  # regions with a colour of their own in the bar of a hop
+VERDICT_KINDS = {"supported": "good", "contradicted": "bad"}
+
+
+def make_prompt_page(view: PromptView) -> str:
+    """The whole page."""
+    packed, sums = pack_steps(view)
+    sections = {
+        "answer": make_answer_section(view, packed),
+        "citations": make_citation_section(view) if view.citations else None,
+        "hops": make_hop_section(view) if view.hops else None,
+        "prompt": make_prompt_section(view),
+        "matrix": make_matrix_section(view) if view.steps is not None else None,
+        "how": report.make_section("How to read this page", *make_explanation(view, packed), anchor="how"),
+    }
+    titles = {
+        "answer": "Answer", "citations": "Citations", "hops": "Hops", "prompt": "Prompt",
+        "matrix": "Matrix", "how": "How to read this page",
+    }  # fmt: skip
+    shown = {anchor: section for anchor, section in sections.items() if section is not None}
+    return report.make_page(
+        view.headline,
+        [join_html(shown.values(), "\n")],
+        lead=describe_view(view),
+        about=collect_view_facts(view),
+        contents={anchor: titles[anchor] for anchor in shown},
+        style=STYLE,
+        script=SCRIPT,
+        data=collect_page_numbers(view, packed, sums),
+    )
+
+
+def describe_view(view: PromptView) -> str:
+    answers = len(view.pieces) - view.prompt_length
+    tokens = f"{count_things(view.prompt_length, 'prompt token')} and {count_things(answers, 'answer token')}"
+    colours = "Orange counts for the answer, blue against it." if view.signed else "The stronger, the higher the score."
+    return f"{view.model}, {tokens}, explained by {view.method}. {colours}"
+
+
+def collect_view_facts(view: PromptView) -> dict[str, str]:
+    """Facts for the footer."""
+    facts = {
+        "method": view.method,
+        "settings": ", ".join(f"{name}={value}" for name, value in view.settings.items()),
+        "model": view.model,
+        "made with": ", ".join(f"{name} {value}" for name, value in view.versions.items()),
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def count_things(count: int, name: str) -> str:
+    return f"{count:,} {name}" + "s" * (count != 1)
+
+
+# --- the answer -------------------------------------------------------------------------------------------------------
+
+
+def make_answer_section(view: PromptView, packed: PackedRows | None) -> Html:
+    """The answer to choose from, what is chosen, and the regions it comes from."""
+    cells = [cell for cell in view.cells if cell.start >= view.prompt_length]
+    tokens = [mark_cell(view, cell) for cell in cells] or [make_element("em", "no answer", class_="dim")]
+    box = make_element("div", *tokens, class_="text answer-text", id="answer-text", dir="auto")
+    chosen = make_element("p", "Chosen: the whole answer", id="chosen", aria_live="polite")
+    reset = make_element("button", "Whole answer", type="button", id="reset", hidden=True)
+    needs_script = make_element("noscript", make_element("p", "Choosing answer tokens needs JavaScript."))
+    head = report.make_section(
+        "Answer", make_element("p", explain_choice(view), id="hint"), needs_script, anchor="answer"
+    )
+    sticky = make_element("div", box, make_element("div", chosen, reset, class_="chosen-row"), class_="sticky")
+    top = make_element(
+        "div",
+        make_element("h3", "Where it comes from"),
+        make_element("ol", *make_top_regions(view), class_="top-regions", id="top-regions"),
+        report.make_legend(view.between, signed=view.signed, note=describe_limit(view)),
+        id="origin",
+    )
+    return join_html([head, sticky, top])  # next to the other sections, so that it stays in sight below them
+
+
+def explain_choice(view: PromptView) -> str:
+    """What can be chosen, and how."""
+    if view.prompt_length == len(view.pieces):
+        return "The prompt has no answer; the title says what is explained."
+    if view.steps is None:
+        return "Only the scores of the answer as a whole were computed; explain_generation() gives those of each token."
+    return (
+        "Click on a token, drag over several, or use the arrow keys (with Shift for a span); Escape chooses the whole "
+        "answer."
+    )
+
+
+def describe_limit(view: PromptView) -> str:
+    return "colours end at the 99.9th percentile of all words" if len(view.chips) > 1000 else ""
+
+
+def make_top_regions(view: PromptView) -> Iterable[Html]:
+    """The cells with the largest shares, as links."""
+    shares = view.cell_shares
+    for i in sorted(range(len(shares)), key=lambda i: -abs(shares[i]))[:TOP_REGIONS]:
+        link = make_element("a", shorten_text(make_visible(view.name_cell(i)), 80), href=find_anchor(view, i))
+        yield make_element("li", link, *make_share(shares[i], view.largest_share, signed=view.signed))
+
+
+def find_anchor(view: PromptView, i: int) -> str:
+    """Where a cell is on the page."""
+    section = view.cells[i].section
+    if view.sections[section].kind == "answer":
+        return "#answer"
+    return f"#region-{section}" if view.counts[section] == 1 else f"#cell-{i}"
+
+
+def make_share(share: float, largest: float, *, signed: bool) -> tuple[Html, Html]:
+    """A bar, full for the largest share, and a percentage."""
+    length = min(abs(share) / largest, 1) if largest > 0 else 0.0
+    fill = make_element("span", class_=f"fill {choose_bar_class(share, signed=signed)}", style=f"width:{length:.2%}")
+    return (
+        make_element("span", fill, class_="track", aria_hidden="true"),
+        make_element("span", format_share(share, signed=signed), class_="share"),
+    )
+
+
+def choose_bar_class(share: float, *, signed: bool) -> str:
+    return ("a14" if share < 0 else "f14") if signed else "u12"
+
+
+def format_share(share: float, *, signed: bool) -> str:
+    """'+62.1 %'; never '-0.0 %'."""
+    return f"{round(share * 100, 1) + 0.0:{'+' if signed else ''}.1f} %"
+
+
+# --- the prompt -------------------------------------------------------------------------------------------------------
+
+
+def make_prompt_section(view: PromptView) -> Html:
+    """Every region with its share; those with the largest are open."""
+    cells: dict[int, list[int]] = {}
+    for i, cell in enumerate(view.cells):
+        if cell.start < view.prompt_length:
+            cells.setdefault(cell.section, []).append(i)
+    regions = [fold_region(view, section, own) for section, own in cells.items()]
+    remark = "" if view.is_short else "Regions with small shares are folded and name their strongest words."
+    return report.make_section("Prompt", *regions, remark=remark, anchor="prompt")
+
+
+def fold_region(view: PromptView, section: int, own: Sequence[int]) -> Html:
+    """A region that folds: its text, or its cells, which fold too."""
+    region = view.sections[section]
+    is_open = any(i in view.open_cells for i in own)
+    strongest = max(own, key=lambda i: abs(view.cell_shares[i]))
+    summary = make_summary(
+        view, region.name, region.kind, region.stop - region.start, view.section_shares[section],
+        find_top_spans(view, view.cells[strongest]), f"c{own[0]}" if len(own) == 1 else None,
+    )  # fmt: skip
+    inside = [make_text(view, view.cells[own[0]])] if len(own) == 1 else [fold_cell(view, i) for i in own]
+    classes = "region other" if region.kind == "other" and len(view.regions) > 1 else "region"
+    return make_element("details", summary, *inside, class_=classes, id=f"region-{section}", open=is_open or None)
+
+
+def fold_cell(view: PromptView, i: int) -> Html:
+    cell = view.cells[i]
+    summary = make_summary(
+        view, cell.name, "", cell.stop - cell.start, view.cell_shares[i], find_top_spans(view, cell), f"c{i}"
+    )
+    is_open = i in view.open_cells
+    return make_element("details", summary, make_text(view, cell), class_="cell", id=f"cell-{i}", open=is_open or None)
+
+
+def make_summary(
+    view: PromptView, name: str, kind: str, tokens: int, share: float, spans: Sequence[TopSpan], cell: str | None
+) -> Html:
+    """The line that stays when a region is folded."""
+    kind = "" if kind in name or kind == "other" else f"{kind}, "
+    top = [mark_span(view, span) for span in spans]
+    return make_element(
+        "summary",
+        make_element("span", shorten_text(make_visible(name), 80), class_="name"),
+        *make_share(share, view.largest_share, signed=view.signed),
+        make_element("span", f"{kind}{count_things(tokens, 'token')}", class_="dim"),
+        make_element("span", *top, class_="top"),
+        data_cell=cell,
+    )
+
+
+def mark_span(view: PromptView, span: TopSpan) -> Html:
+    """The words of a span on the colour of their strongest chip."""
+    strongest = max((chip.score for chip in view.chips[span.first : span.last + 1]), key=abs)
+    level = choose_colour_level(strongest, view.between, signed=view.signed)
+    return make_element("span", write_span(view, span), class_=f"mark {level}")
+
+
+def write_span(view: PromptView, span: TopSpan) -> str:
+    """The words of a span, in one line."""
+    chips = view.chips[span.first : span.last + 1]
+    return shorten_text("".join((" " if i and chip.before else "") + chip.text for i, chip in enumerate(chips)), 60)
+
+
+def make_text(view: PromptView, cell: Cell) -> Html:
+    return make_element("div", mark_cell(view, cell), class_="text", dir="auto")
+
+
+def mark_cell(view: PromptView, cell: Cell) -> Html:
+    """The chips of a cell on their colours."""
+    parts: list[Html] = []
+    own = view.chips_of(cell)
+    for i in own:
+        chip = view.chips[i]
+        level = choose_colour_level(chip.score, view.between, signed=view.signed)
+        before = chip.before.lstrip() if i == own.start else chip.before
+        parts += [
+            escape_lines(before),
+            make_element(
+                "mark",
+                chip.text,
+                class_=level + (" special" if chip.special else ""),
+                title=format_score(chip.score, signed=view.signed),
+            ),
+        ]
+    return join_html([*parts, escape_lines(view.tail) if own.stop == len(view.chips) else None])
+
+
+# --- citations and hops -----------------------------------------------------------------------------------------------
+
+
+def make_citation_section(view: PromptView) -> Html:
+    """The cited regions with their verdicts, and how faithful the scores are."""
+    largest = max(abs(row.share) for row in view.citations)
+    rows = [make_citation_cells(view, row, largest) for row in view.citations]
+    table = report.make_table(
+        ["region", "share", "verdict", "drop", "text"],
+        rows,
+        caption="Drop: how much the log-probability of the answer falls when the region is left out",
+    )
+    figures = [[f.name, f.value, f.chance, format_interval(f.interval)] for f in view.faithfulness]
+    faithful = report.make_table(
+        ["figure", "value", "by chance", "95 % by chance"], figures, caption="How faithful the scores are"
+    )
+    basis = [make_element("p", line) for line in view.verdict_notes]
+    return report.make_section("Citations", table, *basis, faithful if figures else None, anchor="citations")
+
+
+def make_citation_cells(view: PromptView, row: CitationRow, largest: float) -> list[Any]:
+    badge = (
+        report.make_verdict_badge(row.verdict, VERDICT_KINDS.get(row.verdict, "")) if row.verdict else "not verified"
+    )
+    link = make_element(
+        "a", shorten_text(make_visible(row.name), 60), href=find_anchor(view, view.find_cell(row.start))
+    )
+    bar = make_element("span", *make_share(row.share, largest, signed=view.signed), class_="share-cell")
+    text = shorten_text(make_visible(" ".join(row.text.split())), CITED_TEXT)
+    return [link, bar, badge, "–" if row.drop is None else f"{row.drop:+.3g}", text]
+
+
+def format_interval(interval: tuple[float, float] | None) -> str:
+    return "" if interval is None else f"{interval[0]:.3g} to {interval[1]:.3g}"
+
+
+def make_hop_section(view: PromptView) -> Html:
+    """One stacked bar per hop: how its relevance is shared among regions, generated tokens, and what is absorbed."""
+    names, colours = choose_hop_parts(view)
+    rows = []
+    for number, hop in enumerate(view.hops):
+        values = [*add_hop_parts(view, hop, names), hop.absorbed]
+        button = make_element("button", "show", type="button", class_="show-hop", data_hop=number, hidden=True)
+        rows += [
+            make_element("div", make_element("span", hop.name), " ", button, class_="hop-name"),
+            make_element("div", make_stacked_bar([*names.values(), "absorbed"], values, colours), class_="hop-bar"),
+            make_element("div", f"{hop.received:.3g}", class_="share"),
+        ]
+    legend = [
+        make_element("span", make_element("i", style=f"background:{colour}"), name, class_="swatch")
+        for name, colour in zip([*names.values(), "absorbed"], colours, strict=True)
+    ]
+    head = [make_element("div", text, class_="dim") for text in ("hop", "where its relevance goes", "received")]
+    return report.make_section(
+        "Hops",
+        make_element("div", *head, *rows, class_="hop-rows"),
+        make_element("p", *legend, class_="legend"),
+        make_hop_table(view, names),
+        remark="Relevance that reaches generated tokens is sent on from them. The width of a segment is the magnitude "
+        "of its share.",
+        anchor="hops",
+    )
+
+
+def choose_hop_parts(view: PromptView) -> tuple[dict[int, str], list[str]]:
+    """The sections named in the bars, by index (-1: all others), and their colours; the last colour is of absorbed."""
+    total = torch.zeros(len(view.sections), dtype=torch.double)
+    for hop in view.hops:
+        total += torch.tensor(view.add_by_section(view.sum_cells(hop.scores).tolist())).abs()
+    prompt = [i for i, section in enumerate(view.sections) if section.kind != "answer"]
+    ranked = sorted(prompt, key=lambda i: -total[i].item())
+    named = sorted(ranked[:HOP_COLOURS])
+    names = {i: shorten_text(make_visible(view.sections[i].name), 30) for i in named}
+    colours = [f"var(--c{k})" for k in range(len(named))]
+    if len(ranked) > len(named):
+        names[-1] = "other regions"
+        colours.append("var(--dim)")
+    answer = [i for i, section in enumerate(view.sections) if section.kind == "answer"]
+    names |= dict.fromkeys(answer, "generated tokens")
+    colours += ["var(--c7)"] * len(answer)
+    return names, [*colours, "var(--line)"]
+
+
+def add_hop_parts(view: PromptView, hop: HopRow, names: dict[int, str]) -> list[float]:
+    """The relevance of one hop by the parts named."""
+    sums = view.add_by_section(view.sum_cells(hop.scores).tolist())
+    rest = sum(value for i, value in enumerate(sums) if i not in names)
+    return [rest if i == -1 else sums[i] for i in names]
+
+
+def make_stacked_bar(names: Sequence[str], values: Sequence[float], colours: Sequence[str]) -> Html:
+    total = sum(abs(value) for value in values) or 1.0
+    parts = []
+    for name, value, colour in zip(names, values, colours, strict=True):
+        share = value / total
+        label = f"{name}: {share:+.1%}"
+        sign = " minus" if value < 0 else ""
+        style = f"width:{abs(share):.2%};background-color:{colour}"
+        parts.append(make_element("span", title=label, class_=f"segment-part{sign}", style=style))
+    described = ", ".join(f"{n} {v / total:+.0%}" for n, v in zip(names, values, strict=True))
+    return make_element("div", *parts, class_="stacked", role="img", aria_label=described)
+
+
+def make_hop_table(view: PromptView, names: dict[int, str]) -> Html:
+    rows = [[hop.name, hop.received, *add_hop_parts(view, hop, names), hop.absorbed] for hop in view.hops]
+    table = report.make_table(["hop", "received", *names.values(), "absorbed"], rows)
+    return make_element("details", make_element("summary", "The numbers"), table)
+
+
+# --- matrix and explanation -------------------------------------------------------------------------------------------
+
+
+def make_matrix_section(view: PromptView) -> Html:
+    """Answer tokens by regions, or by the tokens of one region: drawn by the script."""
+    options = [make_element("option", "all regions", value="")] + [
+        make_element("option", shorten_text(make_visible(cell.name), 60), value=i) for i, cell in enumerate(view.cells)
+    ]
+    chooser = make_element("label", "Columns: ", make_element("select", *options, id="columns"))
+    canvas = make_element("canvas", id="matrix-canvas", width=1, height=1, role="img", aria_label="Matrix of scores")
+    without = make_element("noscript", make_element("p", "The matrix needs JavaScript."))
+    return report.make_section(
+        "Matrix",
+        without,
+        chooser,
+        report.make_scrollable(canvas, "Matrix"),
+        make_element("p", id="pointed", class_="dim", aria_live="off"),
+        remark="One row per chosen answer token, one column per region, or per token of one region. Click on a region "
+        "to see its tokens.",
+        anchor="matrix",
+    )
+
+
+def make_explanation(view: PromptView, packed: PackedRows | None) -> list[Html]:
+    lines = [
+        "The score of a region is the sum of the scores of its tokens. Its share is that score over the sum of the "
+        "magnitudes of all regions or, where regions are divided, of all their parts, the answer among them; so shares "
+        "keep their sign and their magnitudes add up to 100 %. The largest share has a full bar."
+    ]
+    if packed is not None:
+        lines.append(describe_storage(view, packed))
+    lines.append("The numbers of the whole answer are exact to the digits shown, with or without JavaScript.")
+    return [*(make_element("p", line) for line in lines), report.make_notes(view.notes)]
+
+
+def describe_storage(view: PromptView, packed: PackedRows) -> str:
+    """What is kept of the scores per answer token."""
+    kept = (
+        "all tokens"
+        if packed.kept == packed.columns
+        else f"the {packed.kept:,} of {packed.columns:,} tokens with the largest magnitude; the others count as 0"
+    )
+    return (
+        f"For each answer token this page keeps the scores of {kept}, rounded to 1/127 of the largest. Sums over "
+        "regions are taken before that."
+    )
+
+
+# --- the numbers the script reads -------------------------------------------------------------------------------------
+
+
+def pack_steps(view: PromptView) -> tuple[PackedRows | None, PackedRows | None]:
+    """The scores of every answer token, by token and by cell."""
+    if view.steps is None:
+        return None, None
+    steps = view.steps.double().nan_to_num(0.0, 0.0, 0.0)
+    return (
+        pack_rows(steps, width=1, budget=TOKEN_BUDGET),
+        pack_rows(view.sum_cells(steps), width=2, budget=CELL_BUDGET),
+    )
+
+
+def collect_page_numbers(view: PromptView, packed: PackedRows | None, sums: PackedRows | None) -> dict[str, Any]:
+    """What the script reads: numbers only, no text. Chips and cells are numbered as they stand on the page."""
+    chips = view.chips
+    return {
+        "signed": view.signed,
+        "levels": COLOUR_LEVELS,
+        "promptLength": view.prompt_length,
+        "tokens": len(view.pieces),
+        "chips": [chip.places[0] for chip in chips],
+        "flags": "".join(str(int(chip.special) + 2 * (chip.before == "")) for chip in chips),
+        "cells": [[cell.start, cell.stop, cell.section] for cell in view.cells],
+        "total": encode_row(view.scores),
+        "hops": [encode_row(hop.scores) for hop in view.hops],
+        "steps": packed and packed.to_json(),
+        "sums": sums and sums.to_json(),
+        "topRegions": TOP_REGIONS,
+        "span": [SPAN_LENGTH, SPAN_SHARE, WEAKEST_SPAN],
+    }
+
+
+def encode_row(scores: torch.Tensor) -> str:
+    return encode_bytes(scores.double().nan_to_num(0.0, 0.0, 0.0).numpy().astype("<f4", casting="same_kind"))
+
+
+# --- in a notebook ----------------------------------------------------------------------------------------------------
+
+
+def make_prompt_fragment(view: PromptView) -> str:
+    """What a notebook shows: the regions with the largest shares and their strongest words."""
+    shares = view.cell_shares
+    ranked = sorted(range(len(shares)), key=lambda i: -abs(shares[i]))[: 2 * TOP_REGIONS]
+    rows = [[view.name_cell(i), format_share(shares[i], signed=view.signed), name_words(view, i)] for i in ranked]
+    table = report.make_table(["region", "share", "strongest words"], rows, caption=describe_view(view))
+    hint = make_element("p", '.save("why.html") has the whole prompt and every answer token.', class_="dim")
+    return report.make_fragment(report.make_section(view.headline, table, hint))
+
+
+def name_words(view: PromptView, i: int) -> str:
+    """The strongest words of a cell, in plain text."""
+    return " · ".join(write_span(view, span) for span in find_top_spans(view, view.cells[i]))

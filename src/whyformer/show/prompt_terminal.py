@@ -1,0 +1,162 @@
+"""A prompt in a terminal: its regions with bars, the strongest words in context, citations with verdicts, hops.
+
+Tokens and names are untrusted: all go through `make_visible` before they are printed.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from rich.cells import cell_len, set_cell_size
+from rich.style import Style
+from rich.text import Text
+
+from whyformer.show.colours import paint
+from whyformer.show.prompt_view import HopRow, PromptView, TopSpan, find_top_spans
+from whyformer.show.terminal import (
+    BAR_LENGTH,
+    DIM_STYLE,
+    Screen,
+    choose_text_style,
+    render_notes,
+    render_parts,
+    render_text,
+)
+from whyformer.show.visible import make_visible
+from whyformer.show.wording import format_score, shorten_text
+
+MOST_REGIONS = 12  # named one by one; the others are summed
+MOST_SPANS = 5
+CONTEXT_CHIPS = 5  # on each side of a span
+LONGEST_NAME = 28  # cells of the terminal
+
+
+def render_prompt(view: PromptView, screen: Screen) -> str:
+    """The view as text for that screen."""
+    parts: list[Text | str] = [Text(f"{make_visible(view.headline)} by {make_visible(view.method)}", style="bold")]
+    parts += render_regions(view, screen)
+    parts += render_spans(view, screen)
+    parts += render_citations(view) if view.citations else []
+    parts += render_hops(view) if view.hops else []
+    parts += [render_notes(view.notes)] if view.notes else []
+    return render_parts(parts, screen)
+
+
+def render_scores(view: PromptView, screen: Screen) -> list[Text]:
+    """A short prompt in full, of a long one the strongest words; before it the shares of its regions, if several."""
+    if not view.is_short:
+        return [*render_regions(view, screen), *render_spans(view, screen)]
+    words = render_text(view.pieces, view.scores, signed=view.signed, screen=screen)
+    return [*render_regions(view, screen), Text(), *words] if len(view.regions) > 1 else words
+
+
+def render_regions(view: PromptView, screen: Screen) -> Iterator[Text]:
+    """The cells with the largest shares, in the order of the prompt, and the sum of the others."""
+    shares = view.cell_shares
+    ranked = sorted(range(len(shares)), key=lambda i: -abs(shares[i]))
+    rows = [(view.name_cell(i), shares[i]) for i in sorted(ranked[:MOST_REGIONS])]
+    if rest := ranked[MOST_REGIONS:]:
+        rows.append((f"{len(rest)} other regions", sum(shares[i] for i in rest)))
+    yield Text()
+    yield from render_bars(view, rows, screen)
+
+
+def render_bars(view: PromptView, rows: Sequence[tuple[str, float]], screen: Screen) -> Iterator[Text]:
+    """A name, a share and a bar per row; the longest bar is the largest share."""
+    largest = max((abs(share) for _, share in rows), default=0.0)
+    width = min(LONGEST_NAME, max((cell_len(make_visible(name)) for name, _ in rows), default=0))
+    for name, share in rows:
+        length = round(BAR_LENGTH * abs(share) / largest) if largest else 0
+        line = Text(f"{pad_name(name, width)} {share:{'+' if view.signed else ''}7.1%} ")
+        if screen.colours is None:
+            yield line.append(("-" if share < 0 else "+" if view.signed else "#") * length)
+            continue
+        sign = torch.tensor(share).sign() * 0.8
+        yield line.append(" " * length, style_score(sign.item(), (-1.0 if view.signed else 0.0, 1.0), view.signed))
+
+
+def pad_name(name: str, width: int) -> str:
+    return set_cell_size(shorten_text(make_visible(name), width), width)
+
+
+def style_score(score: float, between: tuple[float, float], signed: bool) -> Style:
+    red, green, blue = paint(torch.tensor(score, dtype=torch.double), between, signed=signed).tolist()
+    return choose_text_style((red, green, blue))
+
+
+# --- words in context -------------------------------------------------------------------------------------------------
+
+
+def render_spans(view: PromptView, screen: Screen) -> Iterator[Text]:
+    """The strongest words of the prompt, each with a few words before and after it; in brackets without colour."""
+    spans = find_strongest_spans(view)
+    yield Text("\nStrongest words:" if spans else "")
+    width = min(LONGEST_NAME, max((cell_len(make_visible(name)) for name, _ in spans), default=0))
+    for name, span in spans:
+        score = format_score(span.score, signed=view.signed)
+        line = Text(f"{score:>9} ", no_wrap=True, overflow="ellipsis").append(f"{pad_name(name, width)} ", DIM_STYLE)
+        yield line.append_text(render_span(view, span, screen))
+
+
+def find_strongest_spans(view: PromptView) -> list[tuple[str, TopSpan]]:
+    """The strongest spans of all cells of the prompt, with the names of their regions."""
+    found = [
+        (cell.name, span)
+        for cell in view.cells
+        if cell.start < view.prompt_length
+        for span in find_top_spans(view, cell)
+    ]
+    return sorted(found, key=lambda pair: -abs(pair[1].score))[:MOST_SPANS]
+
+
+def render_span(view: PromptView, span: TopSpan, screen: Screen) -> Text:
+    """A span between its neighbours, on one line."""
+    plain = screen.colours is None
+    line = Text()
+    first, last = max(span.first - CONTEXT_CHIPS, 0), min(span.last + CONTEXT_CHIPS, len(view.chips) - 1)
+    for i in range(first, last + 1):
+        chip, inside = view.chips[i], span.first <= i <= span.last
+        line.append(" " if chip.before and i > first else "")
+        line.append("[" if plain and i == span.first else "")
+        style = style_score(chip.score, view.between, view.signed) if inside and not plain else DIM_STYLE
+        line.append(chip.text, style)
+        line.append("]" if plain and i == span.last else "")
+    return line
+
+
+# --- citations and hops -----------------------------------------------------------------------------------------------
+
+
+def render_citations(view: PromptView) -> Iterator[Text]:
+    yield Text("\nCitations:")
+    width = min(LONGEST_NAME, max(cell_len(make_visible(row.name)) for row in view.citations))
+    for row in view.citations:
+        drop = "" if row.drop is None else f", log-probability {-row.drop:+.3g} without it"
+        share = f"{row.share:{'+' if view.signed else ''}7.1%}"
+        yield Text(f"{pad_name(row.name, width)} {share}  {make_visible(row.verdict) or 'not verified'}{drop}")
+    yield from (Text(make_visible(line), DIM_STYLE) for line in view.verdict_notes)
+    for figure in view.faithfulness:
+        mean = [] if figure.chance is None else [f"{figure.chance:.3g}"]
+        interval = [] if figure.interval is None else [f"{figure.interval[0]:.3g} to {figure.interval[1]:.3g}"]
+        chance = f" (by chance {', '.join(mean + interval)})" if mean + interval else ""
+        yield Text(f"{make_visible(figure.name)}: {figure.value:.3g}{chance}")
+
+
+def render_hops(view: PromptView) -> Iterator[Text]:
+    """One line per hop: what it received, and the regions that got most of it."""
+    yield Text("\nHops:")
+    width = max(cell_len(make_visible(hop.name)) for hop in view.hops)
+    for hop in view.hops:
+        parts = ", ".join(f"{make_visible(name)} {value:+.3g}" for name, value in rank_hop(view, hop))
+        yield Text(f"{pad_name(hop.name, width)} received {hop.received:.3g}: {parts}, absorbed {hop.absorbed:+.3g}")
+
+
+def rank_hop(view: PromptView, hop: HopRow, count: int = 3) -> list[tuple[str, float]]:
+    """The prompt regions with most relevance of a hop, the sum of the others, and the generated tokens."""
+    sums = view.add_by_section(view.sum_cells(hop.scores).tolist())
+    prompt = [i for i, section in enumerate(view.sections) if section.kind != "answer"]
+    ranked = sorted(prompt, key=lambda i: -abs(sums[i]))
+    rows = [(view.sections[i].name, sums[i]) for i in ranked[:count]]
+    if rest := ranked[count:]:
+        rows.append((f"{len(rest)} other regions", sum(sums[i] for i in rest)))
+    answer = [sums[i] for i, section in enumerate(view.sections) if section.kind == "answer"]
+    return rows + [("generated tokens", value) for value in answer]

@@ -1,0 +1,208 @@
+"""cite: scores are summed tokens, drops are those of the model asked by hand, and what cannot be cited is refused."""
+
+import pytest
+import torch
+from tiny_prompts import PASSAGES, QUESTION, TEXT, chat_decoder, decoder, make_prompt
+
+import whyformer as why
+from whyformer._cite.run import CITE_METHOD
+from whyformer.errors import InputError, MethodError, TargetError, WhyformerError
+from whyformer.targets import Answer
+
+QUICK = {"samples": 0, "verify": 2}
+
+
+def log_probability(ids, answer):
+    """Of the last tokens, each after those before it."""
+    with torch.no_grad():
+        logits = decoder().module(torch.tensor([ids])).logits[0].log_softmax(-1)
+    return sum(float(logits[place - 1, ids[place]]) for place in range(len(ids) - answer, len(ids)))
+
+
+def delete(prompt, *sources):
+    return [i for place, i in enumerate(prompt.ids) if not any(one.start <= place < one.stop for one in sources)]
+
+
+@pytest.fixture(scope="module")
+def cited():
+    return why.cite(decoder(), make_prompt(), by=PASSAGES, samples=12)
+
+
+def test_scores_and_drops_written_slowly(cited):
+    prompt = make_prompt()
+    e = why.explain(decoder(), prompt, CITE_METHOD, target=Answer(score="logp"))
+    answer = len(prompt.answer)
+    full = log_probability(list(prompt.ids), answer)
+    assert cited.log_probability == pytest.approx(full, abs=1e-9)
+    for one in cited:
+        assert one.score == pytest.approx(float(e.scores[0, one.start : one.stop].sum()), abs=1e-9)
+        assert one.text in PASSAGES
+        if one.drop is not None:
+            assert one.drop == pytest.approx(full - log_probability(delete(prompt, one), answer), abs=1e-8)
+    assert [one.score for one in cited] == sorted((one.score for one in cited), reverse=True)
+    verified = [one for one in cited if one.verdict]
+    assert len(verified) == 3 and sum(one.is_control for one in cited) == 1
+    together = full - log_probability(delete(prompt, *verified), answer)
+    assert cited.together == pytest.approx(together, abs=1e-8)
+    total = sum(one.score for one in cited) + cited.rest
+    assert total == pytest.approx(float(e.scores.sum()), abs=1e-9)
+    assert sum(abs(one.share) for one in cited) + abs(cited.rest) / sum(
+        [*(abs(one.score) for one in cited), abs(cited.rest)]
+    ) == pytest.approx(1)
+
+
+def test_one_relevance_pass_and_few_forwards(cited):
+    assert cited.spent["relevance"] == 1
+    assert cited.spent["forward"] <= 2 + 1 + 1 + 12 + 2 * 8 + 8
+
+
+def test_a_part_of_the_answer(cited):
+    part = why.cite(decoder(), make_prompt(), by=PASSAGES, select="not bad", **QUICK)
+    e = why.explain(decoder(), make_prompt(), CITE_METHOD, target=Answer("not bad", score="logp"))
+    assert f"log p({part.target.label})" == e.targets[0].label and part.target.label == "'not bad'"
+    first = part[0]
+    assert first.score == pytest.approx(float(e.scores[0, first.start : first.stop].sum()), abs=1e-9)
+    same = why.cite(decoder(), make_prompt(), by=PASSAGES, select=Answer("not bad", score="logp"), **QUICK)
+    assert [one.score for one in same] == [one.score for one in part]
+    assert part.log_probability > cited.log_probability
+
+
+@pytest.mark.parametrize("method", ["context_cite", "leave_one_out", "kernel_shap"])
+def test_methods_that_remove_words_remove_sources(method):
+    c = why.cite(decoder(), make_prompt(), by=PASSAGES, method=method, verify=4, samples=0)
+    assert c.settings["fill"] == "delete"
+    if method == "leave_one_out":
+        assert [one.score for one in c] == pytest.approx([one.drop for one in c], abs=1e-8)
+    if method == "kernel_shap":
+        assert sum(one.score for one in c) == pytest.approx(c.together, abs=1e-8)
+
+
+def test_text_messages_and_prompts_are_the_same(cited):
+    from_text = why.cite(decoder(), TEXT, by=PASSAGES, answer=" good. not bad.", **QUICK)
+    assert [one.score for one in from_text] == [one.score for one in cited]
+
+
+def test_roles_and_documents_of_a_chat():
+    """Special tokens of the template stay, and so does the text that it adds."""
+    messages = [{"role": "system", "content": "be good."}, {"role": "user", "content": "a bad film?"}]
+    model = chat_decoder("documents")
+    documents = [{"title": "one", "text": "the film is good."}, {"title": "two", "text": "the plot is a mess."}]
+    prompt = why.Prompt.from_messages(model, messages, documents=documents, answer="good.")
+    roles = why.cite(model, prompt, by="role", verify=4, samples=0)
+    assert {one.kind for one in roles} == {"system", "user", "document"}
+    cited = why.cite(model, prompt, by="document", verify=2, samples=0)
+    assert sorted(one.text for one in cited if "film" in one.text or "plot" in one.text) == sorted(
+        one.text for one in cited
+    )
+    user = next(one for one in roles if one.kind == "user")
+    without = [i for place, i in enumerate(prompt.ids) if not user.start <= place < user.stop]
+    with torch.no_grad():
+        full, less = (model.module(torch.tensor([ids])).logits[0].log_softmax(-1) for ids in (prompt.ids, without))
+    count = len(prompt.answer)
+    drop = sum(
+        float(full[place - 1 - count, prompt.answer_ids[place]] - less[place - 1 - count, prompt.answer_ids[place]])
+        for place in range(count)
+    )
+    assert user.drop == pytest.approx(drop, abs=1e-8)
+    assert why.cite(model, prompt, within="user", by=["a bad", "film"], **QUICK)[0].kind == "passage"
+
+
+def test_within_leaves_the_question_alone():
+    everything = why.cite(decoder(), make_prompt(), **QUICK)
+    assert {one.text for one in everything} == {*PASSAGES, QUESTION}
+    context = "\n\n".join(PASSAGES)
+    assert {one.text for one in why.cite(decoder(), make_prompt(), within=context, **QUICK)} == set(PASSAGES)
+    regions = make_prompt().split(PASSAGES)
+    assert {one.name for one in why.cite(decoder(), make_prompt(), by=regions[:3], **QUICK)} == {
+        one.name for one in regions[:3]
+    }
+
+
+def test_the_last_token_of_the_prompt_stays():
+    """The question is a source, and its last token is where the answer is read."""
+    prompt = make_prompt()
+    c = why.cite(decoder(), prompt, verify=5, samples=0)
+    question = next(one for one in c if one.text == QUESTION)
+    without = [i for place, i in enumerate(prompt.ids) if not question.start <= place < prompt.prompt_length - 1]
+    full = log_probability(list(prompt.ids), len(prompt.answer))
+    assert question.drop == pytest.approx(full - log_probability(without, len(prompt.answer)), abs=1e-8)
+
+
+def test_verify_and_samples_can_be_left_out():
+    c = why.cite(decoder(), make_prompt(), by=PASSAGES, verify=0, samples=0)
+    assert c.margin is None and c.together is None and c.faithfulness is None
+    assert all(one.drop is None and one.verdict is None and not one.is_control for one in c)
+    assert "No source was left out" in str(c) and c.supported == ()
+
+
+def test_the_same_twice_and_the_model_unchanged(cited):
+    before = {name: value.clone() for name, value in decoder().module.state_dict().items()}
+    again = why.cite(decoder(), make_prompt(), by=PASSAGES, samples=12)
+    assert again.citations == cited.citations and again.faithfulness == cited.faithfulness
+    assert all(torch.equal(value, before[name]) for name, value in decoder().module.state_dict().items())
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def wrong(match, **more):
+    return pytest.param(more, match, id=match.split(".")[0].replace(" ", "-")[:40])
+
+
+@pytest.mark.parametrize(
+    ("more", "match"),
+    [
+        wrong("does not occur in the answer", select="Paris"),
+        wrong("at least two parts of the prompt", by=PASSAGES[:1]),
+        wrong("Only passage 1 is there within the given part", within=PASSAGES[0]),
+        wrong("has no region 'nowhere'", within="nowhere"),
+        wrong("within must be a region", within=7),
+        wrong("cannot be split by 'passages'. Did you mean 'passage'", by="passages"),
+        wrong("has no roles", by="role"),
+        wrong("verify must be a whole number >= 0", verify=-1),
+        wrong("samples must be 0 or at least 2", samples=1),
+        wrong("seed must be a whole number", seed=0.5),
+        wrong("No method 'rolout'", method="rolout"),
+        wrong("has no setting 'colour'", colour="red"),
+        wrong("without versus and weights", select=Answer(versus="bad")),
+        wrong("already", answer=" bad."),
+    ],
+)
+def test_what_cannot_be_cited_is_refused(more, match):
+    with pytest.raises(WhyformerError, match=match):
+        why.cite(decoder(), make_prompt(), **{"by": "passage", **QUICK, **more})
+
+
+def test_a_prompt_without_an_answer_is_refused_and_the_way_out_works():
+    with pytest.raises(InputError, match=r"no answer to cite sources for.*generate\(model, prompt\)"):
+        why.cite(decoder(), TEXT)
+    written = why.generate(decoder(), TEXT, tokens=2)
+    assert why.cite(decoder(), written, **QUICK).prompt.answer_ids == written.answer_ids
+
+
+def test_odd_prompts_are_refused():
+    with pytest.raises(InputError, match="must be a text, a Prompt or a list of messages, got int"):
+        why.cite(decoder(), 7)
+    with pytest.raises(InputError, match=r"empty|no tokens"):
+        why.cite(decoder(), "", answer=" good")
+    with pytest.raises(InputError, match="160") as error:
+        why.cite(decoder(), TEXT, answer=" good" * 200)
+    assert error.value.code == "E_TXT_TOO_LONG"
+
+
+def test_regions_that_do_not_fit_are_refused():
+    first, second, *_ = make_prompt().split(PASSAGES)
+    for regions, match in (
+        ([first, why.Region("late", "other", 5, 900, "")], "tokens are before the answer"),
+        ([first, why.Region("twice", "other", first.stop - 1, second.stop, "")], "inside the region before it"),
+        ([first, "text"], "regions only"),
+        ([first, why.Region("end", "other", make_prompt().prompt_length - 1, make_prompt().prompt_length, "")],
+         "last token of the prompt"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=match):
+            why.cite(decoder(), make_prompt(), by=regions)
+
+
+def test_a_classifier_is_refused():
+    with pytest.raises((InputError, MethodError, TargetError)):
+        why.cite("demo/sentiment", "one line\nanother line", answer=" good", samples=0)

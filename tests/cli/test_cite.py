@@ -1,0 +1,72 @@
+"""whyformer cite: a prompt from a text, a file, a chat or tokens; table, files and refusals."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import whyformer as why
+from whyformer.cli import app
+
+TEXT = "the keys are old.\nthe men near the door are late.\nthe cabinet is new.\nthe keys to the cabinet"
+QUICK = ("--verify", "1", "--samples", "0")
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["cite", *(str(word) for word in words)])
+
+
+def test_prints_a_table_of_the_sources(tmp_path):
+    file = tmp_path / "prompt.txt"
+    file.write_text(TEXT)
+    shown = run(file, "--answer", " are old.", *QUICK)
+    assert shown.exit_code == 0, shown.output
+    assert "passage 1" in shown.stdout and "passage 4" in shown.stdout and "log-probability" in shown.stdout
+    assert run(TEXT, "--answer", " are old.", *QUICK).stdout == shown.stdout
+
+
+def test_the_model_answers_itself_if_there_is_no_answer():
+    shown = run(TEXT, "-n", 2, *QUICK, "--json")
+    found = json.loads(shown.stdout)
+    assert len(found["prompt"]["ids"]) - found["prompt"]["prompt_length"] == 2
+
+
+@pytest.mark.parametrize("suffix", ["html", "json", "csv", "txt"])
+def test_saves_what_is_asked_for(tmp_path, suffix):
+    saved = tmp_path / f"c.{suffix}"
+    assert run(TEXT, "--answer", " are old.", *QUICK, "-o", saved).exit_code == 0
+    assert "passage 1" in saved.read_text("utf-8")
+
+
+def test_takes_the_tokens_of_another_engine(tmp_path):
+    given = why.Prompt.from_text("demo/decoder", "The keys are old. The men are late. The keys", " are old.")
+    log = tmp_path / "log.json"
+    ids = {"prompt_token_ids": given.ids[: given.prompt_length], "token_ids": given.answer_ids}
+    log.write_text(json.dumps(ids))
+    shown = run("--tokens", log, "--by", "sentence", *QUICK, "--json")
+    assert shown.exit_code == 0, shown.output
+    assert json.loads(shown.stdout)["prompt"]["ids"] == list(given.ids)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "match"),
+    [
+        ([], 2, "--messages FILE or --tokens FILE, got nothing"),
+        ([TEXT, "--tokens", "{log}"], 2, "got --tokens and INPUT"),
+        (["--tokens", "{log}"], 3, "Pass prompt_token_ids, messages or prompt"),
+        (["--messages", "{broken}"], 3, "is not valid JSON"),
+        (["--tokens", "{whole}", "--answer", "a"], 2, "Leave --answer out"),
+        ([TEXT, "--by", "chapter"], 2, "cannot be split by 'chapter'"),
+        ([TEXT, "--answer", " are", "--select", "Paris"], 2, "does not occur in the answer"),
+        ([TEXT, "-m", "rolout"], 2, "No method 'rolout'"),
+        ([TEXT, "-o", "why.docx"], 2, "Unknown file format"),
+    ],
+    ids=lambda value: str(value)[:30] if isinstance(value, str) else None,
+)
+def test_refuses_what_it_cannot_read(tmp_path, words, code, match):
+    files = {"log": '{"numbers": [1]}', "broken": "[", "whole": '{"prompt_token_ids": [1, 2], "token_ids": [3]}'}
+    for name, content in files.items():
+        (tmp_path / f"{name}.json").write_text(content)
+    places = {f"{{{name}}}": str(tmp_path / f"{name}.json") for name in files}
+    shown = run(*(places.get(word, word) for word in words))
+    assert shown.exit_code == code and match in shown.stderr

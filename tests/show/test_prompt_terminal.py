@@ -1,0 +1,54 @@
+"""A prompt in a terminal: bars, words in context, verdicts; nothing untrusted is printed raw."""
+
+import unicodedata
+
+import pytest
+from payloads import MORE_PAYLOADS, PAYLOADS
+from sample_prompts import show_long_prompt, show_prompt
+
+from whyformer.show.prompt_terminal import MOST_REGIONS, render_prompt
+from whyformer.show.terminal import Screen
+
+PLAIN = Screen(100, None)
+
+BY_HAND = """\
+Why cabinet? by cabinet
+
+cabinet                +62.5% ++++++++++++
+second                 -12.5% --
+earlier answer tokens  +25.0% +++++
+
+Strongest words:
+       +5 cabinet the [cabinet here] no key there cabinet yes
+       -1 second  the cabinet here [no] key there cabinet yes
+
+Citations:
+cabinet  +80.0%  cabinet, log-probability -1.5 without it
+second   -20.0%  not verified
+cabinet: 0.7 (by chance 0.1, -0.2 to 0.3)
+
+Hops:
+hop 0   received 4.5: cabinet +1.5, second +0, generated tokens +2, absorbed +1
+cabinet received 2: cabinet +3.5, second -1, generated tokens +0, absorbed -0.5
+note: cabinet"""
+
+
+def test_by_hand():
+    assert render_prompt(show_prompt(), PLAIN) == BY_HAND
+
+
+def test_a_prompt_of_many_regions_fits_a_screen():
+    view = show_long_prompt(3_000, 2, 100)
+    lines = render_prompt(view, PLAIN).splitlines()
+    assert len(lines) < MOST_REGIONS + 15 and max(map(len, lines)) <= 100
+    assert any("other regions" in line for line in lines)
+    shares = [float(line.split("%")[0].split()[-1]) for line in lines[2 : MOST_REGIONS + 3]]
+    assert sum(shares) == pytest.approx(100 * sum(view.section_shares), abs=0.1 * len(shares))
+
+
+@pytest.mark.parametrize("screen", [PLAIN, Screen(60, "truecolor")], ids=["plain", "colour"])
+def test_untrusted_text_is_spelled_out(screen):
+    for payload in [*PAYLOADS, *MORE_PAYLOADS]:
+        printed = render_prompt(show_prompt(payload), screen).replace("\x1b[", "" if screen.colours else "\x1b[")
+        joined = {c for c in printed if unicodedata.category(c) in ("Cc", "Cs", "Co", "Zl", "Zp")}
+        assert joined <= {"\n"}, payload

@@ -1,0 +1,150 @@
+"""Train the reader of passages: python training/reader/train.py --out FOLDER [--rows ROWS.npz]
+
+Minutes on a GPU. Rows of similar length make a batch, short rows (two or three passages) first: looking up an answer in
+few passages is learned sooner and is the same as in many. The loss is that of the answers, and with a smaller weight
+that of all other tokens: passages that repeat a name teach the model to look back.
+"""
+
+import multiprocessing
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fast_llama import Stepper
+from rows import BEGIN, CHAT_TEMPLATE, END, FORMS, PAD, arrange, encode_rows, make_rows, make_tokenizer
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from recipe import Average, Schedule, adamw, apply_gradient, begin_training, device, save, save_tokenizer
+
+from whyformer.demo import reader
+
+BUCKET = 32  # rows are padded to a multiple of this
+
+
+class Rows:
+    """All rows on the device, in buckets of one padded length each: few shapes, and nothing to wait for."""
+
+    def __init__(self, rows: dict[str, np.ndarray]) -> None:
+        ends = np.cumsum(rows["lengths"], dtype=np.int64)
+        starts = ends - rows["lengths"]
+        padded = -(-rows["lengths"] // BUCKET) * BUCKET
+        self.lengths = [int(length) for length in np.unique(padded)]
+        self.ids, self.answers = {}, {}
+        for length in self.lengths:
+            chosen = padded == length
+            places = np.arange(length)
+            is_inside = places < rows["lengths"][chosen, None]
+            index = np.minimum(starts[chosen, None] + places, len(rows["ids"]) - 1)
+            self.ids[length] = torch.from_numpy(np.where(is_inside, rows["ids"][index], 0)).to(device())
+            self.answers[length] = torch.from_numpy(rows["answers"][index] & is_inside).to(device())
+        self.counts = np.array([len(self.ids[length]) for length in self.lengths])
+
+    def draw_batch(self, random: np.random.Generator, tokens: int, share: float) -> tuple[Tensor, Tensor]:
+        """Rows of one bucket, about `tokens` tokens, from the shortest `share` of all rows: ids, 0 where a row is over,
+        and which of them are answers."""
+        allowed = np.cumsum(self.counts) - self.counts < share * self.counts.sum()
+        length = self.lengths[random.choice(len(self.lengths), p=self.counts * allowed / (self.counts * allowed).sum())]
+        chosen = torch.randint(len(self.ids[length]), (tokens // length,), device=device())
+        return self.ids[length][chosen].long(), self.answers[length][chosen]
+
+
+def make_model(config: dict[str, Any], tokenizer: Tokenizer) -> LlamaForCausalLM:
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=tokenizer.get_vocab_size(),
+            hidden_size=config["width"],
+            intermediate_size=config["inner"],
+            num_hidden_layers=config["blocks"],
+            num_attention_heads=config["heads"],
+            max_position_embeddings=config["positions"],
+            tie_word_embeddings=True,
+            pad_token_id=tokenizer.token_to_id(PAD),
+            bos_token_id=tokenizer.token_to_id(BEGIN),
+            eos_token_id=tokenizer.token_to_id(END),
+        )
+    ).to(device())
+
+
+@torch.no_grad()
+def share_right(model: LlamaForCausalLM, ids: Tensor, answers: Tensor) -> Tensor:
+    """The share of rows of which every answer token is the most likely one."""
+    with torch.autocast(device().type, torch.bfloat16, enabled=device().type == "cuda"):
+        best = torch.cat([model(input_ids=part, use_cache=False).logits[:, :-1].argmax(-1) for part in ids.split(128)])
+    return ((best == ids[:, 1:]) | ~answers[:, 1:]).all(-1).float().mean()
+
+
+def hold_out(tokenizer: Tokenizer, form: str, count: int) -> tuple[Tensor, Tensor]:
+    """Held-out rows of one question each."""
+    rng = random.Random(form)
+    ids, answers = encode_rows(tokenizer, [arrange(rng, [one], form) for one in reader.generate(count, 99)])
+    longest = max(map(len, ids))
+    padded = torch.tensor([row + [0] * (longest - len(row)) for row in ids])
+    return padded.to(device()), torch.tensor([row + [False] * (longest - len(row)) for row in answers]).to(device())
+
+
+def load_start(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
+    """The weights of an earlier run, whose vocabulary may have had more words or another order."""
+    weights = {name: weight.float() for name, weight in load_file(folder / "model.safetensors").items()}
+    earlier = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    names = sorted(tokenizer.get_vocab(), key=tokenizer.token_to_id)
+    table = "model.embed_tokens.weight"
+    weights[table] = weights[table][[earlier.token_to_id(name) for name in names]]
+    model.load_state_dict(weights | {"lm_head.weight": weights[table]})
+
+
+def main() -> None:
+    arguments, config, log = begin_training(
+        __doc__, Path(__file__).with_name("config.toml"), rows="rows made by rows.py", start="a model to go on from"
+    )
+    tokenizer, generator = make_tokenizer(), np.random.default_rng(config["seed"])
+    if arguments.rows is None:
+        made = make_rows(config["rows"], config["seed"], config["longest"], multiprocessing.cpu_count())
+    else:
+        made = dict(np.load(arguments.rows))
+    rows = Rows(made)
+    log.write(rows=len(made["lengths"]), tokens=len(made["ids"]), vocabulary=tokenizer.get_vocab_size())
+    held_out = {form: hold_out(tokenizer, form, config["held_out"]) for form in FORMS}
+    model = make_model(config, tokenizer)
+    if arguments.start is not None:
+        load_start(model, tokenizer, arguments.start)
+    log.write(weights=sum(p.numel() for p in model.parameters()), before=share_right(model, *held_out["text"]))
+    optimizer, average = adamw(model, config["weight_decay"]), Average(model, config["average"])
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every shape
+    stepper = Stepper(model, config["text"])
+    schedule = Schedule(config["peak"], config["warmup"], config["steps"], config["seconds"])
+    model.train()
+    while schedule.advance(optimizer):
+        share = min(1.0, config["short"] + (1 - config["short"]) * schedule.progress / config["growing"])
+        loss = stepper.compute_gradient(*rows.draw_batch(generator, config["tokens"], share))
+        apply_gradient(model, optimizer, average)
+        if schedule.step % config["every"] == 0:
+            right = share_right(model, *held_out["text"])
+            log.write(step=schedule.step, seconds=schedule.elapsed, rate=schedule.rate, loss=loss, right=right)
+            torch.save(dict(zip(average.names, average.mean, strict=True)), arguments.out / "checkpoint.pt")
+    average.load_into(model)
+    save(model, arguments.out)
+    save_tokenizer(
+        tokenizer,
+        arguments.out,
+        model_max_length=config["positions"],
+        model_input_names=["input_ids", "attention_mask"],
+        bos_token=BEGIN,
+        eos_token=END,
+        pad_token=PAD,
+        chat_template=CHAT_TEMPLATE,
+    )
+    (arguments.out / "generation_config.json").unlink(missing_ok=True)
+    right = {form: share_right(model, *rows) for form, rows in held_out.items()}
+    log.write(done=True, steps=schedule.step, seconds=schedule.elapsed, **right)
+
+
+if __name__ == "__main__":
+    main()
