@@ -1,5 +1,8 @@
 """Lean runs of language models: the same scores as the full engine, in memory that grows with the number of tokens."""
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,6 +13,7 @@ import whyformer as why
 from whyformer import targets
 from whyformer._engine import lean, lean_actions
 from whyformer._engine.lean_actions import Activation, GatedProduct, hold_layer_norm_spread
+from whyformer._engine.lean_shadow import POOL
 from whyformer._engine.lean_target import find_read_places
 from whyformer._engine.relevance.recipes import STABILISERS
 
@@ -55,6 +59,12 @@ def build(name: str, attention: str = "sdpa", dtype: torch.dtype = torch.float64
             is_scale = weight.dim() == 1 and "weight" in key
             weight.copy_(1 + 0.1 * noise if is_scale else 0.1 * noise if weight.dim() < 2 else 0.15 * noise)
     return module.to(dtype).eval()
+
+
+@cache
+def share(name: str) -> nn.Module:
+    """A model that several tests use, and its lessons with it."""
+    return build(name)
 
 
 def make_ids(*shape: int) -> Tensor:
@@ -154,7 +164,7 @@ def test_a_norm_in_16_bits_goes_back_in_one_product():
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", QUICK)
 def test_gives_the_scores_of_the_full_engine(name: str, method: str):
-    ours, theirs = explain_both(build(name), {"input_ids": make_ids(1, 40)}, method)
+    ours, theirs = explain_both(share(name), {"input_ids": make_ids(1, 40)}, method)
     assert measure_distance(ours, theirs) < 1e-7  # RMS norms of transformers compute in float32
     assert [one.index for one in ours.targets] == [one.index for one in theirs.targets]
 
@@ -183,7 +193,7 @@ def test_gives_the_scores_of_the_full_engine_in_every_family(name: str, method: 
     ids=["token", "contrast", "at a place", "predicted at a place", "span", "log-probability", "group", "function"],
 )
 def test_explains_any_target(target, versus):
-    ours, theirs = explain_both(build("llama"), {"input_ids": make_ids(1, 40)}, target=target, versus=versus)
+    ours, theirs = explain_both(share("llama"), {"input_ids": make_ids(1, 40)}, target=target, versus=versus)
     assert measure_distance(ours, theirs) < 1e-6
     assert ours.spent["relevance"] == 1
     for mine, other in zip(ours.targets, theirs.targets, strict=True):
@@ -193,7 +203,7 @@ def test_explains_any_target(target, versus):
 
 @pytest.mark.parametrize("score", ["logit", "logp"])
 def test_computes_logits_only_where_an_answer_is_read(score: str):
-    module, ids = build("llama"), make_ids(1, 40)[0].tolist()
+    module, ids = share("llama"), make_ids(1, 40)[0].tolist()
     model = why.open(module)
     prompt, target = why.Prompt.from_tokens(model, ids[:30], ids[30:]), targets.Answer([1, 4], score=score)
     assert find_read_places(model, model.encode(prompt), target, None) == [[30, 33]]
@@ -204,7 +214,7 @@ def test_computes_logits_only_where_an_answer_is_read(score: str):
 
 @pytest.mark.parametrize("name", QUICK)
 def test_batches_with_padding_equal_single_examples(name: str):
-    module, ids = build(name), make_ids(3, 30)
+    module, ids = share(name), make_ids(3, 30)
     mask = torch.arange(30)[None] < torch.tensor([30, 17, 5])[:, None]
     inputs = {"input_ids": torch.where(mask, ids, 0), "attention_mask": mask.long()}
     ours, _ = explain_both(module, inputs, target=targets.Token(5, at=3))
@@ -216,7 +226,7 @@ def test_batches_with_padding_equal_single_examples(name: str):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_span_is_the_sum_of_its_tokens(method: str):
-    module, ids = build("llama"), make_ids(1, 24)
+    module, ids = share("llama"), make_ids(1, 24)
     with why.lean():
         whole = why.explain(module, {"input_ids": ids}, method=method, target=targets.Tokens(20, 23))
         singles = [targets.Tokens(place) for place in range(20, 24)]
@@ -229,10 +239,9 @@ def test_a_span_is_the_sum_of_its_tokens(method: str):
 # --- computing blocks again ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize(("name", "method"), [(name, "attnlrp") for name in QUICK] + [("llama", "libragrad")])
 def test_blocks_computed_again_give_the_same_scores(name: str, method: str):
-    module, inputs = build(name), {"input_ids": make_ids(1, 40)}
+    module, inputs = share(name), {"input_ids": make_ids(1, 40)}
     with why.lean():
         kept = why.explain(module, inputs, method=method, target=targets.Tokens(30, 35))
     with why.lean(recompute=True):
@@ -286,6 +295,39 @@ def test_keeps_no_more_of_a_gated_mlp_than_gate_and_up():
     per_layer = 2 * wide + 2 * heads + 2 * key + 2 + 2  # gate, up, query, output, key, value, norms, log-sum-exp
     positions = 2 * 12  # cosines and sines
     assert lesson.bytes_per_token <= 4 * (2 * per_layer + positions + width + 8)
+
+
+@pytest.mark.parametrize("name", ["mistral", "gemma3"])
+def test_one_lesson_serves_inputs_that_are_longer_than_a_sliding_window(name: str):
+    config, model, settings = FAMILIES[name]
+    layers = {"layer_types": ["sliding_attention", "full_attention"]} if name == "gemma3" else {}
+    small = getattr(hf, config)(**settings, sliding_window=16, **layers)
+    torch.manual_seed(0)
+    module = getattr(hf, model)._from_config(small, attn_implementation="sdpa").double().eval()
+    for length in (12, 60):
+        ours, theirs = explain_both(module, {"input_ids": make_ids(1, length)})
+        assert measure_distance(ours, theirs) < 1e-6
+    assert len(lean.LESSONS[module]) == 1
+
+
+def test_threads_agree():
+    module, batches = share("llama"), [{"input_ids": make_ids(1, 20 + i)} for i in range(4)]
+
+    def explain(inputs: dict[str, Tensor]) -> Tensor:
+        with why.lean():
+            return why.explain(module, inputs, method="attnlrp").scores
+
+    alone = [explain(inputs) for inputs in batches]
+    with ThreadPoolExecutor(4) as threads:
+        assert all(map(torch.equal, threads.map(explain, batches * 2), alone * 2))
+
+
+def test_a_kept_shadow_holds_no_weights():
+    module = build("llama")
+    with why.lean():
+        why.explain(module, {"input_ids": make_ids(1, 20)}, method="attnlrp")
+    (kept,) = POOL[module].idle
+    assert not list(kept.shadow.parameters()) and not list(kept.shadow.buffers())
 
 
 # --- when the full engine runs ---------------------------------------------------------------------------------------

@@ -225,17 +225,19 @@ def run_by_lesson(
     places = find_read_places(model, encoded, target, versus)
     recomputes, note = choose_recomputing(lesson, encoded)
     keeps_states = "hidden_relevance" in keep
+    chosen: ChosenAnswer | None = None
     with neutral_torch(), refuse_changed_weights(model.module), borrow_shadow(model.module) as shadow:
         run = run_lean(model, shadow, encoded, lesson, places, keeps_states=keeps_states, recomputes=recomputes)
-        tensors, is_finite = (run.leaf, *run.states), run.output.isfinite().all()
+        is_finite = run.output.isfinite().all()
         if target is versus is None and is_last_alone(run):  # a GPU need not wait until Python knows the token
-            slopes = torch.autograd.grad(pick_largest(run.output).sum(), tensors)
-            chosen = choose_lean_answer(model, encoded, run, places, target, versus)
+            score = pick_largest(run.output)
         else:
             chosen = choose_lean_answer(model, encoded, run, places, target, versus)
-            slopes = torch.autograd.grad(chosen.answer.start_gradient().sum(), tensors)
-        if not bool(is_finite):
-            raise NonFinite("The model's output is not finite. Open the model in float32, or check its weights.")
+            score = chosen.answer.start_gradient()
+        slopes = torch.autograd.grad(score.sum(), (run.leaf, *run.states))
+    chosen = chosen or choose_lean_answer(model, encoded, run, places, target, versus)
+    if not bool(is_finite):
+        raise NonFinite("The model's output is not finite. Open the model in float32, or check its weights.")
     return make_lean_capture(encoded, lesson, run, slopes, chosen, keep, note)
 
 

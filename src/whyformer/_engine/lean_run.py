@@ -268,14 +268,15 @@ def prepare_language_model(
 
 def leave_out_cache(shadow: nn.Module) -> list[RemovableHandle]:
     config = getattr(unwrap(shadow), "config", None)
-    if not hasattr(config, "use_cache") or not takes_cache(type(shadow)):
+    kind: Any = type(shadow)
+    if not hasattr(config, "use_cache") or not takes_cache(kind):
         return []
     add = lambda _, args, options: (args, {"use_cache": False, **options})  # noqa: E731
     return [shadow.register_forward_pre_hook(add, with_kwargs=True)]
 
 
 @cache
-def takes_cache(kind: type[nn.Module]) -> bool:
+def takes_cache(kind: Any) -> bool:
     return "use_cache" in inspect.signature(kind.forward).parameters
 
 
