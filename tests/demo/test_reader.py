@@ -34,25 +34,28 @@ def list_stated(passages) -> set[tuple[str, str, str]]:
 
 
 def test_a_question_by_hand():
-    anna = reader.Passage(
-        "person", "Anna", "Anna is a baker. She lives in Lisbon.", ((0, 16), (17, 37)),
-        (reader.PassageFact("job", "baker", 0, 10), reader.PassageFact("home", "Lisbon", 1, 30)),
-    )  # fmt: skip
     ship = reader.Passage(
-        "ship", "the Aurora", "The Aurora obeys captain Anna.", ((0, 30),),
+        "ship",
+        "the Aurora",
+        "The Aurora obeys captain Anna.",
+        ((0, 30),),
         (reader.PassageFact("captain", "Anna", 0, 25),),
-    )  # fmt: skip
-    asked = reader.PassageQuestion((ship, anna), "Where does Anna live?", "Lisbon", 1, 1)
-    assert asked.text == (
-        "The Aurora obeys captain Anna.\n\nAnna is a baker. She lives in Lisbon.\n\n"
-        "Question: Where does Anna live?\nAnswer:"
     )
-    assert [asked.text[a:b] for a, b in asked.passage_spans] == [ship.text, anna.text]
-    assert asked.text[slice(*asked.sentence_span)] == "She lives in Lisbon."
-    assert asked.text[slice(*asked.evidence_span)] == "Lisbon"
-    assert asked.messages[1]["content"].endswith("\n\nWhere does Anna live?")
-    every = {(one.question, one.answer, one.source) for one in reader.ask_everything(random.Random(0), (ship, anna))}
-    assert {(answer, source) for _, answer, source in every} == {("Anna", 0), ("baker", 1), ("Lisbon", 1)}
+    fair = reader.Passage(
+        "fair", "the book fair", "The book fair opens in May. It is held in Oslo.", ((0, 27), (28, 47)),
+        (reader.PassageFact("opening", "May", 0, 23), reader.PassageFact("place", "Oslo", 1, 42)),
+    )  # fmt: skip
+    asked = reader.PassageQuestion((ship, fair), "Where does the book fair take place?", "Oslo", 1, 1)
+    assert asked.text == (
+        "The Aurora obeys captain Anna.\n\nThe book fair opens in May. It is held in Oslo.\n\n"
+        "Question: Where does the book fair take place?\nAnswer:"
+    )
+    assert [asked.text[a:b] for a, b in asked.passage_spans] == [ship.text, fair.text]
+    assert asked.text[slice(*asked.sentence_span)] == "It is held in Oslo."
+    assert asked.text[slice(*asked.evidence_span)] == "Oslo"
+    assert asked.messages[1]["content"].endswith("\n\nWhere does the book fair take place?")
+    every = {(one.question, one.answer, one.source) for one in reader.ask_everything(random.Random(0), (ship, fair))}
+    assert {(answer, source) for _, answer, source in every} == {("Anna", 0), ("May", 1), ("Oslo", 1)}
     assert all(("the Aurora" in question) == (source == 0) for question, _, source in every)
 
 
@@ -79,19 +82,22 @@ def test_exactly_one_passage_states_the_answer():
 
 
 def test_other_passages_mislead():
-    """In half of the prompts another passage states the same relation of something else."""
-    rivals = alike = named = people = 0
+    """Most prompts have another passage that states the same relation, and nearly all one with a value of this kind."""
+    rivals = alike = 0
     for asked in ASKED:
         passage = asked.passages[asked.source]
-        others = [other for other in asked.passages if other is not passage]
         relation = passage.facts[asked.fact].relation
-        rivals += any(fact.relation == relation for other in others for fact in other.facts)
-        kind = RELATIONS[relation].value
-        alike += any(RELATIONS[fact.relation].value == kind for other in others for fact in other.facts)
-        if passage.topic == "person":
-            people += 1
-            named += any(passage.subject in other.text for other in others)
-    assert rivals > 0.4 * len(ASKED) and alike > 0.6 * len(ASKED) and named > 0.3 * people
+        others = [fact.relation for other in asked.passages if other is not passage for fact in other.facts]
+        rivals += relation in others
+        alike += RELATIONS[relation].value in {RELATIONS[other].value for other in others}
+    assert rivals > 0.6 * len(ASKED) and alike > 0.8 * len(ASKED)
+
+
+def test_passages_that_are_alike_state_the_same_relations():
+    for seed in range(20):
+        passages = reader.draw_passages(random.Random(seed), 5, alike=True)
+        assert len({(p.topic, tuple(sorted(fact.relation for fact in p.facts))) for p in passages}) == 1
+        assert len({passage.subject.split()[1] for passage in passages}) == 5
 
 
 def test_what_is_asked_was_never_trained_on():
@@ -109,10 +115,10 @@ def test_a_subject_without_a_training_value_is_not_drawn(monkeypatch):
     """Drawing values until one belongs to training would never end: other subjects are drawn instead."""
     known = reader.part_of
     monkeypatch.setattr(
-        reader, "part_of", lambda subject, *fact: "held-out" if subject == "Anna" else known(subject, *fact)
+        reader, "part_of", lambda subject, *fact: "held-out" if subject == "the Aurora" else known(subject, *fact)
     )
     subjects = [p.subject for asked in reader.generate(40, 5, part="training") for p in asked.passages]
-    assert "Anna" not in subjects and len({*subjects}) > 50
+    assert "the Aurora" not in subjects and len({*subjects}) > 50
 
 
 def test_a_question_depends_on_its_seed_and_number_only():

@@ -1,16 +1,16 @@
 """Passages and a question that one of them answers: which passage, which sentence and which words are known.
 
-    Anna lives in Lisbon and works as a baker. She keeps a parrot.
+    The Aurora sails under captain Anna. It left in March and carries tea.
 
-    The Aurora sails under captain Anna. It carries tea and left in March.
+    The lantern fair is held in Lisbon. It was planned by Peter and opens in May.
     ...
-    Question: Where does Anna live?
-    Answer: Lisbon
+    Question: What does the Aurora carry?
+    Answer: tea
 
-Four to ten passages of one to three sentences each state a few facts about a person, a ship, a fair, an exhibit or a
-house. Exactly one passage states the answer, in one sentence. The passages are about few kinds of things, so that
-others often state the same relation of something else, give a value of the same kind, or mention the person asked
-about. A value is one word, or a price.
+Four to ten passages of one to three sentences each state a few facts about a ship, a fair, an exhibit or a house.
+Exactly one passage states the answer, in one sentence. The passages are about two or three kinds of things, so that
+three prompts in four have another one that states the same relation of something else. Passages share people, cities
+and other values. A value is one word, or a price; within a prompt one word tells a subject from all others.
 
 One fact in five (a subject, a relation and a value), selected by a checksum, is held out of all training. By default
 `generate` asks for those, so that the bundled model cannot know the answer from training: it must read it.
@@ -33,7 +33,7 @@ from whyformer.demo.reader_words import (
     GATHERINGS,
     HOUSES,
     MATERIALS,
-    MEN,
+    NAMES,
     OPENINGS,
     RELATIONS,
     SHIPS,
@@ -41,12 +41,16 @@ from whyformer.demo.reader_words import (
     TOPICS,
     TRADES,
     VALUES,
-    WOMEN,
 )
 from whyformer.errors import InputError
 
 FEWEST, MOST = 2, 10  # passages
-SUBJECTS = {"ship": (SHIPS,), "fair": (FAIRS, GATHERINGS), "exhibit": (MATERIALS, EXHIBITS), "house": (HOUSES, TRADES)}
+SUBJECTS = {
+    "ship": (SHIPS,),
+    "fair": (FAIRS, GATHERINGS),
+    "exhibit": (MATERIALS, EXHIBITS),
+    "house": (HOUSES, TRADES),
+}
 SLOT = re.compile(r"{([^}]*)}")
 Span = tuple[int, int]  # characters, end not included
 Clauses = Sequence[tuple[str, ...]]  # each a choice of wordings
@@ -176,8 +180,8 @@ class Names:
 
 
 def draw_names(rng: random.Random) -> Names:
-    """Twelve people and nine cities."""
-    return Names(tuple(_sample(rng, (*WOMEN, *MEN), 12)), tuple(_sample(rng, CITIES, 9)))
+    """Six people and nine cities."""
+    return Names(tuple(_sample(rng, NAMES, 6)), tuple(_sample(rng, CITIES, 9)))
 
 
 def draw_passages(
@@ -196,37 +200,24 @@ def draw_passages(
 
 def _draw_passages(rng: random.Random, count: int, part: Part, alike: bool) -> tuple[Passage, ...]:
     names = draw_names(rng)
-    kinds = [_pick(rng, list(TOPICS))] if alike else ["person", *_sample(rng, list(SUBJECTS), 2)]
+    kinds = _sample(rng, list(SUBJECTS), 1 if alike else 2 + _draw_index(rng, 2))
     shared = _sample(rng, TOPICS[kinds[0]].clauses, 1 + _draw_index(rng, 2)) if alike else None
-    left = {"person": list(names.people)} | {kind: list(SUBJECTS[kind][0]) for kind in SUBJECTS}
-    topics = [_pick(rng, kinds) for _ in range(count)]
-    subjects = [_draw_subject(rng, topic, left[topic]) for topic in topics]
-    people = [subject for subject, topic in zip(subjects, topics, strict=True) if topic == "person"]
-    return tuple(
-        _draw_passage(
-            rng,
-            topic,
-            subject,
-            names,
-            people,
-            part,
-            shared or _sample(rng, TOPICS[topic].clauses, 2 + _draw_index(rng, 2)),
-        )
-        for subject, topic in zip(subjects, topics, strict=True)
-    )
+    left = {kind: list(SUBJECTS[kind][0]) for kind in kinds}
+    passages = []
+    for _ in range(count):
+        topic = _pick(rng, kinds)
+        clauses = shared or _sample(rng, TOPICS[topic].clauses, 2 + _draw_index(rng, 2))
+        passages.append(_draw_passage(rng, topic, _draw_subject(rng, topic, left[topic]), names, part, clauses))
+    return tuple(passages)
 
 
 def _draw_subject(rng: random.Random, topic: str, left: list[str]) -> str:
     """A subject whose first word is no other's."""
     word = left.pop(_draw_index(rng, len(left)))
-    if topic == "person":
-        return word
     return " ".join(("the", word, *(_pick(rng, words) for words in SUBJECTS[topic][1:])))
 
 
-def _draw_passage(
-    rng: random.Random, topic: str, subject: str, names: Names, people: Sequence[str], part: Part, clauses: Clauses
-) -> Passage:
+def _draw_passage(rng: random.Random, topic: str, subject: str, names: Names, part: Part, clauses: Clauses) -> Passage:
     text = ""
     sentences: list[Span] = []
     facts: list[PassageFact] = []
@@ -238,7 +229,7 @@ def _draw_passage(
         text += _open_sentence(rng, topic, subject, is_first=not sentences)
         for i, wordings in enumerate(taken):
             text += " and " if i else " "
-            clause, stated = _fill_clause(rng, _pick(rng, wordings), subject, names, people, part)
+            clause, stated = _fill_clause(rng, _pick(rng, wordings), subject, names, part)
             facts += [PassageFact(name, value, len(sentences), len(text) + at) for name, value, at in stated]
             text += clause
         text += "."
@@ -252,8 +243,7 @@ def _draw_passage(
 
 def _open_sentence(rng: random.Random, topic: str, subject: str, *, is_first: bool) -> str:
     """The subject or its pronoun, sometimes after "These days,"."""
-    pronouns = TOPICS[topic].pronouns or (("She",) if subject in WOMEN else ("He",))
-    named = subject if is_first or rng.random() < 0.2 else _pick(rng, pronouns)
+    named = subject if is_first or rng.random() < 0.2 else _pick(rng, TOPICS[topic].pronouns)
     if rng.random() < 0.1:
         lower = named if named == subject else named[0].lower() + named[1:]
         return f"{_pick(rng, OPENINGS)}, {lower}"
@@ -261,31 +251,29 @@ def _open_sentence(rng: random.Random, topic: str, subject: str, *, is_first: bo
 
 
 def _fill_clause(
-    rng: random.Random, wording: str, subject: str, names: Names, people: Sequence[str], part: Part
+    rng: random.Random, wording: str, subject: str, names: Names, part: Part
 ) -> tuple[str, list[tuple[str, str, int]]]:
     """The clause with values for its slots, and each (relation, value, place in the clause)."""
     clause, stated, end = "", [], 0
     for slot in SLOT.finditer(wording):
         clause += wording[end : slot.start()]
-        value = _draw_fact(rng, slot[1], subject, names, people, part)
+        value = _draw_fact(rng, slot[1], subject, names, part)
         stated.append((slot[1], value, len(clause)))
         clause += value
         end = slot.end()
     return clause + wording[end:], stated
 
 
-def _draw_fact(rng: random.Random, relation: str, subject: str, names: Names, people: Sequence[str], part: Part) -> str:
+def _draw_fact(rng: random.Random, relation: str, subject: str, names: Names, part: Part) -> str:
     for _ in range(100):
-        value = _draw_value(rng, RELATIONS[relation].value, names, people)
-        if value != subject and (part == "held-out" or part_of(subject, relation, value) == "training"):
+        value = _draw_value(rng, RELATIONS[relation].value, names)
+        if part == "held-out" or part_of(subject, relation, value) == "training":
             return value
     raise NoTrainingValueError(f"{relation} of {subject}")
 
 
-def _draw_value(rng: random.Random, kind: str, names: Names, people: Sequence[str]) -> str:
-    if kind == "person":  # often one that another passage is about
-        return _pick(rng, people) if people and rng.random() < 0.5 else _pick(rng, names.people)
-    return _pick(rng, names.cities if kind == "city" else VALUES[kind])
+def _draw_value(rng: random.Random, kind: str, names: Names) -> str:
+    return _pick(rng, {"person": names.people, "city": names.cities}.get(kind) or VALUES[kind])
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
@@ -301,12 +289,12 @@ def ask_everything(rng: random.Random, passages: tuple[Passage, ...]) -> Iterato
 
 def list_vocabulary() -> tuple[str, ...]:
     """Every word and punctuation mark that can occur in passages, questions and answers."""
-    texts = [*WOMEN, *MEN, *(word for lists in SUBJECTS.values() for words in lists for word in words)]
+    texts = [*NAMES, *(word for lists in SUBJECTS.values() for words in lists for word in words)]
     texts += [word for words in VALUES.values() for word in words]
     texts += [wording for topic in TOPICS.values() for wordings in topic.clauses for wording in wordings]
     texts += [question for relation in RELATIONS.values() for question in relation.questions]
     texts += [pronoun for topic in TOPICS.values() for pronoun in topic.pronouns]
-    texts += [*OPENINGS, *FILLERS, *SYSTEM_PROMPTS, "Question: Answer: She He and the The she he"]
+    texts += [*OPENINGS, *FILLERS, *SYSTEM_PROMPTS, "Question: Answer: and the The"]
     words = (word for text in texts for word in re.findall(r"\w+|[^\w\s]", SLOT.sub(" ", text)))
     return tuple(dict.fromkeys(words))
 

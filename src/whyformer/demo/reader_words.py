@@ -6,18 +6,14 @@ relation of the table `RELATIONS`, which has the questions that ask for it.
 
 from dataclasses import dataclass
 
-WOMEN = "Anna Berta Clara Dora Emma Fiona Greta Hanna Irene Julia Karla Laura Maria Nora Olga Paula Rosa Sarah".split()
-MEN = "Adam Boris Carl David Emil Felix Georg Hugo Ivan Jonas Karim Leo Martin Nils Oscar Peter Robin Simon".split()
+NAMES = """
+    Anna Berta Clara Dora Emma Fiona Greta Hanna Irene Julia Karla Laura Maria Nora Olga Paula Rosa Sarah Adam Boris
+    Carl David Emil Felix Georg Hugo Ivan Jonas Karim Leo Martin Nils Oscar Peter Robin Simon
+""".split()
 CITIES = """
     Athens Bergen Cairo Delhi Essen Florence Geneva Hamburg Istanbul Jakarta Krakow Lisbon Madrid Naples Oslo Porto
     Quito Riga Seville Tunis Utrecht Vienna Warsaw York Zagreb Dublin Kyoto Lima Nantes Bristol Turin Malaga
 """.split()
-JOBS = """
-    baker carpenter dentist farmer gardener judge lawyer mechanic nurse painter plumber potter sailor singer
-    tailor teacher translator waiter writer butcher chemist librarian
-""".split()
-ANIMALS = "cat dog goat parrot rabbit tortoise horse hamster hedgehog donkey canary snake lizard ferret pony".split()
-INSTRUMENTS = "harp flute violin piano guitar trumpet cello drum lute clarinet banjo oboe".split()
 THINGS = """
     lamp clock chair basket mirror kettle carpet bicycle suitcase teapot vase blanket ladder coat desk hammock
     telescope saddle bench radio
@@ -62,9 +58,6 @@ class Topic:
 
 VALUES: dict[str, tuple[str, ...]] = {
     "city": tuple(CITIES),
-    "job": tuple(JOBS),
-    "animal": tuple(ANIMALS),
-    "instrument": tuple(INSTRUMENTS),
     "thing": tuple(THINGS),
     "goods": tuple(GOODS),
     "price": tuple(f"{number} euros" for number in NUMBERS),
@@ -75,13 +68,6 @@ VALUES: dict[str, tuple[str, ...]] = {
 }
 
 RELATIONS: dict[str, Relation] = {
-    "home": Relation("city", ("Where does {S} live?", "In which city does {S} live?")),
-    "job": Relation("job", ("What is the job of {S}?", "What does {S} work as?")),
-    "pet": Relation("animal", ("Which animal does {S} keep?", "What animal does {S} look after?")),
-    "music": Relation("instrument", ("Which instrument does {S} play?", "What does {S} play?")),
-    "paid": Relation("price", ("How much did {S} pay?", "How much money did {S} spend?")),
-    "bought": Relation("thing", ("What did {S} buy?", "Which thing did {S} buy?")),
-    "birthday": Relation("month", ("When was {S} born?", "When is the birthday of {S}?")),
     "captain": Relation("person", ("Who is the captain of {S}?", "Who leads {S}?")),
     "cargo": Relation("goods", ("What does {S} carry?", "What is the cargo of {S}?")),
     "port": Relation("city", ("Where did {S} sail from?", "Which port did {S} sail from?")),
@@ -105,17 +91,6 @@ RELATIONS: dict[str, Relation] = {
 }
 
 TOPICS: dict[str, Topic] = {
-    "person": Topic(
-        (),  # She or He, by the first name
-        (
-            ("lives in {home}", "has a house in {home}", "moved to {home} long ago"),
-            ("works as a {job}", "is a {job}", "became a {job} like many in the family"),
-            ("keeps a {pet}", "looks after a {pet}", "has a {pet} in the garden"),
-            ("plays the {music}", "practises the {music} every morning", "gives lessons on the {music}"),
-            ("paid {paid} for a {bought}", "bought a {bought} for {paid}", "spent {paid} on a {bought}"),
-            ("was born in {birthday}", "has a birthday in {birthday}"),
-        ),
-    ),
     "ship": Topic(
         ("It", "The ship"),
         (
