@@ -1,7 +1,7 @@
 """Train the reader of passages: python training/reader/train.py --out FOLDER [--rows ROWS.npz]
 
-Rows of similar length make a batch, short rows first. The loss is that of the answers, and with a smaller weight that of
-other tokens. --start goes on from an earlier model, whose vocabulary may have had more words. What shipped took four
+Rows of similar length make a batch, short rows first. The loss is that of the answers, and with a smaller weight that
+of other tokens. --start goes on from an earlier model, whose vocabulary may have had more words. What shipped took four
 stages (config.toml, second.toml, third.toml, fourth.toml); the card says which.
 """
 
