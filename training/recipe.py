@@ -110,11 +110,6 @@ def take_step(loss: Tensor, module: nn.Module, optimizer: torch.optim.Optimizer,
     """One step down, with the gradient clipped at norm 1."""
     optimizer.zero_grad()
     loss.backward()
-    apply_gradient(module, optimizer, average)
-
-
-def apply_gradient(module: nn.Module, optimizer: torch.optim.Optimizer, average: Average) -> None:
-    """One step down with the gradient that the weights have, clipped at norm 1."""
     nn.utils.clip_grad_norm_(module.parameters(), 1.0)
     optimizer.step()
     average.update()

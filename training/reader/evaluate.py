@@ -2,7 +2,7 @@
 
 Held-out questions of seed 0: the fact that answers was in no training passage. An answer is right if every token of it,
 and the end after it, is the most likely one, which is the same as decoding greedily and comparing. By the number of
-passages, and in the three forms of a prompt.
+passages, with and without another passage that states the same relation, and in the three forms of a prompt.
 """
 
 import argparse
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from rows import has_rival
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
@@ -71,6 +72,9 @@ def main() -> None:
             f"{passages} passages",
             [one for one, asked in zip(right, questions, strict=True) if len(asked.passages) == passages],
         )
+    for rivalled in (True, False):
+        own = [one for one, asked in zip(right, questions, strict=True) if has_rival(asked) == rivalled]
+        report(f"{'another' if rivalled else 'no other'} passage states the same relation", own)
     for form in FORMS[1:]:
         report(f"as {form}", answering.mark(questions[:FORM_COUNT], form))
 

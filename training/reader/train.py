@@ -1,8 +1,8 @@
 """Train the reader of passages: python training/reader/train.py --out FOLDER [--rows ROWS.npz]
 
-Minutes on a GPU. Rows of similar length make a batch, short rows (two or three passages) first: looking up an answer in
-few passages is learned sooner and is the same as in many. The loss is that of the answers, and with a smaller weight
-that of all other tokens: passages that repeat a name teach the model to look back.
+Rows of similar length make a batch, short rows first. The loss is that of the answers, and with a smaller weight that
+of other tokens. --start goes on from an earlier model, whose vocabulary may have had more words. What shipped took four
+stages (config.toml, second.toml, third.toml, fourth.toml); the card says which.
 """
 
 import multiprocessing
@@ -13,20 +13,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from fast_llama import Stepper
 from rows import BEGIN, CHAT_TEMPLATE, END, FORMS, PAD, arrange, encode_rows, make_rows, make_tokenizer
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Schedule, adamw, apply_gradient, begin_training, device, save, save_tokenizer
+from recipe import Average, Schedule, adamw, begin_training, device, save, save_tokenizer, take_step
 
 from whyformer.demo import reader
 
 BUCKET = 32  # rows are padded to a multiple of this
+TEXT_SHARE = 0.15  # of the tokens that are no answers, drawn anew for each batch
 
 
 class Rows:
@@ -71,6 +72,16 @@ def make_model(config: dict[str, Any], tokenizer: Tokenizer) -> LlamaForCausalLM
             eos_token_id=tokenizer.token_to_id(END),
         )
     ).to(device())
+
+
+def compute_loss(model: LlamaForCausalLM, ids: Tensor, answers: Tensor, text: float) -> Tensor:
+    """The loss of the answers, and of some of the other tokens with the weight `text`; logits only for these."""
+    wanted, is_answer = ids[:, 1:], answers[:, 1:]
+    is_text = ~is_answer & (wanted != 0) & (torch.rand(wanted.shape, device=ids.device) < TEXT_SHARE)
+    with torch.autocast(device().type, torch.bfloat16, enabled=device().type == "cuda"):
+        states = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
+        losses = [cross_entropy(model.lm_head(states[at]).float(), wanted[at]) for at in (is_answer, is_text)]
+    return losses[0] + text * losses[1]
 
 
 @torch.no_grad()
@@ -118,17 +129,15 @@ def main() -> None:
     log.write(weights=sum(p.numel() for p in model.parameters()), before=share_right(model, *held_out["text"]))
     optimizer, average = adamw(model, config["weight_decay"]), Average(model, config["average"])
     torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every shape
-    stepper = Stepper(model, config["text"])
     schedule = Schedule(config["peak"], config["warmup"], config["steps"], config["seconds"])
     model.train()
     while schedule.advance(optimizer):
         share = min(1.0, config["short"] + (1 - config["short"]) * schedule.progress / config["growing"])
-        loss = stepper.compute_gradient(*rows.draw_batch(generator, config["tokens"], share))
-        apply_gradient(model, optimizer, average)
+        loss = compute_loss(model, *rows.draw_batch(generator, config["tokens"], share), config["text"])
+        take_step(loss, model, optimizer, average)
         if schedule.step % config["every"] == 0:
             right = share_right(model, *held_out["text"])
             log.write(step=schedule.step, seconds=schedule.elapsed, rate=schedule.rate, loss=loss, right=right)
-            torch.save(dict(zip(average.names, average.mean, strict=True)), arguments.out / "checkpoint.pt")
     average.load_into(model)
     save(model, arguments.out)
     save_tokenizer(
