@@ -8,13 +8,12 @@ claimed property has the strictly highest score of its five words. Neutral pairs
 left out. The control draws one of the properties, and one of the five words, at random.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
+from page_table import run_for_page
 from torch import Tensor
 
 import whyformer as why
@@ -22,8 +21,6 @@ from whyformer.demo import entailment
 from whyformer.errors import WhyformerError
 from whyformer.methods._registry import METHODS
 
-PAGE = Path(__file__).parents[1] / "docs" / "pairs.md"
-BEGIN, END = "<!-- table of benchmarks/entailment_evidence.py -->", "<!-- end of the table -->"
 BUDGET = {"budget": 256}
 BATCH = 50
 ANSWERS = ("entailment", "contradiction")
@@ -94,21 +91,14 @@ def make_table(model: why.Model, pairs: Sequence[entailment.EntailmentPair], met
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", default="demo/entailment")
-    parser.add_argument("--methods", nargs="+", choices=sorted(METHODS), default=sorted(METHODS), metavar="METHOD")
-    parser.add_argument("--items", type=int, default=100)
-    parser.add_argument("--print", action="store_true", help="print the table instead of writing it into the page")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    model = why.open(arguments.model)
-    lines = make_table(model, choose_right(model, arguments.items), arguments.methods)
-    if arguments.print:
-        print("\n".join(lines))
-        return
-    page = PAGE.read_text("utf-8")
-    before, after = page.split(BEGIN)[0], page.split(END)[1]
-    PAGE.write_text(f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{after}", "utf-8")
+    run_for_page(
+        "entailment_evidence.py",
+        __doc__,
+        "pairs.md",
+        model="demo/entailment",
+        items=100,
+        make_table=lambda model, items, methods: make_table(model, choose_right(model, items), methods),
+    )
 
 
 if __name__ == "__main__":

@@ -4,12 +4,13 @@
     python benchmarks/language.py --device cuda --checkpoint           also with blocks computed again
     python benchmarks/language.py --device cuda --span                 also 8,192 tokens in, 2,048 out, as one span
     python benchmarks/language.py --device cpu --shapes small --tokens 2048 4096
+    python benchmarks/language.py --precision 100                      trained weights in bfloat16 against float32
 
 Weights are random, in bfloat16 on a GPU and in float32 on a CPU, one sequence, one target logit. Time is the median
-after warm-up, memory the peak above the weights: allocated by torch on a GPU, on a CPU the largest resident set of a
-process of its own. The first call has the lesson in it (docs/engine.md) and is measured apart. LXT is optional (python
--m pip install lxt). It replaces code of transformers for the whole process, so it runs last: as its examples do, with
-the logits of all tokens, and with those of the last one.
+after warm-up (on a CPU: processor time), memory the peak above the weights: allocated by torch on a GPU, on a CPU the
+largest resident set of a process of its own. The first call has the lesson in it (docs/engine.md) and is measured
+apart. LXT is optional (python -m pip install lxt). It replaces code of transformers for the whole process, so it runs
+last: as its examples do, with the logits of all tokens, and with those of the last one.
 """
 
 import argparse
@@ -28,11 +29,13 @@ from typing import Any
 import torch
 import transformers
 from multiples import Absent, patch_for_lxt
+from scipy.stats import spearmanr
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import whyformer as why
 from whyformer import targets
+from whyformer.demo import agreement
 
 GIB = 2**30
 PROMPT, ANSWER = 8192, 2048  # tokens of the span
@@ -99,11 +102,12 @@ def synchronise(device: str) -> None:
 
 
 def take_time(call: Callable[[], Any], device: str) -> float:
+    read_clock = time.perf_counter if device == "cuda" else time.process_time  # other processes do not count
     synchronise(device)
-    start = time.perf_counter()
+    start = read_clock()
     call()
     synchronise(device)
-    return time.perf_counter() - start
+    return read_clock() - start
 
 
 def measure(call: Callable[[], Any], device: str, repeats: int) -> dict[str, float]:
@@ -215,6 +219,37 @@ class Comparison:
                 self.add(shape, tokens, "LXT, blocks again", run_lxt, module, ids, 1)
 
 
+# --- 16 bits ----------------------------------------------------------------------------------------------------------
+
+
+def write_prompts(count: int) -> list[str]:
+    """Held-out sentences of subject-verb agreement, several in a row, the last one up to its verb."""
+    sentences = agreement.generate(count * 6, seed=0)
+    groups = [sentences[i * 6 : i * 6 + 6] for i in range(count)]
+    return [" ".join([*(one.text for one in group[:-1]), group[-1].prefix]) for group in groups]
+
+
+def compare_precisions(count: int) -> None:
+    """Scores in bfloat16 against those in float32, of the token that float32 predicts."""
+    exact, rounded = (why.open("demo/decoder", dtype=dtype) for dtype in (torch.float32, torch.bfloat16))
+    prompts = write_prompts(count)
+    for method in ("attnlrp", "cp_lrp", "libragrad"):
+        ranks, moved, agreeing = [], [], 0
+        for prompt in prompts:
+            with why.lean():
+                theirs = why.explain(exact, prompt, method)
+                ours = why.explain(rounded, prompt, method, target=theirs.targets[0].index)
+            a, b = ours.scores[0].double(), theirs.scores[0].double()
+            ranks.append(float(spearmanr(a, b).statistic))
+            moved.append(float((a - b).abs().max() / b.abs().max()))
+            agreeing += int(a.argmax() == b.argmax())
+        print(
+            f"{method:<12} rank correlation {statistics.median(ranks):.4f}, lowest {min(ranks):.4f}; largest "
+            f"difference {statistics.median(moved):.1e}, worst {max(moved):.1e}; same highest token in {agreeing} of "
+            f"{count}"
+        )
+
+
 def profile(call: Callable[[], Any], device: str) -> None:
     """Where the time goes, by function."""
     kinds = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA][: 1 + (device == "cuda")]
@@ -236,9 +271,14 @@ def main() -> None:
     parser.add_argument("--checkpoint", action="store_true", help="also compute blocks again in the backward pass")
     parser.add_argument("--span", action="store_true", help="also a span, of the last shape")
     parser.add_argument("--profile", action="store_true", help="also list the functions that take most time")
+    parser.add_argument("--precision", type=int, metavar="PROMPTS", help="compare bfloat16 with float32 instead")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     parser.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.precision:
+        torch.set_num_threads(options.threads)
+        compare_precisions(options.precision)
+        return
     if options.memory:
         print_own_memory(options)
         return

@@ -8,14 +8,13 @@ of these words at random, and always the position that held the trigger most oft
 the start, the end or the name (what a map of positions alone can know).
 """
 
-import argparse
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import torch
+from page_table import run_for_page
 from torch import Tensor
 
 import whyformer as why
@@ -24,8 +23,6 @@ from whyformer.errors import WhyformerError
 from whyformer.methods._registry import METHODS
 from whyformer.targets import Entity
 
-PAGE = Path(__file__).parents[1] / "docs" / "targets.md"
-BEGIN, END = "<!-- table of benchmarks/named_entities.py -->", "<!-- end of the table -->"
 BUDGET = {"budget": 256}
 BATCH = 50
 ORIGINS: tuple[Callable[[names.NamedSentence], int], ...] = (lambda s: 0, lambda s: len(s.words), lambda s: s.name)
@@ -92,21 +89,14 @@ def make_table(model: why.Model, sentences: Sequence[names.NamedSentence], metho
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", default="demo/names")
-    parser.add_argument("--methods", nargs="+", choices=sorted(METHODS), default=sorted(METHODS), metavar="METHOD")
-    parser.add_argument("--items", type=int, default=200)
-    parser.add_argument("--print", action="store_true", help="print the table instead of writing it into the page")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    model = why.open(arguments.model)
-    lines = make_table(model, choose_right(model, arguments.items), arguments.methods)
-    if arguments.print:
-        print("\n".join(lines))
-        return
-    page = PAGE.read_text("utf-8")
-    before, after = page.split(BEGIN)[0], page.split(END)[1]
-    PAGE.write_text(f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{after}", "utf-8")
+    run_for_page(
+        "named_entities.py",
+        __doc__,
+        "targets.md",
+        model="demo/names",
+        items=200,
+        make_table=lambda model, items, methods: make_table(model, choose_right(model, items), methods),
+    )
 
 
 if __name__ == "__main__":

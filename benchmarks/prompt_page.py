@@ -5,7 +5,8 @@
 The scores are random: neither the size nor the time depends on them. Each repeat is a new headless Chromium with an
 empty profile. *open* is the time from the start of navigation to the load event, by the clock of the page;
 *choose* is the time from a click on an answer token until its scores are on the page and the page is laid out. A copy
-of the page without its content policy is opened, so that a script may read these times.
+of the page without its content policy is opened, so that a script may read these times. Other work on the machine adds
+to both; *CPU* does not depend on it: the least CPU time of all processes of the browser, beyond that for an empty page.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import json
 import platform
 import random
 import re
+import resource
 import shutil
 import statistics
 import subprocess
@@ -63,15 +65,22 @@ def make_view(tokens: int, answers: int) -> PromptView:
     )
 
 
-def open_page(page: Path) -> dict[str, float]:
-    """The times of one opening, in milliseconds."""
+def open_page(address: str) -> tuple[str, float]:
+    """What the page became, and the CPU time of the browser, in milliseconds."""
     assert BROWSER is not None, "Chromium is not installed."
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as profile:
         options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", "--no-first-run"]
         command = [BROWSER, *options, "--window-size=1440,900", "--dump-dom"]
-        done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=300)
-    found = re.search(r'data-found="([^"]*)"', done.stdout)
-    assert found is not None, done.stderr[-500:]
+        done = subprocess.run([*command, address], capture_output=True, text=True, timeout=300)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return done.stdout, 1000 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def read_times(markup: str) -> dict[str, float]:
+    """The times that the page noted, in milliseconds."""
+    found = re.search(r'data-found="([^"]*)"', markup)
+    assert found is not None, "the page noted no times"
     return json.loads(found[1].replace("&quot;", '"'))
 
 
@@ -83,8 +92,9 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}")
-    print("| prompt | answer | written in | size | open, median (most) | choose, median (most) |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print("| prompt | answer | written in | size | CPU | open, median (most) | choose, median (most) |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    empty = min(open_page("about:blank")[1] for _ in range(given.repeats))
     for answers in given.answer:
         view = make_view(given.tokens, answers)
         start = time.perf_counter()
@@ -93,13 +103,15 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             page = Path(folder) / "page.html"
             page.write_text(re.sub(r"<meta http-equiv[^>]*>", "", markup).replace("</body>", MEASURE), "utf-8")
-            found = [open_page(page) for _ in range(given.repeats)]
+            opened = [open_page(page.as_uri()) for _ in range(given.repeats)]
+        found = [read_times(markup) for markup, _ in opened]
+        spent = f"{min(cpu for _, cpu in opened) - empty:.0f} ms"
         columns = [
             f"{statistics.median(times):.0f} ms ({max(times):.0f})"
             for times in ([one[name] for one in found] for name in ("open", "choose"))
         ]
         size = f"{len(markup.encode()) / 1e6:.1f} MB"
-        print(f"| {given.tokens:,} | {answers:,} | {written:.1f} s | {size} | {' | '.join(columns)} |")
+        print(f"| {given.tokens:,} | {answers:,} | {written:.1f} s | {size} | {spent} | {' | '.join(columns)} |")
 
 
 if __name__ == "__main__":

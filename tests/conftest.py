@@ -9,7 +9,10 @@ import torch
 from torch import Tensor, nn
 
 torch.set_num_threads(1)
-gc.disable()  # until all tests are collected: modules and test items live to the end, and there are many
+
+
+def pytest_configure() -> None:
+    gc.disable()  # until all tests are collected: modules and test items live to the end, and there are many
 
 
 def pytest_collection_finish() -> None:

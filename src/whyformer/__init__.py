@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from whyformer._audit import Audit, HeadSwaps, audit, swap_heads
     from whyformer._bulk.result import BulkRun
     from whyformer._bulk.run import bulk
-    from whyformer._cite import cite
+    from whyformer._cite.run import cite
     from whyformer._engine.batching import batching
     from whyformer._engine.capture import Capture
     from whyformer._engine.intervene import Intervention
@@ -66,7 +66,7 @@ HOMES = {
     "_audit": "Audit HeadSwaps audit swap_heads",
     "_bulk.result": "BulkRun",
     "_bulk.run": "bulk",
-    "_cite": "cite",
+    "_cite.run": "cite",
     "_engine.batching": "batching",
     "_engine.capture": "Capture",
     "_engine.intervene": "Intervention",

@@ -214,6 +214,7 @@ def test_a_mutated_file_is_refused_or_can_be_used(originals, part, tmp_path):
     assert loaded_files > FILES // 100
 
 
+@pytest.mark.slow
 def test_the_originals_can_be_used(originals, tmp_path):
     """Otherwise the attack would only see errors."""
     for original in originals:

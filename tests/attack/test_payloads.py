@@ -248,7 +248,7 @@ def check_others(payload: str) -> None:
         assert_printable(repr(drawing))
 
 
-@many(SOME[:3])
+@many(SOME[:2])
 def test_some_payloads_in_other_figures(payload):
     check_others(payload)
 
@@ -291,7 +291,7 @@ def shared(tmp_path_factory):
     return tmp_path_factory.mktemp("payloads")
 
 
-@many(SOME[:4])
+@many(SOME[:2])
 def test_some_payloads_in_a_judgement(payload, tmp_path, shared):
     check_judgement(payload, tmp_path, shared)
 
@@ -322,7 +322,7 @@ def check_audit(payload: str, folder) -> None:
     assert str(back) == str(made)
 
 
-@many(SOME[:3])
+@many(SOME[:2])
 def test_some_payloads_in_an_audit(payload, tmp_path):
     check_audit(payload, tmp_path)
 

@@ -61,7 +61,11 @@ POINTS = {
 }
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 6], ids=lambda number: f"call {number}")
+def calls(*numbers, **marks):
+    return [pytest.param(number, id=f"call {number}", **marks) for number in numbers]
+
+
+@pytest.mark.parametrize("number", calls(1, 3) + calls(2, 6, marks=pytest.mark.slow))
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_at_the_worst_moment_loses_nothing(images, golden, tmp_path, point, number):
     """Of the calls that write files: the plan comes first, then the parts."""

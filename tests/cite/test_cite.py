@@ -5,7 +5,7 @@ import torch
 from tiny_prompts import PASSAGES, QUESTION, TEXT, chat_decoder, decoder, make_prompt
 
 import whyformer as why
-from whyformer._cite.cite import CITE_METHOD
+from whyformer._cite.run import CITE_METHOD
 from whyformer.errors import InputError, MethodError, TargetError, WhyformerError
 from whyformer.targets import Answer
 
@@ -59,7 +59,7 @@ def test_one_relevance_pass_and_few_forwards(cited):
 def test_a_part_of_the_answer(cited):
     part = why.cite(decoder(), make_prompt(), by=PASSAGES, select="not bad", **QUICK)
     e = why.explain(decoder(), make_prompt(), CITE_METHOD, target=Answer("not bad", score="logp"))
-    assert part.target.label == e.targets[0].label
+    assert f"log p({part.target.label})" == e.targets[0].label and part.target.label == "'not bad'"
     first = part[0]
     assert first.score == pytest.approx(float(e.scores[0, first.start : first.stop].sum()), abs=1e-9)
     same = why.cite(decoder(), make_prompt(), by=PASSAGES, select=Answer("not bad", score="logp"), **QUICK)

@@ -218,7 +218,7 @@ def test_the_demo_only_writes_html(tmp_path):
     [
         (["--frobnicate"], "No such option: --frobnicate"),
         (["explian"], "No such command 'explian'"),
-        (["generate"], "Missing argument"),
+        (["generate"], "A prompt is one text, --prompt FILE or --messages FILE, got nothing"),
         (["explain", "x", "-m", "rolout"], "No method 'rolout'. Did you mean 'rollout'?"),
         (["compare", "x", "-m", "rolout"], "No method 'rolout'"),
         (["compare", "x", "-m", "rollout", "-m", "rollout"], "rollout is listed twice"),

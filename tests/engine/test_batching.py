@@ -2,11 +2,15 @@
 
 import pytest
 import torch
+import transformers
 from conftest import animal, build
 from tiny_text import wordpiece
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import whyformer as why
 from whyformer._engine.batching import count_rows, memory_shares, plan_batches, run_batches, sort_rows
+from whyformer._engine.probe import is_finite
 from whyformer._engine.record import record
 from whyformer._engine.shortcut import verdicts
 from whyformer.errors import MethodError
@@ -122,6 +126,61 @@ def test_the_smaller_budget_is_remembered_for_this_model():
     with why.batching(memory=2**20):
         assert count_rows(model, 20) == count_rows(why.open(other), 20) // 4
     assert rows >= count_rows(model, 20)
+
+
+class LargestResult(TorchDispatchMode):
+    """The bytes of the largest tensor that an operation makes."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        self.bytes = max([self.bytes, *(t.nbytes for t in tree_leaves(made) if isinstance(t, torch.Tensor))])
+        return made
+
+
+def test_reading_the_answers_needs_little_memory_beside_the_logits():
+    """`isfinite` makes a copy of the logits of every token, which are nearly all of the memory of a batch."""
+    config = transformers.GPT2Config(
+        vocab_size=3000, n_embd=24, n_layer=1, n_head=3, n_positions=32, bos_token_id=0, eos_token_id=0
+    )
+    probe = probe_of(transformers.GPT2LMHeadModel(config).eval(), {"input_ids": torch.arange(60).view(3, 20)})
+    with torch.no_grad(), LargestResult() as made:
+        returned = probe.model.module(**probe.encoded.inputs)
+        made.bytes = 0
+        probe.read_answers(probe.encoded, returned, torch.arange(3))
+    assert made.bytes <= returned.logits.nbytes / 20, "the logits of the last token"
+
+
+def test_a_batch_waits_for_the_one_before_if_both_do_not_fit():
+    """Room for four rows: two batches of three fit one after the other, so none is split."""
+    held, launched = [], []
+
+    def launch(_, rows):
+        if sum(held) + len(rows) > 4:
+            raise torch.OutOfMemoryError("out of memory")
+        held.append(len(rows))
+        launched.append(len(rows))
+        return rows
+
+    def finish(made, _):
+        held.pop(0)
+        return made
+
+    module = build("bert")
+    done = list(run_batches(list(torch.arange(9).split(3)), why.open(module), lambda rows: rows, launch, finish))
+    assert torch.cat([rows for rows, _ in done]).tolist() == list(range(9))
+    assert launched == [3, 3, 3] and module not in memory_shares
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
+def test_every_number_of_an_output_is_checked(wrong):
+    output = torch.zeros(2, 3, 4)
+    assert is_finite(output) and is_finite(torch.zeros(0, 3))
+    output[1, 2, 0] = wrong
+    assert not is_finite(output)
 
 
 def test_one_row_that_does_not_fit_is_an_error():

@@ -1,5 +1,8 @@
 """Lean runs of language models: the same scores as the full engine, in memory that grows with the number of tokens."""
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,8 +11,10 @@ from torch import Tensor, nn
 
 import whyformer as why
 from whyformer import targets
-from whyformer._engine import lean
+from whyformer._engine import lean, lean_actions
 from whyformer._engine.lean_actions import Activation, GatedProduct, hold_layer_norm_spread
+from whyformer._engine.lean_shadow import POOL
+from whyformer._engine.lean_target import find_read_places
 from whyformer._engine.relevance.recipes import STABILISERS
 
 SMALL = dict(
@@ -56,11 +61,17 @@ def build(name: str, attention: str = "sdpa", dtype: torch.dtype = torch.float64
     return module.to(dtype).eval()
 
 
+@cache
+def share(name: str) -> nn.Module:
+    """A model that several tests use, and its lessons with it."""
+    return build(name)
+
+
 def make_ids(*shape: int) -> Tensor:
     return torch.randint(3, 60, shape, generator=torch.Generator().manual_seed(1))
 
 
-def explain_both(module: nn.Module, inputs: dict[str, Tensor], method: str = "attnlrp", **options):
+def explain_both(module: nn.Module, inputs, method: str = "attnlrp", **options):
     """By a lean run, and by the full engine."""
     with why.lean(recompute=options.pop("recompute", None)):
         ours = why.explain(module, inputs, method=method, **options)
@@ -114,13 +125,46 @@ def test_holds_the_spread_of_a_layer_norm_but_not_its_mean():
     assert torch.allclose(y, F.layer_norm(x, (5,), weight, bias))
 
 
+def test_a_rotation_has_the_gradient_of_its_halves():
+    torch.manual_seed(0)
+    start = torch.randn(2, 6, dtype=torch.float64, requires_grad=True)
+    x, slope = start * 1, torch.randn(2, 6, dtype=torch.float64)
+    first = lean_actions.take_part(torch.Tensor.__getitem__, (x, (..., slice(None, 3))), {})
+    second = lean_actions.take_part(torch.Tensor.__getitem__, (x, (..., slice(3, None))), {})
+    turned = lean_actions.join(torch.cat, ((lean_actions.negate(torch.neg, (second,), {}), first),), {"dim": -1})
+    assert "HalfRotation" in type(turned.grad_fn).__name__
+    assert torch.equal(turned, torch.cat((-x[:, 3:], x[:, :3]), -1))
+    (ours,) = torch.autograd.grad(turned, start, slope)
+    assert torch.equal(ours, torch.cat((slope[:, 3:], -slope[:, :3]), -1))
+
+
+def test_a_concatenation_that_is_no_rotation_stays_one():
+    x = torch.randn(2, 6, requires_grad=True) * 1
+    first, second = (
+        lean_actions.take_part(torch.Tensor.__getitem__, (x, (..., one)), {}) for one in (slice(3), slice(3, 6))
+    )
+    swapped = lean_actions.join(torch.cat, ((lean_actions.negate(torch.neg, (first,), {}), second),), {"dim": -1})
+    assert "HalfRotation" not in type(swapped.grad_fn).__name__
+
+
+def test_a_norm_in_16_bits_goes_back_in_one_product():
+    x = (torch.arange(1.0, 9).reshape(2, 4)).bfloat16().requires_grad_()
+    wide = lean_actions.cast(torch.Tensor.to, (x, torch.float32), {})
+    statistic = torch.tensor([[0.5], [0.25]])
+    scaled = lean_actions.HoldStatistic(0)(torch.mul, (wide, statistic), {})
+    narrow = lean_actions.cast(torch.Tensor.to, (scaled, torch.bfloat16), {})
+    assert "ScaledCast" in type(narrow.grad_fn).__name__
+    (slope,) = torch.autograd.grad(narrow, x, torch.ones_like(narrow))
+    assert slope.dtype == torch.bfloat16 and slope.tolist() == [[0.5] * 4, [0.25] * 4]
+
+
 # --- against the full engine -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", QUICK)
 def test_gives_the_scores_of_the_full_engine(name: str, method: str):
-    ours, theirs = explain_both(build(name), {"input_ids": make_ids(1, 40)}, method)
+    ours, theirs = explain_both(share(name), {"input_ids": make_ids(1, 40)}, method)
     assert measure_distance(ours, theirs) < 1e-7  # RMS norms of transformers compute in float32
     assert [one.index for one in ours.targets] == [one.index for one in theirs.targets]
 
@@ -149,7 +193,7 @@ def test_gives_the_scores_of_the_full_engine_in_every_family(name: str, method: 
     ids=["token", "contrast", "at a place", "predicted at a place", "span", "log-probability", "group", "function"],
 )
 def test_explains_any_target(target, versus):
-    ours, theirs = explain_both(build("llama"), {"input_ids": make_ids(1, 40)}, target=target, versus=versus)
+    ours, theirs = explain_both(share("llama"), {"input_ids": make_ids(1, 40)}, target=target, versus=versus)
     assert measure_distance(ours, theirs) < 1e-6
     assert ours.spent["relevance"] == 1
     for mine, other in zip(ours.targets, theirs.targets, strict=True):
@@ -157,9 +201,20 @@ def test_explains_any_target(target, versus):
         assert mine.score == pytest.approx(other.score, rel=1e-6)
 
 
+@pytest.mark.parametrize("score", ["logit", "logp"])
+def test_computes_logits_only_where_an_answer_is_read(score: str):
+    module, ids = share("llama"), make_ids(1, 40)[0].tolist()
+    model = why.open(module)
+    prompt, target = why.Prompt.from_tokens(model, ids[:30], ids[30:]), targets.Answer([1, 4], score=score)
+    assert find_read_places(model, model.encode(prompt), target, None) == [[30, 33]]
+    ours, theirs = explain_both(module, prompt, target=target)
+    assert measure_distance(ours, theirs) < 1e-6
+    assert ours.spent["relevance"] == 1
+
+
 @pytest.mark.parametrize("name", QUICK)
 def test_batches_with_padding_equal_single_examples(name: str):
-    module, ids = build(name), make_ids(3, 30)
+    module, ids = share(name), make_ids(3, 30)
     mask = torch.arange(30)[None] < torch.tensor([30, 17, 5])[:, None]
     inputs = {"input_ids": torch.where(mask, ids, 0), "attention_mask": mask.long()}
     ours, _ = explain_both(module, inputs, target=targets.Token(5, at=3))
@@ -171,7 +226,7 @@ def test_batches_with_padding_equal_single_examples(name: str):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_span_is_the_sum_of_its_tokens(method: str):
-    module, ids = build("llama"), make_ids(1, 24)
+    module, ids = share("llama"), make_ids(1, 24)
     with why.lean():
         whole = why.explain(module, {"input_ids": ids}, method=method, target=targets.Tokens(20, 23))
         singles = [targets.Tokens(place) for place in range(20, 24)]
@@ -184,10 +239,9 @@ def test_a_span_is_the_sum_of_its_tokens(method: str):
 # --- computing blocks again ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize(("name", "method"), [(name, "attnlrp") for name in QUICK] + [("llama", "libragrad")])
 def test_blocks_computed_again_give_the_same_scores(name: str, method: str):
-    module, inputs = build(name), {"input_ids": make_ids(1, 40)}
+    module, inputs = share(name), {"input_ids": make_ids(1, 40)}
     with why.lean():
         kept = why.explain(module, inputs, method=method, target=targets.Tokens(30, 35))
     with why.lean(recompute=True):
@@ -241,6 +295,39 @@ def test_keeps_no_more_of_a_gated_mlp_than_gate_and_up():
     per_layer = 2 * wide + 2 * heads + 2 * key + 2 + 2  # gate, up, query, output, key, value, norms, log-sum-exp
     positions = 2 * 12  # cosines and sines
     assert lesson.bytes_per_token <= 4 * (2 * per_layer + positions + width + 8)
+
+
+@pytest.mark.parametrize("name", ["mistral", "gemma3"])
+def test_one_lesson_serves_inputs_that_are_longer_than_a_sliding_window(name: str):
+    config, model, settings = FAMILIES[name]
+    layers = {"layer_types": ["sliding_attention", "full_attention"]} if name == "gemma3" else {}
+    small = getattr(hf, config)(**settings, sliding_window=16, **layers)
+    torch.manual_seed(0)
+    module = getattr(hf, model)._from_config(small, attn_implementation="sdpa").double().eval()
+    for length in (12, 60):
+        ours, theirs = explain_both(module, {"input_ids": make_ids(1, length)})
+        assert measure_distance(ours, theirs) < 1e-6
+    assert len(lean.LESSONS[module]) == 1
+
+
+def test_threads_agree():
+    module, batches = share("llama"), [{"input_ids": make_ids(1, 20 + i)} for i in range(4)]
+
+    def explain(inputs: dict[str, Tensor]) -> Tensor:
+        with why.lean():
+            return why.explain(module, inputs, method="attnlrp").scores
+
+    alone = [explain(inputs) for inputs in batches]
+    with ThreadPoolExecutor(4) as threads:
+        assert all(map(torch.equal, threads.map(explain, batches * 2), alone * 2))
+
+
+def test_a_kept_shadow_holds_no_weights():
+    module = build("llama")
+    with why.lean():
+        why.explain(module, {"input_ids": make_ids(1, 20)}, method="attnlrp")
+    (kept,) = POOL[module].idle
+    assert not list(kept.shadow.parameters()) and not list(kept.shadow.buffers())
 
 
 # --- when the full engine runs ---------------------------------------------------------------------------------------

@@ -97,6 +97,22 @@ def test_a_log_of_a_chat_api_with_its_tokens(chat):
     assert len(prompt.answer) == 5 and prompt.logged == (-0.1,) * 5 and prompt.notes == ()
 
 
+def test_a_log_with_tokens_and_messages_has_roles(chat):
+    """Regions are those of the tokens of the log, also where the engine split a word differently."""
+    messages = [{"role": "user", "content": "the film"}]
+    by_text = why.Prompt.from_messages(chat, messages)
+    letters = [chat.tokenizer.convert_tokens_to_ids(c) for c in "the"]
+    start = by_text.regions[1].start
+    ids = [*by_text.ids[:start], *letters, *by_text.ids[start + 1 :]]
+    assert chat.tokenizer.decode(ids) == by_text.text and len(ids) == len(by_text) + 2
+    prompt = why.Prompt.from_log(chat, {"prompt_token_ids": ids, "messages": messages, "token_ids": [5]})
+    assert list(prompt.ids) == [*ids, 5]
+    user = prompt.split("role")[0]
+    assert (user.name, user.start, user.text, len(user)) == ("user", start, "the film", len(by_text.regions[1]) + 2)
+    other = why.Prompt.from_log(chat, {"prompt_token_ids": ids[1:], "messages": messages})
+    assert [r.name for r in other.regions] == ["prompt"] and "no roles are known" in other.notes[-1]
+
+
 def test_a_log_of_texts_is_tokenised_once_and_says_so(model, chat):
     prompt = why.Prompt.from_log(model, {"prompt": TEXT, "choices": [{"text": " good"}]})
     assert prompt.text == TEXT + " good" and prompt.logged is None
@@ -129,6 +145,8 @@ def test_bad_checks_are_refused(model, answered):
         why.check_answer(model, answered.without_answer())
     with pytest.raises(InputError, match="one number for each of the 4 tokens of the answer, got 3 entries"):
         why.check_answer(model, answered, [-1.0, -2.0, -3.0])
+    with pytest.raises(InputError, match="tolerance must be a number >= 0, got -1"):
+        why.check_answer(model, answered, tolerance=-1)
     sentiment = why.open("demo/sentiment")
     with pytest.raises(InputError, match="Use a causal language model"):
         why.check_answer(sentiment, why.Prompt.from_text(sentiment, "a film", " good"))

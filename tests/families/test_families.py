@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ SAMPLE = [
 ]
 
 
+check_once = cache(lambda chosen: checks.check_case(build_case(chosen)))
+
+
 def get_name(chosen: ModelClass) -> str:
     return chosen.name
 
@@ -25,14 +29,14 @@ def get_name(chosen: ModelClass) -> str:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("chosen", SAMPLE, ids=get_name)
 def test_nothing_is_refused_and_nobody_misled(chosen):
-    outcome = checks.check_case(build_case(chosen))
+    outcome = check_once(chosen)
     assert {outcome.words[method] for method in checks.TRIED} <= {"ok", "zero"}, outcome.reasons
     assert {outcome.words[check] for check in support.CHECKS} <= {"ok", "n/a"}, outcome.reasons
     assert outcome.words["conserved"] == outcome.words["unchanged"] == "ok"
 
 
 def test_a_hybrid_says_that_some_blocks_have_no_attention():
-    outcome = checks.check_case(build_case(SAMPLE[3]))
+    outcome = check_once(SAMPLE[3])
     assert outcome.words["noted"] == "ok"
 
 
@@ -54,7 +58,7 @@ def test_every_refusal_has_a_reason():
 
 
 def test_the_columns_are_the_methods_and_checks_that_are_tried():
-    outcome = checks.check_case(build_case(SAMPLE[0]))
+    outcome = check_once(SAMPLE[0])
     assert set(outcome.words) == {*support.METHODS, *support.CHECKS}
 
 

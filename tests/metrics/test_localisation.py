@@ -1,5 +1,6 @@
 """Localisation by hand: maps of four patches on masks of four pixels."""
 
+import numpy as np
 import pytest
 import torch
 from fake_probe import explanation, picture, text
@@ -80,3 +81,20 @@ def test_a_map_is_enlarged_over_the_pixels_its_patches_cover():
     scores = torch.tensor([[0.0, 4.0]]).double()
     covering = explanation(scores, (Grid(1, 2, (2, 4)),))
     assert resize_map(covering, 0, (2, 5)).tolist() == [[0, 1, 3, 4, 4]] * 2
+
+
+def test_mass_and_rank_against_numpy():
+    """On random maps and masks with ignored pixels: sums and a sorted list, image by image."""
+    rng = np.random.default_rng(3)
+    maps = rng.standard_normal((6, 36))
+    masks = [rng.choice([-1, 0, 1], size=(6, 6), p=[0.2, 0.5, 0.3]) for _ in range(6)]
+    mass, rank = [], []
+    for values, mask in zip(maps, masks, strict=True):
+        truth = mask.flatten()
+        kept = np.maximum(values, 0)
+        mass.append(kept[truth == 1].sum() / kept[truth >= 0].sum())
+        best = sorted((i for i in range(36) if truth[i] >= 0), key=lambda i: -values[i])[: (truth == 1).sum()]
+        rank.append(np.mean(truth[best] == 1))
+    e = picture(maps, 6, 6)
+    np.testing.assert_allclose(mass_in_mask(e, masks).numpy(), mass, atol=1e-6)
+    np.testing.assert_allclose(rank_in_mask(e, masks).numpy(), rank, atol=1e-6)

@@ -6,7 +6,8 @@ from fake_probe import FakeProbe, picture, sigmoid, text
 
 from whyformer.errors import InputError
 from whyformer.metrics import road
-from whyformer.metrics._imputation import double, halve, impute_by_multigrid, impute_images
+from whyformer.metrics._imputation import impute_images
+from whyformer.metrics._multigrid import double, halve, impute_by_multigrid
 
 
 def impute(image, kept):
@@ -58,10 +59,20 @@ def test_multigrid_solves_the_same_equations_as_elimination(height, width, patch
 def test_transfers_between_grids_are_transposes():
     torch.manual_seed(0)
     coarse, fine = torch.randn(2, 1, 6, 8, dtype=torch.float64), torch.randn(2, 1, 12, 16, dtype=torch.float64)
-    wide, large, small = torch.empty(2, 1, 6, 16).double(), torch.empty_like(fine), torch.empty_like(coarse)
-    doubled = (double(coarse, wide, large) * fine).sum()
-    torch.testing.assert_close(doubled, (coarse * halve(fine, wide, small)).sum())
-    assert torch.equal(double(torch.ones_like(coarse), wide, large), torch.ones_like(fine))
+    torch.testing.assert_close((double(coarse) * fine).sum(), (coarse * halve(fine)).sum())
+    assert torch.equal(double(torch.ones_like(coarse)), torch.ones_like(fine))
+
+
+@pytest.mark.parametrize(("colours", "steps"), [(1, 3), (3, 12), (20, 2)])
+def test_many_variants_and_colours_are_those_one_by_one(colours, steps):
+    """More than are solved together, in any order of how much they remove, and more colours than that."""
+    torch.manual_seed(1)
+    image = torch.randn(colours, 24, 40).cumsum(-1)
+    kept = torch.rand(24, 40) > torch.rand(steps)[:, None, None].clamp(0.1, 0.9)
+    together = impute_by_multigrid(image, kept)
+    for step in range(steps):
+        exact = impute_images(image.double(), kept[step : step + 1], exactly=True)[0]
+        assert float((together[step] - exact).abs().max() / image.std()) < 1e-3
 
 
 def test_road_by_hand():

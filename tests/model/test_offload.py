@@ -1,12 +1,13 @@
 """Weights that a hook loads before a module runs, as accelerate does; tests/others has the same with accelerate."""
 
 import functools
+import weakref
 
 import pytest
 import torch
 from conftest import TEXT
 from torch import nn
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForCausalLM
 
 import whyformer as why
 from whyformer._model.offload import find_device, find_unloaded_weights
@@ -89,3 +90,51 @@ def test_weights_that_nothing_loads_are_refused():
     assert find_unloaded_weights(model) == ["classifier.weight", "classifier.bias"]
     with pytest.raises(IncompleteModel, match="parameters on the meta device"):
         why.open(model)
+
+
+# --- a decoder, layer by layer ----------------------------------------------------------------------------------------
+
+
+class CountingHook(LoadingHook):
+    """Counts the bytes of loaded weights that are there at a time, of all modules."""
+
+    def __init__(self, module: nn.Module, alive: list) -> None:
+        super().__init__(module)
+        self.alive, self.most = alive, []
+
+    def load(self, module: nn.Module) -> None:
+        super().load(module)
+        for name, weight in self.weights_map.items():
+            module._parameters[name] = nn.Parameter(weight.clone(), requires_grad=False)
+            self.alive.append(weakref.ref(module._parameters[name]))
+        self.most.append(sum(weight().nbytes for weight in self.alive if weight() is not None))
+
+
+def build_decoder(offloads: bool = True) -> nn.Module:
+    torch.manual_seed(0)
+    sizes = TEXT | {"num_attention_heads": 2, "num_hidden_layers": 6, "num_key_value_heads": 1}
+    model, alive = LlamaForCausalLM(LlamaConfig(**sizes)).eval(), []
+    for part in model.modules() if offloads else ():
+        if part._parameters:
+            part._old_forward, part._hf_hook = part.forward, CountingHook(part, alive)
+            part.forward = functools.update_wrapper(functools.partial(run_with_hook, part), part.forward)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("method", "share"),
+    [
+        ("gradient_x_input", 0.1),
+        ("leave_one_out", 0.1),
+        ("rollout", 0.1),
+        ("integrated_gradients", 0.1),
+        ("attnlrp", 1),
+    ],
+)
+def test_weights_of_a_decoder_are_there_one_layer_at_a_time(method, share):
+    """In the forward pass and for the backward pass, which loads them again; relevance keeps all of them."""
+    offloaded, plain = build_decoder(), build_decoder(offloads=False)
+    ours, theirs = (why.explain(model, IDS, method, target=3).scores for model in (offloaded, plain))
+    assert torch.equal(ours, theirs)
+    most = max(max(part._hf_hook.most) for part in offloaded.modules() if part.__dict__.get("_hf_hook"))
+    assert most <= share * sum(weight.nbytes for weight in plain.parameters())

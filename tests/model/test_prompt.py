@@ -69,6 +69,15 @@ def test_special_tokens_in_a_text_are_text_unless_asked_for(model):
     assert special.pieces.special[special.ids.index(0)]
 
 
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize(
+    ("text", "reason"), [("", "The prompt is empty"), (3, "must be a string"), ("\ud800", "not valid Unicode")]
+)
+def test_what_is_no_text_is_refused(model, text, reason, special):
+    with pytest.raises(InputError, match=reason):
+        Prompt.from_text(model, text, special=special)
+
+
 def test_without_answer_is_the_prompt_alone(model):
     alone, prompt = Prompt.from_text(model, "the film is"), Prompt.from_text(model, "the film is", " good")
     assert prompt.without_answer().ids == alone.ids

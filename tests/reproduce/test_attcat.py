@@ -12,6 +12,7 @@ from whyformer._reproduce import Request, find_document, run_document
 from whyformer._reproduce.attcat import adapt_table, choose_shown
 from whyformer._reproduce.generated import make_entailment_examples
 from whyformer.data import read
+from whyformer.show.terminal import Screen
 
 TEXTS = [
     ("the film is not good , not good at all ! a bad film", 0),
@@ -146,3 +147,11 @@ def test_texts_longer_than_the_model_takes_are_measured_and_not_drawn(model):
     long = [(" ".join([text] * 4), label) for text, label in TEXTS]
     assert choose_shown(read(long), model) is None
     assert choose_shown(read([*long, TEXTS[1]]), model).load() == TEXTS[1][0]
+
+
+def test_nothing_of_the_table_is_cut_on_a_narrow_screen(made):
+    table = made[0].sections[0].result
+    shown = table.render(Screen(width=80, colours=None))
+    assert "…" not in shown
+    for name in ("raw attention", "AttGrads", "TransAtt"):
+        assert shown.count(f"\n{name}  ") == 2  # four columns at a time

@@ -9,10 +9,12 @@ from whyformer._judge.paper_tables import PAPER_TABLES, Source
 from whyformer._model.loading import open as opened
 from whyformer._reproduce import DOCUMENTS, Request, find_document, run_document
 from whyformer._reproduce.chefer import explain_two_classes
+from whyformer._reproduce.documents import list_documents
 from whyformer._reproduce.published_table import PublishedTable, Spread
 from whyformer.cli import app
 from whyformer.data import read
 from whyformer.errors import InputError
+from whyformer.show.terminal import Screen
 
 ALL_TABLES = [table for document in DOCUMENTS.values() for table in document.published]
 
@@ -183,3 +185,19 @@ def test_the_figure_of_heads_and_rules_from_the_command_line(tmp_path):
     made = run("sawaki-murata", str(CAT), "-M", "demo/pets", "-o", str(tmp_path / "figures"))
     assert made.exit_code == 0, made.output
     assert "rule (iv)" in made.stdout and (tmp_path / "figures" / "heads-and-rules.png").stat().st_size > 10_000
+
+
+def test_printed_spreads_keep_the_digits_of_the_paper():
+    assert str(Spread(0.2, 0.2, 0.3)) == "0.20±0.20 (0.30)" and str(Spread(0.117, 0.21)) == "0.117±0.210"
+
+
+@pytest.mark.parametrize("table", DOCUMENTS["jain-wallace"].published[:6], ids=lambda table: table.title)
+def test_no_heading_of_the_widest_tables_is_cut_on_a_narrow_screen(table):
+    shown = table.render(Screen(width=80, colours=None))
+    assert shown.count("leave-one-out") == 2 and "AUC" in shown and "…" not in shown
+
+
+def test_the_list_of_documents_is_indented_where_it_is_wrapped():
+    lines = list_documents(Screen(width=60, colours=None)).splitlines()
+    names = {*DOCUMENTS, ""}
+    assert all(line in names or line.startswith("  ") for line in lines[: lines.index("abnar-zuidema") + 4])

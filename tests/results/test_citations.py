@@ -80,6 +80,13 @@ def test_json_comes_back(tmp_path):
         assert torch.equal(back.scores, one.scores) and back.target == one.target and str(back) == str(one)
 
 
+def test_an_undefined_score_comes_back_from_json(tmp_path):
+    nan = float("nan")
+    made(faithfulness=Faithfulness(nan, (nan, nan), 8, 0)).save(tmp_path / "c.json")
+    found = Citations.load(tmp_path / "c.json").faithfulness
+    assert found.lds != found.lds and found.chance[0] != found.chance[0] and found.samples == 8
+
+
 def test_the_json_is_as_documented(tmp_path):
     made().save(tmp_path / "c.json")
     saved = json.loads((tmp_path / "c.json").read_text())

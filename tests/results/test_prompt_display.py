@@ -13,6 +13,7 @@ from whyformer._model.encoded import EncodedBatch
 from whyformer._plain.tokens import NamedTokens, Pieces
 from whyformer.results import generation
 from whyformer.results.explanation import Explanation
+from whyformer.show import prompt_view
 from whyformer.show.prompt_view import view_panel
 from whyformer.show.terminal import Screen
 
@@ -162,3 +163,12 @@ def test_hops_are_a_page_with_a_bar_for_each_hop():
         assert sums + row.absorbed == pytest.approx(row.received)
     page = type(found).formats[".html"](found).decode()
     assert page.count('class="stacked"') == len(found)
+
+
+def test_long_prompts_are_not_printed_token_by_token(monkeypatch):
+    found = why.trace_reasoning(decoder(), make_prompt(), hops=1)
+    short = found.render(Screen(100, None)), found.to_html()
+    monkeypatch.setattr(prompt_view, "OPEN_TOKENS", 10)
+    long = found.render(Screen(100, None)), found.to_html()
+    assert "Strongest words" in long[0] and "Strongest words" not in short[0]
+    assert long[0].count("\n") < short[0].count("\n") and "strongest words" in long[1]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from sample_prompts import make_pieces, show_long_prompt, show_prompt
 
-from whyformer._plain.tokens import NamedTokens
+from whyformer._plain.tokens import NamedTokens, Pieces
 from whyformer.show.prompt_view import LONGEST_CELL, SPAN_LENGTH, find_top_spans
 
 
@@ -117,3 +117,21 @@ def test_one_extreme_word_in_a_thousand_does_not_make_the_others_pale():
     scores[7] = 50.0
     assert replace(view, scores=scores, steps=None).limit == pytest.approx(1.0, abs=0.01)
     assert show_prompt().limit == 4.0  # a short text: the largest
+
+
+def test_white_space_is_shown_as_signs_and_breaks_lines():
+    """Tokens: a, two line breaks, b, a blank, c; make_chips alone would name the tokens Ċ and lose the lines."""
+    text = "a\n\nb c"
+    pieces = Pieces(
+        ("a", "ĊĊ", "b", "Ġ", "c"), (False,) * 5, (False,) * 5, ((0, 1), (1, 3), (3, 4), (4, 5), (5, 6)), text
+    )
+    view = show_prompt(
+        pieces=pieces, prompt_length=5, scores=torch.tensor([1.0, 9.0, 2.0, 8.0, 3.0]), steps=None, regions=(),
+        hops=(), citations=(),
+    )  # fmt: skip
+    assert [(chip.before, chip.text) for chip in view.chips] == [
+        ("", "a"), ("", "↵↵"), ("\n\n", "b"), ("", "␣"), (" ", "c"),
+    ]  # fmt: skip
+    assert view.limit == 3.0  # white space is no word
+    assert [view.chips[span.first].text for span in find_top_spans(view, view.cells[0])] == ["c", "b", "a"]
+    assert view.cell_shares == [1.0]  # but its score counts

@@ -85,6 +85,7 @@ def test_the_object_is_a_place_where_relevance_sits(summary):
     assert place.sums["the object"] + place.sums["the background"] == pytest.approx(place.items["the object"])
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_summary(summary):
     again = whyformer.summarise_bulk(summary.folder, summary.reader.model, tested=12)
     assert [record["score"] for record in again.records()] != []

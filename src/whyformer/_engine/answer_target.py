@@ -61,7 +61,7 @@ class Answer(TargetKind):
     def settle(self, view: AnswerView, row: int) -> Settled:
         place_of, ids = self.find_answer(view, row)
         chosen = self.choose_tokens(AnswerText.of(view, row))
-        weights = self.weights or (1.0,) * len(chosen)
+        weights = (1.0,) * len(chosen) if self.weights is None else self.weights
         if len(weights) != len(chosen):
             raise TargetError(
                 f"The answer has {len(chosen)} selected tokens, but {len(weights)} weights. Pass one for each."
@@ -225,12 +225,13 @@ class AnswerText:
                 raise TargetError(
                     f"There is no sentence {number} in the answer: it has {len(starts)}, 0 to {len(starts) - 1}."
                 )
-        wanted = sorted({number % len(starts) for number in numbers})
         ends = [*starts[1:], len(self.text)]
-        return sorted({token for number in wanted for token in self.find_characters(starts[number], ends[number])
-                       if self.owns_end(token, starts[number], ends[number])})  # fmt: skip
+        places = [(starts[number], ends[number]) for number in {number % len(starts) for number in numbers}]
+        return [
+            token for token in range(self.length) if any(self.ends_inside(token, start, end) for start, end in places)
+        ]
 
-    def owns_end(self, token: int, start: int, end: int) -> bool:
+    def ends_inside(self, token: int, start: int, end: int) -> bool:
         """Whether the token ends in this sentence, so that no token is in two."""
         span = self.spans[token]
         return span is not None and start < span[1] <= end
@@ -385,7 +386,9 @@ def parse_selection(text: str, unit: str) -> Any:
         return None
     if text.startswith("[") and text.endswith("]") and unit == "tokens":
         ends = [int(part) if part else None for part in text[1:-1].split(":")]
-        return slice(*ends) if len(ends) in (2, 3) else raise_value_error()
+        if len(ends) not in (2, 3):
+            raise ValueError
+        return slice(*ends)
     if unit == "characters":
         start, _, stop = text.partition("-")
         return int(start), int(stop)
@@ -396,7 +399,3 @@ def parse_run(text: str) -> range:
     """'3-7', '3' or '-1'."""
     first, dash, last = text.partition("-") if text[:1] != "-" else (text, "", "")
     return range(int(first), int(last if dash else first) + 1)
-
-
-def raise_value_error() -> Any:
-    raise ValueError

@@ -175,14 +175,20 @@ def run_batches(
     launch: Callable[[Prepared, Tensor], Launched],
     finish: Callable[[Launched, Tensor], Finished],
 ) -> Iterator[tuple[Tensor, Finished]]:
-    """The rows of each batch and what `finish` made of them; batches for which memory runs out are split.
+    """The rows of each batch and what `finish` made of them.
+
+    If memory runs out, the batch before is finished first, which may hold what is missing, and then batches are split.
 
     prepare: makes the input for some rows. launch: runs the model, if possible without waiting for it. finish: waits.
     """
     ahead = chosen_batching.get().ahead
     waiting, running = deque(batches), deque[tuple[Tensor, Launched]]()
     while waiting:
-        launched = try_to_launch(waiting[0], prepare, launch)
+        launched = try_to_launch(waiting[0], prepare, launch, is_alone=not running)
+        if launched is None and running:
+            rows, oldest = running.popleft()
+            yield rows, finish(oldest, rows)
+            continue
         if launched is None:
             remember_out_of_memory(model)  # here, not in the handler: the traceback holds the tensors of the failed run
             waiting = deque(part for rows in waiting for part in rows.tensor_split(min(2, len(rows))))
@@ -196,12 +202,16 @@ def run_batches(
 
 
 def try_to_launch(
-    rows: Tensor, prepare: Callable[[Tensor], Prepared], launch: Callable[[Prepared, Tensor], Launched]
+    rows: Tensor,
+    prepare: Callable[[Tensor], Prepared],
+    launch: Callable[[Prepared, Tensor], Launched],
+    *,
+    is_alone: bool,
 ) -> tuple[Launched] | None:
-    """What was launched; None if memory ran out and the rows can be split."""
+    """What was launched; None if memory ran out and there is a way to need less: to wait for others, or to split."""
     try:
         return (launch(prepare(rows), rows),)
     except Exception as error:
-        if len(rows) == 1 or not (is_out_of_memory(error) or isinstance(error, ResourceError)):
+        if (is_alone and len(rows) == 1) or not (is_out_of_memory(error) or isinstance(error, ResourceError)):
             raise
     return None

@@ -21,6 +21,7 @@ from whyformer._engine.tracing.provenance import PlainLabels, Trace, attach_trac
 from whyformer._engine.weight_versions import refuse_changed_weights
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
+from whyformer._model.offload import reload_weights
 from whyformer._model.unwrap import list_modules, unwrap
 from whyformer._plain.torch_state import leave_inference, neutral_torch, use_device_of_model
 from whyformer.errors import NoAttention, NonFinite, UnsupportedModel
@@ -102,6 +103,7 @@ def run_intercepted(
             refuse_unsuitable_inputs(model.module, encoded.inputs),
             torch.set_grad_enabled(mode.needs_gradient),
             use_device_of_model(model.device),
+            reload_weights(shadow),
             mode,
         ):
             returned = shadow(**inputs)

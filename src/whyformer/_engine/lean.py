@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from whyformer._engine.builder import CaptureBuilder
 from whyformer._engine.capture import Capture, CapturedValues, LazyLayers
-from whyformer._engine.chosen_answer import is_causal
+from whyformer._engine.chosen_answer import ChosenAnswer, is_causal
 from whyformer._engine.forward import run_forward
 from whyformer._engine.lean_lesson import Lesson, Unlearnable, make_learner, write_lesson
 from whyformer._engine.lean_run import LeanRun, LessonDiffers, prepare_language_model, run_lean
@@ -225,22 +225,38 @@ def run_by_lesson(
     places = find_read_places(model, encoded, target, versus)
     recomputes, note = choose_recomputing(lesson, encoded)
     keeps_states = "hidden_relevance" in keep
+    chosen: ChosenAnswer | None = None
     with neutral_torch(), refuse_changed_weights(model.module), borrow_shadow(model.module) as shadow:
         run = run_lean(model, shadow, encoded, lesson, places, keeps_states=keeps_states, recomputes=recomputes)
-        tensors, is_finite = (run.leaf, *run.states), run.output.isfinite().all()
+        is_finite = run.output.isfinite().all()
         if target is versus is None and is_last_alone(run):  # a GPU need not wait until Python knows the token
-            slopes = torch.autograd.grad(pick_largest(run.output).sum(), tensors)
-            chosen = choose_lean_answer(model, encoded, run, places, target, versus)
+            score = pick_largest(run.output)
         else:
             chosen = choose_lean_answer(model, encoded, run, places, target, versus)
-            slopes = torch.autograd.grad(chosen.answer.start_gradient().sum(), tensors)
-        if not bool(is_finite):
-            raise NonFinite("The model's output is not finite. Open the model in float32, or check its weights.")
-    amounts = LazyLayers([partial(multiply_widely, *pair) for pair in zip(tensors, slopes, strict=True)])
+            score = chosen.answer.start_gradient()
+        slopes = torch.autograd.grad(score.sum(), (run.leaf, *run.states))
+    chosen = chosen or choose_lean_answer(model, encoded, run, places, target, versus)
+    if not bool(is_finite):
+        raise NonFinite("The model's output is not finite. Open the model in float32, or check its weights.")
+    return make_lean_capture(encoded, lesson, run, slopes, chosen, keep, note)
+
+
+def make_lean_capture(
+    encoded: EncodedBatch,
+    lesson: Lesson,
+    run: LeanRun,
+    slopes: Sequence[Tensor],
+    chosen: ChosenAnswer,
+    keep: Collection[str],
+    note: tuple[str, ...],
+) -> Capture:
+    """What a lean run leaves behind; slopes: of the score, at the input and then at the states between blocks."""
+    pairs = zip((run.leaf, *run.states), slopes, strict=True)
+    amounts = LazyLayers([partial(multiply_widely, *pair) for pair in pairs])
     values: CapturedValues = {}
     if "input_relevance" in keep:
         values["input_relevance", lesson.recipe] = amounts[0]
-    if keeps_states:
+    if "hidden_relevance" in keep:
         values["hidden_relevance", lesson.recipe] = amounts[1:]
     if "mask" in keep:
         assert encoded.token_mask is not None

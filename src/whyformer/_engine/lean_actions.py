@@ -213,8 +213,9 @@ def join(function: Function, args: Arguments, options: Options) -> Tensor:
 
 def find_rotated(first: Tensor, last: Tensor) -> Tensor | None:
     """x, if these are -x2 and x1 of x = (x1, x2); else None."""
-    second, x = getattr(first, "_whyformer_negative_of", None), getattr(last, "_whyformer_part_of", None)
-    if second is None or x is None or getattr(second, "_whyformer_part_of", None) is not x:
+    second: Tensor | None = getattr(first, "_whyformer_negative_of", None)
+    x: Tensor | None = getattr(last, "_whyformer_part_of", None)
+    if second is None or x is None or id(getattr(second, "_whyformer_part_of", None)) != id(x):
         return None
     half = x.size(-1) // 2
     shape = (*x.shape[:-1], half)

@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -267,11 +268,16 @@ def prepare_language_model(
 
 def leave_out_cache(shadow: nn.Module) -> list[RemovableHandle]:
     config = getattr(unwrap(shadow), "config", None)
-    forward = inspect.signature(type(shadow).forward).parameters
-    if not hasattr(config, "use_cache") or "use_cache" not in forward:
+    kind: Any = type(shadow)
+    if not hasattr(config, "use_cache") or not takes_cache(kind):
         return []
     add = lambda _, args, options: (args, {"use_cache": False, **options})  # noqa: E731
     return [shadow.register_forward_pre_hook(add, with_kwargs=True)]
+
+
+@cache
+def takes_cache(kind: Any) -> bool:
+    return "use_cache" in inspect.signature(kind.forward).parameters
 
 
 def find_output_embedding(shadow: nn.Module) -> nn.Module | None:

@@ -37,6 +37,8 @@ def check_answer(
             "check_answer needs a Prompt with an answer. Make one with Prompt.from_tokens(model, ids, answer_ids), "
             "Prompt.from_text(model, text, answer) or generate(model, text)."
         )
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not tolerance >= 0:
+        raise InputError(f"tolerance must be a number >= 0, got {tolerance!r}.", code="E_OPTION")
     others = check_logged(prompt.logged if logged is None else logged, len(prompt.answer))
     refuse_encoder_decoders(model.module)
     encoded = model.encode(prompt)

@@ -19,7 +19,9 @@ def note_zero_maps(method: Method, scores: Tensor, tokens: Sequence[Tokens], nam
     if all(isinstance(its_tokens, Grid) for its_tokens in tokens):
         has_scores = (scores != 0).any(1).tolist()
     else:
-        has_scores = [bool(row[find_content(own)].any()) for row, own in zip(scores, tokens, strict=True)]
+        has_scores = [
+            has_content(own, (row != 0).nonzero()[:, 0].tolist()) for row, own in zip(scores, tokens, strict=True)
+        ]
     zero = [name for has_any, name in zip(has_scores, names, strict=True) if not has_any]
     if not zero:
         return ()
@@ -27,11 +29,11 @@ def note_zero_maps(method: Method, scores: Tensor, tokens: Sequence[Tokens], nam
     return (f"{method.name} gives 0 to every {unit} of {list_names(zero)}. {explain_zeros(method)}",)
 
 
-def find_content(tokens: Tokens) -> list[int]:
-    """The patches, or the tokens that are neither special nor padding."""
+def has_content(tokens: Tokens, places: Sequence[int]) -> bool:
+    """Whether one of these places is a patch, or a token that is neither special nor padding."""
     if isinstance(tokens, Grid):
-        return list(range(len(tokens)))
-    return [i for i in range(len(tokens)) if not tokens.special[i] and not tokens.padding[i]]
+        return bool(places)
+    return any(not tokens.special[i] and not tokens.padding[i] for i in places)
 
 
 def explain_zeros(method: Method) -> str:

@@ -44,6 +44,7 @@ from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 
 MOST_COLUMNS = 6  # a table with more columns is turned round
+COLUMNS_AT_ONCE = 4  # on a terminal, of a table that has as many rows
 MIN_METHODS = 3  # with both numbers, to compare the order
 
 
@@ -79,7 +80,7 @@ class Reproduction(Result):
     def render(self, screen: Screen | None = None) -> str:
         """As text for a terminal: published / measured, and how far the two orders of the methods agree."""
         parts: list[Any] = [Text(make_visible(self.table.title), "bold"), Text(make_visible(self._about), "dim")]
-        parts += [self._grid(), ""]
+        parts += [part for rows in self._screen_rows() for part in (make_text_grid(rows), "")]
         parts += [Text(make_visible(line)) for line in self.sentences]
         parts += [Text(make_visible(line), "dim") for line in self.remarks]
         return terminal.render_parts(parts, screen or Screen.from_stdout())
@@ -130,14 +131,17 @@ class Reproduction(Result):
         cell = self.cells[name, column]
         return format_paper_cell(cell) if self.table.published else format_mean(cell.measured)
 
-    def _grid(self) -> Grid:
-        header, *rows = self._text_rows()
-        grid = Grid(box=None, pad_edge=False, header_style="dim")
-        for heading in header:
-            grid.add_column(heading, justify="left" if heading == header[0] else "right")
-        for first, *cells in rows:
-            grid.add_row(Text(make_visible(first)), *cells)
-        return grid
+    def _screen_rows(self) -> list[list[list[str]]]:
+        """The table for a terminal: with many methods and many columns, some columns at a time below each other."""
+        names, columns = list(self.table.methods), [column.name for column in self.table.columns]
+        if len(names) <= MOST_COLUMNS or len(columns) <= MOST_COLUMNS:
+            return [self._text_rows()]
+        parts = [columns[start : start + COLUMNS_AT_ONCE] for start in range(0, len(columns), COLUMNS_AT_ONCE)]
+        head = self._text_rows()[0][0]
+        return [
+            [[head, *part], *([name, *(self._format_cell(name, column) for column in part)] for name in names)]
+            for part in parts
+        ]
 
     @property
     def sentences(self) -> list[str]:
@@ -191,6 +195,17 @@ class Reproduction(Result):
         paper = f"The paper's model: {self.table.model}. The paper's data: {self.table.data}."
         cautions = [line for judgement in self.judgements.values() for line in judgement.cautions]
         return [*own, paper, *dict.fromkeys(cautions)]
+
+
+def make_text_grid(rows: Sequence[Sequence[str]]) -> Grid:
+    """Rows of text, of which the first is the header, for a terminal."""
+    header, *body = rows
+    grid = Grid(box=None, pad_edge=False, header_style="dim")
+    for place, heading in enumerate(header):
+        grid.add_column(heading, justify="right" if place else "left")
+    for first, *cells in body:
+        grid.add_row(Text(make_visible(first)), *cells)
+    return grid
 
 
 def format_pair(pair: PairOrder, scale: float) -> str:

@@ -18,7 +18,7 @@ note says so.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -208,21 +208,18 @@ def as_tool_definition(tool: Any) -> dict[str, Any]:
 
 
 def refuse_private_characters(given: Any) -> None:
-    if any(OPEN in text or CLOSE in text for text in iterate_texts(given)):
+    if any(OPEN in text or CLOSE in text for text in list_texts(given)):
         raise InputError(
             f"A message contains the private-use character {OPEN!r} or {CLOSE!r}, which marks messages here. Remove it."
         )
 
 
-def iterate_texts(value: Any) -> Iterator[str]:
+def list_texts(value: Any) -> list[str]:
+    """All texts inside lists and dictionaries."""
     if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from iterate_texts(one)
-    elif isinstance(value, Sequence):
-        for one in value:
-            yield from iterate_texts(one)
+        return [value]
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return [text for one in inside for text in list_texts(one)]
 
 
 # --- marks instead of texts -------------------------------------------------------------------------------------------

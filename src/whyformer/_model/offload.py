@@ -7,6 +7,7 @@ the module as an argument, so a copy of it acts on a shadow as it does on the mo
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +69,56 @@ def change_weights(shadow: nn.Module, change: Callable[[Tensor], Tensor]) -> Non
         for hook in _list_hooks(part):
             if getattr(hook, "weights_map", None) is not None:
                 hook.weights_map = ChangedWeights(hook.weights_map, change_if_floating)
+
+
+# --- the graph --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ReloadedWeight:
+    """A weight that autograd keeps for the backward pass: where it is loaded from again, and which view of it."""
+
+    hook: Any
+    name: str
+    device: torch.device
+    dtype: torch.dtype
+    size: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+
+    def load(self) -> Tensor:
+        weight = self.hook.weights_map[self.name].to(self.device, self.dtype)
+        return weight.as_strided(self.size, self.stride, self.offset)
+
+
+def reload_weights(shadow: nn.Module) -> AbstractContextManager[Any]:
+    """The graph of a forward pass inside keeps no offloaded weight: the backward pass loads each one again.
+
+    Otherwise all of them would be there at the end of the forward pass, whatever the hooks drop.
+    """
+    offloaded = [
+        (part, hook)
+        for part in shadow.modules()
+        for hook in _list_hooks(part)
+        if getattr(hook, "offload", False) and getattr(hook, "weights_map", None) is not None
+    ]
+    if not offloaded:
+        return nullcontext()
+
+    def pack(tensor: Tensor) -> Tensor | ReloadedWeight:
+        with torch._C.DisableTorchFunction():
+            storage = tensor.untyped_storage().data_ptr()
+            for part, hook in offloaded:
+                for name, weight in part.named_parameters(recurse=_places_submodules(hook)):
+                    if not weight.is_meta and weight.untyped_storage().data_ptr() == storage:
+                        size, stride, offset = tensor.size(), tensor.stride(), int(tensor.storage_offset())
+                        return ReloadedWeight(hook, name, weight.device, weight.dtype, size, stride, offset)
+            return tensor
+
+    def unpack(kept: Tensor | ReloadedWeight) -> Tensor:
+        return kept.load() if isinstance(kept, ReloadedWeight) else kept
+
+    return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
 
 
 def find_unloaded_weights(module: nn.Module) -> list[str]:

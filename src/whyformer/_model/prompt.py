@@ -28,7 +28,7 @@ from whyformer._model.regions import (
     trim_blanks,
 )
 from whyformer._model.spans import correct_offsets, decode_with_spans
-from whyformer._model.text import TokenizedText
+from whyformer._model.text import TokenizedText, check_text
 from whyformer._plain.tokens import NamedTokens, Pieces
 from whyformer.errors import InputError, suggest_nearest
 
@@ -245,11 +245,14 @@ class Prompt:
 
 def make_logged_prompt(model: "Model", record: Mapping[str, Any], **template: Any) -> Prompt:
     ids, messages, text = find_first(record, PROMPT_IDS), record.get("messages"), record.get("prompt")
+    more = {name: record[name] for name in ("tools", "documents") if record.get(name)} | template
     if ids is not None:
-        return Prompt.from_tokens(model, ids, text=text if isinstance(text, str) else None)
+        prompt = Prompt.from_tokens(model, ids, text=text if isinstance(text, str) else None)
+        if messages is None or not getattr(model.tokenizer, "chat_template", None):
+            return prompt
+        return add_roles(prompt, Prompt.from_messages(model, messages, **more))
     if messages is not None:
-        more = {name: record[name] for name in ("tools", "documents") if record.get(name)}
-        return Prompt.from_messages(model, messages, **more, **template)
+        return Prompt.from_messages(model, messages, **more)
     if isinstance(text, str):
         note = "The prompt was given as text and tokenised here; the engine may have read other tokens."
         prompt = Prompt.from_text(model, text, special=True)
@@ -258,6 +261,20 @@ def make_logged_prompt(model: "Model", record: Mapping[str, Any], **template: An
         f"The log has no prompt: it has {', '.join(map(str, record)) or 'nothing'}. Pass prompt_token_ids, messages or "
         "prompt."
     )
+
+
+def add_roles(prompt: Prompt, chat: Prompt) -> Prompt:
+    """The prompt with the regions of a chat that says the same, perhaps in other tokens."""
+    if chat.without_answer().text != prompt.text:
+        note = "By the chat template of this model the messages of the log give other tokens: no roles are known."
+        return replace(prompt, notes=(*prompt.notes, note))
+    parts = [
+        NamedPart(region.name, region.kind, region.characters)
+        for region in chat.regions
+        if region.kind != "other" and region.characters is not None
+    ]
+    regions = assign_tokens(prompt.text, list_offsets(prompt.pieces, len(prompt)), parts)
+    return replace(prompt, regions=fill_gaps(prompt.text, len(prompt), regions, "template" if parts else WHOLE))
 
 
 def add_logged_answer(
@@ -306,6 +323,7 @@ def make_pieces(one: TokenizedText) -> Pieces:
 
 def tokenize_special(model: "Model", text: str) -> TokenizedText:
     """A text whose special tokens are written in it; none is added."""
+    check_text(text, "the prompt")
     tokenizer = model.tokenizer
     encoding = tokenizer(
         text, add_special_tokens=False, return_offsets_mapping=tokenizer.is_fast, truncation=False, verbose=False

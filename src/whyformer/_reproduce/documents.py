@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from rich.console import RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from whyformer._reproduce.abnar_zuidema import ABNAR_ZUIDEMA
@@ -39,14 +41,14 @@ def find_document(name: str) -> Document:
 
 def list_documents(screen: Screen | None = None) -> str:
     """What can be rerun, as text for a terminal."""
-    parts = []
+    parts: list[RenderableType] = []
     for document in DOCUMENTS.values():
-        parts += [Text(document.name, "bold"), Text(f"  {document.title}"), Text(f"  Runs: {document.runs}")]
+        lines = [document.title, f"Runs: {document.runs}"]
         sources = dict.fromkeys(str(table.source) for table in document.published)
         numbers = f"{document.count_numbers()} ({', '.join(sources)})" if sources else "none"
-        parts += [Text(f"  Published numbers: {numbers}. {document.remark}".rstrip())]
-        parts += [Text(f"  Single tables: {', '.join(document.tables)}")] if document.tables else []
-        parts += [Text("")]
+        lines += [f"Published numbers: {numbers}. {document.remark}".rstrip()]
+        lines += [f"Single tables: {', '.join(document.tables)}"] if document.tables else []
+        parts += [Text(document.name, "bold"), *(Padding(Text(line), (0, 0, 0, 2)) for line in lines), Text("")]
     parts += [
         Text("whyformer reproduce NAME runs one, whyformer reproduce NAME --published prints its numbers.", "dim")
     ]

@@ -27,7 +27,8 @@ class Spread(NamedTuple):
 
     def __str__(self) -> str:
         share = "" if self.share is None else f" ({self.share:.2f})"
-        return f"{self.mean:g}±{self.deviation:g}{share}"
+        digits = max(2, *(len(f"{number:g}".partition(".")[2]) for number in self[:2]))
+        return f"{self.mean:.{digits}f}±{self.deviation:.{digits}f}{share}"
 
 
 PublishedNumber: TypeAlias = float | Spread | None  # None: the paper has no number here
@@ -91,7 +92,8 @@ def make_grid(
     labels: how many columns hold names; the others hold numbers. style: how a row is printed.
     """
     header, *body = rows
-    grid = Grid(box=None, pad_edge=False, header_style="dim")
+    is_wide = len(header) > MOST_COLUMNS
+    grid = Grid(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0) if is_wide else (0, 1))
     for place, heading in enumerate(header):
         grid.add_column(heading, justify="left" if place < labels else "right")
     for row in body:

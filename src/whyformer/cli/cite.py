@@ -52,7 +52,7 @@ def run_cite(
 ) -> None:
     """Score the passages, sentences, documents or roles of a prompt for its answer, and verify the highest."""
     from whyformer._cite import cite
-    from whyformer._cite.cite import CITE_METHOD
+    from whyformer._cite.run import CITE_METHOD
     from whyformer._explain.decoding import generate
     from whyformer._explain.method_call import choose_method
     from whyformer.results.citations import Citations

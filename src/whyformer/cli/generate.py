@@ -29,6 +29,9 @@ def run_generate(
     continuation: Annotated[
         str | None, typer.Option("--continuation", help="Explain this continuation instead of the model's own.")
     ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Explain the continuation as a whole, in one pass, not token by token.")
+    ] = False,
     temperature: Annotated[
         float, typer.Option("--temperature", min=0, help="0 takes the most likely token; above 0, tokens are drawn.")
     ] = 0.0,
@@ -36,9 +39,6 @@ def run_generate(
         float, typer.Option("--top-p", help="Draw from the fewest tokens that together have this probability.")
     ] = 1.0,
     seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed draws the same tokens.")] = 0,
-    whole: Annotated[
-        bool, typer.Option("--whole", help="Explain the continuation as a whole, in one pass, not token by token.")
-    ] = False,
     out: options.OutOption = None,
     as_json: options.JsonErrorsOption = False,
     debug: options.DebugOption = False,
@@ -53,7 +53,7 @@ def run_generate(
 
     choose_method(method, {})
     source = prompts.PromptSource(None if prompt is None else [prompt], file, None, messages)
-    source.check()
+    source.check("one text, --prompt FILE or --messages FILE")
     files = [name for name in (file, messages) if name is not None]
     destination.check_out_file(out, files, Explanation.formats if whole else Generation.formats)
     opened = running.open_quietly(model)

@@ -20,28 +20,20 @@ PromptArgument = Annotated[
     str | None,
     typer.Argument(metavar="PROMPT", help="The text of the prompt, or a .txt or .md file with it.", show_default=False),
 ]
-PromptFileOption = Annotated[
-    str | None,
-    typer.Option("--prompt", metavar="FILE", help="A text file that is one prompt for a language model, as a whole."),
-]
+MESSAGES_HELP = "The messages of a chat, or a request and its response as the API of OpenAI has them (.json)."
+TOKENS_HELP = "Token ids of prompt and answer: prompt_token_ids and token_ids, such as a log of vLLM (.json)."
+
+
+def make_file_option(name: str, description: str) -> Any:
+    return typer.Option(name, metavar="FILE", help=description)
+
+
+PromptFileOption = Annotated[str | None, make_file_option("--prompt", "A text file that is one prompt, as a whole.")]
 AnswerOption = Annotated[
-    str | None,
-    typer.Option("--answer", metavar="TEXT", help="What a language model answered; explained in one pass."),
+    str | None, typer.Option("--answer", metavar="TEXT", help="What a language model answered; explained in one pass.")
 ]
-MessagesOption = Annotated[
-    str | None,
-    typer.Option(
-        "--messages",
-        metavar="FILE",
-        help="A .json file with the messages of a chat, or a request and its response as the API of OpenAI has them.",
-    ),
-]
-TokensFileOption = Annotated[
-    str | None,
-    typer.Option(
-        "--tokens", metavar="FILE", help="A .json file with prompt_token_ids and token_ids, such as a log of vLLM."
-    ),
-]
+MessagesOption = Annotated[str | None, make_file_option("--messages", MESSAGES_HELP)]
+TokensFileOption = Annotated[str | None, make_file_option("--tokens", TOKENS_HELP)]
 
 
 @dataclass(frozen=True)
@@ -58,17 +50,14 @@ class PromptSource:
     def is_given(self) -> bool:
         return any(one is not None for one in (self.prompt, self.answer, self.messages, self.tokens))
 
-    def check(self) -> None:
-        """Refuse options that contradict each other, before a model is opened."""
+    def check(self, takes: str = "one text, --prompt FILE, --messages FILE or --tokens FILE") -> None:
+        """Refuse options that contradict each other, before a model is opened. takes: what the command accepts."""
         files = {"--prompt": self.prompt, "--messages": self.messages, "--tokens": self.tokens}
         given = [option for option, file in files.items() if file is not None] + ["INPUT"] * bool(self.words)
         if len(given) != 1 or len(self.words or []) > 1:
-            found = (
-                "nothing" if not given else " and ".join(given) if len(given) > 1 else f"{len(self.words or [])} texts"
-            )
-            raise InputError(
-                f"A prompt is one text, --prompt FILE, --messages FILE or --tokens FILE, got {found}.", code="E_USAGE"
-            )
+            texts = f"{len(self.words or [])} texts"
+            found = " and ".join(given) if len(given) > 1 else texts if given else "nothing"
+            raise InputError(f"A prompt is {takes}, got {found}. See whyformer --help.", code="E_USAGE")
         if self.tokens is not None and self.answer is not None:
             raise InputError("--tokens has the answer in its file. Leave --answer out.", code="E_USAGE")
 

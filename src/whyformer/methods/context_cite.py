@@ -79,6 +79,6 @@ def context_cite(
     )
 
 
-def draw_ablations(players: int, count: int, generator: torch.Generator, *, keep: float = 0.5) -> Tensor:
-    """[count player] bool: each player is kept with this probability, independently."""
-    return torch.rand(count, players, dtype=torch.float64, generator=generator) < keep
+def draw_ablations(players: int, count: int, generator: torch.Generator) -> Tensor:
+    """[count player] bool: each player is kept with probability 1/2, independently."""
+    return torch.rand(count, players, dtype=torch.float64, generator=generator) < 0.5

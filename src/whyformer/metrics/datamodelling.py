@@ -20,47 +20,41 @@ from torch import Tensor
 
 from whyformer._engine.probe import Probe
 from whyformer._plain.random_generator import make_generator
+from whyformer._plain.setting_checks import allow_whole_number
 from whyformer.methods._log_odds import read_log_odds
 from whyformer.methods.context_cite import draw_ablations
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._removal import RemovableUnits, find_empty_variants, find_units
-from whyformer.metrics._settings import SAMPLING, check_metric_settings
+from whyformer.metrics._settings import REMOVAL, check_metric_settings
 from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
 
 
 @metric(paper="Park et al., ICML 2023", better="higher", kind="faithfulness")
-@check_metric_settings(**SAMPLING)
+@check_metric_settings(**REMOVAL, samples=allow_whole_number(2))
 def lds(
-    explanation: Explanation,
-    probe: Probe,
-    *,
-    samples: int = 64,
-    fraction: float = 0.5,
-    fill: str | None = None,
-    seed: int = 0,
+    explanation: Explanation, probe: Probe, *, samples: int = 64, fill: str | None = None, seed: int = 0
 ) -> Measurement:
     """Rank correlation of the summed scores of the kept tokens (or patches) with the log-odds, over random ablations.
 
     samples: the number of random ablations.
-    fraction: the probability with which each unit is removed.
 
     Higher is better, at most 1. Control: a random map gets about 0. Undefined if all scores or all answers are equal.
     """
     units = find_units(explanation, probe)
-    keep = draw_unit_ablations(units, probe, samples, fraction, seed)
+    keep = draw_unit_ablations(units, probe, samples, seed)
     answers = ask_log_odds(probe, keep, fill, seed)
     predicted = (keep * units.scores[:, None, :]).sum(-1)
     correlations = [correlate_ranks(*pair) for pair in zip(predicted, answers, strict=True)]
     return Measurement(torch.tensor(correlations, dtype=torch.float64))
 
 
-def draw_unit_ablations(units: RemovableUnits, probe: Probe, samples: int, fraction: float, seed: int) -> Tensor:
+def draw_unit_ablations(units: RemovableUnits, probe: Probe, samples: int, seed: int) -> Tensor:
     """[batch sample unit] bool, True where a unit is kept; drawn independently for each example."""
     keep = torch.zeros(len(units.scores), samples, units.scores.shape[1], dtype=torch.bool)
     for i, (count, fingerprint) in enumerate(zip(units.counts, probe.fingerprints, strict=True)):
-        drawn = draw_ablations(count, samples, make_generator(seed, int(fingerprint)), keep=1 - fraction)
+        drawn = draw_ablations(count, samples, make_generator(seed, int(fingerprint)))
         keep[i][:, units.real[i]] = drawn
     return keep
 

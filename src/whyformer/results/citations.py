@@ -7,7 +7,7 @@ c[0].name; c[0].verdict; print(c); c.save("why.html")
 import csv
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from io import StringIO
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ from whyformer._model.prompt import Prompt
 from whyformer._model.regions import Region
 from whyformer._plain import archive
 from whyformer._plain.schema import SchemaError, check_schema
+from whyformer._plain.tokens import Pieces
 from whyformer.results._fields import PIECES, TARGET, restore_target, restore_tokens
 from whyformer.results.result import Result, to_plain_text
 from whyformer.show import report, terminal
@@ -218,7 +219,7 @@ def describe_verdicts(result: Citations) -> list[str]:
 
 
 def name_controls(count: int) -> str:
-    return "the control, whose score is nearest to 0" if count == 1 else f"any of the {count} controls (scores near 0)"
+    return "the control, a source not cited" if count == 1 else f"any of the {count} controls, not cited, scores near 0"
 
 
 def describe_faithfulness(result: Citations) -> list[str]:
@@ -274,7 +275,10 @@ def citations_to_html(result: Citations) -> bytes:
 
 
 def citations_to_fields(result: Citations) -> dict[str, Any]:
-    return {one.name: getattr(result, one.name) for one in fields(result)}
+    saved = {one.name: getattr(result, one.name) for one in fields(result)}
+    if (found := result.faithfulness) is not None and found.lds != found.lds:
+        saved["faithfulness"] = {**asdict(found), "lds": None, "chance": None}  # undefined
+    return saved
 
 
 REGION = {"name": str, "kind": str, "start": int, "stop": int, "text": str, "characters": (None, [int])}
@@ -283,7 +287,7 @@ CITATION = {
     "drop": (None, float), "verdict": (None, str), "is_control": bool,
 }  # fmt: skip
 DROP = {"size": int, "drop": float, "chance": float, "interval": [float], "draws": int}
-FAITHFULNESS = {"lds": float, "chance": [float], "samples": int, "seed": int, "drops": [DROP]}
+FAITHFULNESS = {"lds": (None, float), "chance": (None, [float]), "samples": int, "seed": int, "drops": [DROP]}
 PROMPT = {"ids": [int], "pieces": PIECES, "prompt_length": int, "regions": [REGION], "notes": [str]}
 SCHEMA = {
     "prompt": PROMPT, "citations": [CITATION], "target": TARGET, "scores": Tensor, "rest": float,
@@ -301,6 +305,7 @@ def citations_from_fields(saved: archive.Fields) -> Citations:
     if not saved["citations"] or not all(one["verdict"] in (None, *VERDICTS) for one in saved["citations"]):
         raise SchemaError("the citations are damaged")
     pieces = restore_tokens(prompt["pieces"], length)
+    assert isinstance(pieces, Pieces)
     regions = tuple(restore_region(one) for one in prompt["regions"])
     found = saved["faithfulness"]
     return Citations(
@@ -322,4 +327,6 @@ def restore_region(saved: archive.Fields) -> Region:
 
 def restore_faithfulness(saved: archive.Fields) -> Faithfulness:
     drops = tuple(TopDrop(**{**one, "interval": tuple(one["interval"])}) for one in saved["drops"])
-    return Faithfulness(**{**saved, "chance": tuple(saved["chance"]), "drops": drops})
+    nan = float("nan")
+    lds, chance = (nan, (nan, nan)) if saved["lds"] is None else (saved["lds"], tuple(saved["chance"]))
+    return Faithfulness(**{**saved, "lds": lds, "chance": chance, "drops": drops})

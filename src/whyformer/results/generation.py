@@ -30,7 +30,7 @@ from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_certainty, name_target, shorten_text
 
-MANY_SCORES = 20_000  # generated tokens x tokens before them
+MANY_SCORES = 4_000  # generated tokens x tokens before them
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -28,7 +28,8 @@ from whyformer.show import figures, notebook, score_rows, terminal
 from whyformer.show.chips import get_piece_text
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
-from whyformer.show.prompt_page import make_prompt_page
+from whyformer.show.prompt_page import make_prompt_fragment, make_prompt_page
+from whyformer.show.prompt_terminal import render_spans
 from whyformer.show.prompt_view import HopRow, PromptView, view_prompt
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
@@ -108,14 +109,17 @@ class Hops(Result):
     prompt: Prompt
     regions: tuple[Region, ...]  # parts of the prompt, in order
 
-    def __len__(self) -> int:
-        return len(self.hops)
+    def __iter__(self) -> Iterator[Hop]:
+        return iter(self.hops)
 
     def __getitem__(self, number: int) -> Hop:
         return self.hops[number]
 
-    def __iter__(self) -> Iterator[Hop]:
-        return iter(self.hops)
+    def __repr__(self) -> str:
+        return f"<Hops of {make_visible(name_target(self.first.targets[0]))} by {self.method}: {len(self)} hops>"
+
+    def __len__(self) -> int:
+        return len(self.hops)
 
     @property
     def first(self) -> Explanation:
@@ -179,9 +183,6 @@ class Hops(Result):
         pairs = zip((region.name for region in self.regions), sums, strict=True)
         return dict(sorted(pairs, key=lambda pair: -pair[1]))
 
-    def __repr__(self) -> str:
-        return f"<Hops of {make_visible(name_target(self.first.targets[0]))} by {self.method}: {len(self)} hops>"
-
     # --- displaying ---
 
     def render(self, screen: Screen | None = None) -> str:
@@ -195,7 +196,11 @@ class Hops(Result):
         parts += [format_absorbers(self), ""] if self.hops[0].absorbed_by is not None else []
         parts += [format_region_table(self, screen.width), ""] if self.regions else []
         parts.append("All hops together:")
-        parts += terminal.render_text(self.prompt.pieces, self.total, signed=True, screen=screen)
+        view = self.view()
+        if view.is_short:
+            parts += terminal.render_text(self.prompt.pieces, self.total, signed=True, screen=screen)
+        else:
+            parts += render_spans(view, screen)
         if self.notes:
             parts.append(terminal.render_notes(self.notes))
         return terminal.render_parts(parts, screen)
@@ -212,6 +217,9 @@ class Hops(Result):
         return figures.draw_panel_table([("", panels)], names, title="", alt=alt)
 
     def to_html(self) -> str:
+        view = self.view()
+        if not view.is_short:
+            return make_prompt_fragment(view)
         return notebook.make_comparison_fragment([{panel.label: panel for panel in self.panels()}])
 
     def view(self) -> PromptView:

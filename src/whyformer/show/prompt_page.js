@@ -180,8 +180,9 @@
       const kind = chooseLevel(now.chips[i], now.limit) + (isSpecial(i) ? " special" : "");
       if (mark.className !== kind) mark.className = kind;
     });
-    answerMarks.forEach((mark, i) => {
-      if (data.steps) mark.setAttribute("aria-selected", String(chosen !== null && i >= chosen[0] && i <= chosen[1]));
+    if (data.steps) answerMarks.forEach((mark, i) => {
+      const selected = String(chosen !== null && i >= chosen[0] && i <= chosen[1]);
+      if (mark.getAttribute("aria-selected") !== selected) mark.setAttribute("aria-selected", selected);
     });
     const limits = document.querySelectorAll("#origin .legend > span:not(.bar)");
     limits[0].textContent = data.signed ? formatScore(-now.limit) + " against" : "0";

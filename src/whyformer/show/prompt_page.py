@@ -91,19 +91,15 @@ def count_things(count: int, name: str) -> str:
 
 def make_answer_section(view: PromptView, packed: PackedRows | None) -> Html:
     """The answer to choose from, what is chosen, and the regions it comes from."""
-    remark = (
-        "Click on a token, drag over several, or use the arrow keys (with Shift for a span); Escape chooses the whole "
-        "answer."
-        if view.steps is not None
-        else "Only the scores of the answer as a whole were computed; explain_generation() gives those of each token."
-    )
     cells = [cell for cell in view.cells if cell.start >= view.prompt_length]
     tokens = [mark_cell(view, cell) for cell in cells] or [make_element("em", "no answer", class_="dim")]
     box = make_element("div", *tokens, class_="text answer-text", id="answer-text", dir="auto")
     chosen = make_element("p", "Chosen: the whole answer", id="chosen", aria_live="polite")
     reset = make_element("button", "Whole answer", type="button", id="reset", hidden=True)
     needs_script = make_element("noscript", make_element("p", "Choosing answer tokens needs JavaScript."))
-    head = report.make_section("Answer", make_element("p", remark, id="hint"), needs_script, anchor="answer")
+    head = report.make_section(
+        "Answer", make_element("p", explain_choice(view), id="hint"), needs_script, anchor="answer"
+    )
     sticky = make_element("div", box, make_element("div", chosen, reset, class_="chosen-row"), class_="sticky")
     top = make_element(
         "div",
@@ -113,6 +109,18 @@ def make_answer_section(view: PromptView, packed: PackedRows | None) -> Html:
         id="origin",
     )
     return join_html([head, sticky, top])  # next to the other sections, so that it stays in sight below them
+
+
+def explain_choice(view: PromptView) -> str:
+    """What can be chosen, and how."""
+    if view.prompt_length == len(view.pieces):
+        return "The prompt has no answer; the title says what is explained."
+    if view.steps is None:
+        return "Only the scores of the answer as a whole were computed; explain_generation() gives those of each token."
+    return (
+        "Click on a token, drag over several, or use the arrow keys (with Shift for a span); Escape chooses the whole "
+        "answer."
+    )
 
 
 def describe_limit(view: PromptView) -> str:

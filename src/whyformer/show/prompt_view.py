@@ -21,7 +21,7 @@ from torch import Tensor
 from whyformer._model.prompt import Prompt
 from whyformer._plain.sentences import find_paragraph_starts, find_sentence_starts
 from whyformer._plain.tokens import NamedTokens, Pieces
-from whyformer.show.chips import Chip, make_chips
+from whyformer.show.chips import Chip, join_spans, make_chips
 from whyformer.show.panel import Panel
 from whyformer.show.wording import format_headline
 
@@ -32,6 +32,8 @@ OPEN_TOKENS = 600  # a prompt of at most this many tokens is shown open as a who
 SPAN_LENGTH = 8  # chips of a top span, at most
 SPAN_SHARE = 0.25  # a neighbour belongs to a span if it has this share of the score of its strongest chip
 WEAKEST_SPAN = 0.1  # spans below this share of the strongest of their cell are not named
+BLANK_SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥"}
+MOST_SIGNS = 8
 
 Borders: TypeAlias = tuple[list[int], list[int], list[int]]  # where paragraphs, sentences and chips begin
 
@@ -157,7 +159,8 @@ class PromptView:
 
     @cached_property
     def _scored_text(self) -> tuple[list[Chip], str]:
-        return make_chips(self.pieces, self.scores)
+        chips, tail = make_chips(self.pieces, self.scores)
+        return show_blanks(self.pieces, chips), tail
 
     @property
     def chips(self) -> list[Chip]:
@@ -230,7 +233,7 @@ class PromptView:
 
 
 def view_prompt(prompt: Prompt, parts: Iterable[Any] = (), **fields: Any) -> PromptView:
-    """The view of a prompt; parts: finer units, each with name, kind, start and stop. The other fields are PromptView's.
+    """The view of a prompt; parts: finer units, each with name, kind, start and stop; fields: those of PromptView.
 
     Of a prompt without roles or documents, the parts are its regions.
     """
@@ -270,6 +273,26 @@ def view_panel(panel: Panel) -> PromptView | None:
         versions=panel.versions,
         notes=panel.notes,
     )  # fmt: skip
+
+
+def show_blanks(pieces: Pieces, chips: Sequence[Chip]) -> list[Chip]:
+    """The chips, with tokens of white space as signs, and a line break after them where they have one.
+
+    Like special tokens they are no words: they often score high, and say little.
+    """
+    shown: list[Chip] = []
+    gap = ""  # what the token before this one covers
+    for chip in chips:
+        span = join_spans(pieces, chip.places)
+        covered = "" if span is None or pieces.text is None else pieces.text[slice(*span)]
+        before = gap + chip.before
+        gap = ""
+        if covered and not covered.strip() and not chip.special:
+            sign = "".join(BLANK_SIGNS.get(letter, "") for letter in covered)[:MOST_SIGNS] or BLANK_SIGNS[" "]
+            gap = "\n" * covered.count("\n") or " "
+            chip = replace(chip, text=sign, special=True)
+        shown.append(replace(chip, before=before))
+    return shown
 
 
 def compute_shares(sums: Tensor) -> Tensor:

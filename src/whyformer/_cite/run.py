@@ -9,6 +9,7 @@ prompt without the top sources, without controls, and without random ones (verif
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -20,6 +21,7 @@ from whyformer._cite.sources import find_sources, make_source_players
 from whyformer._cite.verification import Verification, describe_verification, verify_sources
 from whyformer._engine.answer_target import Answer
 from whyformer._engine.record import record
+from whyformer._engine.target import Target
 from whyformer._explain.default_method import TEXT_METHOD
 from whyformer._explain.explain import ModelLike, as_model, explain
 from whyformer._explain.method_call import MethodLike, choose_method
@@ -84,7 +86,7 @@ def cite(
     return Citations(
         prompt=prompt,
         citations=list_citations(sources, per_source, rest, verified),
-        target=explanation.targets[0],
+        target=name_answer(explanation.targets[0]),
         scores=scores,
         rest=rest,
         log_probability=ablations.full,
@@ -162,10 +164,19 @@ def explain_sources(
     """
     call = choose_method(method, settings)
     reruns = "probe" in call.method.needs
-    fill = {"fill": "delete"} if reruns and call.settings.get("fill", "") is None else {}
+    chosen = dict(settings)
+    if reruns and call.settings.get("fill", "") is None:
+        chosen["fill"] = "delete"
     target = Answer(aim.select, unit=aim.unit, score="logp" if reruns else score)
     with choose_players([players]):
-        return explain(model, prompt, method, target=target, **settings, **fill)
+        return explain(model, prompt, method, target=target, **chosen)
+
+
+def name_answer(target: Target) -> Target:
+    """The target with the answer as its name: 'Lisbon' for log p('Lisbon')."""
+    label = target.label
+    is_log = label.startswith("log p(") and label.endswith(")")
+    return replace(target, label=label[len("log p(") : -1]) if is_log else target
 
 
 def make_probe(model: Model, prompt: Prompt, aim: Answer) -> Any:
