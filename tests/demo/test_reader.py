@@ -133,12 +133,12 @@ def test_every_word_is_in_the_vocabulary():
         assert {*re.findall(r"\w+|[^\w\s]", f"{asked.text} {asked.answer}")} <= known
 
 
-def test_the_world_is_read_by_name_with_the_passage_marked():
+def test_the_world_is_read_by_name_with_the_answer_marked():
     data = read("demo/reader", limit=5)
     assert data.fingerprint() == read("demo/reader", limit=5).fingerprint() and len(data) == 5
     for example, asked in zip(data.examples, reader.generate(5, WORLD_SEED), strict=True):
         (span,) = example.rationale
-        assert example.content == asked.text and example.content[slice(*span)] == asked.passages[asked.source].text
+        assert example.content == asked.text and example.content[slice(*span)] == asked.answer
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
     read("demo/shapes")       one object; its pixels are the evidence for its class
     read("demo/queried")      what shape is the red object? its pixels are; three other objects say nothing
     read("demo/creatures")    which class has these parts? the pixels of the two parts shown; the body says nothing
-    read("demo/reader")       which passage answers the question? its words are marked; three to nine other passages
+    read("demo/reader")       what do the passages say? the words of the answer, where one of them states it
 
 Examples are generated anew on each call and are always the same. None of them was used for training.
 """
@@ -38,9 +38,9 @@ def draw_creatures(count: int, seed: int) -> Iterator[Example]:
 
 
 def draw_reader(count: int, seed: int) -> Iterator[Example]:
-    """Prompts without a label: what the model says next is explained, and the passage that states it is marked."""
+    """Prompts without a label: what the model says next is explained, and the words that state it are marked."""
     for asked in reader.generate(count, seed):
-        yield Example("", asked.text, rationale=(asked.passage_spans[asked.source],))
+        yield Example("", asked.text, rationale=(asked.evidence_span,))
 
 
 def _mark_pixels(images: Iterable[np.ndarray], labels: Iterable[str], masks: Iterable[np.ndarray]) -> Iterator[Example]:
