@@ -22,7 +22,6 @@ from whyformer._cite.verification import Verification, describe_verification, ve
 from whyformer._engine.answer_target import Answer
 from whyformer._engine.record import record
 from whyformer._engine.target import Target
-from whyformer._explain.default_method import TEXT_METHOD
 from whyformer._explain.explain import ModelLike, as_model, explain
 from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._model.model import Model
@@ -34,7 +33,7 @@ from whyformer.methods._players import Players, choose_players
 from whyformer.results.citations import Citation, Citations
 from whyformer.results.explanation import Explanation
 
-CITE_METHOD = TEXT_METHOD
+CITE_METHOD = "attnlrp"  # the best of one relevance pass on demo/reader (docs/language-models.md)
 CITED_SCORE: Literal["logit", "logp"] = "logp"
 
 
