@@ -1,5 +1,6 @@
 """The program around the verbs: exit codes, errors in one line, and old names of verbs."""
 
+import ctypes
 import json
 import random
 import sys
@@ -52,7 +53,15 @@ class CommandGroup(TyperGroup):
             sys.stdout.flush()
         except OSError:
             discard_rest(sys.stdout)
+        if code == find_exit_code("E_INTERRUPTED"):
+            forget_interrupt()
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def forget_interrupt() -> None:
+    """Let Python exit with a status. If an extension was running Python code when the interrupt came, as in an import
+    of torch, Python would remember it as unhandled and end itself by the signal; any such run forgets it."""
+    ctypes.pythonapi.PyRun_SimpleString(b"pass")
 
 
 def print_error(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
