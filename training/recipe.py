@@ -187,6 +187,14 @@ def save_tokenizer(tokenizer: Any, folder: Path, **settings: Any) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
 
 
+def save_decoder(model: Any, tokenizer: Any, folder: Path, longest: int, **settings: Any) -> None:
+    """A language model of `longest` tokens and its tokenizer; what to generate is not its business."""
+    save(model, folder)
+    names = ["input_ids", "attention_mask"]
+    save_tokenizer(tokenizer, folder, model_max_length=longest, model_input_names=names, **settings)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+
+
 def save_processor(settings: Mapping[str, Any], folder: Path) -> None:
     """How images become pixels, as transformers wants it beside the weights."""
     (folder / "preprocessor_config.json").write_text(json.dumps(settings, indent=2) + "\n", "utf-8")

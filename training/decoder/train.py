@@ -14,7 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Schedule, adamw, begin_training, device, save, save_tokenizer, take_step
+from recipe import Average, Schedule, adamw, begin_training, device, save_decoder, take_step
 
 from whyformer.demo import agreement
 
@@ -136,17 +136,8 @@ def main() -> None:
         if schedule.step % 50 == 0:
             log.write(step=schedule.step, seconds=schedule.elapsed, rate=schedule.rate, loss=loss)
     average.load_into(model)
-    save(model, arguments.out)
-    save_tokenizer(
-        tokenizer,
-        arguments.out,
-        model_max_length=config["longest"],
-        model_input_names=["input_ids", "attention_mask"],
-        bos_token=END,
-        eos_token=END,
-        pad_token=END,
-    )
-    (arguments.out / "generation_config.json").unlink(missing_ok=True)
+    tokens = {"bos_token": END, "eos_token": END, "pad_token": END}
+    save_decoder(model, tokenizer, arguments.out, config["longest"], **tokens)
     log.write(done=True, steps=schedule.step, seconds=schedule.elapsed)
 
 

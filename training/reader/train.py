@@ -22,7 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Schedule, adamw, begin_training, device, save, save_tokenizer, take_step
+from recipe import Average, Schedule, adamw, begin_training, device, save_decoder, take_step
 
 from whyformer.demo import reader
 
@@ -139,18 +139,8 @@ def main() -> None:
             right = share_right(model, *held_out["text"])
             log.write(step=schedule.step, seconds=schedule.elapsed, rate=schedule.rate, loss=loss, right=right)
     average.load_into(model)
-    save(model, arguments.out)
-    save_tokenizer(
-        tokenizer,
-        arguments.out,
-        model_max_length=config["positions"],
-        model_input_names=["input_ids", "attention_mask"],
-        bos_token=BEGIN,
-        eos_token=END,
-        pad_token=PAD,
-        chat_template=CHAT_TEMPLATE,
-    )
-    (arguments.out / "generation_config.json").unlink(missing_ok=True)
+    tokens = {"bos_token": BEGIN, "eos_token": END, "pad_token": PAD}
+    save_decoder(model, tokenizer, arguments.out, config["positions"], **tokens, chat_template=CHAT_TEMPLATE)
     right = {form: share_right(model, *rows) for form, rows in held_out.items()}
     log.write(done=True, steps=schedule.step, seconds=schedule.elapsed, **right)
 

@@ -4,7 +4,6 @@ Two and a half minutes on a GPU; --config FILE for other settings than config.to
 answer only: names, values and the order of statements in a prompt are random.
 """
 
-import argparse
 import multiprocessing
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Log, Schedule, adamw, device, read_config, save, save_tokenizer, take_step
+from recipe import Average, Schedule, adamw, begin_training, device, save_decoder, take_step
 
 from whyformer.demo import tracking
 
@@ -74,15 +73,7 @@ def make_model(config: dict, tokenizer: Tokenizer) -> LlamaForCausalLM:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--config", type=Path, default=Path(__file__).with_name("config.toml"))
-    arguments = parser.parse_args()
-    config = read_config(arguments.config)
-    log = Log(arguments.out / "training.jsonl")
-    log.write(config=config, torch=torch.__version__, device=str(device()))
-
-    torch.manual_seed(config["seed"])
+    arguments, config, log = begin_training(__doc__, Path(__file__).with_name("config.toml"))
     schedule = Schedule(config["peak"], config["warmup"], config["steps"], config["seconds"])  # making the texts counts
     tokenizer = make_tokenizer()
     ids, wanted = (t.to(device()) for t in read_rows(tokenizer, config["seed"], config["programs"]))
@@ -101,17 +92,8 @@ def main() -> None:
             share = (logits.argmax(-1) == right)[right != IGNORED].float().mean()
             log.write(step=schedule.step, seconds=schedule.elapsed, rate=schedule.rate, loss=loss, tokens=share)
     average.load_into(model)
-    save(model, arguments.out)
-    save_tokenizer(
-        tokenizer,
-        arguments.out,
-        model_max_length=config["longest"],
-        model_input_names=["input_ids", "attention_mask"],
-        unk_token=UNKNOWN,
-        eos_token=END,
-        pad_token=PAD,
-    )
-    (arguments.out / "generation_config.json").unlink(missing_ok=True)
+    tokens = {"unk_token": UNKNOWN, "eos_token": END, "pad_token": PAD}
+    save_decoder(model, tokenizer, arguments.out, config["longest"], **tokens)
     log.write(done=True, steps=schedule.step, seconds=schedule.elapsed)
 
 
