@@ -26,6 +26,7 @@ from whyformer._explain.explain import ModelLike, as_model, explain
 from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._model.model import Model
 from whyformer._model.prompt import Prompt, add_answer
+from whyformer._model.prompted import refuse_learned_prompt
 from whyformer._model.regions import Region
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, TargetError
@@ -69,6 +70,7 @@ def cite(
     choose_method(method, settings)  # refuse misspelt names before the model is opened
     check_counts(verify=verify, samples=samples, seed=seed)
     model = as_model(model)
+    refuse_learned_prompt(model.module, "cite")
     prompt = require_answer(model, prompt, answer)
     aim = aim_at_part(select)
     sources = find_sources(prompt, by, within)

@@ -54,6 +54,7 @@ from whyformer._explain.sharing import record_for_methods
 from whyformer._explain.unforeseen import report_own_bugs
 from whyformer._model.model import EncodedBatch, Model
 from whyformer._model.prompt import Prompt, add_answer
+from whyformer._model.prompted import refuse_learned_prompt
 from whyformer._model.regions import Region, SplitBy
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError, TargetError
@@ -83,13 +84,12 @@ class PredictedTokens:
     def read_preferences(self, returned: Any) -> tuple[Tensor, Tensor]:
         """[token]: the logit of each token over the mean logit; and the standard deviation of these logits."""
         logits = find_output(returned, self.module)
-        if logits.dim() != 3 or logits.size(1) < self.length:
+        if logits.dim() != 3 or logits.size(1) != self.length:
             raise TargetError(
                 f"Hops need a language model that returns logits for every token, got {list(logits.shape)} for "
                 f"{self.length} tokens. Use a causal language model with its head."
             )
-        first = logits.size(1) - self.length  # tokens that the model puts before the prompt (prompt tuning)
-        rows = logits[0, torch.tensor(self.places, device=logits.device) + first - 1]  # [token, vocabulary]
+        rows = logits[0, torch.tensor(self.places, device=logits.device) - 1]  # [token, vocabulary]
         rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
         own = rows.gather(1, torch.tensor(self.ids, device=logits.device)[:, None])[:, 0]
         return own - rows.mean(-1), rows.detach().std(-1, correction=0)
@@ -155,6 +155,7 @@ def trace_reasoning(
     refuse_other_methods(call)
     most = check_hops(hops)
     model = as_model(model)
+    refuse_learned_prompt(model.module, "trace_reasoning")
     prompt = read_prompt(model, prompt, answer)
     regions = prompt.split(by) if by is not None else choose_regions(prompt)
     if target is None and versus is None:

@@ -73,6 +73,15 @@ def has_learned_prompt(module: nn.Module) -> bool:
     return kind in KINDS
 
 
+def refuse_learned_prompt(module: nn.Module, verb: str) -> None:
+    """For verbs that count tokens from the first one of the text."""
+    if isinstance(module, PromptedTransformer):
+        raise UnsupportedModel(
+            f"{verb}() does not support the virtual tokens of a learned prompt yet. Use explain(model, prompt), which "
+            "scores them like the tokens of the text."
+        )
+
+
 def add_virtual_tokens(model: PromptedTransformer, encoded: EncodedBatch) -> EncodedBatch:
     """The batch with the virtual tokens before every example."""
     number, ids = model.virtual_tokens, encoded.inputs["input_ids"]
@@ -94,5 +103,6 @@ def add_virtual_tokens(model: PromptedTransformer, encoded: EncodedBatch) -> Enc
         special_mask=special,
         words=None if encoded.words is None else tuple((*names, *words) for words in encoded.words),
         spans=None if encoded.spans is None else tuple(((None,) * number + spans) for spans in encoded.spans),
+        answers=tuple(None if found is None else (found[0] + number, found[1] + number) for found in encoded.answers),
         regions=tuple(shift_regions(regions, number) for regions in encoded.regions),
     )
