@@ -231,9 +231,9 @@ def test_long_sequences_are_refused(monkeypatch):
 def test_operations_that_are_not_linear_are_refused_by_name():
     class Cumulative(torch.nn.Module):
         def forward(self, x):
-            return x.cumsum(-1)
+            return x.cumprod(-1)
 
     module = copy.deepcopy(animal("gpt").module)
     module.h[1].up = torch.nn.Sequential(module.h[1].up, Cumulative())
-    with pytest.raises(UnsupportedModel, match=r"cumsum cannot be applied to parts of a state\. Use another method\."):
+    with pytest.raises(UnsupportedModel, match=r"cumprod cannot be applied to parts of a state\. Use another method\."):
         why.explain(why.open(module), IDS, "decompx")

@@ -1,4 +1,4 @@
-"""Blocks, found in the record of module calls, for any architecture.
+"""Blocks with attention, found in the record of module calls, for any architecture. All blocks: stream_blocks.py.
 
 A block is the outermost repeated module call that contains one attention site and returns the shape it takes (the
 attention module inside it often qualifies too, so the outermost is taken). If no such call is repeated, the outermost
@@ -10,6 +10,7 @@ outside of every module (vit-pytorch, blocks that are functions), boundaries com
 (boundaries.py).
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from torch import Tensor
@@ -20,17 +21,26 @@ from whyformer._engine.tracing.attention import find_layer_sites
 from whyformer.errors import UnsupportedModel
 
 
-def find_blocks(mode: Intercept) -> tuple[list[Tensor], list[int]]:
-    """The hidden states at the block boundaries, one more than there are blocks, and the step of each."""
+def find_attention_blocks(mode: Intercept) -> tuple[list[Tensor], list[int]]:
+    """The hidden states before each block with attention and after the last, and the step of each."""
     try:
         blocks = find_block_calls(mode)
     except UnsupportedModel:
         if (additions := try_find_additions(mode)) is None:
             raise
         return find_stream_boundaries(mode, additions)
-    boundaries = [block.input for block in blocks] + [blocks[-1].output]
-    steps = [block.input_step for block in blocks] + [blocks[-1].output_step]
-    return [getattr(tensor, "_whyformer_leaf", tensor) for tensor in boundaries], steps  # type: ignore[misc]
+    return list_boundaries(blocks)
+
+
+def list_boundaries(blocks: Sequence[ModuleCall]) -> tuple[list[Tensor], list[int]]:
+    """The states between calls of which each begins where the one before ended, and the step of each."""
+    states = [resolve_entrance(block.input) for block in blocks] + [resolve_entrance(blocks[-1].output)]
+    return states, [block.input_step for block in blocks] + [blocks[-1].output_step]
+
+
+def resolve_entrance(tensor: Tensor | None) -> Tensor:
+    """The tensor; of the sum of embeddings, the copy that the model computes with."""
+    return getattr(tensor, "_whyformer_leaf", tensor)  # type: ignore[return-value]
 
 
 def try_find_additions(mode: Intercept) -> list[ResidualAddition] | None:
@@ -41,6 +51,19 @@ def try_find_additions(mode: Intercept) -> list[ResidualAddition] | None:
 
 
 def find_block_calls(mode: Intercept) -> list[ModuleCall]:
+    """The call that is the block of each attention site. Raises if they do not follow each other without a gap."""
+    blocks = find_attending_calls(mode)
+    for block, following in pairwise(blocks):
+        if resolve_entrance(following.input) is not block.output:
+            raise UnsupportedModel(
+                f"{following.path or 'The model'} does not continue where {block.path or 'the model'} ended: the "
+                "module around the attention is not a whole block with its residual. Use a method that needs no hidden "
+                "states, such as generic_attention or rollout."
+            )
+    return blocks
+
+
+def find_attending_calls(mode: Intercept) -> list[ModuleCall]:
     """The call that is the block of each attention site. Raises if one is not a whole block with its residual."""
     blocks = [find_block_call(number, mode) for number in range(len(find_layer_sites(mode.sites)))]
     additions = try_find_additions(mode)
@@ -50,13 +73,6 @@ def find_block_calls(mode: Intercept) -> list[ModuleCall]:
                 f"{block.path or 'The model'} is not a whole block with its residual: the output of the attention is "
                 "added to the state outside of it. Use a method that needs no blocks, such as generic_attention or "
                 "rollout."
-            )
-    for block, following in pairwise(blocks):
-        if getattr(following.input, "_whyformer_leaf", following.input) is not block.output:
-            raise UnsupportedModel(
-                f"{following.path or 'The model'} does not continue where {block.path or 'the model'} ended: the "
-                "module around the attention is not a whole block with its residual. Use a method that needs no hidden "
-                "states, such as generic_attention or rollout."
             )
     return blocks
 

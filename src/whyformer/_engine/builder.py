@@ -10,7 +10,7 @@ from torch import Tensor
 
 from whyformer._engine import backward
 from whyformer._engine.backward import PlacedRelevance, TrackedTensors
-from whyformer._engine.blocks import find_blocks
+from whyformer._engine.blocks import find_attention_blocks
 from whyformer._engine.capture import (
     POSITIONAL_SITES,
     AbsorbedRelevance,
@@ -37,7 +37,7 @@ from whyformer._engine.layout import (
     split_entries,
     to_canonical_axes,
 )
-from whyformer._engine.missing_attention import note_missing_attention
+from whyformer._engine.missing_attention import note_missing_attention, note_mixed_states
 from whyformer._engine.probe import Probe
 from whyformer._engine.query_tiles import QueryTiles
 from whyformer._engine.reading import Reading
@@ -46,7 +46,9 @@ from whyformer._engine.relevance.recipes import compute_attention_share
 from whyformer._engine.relevance.rounding import RoundingError
 from whyformer._engine.residual import BranchOrError, read_branch, try_find_branch
 from whyformer._engine.sites import SITES
+from whyformer._engine.stream_blocks import find_blocks
 from whyformer._engine.target import Target
+from whyformer._engine.token_mixing import find_unattended
 from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites
 from whyformer._engine.tracing.provenance import attach_trace, trace_of
 from whyformer._engine.tracing.tiles import current_setting
@@ -74,6 +76,7 @@ class CaptureBuilder:
         self.sites = find_layer_sites(run.mode.sites)  # one per layer
         self.layout = lay_out(run, encoded)
         self.steps: list[int] = []  # the step of the forward at each block boundary
+        self.attending: tuple[int, ...] = ()  # the block that each attention is in, if blocks were looked for
         self.tracked = self.find_tracked_tensors()
         self.values: CapturedValues = {}
 
@@ -119,12 +122,16 @@ class CaptureBuilder:
             rounding,
             answer.sent if isinstance(answer, FunctionAnswer) else None,
             chosen.function,
+            attending=self.attending,
             places=self.layout.places,
             owners=self.layout.owners,
         )
 
     def note_attention(self) -> tuple[str, ...]:
-        return (*note_missing_attention(self.mode), *note_whole_attention(self.mode))
+        states = self.tracked.get("hidden", ())
+        mixed = find_unattended(self.mode, states) if states and self.mode.needs_gradient else ()
+        missing = note_missing_attention(self.model, self.encoded, self.run)
+        return (*missing, *note_mixed_states(mixed), *note_whole_attention(self.mode))
 
     def choose_answer(self, target: Any, versus: Any) -> ChosenAnswer:
         needs_score = any(SITES[name].is_class_specific or name == "probe" for name in self.keep)
@@ -152,8 +159,9 @@ class CaptureBuilder:
             refuse_unstackable_sites(self.sites, self.layout)
         if self.wants("attention", "attention_output"):
             tracked["attention_output"] = [site.output for site in self.sites]
-        if self.wants("hidden") or (self.wants("token", "position") and self.is_image):
-            tracked["hidden"], self.steps = find_blocks(self.mode)
+        if self.wants("hidden", "unattended") or (self.wants("token", "position") and self.is_image):
+            blocks = find_blocks(self.mode)
+            tracked["hidden"], self.steps, self.attending = blocks.states, blocks.steps, blocks.attending
             refuse_changing_tokens(tracked["hidden"], self.layout)
         # Positions are added below the first block, so relevance must be propagated down to there.
         if self.wants("input", "token", "position"):
@@ -185,6 +193,8 @@ class CaptureBuilder:
             self.store("attention_input", LazyLayers([partial(raise_or_return, x) for x in self.find_inputs()]))
         if "hidden" in self.keep:
             self.store("hidden", [to_canonical_axes(t.detach(), trace_of(t)) for t in self.tracked["hidden"]])
+        if "unattended" in self.keep:
+            self.store("unattended", find_unattended(self.mode, self.tracked["hidden"]))
         if "input" in self.keep:
             leaf = self.tracked["input"][0]
             words = leaf.detach() if self.mode.words is None else self.mode.words
@@ -195,7 +205,7 @@ class CaptureBuilder:
         branches: list[BranchOrError] = []
         try:
             refuse_unstackable_sites(self.sites, self.layout)
-            states, _ = find_blocks(self.mode)
+            states, _ = find_attention_blocks(self.mode)
             refuse_changing_tokens(states, self.layout)
         except UnsupportedModel as error:
             branches = [error.with_traceback(None)] * len(self.sites)
@@ -222,7 +232,7 @@ class CaptureBuilder:
         self, answer: Answer, targets: tuple[Target, ...], form: BiasForm
     ) -> Tensor | UnsupportedModel:
         try:
-            states, _ = find_blocks(self.mode)
+            states = find_blocks(self.mode).states
             refuse_changing_tokens(states, self.layout)
             is_turned = axis_order_of(states[0], trace_of(states[0])) == "turned"
             tape = self.mode.tape or []

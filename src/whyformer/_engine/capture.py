@@ -116,6 +116,7 @@ class Capture:
     # By what a recipe sends, [batch]: the relevance put in at the output; None if the target is a class
     sent: Mapping[str, Tensor] | None = field(default=None, repr=False)
     fixed: Any = field(default=None, repr=False)  # what to pass as target= to explain the same score of other inputs
+    attending: tuple[int, ...] = ()  # the block that each attention is in; () if blocks were not looked for
     places: tuple[int, ...] | None = None  # positions of `tokens` in the sequence, if the model adds others
     owners: Tensor | None = field(default=None, repr=False)  # signals: which of `tokens` each entry belongs to, or -1
     # What a recorded program computed in place of `values` (replay.py), by a name and the recipe it depends on

@@ -38,7 +38,7 @@ from whyformer.errors import UnknownOperation, UnsupportedModel
 BiasForm = Literal["paper", "released"]  # where the biases of an attention are shared
 PARTS_FORMS: dict[str, BiasForm] = {"answer_parts": "paper", "released_answer_parts": "released"}  # by site
 MOST_TOKENS = 128
-PARTWISE_OPERATIONS = TRANSPARENT_OPERATIONS | operations.CONCATENATIONS | operations.POOLS
+PARTWISE_OPERATIONS = TRANSPARENT_OPERATIONS | operations.CONCATENATIONS | operations.POOLS | {"cumsum"}
 # Where a bias that waits can be shared.
 BIAS_STEPS = operations.ADDITIONS | operations.NORMS | {"linear", "addmm"}
 

@@ -179,7 +179,7 @@ def label_inputs(encoded: EncodedBatch, mode: Intercept, dtype: torch.dtype | No
         trace = trace_input(given, encoded, mode.follower.labels, is_main=name == encoded.main)
         if name == encoded.main and given.is_floating_point() and mode.needs_gradient:
             mode.leaf = attach_trace(given.clone().requires_grad_(), trace)
-            entered[name] = attach_trace(mode.leaf.clone(), trace)  # the model may write into the copy
+            entered[name] = mode.entered = attach_trace(mode.leaf.clone(), trace)  # the model may write into the copy
         else:
             entered[name] = attach_trace(given.view_as(given), trace)
     return entered

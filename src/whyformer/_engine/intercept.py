@@ -20,6 +20,7 @@ from whyformer._engine.relevance.calls import OperationCall
 from whyformer._engine.relevance.dispatch import CallBuilder, needs_no_rule
 from whyformer._engine.relevance.fused import attach_factors
 from whyformer._engine.relevance.node import RuleNode, Switch
+from whyformer._engine.token_mixing import is_product_of_states, may_mix_tokens
 from whyformer._engine.tracing import operations, provenance
 from whyformer._engine.tracing.attention import (
     AttentionSite,
@@ -123,10 +124,13 @@ class Intercept(TorchFunctionMode):
         self.calls: list[ModuleCall] = []
         self.open_calls: list[ModuleCall] = []
         self.leaf: Tensor | None = None
+        self.entered: Tensor | None = None  # the copy of the leaf that the model computes with
         self.words: Tensor | None = None  # the part of the leaf that comes from token ids
         self.step = 0
         self.heads = 0  # of the current nn.MultiheadAttention call; 0 outside one
         self.written = InPlaceWrites()  # what the model would have written into its tensors
+        self.mixers = 0  # a hash of the operations that may mix tokens without attention; 0 if there were none
+        self.products = 0  # of states
 
     # --- module calls ------------------------------------------------------------------------------------------------
 
@@ -150,7 +154,7 @@ class Intercept(TorchFunctionMode):
         self.sites, self.calls, self.open_calls, self.stream = [], [], [], []
         self.tape = None
         self.written = InPlaceWrites()
-        self.leaf = self.words = None
+        self.leaf = self.entered = self.words = None
 
     # --- the mode ----------------------------------------------------------------------------------------------------
 
@@ -231,6 +235,7 @@ class Intercept(TorchFunctionMode):
         for tensor, trace in zip(results, traces, strict=True):
             attach_trace(tensor, trace)
         self.note_stream(operation, result)
+        self.note_mixing(operation)
         if operation.name in operations.PRODUCTS and (undivided := find_undivided_product(operation)) is not None:
             result._whyformer_undivided = undivided
         if self.keeps_scores:
@@ -261,6 +266,18 @@ class Intercept(TorchFunctionMode):
         carrying = tuple(tensor for tensor in operation.given if trace_of(tensor).carries)
         if len(carrying) == (2 if kind == "add" else 1) and all(tensor.shape == result.shape for tensor in carrying):
             self.stream.append(StreamStep(self.step, kind, carrying, result))
+
+    def note_mixing(self, operation: Operation) -> None:
+        """Count what may mix tokens without attention (token_mixing.py)."""
+        if may_mix_tokens(operation):
+            self.mixers = hash((self.mixers, operation.name))
+        elif is_product_of_states(operation):
+            self.products += 1
+
+    @property
+    def may_mix(self) -> bool:
+        """Whether tokens may have been mixed without attention; attention that is not fused has two products."""
+        return bool(self.mixers) or self.products > 2 * sum(site.query is None for site in self.sites)
 
     def note_input(self, operation: Operation, result: Any, traces: list[Trace]) -> None:
         """Before the first attention: how a signal is cut into tokens, and where the ids are embedded."""
@@ -347,7 +364,7 @@ class Intercept(TorchFunctionMode):
             start = tensor if self.starting_at is None else self.starting_at.to(tensor)
             self.leaf = attach_trace(start.detach().clone().requires_grad_(), trace)
             entered = attach_trace(self.leaf.clone(), trace)
-            tensor._whyformer_leaf = entered  # type: ignore[attr-defined]
+            tensor._whyformer_leaf = self.entered = entered  # type: ignore[attr-defined]
         return entered
 
     # --- operations that write into their operand ---------------------------------------------------------------------

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.backward import compute_gradients, refuse_untracked
-from whyformer._engine.blocks import find_blocks
+from whyformer._engine.blocks import find_attention_blocks
 from whyformer._engine.forward import Run
 from whyformer._engine.layout import Layout, axis_order_of, refuse_changing_tokens
 from whyformer._engine.reading import Reading
@@ -39,7 +39,7 @@ def compute_layer_gradients(
     run: Run, encoded: EncodedBatch, layout: Layout, read: Reading, reading: LayerReading
 ) -> list[Tensor]:
     """The gradient of each layer's score by the output of its attention."""
-    states, _ = find_blocks(run.mode)
+    states, _ = find_attention_blocks(run.mode)
     refuse_changing_tokens(states, layout)
     outputs = [site.output for site in find_layer_sites(run.mode.sites)]
     refuse_untracked({"attention_output": outputs})

@@ -49,7 +49,7 @@ from whyformer.errors import NonFinite, WhyformerError
 
 LEAN_FROM = 128  # tokens; below, the full engine takes little memory and tells more
 LEARNT_FROM = 16  # tokens of the first input
-SITES = frozenset(("input_relevance", "hidden_relevance", "mask"))
+SITES = frozenset(("input_relevance", "hidden_relevance", "unattended", "mask"))
 FILLED = 0.8  # of the free memory, from which on blocks are computed again
 
 ASKED = {"1": True, "0": False}
@@ -258,6 +258,8 @@ def make_lean_capture(
         values["input_relevance", lesson.recipe] = amounts[0]
     if "hidden_relevance" in keep:
         values["hidden_relevance", lesson.recipe] = amounts[1:]
+    if "unattended" in keep:
+        values["unattended", None] = lesson.unattended
     if "mask" in keep:
         assert encoded.token_mask is not None
         values["mask", None] = encoded.token_mask.to(run.leaf.device)

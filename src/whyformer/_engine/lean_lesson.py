@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from whyformer._engine.blocks import find_block_calls, find_blocks
+from whyformer._engine.blocks import find_block_calls
 from whyformer._engine.forward import Run
 from whyformer._engine.intercept import Intercept
 from whyformer._engine.lean_actions import (
@@ -36,6 +36,8 @@ from whyformer._engine.lean_actions import (
 from whyformer._engine.relevance import calls, rules, slopes
 from whyformer._engine.relevance.fused import find_factors
 from whyformer._engine.relevance.recipes import Recipe
+from whyformer._engine.stream_blocks import find_blocks
+from whyformer._engine.token_mixing import find_unattended
 from whyformer._engine.tracing import operations
 from whyformer._engine.tracing.in_place import is_in_place_write
 from whyformer._engine.tracing.operations import Operation, find_tensors
@@ -76,6 +78,7 @@ class Lesson:
     embedding: int  # the explained ids enter the embedding that is called so many times after the first
     entrance: tuple[str, ...]  # what is done with embeddings until they are the explained input
     boundaries: tuple[int, ...] = ()  # the steps whose results are between blocks; INPUT; () if that is not known
+    unattended: tuple[bool, ...] = ()  # for each block, whether it mixes tokens without attention
     blocks: tuple["Block", ...] = ()  # those that can be computed again
     bytes_per_token: float = 0.0  # what a run keeps for its backward pass
 
@@ -295,7 +298,8 @@ def write_lesson(run: Run, recipe: Recipe) -> Lesson:
     writer = LessonWriter(mode.drafts, source, run.output)
     steps = writer.write()
     names = tuple(name for name, _ in mode.lineage[: sources[0] + 1])
-    return Lesson(recipe, steps, mode.first_embedding, names, writer.find_boundaries(mode), writer.find_blocks(mode))
+    between = writer.find_boundaries(mode)
+    return Lesson(recipe, steps, mode.first_embedding, names, *between, writer.find_blocks(mode))
 
 
 class LessonWriter:
@@ -337,14 +341,16 @@ class LessonWriter:
         self.before.append(len(steps))
         return tuple(steps)
 
-    def find_boundaries(self, mode: Learner) -> tuple[int, ...]:
-        """The steps that make the states between blocks; () if they are not known."""
+    def find_boundaries(self, mode: Learner) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+        """The steps that make the states between blocks, and which blocks mix tokens; () if they are not known."""
         try:
-            states, _ = find_blocks(mode)
+            states = find_blocks(mode).states
         except UnsupportedModel:
-            return ()
+            return (), ()
         found = [self.made_by.get(self.identify(state)) for state in states]
-        return tuple(step for step in found if step is not None) if None not in found else ()
+        if None in found:
+            return (), ()
+        return tuple(step for step in found if step is not None), find_unattended(mode, states)
 
     def find_blocks(self, mode: Learner) -> tuple[Block, ...]:
         """The blocks, if each is a module that is called once; else ()."""

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from whyformer._engine import perturb
 from whyformer._engine.backward import compute_gradients
 from whyformer._engine.batching import CALL_TOKENS, chosen_batching, count_rows, plan_batches, run_batches
-from whyformer._engine.blocks import find_block_calls, find_blocks
+from whyformer._engine.blocks import find_attention_blocks, find_block_calls
 from whyformer._engine.forward import Run, run_forward, run_plain_returned
 from whyformer._engine.function_target import FunctionReading
 from whyformer._engine.intervene import Intervention
@@ -710,8 +710,8 @@ def is_state(argument: Any) -> bool:
 
 
 def read_hidden_states(run: Run) -> list[Tensor]:
-    """[row token channel] at every block boundary of a run, for `Probe.intervene(look=...)`."""
-    states, _ = find_blocks(run.mode)
+    """[row token channel] before every block with attention and after the last, for `Probe.intervene(look=...)`."""
+    states, _ = find_attention_blocks(run.mode)
     if (wrong := next((state for state in states if state.dim() != 3), None)) is not None:
         raise UnsupportedModel(
             f"The hidden states have the shape {list(wrong.shape)}, not [batch, token, channel]. Methods that need "

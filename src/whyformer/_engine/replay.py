@@ -133,6 +133,7 @@ class RecordedRun:
     grid: Grid | None
     count: int  # tokens that are scored
     boundaries: tuple[int, ...]
+    attending: tuple[int, ...]
     notes: tuple[str, ...]
     compiled: CompiledProgram | None = None
     graph: CudaGraph | None = None
@@ -448,6 +449,7 @@ class Replayer:
             (*self.encoded.notes, *run.notes),
             large["values"],
             large["rounding"],
+            attending=run.attending,
             finished=small["finished"],
         )
 
@@ -556,5 +558,6 @@ def make_recorded_run(builder: RecordingBuilder, capture: Capture) -> RecordedRu
         layout.tokens[0] if isinstance(layout.tokens[0], Grid) else None,
         count_tokens(builder.run, builder.encoded, layout.length),
         capture.boundaries,
+        capture.attending,
         capture.notes[len(builder.encoded.notes) :],
     )

@@ -113,6 +113,7 @@ SITES: dict[str, Site] = {
         Site("hidden", _BOUNDARY, "hidden states: [0] enters the first block, [-1] leaves the last"),
         make_gradient_site("hidden", _BOUNDARY),
         make_relevance_site("hidden", _BOUNDARY),
+        Site("unattended", "block", "for each block, whether it mixes tokens without attention", "other"),
         Site("input", _INPUT, "the explained input: pixels, or the embeddings of the token ids"),
         make_gradient_site("input", _INPUT),
         make_relevance_site("input", _INPUT),

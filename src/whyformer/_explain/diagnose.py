@@ -16,12 +16,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from whyformer._engine.blocks import find_blocks
 from whyformer._engine.capture import Capture
 from whyformer._engine.chosen_answer import is_causal
 from whyformer._engine.forward import Run, run_forward, run_plain
 from whyformer._engine.record import record
 from whyformer._engine.shadow import make_shadow
+from whyformer._engine.stream_blocks import find_blocks
 from whyformer._engine.task import find_task
 from whyformer._explain.default_method import choose_default_method
 from whyformer._explain.explain import ModelLike, as_model
@@ -205,9 +205,9 @@ def describe_run(model: Model, encoded: EncodedBatch, target: Any) -> dict[str, 
     """What a run of the model shows; where something is not found, the reason."""
     found: dict[str, str] = {}
     try:
-        with run_forward(model, encoded, asks_gradient=False) as run:
+        with run_forward(model, encoded, asks_gradient=True) as run:
             found |= describe_attention(run)
-            found["blocks"] = try_to_say(lambda: f"{len(find_blocks(run.mode)[0]) - 1}")
+            found["blocks"] = try_to_say(lambda: describe_blocks(run))
             found["task"] = try_to_say(lambda: describe_task(model, encoded, run))
     except Exception as error:
         return {"attention": f"not found: {describe_failure(error)[1]}"}
@@ -223,6 +223,13 @@ def try_to_say(say: Callable[[], str]) -> str:
         return say()
     except WhyformerError as error:
         return f"not found: {error}"
+
+
+def describe_blocks(run: Run) -> str:
+    """How many blocks there are; where some have no attention, how many do."""
+    blocks = find_blocks(run.mode)
+    attending = len(set(blocks.attending))
+    return f"{blocks.count}" if attending == blocks.count else f"{blocks.count}, {attending} of them with attention"
 
 
 def describe_attention(run: Run) -> dict[str, str]:

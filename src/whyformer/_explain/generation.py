@@ -36,7 +36,7 @@ from whyformer.results.generation import Generation
 
 BATCH = 16  # prefixes explained at once
 # What is captured at a token does not depend on the tokens after it
-SHARED_SITES = {"input_relevance", "hidden_relevance", "token_relevance", "position_relevance", "mask"}
+SHARED_SITES = {"input_relevance", "hidden_relevance", "token_relevance", "position_relevance", "unattended", "mask"}
 
 
 @neutral_torch()

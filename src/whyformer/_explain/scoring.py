@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture import Capture, RoundingEstimate
-from whyformer._engine.missing_attention import is_on_missing_attention
+from whyformer._engine.missing_attention import is_on_missing_attention, is_on_mixed_states
 from whyformer._engine.relevance.recipes import Recipe
 from whyformer._engine.replay import Finish
 from whyformer._engine.sites import SITES
@@ -35,7 +35,7 @@ SplitScores: TypeAlias = tuple[Tensor, Tensor | None, Tensor | None]  # of patch
 def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capture: Capture) -> Explanation:
     """Compute one method on a capture that holds what it needs, or has its scores already."""
     is_done = capture.finished is not None
-    captured = {} if is_done else {need: capture.get(need, call.recipe) for need in call.needs}
+    captured = {} if is_done else gather_needs(call, capture)
     spent_before = Counter(captured["probe"].spent) if "probe" in captured else Counter()
     if capture.finished is not None:
         computed = ComputedScores(**capture.finished[call.key, call.recipe])
@@ -75,6 +75,18 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         spent=count_model_passes(call, capture, captured, spent_before),
         images=encoded.images,
     )
+
+
+def gather_needs(call: MethodCall, capture: Capture) -> dict[str, Any]:
+    """What the method needs. Beside sites with one entry per attention, states are those of blocks with attention."""
+    captured = {need: capture.get(need, call.recipe) for need in call.needs}
+    if not capture.attending or not any(SITES[need].has_layers for need in captured):
+        return captured
+    places = (*capture.attending, capture.attending[-1] + 1)
+    return {
+        need: [value[place] for place in places] if SITES[need].has_boundaries else value
+        for need, value in captured.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -126,7 +138,7 @@ def make_finish(calls: Sequence[MethodCall]) -> Finish | None:
     def compute(capture: Capture, encoded: EncodedBatch) -> dict[tuple[Any, Recipe | None], Any]:
         found: dict[tuple[Any, Recipe | None], Any] = {}
         for call in calls:
-            captured = {need: capture.get(need, call.recipe) for need in call.needs}
+            captured = gather_needs(call, capture)
             found[call.key, call.recipe] = dict(vars(compute_method(call, encoded, capture, captured)))
         return found
 
@@ -134,10 +146,13 @@ def make_finish(calls: Sequence[MethodCall]) -> Finish | None:
 
 
 def select_notes(call: MethodCall, notes: tuple[str, ...]) -> tuple[str, ...]:
-    """The notes on a run that concern this method: not all methods read attention."""
-    if any((SITES[need].of or need).startswith("attention") for need in call.needs if need in SITES):
-        return notes
-    return tuple(note for note in notes if not is_on_missing_attention(note))
+    """The notes on a run that concern this method: not all methods read attention, or states between blocks."""
+    of = {SITES[need].of or need for need in call.needs if need in SITES}
+    if not call.method.reads_attention and not any(site.startswith("attention") for site in of):
+        notes = tuple(note for note in notes if not is_on_missing_attention(note))
+        if "hidden" in of and "unattended" not in of:
+            return notes
+    return tuple(note for note in notes if not is_on_mixed_states(note))
 
 
 def compute_scores(call: MethodCall, captured: Mapping[str, Any], selection: _layers_and_heads.Selection) -> Scores:

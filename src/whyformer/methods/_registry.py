@@ -57,6 +57,7 @@ class Method:
     extra_cost: str | None = None  # how often it reruns the model, in words; None if it does not
     # setting -> what is also captured if that setting does not have its default
     extra_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    reads_attention: bool = False  # also if it needs nothing but the probe
     note: Callable[..., str] | None = None  # takes what `compute` takes; a sentence to show beside its scores, or ""
 
     def needs_with(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
@@ -103,12 +104,14 @@ def method(
     recipe: str | None = None,
     cost: str | None = None,
     extra_needs: Mapping[str, tuple[str, ...]] | None = None,
+    reads_attention: bool = False,
     note: Callable[..., str] | None = None,
 ) -> Callable[[MethodFunction], MethodFunction]:
     """Register a function as a method under its own name.
 
     cost: in words, how often a method that needs the probe reruns the model ("one forward a token").
     extra_needs: what is also captured if a setting does not have its default.
+    reads_attention: the method reads or changes attention through the probe.
     note: takes what the method takes, and returns a sentence to show beside these scores, or nothing.
     """
 
@@ -121,6 +124,7 @@ def method(
             recipe=recipe,
             extra_cost=cost,
             extra_needs=extra_needs or {},
+            reads_attention=reads_attention,
             note=note,
         )
         return compute

@@ -49,6 +49,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     class_specific=True,
     signed=True,
     cost="one forward, and one per token or patch",
+    reads_attention=True,
 )
 @check_method_settings(
     preset=allow_choice(tuple(PRESETS)),

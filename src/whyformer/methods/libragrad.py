@@ -13,6 +13,11 @@ method registered here: input times gradient of every block, summed. We leave ou
 one of their evaluations (their ablation finds them worth 0.2 to 0.4 %). `at="input"` is their "Libra Input x Grad", the
 first term alone. Its sum plus the relevance absorbed by biases is the explained logit; this holds at every block, so
 the sum over blocks is about $L$ times the logit.
+
+A sum over blocks takes the state at a place for the token at that place. Blocks that mix tokens without attention
+(recurrent, state space, linear attention, convolution; also beside attention) carry tokens far from their place, in the
+first block already: their sum gives most of a deciding token's relevance to the places that it was carried to. Where
+the engine finds such blocks, the default is the first term alone, and a note says so.
 """
 
 from collections.abc import Sequence
@@ -24,14 +29,29 @@ from whyformer.methods._registry import method
 from whyformer.methods._settings import check_method_settings
 
 
-@method(paper="Mehri et al., CVPR 2025", class_specific=True, signed=True, recipe="libra")
+def note_blocks_left_out(
+    hidden_relevance: Sequence[Tensor], unattended: Sequence[bool], mask: Tensor, *, at: str | None = None
+) -> str:
+    if not any(unattended) or at == "input":
+        return ""
+    found = f"{sum(unattended)} of {len(unattended)} blocks mix tokens without attention (a recurrence, a convolution)"
+    if at == "blocks":
+        return f'{found}, so states between blocks do not belong to one token each. at="input" scores the tokens.'
+    return f'{found}. So the input of the first block is scored, as with at="input", not the sum over blocks.'
+
+
+@method(paper="Mehri et al., CVPR 2025", class_specific=True, signed=True, recipe="libra", note=note_blocks_left_out)
 @check_method_settings(at=allow_choice(("blocks", "input")))
-def libragrad(hidden_relevance: Sequence[Tensor], mask: Tensor, *, at: str = "blocks") -> Tensor:
+def libragrad(
+    hidden_relevance: Sequence[Tensor], unattended: Sequence[bool], mask: Tensor, *, at: str | None = None
+) -> Tensor:
     """The part of the explained logit that each token accounts for, summed over the inputs of all blocks.
 
-    at: "blocks", the sum over the inputs of all blocks, or "input", the input of the first block alone.
+    at: "blocks", the sum over the inputs of all blocks, or "input", the input of the first block alone. By default
+    "blocks"; "input" for models with blocks that mix tokens without attention.
     """
-    blocks = 1 if at == "input" else len(hidden_relevance) - 1
+    is_sum = at == "blocks" or (at is None and not any(unattended))
+    blocks = len(hidden_relevance) - 1 if is_sum else 1
     scores = hidden_relevance[0].sum(dim=-1)
     for block in range(1, blocks):
         scores = scores + hidden_relevance[block].sum(dim=-1)

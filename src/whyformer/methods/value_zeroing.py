@@ -22,7 +22,13 @@ from whyformer.methods._readout_row import finish_scores, multiply_row
 from whyformer.methods._registry import method
 
 
-@method(paper="Mohebbi et al., EACL 2023", class_specific=False, signed=False, cost="one forward per token and layer")
+@method(
+    paper="Mohebbi et al., EACL 2023",
+    class_specific=False,
+    signed=False,
+    cost="one forward per token and layer",
+    reads_attention=True,
+)
 def value_zeroing(probe: Probe, readout: Tensor, mask: Tensor) -> Tensor:
     """How much of each token reaches the answer, by the change in each layer when its value vectors are set to 0."""
     clean = read_clean_states(probe)
