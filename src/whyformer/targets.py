@@ -15,7 +15,7 @@ so do `versus=`, `compare`, `judge`, `bulk` and the command line, where targets 
     tokens:4-7      logp:tokens:4-7      value        entity:Berlin      entity:Berlin=LOC   entity:3-4=LOC
     entity:characters 10-16=LOC          answer:12-15 choice:1           frame:12=a      character:0
     representation  answer-tokens:0-3    answer-text:Paris    answer-text:Paris/versus:Rome    logp:answer-sentences:0
-    answer-characters:0-12
+    answer-characters:0-12             logodds:answer-tokens
 
 A number is a position or an index; #3 is a class or token by its number where a name is expected.
 
@@ -135,6 +135,13 @@ def parse_log_probability(text: str) -> LogProbability | Answer:
     return replace(of, score="logp") if isinstance(of, Answer) else LogProbability(of)
 
 
+def parse_log_odds(text: str) -> Answer:
+    of = parse_member(text)
+    if not isinstance(of, Answer):
+        raise ValueError
+    return replace(of, score="log_odds")
+
+
 def parse_token(text: str) -> Token:
     word, at, where = text.rpartition("@") if "@" in text else (text, "", "")
     position: Any = None
@@ -173,6 +180,7 @@ PARSERS: dict[str, Callable[[str], TargetKind]] = {
     "class": lambda text: Class(parse_name(text)),
     "group": parse_group,
     "logp": parse_log_probability,
+    "logodds": parse_log_odds,
     "value": lambda text: Value(int(text) if text else 0),
     "token": parse_token,
     "tokens": lambda text: Tokens(*parse_range(text)),
@@ -189,6 +197,7 @@ FORMS = {
     "class": "class:cat",
     "group": "group:cat,dog",
     "logp": "logp:cat",
+    "logodds": "logodds:answer-tokens",
     "value": "value",
     "token": "token:Paris@mask",
     "tokens": "tokens:4-7",

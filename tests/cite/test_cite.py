@@ -1,10 +1,13 @@
 """cite: scores are summed tokens, drops are those of the model asked by hand, and what cannot be cited is refused."""
 
+import math
+
 import pytest
 import torch
 from tiny_prompts import PASSAGES, QUESTION, TEXT, chat_decoder, decoder, make_prompt
 
 import whyformer as why
+from whyformer._cite.ablations import Ablations
 from whyformer._cite.run import CITE_METHOD
 from whyformer.errors import InputError, MethodError, TargetError, WhyformerError
 from whyformer.targets import Answer
@@ -19,6 +22,14 @@ def log_probability(ids, answer):
     return sum(float(logits[place - 1, ids[place]]) for place in range(len(ids) - answer, len(ids)))
 
 
+def log_odds(ids, answer, model=None):
+    """The same by definition, from probabilities in float64: the sum of log(p / (1 - p)) over the last tokens."""
+    with torch.no_grad():
+        p = (model or decoder()).module(torch.tensor([ids])).logits[0].double().softmax(-1)
+    own = [float(p[place - 1, ids[place]]) for place in range(len(ids) - answer, len(ids))]
+    return sum(math.log(one) - math.log1p(-one) for one in own)
+
+
 def delete(prompt, *sources):
     return [i for place, i in enumerate(prompt.ids) if not any(one.start <= place < one.stop for one in sources)]
 
@@ -30,19 +41,19 @@ def cited():
 
 def test_scores_and_drops_written_slowly(cited):
     prompt = make_prompt()
-    e = why.explain(decoder(), prompt, CITE_METHOD, target=Answer(score="logp"))
+    e = why.explain(decoder(), prompt, CITE_METHOD, target=Answer(score="log_odds"))
     answer = len(prompt.answer)
-    full = log_probability(list(prompt.ids), answer)
-    assert cited.log_probability == pytest.approx(full, abs=1e-9)
+    assert cited.log_probability == pytest.approx(log_probability(list(prompt.ids), answer), abs=1e-9)
+    full = log_odds(list(prompt.ids), answer)
+    assert cited.log_odds == pytest.approx(full, abs=1e-9)
     for one in cited:
         assert one.score == pytest.approx(float(e.scores[0, one.start : one.stop].sum()), abs=1e-9)
         assert one.text in PASSAGES
         if one.drop is not None:
-            assert one.drop == pytest.approx(full - log_probability(delete(prompt, one), answer), abs=1e-8)
+            assert one.drop == pytest.approx(full - log_odds(delete(prompt, one), answer), abs=1e-8)
     assert [one.score for one in cited] == sorted((one.score for one in cited), reverse=True)
-    verified = [one for one in cited if one.verdict]
-    assert len(verified) == 3 and sum(one.is_control for one in cited) == 1
-    together = full - log_probability(delete(prompt, *verified), answer)
+    assert all(one.verdict for one in cited[:3]) and cited.margin >= 0.2 * cited.together
+    together = full - log_odds(delete(prompt, *cited[:3]), answer)
     assert cited.together == pytest.approx(together, abs=1e-8)
     total = sum(one.score for one in cited) + cited.rest
     assert total == pytest.approx(float(e.scores.sum()), abs=1e-9)
@@ -53,13 +64,13 @@ def test_scores_and_drops_written_slowly(cited):
 
 def test_one_relevance_pass_and_few_forwards(cited):
     assert cited.spent["relevance"] == 1
-    assert cited.spent["forward"] <= 2 + 1 + 1 + 12 + 2 * 8 + 8
+    assert cited.spent["forward"] <= 2 + 2 + 1 + 12 + 2 * 8 + 8
 
 
 def test_a_part_of_the_answer(cited):
     part = why.cite(decoder(), make_prompt(), by=PASSAGES, select="not bad", **QUICK)
-    e = why.explain(decoder(), make_prompt(), CITE_METHOD, target=Answer("not bad", score="logp"))
-    assert f"log p({part.target.label})" == e.targets[0].label and part.target.label == "'not bad'"
+    e = why.explain(decoder(), make_prompt(), CITE_METHOD, target=Answer("not bad", score="log_odds"))
+    assert f"log-odds of {part.target.label}" == e.targets[0].label and part.target.label == "'not bad'"
     first = part[0]
     assert first.score == pytest.approx(float(e.scores[0, first.start : first.stop].sum()), abs=1e-9)
     same = why.cite(decoder(), make_prompt(), by=PASSAGES, select=Answer("not bad", score="logp"), **QUICK)
@@ -75,6 +86,8 @@ def test_methods_that_remove_words_remove_sources(method):
         assert [one.score for one in c] == pytest.approx([one.drop for one in c], abs=1e-8)
     if method == "kernel_shap":
         assert sum(one.score for one in c) == pytest.approx(c.together, abs=1e-8)
+    if method == "context_cite":
+        assert c.log_odds == pytest.approx(log_odds(list(make_prompt().ids), len(make_prompt().answer)), abs=1e-8)
 
 
 def test_text_messages_and_prompts_are_the_same(cited):
@@ -82,50 +95,64 @@ def test_text_messages_and_prompts_are_the_same(cited):
     assert [one.score for one in from_text] == [one.score for one in cited]
 
 
-def test_roles_and_documents_of_a_chat():
-    """Special tokens of the template stay, and so does the text that it adds."""
+def test_documents_of_a_chat_are_sources_and_roles_are_apart():
+    """Special tokens of the template stay, and so do the text that it adds, the system prompt and the question."""
     messages = [{"role": "system", "content": "be good."}, {"role": "user", "content": "a bad film?"}]
     model = chat_decoder("documents")
     documents = [{"title": "one", "text": "the film is good."}, {"title": "two", "text": "the plot is a mess."}]
     prompt = why.Prompt.from_messages(model, messages, documents=documents, answer="good.")
-    roles = why.cite(model, prompt, by="role", verify=4, samples=0)
-    assert {one.kind for one in roles} == {"system", "user", "document"}
-    cited = why.cite(model, prompt, by="document", verify=2, samples=0)
-    assert sorted(one.text for one in cited if "film" in one.text or "plot" in one.text) == sorted(
-        one.text for one in cited
-    )
-    user = next(one for one in roles if one.kind == "user")
-    without = [i for place, i in enumerate(prompt.ids) if not user.start <= place < user.stop]
-    with torch.no_grad():
-        full, less = (model.module(torch.tensor([ids])).logits[0].log_softmax(-1) for ids in (prompt.ids, without))
+    for by in ("document", "role"):
+        cited = why.cite(model, prompt, by=by, verify=2, samples=0)
+        assert sorted(one.name for one in cited) == ["document 1", "document 2"]
+        assert [(one.name, one.text) for one in cited.apart] == [("system", "be good."), ("question", "a bad film?")]
+    first = cited[0]
+    without = [i for place, i in enumerate(prompt.ids) if not first.start <= place < first.stop]
     count = len(prompt.answer)
-    drop = sum(
-        float(full[place - 1 - count, prompt.answer_ids[place]] - less[place - 1 - count, prompt.answer_ids[place]])
-        for place in range(count)
-    )
-    assert user.drop == pytest.approx(drop, abs=1e-8)
+    drop = log_odds(list(prompt.ids), count, model) - log_odds(without, count, model)
+    assert first.drop == pytest.approx(drop, abs=1e-8)
     assert why.cite(model, prompt, within="user", by=["a bad", "film"], **QUICK)[0].kind == "passage"
 
 
-def test_within_leaves_the_question_alone():
+def test_the_question_is_no_source_and_within_narrows_them():
     everything = why.cite(decoder(), make_prompt(), **QUICK)
-    assert {one.text for one in everything} == {*PASSAGES, QUESTION}
-    context = "\n\n".join(PASSAGES)
-    assert {one.text for one in why.cite(decoder(), make_prompt(), within=context, **QUICK)} == set(PASSAGES)
+    assert {one.text for one in everything} == set(PASSAGES)
+    assert {one.name for one in everything} == {f"passage {n}" for n in range(1, 5)}
+    (question,) = everything.apart
+    assert (question.name, question.text, question.drop, question.verdict) == ("question", QUESTION, None, None)
+    first_two = "\n\n".join(PASSAGES[:2])
+    assert {one.text for one in why.cite(decoder(), make_prompt(), within=first_two, **QUICK)} == set(PASSAGES[:2])
     regions = make_prompt().split(PASSAGES)
     assert {one.name for one in why.cite(decoder(), make_prompt(), by=regions[:3], **QUICK)} == {
         one.name for one in regions[:3]
     }
 
 
-def test_the_last_token_of_the_prompt_stays():
-    """The question is a source, and its last token is where the answer is read."""
+def test_a_question_that_is_listed_as_a_source_is_one_up_to_the_last_token():
+    """The last token of the prompt is where the answer is read."""
     prompt = make_prompt()
-    c = why.cite(decoder(), prompt, verify=5, samples=0)
+    c = why.cite(decoder(), prompt, by=[*PASSAGES, QUESTION], verify=5, samples=0)
+    assert c.apart == ()
     question = next(one for one in c if one.text == QUESTION)
     without = [i for place, i in enumerate(prompt.ids) if not question.start <= place < prompt.prompt_length - 1]
-    full = log_probability(list(prompt.ids), len(prompt.answer))
-    assert question.drop == pytest.approx(full - log_probability(without, len(prompt.answer)), abs=1e-8)
+    full = log_odds(list(prompt.ids), len(prompt.answer))
+    assert question.drop == pytest.approx(full - log_odds(without, len(prompt.answer)), abs=1e-8)
+
+
+def test_random_ablations_never_touch_the_question(monkeypatch):
+    """What every variant keeps: all tokens of what is apart."""
+    prompt, asked = make_prompt(), []
+    ask = Ablations.ask
+
+    def watch(ablations, keep):
+        asked.append(ablations.players.keep(keep))
+        return ask(ablations, keep)
+
+    monkeypatch.setattr(Ablations, "ask", watch)
+    cited = why.cite(decoder(), prompt, samples=8)
+    (question,) = cited.apart
+    kept = torch.cat(asked)
+    assert len(kept) > 8 and bool(kept[:, question.start : question.stop].all())
+    assert not bool(kept[:, cited[0].start : cited[0].stop].all())
 
 
 def test_verify_and_samples_can_be_left_out():
@@ -153,7 +180,7 @@ def wrong(match, **more):
     ("more", "match"),
     [
         wrong("does not occur in the answer", select="Paris"),
-        wrong("at least two parts of the prompt", by=PASSAGES[:1]),
+        wrong("at least two sources to choose from", by=PASSAGES[:1]),
         wrong("Only passage 1 is there within the given part", within=PASSAGES[0]),
         wrong("has no region 'nowhere'", within="nowhere"),
         wrong("within must be a region", within=7),

@@ -21,7 +21,8 @@ def test_prints_a_table_of_the_sources(tmp_path):
     file.write_text(TEXT)
     shown = run(file, "--answer", " are old.", *QUICK)
     assert shown.exit_code == 0, shown.output
-    assert "passage 1" in shown.stdout and "passage 4" in shown.stdout and "log-probability" in shown.stdout
+    assert "passage 1" in shown.stdout and "passage 3" in shown.stdout and "log-probability" in shown.stdout
+    assert "passage 4" not in shown.stdout and "Not a source, never left out: instruction" in shown.stdout
     assert run(TEXT, "--answer", " are old.", *QUICK).stdout == shown.stdout
 
 

@@ -40,6 +40,8 @@ def made(**more):
         versions={"torch": "2"},
         spent={"forward": 9.0, "relevance": 1.0},
         notes=("A note.",),
+        apart=(Citation("question", "question", 2, 3, f"why? {EVIL}", -1.5, -0.375),),
+        log_odds=1.25,
     )
     return Citations(**facts | more)
 
@@ -47,10 +49,44 @@ def made(**more):
 def test_the_table_in_a_terminal():
     text = made().render(Screen(width=120, colours=None))
     assert "passage 2" in text and "supported" in text and "+3.25" in text and "(control)" in text
-    assert "falls by more than 0.75" in text and "score 0.50 over 32 random ablations" in text
+    assert (
+        "fall by more than 0.75" in text
+        and "Not a source, never left out: question -38 %" in text
+        and "score 0.50 over 32 random ablations" in text
+    )
     assert "random scores: -0.60 to 0.62 (95 %)" in text or "random scores: -0.60 to 0.63 (95 %)" in text
-    assert "falls by 3.25; without random ones by 1.00 (0.50 to 1.50)" in " ".join(text.split())
-    assert "\x1b" not in text and "A note." in text
+    assert "fall by 3.25; without random ones by 1.00 (0.50 to 1.50)" in " ".join(text.split())
+    assert "\x1b" not in text and "A note." in text and "Not a source, never left out: question -38 %" in text
+
+
+def test_what_is_inside_chance_is_called_so():
+    inside = Faithfulness(0.5, (-0.6, 0.625), 32, 0, (TopDrop(1, 0.25, 1.0, (0.5, 1.5), 8),))
+    outside = Faithfulness(0.75, (-0.6, 0.625), 32, 0, (TopDrop(1, 3.25, 1.0, (0.5, 1.5), 8),))
+    for found, times in ((inside, 1), (outside, 0)):
+        text = " ".join(made(faithfulness=found).render(Screen(width=120, colours=None)).split())
+        assert text.count("no better than chance") == times and text.count("no more than by chance") == times
+        page = Citations.formats[".html"](made(faithfulness=found)).decode()
+        assert page.count("(no better than chance)") == 2 * times
+
+
+def test_one_share_per_source():
+    """The table, the region on the page and the view say the same, whatever else the prompt has."""
+    one = made()
+    view = one.view()
+    shares = {cell.name: share for cell, share in zip(view.cells, view.cell_shares, strict=True)}
+    assert {name: shares[name] for name in ("passage 1", "passage 2", "question")} == pytest.approx(
+        {part.name: part.share for part in (*one, *one.apart)}
+    )
+    assert "+50.0 %" in Citations.formats[".html"](one).decode()
+
+
+def test_files_of_earlier_versions_are_read(tmp_path):
+    made().save(tmp_path / "c.json")
+    saved = json.loads((tmp_path / "c.json").read_text())
+    del saved["apart"], saved["log_odds"]
+    (tmp_path / "c.json").write_text(json.dumps(saved))
+    back = Citations.load(tmp_path / "c.json")
+    assert back.apart == () and back.log_odds is None and back.citations == made().citations and str(back)
 
 
 def test_a_score_that_is_undefined_is_said_to_be():

@@ -1,4 +1,4 @@
-"""The log-probability of an answer while some sources of its prompt are left out.
+"""The log-odds of an answer while some sources of its prompt are left out.
 
 Left out means deleted: the tokens are not there, and those after them move up. All ablations go through the model in
 one call of the probe, in batches; tokens before the first deleted one are read once, from the cache of keys and values.
@@ -15,7 +15,7 @@ from whyformer.methods._players import Players, ask_coalitions
 
 
 class Ablations:
-    """Asks a model for the log-probability of its answer to a prompt without some of its sources."""
+    """Asks a model for the log-odds of its answer to a prompt without some of its sources."""
 
     def __init__(self, probe: Probe, players: Players) -> None:
         self.probe, self.players = probe, players
@@ -23,7 +23,7 @@ class Ablations:
         self.known: dict[tuple[bool, ...], float] = {(True,) * players.count: self.full}
 
     def ask(self, keep: Tensor) -> Tensor:
-        """[n]: the log-probability with only these sources, keep [n source] bool."""
+        """[n]: the log-odds with only these sources, keep [n source] bool."""
         rows = [tuple(row) for row in keep.bool().tolist()]
         new = [row for row in dict.fromkeys(rows) if row not in self.known]
         if new:
@@ -32,7 +32,7 @@ class Ablations:
         return torch.tensor([self.known[row] for row in rows], dtype=torch.float64)
 
     def ask_without(self, sets: Sequence[Sequence[int]]) -> Tensor:
-        """[n]: how much the log-probability falls without each of these sets of sources."""
+        """[n]: how much the log-odds fall without each of these sets of sources."""
         keep = torch.ones(len(sets), self.players.count, dtype=torch.bool)
         for row, left_out in zip(keep, sets, strict=True):
             row[list(left_out)] = False

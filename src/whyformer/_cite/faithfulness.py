@@ -2,7 +2,7 @@ r"""How faithful are the scores of the sources? The linear datamodelling score, 
 
 Over random ablations that keep each source with probability 1/2, the rank correlation of the summed scores of the kept
 sources with the log-odds of the answer (metrics/datamodelling.py). Beside it, the same for random scores: the middle
-95 % of 1,000 draws from a normal distribution, on the same ablations. The drop of log-probability without the k highest
+95 % of 1,000 draws from a normal distribution, on the same ablations. The drop of the log-odds without the k highest
 sources (Cohen-Wang et al., NeurIPS 2024, arXiv:2409.00729) is beside the mean drop without k random ones, with the
 bootstrap interval of that mean.
 """
@@ -15,7 +15,6 @@ from whyformer._cite.ablations import Ablations
 from whyformer._cite.verification import choose_top, draw_random_sets
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.statistics import bootstrap
-from whyformer.methods._log_odds import to_log_odds
 from whyformer.methods.context_cite import draw_ablations
 from whyformer.metrics.datamodelling import correlate_many_ranks, correlate_ranks
 from whyformer.results.citations import Faithfulness, TopDrop
@@ -31,7 +30,7 @@ def measure_faithfulness(
     """LDS and drops of scores [source], each beside chance."""
     keep, sets = draw_questions(len(scores), samples, seed, fingerprint)
     ablations.ask(torch.cat([keep, *(leave_out(some, len(scores)) for some in sets.values())]))  # all in one call
-    actual = to_log_odds(ablations.ask(keep))
+    actual = ablations.ask(keep)
     drawn = make_generator(seed + 2, fingerprint)
     random = torch.randn(RANDOM_SCORES, len(scores), generator=drawn, dtype=torch.float64)
     by_chance = correlate_many_ranks(random @ keep.double().T, actual)

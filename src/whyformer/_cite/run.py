@@ -3,25 +3,28 @@
     c = cite(model, prompt, by="passage")            prompt: with an answer, from generate() or Prompt.from_text(...)
     c[0].name, c[0].verdict; print(c); c.save("why.html")
 
-One explanation of the answer gives a score to every token; the score of a source is their sum. Then the model reads the
-prompt without the top sources, without controls, and without random ones (verification.py, faithfulness.py).
+One explanation of the log-odds of the answer gives a score to every token; the score of a source is their sum. Then the
+model reads the prompt without the top sources, without controls, and without random ones (verification.py,
+faithfulness.py). Log-odds, because the slope of a log-probability is 1 - p: it rounds to 0 where the model is certain.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from whyformer._cite.ablations import Ablations
 from whyformer._cite.faithfulness import measure_faithfulness
+from whyformer._cite.likelihood import measure_likelihood
 from whyformer._cite.sources import find_sources, make_source_players
 from whyformer._cite.verification import Verification, describe_verification, verify_sources
-from whyformer._engine.answer_target import Answer
+from whyformer._engine.answer_target import SCORE_NAMES, Answer, AnswerText
 from whyformer._engine.record import record
 from whyformer._engine.target import Target
+from whyformer._engine.terms import Scale
 from whyformer._explain.explain import ModelLike, as_model, explain
 from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._model.model import Model
@@ -35,7 +38,7 @@ from whyformer.results.citations import Citation, Citations
 from whyformer.results.explanation import Explanation
 
 CITE_METHOD = "attnlrp"  # the best of one relevance pass on demo/reader (docs/language-models.md)
-CITED_SCORE: Literal["logit", "logp"] = "logp"
+CITED_SCORE: Scale = "log_odds"
 
 
 @neutral_torch()
@@ -53,18 +56,20 @@ def cite(
     seed: int = 0,
     **settings: Any,
 ) -> Citations:
-    """Which parts of a prompt its answer comes from, each with a verdict from leaving it out.
+    """Which passages or documents of a prompt its answer comes from, each with a verdict from leaving it out.
 
     prompt: a Prompt with an answer, or a text or a list of messages with answer=, a text or token ids.
     by: what the prompt is split into: "passage", "sentence", "paragraph", "document", "role"; a list of texts that
-    occur in it, of (start, stop) in characters or of regions; or a function of its text.
+    occur in it, of (start, stop) in characters or of regions; or a function of its text. The question, instructions and
+    what the system or the assistant says are no sources: they are shown apart (`apart`) and never left out.
     select: the part of the answer that is cited for: a text that occurs in it, numbers of its tokens, a slice or
     targets.Answer(...); by default all of it.
     within: only sources in this part of the prompt: a region, its name ("user 1"), or a text. The rest, such as a
     question, always stays.
     method: any method; the score of a source is the sum over its tokens. Methods that remove words remove sources
     instead, by deleting them.
-    verify: how many of the top sources are left out; 0 for none. samples: random ablations for the linear datamodelling
+    verify: how many of the top sources are left out, and at most how many with strongly negative scores; 0 for none.
+    samples: random ablations for the linear datamodelling
     score; 0 for none. seed: of all random numbers.
     """
     choose_method(method, settings)  # refuse misspelt names before the model is opened
@@ -73,24 +78,29 @@ def cite(
     refuse_learned_prompt(model.module, "cite")
     prompt = require_answer(model, prompt, answer)
     aim = aim_at_part(select)
-    sources = find_sources(prompt, by, within)
+    divided = find_sources(prompt, by, within)
+    sources = divided.sources
     players = make_source_players(prompt, sources)
     explanation = explain_sources(model, prompt, method, settings, aim, players)
     scores = explanation.scores[0].double().cpu()
-    per_source = torch.stack([scores[one.start : one.stop].sum() for one in sources])
+    per_source = sum_regions(scores, sources)
     ablations = Ablations(make_probe(model, prompt, aim), players)
-    verified = verify_sources(ablations, per_source, verify) if verify else None
+    likelihood = measure_likelihood(model, prompt, aim.choose_tokens(AnswerText.from_prompt(prompt)))
+    verified = verify_sources(ablations, per_source, verify, likelihood) if verify else None
     fingerprint = ablations.probe.fingerprints[0]
     faithfulness = measure_faithfulness(ablations, per_source, samples, seed, fingerprint) if samples else None
     rest = float(scores.sum() - per_source.sum())
+    total = float(per_source.abs().sum()) + abs(rest)
     names = [one.name for one in sources]
     return Citations(
         prompt=prompt,
-        citations=list_citations(sources, per_source, rest, verified),
+        citations=list_citations(sources, per_source, total, verified),
+        apart=list_apart(divided.apart, sum_regions(scores, divided.apart), total),
         target=name_answer(explanation.targets[0]),
         scores=scores,
         rest=rest,
-        log_probability=ablations.full,
+        log_odds=ablations.full,
+        log_probability=likelihood.log_probability,
         margin=None if verified is None else verified.margin,
         together=None if verified is None else verified.together,
         faithfulness=faithfulness,
@@ -99,7 +109,10 @@ def cite(
         model=explanation.model,
         versions=explanation.versions,
         spent=add_spent(explanation.spent, ablations),
-        notes=(*explanation.notes, *(describe_verification(verified, names) if verified is not None else ())),
+        notes=(
+            *explanation.notes,
+            *(describe_verification(verified, names, likelihood) if verified is not None else ()),
+        ),
     )
 
 
@@ -157,40 +170,42 @@ def explain_sources(
     settings: Mapping[str, Any],
     aim: Answer,
     players: Players,
-    score: Literal["logit", "logp"] = CITED_SCORE,
+    score: Scale = CITED_SCORE,
 ) -> Explanation:
     """The explanation of the answer. Methods that remove parts of the input get the sources as players.
 
-    score: what other methods explain. Those that rerun the model explain the log-probability, as ablations do.
+    score: what other methods explain. Those that rerun the model explain the log-odds, as ablations do.
     """
     call = choose_method(method, settings)
     reruns = "probe" in call.method.needs
     chosen = dict(settings)
     if reruns and call.settings.get("fill", "") is None:
         chosen["fill"] = "delete"
-    target = Answer(aim.select, unit=aim.unit, score="logp" if reruns else score)
+    target = Answer(aim.select, unit=aim.unit, score=CITED_SCORE if reruns else score)
     with choose_players([players]):
         return explain(model, prompt, method, target=target, **chosen)
 
 
 def name_answer(target: Target) -> Target:
-    """The target with the answer as its name: 'Lisbon' for log p('Lisbon')."""
-    label = target.label
-    is_log = label.startswith("log p(") and label.endswith(")")
-    return replace(target, label=label[len("log p(") : -1]) if is_log else target
+    """The target with the answer as its name: 'Lisbon' for the log-odds of 'Lisbon'."""
+    return replace(target, label=target.label.removeprefix(SCORE_NAMES[CITED_SCORE].format("")))
 
 
 def make_probe(model: Model, prompt: Prompt, aim: Answer) -> Any:
-    """Reads the log-probability of the answer off variants of the prompt."""
-    target = Answer(aim.select, unit=aim.unit, score="logp")
+    """Reads the log-odds of the answer off variants of the prompt."""
+    target = Answer(aim.select, unit=aim.unit, score=CITED_SCORE)
     return record(model, model.encode(prompt), target=target, keep={"probe"})["probe"]
 
 
+def sum_regions(scores: Tensor, regions: Sequence[Region]) -> Tensor:
+    """[region]: the sum of the scores of its tokens."""
+    return torch.tensor([float(scores[one.start : one.stop].sum()) for one in regions], dtype=scores.dtype)
+
+
 def list_citations(
-    sources: Sequence[Region], scores: Tensor, rest: float, verified: Verification | None
+    sources: Sequence[Region], scores: Tensor, total: float, verified: Verification | None
 ) -> tuple[Citation, ...]:
-    """The sources with their scores and verdicts, highest score first."""
-    total = float(scores.abs().sum()) + abs(rest)
+    """The sources with their scores and verdicts, highest score first; total: what shares are of."""
     order = scores.argsort(descending=True, stable=True).tolist()
     return tuple(
         Citation(
@@ -204,10 +219,18 @@ def list_citations(
     )  # fmt: skip
 
 
+def list_apart(parts: Sequence[Region], scores: Tensor, total: float) -> tuple[Citation, ...]:
+    """What is no source, with its scores, in the order of the prompt."""
+    return tuple(
+        Citation(one.name, one.kind, one.start, one.stop, one.text, score, score / total if total else 0.0)
+        for one, score in zip(parts, scores.tolist(), strict=True)
+    )
+
+
 def add_spent(spent: Mapping[str, float], ablations: Ablations) -> dict[str, float]:
-    """Passes through the model: those of the explanation, one for the probability of the answer, and the ablations."""
+    """Passes through the model: those of the explanation and of the ablations, one for the log-odds, one for log p."""
     total: Counter[str] = Counter()
     total.update(spent)  # type: ignore[arg-type]
     total.update(ablations.probe.spent)
-    total["forward"] += 1
+    total["forward"] += 2
     return {name: float(count) for name, count in total.items()}

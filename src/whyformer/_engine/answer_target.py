@@ -1,11 +1,13 @@
 r"""The answer that follows a prompt as the target: one score for any of its tokens, in one pass.
 
-$$ s = \sum_{t \in T} w_t \; z_{t-1}[a_t] \qquad\text{or}\qquad s = \sum_{t \in T} w_t \; \log p(a_t \mid a_{<t}) $$
+$$ s = \sum_{t \in T} w_t \; z_{t-1}[a_t] \qquad\text{or}\qquad s = \sum_{t \in T} w_t \; \log p(a_t \mid a_{<t})
+   \qquad\text{or}\qquad s = \sum_{t \in T} w_t \; \log \frac{p(a_t \mid a_{<t})}{1 - p(a_t \mid a_{<t})} $$
 
 z_{t-1} are the logits after the token before a_t. The sum is linear in the logits, so its explanation by a linear
-method is the sum of the explanations of its tokens; for log-probabilities, of their log-probabilities. A contrast with
-other tokens b in the same place subtracts z_{t-1}[b_t]: at every token in which they differ if there are as many, with
-the tokens of a before each; otherwise at the first in which they differ, since after it the contexts differ too.
+method is the sum of the explanations of its tokens; for log-probabilities, of their log-probabilities. A token that the
+model is sure of counts in log-odds, not in log-probabilities, whose slope is 1 - p (terms.py). A contrast with other
+tokens b in the same place subtracts z_{t-1}[b_t]: at every token in which they differ if there are as many, with the
+tokens of a before each; otherwise at the first in which they differ, since after it the contexts differ too.
 """
 
 from collections.abc import Sequence
@@ -15,25 +17,27 @@ from typing import Any, Literal
 from whyformer._engine.answer_view import AnswerView
 from whyformer._engine.target import expand_per_example
 from whyformer._engine.target_kinds import LogProbability, Settled, TargetKind, refuse_task
-from whyformer._engine.terms import Term
+from whyformer._engine.terms import Scale, Term
 from whyformer._model.continuation import encode_continuation
 from whyformer._model.encoded import EncodedBatch
+from whyformer._model.prompt import Prompt
 from whyformer._plain.sentences import find_sentence_starts
 from whyformer.errors import TargetError
 
+SCORE_NAMES: dict[Scale, str] = {"logit": "{}", "logp": "log p({})", "log_odds": "log-odds of {}"}
 UNITS = ("token", "character", "sentence")
 LONGEST_LABEL = 60  # characters of an answer in its name
 
 
 @dataclass(frozen=True)
 class Answer(TargetKind):
-    """The sum of the logits (or log-probabilities) of the tokens of a prompt's answer, all or some, in one pass.
+    """The sum of the logits (or log-probabilities, or log-odds) of the tokens of a prompt's answer, all or some.
 
     select: which tokens: None for all, numbers (0 is the first token of the answer), a range or slice, or a text that
     occurs in the answer. unit="character": (start, stop) in characters of the answer; unit="sentence": numbers of its
     sentences.
     weights: one for each selected token, by default 1.
-    score: "logit" or "logp".
+    score: "logit", "logp" or "log_odds".
     versus: what the model could have said instead of the selected tokens, a text or token ids. White space before the
     selected tokens is put before a text that begins without it. With as many tokens, both are contrasted at each token
     in which they differ; otherwise at the first one, and a note says so.
@@ -41,7 +45,7 @@ class Answer(TargetKind):
 
     select: Any = None
     weights: tuple[float, ...] | None = None
-    score: Literal["logit", "logp"] = "logit"
+    score: Scale = "logit"
     versus: "str | tuple[int, ...] | None" = None
     unit: Literal["token", "character", "sentence"] = "token"
 
@@ -51,9 +55,9 @@ class Answer(TargetKind):
             value = value.tolist() if hasattr(value, "tolist") else value
             frozen = tuple(value) if isinstance(value, list | range) else value
             object.__setattr__(self, name, frozen)
-        if self.score not in ("logit", "logp"):
-            raise TargetError(f'score must be "logit" or "logp", got {self.score!r}.')
-        if self.unit not in UNITS:
+        if not isinstance(self.score, str) or self.score not in SCORE_NAMES:
+            raise TargetError(f"score must be one of {', '.join(SCORE_NAMES)}, got {self.score!r}.")
+        if not isinstance(self.unit, str) or self.unit not in UNITS:
             raise TargetError(f"unit must be one of {', '.join(UNITS)}, got {self.unit!r}.")
         if self.weights is not None:
             object.__setattr__(self, "weights", check_weights(self.weights))
@@ -68,13 +72,12 @@ class Answer(TargetKind):
             )
         answer = [ids[place] for place in place_of[1:]]
         pairs, note = self.contrast(view, row, [(token, answer[token]) for token in chosen])
-        is_log = self.score == "logp"
         terms = []
         for i, other in pairs:
             before = place_of[chosen[i]]  # place_of[0] is the last token of the prompt
-            terms.append(Term((before, answer[chosen[i]]), weights[i], is_log=is_log, has_token=True))
+            terms.append(Term((before, answer[chosen[i]]), weights[i], scale=self.score, has_token=True))
             if other is not None:
-                terms.append(Term((before, other), -weights[i], is_log=is_log, has_token=True))
+                terms.append(Term((before, other), -weights[i], scale=self.score, has_token=True))
         kept = [chosen[i] for i, _ in pairs]
         label = name_tokens(view, row, [place_of[token + 1] for token in kept])
         others = tuple(other for _, other in pairs if other is not None)
@@ -86,7 +89,7 @@ class Answer(TargetKind):
             self.score,
             others or None,
         )
-        return Settled(tuple(terms), f"log p({label})" if is_log else label, fixed, note)
+        return Settled(tuple(terms), SCORE_NAMES[self.score].format(label), fixed, note)
 
     def find_answer(self, view: AnswerView, row: int) -> tuple[list[int], list[int]]:
         """The places of the last token of the prompt and of the answer, and the ids of the example."""
@@ -187,6 +190,13 @@ class AnswerText:
         start = max((span[1] for span in spans[: found[0]] if span is not None), default=0)
         own = tuple(None if span is None else (span[0] - start, span[1] - start) for span in spans[found[0] : found[1]])
         return cls(whole[:start], whole[start:], own)
+
+    @classmethod
+    def from_prompt(cls, prompt: Prompt) -> "AnswerText":
+        start = prompt.answer_start
+        spans = [prompt.pieces.spans[place] for place in prompt.answer]
+        own = tuple(None if span is None else (span[0] - start, span[1] - start) for span in spans)
+        return cls(prompt.text[:start], prompt.answer_text, own)
 
     @property
     def length(self) -> int:
@@ -322,12 +332,13 @@ def aim_at_answer(wanted: Any, versus: Any) -> tuple[Any, Any]:
 
 # --- as text ----------------------------------------------------------------------------------------------------------
 
+SCORE_PREFIXES: dict[Scale, str] = {"logit": "", "logp": "logp:", "log_odds": "logodds:"}
 WEIGHTS, VERSUS = "/weights:", "/versus:"  # what follows the selection
 
 
 def write_answer(answer: Answer) -> str:
     """The form of an answer for the command line: answer-tokens:0-3/weights:1,1,2,2/versus:Rome."""
-    text = "logp:" * (answer.score == "logp") + write_selection(answer.select, answer.unit)
+    text = SCORE_PREFIXES[answer.score] + write_selection(answer.select, answer.unit)
     if answer.weights is not None:
         text += WEIGHTS + ",".join(f"{weight:.17g}" for weight in answer.weights)
     if answer.versus is None:

@@ -89,7 +89,7 @@ def choose_terms(
     for one, other in zip(settled, others, strict=True):
         if other is not None and one.terms == other.terms:
             raise TargetError(f"target and versus are both {one.label}. Choose two different ones.")
-        terms.append((*one.terms, *(term.scale(-1) for term in (other.terms if other is not None else ()))))
+        terms.append((*one.terms, *(term.multiply(-1) for term in (other.terms if other is not None else ()))))
     function = TermSum(view.model.module, tuple(terms))
     answer, described = explain_function(locate(function) if locate else function, view.returned, len(terms))
     targets = tuple(

@@ -115,7 +115,7 @@ class Group(TargetKind):
 
     def settle(self, view: AnswerView, row: int) -> Settled:
         settled = [as_kind(member).settle(view, row) for member in self.members]
-        terms = [term.scale(weight) for one, weight in zip(settled, self.weights, strict=True) for term in one.terms]
+        terms = [term.multiply(weight) for one, weight in zip(settled, self.weights, strict=True) for term in one.terms]
         labels = [
             one.label if weight == 1 else f"{weight:g} x {one.label}"
             for one, weight in zip(settled, self.weights, strict=True)
@@ -145,7 +145,7 @@ class LogProbability(TargetKind):
         inner = settle_target(self.of, view, row)
         if any(term.field for term in inner.terms):
             raise TargetError("LogProbability does not work for an answer span. Use AnswerSpan.")
-        terms = tuple(replace(term, is_log=True) for term in inner.terms)
+        terms = tuple(replace(term, scale="logp") for term in inner.terms)
         return Settled(terms, f"log p({inner.label})", LogProbability(inner.fixed), inner.note)
 
     def __str__(self) -> str:

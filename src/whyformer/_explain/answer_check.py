@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from whyformer._engine.forward import run_plain_returned
 from whyformer._engine.shadow import make_shadow
 from whyformer._engine.task import find_task, refuse_encoder_decoders
 from whyformer._explain.explain import ModelLike, as_model
+from whyformer._model.model import Model
 from whyformer._model.prompt import Prompt
 from whyformer._plain.tokens import Pieces
 from whyformer._plain.torch_state import neutral_torch
@@ -40,6 +42,14 @@ def check_answer(
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not tolerance >= 0:
         raise InputError(f"tolerance must be a number >= 0, got {tolerance!r}.", code="E_OPTION")
     others = check_logged(prompt.logged if logged is None else logged, len(prompt.answer))
+    scores = read_answer_logits(model, prompt).double().log_softmax(-1).cpu()
+    own = scores[torch.arange(len(scores)), torch.tensor(prompt.answer_ids)]
+    ranks = (scores > own[:, None]).sum(-1)
+    return AnswerCheck(cut_answer(prompt), tuple(own.tolist()), tuple(ranks.tolist()), others, tolerance)
+
+
+def read_answer_logits(model: Model, prompt: Prompt) -> Tensor:
+    """[token word]: the logits from which each token of the answer was predicted."""
     refuse_encoder_decoders(model.module)
     encoded = model.encode(prompt)
     with torch.no_grad():
@@ -48,11 +58,7 @@ def check_answer(
         raise InputError(
             f"{model.name} does not predict the next token at every position. Use a causal language model."
         )
-    places = [place - 1 for place in prompt.answer]
-    scores = task.output[0, places].detach().double().log_softmax(-1).cpu()
-    own = scores[torch.arange(len(places)), torch.tensor(prompt.answer_ids)]
-    ranks = (scores > own[:, None]).sum(-1)
-    return AnswerCheck(cut_answer(prompt), tuple(own.tolist()), tuple(ranks.tolist()), others, tolerance)
+    return task.output[0, [place - 1 for place in prompt.answer]].detach()
 
 
 def check_logged(logged: Any, length: int) -> tuple[float, ...] | None:

@@ -194,10 +194,7 @@ def choose_regions(prompt: Prompt) -> tuple[Region, ...]:
 
 def select_tokens(model: Model, prompt: Prompt, select: Any) -> SelectedTokens:
     """The score of hop 0, from numbers of tokens or a text of the answer."""
-    start = prompt.answer_start
-    spans = [prompt.pieces.spans[place] for place in prompt.answer]
-    own = tuple(None if span is None else (span[0] - start, span[1] - start) for span in spans)
-    numbers = Answer(select).choose_tokens(AnswerText(prompt.text[:start], prompt.answer_text, own))
+    numbers = Answer(select).choose_tokens(AnswerText.from_prompt(prompt))
     places = tuple(prompt.prompt_length + number for number in numbers)
     words = shorten(" ".join(get_piece_text(prompt.pieces, place).strip() for place in places))
     return SelectedTokens(PredictedTokens.of(model, prompt, places), repr(words))

@@ -4,8 +4,8 @@ $$ \operatorname{logit} p = \log \frac{p}{1 - p} $$
 
 For a class or a next token, $p$ is its softmax (or sigmoid, in a multi-label model) and the log-odds are computed from
 the logits, so that they do not saturate. For the log-probability of a span, $p$ is the probability of the whole span. A
-contrast of two classes is the log-odds of one against the other already. Targets without a probability (a regression,
-a sum of logits, a function of the output) are read as they are.
+contrast of two classes is the log-odds of one against the other already. The summed log-odds of the tokens of an answer
+and targets without a probability (a regression, a sum of logits, a function of the output) are read as they are.
 """
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from whyformer._engine.function_target import FunctionReading
 from whyformer._engine.probe import Answers, Probe
-from whyformer._engine.terms import TermSum
+from whyformer._engine.terms import Scale, TermSum
 from whyformer._model.unwrap import unwrap
 
 # A probability closer to 1 than this cannot be told from 1 once it was a float32: its log-odds are at most about 16.
@@ -23,7 +23,7 @@ LARGEST_LOG_PROBABILITY = -(2.0**-23)
 def read_log_odds(probe: Probe, answers: Answers, rows: Tensor) -> Tensor:
     """[n] in float64: the log-odds of the target of each answer; `rows` [n] is the example that it belongs to."""
     score, logits = answers.score.detach().double().cpu(), answers.logits.detach().double().cpu()
-    spans = torch.tensor([count_span_tokens(probe, i) > 0 for i in range(probe.batch)])[rows]
+    spans = torch.tensor([count_span_tokens(probe, i, "logp") > 0 for i in range(probe.batch)])[rows]
     found = torch.where(spans, to_log_odds(torch.where(spans, score, -1.0)), score)
     index = torch.tensor([-1 if target.versus is not None else target.index for target in probe.targets])[rows]
     if logits.size(1) < 2 or has_independent_classes(probe):
@@ -38,14 +38,14 @@ def to_log_odds(log_probability: Tensor) -> Tensor:
     return log_probability - torch.log(-torch.expm1(log_probability))
 
 
-def count_span_tokens(probe: Probe, example: int) -> int:
-    """The number of tokens if the target is the log-probability of a token or a span; else 0."""
+def count_span_tokens(probe: Probe, example: int, *scales: Scale) -> int:
+    """The number of tokens if the target is a token or a span, on one of these scales; else 0."""
     reading = getattr(probe, "reading", None)
     function = reading.function if isinstance(reading, FunctionReading) else None
     if not isinstance(function, TermSum):
         return 0
     terms = function.terms[example]
-    return len(terms) if all(term.is_log and term.weight == 1 for term in terms) else 0
+    return len(terms) if all(term.scale in scales and term.weight == 1 for term in terms) else 0
 
 
 def has_independent_classes(probe: Probe) -> bool:

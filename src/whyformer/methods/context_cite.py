@@ -11,7 +11,9 @@ As in the released code the weights are those of $z$, not of $\tilde z$, multipl
 of the log-odds when the source is added. $\alpha = 0.01$; `budget` is 64 there and 32 in most figures of the paper.
 Sources are sentences in the paper; here they are the regions of a prompt in `cite`, otherwise words, tokens or patches.
 `cite` deletes a source as the paper does, but from the tokens, without tokenising the rest again; elsewhere it is
-replaced by `fill`. Both the paper and we draw independent masks; the generator is ours.
+replaced by `fill`. For an answer of several tokens `cite` sums the log-odds of its tokens, an option of the released
+code too (`total_token_logit_prob`); by default that code takes the log-odds of their joint probability, as we do for
+the target `logp:answer-tokens`. Both the paper and we draw independent masks; the generator is ours.
 
 `details["r2"]` is the share of the variance that the linear model explains on its own ablations.
 """
@@ -63,7 +65,7 @@ def context_cite(
         for players, fingerprint in zip(team, probe.fingerprints, strict=True)
     ]
     answers = ask_coalitions(probe, team, ablations, fill=fill, seed=seed, of="log_odds")
-    lengths = [max(count_span_tokens(probe, i), 1) for i in range(probe.batch)]
+    lengths = [max(count_span_tokens(probe, i, "logp", "log_odds"), 1) for i in range(probe.batch)]
     fits = [
         fit_lasso(kept, answer / length, penalty)
         for kept, answer, length in zip(ablations, answers, lengths, strict=True)

@@ -31,15 +31,16 @@ from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_score, shorten_text
 
-SUPPORTED, NOT_NEEDED, CONTRADICTED = "supported", "not needed", "contradicted"
-VERDICTS = (SUPPORTED, NOT_NEEDED, CONTRADICTED)
+SUPPORTED, NOT_NEEDED, CONTRADICTED, CAUTION = "supported", "not needed", "contradicted", "caution"
+VERDICTS = (SUPPORTED, NOT_NEEDED, CONTRADICTED, CAUTION)
 SHOWN = 10  # sources in a terminal
-HEADINGS = ("source", "score", "share", "verdict", "log p falls by", "text")
+DROP_HEADING = "log-odds fall by"
+HEADINGS = ("source", "score", "share", "verdict", DROP_HEADING, "text")
 
 
 @dataclass(frozen=True)
 class Citation:
-    """One source: a part of the prompt, its score for the answer, and what leaving it out does."""
+    """One part of the prompt, its score for the answer and, if it is a source, what leaving it out does."""
 
     name: str
     kind: str
@@ -48,20 +49,25 @@ class Citation:
     text: str
     score: float  # the sum of the scores of its tokens
     share: float  # of the scores of all sources and of the rest, by magnitude; with the sign of the score
-    drop: float | None = None  # of the log-probability of the answer without this source; None if it was not left out
-    verdict: str | None = None  # supported, not needed or contradicted; None if it was not verified
+    drop: float | None = None  # of the log-odds of the answer without this source; None if it was not left out
+    verdict: str | None = None  # supported, not needed, contradicted or caution; None if it was not verified
     is_control: bool = False  # left out to see what leaving out an unimportant source changes
 
 
 @dataclass(frozen=True)
 class TopDrop:
-    """How much the log-probability falls without the sources with the highest scores, and without random ones."""
+    """How much the log-odds fall without the sources with the highest scores, and without random ones."""
 
     size: int  # sources left out
     drop: float
     chance: float  # the mean over random sets of this size
     interval: tuple[float, float]  # 95 % of that mean, by bootstrap
     draws: int
+
+    @property
+    def is_chance(self) -> bool:
+        """Whether random sources take as much with them."""
+        return self.drop <= self.interval[1]
 
 
 @dataclass(frozen=True)
@@ -74,10 +80,15 @@ class Faithfulness:
     seed: int
     drops: tuple[TopDrop, ...] = ()
 
+    @property
+    def is_chance(self) -> bool:
+        """Whether random scores do as well."""
+        return self.chance[0] <= self.lds <= self.chance[1]
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Citations(Result):
-    """The sources of an answer, highest score first.
+    """The sources of an answer, highest score first. Question, instructions and roles are no sources: see `apart`.
 
     Files: .json has everything and can be loaded again; .html, .txt show the table; .csv has a row for each source.
     """
@@ -90,13 +101,13 @@ class Citations(Result):
     }
 
     prompt: Prompt
-    citations: tuple[Citation, ...]
+    citations: tuple[Citation, ...]  # sources only
     target: Target  # the answer, or the selected part of it
     scores: Tensor  # [token]
     rest: float  # the sum of the scores of all tokens that belong to no source
     log_probability: float  # of the answer, in full context
-    margin: float | None  # a larger change of log-probability is a verdict; None if nothing was verified
-    together: float | None  # how much it falls without all verified sources at once
+    margin: float | None  # a larger change of the log-odds is a verdict; None if nothing was verified
+    together: float | None  # how much they fall without all top sources at once
     faithfulness: Faithfulness | None
     method: str
     settings: Mapping[str, Any]
@@ -104,6 +115,8 @@ class Citations(Result):
     versions: Mapping[str, str]
     spent: Mapping[str, float] = field(default_factory=dict)  # passes through the model, by kind
     notes: tuple[str, ...] = ()
+    apart: tuple[Citation, ...] = ()  # question, instructions and roles, in order; never left out
+    log_odds: float | None = None  # of the answer in full context, summed over its tokens; None in older files
 
     def __len__(self) -> int:
         return len(self.citations)
@@ -126,10 +139,11 @@ class Citations(Result):
     # --- displaying ---
 
     def view(self) -> PromptView:
-        """The prompt with its scores and citations, for display; the sources are its parts."""
+        """The prompt with its scores and citations, for display; sources and what is apart are its parts."""
         return view_prompt(
             self.prompt,
-            self.citations,
+            (*self.citations, *self.apart),
+            magnitude=sum(abs(one.score) for one in self.citations) + abs(self.rest),
             headline=f"Why {make_visible(self.target.label)}?",
             scores=self.scores,
             signed=True,
@@ -148,6 +162,7 @@ class Citations(Result):
         screen = screen or Screen.from_stdout()
         title = f"{make_visible(self.target.label)}, by {make_visible(self.method)}"
         parts: list[Any] = [Text(title, "bold"), "", self._render_table(screen.width), ""]
+        parts += [Text(make_visible(line)) for line in describe_apart(self, screen.width)]
         parts += [Text(make_visible(line), "dim") for line in self.describe()]
         notes = [terminal.render_notes(self.notes)] if self.notes else []
         return terminal.render_parts([*parts, *notes], screen)
@@ -155,7 +170,7 @@ class Citations(Result):
     def _render_table(self, width: int) -> Table:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for heading in HEADINGS:
-            right = heading in ("score", "share", "log p falls by")
+            right = heading in ("score", "share", DROP_HEADING)
             table.add_column(heading, justify="right" if right else "left", no_wrap=heading != "text")
         for one in self.list_shown():
             cells = [make_visible(str(cell)) for cell in list_cells(one, max(width - 60, 20))]
@@ -185,10 +200,24 @@ def show_citation(one: Citation) -> CitationRow:
 
 
 def list_figures(found: Faithfulness) -> Iterator[FaithfulnessRow]:
-    yield FaithfulnessRow(f"linear datamodelling score, {found.samples} ablations", found.lds, None, found.chance)
+    name = f"linear datamodelling score, {found.samples} ablations{INSIDE_CHANCE * found.is_chance}"
+    yield FaithfulnessRow(name, found.lds, None, found.chance)
     for one in found.drops:
         sources = "source" if one.size == 1 else f"{one.size} sources"
-        yield FaithfulnessRow(f"drop without the top {sources}", one.drop, one.chance, one.interval)
+        name = f"drop without the top {sources}{INSIDE_CHANCE * one.is_chance}"
+        yield FaithfulnessRow(name, one.drop, one.chance, one.interval)
+
+
+INSIDE_CHANCE = " (no better than chance)"
+
+
+def describe_apart(result: Citations, width: int) -> list[str]:
+    """What is no source, with its share."""
+    return [
+        f"Not a source, never left out: {one.name} {100 * one.share:+.0f} %  "
+        f"{shorten_text(' '.join(one.text.split()), max(width - 60, 20))}"
+        for one in result.apart
+    ]
 
 
 def list_cells(one: Citation, width: int) -> list[str]:
@@ -199,27 +228,30 @@ def list_cells(one: Citation, width: int) -> list[str]:
 
 
 def describe_verdicts(result: Citations) -> list[str]:
-    lines = [f"The log-probability of the answer is {result.log_probability:.2f} with the whole prompt."]
+    odds = "" if result.log_odds is None else f", its log-odds {result.log_odds:.2f}"
+    lines = [f"The log-probability of the answer is {result.log_probability:.2f}{odds} with the whole prompt."]
     if result.margin is None:
         return [*lines, "No source was left out, so there are no verdicts."]
-    controls = [one for one in result.citations if one.is_control]
-    against = (
-        f"the larger of log 2 and the change without {name_controls(len(controls))}"
-        if controls
-        else "log 2, a factor of two"
-    )
+    controls = sum(one.is_control for one in result.citations)
+    grounds = ["log 2", "a fifth of the drop without all top sources"]
+    grounds += [f"the change without {name_controls(controls)}"] if controls else []
     lines.append(
-        f"Supported: without this source it falls by more than {result.margin:.2f}, {against}; contradicted: it rises "
-        "by more than that."
+        f"Supported: without this source the log-odds fall by more than {result.margin:.2f}, the largest of "
+        f"{join_grounds(grounds)}; contradicted: they rise by more than that."
     )
     if result.together is not None:
-        verified = sum(one.verdict is not None for one in result.citations)
-        lines.append(f"Without all {verified} verified sources at once it falls by {result.together:.2f}.")
+        lines.append(f"Without all top sources at once they fall by {result.together:.2f}.")
     return lines
 
 
+def join_grounds(grounds: list[str]) -> str:
+    return f"{', '.join(grounds[:-1])} and {grounds[-1]}"
+
+
 def name_controls(count: int) -> str:
-    return "the control, a source not cited" if count == 1 else f"any of the {count} controls, not cited, scores near 0"
+    return (
+        "the control, whose score is near 0" if count == 1 else f"any of the {count} controls, whose scores are near 0"
+    )
 
 
 def describe_faithfulness(result: Citations) -> list[str]:
@@ -228,17 +260,19 @@ def describe_faithfulness(result: Citations) -> list[str]:
         return []
     lines = []
     if found.lds == found.lds:
+        chance = ". It is inside this range: the scores predict ablations no better than chance" * found.is_chance
         lines.append(
             f"Linear datamodelling score {found.lds:.2f} over {found.samples} random ablations; random scores: "
-            f"{found.chance[0]:.2f} to {found.chance[1]:.2f} (95 %)."
+            f"{found.chance[0]:.2f} to {found.chance[1]:.2f} (95 %){chance}."
         )
     else:
         lines.append("No linear datamodelling score: no ablation changes the answer, or all scores are equal.")
     for one in found.drops:
         sources = "source" if one.size == 1 else f"{one.size} sources"
         lines.append(
-            f"Without the top {sources} the log-probability falls by {one.drop:.2f}; without random ones by "
-            f"{one.chance:.2f} ({one.interval[0]:.2f} to {one.interval[1]:.2f})."
+            f"Without the top {sources} the log-odds fall by {one.drop:.2f}; without random ones by "
+            f"{one.chance:.2f} ({one.interval[0]:.2f} to {one.interval[1]:.2f})"
+            f"{', so no more than by chance' * one.is_chance}."
         )
     return lines
 
@@ -261,9 +295,11 @@ def citations_to_csv(result: Citations) -> bytes:
 
 
 def make_blocks(result: Citations) -> list[Any]:
-    rows = [list_cells(one, 10_000) for one in result.citations]
+    sources, apart = ([list_cells(one, 10_000) for one in some] for some in (result.citations, result.apart))
+    headings = ["not a source", *HEADINGS[1:]]
     return [
-        report.make_table(list(HEADINGS), rows, caption="Sources, highest score first"),
+        report.make_table(list(HEADINGS), sources, caption="Sources, highest score first"),
+        *([report.make_table(headings, apart, caption="Not sources, never left out")] if apart else []),
         *(report.make_element("p", line) for line in result.describe()),
         *([report.make_notes(result.notes)] if result.notes else []),
     ]
@@ -293,11 +329,12 @@ SCHEMA = {
     "prompt": PROMPT, "citations": [CITATION], "target": TARGET, "scores": Tensor, "rest": float,
     "log_probability": float, "margin": (None, float), "together": (None, float), "faithfulness": (None, FAITHFULNESS),
     "method": str, "settings": {str: object}, "model": str, "versions": {str: str}, "spent": {str: float},
-    "notes": [str],
+    "notes": [str], "apart": [CITATION], "log_odds": (None, float),
 }  # fmt: skip
 
 
 def citations_from_fields(saved: archive.Fields) -> Citations:
+    saved = {"apart": [], "log_odds": None, **saved}  # which files of earlier versions do not have
     check_schema(saved, SCHEMA, "the citations")
     prompt, length = saved["prompt"], len(saved["prompt"]["ids"])
     if tuple(saved["scores"].shape) != (length,) or not 0 < prompt["prompt_length"] <= length:
@@ -313,6 +350,7 @@ def citations_from_fields(saved: archive.Fields) -> Citations:
             **saved,
             "prompt": Prompt(tuple(prompt["ids"]), pieces, prompt["prompt_length"], regions, tuple(prompt["notes"])),
             "citations": tuple(Citation(**one) for one in saved["citations"]),
+            "apart": tuple(Citation(**one) for one in saved["apart"]),
             "target": restore_target(saved["target"]),
             "faithfulness": None if found is None else restore_faithfulness(found),
             "notes": tuple(saved["notes"]),

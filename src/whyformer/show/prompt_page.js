@@ -136,7 +136,7 @@
       make("span", writeSpan(first, last), "mark " + chooseLevel(score, now.limit))));
   }
   function showRegions() {
-    const magnitude = now.cells.reduce((sum, value) => sum + Math.abs(value), 0);
+    const magnitude = data.magnitude ?? now.cells.reduce((sum, value) => sum + Math.abs(value), 0);
     const shares = now.cells.map((value) => (magnitude > 0 ? value / magnitude : 0));
     const sections = new Float64Array(sectionCount), strongest = new Array(sectionCount).fill(-1);
     shares.forEach((share, i) => { sections[data.cells[i][2]] += share; });

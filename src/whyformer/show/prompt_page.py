@@ -262,7 +262,7 @@ def make_citation_section(view: PromptView) -> Html:
     table = report.make_table(
         ["region", "share", "verdict", "drop", "text"],
         rows,
-        caption="Drop: how much the log-probability of the answer falls when the region is left out",
+        caption="Drop: how much the log-odds of the answer fall when the region is left out",
     )
     figures = [[f.name, f.value, f.chance, format_interval(f.interval)] for f in view.faithfulness]
     faithful = report.make_table(
@@ -385,10 +385,16 @@ def make_matrix_section(view: PromptView) -> Html:
 
 
 def make_explanation(view: PromptView, packed: PackedRows | None) -> list[Html]:
+    whole = (
+        "magnitudes of all regions or, where regions are divided, of all their parts, the answer among them; so shares "
+        "keep their sign and their magnitudes add up to 100 %"
+        if view.magnitude is None
+        else "magnitudes of all sources and of the rest of the tokens as one; so shares keep their sign, and those of "
+        "the sources and of the rest add up to 100 % in magnitude"
+    )
     lines = [
         "The score of a region is the sum of the scores of its tokens. Its share is that score over the sum of the "
-        "magnitudes of all regions or, where regions are divided, of all their parts, the answer among them; so shares "
-        "keep their sign and their magnitudes add up to 100 %. The largest share has a full bar."
+        f"{whole}. The largest share has a full bar."
     ]
     if packed is not None:
         lines.append(describe_storage(view, packed))
@@ -428,6 +434,7 @@ def collect_page_numbers(view: PromptView, packed: PackedRows | None, sums: Pack
     chips = view.chips
     return {
         "signed": view.signed,
+        "magnitude": view.magnitude,
         "levels": COLOUR_LEVELS,
         "promptLength": view.prompt_length,
         "tokens": len(view.pieces),

@@ -130,7 +130,7 @@ def render_citations(view: PromptView) -> Iterator[Text]:
     yield Text("\nCitations:")
     width = min(LONGEST_NAME, max(cell_len(make_visible(row.name)) for row in view.citations))
     for row in view.citations:
-        drop = "" if row.drop is None else f", log-probability {-row.drop:+.3g} without it"
+        drop = "" if row.drop is None else f", log-odds {-row.drop:+.3g} without it"
         share = f"{row.share:{'+' if view.signed else ''}7.1%}"
         yield Text(f"{pad_name(row.name, width)} {share}  {make_visible(row.verdict) or 'not verified'}{drop}")
     yield from (Text(make_visible(line), DIM_STYLE) for line in view.verdict_notes)

@@ -5,7 +5,8 @@ has parts of its own (passages, sentences), is divided into cells, which fold on
 
     share of a cell = its score / sum over all cells of |score|
 
-Shares keep their sign; the shares of the cells of a section add up to the share of the section.
+Shares keep their sign; the shares of the cells of a section add up to the share of the section. Of citations, shares
+are of the sum of |score| over all sources and of the rest as one, so that a source has one share wherever it is shown.
 """
 
 from bisect import bisect_left, bisect_right
@@ -65,8 +66,8 @@ class CitationRow:
     start: int  # tokens of the region
     stop: int
     share: float
-    verdict: str  # supported, not needed, contradicted, or "" where it was not verified
-    drop: float | None = None  # of the log-probability of the answer when the region is left out
+    verdict: str  # supported, not needed, contradicted, caution, or "" where it was not verified
+    drop: float | None = None  # of the log-odds of the answer when the region is left out
     text: str = ""
 
 
@@ -108,6 +109,7 @@ class PromptView:
     verdict_notes: Sequence[str] = ()  # what the verdicts rest on
     faithfulness: Sequence[FaithfulnessRow] = ()
     hops: Sequence[HopRow] = ()
+    magnitude: float | None = None  # what shares are of; None: the sum of the magnitudes of all cells
     settings: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
@@ -205,7 +207,7 @@ class PromptView:
 
     @cached_property
     def cell_shares(self) -> list[float]:
-        return compute_shares(self.sum_cells(self.scores)).tolist()
+        return compute_shares(self.sum_cells(self.scores), self.magnitude).tolist()
 
     @cached_property
     def section_shares(self) -> list[float]:
@@ -295,9 +297,9 @@ def show_blanks(pieces: Pieces, chips: Sequence[Chip]) -> list[Chip]:
     return shown
 
 
-def compute_shares(sums: Tensor) -> Tensor:
-    """The sums over the sum of their magnitudes; zero where all are zero."""
-    total = sums.abs().sum(-1, keepdim=True)
+def compute_shares(sums: Tensor, magnitude: float | None = None) -> Tensor:
+    """The sums over the sum of their magnitudes, or over a given one; zero where it is zero."""
+    total = sums.abs().sum(-1, keepdim=True) if magnitude is None else sums.new_tensor([magnitude])
     return torch.where(total > 0, sums / total.clamp(min=torch.finfo(sums.dtype).tiny), torch.zeros_like(sums))
 
 

@@ -1,0 +1,58 @@
+r"""Would the model give this answer itself? Its log-probability beside that of answers that the model draws.
+
+$$ \text{surprise} = \sum_t \bigl( -\log p(a_t) - H_t \bigr) , \qquad
+   H_t = -\sum_v p_t(v) \log p_t(v) , \qquad \sigma^2 = \sum_t \operatorname{Var}_{v \sim p_t} \log p_t(v) $$
+
+An answer that the model draws token by token has a surprise of about 0, give or take $\sigma$, however long it is. One
+whose surprise is above log 1000 and above $4 \sigma$ was put into its mouth: that a source makes it less unlikely does
+not support it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from whyformer._engine.terms import widen
+from whyformer._explain.answer_check import read_answer_logits
+from whyformer._model.model import Model
+from whyformer._model.prompt import Prompt
+
+LEAST_SURPRISE = math.log(1000)  # an answer that is more likely than this is never implausible
+MOST_DEVIATIONS = 4
+TOKENS_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """The log-probability of an answer, and what it would be of one that the model draws."""
+
+    log_probability: float
+    expected: float
+    deviation: float
+
+    @property
+    def is_plausible(self) -> bool:
+        return self.expected - self.log_probability <= max(LEAST_SURPRISE, MOST_DEVIATIONS * self.deviation)
+
+
+def measure_likelihood(model: Model, prompt: Prompt, tokens: Sequence[int]) -> Likelihood:
+    """Of these tokens of the answer, counted from its first one."""
+    logits = read_answer_logits(model, prompt)[list(tokens)]
+    ids = torch.tensor([prompt.answer_ids[token] for token in tokens], device=logits.device)
+    pairs = zip(logits.split(TOKENS_AT_ONCE), ids.split(TOKENS_AT_ONCE), strict=True)
+    own, mean, variance = torch.stack([sum_moments(*pair) for pair in pairs]).sum(0).tolist()
+    return Likelihood(own, mean, math.sqrt(max(variance, 0.0)))
+
+
+def sum_moments(logits: Tensor, ids: Tensor) -> Tensor:
+    """[3]: the log-probability of these tokens, its mean over all words and its variance, logits [token word]."""
+    scores = widen(logits).log_softmax(-1)
+    probability = scores.exp()
+    finite = scores.clamp(min=torch.finfo(scores.dtype).min)  # a word may be impossible
+    mean = (probability * finite).sum(-1)
+    variance = (probability * (finite - mean[:, None]) ** 2).nan_to_num(0.0).sum(-1)
+    own = finite.gather(-1, ids[:, None])[:, 0]
+    return torch.stack([own, mean, variance]).double().sum(-1).cpu()
