@@ -47,8 +47,8 @@ def list_column(column: Any) -> list[Any]:
 
 
 def list_column_names(table: Any) -> list[str]:
-    names = getattr(table, "column_names", None) or getattr(table, "columns", None)
-    return [str(name) for name in names] if isinstance(names, list | tuple) or hasattr(names, "tolist") else []
+    names: Any = getattr(table, "column_names", getattr(table, "columns", ()))
+    return [] if names is None or isinstance(names, Mapping) else [str(name) for name in names]
 
 
 def as_input_list(inputs: Any) -> Any:
