@@ -47,7 +47,7 @@ class Auditor:
             AuditedAttention(first, choice)  # raises early if the attention cannot be audited
         self.classes = first.logits.size(1)
         self.default_length = first.layout.length
-        self.notes = [f"{problem} (left out)" for problem in data.problems[:MOST_PROBLEMS]]
+        self.notes = [*data.notes, *(f"{problem} (left out)" for problem in data.problems[:MOST_PROBLEMS])]
         if len(inputs) < FEW_EXAMPLES:
             self.notes.append(f"Only {len(inputs)} examples: below {FEW_EXAMPLES}, medians and intervals mean little.")
         labels = self._read_labels(is_language=first.targets[0].position is not None)

@@ -37,13 +37,14 @@ from whyformer._audit.replacement import ReplacementNoise, make_uniform, permute
 from whyformer._audit.replay import AttentionReplay
 from whyformer._audit.settings import MAX_SWAPPED
 from whyformer._explain.explain import ModelLike, as_model
-from whyformer._judge.arguments import MAX_SEED, check_run_data, check_run_number
+from whyformer._judge.arguments import MAX_SEED, check_run_number, read_run_data
 from whyformer._model.model import Model
 from whyformer._plain import archive
 from whyformer._plain.tokens import Grid
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import collect_versions
-from whyformer.data import Example, read
+from whyformer.data import Example
+from whyformer.data.example import ClassNames
 from whyformer.errors import InputError, UnsupportedModel
 from whyformer.results.result import Result
 from whyformer.show.terminal import Screen
@@ -116,18 +117,27 @@ def swaps_to_json(swaps: HeadSwaps) -> bytes:
 
 @neutral_torch()
 def swap_heads(
-    model: ModelLike, data: Any, *, limit: int = PAGE_EXAMPLES, steps: int = SEARCH.steps, seed: int = 0
+    model: ModelLike,
+    data: Any,
+    *,
+    limit: int = PAGE_EXAMPLES,
+    split: str | None = None,
+    columns: Mapping[str, Any] | None = None,
+    classes: ClassNames | None = None,
+    steps: int = SEARCH.steps,
+    seed: int = 0,
 ) -> HeadSwaps:
     """The answers of the model when each of its heads, one at a time, attends differently.
 
-    data: a list of inputs or of (input, label), or a folder or file that `whyformer.data.read` takes.
+    data: anything that `whyformer.data.read` accepts, or its result. split, columns, classes: as for audit().
     limit: use at most this many examples, up to 32. steps: of the search for adversarial weights.
     """
-    check_run_data(data)
     check_run_number("limit", limit, least=1, most=MAX_SWAPPED)
     check_run_number("steps", steps, least=1, most=MOST_STEPS)
     check_run_number("seed", seed, least=0, most=MAX_SEED)
-    return swap_examples(as_model(model), read(data, limit=limit, seed=seed).examples, steps=steps, seed=seed)
+    read = read_run_data(data, split, columns, classes, limit=limit, seed=seed)
+    swaps = swap_examples(as_model(model), read.examples, steps=steps, seed=seed)
+    return replace(swaps, notes=(*read.notes, *swaps.notes))
 
 
 def swap_examples(

@@ -1,7 +1,7 @@
 """audit(): is attention an explanation here? All tests on one data set, resumable."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whyformer._audit.adversarial import choose_search
@@ -14,11 +14,18 @@ from whyformer._audit.rows import AuditRows
 from whyformer._audit.settings import TESTS, AuditSettings, normalise_methods
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike, as_plain_setting
-from whyformer._judge.arguments import as_argument_list, check_run_data, check_run_folder, check_run_number
+from whyformer._judge.arguments import (
+    as_argument_list,
+    check_run_data,
+    check_run_folder,
+    check_run_number,
+    read_run_data,
+)
 from whyformer._plain.deprecation import rename_keywords
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import collect_versions
-from whyformer.data import read
+from whyformer.data import Data
+from whyformer.data.example import ClassNames
 from whyformer.errors import InputError
 
 HEADS_FILE = "heads.html"
@@ -34,6 +41,9 @@ def audit(
     tests: Sequence[str] | None = None,
     methods: MethodLike | Sequence[MethodLike] = (),
     limit: int | None = None,
+    split: str | None = None,
+    columns: Mapping[str, Any] | None = None,
+    classes: ClassNames | None = None,
     draws: int = 100,
     kinds: Sequence[str] = REPLACEMENT_KINDS,
     preset: str = "paper",
@@ -51,7 +61,8 @@ def audit(
 ) -> Audit:
     """Measure whether the attention of a model explains its predictions on this data.
 
-    data: a list of inputs or of (input, label), or a folder or file that `whyformer.data.read` takes.
+    data: anything that `whyformer.data.read` accepts, or its result. split, columns, classes: which part of it, its
+    columns by role, and what the model calls its labels.
     attention: which attention to audit: a block, (block, head), "last", "3:2", "3:each", "each", "rollout", or a list.
     tests: some of "agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds", "baseline"; by default
     all that are possible. methods: explanation methods to compare with attention, besides gradients and leave-one-out.
@@ -59,7 +70,7 @@ def audit(
     preset: of the adversarial search, "paper" or "released". search_limit: the number of examples to search on, which
     is slow; None for all. steps: of the search.
     checkpoints: the same model trained with other seeds. baseline: the same model trained with uniform attention.
-    training: labelled examples for the small diagnostic model.
+    training: labelled examples for the small diagnostic model, with the same columns and classes.
     words_only: leave the weights on special tokens as they are. top: share of the tokens compared by overlap.
     target: the class, or next token, that gradients, leave-one-out and methods explain; by default the predicted one.
     Changes of the output are measured on all classes.
@@ -92,11 +103,12 @@ def audit(
         )
     if training is not None:
         check_run_data(training)
-    auditor = Auditor(as_model(model), read(data, limit=limit, seed=settings.seed), attention, settings)
+    examples = read_run_data(data, split, columns, classes, limit=limit, seed=settings.seed)
+    auditor = Auditor(as_model(model), examples, attention, settings)
     extras: dict[str, Any] = {
         "checkpoints": [as_model(checkpoint) for checkpoint in as_argument_list(checkpoints)],
         "baseline": None if baseline is None else as_model(baseline),
-        "training": None if training is None else read(training),
+        "training": None if training is None else read_training(training, columns, classes),
     }
     names = tuple(choice.name for choice in auditor.choices)
     plan = describe_audit_plan(settings, names, auditor.model, auditor.data, **extras)
@@ -108,6 +120,10 @@ def audit(
         for file in ("audit.html", "audit.json"):
             result.save(folder / file)
     return result
+
+
+def read_training(training: Any, columns: Mapping[str, Any] | None, classes: ClassNames | None) -> Data:
+    return read_run_data(training, None, None if isinstance(training, Data) else columns, classes)
 
 
 def make_audit(auditor: Auditor, rows: AuditRows) -> Audit:

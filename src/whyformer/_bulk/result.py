@@ -17,6 +17,7 @@ class BulkRun:
     failed: int  # items with an error record, for one method at least
     computed: int  # items explained by this call; the others were done before
     methods: tuple[str, ...]
+    notes: tuple[str, ...] = ()  # on the data as a whole
 
     @property
     def parts(self) -> Path:
@@ -37,4 +38,4 @@ class BulkRun:
     def __str__(self) -> str:
         done = f"{self.items - self.failed:,} of {self.items:,} items explained by {', '.join(self.methods)}"
         failed = f"; {self.failed:,} failed, see the column error" if self.failed else ""
-        return f"{done}{failed}. Rows are in {self.parts}."
+        return " ".join([f"{done}{failed}. Rows are in {self.parts}.", *self.notes])

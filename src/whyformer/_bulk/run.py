@@ -1,7 +1,7 @@
 """bulk(): explain a whole data set, in shards that are complete or missing, and resume where it stopped."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,7 @@ from whyformer._judge.arguments import (
     check_run_flag,
     check_run_folder,
     check_run_number,
+    read_run_data,
 )
 from whyformer._judge.choice import check_judged_target, read_judged_target
 from whyformer._judge.controls import find_kind_of_input
@@ -40,7 +41,7 @@ from whyformer._model.windows import check_windows
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.plan import write_or_check_plan
-from whyformer.data import read
+from whyformer.data.example import ClassNames
 from whyformer.errors import InputError, MethodError, OutputError
 
 
@@ -62,6 +63,9 @@ def bulk(
     threads: int | None = None,
     loaders: int | None = None,
     limit: int | None = None,
+    split: str | None = None,
+    columns: Mapping[str, Any] | None = None,
+    classes: ClassNames | None = None,
     truncate: bool = False,
     windows: bool | int = False,
     maps: bool = False,
@@ -75,6 +79,8 @@ def bulk(
     model: best a name or folder, which other processes can open; a Model or nn.Module runs in this process.
     methods: names, functions or partials of them; by default the default method for images or for texts.
     data: anything that `whyformer.data.read` accepts, or its result. limit: a random sample of so many items.
+    split, columns, classes: which part of the data, its columns by role, and what the model calls its labels, as for
+        `whyformer.data.read`; columns={"name": ...} chooses the ids.
     target: the class to explain: "predicted", "label" (the true class), one class for all items, or one of
         whyformer.targets, also as text ("group:cat,dog").
     engine: "local", or "ray" with the `address` of a cluster. workers: processes; by default one per GPU or core.
@@ -104,7 +110,7 @@ def bulk(
     )  # misspelt names, before a model is opened
     site = choose_site(model, device, engine, workers)
     opened = open_here(model, site)
-    source = read(data)
+    source = read_run_data(data, split, columns, classes)
     if methods is None:
         methods = DEFAULT_METHODS[find_kind_of_input(opened, source) or "texts"]
     wanted = as_argument_list(methods)
@@ -139,7 +145,7 @@ def bulk(
             job.check_space(trial.bytes_per_item)
         if job.missing:
             run_missing(job, choose_engine(site, make_setup.make(plan), opened, len(job.missing), address), stop)
-        return BulkRun(folder, len(items), job.failed, job.computed, tuple(chosen))
+        return BulkRun(folder, len(items), job.failed, job.computed, tuple(chosen), source.notes)
 
 
 def check_methods(methods: MethodLike | Sequence[MethodLike]) -> Sequence[MethodLike]:

@@ -1,12 +1,14 @@
 """Arguments that judge() and audit() share, checked before anything is read, opened or written."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from whyformer._plain.setting_checks import quote_value
+from whyformer.data import Data, read
+from whyformer.data.example import ClassNames
 from whyformer.errors import InputError, OutputError
 
 # Suffixes of files that results are saved as. A folder of such a name would be taken for a file.
@@ -42,6 +44,18 @@ def check_run_data(data: Any) -> None:
             f"data is {quote_value(data)}. Pass a folder, a file, a data set or a list; '.' is the current folder.",
             code="E_DATA",
         )
+
+
+def read_run_data(
+    data: Any,
+    split: str | None = None,
+    columns: Mapping[str, Any] | None = None,
+    classes: ClassNames | None = None,
+    **options: Any,
+) -> Data:
+    """The examples that judge(), bulk() or audit() was given. The other options are those of data.read()."""
+    check_run_data(data)
+    return read(data, split=split, columns=columns, classes=classes, **options)
 
 
 def check_run_folder(out: Any) -> Path | None:

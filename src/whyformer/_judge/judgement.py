@@ -29,6 +29,7 @@ class Judgement(Result):
     table: Table = field(repr=False)
     problems: tuple[Problem, ...] = field(default=(), repr=False)  # rows of the data that could not be used
     folder: Path | None = None
+    notes: tuple[str, ...] = field(default=(), repr=False)  # on the data as a whole
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
         ".csv": lambda judgement: encode_utf8(judgement.table.to_csv()),
@@ -54,7 +55,8 @@ class Judgement(Result):
     @property
     def cautions(self) -> list[str]:
         """What to know about the data before trusting the table."""
-        return list_cautions(self.rows, self.problems, explains_labels=self.plan.fields["target"] == "label")
+        explains_labels = self.plan.fields["target"] == "label"
+        return [*self.notes, *list_cautions(self.rows, self.problems, explains_labels=explains_labels)]
 
     @property
     def failed(self) -> int:

@@ -26,7 +26,7 @@ from scipy.stats import rankdata
 from whyformer._explain.default_method import choose_default_method
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike, label_methods
-from whyformer._judge.arguments import as_argument_list
+from whyformer._judge.arguments import as_argument_list, read_run_data
 from whyformer._judge.choice import choose_judged_methods
 from whyformer._judge.controls import is_control
 from whyformer._judge.degradation import LEVELS, degrade_method, name_level
@@ -35,7 +35,8 @@ from whyformer._judge.order import PairOrder, compare_pairs
 from whyformer._judge.run import judge
 from whyformer._judge.table import collect_values, combine_of, format_csv, format_markdown, format_mean
 from whyformer._plain.statistics import draw_resamples
-from whyformer.data import Data, read
+from whyformer.data import Data
+from whyformer.data.example import ClassNames
 from whyformer.errors import InputError
 from whyformer.metrics._registry import MetricLike, choose_metric
 from whyformer.results.result import Result
@@ -144,6 +145,9 @@ def judge_metrics(
     out: str | os.PathLike[str] | None = None,
     batch: int | None = None,
     limit: int | None = None,
+    split: str | None = None,
+    columns: Mapping[str, Any] | None = None,
+    classes: ClassNames | None = None,
     levels: Sequence[float] = LEVELS,
     seed: int = 0,
 ) -> MetricTrust:
@@ -153,11 +157,11 @@ def judge_metrics(
     methods: at least three methods whose ranking by each metric is compared with the ranking by the masks of the data.
         Only sensible where the masks are the exact evidence, as in the generated worlds.
     levels: shares of noise from 0 to 1, rising. out: a folder for rows and the table (metrics.csv, metrics.md).
-    metrics, target, batch, limit: as for judge().
+    metrics, target, batch, limit, split, columns, classes: as for judge().
     """
     levels = check_levels(levels)
     explained = as_model(model)
-    examples = read(data, limit=limit)
+    examples = read_run_data(data, split, columns, classes, limit=limit)
     base = method if method is not None else choose_default_method(explained.encode([examples.examples[0].load()]))
     (label,) = label_methods([base])
     if methods is not None:

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import label_methods
-from whyformer._judge.arguments import check_run_data, check_run_folder, check_run_number
+from whyformer._judge.arguments import check_run_folder, check_run_number, read_run_data
 from whyformer._judge.choice import format_metric_label
 from whyformer._judge.judgement import Judgement, encode_utf8
 from whyformer._judge.order import PairOrder, compare_orders, compare_pairs, describe_orders
@@ -31,7 +31,8 @@ from whyformer._judge.run import judge
 from whyformer._judge.table import collect_values, combine_of, format_csv, format_markdown, format_mean
 from whyformer._model.model import Model
 from whyformer._plain.statistics import bootstrap
-from whyformer.data import Data, read
+from whyformer.data import Data
+from whyformer.data.example import ClassNames
 from whyformer.errors import InputError
 from whyformer.methods._registry import METHODS
 from whyformer.metrics._registry import METRICS, MetricCall, choose_metric
@@ -236,22 +237,24 @@ def reproduce(
     out: str | os.PathLike[str] | None = None,
     batch: int | None = None,
     limit: int | None = None,
+    split: str | None = None,
+    columns: Mapping[str, Any] | None = None,
+    classes: ClassNames | None = None,
 ) -> Reproduction:
     """Measure a published table on this data and model.
 
     name: one of PAPER_TABLES, such as "chefer-segmentation", or a table of the same kind.
     data: anything that `whyformer.data.read` accepts. model: the paper's model, or another one.
-    out: a folder for the rows; the same call resumes an interrupted run.
+    split, columns, classes: as for judge(). out: a folder for the rows; the same call resumes an interrupted run.
     """
     table = name if isinstance(name, PaperTable) else find_paper_table(name)
     if model is None:
         raise InputError(f"Pass model= to name a model. The paper used {table.model}.", code="E_OPTION")
     folder = check_run_folder(out)
-    check_run_data(data)
     if limit is not None:
         check_run_number("limit", limit, least=1)
     explained = as_model(model)
-    examples = number_synset_labels(read(data), explained).sample(limit)
+    examples = number_synset_labels(read_run_data(data, split, columns, classes), explained).sample(limit)
     methods = {row: fill_settings(METHODS, wanted) for row, wanted in table.methods.items()}
     judgements = {}
     for target in dict.fromkeys(column.target for column in table.columns):

@@ -4,14 +4,14 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike
-from whyformer._judge.arguments import check_run_data, check_run_flag, check_run_folder, check_run_number
+from whyformer._judge.arguments import check_run_data, check_run_flag, check_run_folder, check_run_number, read_run_data
 from whyformer._judge.bench import Bench
 from whyformer._judge.choice import (
     check_judged_target,
@@ -29,7 +29,7 @@ from whyformer._plain.progress import format_duration, is_interactive, show_prog
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.plan import write_or_check_plan
-from whyformer.data import read
+from whyformer.data.example import ClassNames
 from whyformer.metrics._registry import MetricLike
 from whyformer.show.visible import make_visible
 
@@ -47,6 +47,9 @@ def judge(
     target: Any = "predicted",
     batch: int | None = None,
     limit: int | None = None,
+    split: str | None = None,
+    columns: Mapping[str, Any] | None = None,
+    classes: ClassNames | None = None,
     report: bool = True,
 ) -> Judgement:
     """Measure methods on data, next to chance and other controls, and recommend one that beats them.
@@ -57,6 +60,8 @@ def judge(
     out: a folder for rows, table and report. The same call resumes a run that was interrupted.
     target: the class to explain: "predicted", "label" (the true class), one class for all examples, or one of
         whyformer.targets, also as text ("group:cat,dog").
+    split, columns, classes: which part of the data, its columns by role, and what the model calls its labels, as for
+        `whyformer.data.read`.
     limit: use this many examples, sampled at random. batch: examples per batch; it is part of the plan.
     """
     folder = check_run_folder(out)
@@ -67,7 +72,7 @@ def judge(
             check_run_number(name, number, least=1)
     chosen_methods = choose_judged_methods(methods)
     model = as_model(model)
-    data = read(data, limit=limit)
+    data = read_run_data(data, split, columns, classes, limit=limit)
     chosen_metrics = choose_judged_metrics(metrics, model, data)
     target = read_judged_target(target, model)
     check_judged_target(target, model)
@@ -111,7 +116,7 @@ def run_judgement(bench: Bench, plan: JudgePlan, folder: Path) -> Judgement:
                 print(f"judging: {done} of {total} examples, {left} left", file=sys.stderr, flush=True)
     rows = RowTable(store)
     table = tabulate_rows(rows, bench.metrics, class_blind=bench.class_blind, kind=bench.kind)
-    return Judgement(plan, rows, table, bench.data.problems, folder)
+    return Judgement(plan, rows, table, bench.data.problems, folder, bench.data.notes)
 
 
 def write_judgement_report(judgement: Judgement, bench: Bench, path: Path) -> None:

@@ -2,10 +2,11 @@
 
 An array becomes what it most likely is. For a model with an image processor, [height width], [height width channel] and
 a stack of the latter are images; with the channels in front they are pixel values, as tensors are. For every other
-model an array is the tensor of the same numbers, and an array of strings is a list of texts.
+model an array is the tensor of the same numbers. An array of strings or objects is a list of texts or images.
 """
 
 from collections.abc import Mapping
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -32,11 +33,16 @@ def read_arrays(inputs: Any, *, are_images: bool) -> Any:
 
 
 def read_array(array: np.ndarray, *, are_images: bool) -> Any:
-    if array.dtype.kind == "U":
-        return array.tolist()
+    if array.dtype.kind in "UT" or holds_inputs(array):
+        return read_arrays(array.tolist(), are_images=are_images)
     if not are_images or has_channels_first(array):
         return as_tensor(array)
     return [image_from_array(image) for image in array] if array.ndim == 4 else image_from_array(array)
+
+
+def holds_inputs(array: np.ndarray) -> bool:
+    """Whether this is a list in disguise: texts or images as objects, such as `frame["text"].to_numpy()`."""
+    return array.dtype.kind == "O" and array.ndim == 1 and not any(isinstance(item, Number) for item in array)
 
 
 def has_channels_first(array: np.ndarray) -> bool:

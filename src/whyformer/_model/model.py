@@ -21,6 +21,7 @@ from whyformer._model.offload import find_device
 from whyformer._model.pixel_range import check_pixel_range
 from whyformer._model.prompt import Prompt
 from whyformer._model.prompted import PromptedTransformer, add_virtual_tokens
+from whyformer._model.tables_in_memory import as_input_list
 from whyformer._model.unwrap import unwrap
 from whyformer._model.windows import TextWindow, split_into_windows
 from whyformer._plain.deprecation import warn_renamed
@@ -110,6 +111,7 @@ class Model:
     def encode(self, inputs: Any) -> EncodedBatch:
         """Turn a path, image, text, tensor, array, dictionary of inputs, or a list of these into a batch.
 
+        A column of a table, such as a pandas Series, is a list.
         TextPair("a question", "an answer") is a pair that the model reads together; in a list, a plain tuple is too.
         {"text": "cat.jpg"} is a text, even where there is an image file of that name.
         A `Prompt` has its tokens already.
@@ -120,7 +122,7 @@ class Model:
         return add_virtual_tokens(self.module, encoded) if isinstance(self.module, PromptedTransformer) else encoded
 
     def _encode(self, inputs: Any) -> EncodedBatch:
-        inputs = [inputs] if isinstance(inputs, text.TextPair | Prompt) else inputs
+        inputs = [inputs] if isinstance(inputs, text.TextPair | Prompt) else as_input_list(inputs)
         if isinstance(inputs, list | tuple) and any(isinstance(item, Prompt) for item in inputs):
             return self._from_prompts(inputs)
         inputs = read_arrays(inputs, are_images=self.kind == "image")
@@ -257,6 +259,7 @@ class Model:
 
     def tokenize_windows(self, inputs: Any, windows: bool | int) -> list[tuple[text.TokenizedText, list[TextWindow]]]:
         """Each text with the windows that it is split into; a text that is short enough is one window."""
+        inputs = as_input_list(inputs)
         is_batch = isinstance(inputs, list | tuple) and not isinstance(inputs, text.TextPair)
         items = list(inputs) if is_batch else [inputs]
         if self.kind != "text":

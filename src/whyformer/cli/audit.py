@@ -92,12 +92,13 @@ def run_audit(
     if swap_heads and out is None:
         raise InputError("--swap-heads saves a page, so it needs a folder: add -o FOLDER.", code="E_OPTION")
     examples = read_examples(choose_source(data), column, classes, split=split, limit=limit, seed=seed)
+    taught = None if training is None else read_examples(str(training), column, classes)
     opened = running.open_quietly(model, device)
     refuse_images(data, opened.kind, opened.name)
     try:
         result = audit(
             opened, examples, attention or ["last"], tests=tests, methods=methods, draws=draws,
-            preset=preset, search_limit=searched, checkpoints=checkpoint or (), baseline=baseline, training=training,
+            preset=preset, search_limit=searched, checkpoints=checkpoint or (), baseline=baseline, training=taught,
             words_only=words_only, target=chosen, seed=seed, swap_limit=swap_heads, out=out,
         )  # fmt: skip
     except KeyboardInterrupt:

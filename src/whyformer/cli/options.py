@@ -133,13 +133,17 @@ SplitOption = Annotated[str | None, typer.Option("--split", help="The split of t
 ColumnOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--column", metavar="ROLE=NAME", help="The column for a role: input, label, mask, rationale, name; repeatable."
+        "--column",
+        "--columns",
+        metavar="ROLE=NAME",
+        help="The column for a role: input, pair, label, mask, rationale, name; repeatable.",
     ),
 ]
 ClassesOption = Annotated[
     list[str] | None,
     typer.Option(
         "--class",
+        "--classes",
         metavar="LABEL=CLASS",
         help="Map a label in the data to a class of the model, e.g. pos=POSITIVE. Repeatable.",
     ),

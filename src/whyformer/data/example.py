@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from PIL import Image
@@ -19,6 +19,7 @@ from whyformer.errors import InputError
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 
 Span = tuple[int, int]
+ClassNames: TypeAlias = Mapping[Any, str | int] | Sequence[str]  # by label, or in the order of the labels 0, 1, ...
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class Data:
     examples: tuple[Example, ...]
     problems: tuple[Problem, ...] = field(default=(), repr=False)
     mask_values: str | Mapping[int, int] = "binary"  # what the values in a mask mean, see masks.py
+    notes: tuple[str, ...] = ()  # what a reader should know about all of it, such as columns that are not used
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -89,12 +91,17 @@ class Data:
         chosen = sorted(Random(seed).sample(range(len(self)), int(count)))
         return replace(self, examples=tuple(self.examples[i] for i in chosen))
 
-    def rename_classes(self, classes: Mapping[str, str | int]) -> "Data":
-        """Replace labels by other names or numbers; labels that are not in `classes` stay."""
-        renamed = [replace(example, label=classes.get(str(example.label), example.label)) for example in self.examples]
+    def rename_classes(self, classes: "ClassNames") -> "Data":
+        """Replace labels by other names or numbers; labels that are not in `classes` stay.
+
+        classes: by label, {"POS": "positive", 0: "negative"}; or the names of the labels 0, 1, 2, ...
+        """
+        names = classes if isinstance(classes, Mapping) else dict(enumerate(classes))
+        by_text = {str(label): name for label, name in names.items()}
+        renamed = [replace(example, label=by_text.get(str(example.label), example.label)) for example in self.examples]
         return replace(self, examples=tuple(renamed))
 
-    def relabelled(self, classes: Mapping[str, str | int]) -> "Data":
+    def relabelled(self, classes: "ClassNames") -> "Data":
         """The old name of rename_classes."""
         warn_renamed("Data.relabelled()", "Data.rename_classes()")
         return self.rename_classes(classes)

@@ -5,8 +5,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from whyformer._model.tables_in_memory import is_of_library
 from whyformer.data.example import Data, Example, LazyContent, Problem, collect_examples
-from whyformer.data.records import Columns, RowError, choose_columns, make_example, parse_label
+from whyformer.data.listed import ListReader
+from whyformer.data.records import (
+    Columns,
+    RowError,
+    choose_columns,
+    make_example,
+    note_unused_columns,
+    parse_label,
+)
+
+TABLE_FORMATS = ("pandas", "polars", "arrow")  # in which a row is a table
 
 
 def is_hugging_face(source: Any) -> bool:
@@ -14,10 +25,23 @@ def is_hugging_face(source: Any) -> bool:
     return hasattr(source, "features") and hasattr(source, "column_names") and hasattr(source, "__getitem__")
 
 
-def read_hugging_face(source: Any, wanted: Mapping[str, str]) -> Data:
+def as_data_set(source: Any) -> Any:
+    """A column of a data set as the data set of this column alone; all else as it is."""
+    is_column = is_of_library(source, {"datasets": {"Column", "IterableColumn"}})
+    return (
+        source.source.select_columns([source.column_name]) if is_column and is_hugging_face(source.source) else source
+    )
+
+
+def read_hugging_face(source: Any, wanted: Mapping[str, Any]) -> Data:
     """Labels and texts are read now, images when they are needed: together they may not fit into memory."""
     name = str(getattr(getattr(source, "info", None), "dataset_name", None) or "the data set")
+    if not hasattr(source, "__len__"):
+        return read_stream(source, wanted, name)
     columns = choose_columns(list(source.column_names), wanted, name)
+    is_image = type((source.features or {}).get(columns.input)).__name__ == "Image"
+    if hasattr(source, "with_format") and (is_image or source.format["type"] in TABLE_FORMATS):
+        source = source.with_format(None)
     fingerprint = getattr(source, "_fingerprint", None)
     names = getattr((source.features or {}).get(columns.label), "names", None) if columns.label else None
     labels = list(source[columns.label]) if columns.label else [None] * len(source)
@@ -32,7 +56,24 @@ def read_hugging_face(source: Any, wanted: Mapping[str, str]) -> Data:
             except (RowError, IndexError) as error:
                 yield Problem(f"row {number}", str(error))
 
-    return collect_examples(name, items())
+    unused = (column for column in source.column_names if column not in columns.names())
+    return replace(collect_examples(name, items()), notes=note_unused_columns(unused))
+
+
+def read_stream(source: Any, wanted: Mapping[str, Any], name: str) -> Data:
+    """The rows of an IterableDataset, all of them, with their classes by name."""
+    names = {column: getattr(feature, "names", None) or () for column, feature in (source.features or {}).items()}
+    reader = ListReader(wanted)
+
+    def name_classes(row: Mapping[str, Any]) -> Mapping[str, Any]:
+        numbers = {
+            column for column, own in names.items() if isinstance(row.get(column), int) and -1 < row[column] < len(own)
+        }
+        return {column: names[column][value] if column in numbers else value for column, value in row.items()}
+
+    rows = (reader.read_item(f"row {number}", name_classes(row)) for number, row in enumerate(source))
+    data = collect_examples(name, rows)
+    return replace(data, notes=reader.note_unused())
 
 
 def make_lazy_example(

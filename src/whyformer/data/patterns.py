@@ -2,7 +2,8 @@
 
 import glob
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from whyformer.data.example import IMAGE_SUFFIXES, Data, Example, Problem, collect_examples
@@ -32,7 +33,9 @@ def read_pattern(pattern: Path, read_file: Callable[[Path], Data]) -> Data:
             f"{str(pattern)!r} matches images and other files, such as {other!r}. Use a narrower pattern.",
             code="E_DATA",
         )
-    return collect_examples(str(pattern), join_data(read_file(Path(path)) for path in files))
+    several = [read_file(Path(path)) for path in files]
+    notes = tuple(dict.fromkeys(note for data in several for note in data.notes))
+    return replace(collect_examples(str(pattern), join_data(several)), notes=notes)
 
 
 def find_fixed_folder(pattern: Path) -> str:
@@ -48,7 +51,7 @@ def make_image_example(root: str, path: str) -> Example:
     return Example(inner, Path(path), folder if folder != inner else None)
 
 
-def join_data(several: Iterator[Data]) -> Iterator[Example | Problem]:
+def join_data(several: Iterable[Data]) -> Iterator[Example | Problem]:
     """The examples and problems of all data sets, in order."""
     for data in several:
         lost = iter([problem for problem in data.problems if problem.is_lost])

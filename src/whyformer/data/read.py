@@ -2,61 +2,69 @@
 
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-from torch import Tensor
-
-from whyformer._model.text import TextPair, is_text_pair
+from whyformer._model.tables_in_memory import is_column
 from whyformer.data import (
     corpora,
     folders,
+    frames,
     hugging_face,
     label_file,
     lines,
+    listed,
     patterns,
     records,
     segmentation_file,
     tables,
     tars,
+    torch_data,
     worlds,
 )
-from whyformer.data.example import Data, Example, LazyContent, Problem, collect_examples
+from whyformer.data.example import ClassNames, Data
 from whyformer.data.masks import MASK_VALUES
 from whyformer.errors import InputError
 
-FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".json", ".txt", ".tar", ".mat")
+SPLITS = ("train", "test", "validation", "val", "dev")
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+FILE_SUFFIXES = (*TABLE_SUFFIXES, ".json", ".txt", ".tar", ".mat")
 
 
 def read(
     source: Any,
     *,
     split: str | None = None,
-    columns: Mapping[str, str] | None = None,
-    classes: Mapping[str, str | int] | None = None,
+    columns: Mapping[str, Any] | None = None,
+    classes: ClassNames | None = None,
     masks: str | os.PathLike[str] | None = None,
     mask_values: str | Mapping[int, int] = "binary",
     limit: int | None = None,
     seed: int = 0,
 ) -> Data:
-    """The examples in a folder, a file, a Hugging Face data set or a list.
+    """The examples in a folder, a file, a table in memory, a data set or a list.
 
-    source: also a glob pattern of images, tables or tars; a webdataset .tar; or "-" for paths or texts on standard
-    input, one per line; or a generated world by the name of its model, such as "demo/queried".
+    source: a folder of images; a file or glob pattern of images, tables or tars; a DataFrame of pandas or polars, a
+    pyarrow table, a `datasets` object, or a column of any of these; a torch Dataset or DataLoader; a list of inputs, of
+    (input, label) or of dictionaries; "-" for paths or texts on standard input, one per line; or a generated world by
+    the name of its model, such as "demo/queried".
+    split: of a DatasetDict, ERASER, or a folder with one folder per split.
     columns: names of columns by role, {"input": ..., "label": ..., "mask": ..., "rationale": ..., "name": ...}; with
     "pair", the second text of a pair. By default the usual names: text, sentence, image, ...; premise and hypothesis,
     question and context, sentence1 and sentence2, text_a and text_b for pairs.
-    classes: new names for labels, {"POS": "positive"}. masks: a folder of masks, named like the images.
+    classes: what the model calls the labels, {"POS": "positive", 0: "negative"}; or the names of the labels 0, 1, 2,
+    ..., ["negative", "positive"]. masks: a folder of masks, named like the images.
     mask_values: what the values in a mask mean: "binary", "voc", "trimap", or a mapping to 1, 0 and -1.
     limit: use this many examples, sampled at random with `seed`.
     """
     _check_read_options(split, columns, classes, mask_values, seed)
     if worlds.is_world(source) and not Path(source).exists():
         worlds.check_world_size(limit)
+        _refuse_split(split, source)
+        listed.refuse_columns(columns or {}, source)
         return worlds.read_world(source, limit)
     if masks is not None:
         _check_path(masks, "the mask folder")
@@ -71,9 +79,14 @@ def read(
 
 
 def _check_read_options(split: Any, columns: Any, classes: Any, mask_values: Any, seed: Any) -> None:
-    for name, value in (("columns", columns), ("classes", classes)):
-        if value is not None and not isinstance(value, Mapping):
-            raise InputError(f"{name} must be a mapping, got {type(value).__name__}.", code="E_OPTION")
+    if columns is not None and not isinstance(columns, Mapping):
+        raise InputError(f"columns must be a mapping, got {type(columns).__name__}.", code="E_OPTION")
+    is_list = isinstance(classes, list | tuple) and all(isinstance(name, str) for name in classes)
+    if classes is not None and not is_list and not isinstance(classes, Mapping):
+        raise InputError(
+            f"classes must be a mapping from labels to classes, or a list of names, got {type(classes).__name__}.",
+            code="E_OPTION",
+        )
     if split is not None and (not isinstance(split, str) or not split.strip()):
         raise InputError(f"split must be a name, got {split!r}.", code="E_OPTION")
     if isinstance(seed, bool) or not isinstance(seed, int):
@@ -85,23 +98,48 @@ def _check_read_options(split: Any, columns: Any, classes: Any, mask_values: Any
         )
 
 
-def _read_source(source: Any, split: str | None, columns: dict[str, str], masks: Path | None) -> Data:
+def _read_source(source: Any, split: str | None, columns: dict[str, Any], masks: Path | None) -> Data:
     if isinstance(source, Data):
+        if columns or split is not None:
+            raise InputError("This data is read already. Pass columns= and split= to data.read().", code="E_OPTION")
         return source
     if isinstance(source, str) and source == lines.STANDARD_INPUT:
+        _refuse_split(split, "Standard input")
+        listed.refuse_columns(columns, "Standard input")
         return lines.read_standard_input()
     if isinstance(source, str | os.PathLike):
         return _read_path(_check_path(source, "the data"), split, columns, masks)
-    if isinstance(source, Mapping) and not isinstance(next(iter(source.values()), None), Tensor):
+    if isinstance(source, Mapping) and _has_splits(source, split):
         return _read_split(source, split, columns)
+    _refuse_split(split, f"A {type(source).__name__}")
+    return _read_held(hugging_face.as_data_set(source), columns)
+
+
+def _read_held(source: Any, columns: dict[str, Any]) -> Data:
+    """The examples of an object that the caller holds."""
     if hugging_face.is_hugging_face(source):
         return hugging_face.read_hugging_face(source, columns)
-    if isinstance(source, Sequence) or hasattr(source, "__iter__"):
-        return collect_examples("the list", (_make_listed_example(i, item, columns) for i, item in enumerate(source)))
-    raise InputError(
-        f"Cannot read examples from {type(source).__name__}. Pass a folder, a file, a data set or a list.",
-        code="E_DATA",
-    )
+    if frames.is_frame(source):
+        return frames.read_frame(source, columns)
+    if torch_data.is_torch_data(source):
+        return torch_data.read_torch_data(source, columns)
+    if is_column(source):
+        return frames.read_column(source, columns)
+    listed.refuse_odd_source(source)
+    return listed.read_list(source, columns)
+
+
+def _has_splits(source: Mapping[Any, Any], split: str | None) -> bool:
+    """Whether a dictionary holds one data set for each split, and not columns or tensors."""
+    if split is not None or not source or any(name in SPLITS for name in source):
+        return True
+    kinds = (hugging_face.is_hugging_face, frames.is_frame, torch_data.is_torch_data)
+    return all(any(is_kind(value) for is_kind in kinds) for value in source.values())
+
+
+def _refuse_split(split: str | None, what: str) -> None:
+    if split is not None:
+        raise InputError(f"{what} has no splits. Leave split= out.", code="E_OPTION")
 
 
 def _check_path(source: Any, what: str) -> Path:
@@ -118,7 +156,7 @@ def _check_path(source: Any, what: str) -> Path:
     return Path(text)
 
 
-def _read_split(source: Mapping[Any, Any], split: str | None, columns: dict[str, str]) -> Data:
+def _read_split(source: Mapping[Any, Any], split: str | None, columns: dict[str, Any]) -> Data:
     """A DatasetDict: one data set per split."""
     splits = [str(name) for name in source]
     wanted = split or next((name for name in ("test", "validation", "val") if name in splits), None)
@@ -128,7 +166,7 @@ def _read_split(source: Mapping[Any, Any], split: str | None, columns: dict[str,
     return _read_source(source[wanted], None, columns, None)
 
 
-def _read_path(path: Path, split: str | None, columns: dict[str, str], masks: Path | None) -> Data:
+def _read_path(path: Path, split: str | None, columns: dict[str, Any], masks: Path | None) -> Data:
     try:
         return _read_folder_or_file(path, split, columns, masks)
     except OSError as error:  # permission denied, a name that is too long, or a damaged .gz
@@ -141,24 +179,47 @@ def _read_path(path: Path, split: str | None, columns: dict[str, str], masks: Pa
         raise InputError(f"Cannot read {str(path)!r}: the file is damaged ({error}).", code="E_DATA") from None
 
 
-def _read_folder_or_file(path: Path, split: str | None, columns: dict[str, str], masks: Path | None) -> Data:
+def _read_folder_or_file(path: Path, split: str | None, columns: dict[str, Any], masks: Path | None) -> Data:
+    if path.is_dir():
+        return _read_folder(path, split, columns, masks)
+    _refuse_split(split, path.name)
     if patterns.is_pattern(path):
         return patterns.read_pattern(path, lambda file: _read_file(file, columns))
-    if path.is_dir():
-        if corpora.is_eraser(path):
-            return corpora.read_eraser(path, split)
-        if split is not None and (path / split).is_dir():
-            path = path / split
-        if folders.has_images(path):
-            return label_file.label_images(folders.read_folder(path, masks), path)
-        raise InputError(f"{str(path)!r} has no images, and it is not in the layout of ERASER.", code="E_DATA")
     if not path.is_file():
         reason = "it is not a regular file" if path.exists() else "there is no such file or folder"
         raise InputError(f"Cannot read {str(path)!r}: {reason}.", code="E_DATA")
     return _read_file(path, columns)
 
 
-def _read_file(path: Path, columns: dict[str, str]) -> Data:
+def _read_folder(path: Path, split: str | None, columns: dict[str, Any], masks: Path | None) -> Data:
+    if corpora.is_eraser(path):
+        listed.refuse_columns(columns, path.name)
+        return corpora.read_eraser(path, split)
+    if split is not None and not (path / split).is_dir():
+        return _read_file(_find_split_file(path, split), columns)
+    path = path if split is None else path / split
+    if folders.has_images(path):
+        listed.refuse_columns(columns, f"{path.name}, a folder of images,")
+        return label_file.label_images(folders.read_folder(path, masks), path)
+    if any((path / name).is_file() for name in ("dataset_info.json", "dataset_dict.json")):
+        raise InputError(f"datasets saved {str(path)!r}. Pass datasets.load_from_disk({str(path)!r}).", code="E_DATA")
+    raise InputError(f"{str(path)!r} has no images, and it is not in the layout of ERASER.", code="E_DATA")
+
+
+def _find_split_file(folder: Path, split: str) -> Path:
+    """The table of a split in a folder, such as test.tsv."""
+    names = [f"{split}{suffix}{zipped}" for suffix in TABLE_SUFFIXES for zipped in ("", ".gz")]
+    found = next((folder / name for name in names if (folder / name).is_file()), None)
+    if found is None:
+        raise InputError(
+            f"There is no split {split!r} in {str(folder)!r}: it has no folder {split} and no table such as "
+            f"{split}.csv.",
+            code="E_DATA",
+        )
+    return found
+
+
+def _read_file(path: Path, columns: dict[str, Any]) -> Data:
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if suffix in (".csv", ".tsv"):
         rows = partial(tables.read_delimited_rows, path, "\t" if suffix == ".tsv" else ",")
@@ -167,35 +228,22 @@ def _read_file(path: Path, columns: dict[str, str]) -> Data:
         return records.read_records(path.name, partial(tables.read_json_lines, path), columns, path.parent)
     if suffix == ".parquet":
         return records.read_records(path.name, partial(tables.read_parquet_rows, path), columns, path.parent)
+    read_file = _find_reader(path, suffix)
+    if read_file is None:
+        raise InputError(
+            f"Cannot tell the format of {path.name!r}. Supported: {', '.join(FILE_SUFFIXES)}, each also as .gz.",
+            code="E_DATA",
+        )
+    listed.refuse_columns(columns, path.name)
+    return read_file(path)
+
+
+def _find_reader(path: Path, suffix: str) -> Callable[[Path], Data] | None:
+    """What reads a file whose layout is fixed."""
     if suffix == ".mat":
-        return segmentation_file.read_segmentation_file(path)
+        return segmentation_file.read_segmentation_file
     if suffix == ".tar":
-        return tars.read_tar(path)
+        return tars.read_tar
     if suffix == ".json" and corpora.is_hatexplain(path):
-        return corpora.read_hatexplain(path)
-    if suffix == ".txt" and corpora.is_trees(path):
-        return corpora.read_trees(path)
-    raise InputError(
-        f"Cannot tell the format of {path.name!r}. Supported: {', '.join(FILE_SUFFIXES)}, each also as .gz.",
-        code="E_DATA",
-    )
-
-
-def _make_listed_example(number: int, item: Any, columns: dict[str, str]) -> Example | Problem:
-    """One item of a list: an example, an input, an input with its label, or a row with named fields."""
-    name = f"example {number}"
-    try:
-        if isinstance(item, Example):
-            return item
-        if isinstance(item, TextPair):
-            return Example(name, item)
-        if isinstance(item, tuple) and len(item) == 2:
-            content = TextPair(*item[0]) if is_text_pair(item[0]) else item[0]
-            return Example(name, content, records.parse_label(item[1]))
-        if isinstance(item, Mapping) and not all(isinstance(value, Tensor) for value in item.values()):
-            return records.make_example(name, item, records.choose_columns(list(item), columns, name), None)
-        if isinstance(item, str | os.PathLike | Image.Image | Tensor | Mapping | LazyContent):
-            return Example(name, item)
-    except (records.RowError, InputError) as error:
-        return Problem(name, str(error))
-    return Problem(name, f"{type(item).__name__} is not a supported input")
+        return corpora.read_hatexplain
+    return corpora.read_trees if suffix == ".txt" and corpora.is_trees(path) else None

@@ -2,14 +2,19 @@
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
 
 from whyformer._model.image import read_image_bytes
 from whyformer._model.text import TextPair
@@ -48,6 +53,8 @@ RATIONALE_COLUMNS = ("rationale", "rationales", "evidence")
 ANSWERS_COLUMN = "answers"  # of SQuAD, beside a question and its context
 NO_LABEL = "-"  # of SNLI, where annotators do not agree
 NAME_COLUMNS = ("id", "name", "post_id", "annotation_id", "idx")
+CONTENT_TYPES = (str, os.PathLike, Image.Image, Tensor, Mapping, LazyContent, TextPair)
+MOST_UNUSED = 12  # columns that a note names
 
 
 @dataclass(frozen=True)
@@ -61,9 +68,20 @@ class Columns:
     rationale: str | None = None
     name: str | None = None
 
+    def names(self) -> set[Any]:
+        """The columns that have a role."""
+        return {name for name in astuple(self) if name is not None}
 
-def choose_columns(existing: Sequence[str], wanted: Mapping[str, str], source: str) -> Columns:
-    """The columns asked for, else those with a usual name."""
+
+def note_unused_columns(unused: Iterable[Any]) -> tuple[str, ...]:
+    """A note that names them, if there are any."""
+    names = [str(name) for name in unused]
+    more = f" and {len(names) - MOST_UNUSED} more" if len(names) > MOST_UNUSED else ""
+    return (f"Columns not used: {', '.join(names[:MOST_UNUSED])}{more}.",) if names else ()
+
+
+def choose_columns(existing: Sequence[Any], wanted: Mapping[str, Any], source: str) -> Columns:
+    """The columns asked for, else those with a usual name, in capitals or not."""
     listed = ", ".join(map(str, existing))
     for role, name in wanted.items():
         if role not in Columns.__dataclass_fields__:
@@ -78,17 +96,24 @@ def choose_columns(existing: Sequence[str], wanted: Mapping[str, str], source: s
         "rationale": RATIONALE_COLUMNS,
         "name": NAME_COLUMNS,
     }
-    chosen = {role: next((n for n in names if n in existing), None) for role, names in usual.items()}
+    chosen: dict[str, Any] = {role: find_usual_column(names, existing) for role, names in usual.items()}
     chosen |= choose_pair_columns(existing, wanted) | dict(wanted)
     if chosen["input"] is None:
         raise InputError(
             f'No column of {source} has a usual name for inputs. Pass columns={{"input": ...}}. Available: {listed}.',
             code="E_DATA",
         )
-    return Columns(**chosen)  # type: ignore[arg-type]
+    return Columns(**chosen)
 
 
-def choose_pair_columns(existing: Sequence[str], wanted: Mapping[str, str]) -> dict[str, str]:
+def find_usual_column(usual: Sequence[str], existing: Sequence[Any]) -> Any:
+    """The first of these names that exists; a column that differs only in capitals or spaces counts if none does."""
+    alike = {name.strip().casefold(): name for name in reversed(existing) if isinstance(name, str)}
+    exact = next((name for name in usual if name in existing), None)
+    return exact or next((alike[name] for name in usual if name in alike), None)
+
+
+def choose_pair_columns(existing: Sequence[Any], wanted: Mapping[str, Any]) -> dict[str, str]:
     """The columns of two texts with usual names, if both are there and the caller did not name the input."""
     if "input" in wanted or "pair" in wanted:
         return {}
@@ -100,15 +125,21 @@ def choose_pair_columns(existing: Sequence[str], wanted: Mapping[str, str]) -> d
 
 
 def read_records(
-    source: str, read_rows: Callable[[], Iterable[Record]], wanted: Mapping[str, str], folder: Path | None = None
+    source: str,
+    read_rows: Callable[[], Iterable[Record]],
+    wanted: Mapping[str, Any],
+    folder: Path | None = None,
+    used: Iterable[Any] = (),
 ) -> Data:
-    """An example from every usable row. Paths of images are relative to `folder`.
+    """An example from every usable row. Paths of images are relative to `folder`. used: columns in the rows' places.
 
     The rows are read twice, so that they need not fit into memory: the first row may lack some columns.
     """
     names = list(dict.fromkeys(name for _, row in read_rows() if not isinstance(row, Problem) for name in row))
     columns = choose_columns(names, wanted, source) if names else None
-    return collect_examples(source, (parse_record(place, row, columns, folder) for place, row in read_rows()))
+    data = collect_examples(source, (parse_record(place, row, columns, folder) for place, row in read_rows()))
+    used = {*used, *(columns.names() if columns is not None else ())}
+    return replace(data, notes=note_unused_columns(name for name in names if name not in used))
 
 
 def parse_record(
@@ -130,25 +161,57 @@ class RowError(Exception):
 
 def make_example(place: str, row: Mapping[str, Any], columns: Columns, folder: Path | None) -> Example:
     """The example in a row; a row that cannot be used raises RowError."""
-    content = row.get(columns.input)
+    cells: dict[Any, Any] = {column: read_cell_value(row.get(column)) for column in columns.names()}
+    content = cells[columns.input]
     if content is None or (isinstance(content, str) and not content.strip()):
         raise RowError(f"{columns.input} is empty")
     spans: list[Span] | None = None
     if isinstance(content, list) and all(isinstance(word, str) for word in content):
         content, spans = join_words_with_spans(content)
-    name = row.get(columns.name) if columns.name else None
+    name = cells.get(columns.name)
+    name = place if name in (None, "") else str(name)
+    cells[columns.rationale] = as_lists(cells.get(columns.rationale))
     if columns.pair is not None:
-        return make_pair_example(str(name) if name not in (None, "") else place, row, columns)
+        return make_pair_example(name, cells, columns)
     return Example(
-        name=str(name) if name not in (None, "") else place,
-        content=resolve_image(content, folder),
-        label=parse_label(row.get(columns.label) if columns.label else None),
-        mask=resolve_image(row.get(columns.mask), folder, read_mask_bytes) if columns.mask else None,
-        rationale=parse_rationale(row.get(columns.rationale) if columns.rationale else None, content, spans),
+        name=name,
+        content=check_content(resolve_image(content, folder)),
+        label=parse_label(cells.get(columns.label)),
+        mask=resolve_image(cells.get(columns.mask), folder, read_mask_bytes) if columns.mask else None,
+        rationale=parse_rationale(cells[columns.rationale], content, spans),
     )
 
 
-def make_pair_example(name: str, row: Mapping[str, Any], columns: Columns) -> Example:
+def read_cell_value(value: Any) -> Any:
+    """The value of a cell: None where it is missing, and a list for a list, which pandas has as an array."""
+    if isinstance(value, np.ndarray) and value.ndim == 1 and (value.dtype.kind in "UTO" or not value.size):
+        return [read_cell_value(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    is_missing = type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    return None if is_missing else value
+
+
+def as_lists(value: Any) -> Any:
+    """Lists in place of arrays and tensors, inside lists and dictionaries too."""
+    match value:
+        case np.ndarray() | Tensor():
+            return as_lists(value.tolist())
+        case list():
+            return [as_lists(item) for item in value]
+        case Mapping():
+            return {name: as_lists(item) for name, item in value.items()}
+    return value
+
+
+def check_content(content: Any) -> Any:
+    """The content, if it is something that a model can take."""
+    if isinstance(content, CONTENT_TYPES) or (isinstance(content, np.ndarray) and content.dtype.kind in "biufU"):
+        return content
+    raise RowError(f"{type(content).__name__} is not a supported input")
+
+
+def make_pair_example(name: str, row: Mapping[Any, Any], columns: Columns) -> Example:
     """The example in a row with two texts, which a model reads together."""
     texts = []
     for column in (columns.input, str(columns.pair)):
@@ -159,9 +222,8 @@ def make_pair_example(name: str, row: Mapping[str, Any], columns: Columns) -> Ex
             raise RowError(f"{column} is empty" if text is None or isinstance(text, str) else f"{column} is not a text")
         texts.append(text)
     pair = TextPair(*texts)
-    rationale = row.get(columns.rationale) if columns.rationale else None
-    label = parse_label(row.get(columns.label) if columns.label else None)
-    return Example(name, pair, label, rationale=parse_pair_rationale(rationale, pair, columns))
+    rationale = parse_pair_rationale(row.get(columns.rationale), pair, columns)
+    return Example(name, pair, parse_label(row.get(columns.label)), rationale=rationale)
 
 
 def parse_pair_rationale(value: Any, pair: TextPair, columns: Columns) -> tuple[Span, ...] | None:
@@ -232,6 +294,8 @@ def is_image_name(text: str) -> bool:
 
 def parse_label(value: Any) -> int | str | None:
     """A class by number or name; None if it is missing or -1, which Hugging Face uses for unknown."""
+    if isinstance(value, Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1:
+        value = value.item()
     if value is None or isinstance(value, bool):
         return int(value) if isinstance(value, bool) else None
     if isinstance(value, float):

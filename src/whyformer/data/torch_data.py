@@ -1,0 +1,146 @@
+"""torch Datasets and DataLoaders of inputs, (input, label) pairs or dictionaries.
+
+Of a Dataset with numbered items, texts are kept and images read again when they are needed; its attribute `classes`, as
+torchvision has it, names the labels. Batches of a DataLoader are taken apart.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, default_collate
+
+from whyformer.data.example import Data, Example, LazyContent, Problem, collect_examples, fingerprint_content
+from whyformer.data.listed import ListReader
+from whyformer.data.records import check_content, parse_label
+from whyformer.errors import InputError
+
+SHUFFLED = (
+    "The DataLoader shuffles: the examples come in another order each time, so a run with out= cannot be resumed."
+)
+
+
+def is_torch_data(source: Any) -> bool:
+    return isinstance(source, Dataset | DataLoader)
+
+
+def read_torch_data(source: Any, wanted: Mapping[str, Any]) -> Data:
+    dataset = source.dataset if isinstance(source, DataLoader) else source
+    reader = ListReader(wanted, make_class_namer(dataset))
+    name = f"the {type(source).__name__}"
+    if isinstance(source, DataLoader | IterableDataset) or not hasattr(source, "__len__"):
+        items = iterate_loader(source) if isinstance(source, DataLoader) else iter(source)
+        data = collect_examples(name, (reader.read_item(f"example {n}", item) for n, item in enumerate(items)))
+    else:
+        data = collect_examples(name, (read_numbered(source, n, reader) for n in range(len(source))))
+    is_shuffled = isinstance(source, DataLoader) and isinstance(source.sampler, RandomSampler)
+    return replace(data, notes=(*reader.note_unused(), *([SHUFFLED] if is_shuffled else [])))
+
+
+def make_class_namer(dataset: Any) -> Callable[[Any], int | str | None]:
+    """Reads a label, and gives it its name where the dataset, or the one it is a part of, lists its classes."""
+    while not hasattr(dataset, "classes") and isinstance(getattr(dataset, "dataset", None), Dataset):
+        dataset = dataset.dataset
+    classes = getattr(dataset, "classes", None)
+    names = classes if isinstance(classes, list | tuple) and all(isinstance(name, str) for name in classes) else ()
+
+    def name_class(value: Any) -> int | str | None:
+        label = parse_label(value)
+        return names[label] if isinstance(label, int) and label < len(names) else label
+
+    return name_class
+
+
+@dataclass(frozen=True)
+class NumberedItem:
+    """Reads the input of an item again. Another process gets the input itself: it may not know the dataset's class."""
+
+    dataset: Any
+    number: int
+    wanted: Mapping[str, Any]
+
+    def __call__(self) -> Any:
+        example = ListReader(self.wanted).read_item("", self.dataset[self.number])
+        if isinstance(example, Problem):
+            raise InputError(
+                f"Item {self.number} of the dataset cannot be read again: {example.reason}.", code="E_DATA"
+            )
+        return example.content
+
+    def __reduce__(self) -> Any:
+        return partial, (check_content, self())
+
+
+def read_numbered(dataset: Any, number: int, reader: ListReader) -> Example | Problem:
+    """The example of an item; images and tensors are not kept, since together they may not fit into memory."""
+    example = reader.read_item(f"example {number}", dataset[number])
+    if isinstance(example, Problem) or not isinstance(example.content, Image.Image | Tensor | np.ndarray):
+        return example
+    mark = fingerprint_content(example.content)
+    return replace(example, content=LazyContent(NumberedItem(dataset, number, reader.wanted), mark))
+
+
+def iterate_loader(loader: DataLoader[Any]) -> Iterator[Any]:
+    """The items of all batches, in order."""
+    if loader.batch_size is None and loader.batch_sampler is None:
+        yield from (tuple(item) if isinstance(item, list) else item for item in loader)  # pairs became lists
+        return
+    is_collated = loader.collate_fn is default_collate
+    for batch in loader:
+        yield from split_batch(batch, is_collated=is_collated)
+
+
+def split_batch(batch: Any, *, is_collated: bool) -> Iterator[Any]:
+    """The items of a batch: a tensor, a list of items, inputs and labels, or columns by name.
+
+    is_collated: torch put it together, so that a list of two is the inputs and the labels, never two pairs.
+    """
+    if isinstance(batch, Mapping):
+        for cells in zip(*check_lengths(batch.values()), strict=True):
+            yield dict(zip(batch, map(copy_row, cells), strict=True))
+    elif isinstance(batch, Tensor | np.ndarray):
+        yield from map(copy_row, batch)
+    elif isinstance(batch, list | tuple) and is_list_of_items(batch, is_collated=is_collated):
+        yield from batch
+    elif isinstance(batch, list | tuple) and len(batch) == 1:
+        yield from split_batch(batch[0], is_collated=is_collated)
+    elif isinstance(batch, list | tuple) and len(batch) == 2:
+        inputs = list(split_batch(batch[0], is_collated=True))
+        yield from zip(*check_lengths((inputs, batch[1])), strict=True)
+    else:
+        parts = f" of {len(batch)} parts" if isinstance(batch, list | tuple) else ""
+        raise InputError(
+            f"A batch of the DataLoader is a {type(batch).__name__}{parts}. It must be inputs and labels, or a "
+            "dictionary of columns. Write a collate_fn that returns these.",
+            code="E_DATA",
+        )
+
+
+def is_list_of_items(batch: Sequence[Any], *, is_collated: bool) -> bool:
+    """Whether the batch is a list of inputs or of (input, label), and not the inputs beside the labels."""
+    kinds = (str, Image.Image, Example) if is_collated else (str, Image.Image, Example, Mapping)
+    if all(isinstance(item, kinds) for item in batch):
+        return True
+    if is_collated or not isinstance(batch, list):
+        return False
+    are_pairs = all(isinstance(item, tuple) and len(item) == 2 for item in batch)
+    are_tensors = all(isinstance(item, Tensor) for item in batch)
+    return are_pairs or (are_tensors and batch[-1].dim() == batch[0].dim())
+
+
+def check_lengths(columns: Iterable[Any]) -> list[Any]:
+    """The columns of a batch, which must all have one entry for each item."""
+    found = list(columns)
+    lengths = [len(one) if isinstance(one, Tensor | np.ndarray | list | tuple) else 1 for one in found]
+    if len(set(lengths)) > 1:
+        raise InputError(f"The parts of a batch of the DataLoader have different lengths: {lengths}.", code="E_DATA")
+    return found
+
+
+def copy_row(row: Any) -> Any:
+    """A row with memory of its own, so that the batch can be freed."""
+    return row.clone() if isinstance(row, Tensor) else row
