@@ -1,6 +1,7 @@
 """The report is one self-contained page with everything escaped; the sentences of the verdict; the command line."""
 
 from html import escape
+from itertools import product
 
 import html5lib
 import pytest
@@ -56,7 +57,7 @@ def test_one_sentence_by_hand():
     )
     assert one.text == (
         "Permuting the weights of block 11 changes the predicted probability by 0.02 (median): on this data the "
-        "answers slightly depend on these weights."
+        "answers slightly depend on the order of these weights."
     )
     assert one.evidence == (
         "0.02 [0.01, 0.03]; n = 9; TVD 0.02; the predicted class changes in 0.5 % of the permutations; "
@@ -78,7 +79,7 @@ def test_differences_between_classes_are_reported():
 
 def test_wording_of_numbers():
     assert [interpret_change(x, 0.01) for x in (0.0, 0.05, 0.2, 0.5)] == [
-        f"on this data the answers {word} depend on these weights"
+        f"on this data the answers {word} depend on the order of these weights"
         for word in ("hardly", "slightly", "noticeably", "strongly")
     ]
     assert interpret_change(0.0, 0.17).endswith("for most examples, but some predictions change with them")
@@ -108,6 +109,53 @@ def test_a_headline_by_hand():
         "0.01), though 14 % of the permutations change the predicted class; very different attention weights give the "
         "same answers (distance 0.73 of at most 1); its ranking of tokens is opposite to that by leave-one-out "
         "(tau -0.40)."
+    )
+
+
+SHARES, NONES, CHANGES, TAUS = (0.0, 0.2, 0.49, 0.5, 0.9), (0.0, 0.3, 1.0), (0.0, 0.05, 0.5), (None, -0.4, 0.8)
+CONTRADICTS_LIMITS = ("only similar", "similar to the model's own", "unused", "not used", "depend on these weights")
+
+
+@pytest.mark.parametrize("none", NONES)
+@pytest.mark.parametrize("share", SHARES)
+def test_headline_and_limits_agree_whatever_was_found(share, none):
+    """A search that found nothing says so, and claims nothing about the weights it did not try."""
+    share = 0.0 if none == 1 else share
+    mean = lambda value: {"mean": value, "low": None, "high": None, "n": 10}  # noqa: E731
+    found = {
+        "adversarial": {"jsd": mean(0.693 * share), "of_attainable": mean(share), "none": none},
+        "seeds": {"jsd": mean(0.1), "tvd": mean(0.1), "checkpoints": 2},
+    }
+    for change, tau in product(CHANGES, TAUS):
+        permutation = {
+            "change": {"median": change, "low": None, "high": None, "n": 10}, "flips": mean(0.1), "accuracy": None,
+            "tvd": {"median": 0.1}, "classes": {},
+        }  # fmt: skip
+        found["replacement"] = {"undefined": 0, "kinds": {"permutation": permutation}}
+        found["agreement"] = {} if tau is None else {f"attention ~ {DELETED}": {"tau": {"mean": tau}}}
+        headline = write_audit_headline("block 1", found)
+        sentences = describe_attention_tests("block 1", {**found, "agreement": {}})
+        said = " ".join([headline, *(sentence.text for sentence in sentences)])
+        assert not [words for words in CONTRADICTS_LIMITS if words in said]
+        assert ("very different attention weights give" in said) == (share >= 0.5)
+        assert ("found no very different attention weights" in said) == (share < 0.5 and none < 1)
+        assert ("found no other attention weights" in said) == (none == 1)
+        assert ("for 30 % of the examples" in headline) == (none == 0.3 and share >= 0.5)
+        assert ("than that of other seeds" in said) == (none < 1)
+        assert "distance" in headline or none == 1
+    assert "A search that finds nothing does not prove that there is nothing." in TEST_LIMITS["adversarial"]
+
+
+def test_the_search_that_finds_nothing_is_reported_as_such():
+    """No candidate of one step keeps the answer of a model whose attention decides."""
+    result = audit(deciding(), sentences(4), tests=["adversarial"], search_limit=4, steps=1)
+    assert result.summary["attention"]["block 0"]["adversarial"]["none"] == 1
+    assert result.headlines["block 0"] == (
+        "Block 0: the search found no other attention weights that give the same answers."
+    )
+    (sentence,) = result.sentences["block 0"]
+    assert sentence.text == (
+        "At block 0, the search found no other attention weights that give practically the same answer."
     )
 
 

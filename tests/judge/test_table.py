@@ -4,30 +4,31 @@ import math
 from dataclasses import replace
 
 import pytest
-from judge.bench_parts import SHARE, TOUCHY
-from judge.planted_rows import many, rows_from, table_of
+from judge.bench_parts import FIRST_SCORE, SHARE, TOUCHY
+from judge.planted_rows import many, plant_table, rows_from, table_of
 
 from whyformer._judge.report import format_example_counts
 from whyformer._judge.rows import Row
-from whyformer._judge.table import Line, Table, format_line, format_passes, rank_methods
+from whyformer._judge.table import Line, Table, format_line, format_passes, rank_methods, tabulate_rows
 from whyformer._judge.verdict import list_cautions, write_metric_sentence, write_verdict
 from whyformer.data import Problem
+from whyformer.metrics._registry import choose_metric
 
 
 def test_means_ranks_and_tests_by_hand(tmp_path):
-    """Three pairs, always the same difference: p is 2 of 8, and Holm doubles the smaller of two."""
+    """Three pairs, always the same difference: p is 2 of 8, for both tests, which go together in every swap."""
     table = table_of(tmp_path, {"good": [3.0, 4.0, 5.0], "chance": [1.0, 2.0, 3.0], "bad": [0.0, 1.0, 2.0]})
     lines = {line.method: line for line in table.lines}
     assert [line.method for line in table.of("first_score")] == ["good", "chance", "bad"]
     assert [lines[m].mean for m in ("good", "chance", "bad")] == [4.0, 2.0, 1.0]
     assert lines["good"].is_best and math.isnan(lines["good"].p_best)
-    assert lines["bad"].p_best == lines["chance"].p_best == 0.5
-    assert math.isnan(lines["chance"].p_chance) and lines["good"].p_chance == 0.5
+    assert lines["bad"].p_best == lines["chance"].p_best == 0.25
+    assert math.isnan(lines["chance"].p_chance) and lines["good"].p_chance == 0.25
     assert lines["good"].beats_chance is None  # three examples are too few to tell
 
 
 def test_methods_are_tested_against_the_best_control_by_hand(tmp_path):
-    """Three pairs, always the same difference: p is 2 of 8, and Holm doubles the smaller of two methods."""
+    """Three pairs, always the same difference: p is 2 of 8, for all tests, which go together in every swap."""
     values = {
         "good": [5.0, 6.0, 7.0],
         "bad": [0.0, 1.0, 2.0],
@@ -38,10 +39,26 @@ def test_methods_are_tested_against_the_best_control_by_hand(tmp_path):
     lines = {line.method: line for line in table.lines}
     assert table.best_control("first_score").method == "centre_blob"
     assert [lines[m].is_control for m in values] == [False, False, True, True]
-    assert lines["good"].p_control == lines["bad"].p_control == 0.5
+    assert lines["good"].p_control == lines["bad"].p_control == 0.25
     assert math.isnan(lines["chance"].p_control) and math.isnan(lines["centre_blob"].p_control)
-    assert lines["centre_blob"].p_chance == 0.75  # three rows are tested against chance
-    assert format_line(lines["centre_blob"])[-3] == "control" and format_line(lines["good"])[-3] == "p = 0.500"
+    assert lines["centre_blob"].p_chance == 0.25
+    assert format_line(lines["centre_blob"])[-3] == "control" and format_line(lines["good"])[-3] == "p = 0.250"
+
+
+def test_methods_and_metrics_are_corrected_together_by_hand(tmp_path):
+    """Three examples, 8 ways to swap. good differs by 1, 1, 1 in deletion, other by 1, 1, -1 in insertion.
+
+    Swapping none or all makes good as large as observed; other is largest if the third example alone is swapped, or all
+    but it. As good is larger, other has to be beaten by neither: 1 / sqrt(3) is reached by every swap.
+    """
+    planted = {
+        "deletion": {"good": [0.0, 0.0, 0.0], "other": [1.0, 1.0, 1.0], "chance": [1.0, 1.0, 1.0]},
+        "insertion": {"good": [0.0, 0.0, 0.0], "other": [1.0, 1.0, -1.0], "chance": [0.0, 0.0, 0.0]},
+    }
+    lines = {(line.metric, line.method): line for line in plant_table(tmp_path, planted).lines}
+    assert lines["deletion", "good"].p_control == 0.5  # 2 swaps of its own, 2 of the other metric's
+    assert lines["insertion", "other"].p_control == 1.0
+    assert lines["deletion", "other"].p_control == lines["insertion", "good"].p_control == 1.0
 
 
 def test_where_chance_is_the_best_control_both_tests_are_the_same(tmp_path):
@@ -120,7 +137,59 @@ def test_a_method_with_few_values_is_not_the_best(tmp_path):
     nan = float("nan")
     table = table_of(tmp_path, {"lucky": [9.0, nan, nan, nan], "steady": [2.0] * 4, "chance": [1.0] * 4})
     assert [line.method for line in table.of("first_score")] == ["steady", "chance", "lucky"]
-    assert rank_methods([math.nan, 1.0], [0, 4], "higher") == [1, 0]
+    assert rank_methods([math.nan, 1.0], [False, True], "higher") == [1, 0]
+
+
+def test_a_method_measured_on_7_of_18_examples_is_not_recommended(tmp_path):
+    """It beats chance wherever it has a value, and is named with the reason; the steady one is recommended."""
+    values = {
+        "picks": [9.0 + 0.01 * i for i in range(7)] + [math.nan] * 11,
+        "steady": many(2.0, 18),
+        "chance": many(0.0, 18, seed=1),
+    }
+    table = table_of(tmp_path, values)
+    verdict = write_verdict(table)
+    assert table.best("first_score").method == "steady" and [line.method for line in table.tied("first_score")] == [
+        "steady"
+    ]
+    assert verdict.startswith("On this data use steady")
+    assert "Left out, because the values do not allow a fair comparison: picks (values for only 7 of 18 " in verdict
+    assert "not compared: picks (values for only 7 of 18 examples)" in write_metric_sentence(table, "first_score")
+    alone = write_verdict(table_of(tmp_path, {"picks": values["picks"], "chance": values["chance"]}))
+    assert alone.startswith("On this data no method is significantly better") and "picks (values for only 7 of" in alone
+
+
+def test_a_metric_with_values_for_few_examples_is_named(tmp_path):
+    gap = [math.nan] * 30
+    said = write_verdict(table_of(tmp_path, {"good": many(2.0, 20) + gap, "chance": many(0.0, 20, seed=1) + gap}))
+    assert said.startswith("On this data use good") and "first_score has values for only 20 of the 50 examples." in said
+
+
+@pytest.mark.parametrize("infinity", [math.inf, -math.inf])
+def test_an_infinite_value_never_makes_a_method_the_best(tmp_path, infinity):
+    values = {"wild": [infinity, *many(5.0, 39)], "steady": many(2.0), "chance": many(0.0, seed=1)}
+    rows = rows_from(tmp_path, values)
+    table = tabulate_rows(rows, {"first_score": choose_metric(FIRST_SCORE)})
+    wild = next(line for line in table.lines if line.method == "wild")
+    assert math.isfinite(wild.mean) and (wild.count, wild.infinite, wild.undefined) == (39, 1, 1)
+    assert table.best("first_score").method == "steady" and not wild.is_fit
+    verdict = write_verdict(table)
+    assert verdict.startswith("On this data use steady") and "wild (1 infinite value in first_score)" in verdict
+    assert any(f"1 x: the value is infinite ({infinity:+})" in line for line in list_cautions(rows, ()))
+
+
+def test_an_example_that_is_infinite_for_all_is_left_out_for_all(tmp_path):
+    values = {"good": [math.inf, *many(2.0)], "chance": [math.inf, *many(0.0, seed=1)]}
+    table = table_of(tmp_path, values)
+    assert write_verdict(table).startswith("On this data use good") and {line.count for line in table.lines} == {40}
+
+
+def test_nothing_is_the_best_where_every_row_has_an_infinite_value(tmp_path):
+    values = {"a": [math.inf, 1.0, 2.0], "chance": [0.0, math.inf, 1.0]}
+    said = write_metric_sentence(table_of(tmp_path, values), "first_score")
+    assert said == (
+        "first_score: no row can be called the best; not compared: a (1 infinite value), chance (1 infinite value)."
+    )
 
 
 def test_a_metric_of_the_whole_data_set(tmp_path):
@@ -173,7 +242,9 @@ def test_the_verdict(tmp_path):
     said = write_verdict(table_of(tmp_path, values))
     assert said == (
         "On this data use good: it is the best, or not significantly different from the best, in first_score. "
-        "same is not significantly different from chance in first_score. bad is worse than chance in first_score."
+        "same is not significantly different from chance in first_score. bad is worse than chance in first_score. "
+        "The tests are corrected for 3 methods and 1 metric together: where no method differs from the controls, at "
+        "most 5 % of tables recommend one."
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from whyformer._plain.statistics import adjust_p_values, bootstrap, paired_test
+from whyformer._plain.statistics import Pair, adjust_p_values, bootstrap, paired_test, paired_tests
 
 
 def test_the_mean_and_an_interval_around_it():
@@ -116,3 +116,46 @@ def test_holm_by_hand():
 def test_holm_leaves_out_undefined_p_values():
     adjusted = adjust_p_values([0.01, float("nan"), 0.02])
     assert adjusted[0] == 0.02 and math.isnan(adjusted[1]) and adjusted[2] == 0.02
+
+
+# --- several tests together -------------------------------------------------------------------------------------------
+
+
+def test_one_test_of_several_is_the_paired_test():
+    a, b = np.random.default_rng(0).normal(size=(2, 30))
+    assert paired_tests([Pair(a, b)]) == [paired_test(a, b)]
+    assert math.isnan(paired_tests([Pair(a, b), Pair(a * math.nan, b)])[1]) and paired_tests([]) == []
+
+
+def test_equal_tests_need_no_correction_and_unrelated_ones_do():
+    """The same test ten times has the p-value of one; ten unrelated ones about ten times as much."""
+    generator = np.random.default_rng(1)
+    a, b = generator.normal(0.35, size=40), np.zeros(40)
+    single = paired_test(a, b)
+    assert paired_tests([Pair(a, b)] * 10) == [single] * 10
+    others = [Pair(generator.normal(size=40), b) for _ in range(9)]
+    assert 4 * single < paired_tests([Pair(a, b), *others])[0] < 11 * single
+
+
+def test_neither_the_scale_of_a_test_nor_huge_values_change_the_others():
+    generator = np.random.default_rng(2)
+    pairs = [Pair(*generator.normal(size=(2, 25))) for _ in range(3)]
+    scaled = [pairs[0], Pair(pairs[1].first * 1e200, pairs[1].second * 1e200), Pair(pairs[2].first, pairs[2].second)]
+    assert paired_tests(scaled) == paired_tests(pairs)
+
+
+def test_a_combined_statistic_beside_means():
+    """A mean computed by `combine` is tested as the mean; an undefined statistic is no difference."""
+    a, b = np.random.default_rng(3).normal(0.3, size=(2, 12))
+    mean = paired_tests([Pair(a, b), Pair(b, a)])
+    assert paired_tests([Pair(a, b), Pair(b[:, None], a[:, None], lambda rows: float(rows.mean()))]) == mean
+    assert paired_tests([Pair(a, b, lambda rows: math.nan)]) == [1.0]
+
+
+def test_tests_together_keep_the_rate_of_any_false_alarm():
+    generator = np.random.default_rng(4)
+    alarms = sum(
+        min(paired_tests([Pair(values, rival) for values in generator.normal(size=(20, 12))])) < 0.05
+        for rival in generator.normal(size=(100, 12))
+    )
+    assert alarms <= 11  # more has a probability of 1 %

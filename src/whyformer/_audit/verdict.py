@@ -82,10 +82,21 @@ def summarise_permutation(found: Statistics) -> Iterator[str]:
 
 
 def summarise_search(found: Statistics) -> Iterator[str]:
-    share = (found.get("adversarial") or {}).get("of_attainable", {}).get("mean")
+    search = found.get("adversarial") or {}
+    share, none = (search.get("of_attainable") or {}).get("mean"), search.get("none")
     if share is not None:
-        which = "very different attention weights" if share >= FAR_SHARE else "only similar attention weights"
-        yield f"{which} give the same answers (distance {format_estimate(share)} of at most 1)"
+        evidence = f"distance {format_estimate(share)} of at most 1"
+        yield interpret_search(share, none, "the same answers") + (f" ({evidence})" if none != 1 else "")
+
+
+def interpret_search(share: float | None, none: float | None, answer: str) -> str:
+    """What the search found, in words. That it found nothing is no finding about the weights it did not try."""
+    if none == 1:
+        return f"the search found no other attention weights that give {answer}"
+    rest = f", though the search found none for {format_percent(none)} of the examples" if none else ""
+    if share is not None and share >= FAR_SHARE:
+        return f"very different attention weights give {answer}{rest}"
+    return f"the search found no very different attention weights that give {answer}"
 
 
 def summarise_ranking(found: Statistics) -> Iterator[str]:
@@ -203,12 +214,10 @@ def describe_adversarial(name: str, found: Statistics) -> Iterator[VerdictSenten
     jsd, share = found["jsd"], found["of_attainable"]
     if jsd["mean"] is None:
         return
-    finding = "attention weights that give practically the same answer are similar to the model's own"
-    if (share["mean"] or 0) >= FAR_SHARE:
-        finding = "very different attention weights give practically the same answer"
+    far = "" if found["none"] == 1 else f": the largest distance found is {format_estimate(jsd['mean'])} on average"
     yield VerdictSentence(
         "adversarial",
-        f"At {name}, {finding}: the largest distance found is {format_estimate(jsd['mean'])} on average.",
+        f"At {name}, {interpret_search(share['mean'], found['none'], 'practically the same answer')}{far}.",
         f"JSD {format_interval(jsd)}, at most 0.693; {format_percent(share['mean'])} of the attainable distance; "
         f"n = {jsd['n']}; none found for {format_percent(found['none'])} of the examples",
     )
@@ -226,7 +235,7 @@ def describe_seeds(name: str, found: Statistics) -> Iterator[VerdictSentence]:
 
 def compare_with_seeds(found: Statistics) -> Iterator[VerdictSentence]:
     by_search, by_seed = found["adversarial"]["jsd"], found["seeds"]["jsd"]
-    if by_search["mean"] is None or by_seed["mean"] is None:
+    if by_search["mean"] is None or by_seed["mean"] is None or found["adversarial"]["none"] == 1:
         return
     how = "farther" if by_search["mean"] > by_seed["mean"] else "no farther"
     yield VerdictSentence(

@@ -14,7 +14,7 @@ FLIP_SHARE = 0.05  # share of the draws that change the predicted class, from wh
 
 def interpret_change(change: float, flips: float | None) -> str:
     """The median change in words. A median alone would hide predictions that change for a part of the examples."""
-    text = f"on this data the answers {choose_word(change, CHANGE_WORDS)} depend on these weights"
+    text = f"on this data the answers {choose_word(change, CHANGE_WORDS)} depend on the order of these weights"
     if change < 0.1 and flips is not None and flips >= FLIP_SHARE:
         return f"{text} for most examples, but some predictions change with them"
     return text

@@ -4,6 +4,7 @@ A shard holds the rows of one batch, ordered by example, method and metric. pand
 all of them.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.util import find_spec
@@ -170,8 +171,19 @@ FORMATS = {
 # --- all rows ---------------------------------------------------------------------------------------------------------
 
 
+def has_infinite_value(row: Row) -> bool:
+    return math.isinf(row.value) or any(map(math.isinf, row.parts))
+
+
+def drop_infinite_value(row: Row) -> Row:
+    """An infinite value decides every mean it enters, so it counts as undefined."""
+    if not has_infinite_value(row):
+        return row
+    return replace(row, value=NAN, parts=(), state="undefined", reason=f"the value is infinite ({row.value:+})")
+
+
 class RowTable:
-    """All rows of a plan as arrays, [example method metric]."""
+    """All rows of a plan as arrays, [example method metric], without infinite values."""
 
     def __init__(self, store: JudgeStore) -> None:
         shards = list(store)
@@ -180,9 +192,11 @@ class RowTable:
         self.methods, self.metrics = plan.methods, plan.metrics
         self.at: dict[str, tuple[float, ...]] = {k: tuple(v) for shard in shards for k, v in shard.at.items()}
         shape = (plan.examples, len(plan.methods), len(plan.metrics))
+        infinite = np.array([has_infinite_value(row) for row in rows]).reshape(shape)
+        self.infinite = infinite & ~infinite.all(1, keepdims=True)  # one of all methods is not a fault of any
         self.all = np.empty(shape, dtype=object)
-        self.all.reshape(-1)[:] = rows
-        self.value = np.array([row.value for row in rows]).reshape(shape)
+        self.all.reshape(-1)[:] = [drop_infinite_value(row) for row in rows]
+        self.value = np.array([row.value for row in self.all.flat]).reshape(shape)
 
     def of(self, method: int, metric: int) -> list[Row]:
         return list(self.all[:, method, metric])

@@ -1,11 +1,9 @@
 """The table: for each metric, the methods from best to worst, with intervals and tests.
 
 A mean is taken over the examples for which the metric has a value; metrics of a whole data set (mean IoU) are computed
-from the parts of all examples. Intervals are bootstrap intervals over examples. Each row is tested against the best
-one and against chance, and each method against the controls, on the examples that both have, with Holm's correction
-over the rows tested in a metric. The best row is chosen on the same examples, so the tests against it favour it
-slightly. A method is better than the controls if it is better than each of them: its p-value is the largest of those
-against single controls (the intersection-union test; Berger, Technometrics 1982), which needs no further correction.
+from the parts of all examples. Intervals are bootstrap intervals over examples. How rows are tested against the best
+one, chance and the controls is in significance.py. A row with values for too few examples, or with an infinite one, is
+ranked behind the others and is never called the best.
 """
 
 import csv
@@ -20,15 +18,15 @@ import torch
 
 from whyformer._judge.controls import KindOfInput, is_chance, is_control
 from whyformer._judge.rows import RowTable
+from whyformer._judge.significance import SIGNIFICANCE_LEVEL, MeasuredMetric, Significance
 from whyformer._judge.weaknesses import describe_judged_metric, describe_weakness
-from whyformer._plain.statistics import Combiner, adjust_p_values, bootstrap, paired_test
+from whyformer._plain.statistics import Combiner, bootstrap
 from whyformer.metrics._registry import MetricCall
 from whyformer.show.markdown import escape_markdown
 from whyformer.show.score_rows import as_csv_cell
 
 DIGITS = 6  # significant digits in files; further digits depend on the processor
-MIN_COVERAGE = 0.9  # to be the best, a method needs values for this fraction of the examples that others have
-SIGNIFICANCE_LEVEL = 0.05
+MIN_COVERAGE = 0.9  # to be the best, a row needs values for this fraction of the examples that others have
 FEW_EXAMPLES = 30
 HEADINGS = (
     "method",
@@ -68,6 +66,13 @@ class Line:
     p_control: float  # p-value against all controls, or of being worse than the best one, corrected; NaN for controls
     beats_control: bool | None  # True: better than every control, False: worse than the best one, None: neither
     is_control: bool  # chance is one, too
+    expected: int  # values that the row with the most has in this metric
+    infinite: int  # values left out because they are infinite, though not for every method of that example
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether the line may be called the best, and its method be recommended."""
+        return has_enough_values(self.count, self.expected) and not self.infinite
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,7 @@ class Table:
 
     def tied(self, metric: str) -> list[Line]:
         """The best method, and those that are not significantly different from it."""
-        return [line for line in self.of(metric) if line.is_best or line.p_best >= SIGNIFICANCE_LEVEL]
+        return [line for line in self.of(metric) if line.is_fit and (line.is_best or line.p_best >= SIGNIFICANCE_LEVEL)]
 
     def records(self) -> list[dict[str, Any]]:
         """The lines as JSON values, None where there is no value."""
@@ -192,13 +197,15 @@ def tabulate_rows(
     kind: KindOfInput | None = None,
 ) -> Table:
     """The table of all rows. class_blind: methods that ignore the class; kind: what the examples are."""
-    lines = [line for k, label in enumerate(rows.metrics) for line in make_metric_lines(rows, k, label, metrics[label])]
+    measured = [measure_metric(rows, k, metrics[label]) for k, label in enumerate(rows.metrics)]
+    significance = Significance(measured)
+    lines = [line for metric in measured for line in make_metric_lines(rows, metric, significance)]
     curves: dict[str, dict[str, Sequence[float]]] = {}
     for k, metric in enumerate(rows.metrics):
         for m, method in enumerate(rows.methods):
             steps = rows.curves(m, k)
-            if steps is not None and not np.isnan(steps).all():
-                curves.setdefault(metric, {})[method] = steps[~np.isnan(steps).any(1)].mean(0).tolist()
+            if steps is not None and (finite := np.isfinite(steps).all(1)).any():
+                curves.setdefault(metric, {})[method] = steps[finite].mean(0).tolist()
     weaknesses = {label: describe_weakness(metrics[label].metric.name, kind) for label in rows.metrics}
     return Table(
         tuple(lines),
@@ -212,56 +219,73 @@ def tabulate_rows(
     )
 
 
-def make_metric_lines(rows: RowTable, k: int, label: str, chosen: MetricCall) -> list[Line]:
+def make_metric_lines(rows: RowTable, metric: MeasuredMetric, significance: Significance) -> list[Line]:
     """The lines of one metric."""
-    measured = [collect_values(rows, m, k, chosen) for m in range(len(rows.methods))]
+    return [make_line(rows, metric, m, significance) for m in range(len(rows.methods))]
+
+
+def make_line(rows: RowTable, metric: MeasuredMetric, m: int, significance: Significance) -> Line:
+    own_rows = rows.of(m, metric.k)
+    mean, low, high = metric.means[m]
+    states = [row.state for row in own_rows]
+    passes = {
+        kind: mean_of_known([getattr(row, kind) for row in own_rows])
+        for kind in ("forward", "backward", "relevance", "undetermined")
+    }
+    p_chance, beats_chance = significance.against_chance(metric, m)
+    p_control, beats_control = significance.against_controls(metric, m)
+    return Line(
+        metric=rows.metrics[metric.k],
+        method=rows.methods[m],
+        mean=mean,
+        low=low,
+        high=high,
+        count=metric.counts[m],
+        expected=max(metric.counts),
+        infinite=metric.infinite[m],
+        undefined=states.count("undefined"),
+        missing=states.count("missing"),
+        failed=states.count("failed"),
+        p_best=significance.against_best(metric, m),
+        p_chance=p_chance,
+        rank=metric.order.index(m) + 1,
+        is_best=m == metric.best,
+        beats_chance=beats_chance,
+        p_control=p_control,
+        beats_control=beats_control,
+        is_control=m in metric.all_controls,
+        **passes,
+    )
+
+
+def measure_metric(rows: RowTable, k: int, chosen: MetricCall) -> MeasuredMetric:
+    """The values of a metric, and the rows from best to worst."""
+    values = [collect_values(rows, m, k, chosen) for m in range(len(rows.methods))]
     combine = combine_of(chosen)
-    means = [bootstrap(values, combine=combine) for values in measured]
-    counts = [int((~np.isnan(rows.value[:, m, k])).sum()) for m in range(len(rows.methods))]
-    order = rank_methods([mean for mean, _, _ in means], counts, chosen.metric.better)
-    are_controls = [is_control(method) for method in rows.methods]
-    best = order[0] if means[order[0]][0] == means[order[0]][0] else None
-    chance = next((m for m, method in enumerate(rows.methods) if is_chance(method)), None)
-    controls = [m for m in order if are_controls[m] and counts[m]]
-    tested = {rival: compute_p_values(measured, rival, combine) for rival in {best, chance, *controls}}
-    against_best, against_chance = (adjust_p_values(tested[rival]) for rival in (best, chance))
-    compared = [
-        (math.nan, False) if are_controls[m] else compare_with_controls(measured, m, controls, tested, chosen)
-        for m in range(len(measured))
-    ]
-    against_control = adjust_p_values([p for p, _ in compared])
-    lines = []
-    for m, method in enumerate(rows.methods):
-        own_rows = rows.of(m, k)
-        mean, low, high = means[m]
-        states = [row.state for row in own_rows]
-        passes = {
-            kind: mean_of_known([getattr(row, kind) for row in own_rows])
-            for kind in ("forward", "backward", "relevance", "undetermined")
-        }
-        lines.append(
-            Line(
-                metric=label,
-                method=method,
-                mean=mean,
-                low=low,
-                high=high,
-                count=counts[m],
-                undefined=states.count("undefined"),
-                missing=states.count("missing"),
-                failed=states.count("failed"),
-                p_best=against_best[m],
-                p_chance=against_chance[m],
-                rank=order.index(m) + 1,
-                is_best=m == best,
-                beats_chance=is_significantly_better(measured, m, chance, against_chance[m], chosen),
-                p_control=against_control[m],
-                beats_control=compared[m][1] if against_control[m] < SIGNIFICANCE_LEVEL else None,
-                is_control=are_controls[m],
-                **passes,
-            )
-        )
-    return lines
+    means = [bootstrap(own, combine=combine) for own in values]
+    counts = (~np.isnan(rows.value[:, :, k])).sum(0).tolist()
+    infinite = rows.infinite[:, :, k].sum(0).tolist()
+    fit = [has_enough_values(count, max(counts)) and not number for count, number in zip(counts, infinite, strict=True)]
+    order = rank_methods([mean for mean, _, _ in means], fit, chosen.metric.better)
+    are_controls = [m for m in order if is_control(rows.methods[m])]
+    return MeasuredMetric(
+        k,
+        values,
+        combine,
+        1 if chosen.metric.better == "higher" else -1,
+        means,
+        counts,
+        infinite,
+        order,
+        best=order[0] if fit[order[0]] else None,
+        chance=next((m for m, method in enumerate(rows.methods) if is_chance(method)), None),
+        all_controls=are_controls,
+    )
+
+
+def has_enough_values(count: int, expected: int) -> bool:
+    """Whether a row has values for nine tenths of the examples that the row with the most has: it may not pick."""
+    return 0 < count >= MIN_COVERAGE * expected
 
 
 def collect_values(rows: RowTable, m: int, k: int, chosen: MetricCall) -> np.ndarray:
@@ -277,71 +301,15 @@ def combine_of(chosen: MetricCall) -> Combiner | None:
     return None if combine is None else lambda parts: combine(torch.from_numpy(np.ascontiguousarray(parts)))
 
 
-def rank_methods(means: Sequence[float], counts: Sequence[int], better: str) -> list[int]:
-    """From best to worst. Methods with too few values come after the others, methods without values last."""
-    enough = MIN_COVERAGE * max(counts, default=0)
+def rank_methods(means: Sequence[float], fit: Sequence[bool], better: str) -> list[int]:
+    """From best to worst. Rows that are not fit to be the best come after the others, rows without values last."""
     sign = -1 if better == "higher" else 1
 
     def key(m: int) -> tuple[bool, bool, float]:
         unknown = means[m] != means[m]
-        return unknown, counts[m] < enough, 0.0 if unknown else sign * means[m]
+        return unknown, not fit[m], 0.0 if unknown else sign * means[m]
 
     return sorted(range(len(means)), key=key)
-
-
-def compute_p_values(measured: Sequence[np.ndarray], rival: int | None, combine: Combiner | None) -> list[float]:
-    """The p-values of every row against `rival`, NaN for the rival itself."""
-    if rival is None:
-        return [math.nan] * len(measured)
-    return [
-        paired_test(values, measured[rival], combine=combine)
-        if m != rival and values.shape == measured[rival].shape
-        else math.nan
-        for m, values in enumerate(measured)
-    ]
-
-
-def compare_with_controls(
-    measured: Sequence[np.ndarray],
-    m: int,
-    controls: Sequence[int],
-    tested: Mapping[int | None, Sequence[float]],
-    chosen: MetricCall,
-) -> tuple[float, bool]:
-    """The p-value of a method against the controls, best first, and whether it is better than the best of them.
-
-    If it is, the p-value is the largest one of being better than a control; if not, that of being worse than the best.
-    """
-    rivals = [rival for rival in controls if tested[rival][m] == tested[rival][m]]
-    if not rivals:
-        return math.nan, False
-    differences = [measure_advantage(measured, m, rival, chosen) for rival in rivals]
-    p_values = [tested[rival][m] for rival in rivals]
-    if differences[0] <= 0:
-        return (p_values[0] if differences[0] < 0 else 1.0), False
-    return max(p if difference > 0 else 1.0 for p, difference in zip(p_values, differences, strict=True)), True
-
-
-def is_significantly_better(
-    measured: Sequence[np.ndarray], m: int, rival: int | None, p: float, chosen: MetricCall
-) -> bool | None:
-    """Whether row m is better than its rival; None if the difference is not significant."""
-    if rival is None or p != p or p >= SIGNIFICANCE_LEVEL:
-        return None
-    difference = measure_advantage(measured, m, rival, chosen)
-    return None if difference == 0 else difference > 0
-
-
-def measure_advantage(measured: Sequence[np.ndarray], m: int, rival: int, chosen: MetricCall) -> float:
-    """How much better row m is than its rival.
-
-    Only examples that both have count, as for p: a method that skips hard examples must not look better for it.
-    """
-    values, others = measured[m], measured[rival]
-    both = ~(np.isnan(values) | np.isnan(others)).reshape(len(values), -1).any(1)
-    combine = combine_of(chosen) or np.mean
-    difference = float(combine(values[both])) - float(combine(others[both]))
-    return difference if chosen.metric.better == "higher" else -difference
 
 
 def mean_of_known(values: Sequence[float]) -> float:

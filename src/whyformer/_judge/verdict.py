@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from whyformer._judge.controls import is_chance
 from whyformer._judge.preparation import NOTE_SEPARATOR
 from whyformer._judge.rows import Row, RowTable
-from whyformer._judge.table import FEW_EXAMPLES, Line, Table, format_mean
+from whyformer._judge.table import FEW_EXAMPLES, Line, Table, format_mean, has_enough_values
 from whyformer.data import Problem
 
 STATE_WORDING = {"failed": "failed", "missing": "had no ground truth", "undefined": "are undefined"}
@@ -28,7 +28,8 @@ def list_verdict(table: Table) -> list[str]:
     """The sentences of the verdict, the most important first.
 
     A metric decides if a method is significantly better in it than every control. A method is recommended only if it is
-    significantly better than every control in every metric that decides.
+    significantly better than every control in every metric that decides. Methods with too few or infinite values in a
+    metric are left out there, and named.
     """
     if not any(line.count for line in table.lines):
         return ["Nothing could be measured on this data: no metric has a value for any method."]
@@ -47,16 +48,23 @@ def list_verdict(table: Table) -> list[str]:
     else:
         parts = [
             write_recommendation(table, deciding, winner),
+            *write_few_examples(table, deciding),
             *write_class_warnings(table, deciding, winner),
             *write_comparison_with_controls(table, deciding),
         ]
     weak = find_weak_metrics(table, deciding, undecided, winner)
-    return [*parts, *write_undecided(table, undecided), *write_weaknesses(table, weak)]
+    return [
+        *parts,
+        *write_left_out(table, candidates),
+        *write_undecided(table, undecided),
+        *([] if winner is None else [write_false_rate(table)]),
+        *write_weaknesses(table, weak),
+    ]
 
 
 def is_deciding(table: Table, metric: str) -> bool:
     """Whether any method beats every control in this metric."""
-    return any(line.beats_control for line in table.of(metric))
+    return any(line.beats_control and line.is_fit for line in table.of(metric))
 
 
 def find_weak_metrics(table: Table, deciding: Sequence[str], undecided: Sequence[str], winner: str | None) -> list[str]:
@@ -94,11 +102,11 @@ def count_wins(table: Table, metrics: Sequence[str], method: str) -> int:
 
 
 def group_by_method(table: Table, metrics: Sequence[str]) -> dict[str, list[Line]]:
-    """The lines of each method that have a value, without controls."""
+    """The lines of each method that have enough values, all finite, without controls."""
     lines: dict[str, list[Line]] = {}
     for metric in metrics:
         for line in table.of(metric):
-            if not line.is_control and line.count:
+            if not line.is_control and line.is_fit:
                 lines.setdefault(line.method, []).append(line)
     return lines
 
@@ -117,6 +125,52 @@ def write_recommendation(table: Table, deciding: Sequence[str], winner: str) -> 
     share = f" ({wins} of the {len(deciding)} metrics that decide)" if len(deciding) > 1 else ""
     best = "it is the best, or not significantly different from the best,"
     return f"On this data use {winner}: {best} in {join_with_and(won)}{share}."
+
+
+def write_few_examples(table: Table, deciding: Sequence[str]) -> list[str]:
+    """The metrics that decide although no row has values for nearly all examples of the data."""
+    parts = []
+    for metric in deciding:
+        line = table.of(metric)[0]
+        total = line.count + line.undefined + line.missing + line.failed
+        if not has_enough_values(line.expected, total):
+            parts.append(f"{metric} has values for only {line.expected} of the {total} examples.")
+    return parts
+
+
+def write_left_out(table: Table, metrics: Sequence[str]) -> list[str]:
+    """Which methods may not be recommended because of values they lack or that are infinite, and where."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for metric in metrics:
+        for line in table.of(metric):
+            if not line.is_control and line.expected and not line.is_fit:
+                found.setdefault((line.method, describe_lack(line)), []).append(metric)
+    if not found:
+        return []
+    reasons = [f"{method} ({lack} in {name_metrics(own)})" for (method, lack), own in found.items()]
+    return [f"Left out, because the values do not allow a fair comparison: {join_with_and(reasons)}."]
+
+
+def describe_lack(line: Line) -> str:
+    if not line.count:
+        return "no value"
+    if line.infinite:
+        return f"{format_count(line.infinite, 'infinite value', 'infinite values')}"
+    return f"values for only {line.count} of {line.expected} examples"
+
+
+def name_metrics(metrics: Sequence[str], most: int = 3) -> str:
+    return join_with_and(metrics) if len(metrics) <= most else f"{len(metrics)} metrics"
+
+
+def write_false_rate(table: Table) -> str:
+    """How often a table of this kind would recommend a method if there were nothing to find."""
+    methods = len({line.method for line in table.lines if not line.is_control})
+    tested = f"{format_count(methods, 'method', 'methods')} and {format_count(len(table.metrics), 'metric', 'metrics')}"
+    return (
+        f"The tests are corrected for {tested} together: where no method differs from the controls, at most 5 % of "
+        "tables recommend one."
+    )
 
 
 def write_refusal(table: Table, deciding: Sequence[str]) -> str:
@@ -234,10 +288,10 @@ def find_worse_than_controls(table: Table, metrics: Sequence[str]) -> list[str]:
 def write_metric_sentence(table: Table, metric: str) -> str:
     """One sentence: the best row in a metric, and how the methods compare with it and with the best control."""
     best, control = table.best(metric), table.best_control(metric)
-    if best is None:
+    unfit = [line for line in table.of(metric) if line.count and not line.is_fit]
+    if best is None and not unfit:
         return f"{metric}: no value for any method."
-    interval = f", 95 % {format_mean(best.low)} to {format_mean(best.high)}" if best.low == best.low else ""
-    methods = [line for line in table.of(metric) if not line.is_control]
+    methods = [line for line in table.of(metric) if not line.is_control and (line.is_fit or not line.count)]
     rival = "chance" if control is None else control.method
     relation = "different from chance" if name_controls(table) == "chance" else "better than every control"
     remarks = {
@@ -245,8 +299,12 @@ def write_metric_sentence(table: Table, metric: str) -> str:
         f"not significantly {relation}": [m.method for m in methods if m.beats_control is None and m.count],
         f"worse than {rival}": [line.method for line in methods if line.beats_control is False],
         "no value for": [line.method for line in methods if not line.count],
+        "not compared": [f"{line.method} ({describe_lack(line)})" for line in unfit],
     }
     written = [f"; {remark}: {', '.join(names)}" for remark, names in remarks.items() if names]
+    if best is None:
+        return f"{metric}: no row can be called the best{''.join(written)}."
+    interval = f", 95 % {format_mean(best.low)} to {format_mean(best.high)}" if best.low == best.low else ""
     name = f"the control {best.method}" if best.is_control else best.method
     return f"{metric}: best is {name} ({format_mean(best.mean)}{interval}){''.join(written)}."
 
