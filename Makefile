@@ -1,6 +1,6 @@
 # make demo    set up, then explain what ships
 # make test    set up, then run the tests
-# The other targets: lint, types, docs, pages, gallery, check (all but the gallery), slow, sweep, test-portable, test-oracles, test-others, test-ray, benchmark, format, dev, clean.
+# The other targets: lint, types, docs, pages, gallery, check (all but the gallery), slow, sweep, test-portable, test-oracles, test-others, test-ray, test-screens, screens, benchmark, format, dev, clean.
 
 PYTHON ?= python3
 VENV := .venv
@@ -16,7 +16,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --e
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev demo test slow sweep test-portable test-oracles test-others test-ray sweep-others lint format types docs pages gallery check benchmark benchmark-others benchmark-all clean
+.PHONY: help venv dev demo test slow sweep test-portable test-oracles test-others test-ray test-screens screens sweep-others lint format types docs pages gallery check benchmark benchmark-others benchmark-all clean
 
 help:
 	@sed -n 's/^# //; /make\|targets/p; 3q' Makefile
@@ -86,6 +86,16 @@ $(VENV)-ray/ready-$(VERSIONS):
 	$(VENV)-ray/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test,ray]'
 	@touch $@
 
+# Everything that a person sees, pictured: terminal, pages in Chromium, a notebook.
+screens: $(WORK)
+	HF_HUB_OFFLINE=1 PYTHONPATH=tests $(BIN)/python -m screens --out $(SCREENS)
+
+SCREENS ?= screens
+
+# What the pictures must not show, checked without looking; skipped, and counted, where there is no Chromium.
+test-screens: $(WORK)
+	HF_HUB_OFFLINE=1 $(BIN)/pytest -m "" -rs tests/screens
+
 # Models of other libraries, in an environment of their own; tests/others/sweep.py has the checks.
 OTHERS := timm torchvision open_clip_torch peft sentence-transformers bitsandbytes torchao accelerate x-transformers vit-pytorch
 OTHERS_READY := $(VENV)-others/ready-$(shell cat pyproject.toml constraints.txt constraints-others.txt | cksum | cut -d ' ' -f 1)
@@ -148,4 +158,4 @@ benchmark-all: $(USE)
 	@for program in benchmarks/*.py; do $(BIN)/python $$program || exit 1; done
 
 clean:
-	rm -rf $(VENV) $(VENV)-oracles $(VENV)-others $(VENV)-ray $(VENV)-benchmark benchmarks/results docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oracles $(VENV)-others $(VENV)-ray $(VENV)-benchmark benchmarks/results docs/_build screens .pytest_cache .mypy_cache .ruff_cache .hypothesis
