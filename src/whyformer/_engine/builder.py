@@ -31,13 +31,15 @@ from whyformer._engine.layout import (
     axis_order_of,
     compute_readout,
     lay_out,
+    leaf_to_sequence,
+    order_leaf,
     refuse_changing_tokens,
     refuse_unknown_frames,
     refuse_unstackable_sites,
-    split_entries,
     to_canonical_axes,
 )
 from whyformer._engine.missing_attention import note_missing_attention, note_mixed_states
+from whyformer._engine.order import ExamplesMoved, find_order
 from whyformer._engine.probe import Probe
 from whyformer._engine.query_tiles import QueryTiles
 from whyformer._engine.reading import Reading
@@ -70,11 +72,16 @@ STREAM_SITES = {"projected", "residual", "middle", "update", "norms"}
 class CaptureBuilder:
     """Takes from a run what is to be kept."""
 
-    def __init__(self, model: Model, encoded: EncodedBatch, run: Run, keep: set[str]) -> None:
-        self.model, self.encoded, self.run, self.keep = model, encoded, run, keep
+    def __init__(
+        self, model: Model, encoded: EncodedBatch, run: Run, keep: set[str], *, runs_alone: bool = False
+    ) -> None:
+        self.model, self.encoded, self.run, self.keep, self.runs_alone = model, encoded, run, keep, runs_alone
         self.mode = run.mode
         self.sites = find_layer_sites(run.mode.sites)  # one per layer
-        self.layout = lay_out(run, encoded)
+        self.order = find_order(model, encoded, run)
+        if self.order.moves_examples and encoded.batch > 1:
+            raise ExamplesMoved(run.output.detach())
+        self.layout = lay_out(run, encoded, self.order)
         self.steps: list[int] = []  # the step of the forward at each block boundary
         self.attending: tuple[int, ...] = ()  # the block that each attention is in, if blocks were looked for
         self.tracked = self.find_tracked_tensors()
@@ -89,7 +96,7 @@ class CaptureBuilder:
         for name in PARTS_FORMS.keys() & self.keep:
             self.store(name, self.find_answer_parts(answer, targets, PARTS_FORMS[name]))
         if "probe" in self.keep:
-            self.store("probe", Probe(self.model, self.encoded, self.layout, targets, reading))
+            self.store("probe", self.make_probe(targets, reading))
         if any(SITES[name].is_gradient and name not in OTHER_GRADIENTS for name in self.keep):
             self.keep_arrived(backward.run_backward(answer.start_gradient(), self.tracked), None)
         if "direct_attention_grad" in self.keep:
@@ -125,7 +132,12 @@ class CaptureBuilder:
             attending=self.attending,
             places=self.layout.places,
             owners=self.layout.owners,
+            slots=self.layout.slots,
+            obstacle=self.layout.obstacle,
         )
+
+    def make_probe(self, targets: tuple[Target, ...], reading: Reading) -> Probe:
+        return Probe(self.model, self.encoded, self.layout, targets, reading, runs_alone=self.runs_alone)
 
     def note_attention(self) -> tuple[str, ...]:
         states = self.tracked.get("hidden", ())
@@ -198,7 +210,7 @@ class CaptureBuilder:
         if "input" in self.keep:
             leaf = self.tracked["input"][0]
             words = leaf.detach() if self.mode.words is None else self.mode.words
-            self.store("input", split_entries(to_canonical_axes(words, trace_of(leaf)), self.layout))
+            self.store("input", order_leaf(to_canonical_axes(words, trace_of(leaf)), self.layout))
 
     def keep_stream(self) -> None:
         """What the two halves of each block add to the state. A block of an unknown build raises on access."""
@@ -263,7 +275,7 @@ class CaptureBuilder:
             self.store(wanted["hidden"], states, recipe)
         if "input" in wanted:
             amount = self.compute_amount("input", 0, arrived["input"][0], recipe)
-            self.store(wanted["input"], split_entries(amount, self.layout), recipe)
+            self.store(wanted["input"], order_leaf(amount, self.layout), recipe)
 
     def keep_attention_grad(self, name: str, output_grads: Sequence[Tensor]) -> None:
         """The gradient by attention, from that by the output of each attention."""
@@ -317,7 +329,10 @@ class CaptureBuilder:
         if not self.is_image:
             leaf, slope = self.tracked["input"][0].detach(), arrived["input"][0]
             words = leaf if self.mode.words is None else self.mode.words
-            own, added = (to_canonical_axes(slope * part, trace_of(slope)).sum(-1) for part in (words, leaf - words))
+            own, added = (
+                leaf_to_sequence(to_canonical_axes(slope * part, trace_of(slope)).sum(-1), self.order)
+                for part in (words, leaf - words)
+            )
             tokens, positions = [own], [[added], *positions] if bool(added.any()) else positions
         if not tokens:
             tokens = [self.compute_amount("hidden", 0, arrived["hidden"][0], recipe).sum(-1)]

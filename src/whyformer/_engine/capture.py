@@ -119,8 +119,11 @@ class Capture:
     attending: tuple[int, ...] = ()  # the block that each attention is in; () if blocks were not looked for
     places: tuple[int, ...] | None = None  # positions of `tokens` in the sequence, if the model adds others
     owners: Tensor | None = field(default=None, repr=False)  # signals: which of `tokens` each entry belongs to, or -1
+    slots: Tensor | None = field(default=None, repr=False)  # [batch token]: their positions, if they differ by example
+    obstacle: str = ""  # why the positions of `tokens` in the sequence are not known
     # What a recorded program computed in place of `values` (replay.py), by a name and the recipe it depends on
     finished: Mapping[tuple[Any, Recipe | None], Any] | None = field(default=None, repr=False)
+    parts: tuple["Capture", ...] = field(default=(), repr=False)  # one for each example, if each had a run of its own
     is_lean: bool = False  # from a lean run (lean.py): one relevance pass, without an estimate of rounding
 
     @property
@@ -145,11 +148,13 @@ class Capture:
     def __getitem__(self, site: str) -> Any:
         return self.get(site)
 
-    def _explain_missing(self, site: str, recipe: Recipe | None) -> MethodError | NotCaptured:
+    def _explain_missing(self, site: str, recipe: Recipe | None) -> MethodError | NotCaptured | UnsupportedModel:
         if site in POSITIONAL_SITES and recipe is not None and recipe.sends != "slope":
             return MethodError(
                 f"The recipe {recipe.name} does not separate tokens from positions. Use pa_lrp or attnlrp."
             )
+        if self.parts:
+            return UnsupportedModel("This model changes the order of the examples inside. Pass one example at a time.")
         captured = ", ".join(sorted({name for name, _ in self.values}))
         wanted = f"{site} under the recipe {recipe.name}" if recipe is not None else site
         return NotCaptured(f"This capture has {captured}, but not {wanted}. Record it with keep={{..., {site!r}}}.")

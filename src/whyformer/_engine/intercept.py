@@ -115,6 +115,8 @@ class Intercept(TorchFunctionMode):
         self.guard = guard
         self.frames = frames
         self.embedded: Tensor | None = None  # the label of the embedded ids: a model may pad them first
+        self.embedded_ids: Tensor | None = None  # the ids themselves, and how many there may be
+        self.vocabulary = 0
         self.switch = switch
         self.needs_gradient = needs_gradient or switch is not None
         self.follower = Follower(batch)
@@ -285,6 +287,8 @@ class Intercept(TorchFunctionMode):
             traces[0] = self.frames.note(operation, result, traces[0])
         elif traces[0].words is not None and self.embedded is None:
             self.embedded = traces[0].tokens
+            self.embedded_ids = next((t for t in operation.given if not t.is_floating_point()), None)
+            self.vocabulary = next((t.size(0) for t in operation.given if t.is_floating_point()), 0)
 
     def note_scores(self, operation: Operation, result: Any) -> None:
         """Keep the input of a softmax beside its result, and beside what is computed from that until its product."""

@@ -21,6 +21,17 @@ from whyformer.errors import InputError, UnsupportedModel
 
 
 @dataclass(frozen=True)
+class Order:
+    """Which token of the input each place of the model holds: [batch place], or -1; None where that is not known."""
+
+    leaf: Tensor | None = None  # places of the sum of embeddings
+    sequence: Tensor | None = None  # places of the sequence that attention sees
+    moves_examples: bool = False  # a row of a batch inside the model is not that of the input
+    obstacle: str = ""  # why nothing can be said about the sequence
+    is_measured: bool = False  # and not from labels
+
+
+@dataclass(frozen=True)
 class Layout:
     """The token sequence that attention sees."""
 
@@ -30,49 +41,111 @@ class Layout:
     tokens: tuple[Tokens, ...]
     places: tuple[int, ...] | None = None  # positions of `tokens`, if the model adds others to those of the input
     owners: Tensor | None = None  # signals, [time] or [time channel]: which of `tokens` an entry belongs to, or -1
+    slots: Tensor | None = (
+        None  # [batch token]: the position of each of `tokens`, or -1, if neither order nor places say
+    )
+    leaf_slots: Tensor | None = None  # [batch token]: its place in the sum of embeddings; None: the same
+    obstacle: str = ""  # why the positions of `tokens` are not known
 
     @property
     def length(self) -> int:
         return self.mask.size(1)
 
 
-def lay_out(run: Run, encoded: EncodedBatch) -> Layout:
-    """The layout of a run, from the labels of its first and last attention site."""
+def lay_out(run: Run, encoded: EncodedBatch, order: Order | None = None) -> Layout:
+    """The layout of a run, from the labels of its first and last attention site, or from an order that was checked."""
     first, last = run.mode.sites[0], find_layer_sites(run.mode.sites)[-1]
     length = last.value.size(-2) if is_pooling(last) else last.queries
-    grid = run.mode.follower.grid
-    is_one_order = first.origin is None or not bool((first.origin != first.origin[:1]).any())
-    embedded = run.mode.embedded
-    if first.origin is not None and is_one_order and first.origin.size(-1) == length:
-        origin = first.origin[0].long()
-    elif embedded is not None and embedded.numel() == length:
-        origin = embedded.flatten().long()
-    else:
-        origin = guess_origin(grid, length)
-    origin = origin.to(last.output.device)
-    if run.mode.frames is not None and (owners := run.mode.frames.find_owners(int(origin.max()) + 1)) is not None:
+    sequence = first.origin if order is None or order.sequence is None else order.sequence
+    is_one_order = sequence is None or not bool((sequence != sequence[:1]).any())
+    sequence = None if sequence is None or sequence.size(-1) != length else sequence
+    if order is not None and sequence is order.sequence is not None and not is_one_order:
+        return lay_out_each(run, encoded, order, sequence)
+    origin = None if sequence is None or not is_one_order else sequence[0]
+    layout = lay_out_alike(run, encoded, origin, length, is_one_order)
+    return layout if order is None else add_slots(layout, run, order)
+
+
+def lay_out_alike(run: Run, encoded: EncodedBatch, origin: Tensor | None, length: int, is_one_order: bool) -> Layout:
+    """The layout where all examples have one order; origin: the token of each position, None if it is not known."""
+    grid, embedded = run.mode.follower.grid, run.mode.embedded
+    if origin is None and embedded is not None and embedded.numel() == length:
+        origin = embedded.flatten()
+    origin = (guess_origin(grid, length) if origin is None else origin).long().to(run.mode.sites[-1].output.device)
+    if (owners := find_signal_owners(run, origin)) is not None:
         return lay_out_signal(encoded, origin, owners)
     if (inputs := find_input_positions(run, encoded, origin)) is not None:
         return lay_out_extended(encoded, origin, inputs)
-    is_input = origin >= 0
-    mask = torch.ones(encoded.batch, length, dtype=torch.bool, device=origin.device)
-    special = (~is_input).expand_as(mask)
-    if encoded.token_mask is not None and encoded.token_mask.size(1) > int(origin.max()):
-        at = origin.clamp(min=0)
-        mask = encoded.token_mask.to(origin.device)[:, at] | ~is_input
-        if encoded.special_mask is not None:
-            special = special | (encoded.special_mask.to(origin.device)[:, at] & is_input)
-    patches = (
-        find_patch_positions(origin)
-        if is_one_order and grid is not None and int(is_input.sum()) == grid[0] * grid[1]
-        else None
-    )
-    covers = run.mode.follower.covers
+    mask, special = mask_positions(encoded, origin.expand(encoded.batch, -1))
+    is_patch = origin >= 0
+    has_patches = is_one_order and grid is not None and int(is_patch.sum()) == grid[0] * grid[1]
+    patches = find_patch_positions(origin) if has_patches else None
     with pause_recording():
         tokens: tuple[Tokens, ...] = encoded.pieces(count_tokens(run, encoded, length))
     if patches is not None and grid is not None:
-        tokens = (Grid(*grid, covers),) * encoded.batch
+        tokens = (Grid(*grid, run.mode.follower.covers),) * encoded.batch
     return Layout(mask, special, patches, tokens)
+
+
+def mask_positions(encoded: EncodedBatch, origin: Tensor) -> tuple[Tensor, Tensor]:
+    """[batch position]: not padding, and no word and no patch; origin: [batch position], the token of each."""
+    is_input = origin >= 0
+    mask, special = torch.ones_like(is_input), ~is_input
+    if encoded.token_mask is not None and encoded.token_mask.size(1) > int(origin.max()):
+        at = origin.clamp(min=0)
+        mask = encoded.token_mask.to(origin.device).gather(1, at) | ~is_input
+        if encoded.special_mask is not None:
+            special = special | (encoded.special_mask.to(origin.device).gather(1, at) & is_input)
+    return mask, special
+
+
+def lay_out_each(run: Run, encoded: EncodedBatch, order: Order, sequence: Tensor) -> Layout:
+    """The layout where every example has an order of its own."""
+    grid = run.mode.follower.grid
+    mask, special = mask_positions(encoded, sequence.to(run.mode.sites[-1].output.device))
+    with pause_recording():
+        tokens: tuple[Tokens, ...] = encoded.pieces(count_tokens(run, encoded, sequence.size(1)))
+    if grid is not None and encoded.inputs[encoded.main].dim() == 4:
+        tokens = (Grid(*grid, run.mode.follower.covers),) * encoded.batch
+    return add_slots(Layout(mask, special, None, tokens), run, order)
+
+
+def add_slots(layout: Layout, run: Run, order: Order) -> Layout:
+    """The layout with the positions of its tokens, where they are not 0, 1, 2, ... and not said otherwise."""
+    count, leaf = len(layout.tokens[0]), run.mode.leaf
+    layout = replace(layout, obstacle=order.obstacle)
+    if order.leaf is not None and leaf is not None and not is_plain_order(order.leaf, count):
+        layout = replace(layout, leaf_slots=invert_order(order.leaf, count))
+    is_said = layout.patches is not None or layout.places is not None
+    if order.sequence is None or order.sequence.size(1) != layout.length or is_said:
+        return layout
+    return (
+        layout if is_plain_order(order.sequence, count) else replace(layout, slots=invert_order(order.sequence, count))
+    )
+
+
+def is_plain_order(tokens: Tensor, count: int) -> bool:
+    """Token 0, 1, 2, ... of every example, and no other."""
+    return tokens.size(1) == count and not bool((tokens != torch.arange(count)).any())
+
+
+def invert_order(tokens: Tensor, count: int) -> Tensor:
+    """[batch token]: the place of each token, or -1, from [batch place], the token of each place."""
+    places = torch.full((len(tokens), count + 1), -1)
+    where = torch.where((tokens >= 0) & (tokens < count), tokens, count)
+    places.scatter_(1, where, torch.arange(tokens.size(1)).expand_as(tokens))
+    return places[:, :count]
+
+
+def find_signal_owners(run: Run, origin: Tensor) -> Tensor | None:
+    """Which token each entry of a signal belongs to; of a table, each feature is one."""
+    frames, tokens = run.mode.frames, int(origin.max()) + 1
+    if frames is None:
+        return None
+    is_table = len(frames.shape) == 1 and not frames.cuts and run.mode.sites[0].origin is not None
+    if is_table and torch.equal(origin[origin >= 0].sort().values.cpu(), torch.arange(frames.shape[0])):
+        return torch.arange(tokens)
+    return frames.find_owners(tokens)
 
 
 def lay_out_signal(encoded: EncodedBatch, origin: Tensor, owners: Tensor) -> Layout:
@@ -177,6 +250,43 @@ def from_canonical_axes(tensor: Tensor, order: str) -> Tensor:
 def split_entries(tensor: Tensor, layout: Layout) -> Tensor:
     """[batch entry 1] from [batch time] or [batch time channel], where frames share the entries of a signal."""
     return tensor if layout.owners is None else tensor.flatten(1).unsqueeze(-1)
+
+
+def order_leaf(tensor: Tensor, layout: Layout, of: Tensor | None = None) -> Tensor:
+    """[batch token channel] in the order of the input, from the leaf; a token that was left out gets zeros.
+
+    of: the example that each row is a variant of; by default the rows are the examples.
+    """
+    tensor, slots = split_entries(tensor, layout), layout.leaf_slots
+    return tensor if slots is None else pick_places(tensor, slots if of is None else slots[of.cpu()])
+
+
+def unorder_leaf(tensor: Tensor, layout: Layout, of: Tensor, like: Tensor) -> Tensor:
+    """The inverse for rows that are variants of the examples `of`; places that hold no token are those of `like`."""
+    if layout.leaf_slots is None:
+        return tensor
+    places = invert_order(layout.leaf_slots[of.cpu()], like.size(1)).to(tensor.device)
+    moved = pick_places(tensor, places)
+    return torch.where((places >= 0).unsqueeze(-1), moved, like)
+
+
+def pick_places(tensor: Tensor, places: Tensor) -> Tensor:
+    """[batch token ...], from [batch place ...] and the place of each token; zeros where a token has none."""
+    places = places.to(tensor.device).view(*places.shape, *[1] * (tensor.dim() - 2))
+    picked = tensor.gather(1, places.clamp(min=0).expand(*places.shape[:2], *tensor.shape[2:]))
+    return torch.where(places >= 0, picked, torch.zeros_like(picked))
+
+
+def leaf_to_sequence(amount: Tensor, order: Order) -> Tensor:
+    """[batch position] from [batch place of the leaf]: what belongs to a token is where attention sees it."""
+    if order.leaf is None or order.sequence is None or amount.size(1) != order.leaf.size(1):
+        return amount
+    if torch.equal(order.leaf, order.sequence):
+        return amount
+    count = max(int(order.leaf.max()), int(order.sequence.max())) + 1
+    places = invert_order(order.leaf, count)
+    at = torch.where(order.sequence >= 0, places.gather(1, order.sequence.clamp(min=0)), -1)
+    return pick_places(amount, at)
 
 
 def find_representation(model: Model, run: Run, layout: Layout) -> tuple[Tensor, str]:

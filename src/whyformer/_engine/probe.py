@@ -28,9 +28,11 @@ from whyformer._engine.layout import (
     Layout,
     axis_order_of,
     from_canonical_axes,
+    order_leaf,
     refuse_unknown_frames,
     split_entries,
     to_canonical_axes,
+    unorder_leaf,
 )
 from whyformer._engine.prefix import NoPrefix, Prompts, cut_prefix, read_prompts, takes_cache
 from whyformer._engine.reading import Answers, ClassReading, Reading, detach_answers, take_answers
@@ -65,8 +67,11 @@ class Probe:
         layout: Layout,
         targets: tuple[Target, ...],
         reading: Reading | None = None,
+        *,
+        runs_alone: bool = False,
     ) -> None:
-        self.model, self.encoded, self.layout = model, encoded, layout
+        """runs_alone: the model moves the rows of a batch, so what is read or changed inside it needs a batch of 1."""
+        self.model, self.encoded, self.layout, self.runs_alone = model, encoded, layout, runs_alone
         self.reading = reading or ClassReading(model.module, targets)
         self.batch = encoded.batch
         self.targets, self.tokens = targets, layout.tokens
@@ -105,6 +110,15 @@ class Probe:
     def places(self) -> Tensor:
         """[unit]: the position of each patch or token in the model's sequence."""
         places = self.layout.patches or self.layout.places
+        if self.layout.obstacle:
+            raise UnsupportedModel(self.layout.obstacle)
+        if self.layout.slots is not None:
+            if bool((self.layout.slots != self.layout.slots[:1]).any()) or bool((self.layout.slots < 0).any()):
+                raise UnsupportedModel(
+                    "The order of the tokens in this model differs from example to example, or it leaves tokens out. "
+                    "Methods that change attention do not work. Pass one example, or use another fill or method."
+                )
+            return self.layout.slots[0]
         if places is None and self.units != self.layout.length:
             raise UnsupportedModel(
                 f"The input has {self.units} tokens, the attention covers {self.layout.length}, and which is which is "
@@ -195,7 +209,7 @@ class Probe:
 
         def run_rows(rows: Tensor) -> tuple[Answers, Tensor | None]:
             with self._run_rows_at_leaf(leaf, of, rows) as (run, answer):
-                back = self._take_leaf_gradient(run, answer) if gradient else None
+                back = self._take_leaf_gradient(run, answer, of[rows]) if gradient else None
                 return detach_answers(answer), back
 
         found = self.run_with_graph(run_rows, len(of), "gradients" if gradient else "forwards")
@@ -203,11 +217,11 @@ class Probe:
         answers, gradients = zip(*found, strict=True) if found else ((), ())
         return join_answers(list(answers)), torch.cat(gradients) if gradient else None
 
-    def _take_leaf_gradient(self, run: Run, answer: Answers) -> Tensor:
+    def _take_leaf_gradient(self, run: Run, answer: Answers, of: Tensor) -> Tensor:
         if run.mode.leaf is None:
             raise UnsupportedModel(NO_INPUT)
         (back,) = compute_gradients(answer.score, [run.mode.leaf])
-        return split_entries(to_canonical_axes(back, trace_of(run.mode.leaf)), self.layout)
+        return order_leaf(to_canonical_axes(back, trace_of(run.mode.leaf)), self.layout, of)
 
     @neutral_torch()
     def compute_last_attention_grad(self, leaf: Tensor, of: Tensor) -> Tensor:
@@ -253,6 +267,7 @@ class Probe:
         """One forward with a graph, of some rows of `leaf` in place of the explained input."""
         chosen = perturb.pick_examples(self.encoded, of[rows])
         given = leaf[rows.to(leaf.device)].to(self.model.device, self.model.dtype)
+        given = unorder_leaf(given, self.layout, of[rows], self._leaf_parts[3][of[rows]].to(given))
         start = from_canonical_axes(given, self._axis_order)
         if self.is_signal:
             start = given.reshape(len(rows), *self.encoded.inputs[self.encoded.main].shape[1:])
@@ -309,12 +324,13 @@ class Probe:
         return self._leaf_parts[2]
 
     @cached_property
-    def _leaf_parts(self) -> tuple[Tensor, Tensor, str]:
+    def _leaf_parts(self) -> tuple[Tensor, Tensor, str, Tensor]:
         return self.find_leaf_parts(self.encoded)
 
     @neutral_torch()
-    def find_leaf_parts(self, encoded: EncodedBatch) -> tuple[Tensor, Tensor, str]:
-        """The explained input, the part of it that comes from token ids, and the model's order of axes."""
+    def find_leaf_parts(self, encoded: EncodedBatch) -> tuple[Tensor, Tensor, str, Tensor]:
+        """The explained input, the part of it that comes from token ids, the model's order of axes, and the input in
+        the model's order of tokens."""
         refuse_unknown_frames(encoded, self.layout)
         with run_forward(self.model, encoded, asks_gradient=True) as run:
             self.spent["forward"] += encoded.batch
@@ -323,8 +339,9 @@ class Probe:
                 raise UnsupportedModel(NO_INPUT)
             trace = trace_of(leaf)
             words = leaf.detach() if run.mode.words is None else run.mode.words
-            whole, part = (split_entries(to_canonical_axes(t, trace), self.layout) for t in (leaf.detach(), words))
-            return whole, part, axis_order_of(leaf, trace)
+            own = to_canonical_axes(leaf.detach(), trace)
+            whole, part = (order_leaf(t, self.layout) for t in (own, to_canonical_axes(words, trace)))
+            return whole, part, axis_order_of(leaf, trace), own
 
     @neutral_torch()
     def baseline(self, kind: str, *, seed: int = 0) -> Tensor:
@@ -371,7 +388,7 @@ class Probe:
 
     def run_whole(self, run: Callable[[Tensor], Read], rows: int, what: str, *, with_graph: bool = False) -> list[Read]:
         """What `run` returned for each batch of row numbers."""
-        size = count_rows(self.model, self.layout.length, with_graph=with_graph)
+        size = 1 if self.runs_alone else count_rows(self.model, self.layout.length, with_graph=with_graph)
         batches = list(torch.arange(rows).split(size)) if rows else []
         return [found for _, found in self._run_planned(batches, lambda rows: rows, lambda _, rows: run(rows), what)]
 

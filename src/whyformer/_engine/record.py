@@ -4,19 +4,24 @@ One forward pass, a gradient backward pass if a gradient is asked for, and one r
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from whyformer._engine.answer_target import aim_at_answers
 from whyformer._engine.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
-from whyformer._engine.capture import Capture
+from whyformer._engine.capture import Capture, CapturedValues
 from whyformer._engine.choice import has_choices, pick_choices
 from whyformer._engine.decompose import PARTS_FORMS
 from whyformer._engine.forward import run_forward
 from whyformer._engine.intervene import Intervention
 from whyformer._engine.lean import record_lean
+from whyformer._engine.order import ExamplesMoved, is_known_to_move
+from whyformer._engine.perturb import pick_examples
+from whyformer._engine.probe import Probe
+from whyformer._engine.reading import ClassReading
 from whyformer._engine.recorder import Recorder, Unrecordable
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.replay import (
@@ -36,10 +41,13 @@ from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._plain.deprecation import rename_keywords
 from whyformer._plain.torch_state import neutral_torch
-from whyformer.errors import NotCaptured, WhyformerError
+from whyformer.errors import NotCaptured, UnsupportedModel, WhyformerError
 
 GRAPH_SITES = {"input", *PARTS_FORMS}  # values that are found only if the forward builds a graph
 TAPE_SITES = STREAM_SITES | LAYER_SCORE_SITES.keys() | PARTS_FORMS.keys()  # computed from the list of all operations
+ANSWERS_MOVED = (
+    "The model returns the answers of a batch in another order than its examples, so each example was run alone."
+)
 
 
 def check_sites(keep: Collection[str]) -> set[str]:
@@ -78,17 +86,104 @@ def record(
         model, encoded, target = pick_choices(model, encoded, target, versus)
         versus = None
     target, versus = aim_at_answers(encoded, target, versus)
-    if not track_absorbed and intervention is None:
+    options = RecordOptions(wanted, recipes, track_absorbed, intervention, finish)
+    if is_known_to_move(model, encoded):
+        return record_alone(model, encoded, target, versus, options)
+    try:
+        return record_batch(model, encoded, target, versus, options)
+    except ExamplesMoved as moved:
+        return record_alone(model, encoded, target, versus, options, moved.output)
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """What a run is to keep, and how."""
+
+    wanted: set[str]
+    recipes: Sequence[Recipe]
+    track_absorbed: bool
+    intervention: Intervention | None
+    finish: Finish | None
+
+
+def record_batch(
+    model: Model, encoded: EncodedBatch, target: Any, versus: Any, options: RecordOptions, *, runs_alone: bool = False
+) -> Capture:
+    """All examples in one run."""
+    wanted, recipes, intervention = options.wanted, options.recipes, options.intervention
+    if not options.track_absorbed and intervention is None and not runs_alone:
         if (capture := record_lean(model, encoded, target, versus, wanted, recipes)) is not None:
             return capture
-        replayer = Replayer(model, encoded, target, versus, wanted, recipes, finish)
+        replayer = Replayer(model, encoded, target, versus, wanted, recipes, options.finish)
         if (capture := replayer.replay()) is not None:
             return capture
         if replayer.is_due() and (capture := record_program(replayer)) is not None:
             return capture
     switch, asks = choose_passes(wanted, recipes)
     with run_forward(model, encoded, switch=switch, intervention=intervention, **asks) as run:
-        return CaptureBuilder(model, encoded, run, wanted).build(target, versus, switch, recipes, track_absorbed)
+        builder = CaptureBuilder(model, encoded, run, wanted, runs_alone=runs_alone)
+        return builder.build(target, versus, switch, recipes, options.track_absorbed)
+
+
+def record_alone(
+    model: Model, encoded: EncodedBatch, target: Any, versus: Any, options: RecordOptions, output: Tensor | None = None
+) -> Capture:
+    """Each example in a run of its own, for a model that moves the rows of a batch inside.
+
+    output: what the model returned for the batch, to be compared.
+    """
+    if options.intervention is not None:
+        raise UnsupportedModel(
+            "This model changes the order of the examples inside, so a batch cannot be intervened in. Pass one example."
+        )
+    parts = tuple(
+        record_batch(
+            model, pick_examples(encoded, torch.tensor([i])), pick_target(target, i, encoded.batch),
+            pick_target(versus, i, encoded.batch), options, runs_alone=True,
+        )
+        for i in range(encoded.batch)
+    )  # fmt: skip
+    first, logits = parts[0], join_logits(parts)
+    notes = dict.fromkeys(note for part in parts for note in part.notes)
+    if output is not None and logits is not None and not is_close(logits, output):
+        notes[ANSWERS_MOVED] = None
+    values: CapturedValues = {("fingerprint", None): encoded.fingerprints()}
+    if "probe" in options.wanted:
+        values["probe", None] = join_probes([part["probe"] for part in parts], encoded)
+    return replace(
+        first,
+        targets=tuple(target for part in parts for target in part.targets),
+        tokens=tuple(tokens for part in parts for tokens in part.tokens),
+        logits=first.logits if logits is None else logits,
+        notes=tuple(notes),
+        values=values,
+        fixed=None if first.fixed is None else [part.fixed for part in parts],
+        parts=parts,
+    )
+
+
+def pick_target(target: Any, example: int, batch: int) -> Any:
+    """The target of one example, of those for all or one each."""
+    return target[example] if isinstance(target, list | tuple) and len(target) == batch else target
+
+
+def join_logits(parts: Sequence[Capture]) -> Tensor | None:
+    """The output of all examples; None if their shapes differ."""
+    shapes = {part.logits.shape[1:] for part in parts}
+    return torch.cat([part.logits for part in parts]) if len(shapes) == 1 else None
+
+
+def is_close(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and bool((one - other).abs().max() <= 1e-2 * other.abs().max())
+
+
+def join_probes(probes: Sequence[Probe], encoded: EncodedBatch) -> Probe:
+    """A probe for all examples; each keeps its own answers."""
+    first = probes[0]
+    targets = tuple(target for probe in probes for target in probe.targets)
+    tokens = tuple(tokens for probe in probes for tokens in probe.tokens)
+    reading = None if isinstance(first.reading, ClassReading) else first.reading
+    return Probe(first.model, encoded, replace(first.layout, tokens=tokens), targets, reading, runs_alone=True)
 
 
 def choose_passes(wanted: set[str] | frozenset[str], recipes: Sequence[Recipe]) -> tuple[Switch | None, dict[str, Any]]:

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture import Capture, RoundingEstimate
+from whyformer._engine.layout import pick_places
 from whyformer._engine.missing_attention import is_on_missing_attention, is_on_mixed_states
+from whyformer._engine.perturb import pick_examples
 from whyformer._engine.relevance.recipes import Recipe
 from whyformer._engine.replay import Finish
 from whyformer._engine.sites import SITES
@@ -27,13 +29,20 @@ from whyformer.methods import _layers_and_heads
 from whyformer.methods._registry import Scores
 from whyformer.results.conditioning import note_undetermined
 from whyformer.results.explanation import Explanation
+from whyformer.results.joining import join_explanations
 
+OFF_SEQUENCE = {"input", "probe", "fingerprint", "mask", "special", "readout"}  # sites that are not of its positions
 SplitScores: TypeAlias = tuple[Tensor, Tensor | None, Tensor | None]  # of patches or tokens, pixels, special tokens
 
 
 @neutral_torch()
 def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capture: Capture) -> Explanation:
     """Compute one method on a capture that holds what it needs, or has its scores already."""
+    if capture.parts:
+        alone = [pick_examples(encoded, torch.tensor([i])) for i in range(encoded.batch)]
+        parts = [make_explanation(call, model, *pair) for pair in zip(alone, capture.parts, strict=True)]
+        joined = join_explanations(parts)
+        return replace(joined, notes=tuple(dict.fromkeys((*capture.notes, *joined.notes))))
     is_done = capture.finished is not None
     captured = {} if is_done else gather_needs(call, capture)
     spent_before = Counter(captured["probe"].spent) if "probe" in captured else Counter()
@@ -112,7 +121,9 @@ def compute_method(
     read = watch_attention_layers(captured)
     selection = _layers_and_heads.resolve_selection(call.selected, captured)
     computed = compute_scores(call, captured, selection)
-    split = partial(split_scores, capture=capture, encoded=encoded, method=name)
+    split = partial(
+        split_scores, capture=capture, encoded=encoded, method=name, in_sequence=scores_positions(call.needs, encoded)
+    )
     scores, pixels, special = split(computed.values.detach())
     own_notes = note_scores(call, captured)
     estimate = capture.rounding.get(call.recipe) if call.recipe is not None else None
@@ -204,23 +215,40 @@ def find_scored_tokens(scores: Tensor, pixels: Tensor | None, capture: Capture) 
     return (Grid(pixels.shape[1], pixels.shape[2]),) * len(scores)
 
 
-def split_scores(scores: Tensor, capture: Capture, encoded: EncodedBatch, method: str) -> SplitScores:
+def scores_positions(needs: Sequence[str], encoded: EncodedBatch) -> bool:
+    """Whether a method scores the positions of the sequence that attention sees, and not the units of the input."""
+    if any((SITES[need].of or need) not in OFF_SEQUENCE for need in needs if need in SITES):
+        return True
+    return not any((SITES[need].of or need) in ("input", "probe") for need in needs if need in SITES) or (
+        "probe" in needs and "readout" in needs
+    )
+
+
+def split_scores(
+    scores: Tensor, capture: Capture, encoded: EncodedBatch, method: str, in_sequence: bool = True
+) -> SplitScores:
     """Split what a method returned into scores of patches or tokens, of pixels, and of tokens that are no patch."""
+    if in_sequence and capture.obstacle and scores.dim() == 2:
+        raise UnsupportedModel(capture.obstacle)
+    if in_sequence and capture.slots is not None and scores.dim() == 2 and len(scores) == len(capture.slots):
+        placed = pick_places(scores, capture.slots)
+        is_grid = isinstance(capture.tokens[0], Grid)
+        return (placed if is_grid else drop_padding(placed, capture, encoded)), None, None
     is_image = getattr(encoded.inputs.get(encoded.main), "ndim", 0) == 4
     tokens, batch = capture.tokens[0], len(capture.tokens)
     if isinstance(tokens, Grid) and scores.dim() == 3 and len(scores) == batch:
         return sum_over_patches(scores, tokens), scores, None
     if isinstance(tokens, Grid):
         patches = capture.patches or tuple(range(len(tokens)))
-        if scores.dim() == 2 and len(scores) == batch and scores.shape[1] > max(patches):
+        if in_sequence and scores.dim() == 2 and len(scores) == batch and scores.shape[1] > max(patches):
             others = sorted(set(range(scores.shape[1])) - set(patches))
             return scores[:, patches], None, scores[:, others] if others else None
         if scores.shape == (batch, len(tokens)):  # the method scores patches only
             return scores, None, None
     elif is_image and scores.dim() == 3 and len(scores) == batch:  # the patches are unknown
         return scores.flatten(1), scores, None
-    elif (own := gather_own_scores(scores, capture)) is not None:
-        return own.masked_fill(find_padding(encoded, capture, own), 0), None, None
+    elif (own := gather_own_scores(scores, capture, in_sequence)) is not None:
+        return drop_padding(own, capture, encoded), None, None
     seen = capture.get("mask", None).size(-1)
     if isinstance(tokens, Pieces) and scores.shape == (batch, seen):
         raise UnsupportedModel(
@@ -234,6 +262,10 @@ def split_scores(scores: Tensor, capture: Capture, encoded: EncodedBatch, method
     )
 
 
+def drop_padding(scores: Tensor, capture: Capture, encoded: EncodedBatch) -> Tensor:
+    return scores.masked_fill(find_padding(encoded, capture, scores), 0)
+
+
 def find_padding(encoded: EncodedBatch, capture: Capture, scores: Tensor) -> Tensor:
     """[batch token]: which of the scored tokens are padding; from the mask of the input if it has these tokens."""
     mask = encoded.token_mask
@@ -243,13 +275,13 @@ def find_padding(encoded: EncodedBatch, capture: Capture, scores: Tensor) -> Ten
     return torch.tensor(padding, device=scores.device)
 
 
-def gather_own_scores(scores: Tensor, capture: Capture) -> Tensor | None:
+def gather_own_scores(scores: Tensor, capture: Capture, in_sequence: bool) -> Tensor | None:
     """[batch token] of the tokens of the input; None if the scores are of something else.
 
     Scores of the entries of a signal are summed over each frame; tokens that the model adds are left out.
     """
     batch, count = len(capture.tokens), len(capture.tokens[0])
-    if scores.shape == (batch, count):
+    if scores.shape == (batch, count) and (capture.places is None or not in_sequence):
         return scores
     if scores.dim() != 2 or len(scores) != batch:
         return None

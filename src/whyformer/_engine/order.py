@@ -1,0 +1,335 @@
+"""Order: which token of the input each place of the model holds, checked on the model.
+
+A model may sort its batch, reverse its ids, number its patches by columns or put a start token first. The labels of a
+run (tracing/provenance.py) say which input token each place of the leaf and of the first attention holds. What they say
+is checked (order_probe.py) before anything is read from it, once for a model and a kind of input, or on every call if
+the order differs between two inputs. Where labels are wrong or lost, the order that was measured counts. Models that
+consist of library code are not checked if their labels are unbroken.
+"""
+
+import weakref
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+
+from whyformer._engine.blocks import find_block_calls
+from whyformer._engine.forward import Run, choose_relevance_dtype
+from whyformer._engine.known_code import are_modules_known
+from whyformer._engine.layout import Order, invert_order
+from whyformer._engine.model_state import ModelState
+from whyformer._engine.order_probe import (
+    OrderProbe,
+    Seen,
+    Units,
+    decode,
+    halve,
+    make_codes,
+    make_other_input,
+    read_embedded_ids,
+)
+from whyformer._engine.recorder import pause_recording
+from whyformer._engine.tracing.attention import AttentionSite
+from whyformer._engine.tracing.provenance import axis_of, trace_of
+from whyformer._model.encoded import EncodedBatch
+from whyformer._model.model import Model
+from whyformer._model.unwrap import list_modules, unwrap
+from whyformer._plain.failure import is_out_of_memory
+from whyformer.errors import UnsupportedModel
+
+UNKNOWN = (
+    "Which token of the input each place of the model holds could not be established: this model moves, mixes or drops "
+    "tokens before its first attention. Use a method that only changes the input, such as leave_one_out."
+)
+
+
+@dataclass
+class Verdict:
+    """What a check found for one kind of input."""
+
+    trusts_labels: bool = True
+    depends_on_input: bool = False
+    moves_examples: bool = False
+    measured: dict[Hashable, Order] = field(default_factory=dict)  # by the shape of an example
+
+
+class ExamplesMoved(Exception):
+    """The rows of a batch are not where the input has them: examples must run one by one."""
+
+    def __init__(self, output: Tensor) -> None:
+        super().__init__()
+        self.output = output
+
+
+@dataclass
+class CheckedModel:
+    state: ModelState
+    verdicts: dict[Hashable, Verdict] = field(default_factory=dict)
+
+
+checked: "weakref.WeakKeyDictionary[nn.Module, CheckedModel]" = weakref.WeakKeyDictionary()
+
+
+def find_order(model: Model, encoded: EncodedBatch, run: Run, *, always: bool = False) -> Order:
+    """The order of a run. always: also check models of library code."""
+    with pause_recording():
+        claimed = read_labels(run, encoded)
+        units = find_units(run, encoded)
+        if units is None or (not always and claimed.sequence is not None and is_library_code(model.module)):
+            return claimed
+        return check_order(model, encoded, run, claimed, units)
+
+
+def is_library_code(module: nn.Module) -> bool:
+    return are_modules_known(list_modules(unwrap(module)))
+
+
+# --- what labels say --------------------------------------------------------------------------------------------------
+
+
+def read_labels(run: Run, encoded: EncodedBatch) -> Order:
+    """The order as the labels of a run have it."""
+    return read_order(run.mode.leaf, run.mode.sites[0], encoded)
+
+
+def read_seen_labels(seen: Seen, encoded: EncodedBatch) -> Order:
+    """The same for a run that ended at its first attention."""
+    return read_order(seen.leaf, seen.site, encoded)
+
+
+def read_order(leaf: Tensor | None, site: AttentionSite, encoded: EncodedBatch) -> Order:
+    leaf, rows = read_leaf_labels(leaf, encoded)
+    sequence, others = read_site_labels(site, encoded.batch)
+    moved = any(of is not None and bool((of != torch.arange(encoded.batch)).any()) for of in (rows, others))
+    return Order(leaf, sequence, moved)
+
+
+def read_leaf_labels(leaf: Tensor | None, encoded: EncodedBatch) -> tuple[Tensor | None, Tensor | None]:
+    """The token of each place of the sum of embeddings, and the example of each of its rows."""
+    if leaf is None or encoded.inputs[encoded.main].is_floating_point():
+        return None, None
+    trace = trace_of(leaf)
+    if trace.tokens is None or leaf.dim() != 3:
+        return None, None
+    is_turned = axis_of(trace.samples) == 1
+    tokens, samples = (
+        None if label is None else label.expand(leaf.shape).transpose(0, int(is_turned)).select(-1, 0).long().cpu()
+        for label in (trace.tokens, trace.samples)
+    )
+    return tokens, None if samples is None or len(samples) != encoded.batch else samples[:, 0]
+
+
+def read_site_labels(site: AttentionSite, batch: int) -> tuple[Tensor | None, Tensor | None]:
+    """The token of each key of the first attention, and the example of each of its rows."""
+    samples = site.keys.samples
+    rows = None if samples is None or samples.numel() != batch else samples.flatten().long().cpu()
+    if site.origin is None or len(site.origin) % batch:
+        return (None if site.origin is None else site.origin[:1].expand(batch, -1).long().cpu()), rows
+    heads = len(site.origin) // batch
+    by_row = site.origin.unflatten(0, (heads, batch) if site.folds_heads == "heads first" else (batch, heads))
+    of = by_row[0] if site.folds_heads == "heads first" else by_row[:, 0]
+    return of.long().cpu(), rows
+
+
+# --- what can be changed ----------------------------------------------------------------------------------------------
+
+
+def find_units(run: Run, encoded: EncodedBatch) -> Units | None:
+    """The units of the input that a probe can change one by one; None if they are not known."""
+    main, follower = encoded.inputs[encoded.main], run.mode.follower
+    if not main.is_floating_point():
+        is_ids = main.dim() == 2 and run.mode.leaf is not None and run.mode.leaf.dim() == 3
+        return Units(main.size(1), None) if is_ids else None
+    if main.dim() == 4 and follower.grid is not None:
+        return Units.of_patches(follower.grid, follower.covers or tuple(main.shape[-2:]), main.shape[-2:])
+    if main.dim() == 3 and encoded.batch_axis == 0 and not (run.mode.frames and run.mode.frames.cuts):
+        return Units(main.size(1), torch.arange(main.size(1)).view(-1, 1))
+    if main.dim() == 2 and not (run.mode.frames and run.mode.frames.cuts):
+        return Units(main.size(1), torch.arange(main.size(1)))
+    return None
+
+
+# --- the check --------------------------------------------------------------------------------------------------------
+
+
+def check_order(model: Model, encoded: EncodedBatch, run: Run, claimed: Order, units: Units) -> Order:
+    """The order by labels that a check has confirmed for this model and kind of input, or as it was measured."""
+    verdicts, kind = recall_verdicts(model.module), describe_kind(encoded)
+    known, shape = verdicts.get(kind), tuple(encoded.inputs[encoded.main].shape[1:])
+    if known is not None and (known.moves_examples or claimed.moves_examples):
+        known.moves_examples = True
+        return replace(claimed, moves_examples=True)
+    if known is not None and not known.depends_on_input:
+        if known.trusts_labels:
+            return refuse_other_ids(run, encoded, claimed)
+        if shape in known.measured:
+            return known.measured[shape]
+    check = OrderCheck(model, encoded, run, claimed, units)
+    if known is not None and known.depends_on_input:
+        return check.find_order()
+    found, verdict = check.judge()
+    verdicts[kind] = known = known or verdict
+    known.measured[shape] = found
+    return found
+
+
+def is_known_to_move(model: Model, encoded: EncodedBatch) -> bool:
+    """Whether a check has found that examples must run one by one."""
+    if encoded.batch == 1 or model.module not in checked:
+        return False
+    known = recall_verdicts(model.module).get(describe_kind(encoded))
+    return known is not None and known.moves_examples
+
+
+def recall_verdicts(module: nn.Module) -> dict[Hashable, Verdict]:
+    """What is known about a model, as long as nothing about it has changed."""
+    known = checked.get(module)
+    state = ModelState(module, None if known is None else known.state)
+    if known is None or known.state != state:
+        known = checked[module] = CheckedModel(state.keep(module))
+    return known.verdicts
+
+
+def describe_kind(encoded: EncodedBatch) -> Hashable:
+    """Inputs of one kind are taken in by the same code: names, axes, types, and whether there is padding."""
+    kinds = tuple((name, given.dim(), given.dtype) for name, given in encoded.inputs.items())
+    mask = encoded.token_mask
+    padding = "none" if mask is None or bool(mask.all()) else "some"
+    if padding == "some" and mask is not None and len(mask.sum(-1).unique()) > 1:
+        padding = "different"
+    return kinds, encoded.batch > 1, padding
+
+
+class OrderCheck:
+    """One check of a model on one input."""
+
+    def __init__(self, model: Model, encoded: EncodedBatch, run: Run, claimed: Order, units: Units) -> None:
+        self.encoded, self.run, self.claimed = encoded, run, claimed
+        self.probe = OrderProbe(model, encoded, units, find_first_block(run))
+        is_rounded = choose_relevance_dtype(model) is not None
+        self.base = self.probe.look(encoded) if is_rounded else Seen.read(run.mode, encoded.batch, self.probe.block)
+        self.count = self.probe.count(self.base)
+        self.mixes = False  # places hold more than one token before the first attention
+
+    def find_order(self) -> Order:
+        """What labels claim if it is confirmed; else what was measured, or why nothing is known."""
+        claimed = refuse_other_ids(self.run, self.encoded, self.claimed)
+        if not self.base.states:
+            return claimed
+        read = self.probe.measure(self.base)
+        wanted = self.encode(claimed)
+        if not any(bool(codes.any()) for codes in read):  # the model does not feel so small a change
+            return claimed
+        if wanted is not None and all(is_held(codes, wanted) for codes in read):
+            self.mixes = any(not torch.equal(codes, wanted) for codes in read)
+            return claimed
+        return self.decode(read, claimed)
+
+    def encode(self, order: Order) -> Tensor | None:
+        """[batch place]: the code that each place must show if the order is this one."""
+        units = self.find_units(order)
+        if units is None:
+            return None
+        codes = make_codes(self.encoded.batch, self.count)
+        return torch.where(units >= 0, codes.gather(1, units.clamp(min=0)), 0)
+
+    def find_units(self, order: Order) -> Tensor | None:
+        """[batch place]: the unit that each place holds: for token ids, the place of the token in the leaf."""
+        if order.sequence is None or order.obstacle:
+            return None
+        sequence = order.sequence
+        if order.leaf is not None:
+            place = invert_order(order.leaf, int(order.leaf.max()) + 1)
+            sequence = torch.where(sequence >= 0, place.gather(1, sequence.clamp(0, place.size(1) - 1)), -1)
+        return sequence if not sequence.numel() or int(sequence.max()) < self.count else None
+
+    def decode(self, read: list[Tensor], claimed: Order) -> Order:
+        """The order that was measured: one for all examples, since one that differs may be that of other examples."""
+        found = [decode(codes, self.count) for codes in read]
+        units = found[0]
+        is_one = units is not None and all(other is not None and torch.equal(units, other) for other in found)
+        if is_one and units is not None and not bool((units != units[:1]).any()):
+            leaf = claimed.leaf
+            tokens = units if leaf is None else torch.where(units >= 0, leaf.gather(1, units.clamp(min=0)), -1)
+            return Order(leaf, tokens, claimed.moves_examples, claimed.obstacle, is_measured=True)
+        if self.encoded.batch > 1:
+            return Order(claimed.leaf, None, moves_examples=True, is_measured=True)
+        return Order(claimed.leaf, None, obstacle=claimed.obstacle or UNKNOWN, is_measured=True)
+
+    def judge(self) -> tuple[Order, Verdict]:
+        """The order on this input, and whether what it is based on holds for another input."""
+        other = self.look_at_other()
+        claimed = None if other is None else read_seen_labels(other[1], other[0])
+        if self.claimed.moves_examples or (claimed is not None and claimed.moves_examples):
+            return replace(self.claimed, moves_examples=True), Verdict(moves_examples=True)
+        found = self.find_order()
+        if found.moves_examples or other is None or claimed is None:
+            return found, Verdict(not found.is_measured, not found.moves_examples, found.moves_examples)
+        expected = found if found.is_measured else refuse_other_ids(other[1], other[0], claimed)
+        holds = self.is_held_by(other, expected)
+        is_same = holds and (found.is_measured or is_same_order(claimed, self.claimed))
+        return found, Verdict(holds and not found.is_measured, not is_same)
+
+    def look_at_other(self) -> tuple[EncodedBatch, Seen] | None:
+        """Another input and what a run on it shows; None if the model does not take it."""
+        other = make_other_input(self.encoded, self.run.mode.vocabulary)
+        try:
+            return other, self.probe.look(other)
+        except Exception as error:  # whatever a model raises on inputs that it does not take
+            if is_out_of_memory(error):
+                raise
+            return None
+
+    def is_held_by(self, other: tuple[EncodedBatch, Seen], expected: Order) -> bool:
+        """Whether half of the units, moved in another input, change the places that this order says."""
+        units = self.find_units(expected)
+        if units is None or not self.base.states:
+            return not self.base.states
+        moved = halve(self.encoded.batch, self.count)
+        changes = self.probe.look_moved(*other, moved)
+        wanted = (units >= 0) & moved.gather(1, units.clamp(min=0))
+        return all(
+            change.shape == wanted.shape and bool(change[wanted].all()) and (self.mixes or torch.equal(change, wanted))
+            for change in changes
+        )
+
+
+def find_first_block(run: Run) -> int | None:
+    """The number of the module call whose input enters the first block."""
+    try:
+        return find_block_calls(run.mode)[0].number
+    except UnsupportedModel:
+        return None
+
+
+def is_held(read: Tensor, wanted: Tensor) -> bool:
+    """Every place shows the code that it must, or, where tokens are mixed before the first attention, more."""
+    if read.shape != wanted.shape or not torch.equal(read & wanted, wanted):
+        return False
+    added = read[wanted == 0]  # a class token may be computed from all tokens, but not from one
+    return bool(((added == 0) | (added == 2 ** int(wanted.max()).bit_length() - 1)).all())
+
+
+def is_same_order(one: Order, other: Order) -> bool:
+    """Whether two runs, with their examples in reverse order, have the same order."""
+    for a, b in ((one.leaf, other.leaf), (one.sequence, other.sequence)):
+        if (a is None) != (b is None) or (a is not None and b is not None and not torch.equal(a.flip(0), b)):
+            return False
+    return one.moves_examples == other.moves_examples
+
+
+def refuse_other_ids(seen: Run | Seen, encoded: EncodedBatch, claimed: Order) -> Order:
+    """The claimed order, unless the ids that were embedded are not those that it says; then they tell the order."""
+    ids = seen.ids if isinstance(seen, Seen) else read_embedded_ids(seen.mode, encoded.batch)
+    given = encoded.inputs[encoded.main]
+    if ids is None or given.is_floating_point() or claimed.leaf is None or claimed.moves_examples:
+        return claimed
+    if claimed.leaf.shape == ids.shape and holds_ids(claimed.leaf, given.cpu(), ids):
+        return claimed
+    return replace(claimed, sequence=None, moves_examples=encoded.batch > 1, obstacle=UNKNOWN)
+
+
+def holds_ids(tokens: Tensor, given: Tensor, ids: Tensor) -> bool:
+    found = given.gather(1, tokens.clamp(0, given.size(1) - 1))
+    return bool((found == ids)[tokens >= 0].all())

@@ -1,0 +1,229 @@
+r"""The order probe: changes some units of the input a little and sees which places of the model change.
+
+Unit $u$ of example $b$ has the code $c(b,u) = ((u + s b) \bmod n) + 1$. Run $k$ of $\lceil\log_2(n+1)\rceil$ moves the
+units whose code has bit $k$; a place that holds unit $u$ alone changes in exactly the runs of $c(b,u)$, one that holds
+no token in none, and one that mixes several in those of all of them. Changes are so small that the model sorts as
+before. Token ids cannot be changed a little: their embeddings are, and the ids themselves are seen where they are
+embedded. A run stops at the first attention, so it costs less than one layer. A further input, with other values and
+its examples in reverse, tells whether the order depends on the input.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from whyformer._engine.forward import run_forward
+from whyformer._engine.intercept import Intercept
+from whyformer._engine.layout import to_canonical_axes
+from whyformer._engine.tracing.attention import AttentionSite
+from whyformer._engine.tracing.provenance import attach_trace, axis_of, trace_of
+from whyformer._model.encoded import EncodedBatch
+from whyformer._model.model import Model
+
+STEPS = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}  # of the spread
+NOTICED = 1e-2  # of the largest change: smaller ones are rounding, or leak through a norm over all tokens
+
+
+@dataclass(frozen=True)
+class Units:
+    """What is changed one by one: `count` patches, vectors or features, or the rows of the sum of embeddings."""
+
+    count: int
+    of: Tensor | None = None  # broadcasts to one example of the input: the unit of each entry, or -1; None: token ids
+
+    @classmethod
+    def of_patches(cls, grid: tuple[int, int], covers: tuple[int, ...], size: Any) -> "Units":
+        """Patches of an image, row by row; pixels outside all patches belong to none."""
+        numbers = torch.arange(grid[0] * grid[1], dtype=torch.float64).view(1, 1, *grid)
+        pixels = F.interpolate(numbers, size=tuple(covers), mode="nearest")[0, 0].long()
+        return cls(grid[0] * grid[1], F.pad(pixels, (0, size[1] - covers[1], 0, size[0] - covers[0]), value=-1))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one run shows up to its first attention. Axes: [batch place channel]; None where it is not known."""
+
+    states: tuple[Tensor, ...]  # what enters the first block, and the values of the first attention
+    leaf: Tensor | None  # the sum of embeddings, in the model's order of axes
+    ids: Tensor | None  # [batch place]: as they are embedded
+    site: AttentionSite
+
+    @classmethod
+    def read(cls, mode: Intercept, batch: int, block: int | None) -> "Seen":
+        site = mode.sites[0].parts[0] if mode.sites[0].parts else mode.sites[0]
+        given = mode.calls[block].input if block is not None and block < len(mode.calls) else None
+        states = [site.value.transpose(1, 2).flatten(2)]
+        if given is not None and (given := getattr(given, "_whyformer_leaf", given)).dim() == 3:
+            states.insert(0, to_canonical_axes(given, trace_of(given)))
+        fitting = tuple(state.detach() for state in states if len(state) == batch)
+        leaf = None if mode.leaf is None else attach_trace(mode.leaf.detach(), trace_of(mode.leaf))
+        return cls(fitting, leaf, read_embedded_ids(mode, batch), site)
+
+
+def read_embedded_ids(mode: Intercept, batch: int) -> Tensor | None:
+    ids = mode.embedded_ids
+    if ids is None or ids.dim() != 2:
+        return None
+    ids = ids.T if axis_of(trace_of(ids).samples) == 1 else ids
+    return ids.cpu() if len(ids) == batch else None
+
+
+class AtFirstAttention(BaseException):
+    """Ends a run: all that was to be seen has been seen."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+
+
+class ShortRun(Intercept):
+    """A run that ends at the first attention."""
+
+    def __init__(self, *, block: int | None, **options: Any) -> None:
+        super().__init__(**options)
+        self.block = block
+
+    def add_site(self, site: AttentionSite) -> None:
+        super().add_site(site)
+        raise AtFirstAttention(Seen.read(self, self.batch, self.block))
+
+
+class OrderProbe:
+    """Runs a model up to its first attention on changed inputs."""
+
+    def __init__(self, model: Model, encoded: EncodedBatch, units: Units, block: int | None) -> None:
+        self.model, self.encoded, self.block, self.units = model, encoded, block, units
+        self.forwards = 0
+
+    def look(self, encoded: EncodedBatch, leaf: Tensor | None = None) -> Seen:
+        """What a run on these inputs shows; leaf: replaces the sum of embeddings."""
+        self.forwards += 1
+        mode = cast(type[Intercept], partial(ShortRun, block=self.block))
+        try:
+            with run_forward(self.model, encoded, asks_gradient=True, starting_at=leaf, mode_class=mode):
+                raise RuntimeError("A run that reached attention before did not reach it again.")
+        except AtFirstAttention as reached:
+            return reached.seen
+
+    def look_moved(self, encoded: EncodedBatch, base: Seen, moved: Tensor) -> list[Tensor]:
+        """[batch place] for each kind of state: which places change if these units [batch unit] are moved."""
+        if self.units.of is None:
+            assert base.leaf is not None
+            by_axis = moved.T if self.is_turned(base) else moved
+            seen = self.look(encoded, nudge(base.leaf, by_axis.unsqueeze(-1)))
+        else:
+            given = encoded.inputs[encoded.main]
+            at = moved[:, self.units.of.clamp(min=0).flatten()].unflatten(1, self.units.of.shape) & (self.units.of >= 0)
+            at = at.view(len(at), *[1] * (given.dim() - at.dim()), *at.shape[1:]) if given.dim() == 4 else at
+            inputs = {**encoded.inputs, encoded.main: nudge(given, at)}
+            seen = self.look(replace(encoded, inputs=inputs))
+        return [find_changes(new, old) for new, old in zip(seen.states, base.states, strict=False)]
+
+    def is_turned(self, base: Seen) -> bool:
+        return base.leaf is not None and base.leaf.size(0) != self.encoded.batch
+
+    def count(self, base: Seen) -> int:
+        """How many units there are: ids are padded by some models before they are embedded."""
+        if self.units.of is not None or base.leaf is None:
+            return self.units.count
+        return base.leaf.size(0) if self.is_turned(base) else base.leaf.size(1)
+
+    def measure(self, base: Seen) -> list[Tensor]:
+        """[batch place] for each kind of state: the code that was read at each place."""
+        codes = make_codes(self.encoded.batch, self.count(base))
+        read: list[Tensor] = []
+        for bit in range(int(codes.max()).bit_length()):
+            changes = self.look_moved(self.encoded, base, (codes >> bit & 1).bool())
+            read = read or [torch.zeros_like(change, dtype=torch.long) for change in changes]
+            read = [so_far | change.long() << bit for so_far, change in zip(read, changes, strict=True)]
+        return read
+
+
+def nudge(tensor: Tensor, at: Tensor) -> Tensor:
+    """The tensor, a little different at these entries; always by the same amounts."""
+    size = torch.stack([tensor.float().std(correction=0), tensor.float().abs().mean() / 10]).amax().clamp(min=1e-3)
+    step = STEPS.get(tensor.dtype, 1e-3) * size.detach()
+    generator = torch.Generator().manual_seed(0)
+    signs = torch.randint(0, 2, tensor.shape, generator=generator).to(tensor) * 2 - 1
+    return tensor.detach() + signs * step.to(tensor) * at.to(tensor.device)
+
+
+def find_changes(new: Tensor, old: Tensor) -> Tensor:
+    """[batch place]: where two states differ by more than rounding."""
+    if new.shape != old.shape:
+        return torch.zeros(old.shape[:2], dtype=torch.bool)
+    difference = (new.double() - old.double()).abs().flatten(2).amax(-1).cpu()
+    largest = float(difference.max()) if difference.numel() else 0.0
+    noise = float(old.detach().abs().max()) * torch.finfo(old.dtype).eps * 8
+    return difference > max(NOTICED * largest, noise)
+
+
+def make_codes(batch: int, count: int) -> Tensor:
+    """[batch unit]: a number from 1 on for each unit; the same unit of another example has another one."""
+    shift = math.isqrt(count) + 1
+    return (torch.arange(count) + shift * torch.arange(batch)[:, None]) % count + 1
+
+
+def decode(read: Tensor, count: int) -> Tensor | None:
+    """[batch place]: the unit that each place holds, or -1; None if a place holds several, or two hold the same."""
+    shift = math.isqrt(count) + 1
+    units = (read - 1 - shift * torch.arange(len(read))[:, None]) % count
+    units = torch.where(read == 0, -1, units)
+    has_two = any(bool((row[row >= 0].bincount(minlength=1) > 1).any()) for row in units)
+    return None if bool((read > count).any()) or has_two else units
+
+
+# --- another input ----------------------------------------------------------------------------------------------------
+
+
+def make_other_input(encoded: EncodedBatch, vocabulary: int) -> EncodedBatch:
+    """An input of the same kind with other values, and its examples in reverse."""
+    inputs = {}
+    for name, given in encoded.inputs.items():
+        axis = encoded.batch_axis if given.dim() == 3 else 0
+        has_rows = given.dim() > axis and given.size(axis) == encoded.batch
+        turned = given.flip(axis) if has_rows else given
+        inputs[name] = change_values(turned) if has_rows and name != encoded.main else turned
+    other = replace(encoded, inputs=inputs, **reverse_masks(encoded))
+    main = inputs[encoded.main]
+    changed = change_values(main) if main.is_floating_point() else change_ids(main, encoded, vocabulary)
+    return replace(other, inputs={**inputs, encoded.main: changed})
+
+
+def reverse_masks(encoded: EncodedBatch) -> dict[str, Any]:
+    masks = {"token_mask": encoded.token_mask, "special_mask": encoded.special_mask}
+    return {name: mask.flip(0) for name, mask in masks.items() if mask is not None}
+
+
+def change_values(given: Tensor) -> Tensor:
+    """Numbers in another order along all axes of tokens. Masks and kinds of token, with two values or so, stay."""
+    if given.dim() < 2 or len(given.flatten()[:4096].unique()) < 4:
+        return given
+    return given.flip((-2, -1) if given.dim() == 4 else 1)
+
+
+def change_ids(ids: Tensor, encoded: EncodedBatch, vocabulary: int) -> Tensor:
+    """Other ids, if possible all different; special tokens and padding stay. `ids` has its examples in reverse."""
+    fixed = torch.zeros(ids.shape, dtype=torch.bool)
+    if encoded.token_mask is not None and encoded.token_mask.shape == ids.shape:
+        fixed |= ~encoded.token_mask.flip(0)
+    if encoded.special_mask is not None and encoded.special_mask.shape == ids.shape:
+        fixed |= encoded.special_mask.flip(0)
+    own, kept = ids.cpu()[~fixed].unique(), ids.cpu()[fixed].unique()
+    others = torch.arange(1, max(vocabulary, 1))
+    others = others[~torch.isin(others, torch.cat([own, kept]))][: ids.numel()]
+    allowed = torch.cat([own, others])
+    if not len(allowed):
+        return ids
+    places = torch.arange(ids.size(1)) + (ids.size(1) + 1) * torch.arange(len(ids))[:, None]
+    return torch.where(fixed, ids.cpu(), allowed[(places + 1) % len(allowed)].to(ids.dtype)).to(ids.device)
+
+
+def halve(batch: int, count: int) -> Tensor:
+    """[batch unit]: about half of all units, without a pattern."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.rand(batch, count, generator=generator) < 0.5
