@@ -16,6 +16,7 @@ from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike, as_plain_setting
 from whyformer._judge.arguments import as_argument_list, check_run_data, check_run_folder, check_run_number
 from whyformer._plain.deprecation import rename_keywords
+from whyformer._plain.progress import Wait, show_activity
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import collect_versions
 from whyformer.data import read
@@ -105,8 +106,9 @@ def audit(
         auditor.run(rows, **extras, page=page)
         result = make_audit(auditor, rows)
     if folder is not None:
-        for file in ("audit.html", "audit.json"):
-            result.save(folder / file)
+        with show_activity(Wait("writing the report")):
+            for file in ("audit.html", "audit.json"):
+                result.save(folder / file)
     return result
 
 
