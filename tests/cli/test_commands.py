@@ -556,8 +556,8 @@ def test_old_verbs_still_work_and_print_the_new_name(old, new, tmp_path):
     arguments = {"inside": ["a good film", "-M", "demo/sentiment"], "write": ["12 + 7 =", "-n", "1"]}[old]
     renamed, current = (CliRunner().invoke(cli.app, [verb, *arguments, "-o", out]) for verb in (old, new))
     assert (renamed.exit_code, current.exit_code) == (0, 0)
-    assert renamed.stderr == f"whyformer {old} is now whyformer {new}\n"
-    assert current.stderr == ""
+    assert renamed.stderr == f"whyformer {old} is now whyformer {new}\nsaved {out}\n"
+    assert current.stderr == f"saved {out}\n"
     assert renamed.stdout == current.stdout
 
 

@@ -2,22 +2,15 @@
 
 Each kind of work (agreement, search, ...) is planned in units of its own and has a cost per unit: measured as soon as
 some of it is done, before that a guess, corrected by how far off the guesses for the other kinds were. From these comes
-the time left. 100 % is shown by nothing but the end.
-
-On a terminal the line is rewritten in place, also while one long step runs; elsewhere (a log) there is a new line every
-`LOG_SECONDS`. Nothing is shown during the first second.
+the time left; what passes until the first report is start-up and does not count. 100 % is shown by nothing but the end.
 """
 
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from whyformer._plain.progress import DELAY_SECONDS, format_duration, is_interactive
+from whyformer._plain.progress import MEASURED_SECONDS, format_duration, show_activity
 
-LOG_SECONDS = 30.0
-TICK_SECONDS = 0.5
 MOST_SHOWN = 0.99  # before the end
 GUESSED_SECONDS = {  # per unit, see Auditor.plan_work; with the model demo/sentiment on one core
     "agreement": 3e-4, "replacement": 7e-4, "adversarial": 2e-5, "seeds": 1e-4, "baseline": 2e-5, "diagnostic": 0.4,
@@ -38,10 +31,13 @@ Advance = Callable[[float], None]
 class AuditProgress:
     """What is planned, what is done, and what it took."""
 
+    is_logged = True
+
     def __init__(self, planned: Mapping[str, float]) -> None:
         self.planned = {kind: units for kind, units in planned.items() if units > 0}
         self.done = dict.fromkeys(WORK_LABELS, 0.0)
-        self.seconds = dict.fromkeys(WORK_LABELS, 0.0)
+        self.measured = dict.fromkeys(WORK_LABELS, 0.0)  # units, without those of the first report
+        self.seconds = dict.fromkeys(WORK_LABELS, 0.0)  # that the measured units took
         self.started_at = self.advanced_at = time.monotonic()
         self.kind = next(iter(self.planned), "agreement")
         self._most = 0.0
@@ -49,10 +45,12 @@ class AuditProgress:
     def advance(self, kind: str, units: float) -> None:
         """Some work of this kind is done; it took the time since the last call."""
         now = time.monotonic()
+        if any(self.done.values()):
+            self.measured[kind] += units
+            self.seconds[kind] += now - self.advanced_at
         self.kind = kind
         self.done[kind] += units
         self.planned[kind] = max(self.planned.get(kind, 0.0), self.done[kind])
-        self.seconds[kind] += now - self.advanced_at
         self.advanced_at = now
 
     def skip(self, kind: str, units: float) -> None:
@@ -74,9 +72,9 @@ class AuditProgress:
 
     def _cost(self, kind: str) -> float:
         """Seconds per unit."""
-        if self.done[kind] > 0:
-            return self.seconds[kind] / self.done[kind]
-        guessed = sum(done * GUESSED_SECONDS[other] for other, done in self.done.items())
+        if self.measured[kind] > 0:
+            return self.seconds[kind] / self.measured[kind]
+        guessed = sum(units * GUESSED_SECONDS[other] for other, units in self.measured.items())
         return GUESSED_SECONDS[kind] * (sum(self.seconds.values()) / guessed if guessed > 0 else 1.0)
 
     def measure_share(self, now: float) -> float:
@@ -88,7 +86,7 @@ class AuditProgress:
 
     def describe(self, now: float) -> str:
         """What the line says."""
-        if not any(self.done.values()):
+        if sum(self.seconds.values()) < MEASURED_SECONDS:
             return f"audit: 0 %, estimating the time left, {WORK_LABELS[self.kind]}"
         left = format_duration(self.estimate_left(now))
         return f"audit: {int(100 * self.measure_share(now))} %, {left} left, {WORK_LABELS[self.kind]}"
@@ -98,22 +96,5 @@ class AuditProgress:
 def show_audit_progress(planned: Mapping[str, float]) -> Iterator[AuditProgress]:
     """Show the progress while the block runs."""
     progress = AuditProgress(planned)
-    stopped = threading.Event()
-    ticker = threading.Thread(target=repeat_line, args=(progress, stopped, is_interactive()), daemon=True)
-    ticker.start()
-    try:
+    with show_activity(progress):
         yield progress
-    finally:
-        stopped.set()
-        ticker.join()
-
-
-def repeat_line(progress: AuditProgress, stopped: threading.Event, is_terminal: bool) -> None:
-    """Print the line again and again until the event is set; on a terminal, erase it then."""
-    if stopped.wait(DELAY_SECONDS):
-        return
-    while not stopped.wait(TICK_SECONDS if is_terminal else LOG_SECONDS):
-        line = progress.describe(time.monotonic())
-        print(f"\r{line}\x1b[K" if is_terminal else line, end="" if is_terminal else "\n", file=sys.stderr, flush=True)
-    if is_terminal:
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -22,6 +22,7 @@ from whyformer._judge.arguments import (
     read_run_data,
 )
 from whyformer._plain.deprecation import rename_keywords
+from whyformer._plain.progress import Wait, show_activity
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import collect_versions
 from whyformer.data import Data
@@ -117,8 +118,9 @@ def audit(
         auditor.run(rows, **extras, page=page)
         result = make_audit(auditor, rows)
     if folder is not None:
-        for file in ("audit.html", "audit.json"):
-            result.save(folder / file)
+        with show_activity(Wait("writing the report")):
+            for file in ("audit.html", "audit.json"):
+                result.save(folder / file)
     return result
 
 

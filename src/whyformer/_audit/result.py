@@ -2,7 +2,6 @@
 
 import json
 import os
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -16,7 +15,7 @@ from whyformer._plain import archive
 from whyformer._plain.deprecation import warn_renamed
 from whyformer.results.result import DRAWING_FORMATS, Result
 from whyformer.show.drawing import Drawing
-from whyformer.show.terminal import Screen, render_parts
+from whyformer.show.terminal import Screen, render_parts, wrap_lines
 from whyformer.show.visible import make_visible
 
 
@@ -35,7 +34,7 @@ class Audit(AuditFindings, Result):
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
         ".html": lambda audit: make_audit_page(audit).encode("utf-8"),
         ".json": audit_to_json,
-        ".txt": lambda audit: (audit.render() + "\n").encode("utf-8", "backslashreplace"),
+        ".txt": lambda audit: (audit.write_text(None) + "\n").encode("utf-8", "backslashreplace"),
         **DRAWING_FORMATS,
     }
 
@@ -45,7 +44,10 @@ class Audit(AuditFindings, Result):
         )
 
     def render(self, screen: Screen | None = None) -> str:
-        """The verdict as plain text; with a screen, wrapped to its width."""
+        """The verdict as text, wrapped to the width of the screen or the terminal; elsewhere a sentence is a line."""
+        return self.write_text(screen or Screen.from_terminal())
+
+    def write_text(self, screen: Screen | None) -> str:
         lines = [f"Is attention an explanation here? {self.model} on {len(self)} examples of {self.data}", ""]
         for name in self.attention:
             lines += [self.headlines[name], *self._list_sentences(name), ""]
@@ -84,15 +86,6 @@ class Audit(AuditFindings, Result):
     def said(self) -> tuple[str, ...]:
         warn_renamed("Audit.said", "Audit.descriptions")
         return self.descriptions
-
-
-def wrap_lines(text: str, width: int) -> str:
-    """Long lines broken at spaces; list items keep their indent."""
-    wrapped = []
-    for line in text.split("\n"):
-        indent = "    " if line.startswith("  - ") else ""
-        wrapped += textwrap.wrap(line, max(width, 20), subsequent_indent=indent, break_on_hyphens=False) or [""]
-    return "\n".join(wrapped)
 
 
 def audit_from_fields(fields: Mapping[str, Any]) -> Audit:

@@ -15,6 +15,7 @@ from whyformer._bulk.stopping import StopRequest
 from whyformer._bulk.task import ShardTask
 from whyformer._bulk.writer import PartWriter
 from whyformer._model.model import InputKind
+from whyformer._plain.progress import STATUS_LINE, show_activity
 from whyformer.errors import OutputError, ResourceError
 from whyformer.show.visible import make_visible
 
@@ -80,7 +81,8 @@ def run_missing(job: BulkJob, engine: Engine, stop: StopRequest) -> None:
     """Compute the missing parts, and write each while the next ones are computed."""
     total = job.count_missing()
     outcomes = engine.run(job.tasks(), stop)
-    with closing(BulkProgress(job.plan.items, job.plan.items - total)) as progress:
+    progress = BulkProgress(job.plan.items, job.plan.items - total)
+    with show_activity(progress):
 
         def commit(task: ShardTask, part: bytes | Exception) -> None:
             job.commit(task, part)
@@ -96,5 +98,5 @@ def run_missing(job: BulkJob, engine: Engine, stop: StopRequest) -> None:
 
 def print_note(text: str) -> None:
     """One line on standard error; nothing depends on it."""
-    with suppress(OSError, ValueError):
+    with STATUS_LINE.make_room(), suppress(OSError, ValueError):
         print(f"bulk: {make_visible(text)}", file=sys.stderr, flush=True)

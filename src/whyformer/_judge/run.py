@@ -3,7 +3,6 @@
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,15 +24,13 @@ from whyformer._judge.plan import JudgePlan, make_judge_plan, match_stored_plan
 from whyformer._judge.rows import JudgeStore, RowTable
 from whyformer._judge.table import tabulate_rows
 from whyformer._plain import archive
-from whyformer._plain.progress import format_duration, is_interactive, show_progress
+from whyformer._plain.progress import Wait, show_activity, show_progress
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.plan import write_or_check_plan
 from whyformer.data.example import ClassNames
 from whyformer.metrics._registry import MetricLike
 from whyformer.show.visible import make_visible
-
-PROGRESS_INTERVAL = 20.0  # seconds between two lines about progress, where the output is not a terminal
 
 
 @neutral_torch()
@@ -93,7 +90,8 @@ def judge(
         problems = "".join(f"{make_visible(str(problem))}\n" for problem in data.problems)
         archive.write_file(folder / "problems.txt", encode_utf8(problems))
         if report:
-            write_judgement_report(judgement, bench, folder / "report.html")
+            with show_activity(Wait("writing the report")):
+                write_judgement_report(judgement, bench, folder / "report.html")
     return judgement
 
 
@@ -102,18 +100,10 @@ def run_judgement(bench: Bench, plan: JudgePlan, folder: Path) -> Judgement:
     store = JudgeStore(folder, plan)
     missing = [shard for shard in range(plan.shards) if not store.has(shard)]
     total = sum(len(plan.places(shard)) for shard in missing)
-    began = last_report = time.monotonic()
-    done = 0
-    with show_progress(total, "judging") as progress:
+    with show_progress(total, "judging", is_logged=True) as progress:
         for shard in missing:
             store.write(shard, bench.make_shard(plan.places(shard)))
-            done += len(plan.places(shard))
             progress.advance(len(plan.places(shard)))
-            now = time.monotonic()
-            if not is_interactive() and now - last_report > PROGRESS_INTERVAL:
-                last_report = now
-                left = format_duration((now - began) / done * (total - done))
-                print(f"judging: {done} of {total} examples, {left} left", file=sys.stderr, flush=True)
     rows = RowTable(store)
     table = tabulate_rows(rows, bench.metrics, class_blind=bench.class_blind, kind=bench.kind)
     return Judgement(plan, rows, table, bench.data.problems, folder, bench.data.notes)

@@ -1,56 +1,233 @@
-"""A progress bar on standard error.
+"""Progress on standard error: on a terminal one line, rewritten in place; in a log a line every `LOG_SECONDS`.
 
-Nothing is shown during the first second, or when standard error is not a terminal.
+Activities nest, and the line shows all of them: `judging: 16 of 40, 1:10 left | leave-one-out: 64 of 200`. A thread
+rewrites it, so that a long step is not silent. Nothing is shown during the first `DELAY_SECONDS` of an activity.
 """
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Protocol
 
-DELAY_SECONDS = 1.0
-REFRESH_SECONDS = 0.2
+DELAY_SECONDS = 0.7
+TICK_SECONDS = 0.25
+LOG_SECONDS = 30.0
+MEASURED_SECONDS = 2.0  # before a time left is shown
+ERASE = "\r\x1b[K"
 
 
-class ProgressBar:
-    """One line: how much is done, and the estimated time left."""
+class Activity(Protocol):
+    """Something that a person waits for."""
 
-    def __init__(self, total: int, label: str) -> None:
-        self.total, self.label = total, label
-        self.done = 0
-        self.started_at = self.shown_at = time.monotonic()
-        self.is_shown = False
-
-    def advance(self, count: int = 1) -> None:
-        self.done += count
-        now = time.monotonic()
-        if now - self.started_at > DELAY_SECONDS and now - self.shown_at > REFRESH_SECONDS and is_interactive():
-            self.shown_at, self.is_shown = now, True
-            print(f"\r{self.describe(now)} \x1b[K", end="", file=sys.stderr)
+    started_at: float
+    is_logged: bool  # whether a log gets lines about it too
 
     def describe(self, now: float) -> str:
         """What the line says at this time."""
-        left = (now - self.started_at) / max(self.done, 1) * max(self.total - self.done, 0)
-        return f"{self.label}: {self.done} of {self.total}, {format_duration(left)} left"
 
-    def close(self) -> None:
-        if self.is_shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+class Wait:
+    """An activity of unknown length, such as opening a model. It is shown only while nothing inside it is."""
+
+    is_logged = False
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.started_at = time.monotonic()
+
+    def describe(self, now: float) -> str:
+        return f"{self.label}, {format_duration(now - self.started_at)}"
+
+
+class Pace:
+    """The time that work takes, measured from the end of its first part: what came before includes the start-up.
+
+    Workers that began together end their first parts together, which says nothing about the others. So what is measured
+    must take at least half as long as the first part.
+    """
+
+    def __init__(self, started_at: float) -> None:
+        self.started_at = started_at
+        self.first_at: float | None = None
+        self.last_at = started_at
+        self.units = 0.0
+
+    def count(self, units: float, now: float) -> None:
+        """A part of so many units is done."""
+        if self.first_at is None:
+            self.first_at = now
+        else:
+            self.units += units
+        self.last_at = now
+
+    @property
+    def rate(self) -> float | None:
+        """Units per second; None before enough was measured."""
+        if self.first_at is None:
+            return None
+        seconds = self.last_at - self.first_at
+        is_enough = seconds >= max(MEASURED_SECONDS, (self.first_at - self.started_at) / 2)
+        return self.units / seconds if is_enough else None
+
+    def estimate_left(self, units: float, now: float) -> float | None:
+        """The seconds that so many units will take, counted down between two parts."""
+        if not self.rate:
+            return None
+        left = units / self.rate
+        return max(left - (now - self.last_at), left / 20)
+
+
+class ProgressBar:
+    """How much is done, and the estimated time left; before there is an estimate, the time that has passed."""
+
+    def __init__(self, total: int, label: str, *, is_logged: bool = False) -> None:
+        self.total, self.label, self.is_logged = total, label, is_logged
+        self.done = 0
+        self.started_at = time.monotonic()
+        self.pace = Pace(self.started_at)
+
+    def advance(self, count: int = 1) -> None:
+        self.done += count
+        self.pace.count(count, time.monotonic())
+
+    def describe(self, now: float) -> str:
+        return f"{self.label}: {self.done:,} of {self.total:,}, {self.describe_time(now)}"
+
+    def describe_time(self, now: float) -> str:
+        left = self.pace.estimate_left(max(self.total - self.done, 0), now)
+        passed = now - self.started_at
+        return f"{format_duration(passed)} so far" if left is None else f"{format_duration(left)} left"
+
+
+class StatusLine:
+    """The one line for all activities of the main thread, from the outermost to the innermost."""
+
+    def __init__(self) -> None:
+        self.activities: list[Activity] = []
+        self.logged_at = 0.0
+        self.line = ""  # what is on the terminal
+        self._lock = threading.RLock()
+        self._ticker: threading.Thread | None = None
+
+    def begin(self, activity: Activity) -> None:
+        if threading.current_thread() is not threading.main_thread() or not (activity.is_logged or is_interactive()):
+            return
+        with self._lock:
+            if not self.activities:
+                self.logged_at = activity.started_at
+            self.activities.append(activity)
+            if self._ticker is None or not self._ticker.is_alive():
+                self._ticker = threading.Thread(target=self._repeat, name="whyformer-progress", daemon=True)
+                self._ticker.start()
+
+    def end(self, activity: Activity) -> None:
+        with self._lock:
+            if activity in self.activities:
+                self.activities.remove(activity)
+            if not self.activities:
+                with self.make_room():
+                    pass
+
+    @contextmanager
+    def make_room(self) -> Iterator[None]:
+        """Erase the line while the block prints something; it comes back with the next tick."""
+        with self._lock:
+            if self.line:
+                self._write(ERASE)
+                self.line = ""
+            yield
+
+    def show(self, now: float) -> None:
+        """Write what is to be seen at this time."""
+        with self._lock:
+            shown = [one for one in self.activities if now - one.started_at >= DELAY_SECONDS]
+            shown = [one for one in shown if one is shown[-1] or not isinstance(one, Wait)]
+            if is_terminal():
+                line = fit_line([one.describe(now) for one in shown], measure_width())
+                if line != self.line:
+                    self._write(f"\r{line}\x1b[K")
+                    self.line = line
+            elif now - self.logged_at >= LOG_SECONDS and any(one.is_logged for one in shown):
+                self.logged_at = now
+                self._write(next(one.describe(now) for one in shown if one.is_logged) + "\n")
+
+    def _repeat(self) -> None:
+        """Rewrite the line until there is nothing left to wait for."""
+        while True:
+            time.sleep(TICK_SECONDS)
+            with self._lock:
+                if not self.activities:
+                    self._ticker = None
+                    return
+                self.show(time.monotonic())
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError, ValueError):  # standard error that is closed or full is no reason to stop
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
+STATUS_LINE = StatusLine()
 
 
 @contextmanager
-def show_progress(total: int, label: str) -> Iterator[ProgressBar]:
-    """Show a progress bar while the block runs."""
-    bar = ProgressBar(total, label)
+def hide_status_line() -> Iterator[None]:
+    """Leave the terminal alone, for example while somebody types."""
+    hidden = [*STATUS_LINE.activities]
+    for activity in hidden:
+        STATUS_LINE.end(activity)
     try:
-        yield bar
+        yield
     finally:
-        bar.close()
+        for activity in hidden:
+            STATUS_LINE.begin(activity)
+
+
+@contextmanager
+def show_activity(activity: Activity) -> Iterator[None]:
+    """Show an activity while the block runs."""
+    STATUS_LINE.begin(activity)
+    try:
+        yield
+    finally:
+        STATUS_LINE.end(activity)
+
+
+@contextmanager
+def show_progress(total: int, label: str, *, is_logged: bool = False) -> Iterator[ProgressBar]:
+    """Show a progress bar while the block runs."""
+    bar = ProgressBar(total, label, is_logged=is_logged)
+    with show_activity(bar):
+        yield bar
 
 
 def is_interactive() -> bool:
-    return threading.current_thread() is threading.main_thread() and sys.stderr is not None and sys.stderr.isatty()
+    """Whether a person watches the work of this thread."""
+    return threading.current_thread() is threading.main_thread() and is_terminal()
+
+
+def is_terminal() -> bool:
+    """Whether standard error is a terminal on which a line can be rewritten."""
+    try:
+        return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    except ValueError:  # closed
+        return False
+
+
+def measure_width() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
+def fit_line(parts: list[str], width: int) -> str:
+    """The parts in one line, which must not wrap: a wrapped line cannot be rewritten."""
+    line = " | ".join(parts)
+    return line if len(line) < width else f"{line[: width - 4]}..."
 
 
 def format_duration(seconds: float) -> str:

@@ -106,10 +106,8 @@ def run_audit(
             output.print_to_stderr(f"The rows so far are in {out}. Run the same command again to continue.")
         raise
     running.show_result(result, to_json=audit_to_json if as_json else None)
-    if out is not None and not as_json:
-        output.print_text(f"\n{out / 'audit.html'}")
-        if swap_heads:
-            output.print_text(out / "heads.html")
+    if out is not None:
+        output.print_saved(out, out / "audit.html", *([out / "heads.html"] if swap_heads else []))
 
 
 def choose_source(words: list[str]) -> str | list[str]:

@@ -95,6 +95,7 @@ def run_bulk(
     if as_json:
         output.print_text(json.dumps({**asdict(run), "folder": str(run.folder)}, indent=1))
     else:
-        output.print_text(run)
+        output.print_prose(run)
+    output.print_saved(out)
     if run.failed:
         raise typer.Exit(FAILED_EXIT_CODE)

@@ -22,4 +22,5 @@ def run_demo(
 
     destination.check_out_file(out, [], {".html": None})
     running.silence_libraries()
-    show_tour(out, output.print_text)
+    show_tour(out, output.print_rendered)
+    output.print_saved(out)

@@ -124,7 +124,7 @@ def run_explain(
         explanation = getattr(explanation, unit)()
     running.show_result(explanation, out, to_json=Explanation.formats[".json"] if as_json else None)
     if health and not as_json:
-        output.print_text(f"\n{explanation.health}\n{explanation.conditioning}")
+        output.print_prose(f"\n{explanation.health}\n{explanation.conditioning}")
 
 
 def explain_prompt_and_show(
@@ -155,9 +155,9 @@ def explain_prompt_and_show(
         explanation = getattr(explanation, unit)()
     running.show_result(explanation, out, to_json=Explanation.formats[".json"] if as_json else None)
     if settings.get("health") and not as_json:
-        output.print_text(f"\n{explanation.health}\n{explanation.conditioning}")
+        output.print_prose(f"\n{explanation.health}\n{explanation.conditioning}")
     if prompt.logged is not None and not as_json:
-        output.print_text(f"\n{check_answer(opened, prompt).verdict}")
+        output.print_prose(f"\n{check_answer(opened, prompt).verdict}")
 
 
 def choose_unit(units: Mapping[str, bool]) -> str | None:

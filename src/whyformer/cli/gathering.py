@@ -8,6 +8,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from whyformer._plain.progress import hide_status_line
+from whyformer.cli.output import print_to_stderr
 from whyformer.cli.parsing import parse_pairs, parse_value
 from whyformer.errors import InputError
 
@@ -154,7 +156,10 @@ def read_standard_input(model: "Model") -> "Iterator[CliInput]":
 def read_stdin_bytes() -> bytes:
     if sys.stdin is None:
         raise InputError("Standard input is closed.")
-    data = sys.stdin.buffer.read(MAX_BYTES + 1)
+    with hide_status_line():
+        if sys.stdin.isatty():
+            print_to_stderr("Reading standard input; end it with Ctrl-D.")
+        data = sys.stdin.buffer.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise InputError(f"Standard input is longer than {MAX_BYTES // 2**20} MiB.")
     return data

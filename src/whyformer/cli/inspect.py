@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from whyformer.cli import destination, options, output, parsing, running
+from whyformer.cli import destination, options, parsing, running
 from whyformer.cli.shell import app, keep_old_verb
 
 EXAMPLES = """Examples:
@@ -31,8 +31,7 @@ def run_inspect(
     destination.check_out_file(out, inputs, AttentionView.formats)
     opened, items = running.open_with_inputs(model, inputs, pair)
     view = inspect_attention(opened, items, **parsing.parse_targets(opened, target, versus))
-    view.save(out)
-    output.print_text(f"{view.title}\n{view!r}: {out}")
+    running.show_result(view, out)
 
 
 keep_old_verb("inside", "inspect", run_inspect)

@@ -66,7 +66,9 @@ def run_judge(
         degraded = parsing.parse_call(degrade, METHODS, "method")
         several = methods if method else None
         trust = judge_metrics(opened, examples, metrics, degraded, methods=several, target=aim, out=out, batch=batch)
-        output.print_text(trust)
+        output.print_result(trust)
+        if out is not None:
+            output.print_saved(out)
         if trust.failed:
             raise typer.Exit(FAILED_EXIT_CODE)
         return
@@ -75,8 +77,8 @@ def run_judge(
         fields = {"verdict": judgement.verdict, "cautions": judgement.cautions, "lines": judgement.table.records()}
         output.print_text(json.dumps(fields, indent=1))
     else:
-        output.print_text(judgement)
-        if out is not None:
-            output.print_text(f"\nRows, table and report are in {out}; open {out / 'report.html'}.")
+        output.print_result(judgement)
+    if out is not None:
+        output.print_saved(out, out / "report.html")
     if judgement.failed:
         raise typer.Exit(FAILED_EXIT_CODE)

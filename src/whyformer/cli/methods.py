@@ -52,5 +52,7 @@ def print_table(rows: list[dict[str, Any]]) -> None:
             f"needs {', '.join(row['needs'])}",
         ]
         table.add_row(Text(row["name"]), Text(row["summary"]).append(f"\n{'; '.join(facts)}", style="dim"))
-    with output.convert_write_errors():
-        Console().print(table)
+    console = Console()
+    with console.capture() as drawn:
+        console.print(table)
+    output.print_rendered(drawn.get().rstrip("\n"))

@@ -12,4 +12,7 @@ def run_metrics(as_json: options.JsonOption = False, debug: options.DebugOption 
     import whyformer.metrics  # noqa: F401 (fills METRICS)
     from whyformer.metrics._registry import format_metrics, list_metrics
 
-    output.print_text(json.dumps(list_metrics(), indent=2, default=repr) if as_json else format_metrics())
+    if as_json:
+        output.print_text(json.dumps(list_metrics(), indent=2, default=repr))
+    else:
+        output.print_prose(format_metrics())

@@ -5,10 +5,15 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import IO
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
+from whyformer._plain.progress import STATUS_LINE
 from whyformer.errors import OutputError, ResourceError, WhyformerError
-from whyformer.show.visible import make_visible
+from whyformer.show.visible import make_lines_visible, make_visible
+
+if TYPE_CHECKING:
+    from whyformer.results.result import Result
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -24,8 +29,33 @@ def prepare_streams() -> None:
 
 def print_text(text: object) -> None:
     """Print on standard output. Control characters of file names, labels and inputs are spelled out."""
-    with convert_write_errors():
-        print(make_lines_visible(str(text)), flush=True)
+    print_rendered(make_lines_visible(str(text)))
+
+
+def print_prose(text: object) -> None:
+    """The same for sentences, which are wrapped to the width of a terminal."""
+    from whyformer.show.terminal import Screen, wrap_lines
+
+    visible, screen = make_lines_visible(str(text)), Screen.from_terminal()
+    print_rendered(visible if screen is None else wrap_lines(visible, screen.width))
+
+
+def print_result(result: "Result") -> None:
+    """Print a result as it draws itself for this terminal: its content is escaped already, and may have colours."""
+    print_rendered(str(result))
+
+
+def print_saved(*files: Path) -> None:
+    """Name those that were written: on standard error, so that standard output holds the result alone."""
+    for file in files:
+        if file.exists():
+            print_to_stderr(f"saved {make_visible(str(file))}")
+
+
+def print_rendered(text: str) -> None:
+    """Print what `show.terminal.render_parts` has drawn."""
+    with STATUS_LINE.make_room(), convert_write_errors():
+        print(text, flush=True)
 
 
 @contextmanager
@@ -37,10 +67,6 @@ def convert_write_errors() -> Iterator[None]:
         raise
     except OSError as error:
         raise make_stream_error(error) from None
-
-
-def make_lines_visible(text: str) -> str:
-    return "\n".join(make_visible(line) for line in text.split("\n"))
 
 
 def make_stream_error(error: OSError) -> WhyformerError:
@@ -55,7 +81,8 @@ def make_stream_error(error: OSError) -> WhyformerError:
 def print_to_stderr(text: str) -> None:
     """Print on standard error; there is nowhere to say that this failed."""
     try:
-        print(text, file=sys.stderr, flush=True)
+        with STATUS_LINE.make_room():
+            print(text, file=sys.stderr, flush=True)
     except OSError:
         discard_rest(sys.stderr)
 

@@ -51,14 +51,14 @@ def run_reproduce(
     from whyformer._reproduce.documents import list_documents
 
     if name is None:
-        output.print_text(list_documents())
+        output.print_rendered(list_documents())
         return
     document = find_document(name)  # report misspelt names before a large model is opened
     if published:
         for table in document.published:
-            output.print_text(f"{table}\n")
+            output.print_rendered(f"{table}\n")
         if document.remark:
-            output.print_text(document.remark)
+            output.print_prose(document.remark)
         return
     destination.check_out_folder(out)
     examples = None
@@ -67,8 +67,8 @@ def run_reproduce(
         examples = read_examples(source, column, classes, split=split, masks=masks, mask_values=mask_values)
     opened = None if model is None else running.open_quietly(model, device)
     made = run_document(document, Request(examples, opened, out, batch, limit))
-    output.print_text(made)
+    output.print_result(made)
     if out is not None:
-        output.print_text(f"\nTables and figures are in {out}; open {out / 'report.html'}.")
+        output.print_saved(out, out / "report.html")
     if made.failed:
         raise typer.Exit(FAILED_EXIT_CODE)

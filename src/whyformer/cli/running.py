@@ -5,13 +5,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whyformer._plain.progress import show_progress
+from whyformer._plain.progress import Wait, show_activity, show_progress
 from whyformer.cli import output
 from whyformer.cli.collection import resume_collection
 from whyformer.cli.gathering import gather_inputs
+from whyformer.show.visible import make_visible
 
 if TYPE_CHECKING:
     from whyformer._model.model import Model
+    from whyformer.results.result import Result
 
 BATCH = 16  # inputs explained at once
 
@@ -31,7 +33,8 @@ def open_quietly(name: str, device: str | None = None) -> "Model":
     from whyformer.demo.jain_wallace import is_jain_wallace_folder, load_jain_wallace
 
     silence_libraries()
-    model = load_jain_wallace(name, device) if is_jain_wallace_folder(name) else open_model(name, device=device)
+    with show_activity(Wait(f"opening {make_visible(name)}")):
+        model = load_jain_wallace(name, device) if is_jain_wallace_folder(name) else open_model(name, device=device)
     resume_collection()
     return model
 
@@ -57,8 +60,16 @@ def iterate_batches(inputs: Any, targets: Mapping[str, Any]) -> Iterator[tuple[A
             progress.advance(len(inputs[batch]))
 
 
-def show_result(result: Any, out: Path | None = None, *, to_json: Callable[[Any], bytes] | None = None) -> None:
+def show_result(result: "Result", out: Path | None = None, *, to_json: Callable[[Any], bytes] | None = None) -> None:
     """Print a result, as JSON if `to_json` is given, and then save it to `out`."""
-    output.print_text(result if to_json is None else to_json(result).decode("ascii"))
+    if to_json is None:
+        output.print_result(result)
+    else:
+        output.print_text(to_json(result).decode("ascii"))
     if out is not None:
-        result.save(out)
+        save_result(result, out)
+
+
+def save_result(result: "Result", out: Path) -> None:
+    result.save(out)
+    output.print_saved(out)

@@ -13,19 +13,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from whyformer._plain.progress import Wait, show_activity
 from whyformer.cli.options import JsonErrorsOption
 from whyformer.cli.output import (
     FULL,
     convert_write_errors,
     discard_rest,
-    make_lines_visible,
     make_stream_error,
     prepare_streams,
     print_text,
     print_to_stderr,
 )
 from whyformer.errors import WhyformerError, find_exit_code
-from whyformer.show.visible import make_visible
+from whyformer.show.visible import make_lines_visible, make_visible
 
 FAILED_EXIT_CODE = 6  # finished, but some rows have no number because something failed
 
@@ -39,7 +39,8 @@ class CommandGroup(TyperGroup):
         prepare_streams()
         state = random.getstate()
         try:
-            code = super().main(arguments, standalone_mode=False, **more)
+            with show_activity(Wait(f"whyformer {' '.join(arguments[:1])} is running")):
+                code = super().main(arguments, standalone_mode=False, **more)
             with convert_write_errors():
                 sys.stdout.flush()
             if code == 130:  # typer has caught the interrupt

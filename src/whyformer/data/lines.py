@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator
 
+from whyformer._plain.progress import hide_status_line
 from whyformer.data.example import Data, Example, Problem, collect_examples
 from whyformer.data.records import is_image_name
 from whyformer.data.tables import has_invalid_utf8
@@ -18,7 +19,8 @@ def read_standard_input() -> Data:
         raise InputError("Standard input is closed.", code="E_DATA")
     stream = sys.stdin.buffer if hasattr(sys.stdin, "buffer") else None
     lines = (line.decode("utf-8", "surrogateescape") for line in stream) if stream is not None else sys.stdin
-    return collect_examples(NAME, parse_lines(lines))
+    with hide_status_line():
+        return collect_examples(NAME, parse_lines(lines))
 
 
 def parse_lines(lines: Iterable[str]) -> Iterator[Example | Problem]:

@@ -13,6 +13,7 @@ from whyformer._plain import archive
 from whyformer.demo import shapes
 from whyformer.show import page, report
 from whyformer.show.report import Html
+from whyformer.show.visible import make_visible
 
 CAT = Path(__file__).parent / "samples" / "cat.jpg"
 SENTENCE = "a gorgeous, witty film, despite its tedious first hour"
@@ -24,25 +25,23 @@ LEAD = (
     "method that looks no better explains nothing. Methods disagree, which is why whyformer compares them."
 )
 NEXT_COMMANDS = (
-    'whyformer explain "the plot is a mess, but the cast is charming" -M demo/sentiment -m attcat',
+    'whyformer explain "the plot is a mess, but the cast is charming" -M demo/sentiment',
     "whyformer compare photo.jpg -M demo/pets",
     "whyformer methods",
 )
 
 
-def show_tour(out: Path, print_text: Callable[[str], None]) -> None:
-    """Explain the bundled models: print the results with `print_text`, and save a page to `out`."""
+def show_tour(out: Path, print_rendered: Callable[[str], None]) -> None:
+    """Explain the bundled models: print the results with `print_rendered`, and save a page to `out`."""
     sections, titles = [], {}
     for number, visit in enumerate((explain_pets, explain_sentiment, explain_two_shapes, explain_agreement), 1):
         stop = visit()
-        print_text(f"{number}. {stop.title}\n\n{stop.text}\n")
+        print_rendered(f"{number}. {make_visible(stop.title)}\n\n{stop.text}\n")
         titles[f"part-{number}"] = stop.title.partition(":")[0]
         sections.append(report.make_section(stop.title, stop.html, remark=stop.remark, anchor=f"part-{number}"))
     html = report.make_page("Why did the transformer say that?", sections, lead=LEAD, contents=titles)
     archive.write_file(out, html.encode("utf-8"))
-    print_text(f"The same with colours and numbers: {out}\n\nTry it on your own inputs:\n")
-    for command in NEXT_COMMANDS:
-        print_text(f"  {command}")
+    print_rendered("\n  ".join(["Try it on your own inputs:\n", *NEXT_COMMANDS]))
 
 
 class TourStop(NamedTuple):
@@ -87,7 +86,7 @@ def explain_two_shapes() -> TourStop:
 
 def explain_agreement() -> TourStop:
     """A language model that must ignore the nouns between subject and verb."""
-    explanation = explain(open_model("demo/decoder"), AGREEMENT_PROMPT, "attcat", target=" are", versus=" is")
+    explanation = explain(open_model("demo/decoder"), AGREEMENT_PROMPT, target=" are", versus=" is")
     title = "demo/decoder: why are, rather than is?"
     remark = "A small language model must remember the number of its subject across nouns of the other number."
     html = page.make_panel_row({explanation.method: explanation.panels()[0]})

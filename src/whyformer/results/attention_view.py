@@ -14,6 +14,7 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import torch
+from rich.text import Text
 from torch import Tensor
 
 from whyformer._engine.target import Target
@@ -26,7 +27,7 @@ from whyformer.show import head_figures, overlay, report
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
 from whyformer.show.report import make_element
-from whyformer.show.terminal import Screen
+from whyformer.show.terminal import Screen, render_parts
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_headline
 
@@ -69,7 +70,8 @@ class AttentionView(Result):
 
     def render(self, screen: Screen | None = None) -> str:
         """The prediction and what the view holds, in two lines; the attention itself needs a figure."""
-        return f"{make_visible(self.title)}\n{self!r}"
+        parts = [Text(make_visible(self.title), "bold"), Text(repr(self))]
+        return render_parts(parts, screen or Screen.from_stdout())
 
     def part(self, kind: str) -> Tensor:
         if not isinstance(kind, str) or kind not in self.parts:

@@ -1,8 +1,10 @@
 """Scores in a terminal: words on coloured backgrounds, maps as half blocks; bars, digits and shades without colour.
 
-Tokens, labels and file names are untrusted: all go through `make_visible` before they are printed.
+Tokens, labels and file names are untrusted: all go through `make_visible` before they are coloured. `render_parts` does
+so for everything once more, so that the only control characters of what it returns are its own colours.
 """
 
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from io import StringIO
@@ -10,6 +12,7 @@ from io import StringIO
 import torch
 from rich.color import Color
 from rich.console import Console, RenderableType
+from rich.segment import Segment, Segments
 from rich.style import Style
 from rich.text import Text
 from torch import Tensor
@@ -19,7 +22,7 @@ from whyformer._engine.target import Target
 from whyformer._plain.tokens import Pieces
 from whyformer.show.chips import make_scored_text
 from whyformer.show.colours import Colour, choose_ink, find_limits, paint
-from whyformer.show.visible import make_visible
+from whyformer.show.visible import make_lines_visible, make_visible
 from whyformer.show.wording import describe_target, format_certainty, format_score, name_target, shorten_text
 
 SHADES = " .:-=+*#%@"
@@ -42,6 +45,11 @@ class Screen:
         plain = not console.is_terminal or console.no_color
         return Screen(console.width, None if plain else console.color_system)
 
+    @staticmethod
+    def from_terminal() -> "Screen | None":
+        """Standard output if it is a terminal."""
+        return Screen.from_stdout() if Console().is_terminal else None
+
 
 def render_title(target: Target, method: str | None, *, name: str | None, class_specific: bool) -> Text:
     """The target, its probability, and the method."""
@@ -59,7 +67,7 @@ def render_title(target: Target, method: str | None, *, name: str | None, class_
 
 
 def render_parts(parts: Iterable[RenderableType], screen: Screen) -> str:
-    """The parts below each other, as a string for that screen."""
+    """The parts below each other, as a string for that screen: the content is escaped, and then coloured."""
     console = Console(
         file=StringIO(),
         width=screen.width,
@@ -73,9 +81,20 @@ def render_parts(parts: Iterable[RenderableType], screen: Screen) -> str:
         markup=False,
     )
     for part in parts:
-        console.print(part)
+        renderable = console.render_str(part) if isinstance(part, str) else part
+        drawn = [Segment(make_lines_visible(text), style) for text, style, _ in console.render(renderable)]
+        console.print(Segments(drawn), end="", crop=False)
     lines = console.file.getvalue().split("\n")  # type: ignore[attr-defined]
     return "\n".join(line.rstrip() for line in lines).rstrip("\n")
+
+
+def wrap_lines(text: str, width: int) -> str:
+    """Long lines broken at spaces; what follows keeps the indent of the line."""
+    wrapped = []
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip(" "))] + ("  " if line.lstrip(" ").startswith("- ") else "")
+        wrapped += textwrap.wrap(line, max(width, 20), subsequent_indent=indent, break_on_hyphens=False) or [""]
+    return "\n".join(wrapped)
 
 
 def render_legend(between: tuple[float, float], *, signed: bool) -> Text:

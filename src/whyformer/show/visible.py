@@ -18,6 +18,11 @@ def make_visible(text: str) -> str:
     )
 
 
+def make_lines_visible(text: str) -> str:
+    """The same for a text whose lines stay lines."""
+    return "\n".join(map(make_visible, text.split("\n")))
+
+
 def is_joiner(text: str, i: int) -> bool:
     """Whether character i joins the letters on both sides; anywhere else a joiner would only be invisible."""
     if text[i] not in JOINERS or not 0 < i < len(text) - 1:
