@@ -190,7 +190,8 @@ def find_code(kinds: frozenset[type]) -> list[Mapping[str, Any]]:
     classes = {base for kind in kinds for base in kind.__mro__ if base not in nn.Module.__mro__}
     defined_in = sorted({"torch.nn.functional", *(one.__module__ for one in classes)})
     files = [sys.modules[name] for name in defined_in if name in sys.modules]
-    return [vars(one) for one in (*sorted(classes, key=lambda one: (one.__module__, one.__qualname__)), *files)]
+    ordered = sorted(classes, key=lambda one: (one.__module__, one.__qualname__))
+    return [vars(one) for one in (*ordered, nn.Module, Tensor, *files)]
 
 
 def is_atom(value: Any) -> bool:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter, itemgetter
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 from torch import Tensor, nn
@@ -133,8 +133,9 @@ class WatchedCode:
             self.meet_class(value, names)
         elif isinstance(value, dict | list):
             self.meet_contents(value)
-        elif hasattr(value, "__dict__") and not isinstance(value, Tensor | nn.Module) and is_followed(type(value)):
-            self.meet_object(value, names)
+        elif hasattr(value, "__dict__") and not isinstance(value, Tensor | nn.Module):
+            if is_followed(type(value)) or isinstance(value, SimpleNamespace):
+                self.meet_object(value, names)
 
     def meet_class(self, kind: type, names: Sequence[str]) -> None:
         key = (kind, *names)
