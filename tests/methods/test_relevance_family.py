@@ -21,10 +21,13 @@ def test_channels_are_summed(method):
 def test_libragrad_adds_up_what_enters_each_block():
     """Three boundaries of two blocks: the last, what leaves them, does not count."""
     boundaries = [TOKENS, 10 * TOKENS, 100 * TOKENS]
-    assert_close(libragrad(boundaries, ALL), 11 * TOKENS.sum(-1))
-    assert_close(libragrad(boundaries, ALL, at="input"), TOKENS.sum(-1))
+    plain, hybrid = (False, False), (True, False)
+    assert_close(libragrad(boundaries, plain, ALL), 11 * TOKENS.sum(-1))
+    assert_close(libragrad(boundaries, plain, ALL, at="input"), TOKENS.sum(-1))
+    assert_close(libragrad(boundaries, hybrid, ALL), TOKENS.sum(-1))
+    assert_close(libragrad(boundaries, hybrid, ALL, at="blocks"), 11 * TOKENS.sum(-1))
     with pytest.raises(MethodError, match=r"at must be one of .*; got 'block'\. Did you mean 'blocks'\?"):
-        libragrad(boundaries, ALL, at="block")
+        libragrad(boundaries, plain, ALL, at="block")
 
 
 def test_pa_lrp_adds_positions_by_their_magnitude():

@@ -133,6 +133,7 @@ class Intercept(TorchFunctionMode):
         self.written = InPlaceWrites()  # what the model would have written into its tensors
         self.mixers = 0  # a hash of the operations that may mix tokens without attention; 0 if there were none
         self.products = 0  # of states
+        self.known_mixing: dict[Any, bool] | None = None  # what token_mixing.py has found
 
     # --- module calls ------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,11 @@ OTHERS = {"accelerate", "einops", "filelock", "huggingface_hub", "jinja2", "nump
 OTHERS |= {"requests", "safetensors", "tokenizers", "tqdm", "typing_extensions", "yaml"}
 IMPORTED = (sys.stdlib_module_names - {"__main__"}) | OTHERS
 KNOWN_CODE = LIBRARIES | IMPORTED
+# Where transformers looks up functions by the name of an attention
+REGISTRIES = (
+    ("modeling_utils", "ALL_ATTENTION_FUNCTIONS"),
+    ("masking_utils", "ALL_MASK_ATTENTION_FUNCTIONS"),
+)
 ATTENTIONS = {None, "eager", "sdpa", "flash_attention_2", "flash_attention_3"}
 
 
@@ -60,9 +65,14 @@ def is_attention_known(config: Any) -> bool:
     implementation = getattr(config, "_attn_implementation", None)
     if implementation not in ATTENTIONS:
         return False
-    registry = getattr(sys.modules.get("transformers.modeling_utils"), "ALL_ATTENTION_FUNCTIONS", {})
-    function = registry.get(implementation) if implementation in registry else None
-    return function is None or is_known(function)
+    registries = [getattr(sys.modules.get(f"transformers.{file}"), name, {}) for file, name in REGISTRIES]
+    functions = [registry[implementation] for registry in registries if implementation in registry]
+    return all(is_setting_known(function) for function in functions)
+
+
+def are_known(functions: Iterable[Any]) -> bool:
+    """Whether all functions that a model calls come from libraries."""
+    return all(is_setting_known(function) for function in functions)
 
 
 def is_known(code: Any) -> bool:

@@ -16,7 +16,6 @@ conservation check and no estimate of rounding: ask for health=True to have them
 """
 
 import os
-import weakref
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -35,6 +34,7 @@ from whyformer._engine.lean_lesson import Lesson, Unlearnable, make_learner, wri
 from whyformer._engine.lean_run import LeanRun, LessonDiffers, prepare_language_model, run_lean
 from whyformer._engine.lean_shadow import borrow_shadow
 from whyformer._engine.lean_target import choose_lean_answer, find_read_places
+from whyformer._engine.model_memo import ModelMemo
 from whyformer._engine.model_state import is_torch_watched
 from whyformer._engine.model_writes import WRITERS
 from whyformer._engine.relevance.node import Recipe, Switch
@@ -77,8 +77,7 @@ def lean(enabled: bool = True, *, recompute: bool | None = None) -> Iterator[Non
 # --- lessons of a model ----------------------------------------------------------------------------------------------
 
 # By recipe and how the model computes attention; a string: why there is none
-Lessons = dict[Any, Lesson | str]
-LESSONS: "weakref.WeakKeyDictionary[nn.Module, Lessons]" = weakref.WeakKeyDictionary()
+LESSONS: ModelMemo[Lesson | str] = ModelMemo()
 
 
 def key_of(model: Model, recipe: Recipe) -> Any:
@@ -92,7 +91,7 @@ def record_lean(
     """The capture of a lean run; None if the full engine must run."""
     if not is_possible(model, encoded, keep, recipes):
         return None
-    lessons = LESSONS.setdefault(model.module, {})
+    lessons = LESSONS.recall(model.module)
     key = key_of(model, recipes[0])
     for _ in range(2):
         is_new = key not in lessons

@@ -5,13 +5,9 @@ of attention or beside it. Rollout of the few that have attention is a map all t
 it leaves out. States between such blocks are mixtures of tokens, and methods that read them must say so.
 """
 
-import weakref
-from typing import Any
-
-from torch import nn
-
 from whyformer._engine.forward import Run, run_forward
 from whyformer._engine.intercept import Intercept, ModuleCall
+from whyformer._engine.model_memo import ModelMemo
 from whyformer._engine.stream_blocks import find_blocks
 from whyformer._engine.token_mixing import find_unattended
 from whyformer._model.encoded import EncodedBatch
@@ -55,15 +51,14 @@ def is_on_mixed_states(note: str) -> bool:
     return ON_STATES in note
 
 
-# By module and what its forward computed
-FOUND_BESIDE: "weakref.WeakKeyDictionary[nn.Module, dict[Any, bool]]" = weakref.WeakKeyDictionary()
+FOUND_BESIDE: ModelMemo[bool] = ModelMemo()
 
 
 def mixes_beside_attention(model: Model, encoded: EncodedBatch, run: Run) -> bool:
     """Whether blocks mix tokens without attention; a run without a graph is repeated with one, once."""
     if encoded.inputs[encoded.main].dim() == 4:
         return False
-    known = FOUND_BESIDE.setdefault(model.module, {})
+    known = FOUND_BESIDE.recall(model.module)
     key = (run.mode.mixers, len(run.mode.sites), len(run.mode.calls))
     if key not in known:
         try:

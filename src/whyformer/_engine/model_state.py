@@ -2,15 +2,17 @@
 
 A snapshot has, for every module, its identity and class, what it keeps (submodules, weights, settings) and whether it
 trains; for every weight its memory, shape and version; the code of its classes: their attributes and the globals of the
-files that define them, where somebody may have replaced a function; and the configurations. Anything that differs makes
-the programs of the model invalid. Objects are compared by identity; numbers and strings are kept alive, so that an
-identity is not used twice, while modules and weights are not. The settings of torch that choose how a product is
-computed are part of the key of each program.
+files that define them, where somebody may have replaced a function, and all that their forward uses in other files
+(watched_code.py); and the configurations. Anything that differs makes the programs of the model invalid. Objects are
+compared by identity; numbers, strings and functions are kept alive, so that an identity is not used twice, while
+modules and weights are not. The settings of torch that choose how a product is computed are part of the key of each
+program.
 """
 
 import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -18,10 +20,12 @@ from torch import Tensor, nn
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from whyformer._engine.known_code import is_of_libraries
+from whyformer._engine.known_code import are_known, is_of_libraries
+from whyformer._engine.watched_code import WatchedCode, is_same_code
 from whyformer._model.unwrap import list_modules, unwrap
 
 CONTAINERS = {dict, list}  # what a module keeps in these is compared too
+REPLACEABLE = (FunctionType, MethodType, type)
 ATOMS = (int, float, str, bytes, bool, type(None), torch.dtype, torch.device)
 # Where a module keeps what is read apart: weights, submodules and hooks.
 OWN_PLACES = {name for name, value in vars(nn.Module()).items() if type(value) is not bool}
@@ -42,6 +46,7 @@ class ModelState:
         is_alike = like is not None and like.kinds == self.kinds and like.identities == self.identities
         self.containers: list[tuple[int, str]] = like.containers if like and is_alike else find_containers(parts)
         self.contents = list_contents(parts, self.containers)
+        self.count_settings = len(self.contents)
         weights: list[Tensor | None] = []
         for part in parts:
             own = part.__dict__
@@ -55,6 +60,8 @@ class ModelState:
         self.versions = self.read_versions()
         self.configs = [read_config(config) for config in {id(c): c for c in configs}.values()]
         self.code = [number for names in find_code(self.kinds) for number in map(id, names.values())]
+        self.watched: WatchedCode = like.watched if like and is_alike else find_watched_code(self.kinds)
+        self.running = self.watched.read()
 
     def walk(self, inner: nn.Module) -> tuple[list[nn.Module], list[Any]]:
         """The modules and their configurations; notes the identities of all they keep, and whether there are hooks."""
@@ -105,6 +112,19 @@ class ModelState:
             and self.has_hooks == other.has_hooks
             and self.configs == other.configs
             and self.code == other.code
+            and self.watched is other.watched
+            and is_same_code(self.running, other.running)
+        )
+
+    def has_same_code(self, other: "ModelState") -> bool:
+        """Whether the model computes in the same way; its weights may be others."""
+        return (
+            self.identities == other.identities
+            and self.contents[: self.count_settings] == other.contents[: other.count_settings]
+            and self.configs == other.configs
+            and self.code == other.code
+            and self.watched is other.watched
+            and is_same_code(self.running, other.running)
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -112,10 +132,24 @@ class ModelState:
     def keep(self, module: nn.Module) -> "ModelState":
         """For storing: without the weights, but with the numbers and strings that identities belong to."""
         parts = list_modules(unwrap(module))
-        self.atoms = [value for part in parts for value in vars(part).values() if is_atom(value)]
+        code = find_code(self.kinds)
+        settings = [vars(part)[name] for part in parts for _, name in find_containers([part])]
+        kept = [value for names in (*map(vars, parts), *settings, *code) for value in list_values(names)]
+        self.atoms = [value for value in kept if is_atom(value) or isinstance(value, REPLACEABLE)]
         self.weights = []
-        self.is_known = not self.trains and is_of_libraries(parts, find_code(self.kinds))
+        self.is_known = not self.trains and is_of_libraries(parts, code) and are_known(self.watched.direct)
         return self
+
+
+WATCHED: dict[frozenset[type], WatchedCode] = {}
+
+
+def find_watched_code(kinds: frozenset[type]) -> WatchedCode:
+    """What these classes of modules run, followed anew if something was replaced."""
+    found = WATCHED.get(kinds)
+    if found is None or found.has_changed:
+        found = WATCHED[kinds] = WatchedCode(kinds)
+    return found
 
 
 def find_containers(parts: Iterable[nn.Module]) -> list[tuple[int, str]]:
@@ -124,16 +158,29 @@ def find_containers(parts: Iterable[nn.Module]) -> list[tuple[int, str]]:
         (number, name)
         for number, part in enumerate(parts)
         for name, value in part.__dict__.items()
-        if type(value) in CONTAINERS and name not in OWN_PLACES
+        if name not in OWN_PLACES and (type(value) in CONTAINERS or is_plain_object(value))
     ]
+
+
+def is_plain_object(value: Any) -> bool:
+    """An object of a user's class that keeps settings, such as a SimpleNamespace."""
+    if isinstance(value, Tensor | nn.Module | type) or callable(value) or not hasattr(value, "__dict__"):
+        return False
+    return type(value).__module__.partition(".")[0] not in ("torch", "transformers")
+
+
+def list_values(container: Any) -> Iterable[Any]:
+    """What a list, a dictionary, a file or an object keeps."""
+    if isinstance(container, list):
+        return container
+    return list(container.values() if isinstance(container, Mapping) else vars(container).values())
 
 
 def list_contents(parts: list[nn.Module], containers: list[tuple[int, str]]) -> list[int]:
     """The identities of what is in these settings."""
     found: list[int] = []
     for number, name in containers:
-        value = parts[number].__dict__[name]
-        found += map(id, value.values() if type(value) is dict else value)
+        found += map(id, list_values(parts[number].__dict__[name]))
     return found
 
 
@@ -143,7 +190,8 @@ def find_code(kinds: frozenset[type]) -> list[Mapping[str, Any]]:
     classes = {base for kind in kinds for base in kind.__mro__ if base not in nn.Module.__mro__}
     defined_in = sorted({"torch.nn.functional", *(one.__module__ for one in classes)})
     files = [sys.modules[name] for name in defined_in if name in sys.modules]
-    return [vars(one) for one in (*sorted(classes, key=lambda one: (one.__module__, one.__qualname__)), *files)]
+    ordered = sorted(classes, key=lambda one: (one.__module__, one.__qualname__))
+    return [vars(one) for one in (*ordered, nn.Module, Tensor, *files)]
 
 
 def is_atom(value: Any) -> bool:

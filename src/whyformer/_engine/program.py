@@ -58,7 +58,7 @@ class Program:
         for step in steps:
             touched = {memory[number] for number in (*step.operands, *step.outputs) if number is not None}
             has_values = all(number in self.constants for number in step.operands)
-            if not step.depends and has_values and not touched & unfit:
+            if not step.depends and not step.is_read and has_values and not touched & unfit:
                 found = run_step(step, self.constants)
                 results = found if step.is_tuple else (found,)
                 of_weights = not live.isdisjoint(step.operands)
@@ -265,9 +265,10 @@ def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], list[An
         arguments += [f"{name}={spell(value)}" for name, value in step.kwargs.items()]
         call = f"{functions[step.function]}({', '.join(arguments)})"
         if step.is_read and program.is_deferred:
-            lines.append(f"    flags.append({write_reading(step, arguments)})")
+            reading = write_reading(step, arguments)
+            lines.append(f"    flags.append({reading if step.depends else f'({reading} == {spell(step.reads)})'})")
         elif step.is_read:
-            lines.append(f"    if {call} != {step.reads!r}: raise WayDiffers")
+            lines.append(f"    if {call} != {spell(step.reads)}: raise WayDiffers")
         else:
             outputs = [f"v{number}" if number is not None else "_" for number in step.outputs]
             lines.append(f"    {', '.join(outputs)}{',' if step.is_tuple and len(outputs) == 1 else ''} = {call}")
@@ -275,7 +276,7 @@ def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], list[An
                 lines.append(f"    if tuple({outputs[0]}.shape) != {step.shape!r}: raise WayDiffers")
         if last[at]:
             lines.append(f"    del {', '.join(f'v{number}' for number in last[at])}")
-    read = [int(step.reads) for step in program.steps if step.is_read]
+    read = [int(step.reads) if step.depends else 1 for step in program.steps if step.is_read]
     end = []
     if program.is_deferred and read:
         device = next(iter(program.constants.values())).device

@@ -6,9 +6,10 @@
     program = Program(recorder, [slots of the results])                                             (program.py)
 
 **What Python read.** A program is right only where Python code would have taken the same way. Where a value that
-depends on the inputs was read (`bool(x.any())`), the program reads it again and raises `WayDiffers` if it is another.
-Reading what cannot be compared again (numbers with fractions, lists), random numbers, writing into inputs or weights,
-and tensors of unknown origin make a run unfit to record: `Unrecordable`.
+depends on the inputs was read (`bool(x.any())`), or on weights (`scale.item()`; `scale.data` can change it unseen), the
+program reads it again and raises `WayDiffers` if it is another. Reading what cannot be compared again (numbers with
+fractions, lists), random numbers, writing into inputs or weights, and tensors of unknown origin make a run unfit to
+record: `Unrecordable`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -87,6 +88,7 @@ class Recorder(TorchDispatchMode):
         self.converted: dict[int, tuple[int, Tensor]] = {}  # memory of what was computed from weights alone -> slot
         self.constant_slots: dict[int, tuple[int, Tensor]] = {}  # id of a view of a weight -> its slot
         self.dependent: set[int] = set()  # slots that depend on the inputs
+        self.of_weights: set[int] = set()  # slots that were computed from weights
         self.protected: set[int] = set()  # memory that may not be written to
         self.is_paused = False
         self.reader = ReadWatch(self)
@@ -164,19 +166,24 @@ class Recorder(TorchDispatchMode):
 
     def note(self, step: Step, result: Any, near: Mapping[int, int]) -> None:
         step.depends = any(number in self.dependent for number in step.operands)
+        is_of_weights = any(number in self.live or number in self.of_weights for number in step.operands)
         if step.function._schema.is_mutable:
             step.writes = tuple(slot.number for slot in find_written(step.function, step.args, step.kwargs))
         for number in step.writes:
             if self.memory[number] in self.protected:
                 raise Unrecordable(f"{step.function} writes into an input or a weight")
             if step.depends:
-                self.spread_dependence(number)
+                self.dependent.update(self.sharing[self.memory[number]])
+            if is_of_weights:
+                self.of_weights.update(self.sharing[self.memory[number]])
         if not isinstance(result, (Tensor, tuple, list)):
-            self.note_read(step, result)
+            self.note_read(step, result, is_of_weights)
             return
         step.is_tuple = not isinstance(result, Tensor)
         results: Sequence[Any] = result if not isinstance(result, Tensor) else (result,)
         step.outputs = [self.enter_result(step, tensor, near) for tensor in results]
+        if is_of_weights:
+            self.of_weights.update(number for number in step.outputs if number is not None)
         self.steps.append(step)
 
     def enter_result(self, step: Step, tensor: Any, near: Mapping[int, int]) -> int | None:
@@ -195,14 +202,10 @@ class Recorder(TorchDispatchMode):
             self.converted[address_of(tensor)] = (number, tensor)
         return number
 
-    def spread_dependence(self, written: int) -> None:
-        """What shares memory with a slot that was written to depends on the inputs from now on."""
-        self.dependent.update(self.sharing[self.memory[written]])
-
-    def note_read(self, step: Step, value: Any) -> None:
-        if not step.depends:
+    def note_read(self, step: Step, value: Any, is_of_weights: bool) -> None:
+        if not step.depends and not is_of_weights:
             return
-        if not isinstance(value, bool | int):
+        if step.depends and not isinstance(value, bool | int):
             raise Unrecordable("Python code reads a number with a fraction that depends on the inputs")
         if step.function not in (aten._local_scalar_dense.default, aten.equal.default):
             raise Unrecordable(f"Python code reads what {step.function} returns")
@@ -235,6 +238,10 @@ class Recorder(TorchDispatchMode):
         """Whether a tensor depends on the inputs."""
         return self.slot_of(tensor) in self.dependent
 
+    def is_of_weights(self, tensor: Tensor) -> bool:
+        """Whether a tensor is a weight, or computed from weights."""
+        return self.slot_of(tensor) in self.of_weights or address_of(tensor) in self.weights
+
     def require_slot(self, tensor: Tensor) -> Slot:
         """The slot of a result."""
         number = self.slot_of(tensor)
@@ -266,6 +273,8 @@ class ReadWatch(TorchFunctionMode):
             number = self.recorder.slot_of(args[0])
             if number is not None and number in self.recorder.dependent:
                 raise Unrecordable(f"Python code reads values of the inputs with {name}()")
+            if name != "data_ptr" and self.recorder.is_of_weights(args[0]):
+                raise Unrecordable(f"Python code reads values of the weights with {name}()")
         return func(*args, **(kwargs or {}))
 
 

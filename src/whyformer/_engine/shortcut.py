@@ -1,4 +1,4 @@
-"""Shortcuts: faster ways to the same answers, each tried once for a model before it is used.
+"""Shortcuts: faster ways to the same answers, each tried once for a model, and its code, before it is used.
 
     if takes_shortcut(module, "prefix", plain, fast): ...
 
@@ -6,26 +6,26 @@
 logit. A shortcut that fails, or gives other answers, is not taken for this model again.
 """
 
-import weakref
 from collections.abc import Callable, Hashable
 
 import torch
 from torch import nn
 
+from whyformer._engine.model_memo import ModelMemo
 from whyformer._engine.reading import Answers
 from whyformer._plain.failure import is_out_of_memory
 from whyformer.errors import ResourceError
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
-verdicts: "weakref.WeakKeyDictionary[nn.Module, dict[Hashable, bool]]" = weakref.WeakKeyDictionary()
+verdicts: ModelMemo[bool] = ModelMemo()
 
 
 def takes_shortcut(
     module: nn.Module, name: Hashable, plain: Callable[[], Answers], fast: Callable[[], Answers]
 ) -> bool:
     """Whether the fast way gives this model's answers; tried the first time."""
-    known = verdicts.setdefault(module, {})
+    known = verdicts.recall(module)
     if name not in known:
         known[name] = agrees(plain, fast)
     return known[name]

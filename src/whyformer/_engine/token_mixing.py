@@ -6,15 +6,15 @@ looked at: it has tokens before and after it. The backward pass that this takes 
 operation that can mix tokens, or has blocks without attention, and once for each model and course of its forward.
 """
 
-import weakref
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from whyformer._engine.backward import compute_gradients
+from whyformer._engine.model_memo import ModelMemo
 from whyformer._engine.tracing import operations
 from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import axis_of, trace_of
@@ -60,15 +60,17 @@ def find_unattended(mode: "Intercept", states: Sequence[Tensor]) -> tuple[bool, 
     return tuple(mixes_tokens(mode, before, after) for before, after in pairwise(states))
 
 
-# By module and course of the forward: the answers for two states, by the steps that computed them
-FOUND: "weakref.WeakKeyDictionary[nn.Module, dict[Any, bool]]" = weakref.WeakKeyDictionary()
+# The answers for two states, by the course of the forward and the steps that computed them
+FOUND: ModelMemo[bool] = ModelMemo()
 
 
 def mixes_tokens(mode: "Intercept", before: Tensor, after: Tensor) -> bool:
     """Whether the state after depends at one token on the state before at another, along paths without attention."""
     if not after.requires_grad or not before.requires_grad or after.dim() != 3:
         return False
-    known = {} if mode.guard is None else FOUND.setdefault(mode.guard.module, {})
+    if mode.known_mixing is None:
+        mode.known_mixing = {} if mode.guard is None else FOUND.recall(mode.guard.module)
+    known = mode.known_mixing
     steps = (getattr(tensor, "_whyformer_step", 0) for tensor in (before, after))
     key = (mode.step, mode.mixers, mode.products, min(max(after.shape[:2]), 3), *steps)
     if key not in known:

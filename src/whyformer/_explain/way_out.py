@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
+from whyformer._engine.model_memo import ModelMemo
 from whyformer._engine.perturb import pick_examples
 from whyformer._engine.probe import Probe
 from whyformer._engine.returned import find_output
@@ -27,7 +27,7 @@ from whyformer.errors import MethodError, ModelError
 CANDIDATES = ("attnlrp", "generic_attention", "rollout", "gradient_x_input", "leave_one_out", "rise")
 REFUSALS = (ModelError, MethodError)
 OTHER_CAUSES = ("E_OPTION", "E_DEVICE", "E_MODEL_WEIGHTS")  # not a matter of the method
-FOUND: WeakKeyDictionary[nn.Module, dict[Any, tuple[str, ...]]] = WeakKeyDictionary()
+FOUND: ModelMemo[tuple[str, ...]] = ModelMemo()
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def read_last_number(returned: Any, module: nn.Module) -> Tensor:
 
 def find_working_methods(model: Model, encoded: EncodedBatch, target: Any) -> tuple[str, ...]:
     """Which of the candidates work on the first example of this input."""
-    known = FOUND.setdefault(unwrap(model.module), {})
+    known = FOUND.recall(unwrap(model.module))
     key = (encoded.main, *sorted((name, tensor.dim(), tensor.dtype) for name, tensor in encoded.inputs.items()))
     kind = (str(key), model.readout, type(target).__name__)
     if kind not in known:

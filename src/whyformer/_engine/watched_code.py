@@ -1,0 +1,205 @@
+"""The code that a model runs: every name, function and registry on the way of its forward that may be replaced.
+
+From `forward` of each class of modules, names are followed as Python would resolve them: globals of the file that
+defines a function, attributes of modules and classes, closures, decorators, registries such as
+`ALL_ATTENTION_FUNCTIONS`. What they stand for is compared by identity, and of functions the code and the defaults too,
+since both can be swapped. Code of Python's own modules, and of torch below `torch.nn`, is compared by name only.
+
+Following takes some milliseconds for a class of models, and is done again after a difference was found: what was put in
+place of something has names of its own. Comparing takes some ten microseconds.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter, itemgetter
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from typing import Any
+
+from torch import Tensor, nn
+
+FOLLOWED_TORCH = ("torch.nn.modules", "torch.nn.functional")
+# Parts of libraries that decide nothing about the numbers of a run: messages, files, training, what is installed; and
+# kernels with which a model is refused
+PASSED_OVER = tuple(
+    "logging import_utils hub doc deprecation trainer generation quantizers loss initialization packaging safetensors "
+    "accelerate distributed heterogeneity flash flex eager_paged sdpa_paged deepgemm finegrained sonicmoe "
+    "modeling_flash".split()
+)
+CALLED_BY_PYTHON = ("__init__", "__call__", "__getitem__", "__getattr__", "__post_init__", "forward")
+CALLED_OF_MODULES = ("__call__", "forward")
+LARGEST = 500  # entries of a list or a dictionary that are compared
+
+
+class WatchedCode:
+    """What the classes of a model's modules run. `read()` gives what can be replaced, to be compared by identity."""
+
+    def __init__(self, kinds: Iterable[type]) -> None:
+        self.namespaces: list[Any] = []  # dictionaries and lists, of which all values are compared
+        self.entries: dict[int, tuple[Mapping[str, Any], list[str]]] = {}  # single names of a file or class
+        self.functions: list[FunctionType] = []
+        self.cells: list[CellType] = []
+        self.seen: set[Any] = set()
+        self.waiting: list[tuple[FunctionType, type | None]] = []
+        self.registered: list[Any] = []
+        for kind in sorted(kinds, key=lambda one: (one.__module__, one.__qualname__)):
+            self.meet_class(kind, ())
+        self.follow_all()
+        self.direct = tuple(self.functions)  # used by name; the others are in registries, and perhaps not used at all
+        for registered in self.registered:
+            self.meet(registered, ())
+            self.follow_all()
+        self.readers = [(names, make_reader(used)) for names, used in self.entries.values()]
+        self.before = self.read()
+
+    @property
+    def has_changed(self) -> bool:
+        return not is_same_code(self.read(), self.before)
+
+    def read(self) -> list[Any]:
+        found: list[Any] = []
+        for names in self.namespaces:
+            found += names.values() if isinstance(names, dict) else names
+        try:
+            for names, read in self.readers:
+                found += read(names)
+        except KeyError as name:  # it is not there any more
+            return [name]
+        found += map(read_function, self.functions)
+        found += map(read_cell, self.cells)
+        return found
+
+    # --- following ---------------------------------------------------------------------------------------------------
+
+    def follow_all(self) -> None:
+        while self.waiting:
+            self.follow(*self.waiting.pop())
+
+    def follow(self, function: FunctionType, owner: type | None) -> None:
+        """Meet all that a function may use. owner: the class that `self` is of."""
+        if (function, owner) in self.seen:
+            return
+        self.seen.add((function, owner))
+        if function not in self.seen:
+            self.seen.add(function)
+            self.functions.append(function)
+        names = find_names(function.__code__)
+        for name in names:
+            if name in function.__globals__:
+                self.meet_entry(function.__globals__, name, names, owner)
+        if owner is not None:
+            self.meet_members(owner, names)
+        for cell in function.__closure__ or ():
+            if id(cell) not in self.seen:
+                self.seen.add(id(cell))
+                self.cells.append(cell)
+            self.meet(read_cell(cell), names, owner)
+
+    def meet_entry(self, names: Mapping[str, Any], name: str, used: Sequence[str], owner: type | None = None) -> None:
+        if (id(names), name) not in self.seen:
+            self.seen.add((id(names), name))
+            self.entries.setdefault(id(names), (names, []))[1].append(name)
+        self.meet(names[name], used, owner)
+
+    def meet_members(self, kind: type, names: Sequence[str]) -> None:
+        """What these names are in a class and all that it is derived from."""
+        for base in kind.__mro__:
+            own = vars(base)
+            if base in (object, nn.Module, Tensor) or not is_followed(base):
+                continue
+            for name in names:
+                if name in own:
+                    self.meet_entry(own, name, names, kind)
+
+    def meet(self, value: Any, names: Sequence[str], owner: type | None = None) -> None:
+        """Follow what a name stands for."""
+        if isinstance(value, FunctionType):
+            if is_followed(value):
+                self.waiting.append((value, owner))
+        elif isinstance(value, MethodType):
+            self.meet(value.__func__, names, type(value.__self__))
+        elif isinstance(value, partial):
+            self.meet(value.func, names, owner)
+        elif isinstance(value, staticmethod | classmethod):
+            self.meet(value.__func__, names, owner)
+        elif isinstance(value, property):
+            self.meet(value.fget, names, owner)
+        elif isinstance(value, ModuleType):
+            for name in names:
+                if (value, name) not in self.seen and name in vars(value):
+                    self.seen.add((value, name))
+                    self.meet_entry(vars(value), name, names)
+        elif isinstance(value, type):
+            self.meet_class(value, names)
+        elif isinstance(value, dict | list):
+            self.meet_contents(value)
+        elif hasattr(value, "__dict__") and not isinstance(value, Tensor | nn.Module):
+            if is_followed(type(value)) or isinstance(value, SimpleNamespace):
+                self.meet_object(value, names)
+
+    def meet_class(self, kind: type, names: Sequence[str]) -> None:
+        key = (kind, *names)
+        if not is_followed(kind) or key in self.seen:
+            return
+        self.seen.add(key)
+        called = CALLED_OF_MODULES if issubclass(kind, nn.Module) else CALLED_BY_PYTHON
+        self.meet_members(kind, (*called, *names))
+
+    def meet_contents(self, value: dict[Any, Any] | list[Any]) -> None:
+        if id(value) in self.seen or len(value) > LARGEST:
+            return
+        self.seen.add(id(value))
+        self.namespaces.append(value)
+        for item in list(value.values()) if isinstance(value, dict) else value:
+            if isinstance(item, FunctionType | MethodType | partial):
+                self.registered.append(item)
+
+    def meet_object(self, value: Any, names: Sequence[str]) -> None:
+        """An object that code uses by a global name: its attributes, the tables that it and its class keep."""
+        if ("object", id(value)) in self.seen:
+            return
+        self.seen.add(("object", id(value)))
+        self.meet_contents(vars(value))
+        tables = [vars(value)] + [vars(base) for base in type(value).__mro__ if is_followed(base)]
+        for table in [item for own in tables for item in own.values() if isinstance(item, dict | list)]:
+            self.meet_contents(table)
+        self.meet_class(type(value), names)
+
+
+def is_followed(code: Any) -> bool:
+    """Whether the code of a function or class is looked into."""
+    where = str(getattr(code, "__module__", "") or "")
+    top = where.partition(".")[0]
+    if top == "torch":
+        return where.startswith(FOLLOWED_TORCH)
+    if top in ("whyformer", "numpy") or (top in sys.stdlib_module_names and top != "__main__"):
+        return False
+    return not any(part.startswith(PASSED_OVER) for part in where.split("."))
+
+
+def find_names(code: CodeType) -> tuple[str, ...]:
+    """The names that a function uses, also in the functions and classes inside it."""
+    inner = (one for one in code.co_consts if isinstance(one, CodeType))
+    return tuple(dict.fromkeys((*code.co_names, *(name for one in inner for name in find_names(one)))))
+
+
+def read_cell(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return None
+
+
+def make_reader(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
+    return itemgetter(*names) if len(names) > 1 else lambda of: (of[names[0]],)
+
+
+read_function = attrgetter("__code__", "__defaults__", "__kwdefaults__")
+
+
+def is_same_code(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether the same objects are in both, or equal numbers and strings."""
+    try:
+        return one == other
+    except Exception:  # arrays have no single answer to `==`, and other objects may raise anything
+        return False
