@@ -54,14 +54,16 @@ class Layout:
 
 def lay_out(run: Run, encoded: EncodedBatch, order: Order | None = None) -> Layout:
     """The layout of a run, from the labels of its first and last attention site, or from an order that was checked."""
-    first, last = run.mode.sites[0], find_layer_sites(run.mode.sites)[-1]
+    last = find_layer_sites(run.mode.sites)[-1]
     length = last.value.size(-2) if is_pooling(last) else last.queries
-    sequence = first.origin if order is None or order.sequence is None else order.sequence
+    sequence = run.mode.sites[0].origin
+    if order is not None and order.is_measured:
+        sequence = order.sequence
     is_one_order = sequence is None or not bool((sequence != sequence[:1]).any())
-    sequence = None if sequence is None or sequence.size(-1) != length else sequence
-    if order is not None and sequence is order.sequence is not None and not is_one_order:
-        return lay_out_each(run, encoded, order, sequence)
-    origin = None if sequence is None or not is_one_order else sequence[0]
+    if order is not None and order.sequence is not None and not is_one_order and order.sequence.size(1) == length:
+        return lay_out_each(run, encoded, order, order.sequence)
+    fits = sequence is not None and is_one_order and sequence.size(-1) == length
+    origin = sequence[0] if sequence is not None and fits else None
     layout = lay_out_alike(run, encoded, origin, length, is_one_order)
     return layout if order is None else add_slots(layout, run, order)
 
@@ -112,16 +114,16 @@ def lay_out_each(run: Run, encoded: EncodedBatch, order: Order, sequence: Tensor
 
 def add_slots(layout: Layout, run: Run, order: Order) -> Layout:
     """The layout with the positions of its tokens, where they are not 0, 1, 2, ... and not said otherwise."""
-    count, leaf = len(layout.tokens[0]), run.mode.leaf
+    count = len(layout.tokens[0])
     layout = replace(layout, obstacle=order.obstacle)
-    if order.leaf is not None and leaf is not None and not is_plain_order(order.leaf, count):
-        layout = replace(layout, leaf_slots=invert_order(order.leaf, count))
-    is_said = layout.patches is not None or layout.places is not None
-    if order.sequence is None or order.sequence.size(1) != layout.length or is_said:
-        return layout
-    return (
-        layout if is_plain_order(order.sequence, count) else replace(layout, slots=invert_order(order.sequence, count))
-    )
+    with pause_recording():
+        if order.leaf is not None and run.mode.leaf is not None and not is_plain_order(order.leaf, count):
+            layout = replace(layout, leaf_slots=invert_order(order.leaf, count))
+        is_said = layout.patches is not None or layout.places is not None
+        if order.sequence is None or order.sequence.size(1) != layout.length or is_said:
+            return layout
+        slots = None if is_plain_order(order.sequence, count) else invert_order(order.sequence, count)
+        return replace(layout, slots=slots)
 
 
 def is_plain_order(tokens: Tensor, count: int) -> bool:
@@ -281,11 +283,11 @@ def leaf_to_sequence(amount: Tensor, order: Order) -> Tensor:
     """[batch position] from [batch place of the leaf]: what belongs to a token is where attention sees it."""
     if order.leaf is None or order.sequence is None or amount.size(1) != order.leaf.size(1):
         return amount
-    if torch.equal(order.leaf, order.sequence):
-        return amount
-    count = max(int(order.leaf.max()), int(order.sequence.max())) + 1
-    places = invert_order(order.leaf, count)
-    at = torch.where(order.sequence >= 0, places.gather(1, order.sequence.clamp(min=0)), -1)
+    with pause_recording():
+        if torch.equal(order.leaf, order.sequence):
+            return amount
+        places = invert_order(order.leaf, max(int(order.leaf.max()), int(order.sequence.max())) + 1)
+        at = torch.where(order.sequence >= 0, places.gather(1, order.sequence.clamp(min=0)), -1)
     return pick_places(amount, at)
 
 

@@ -537,6 +537,8 @@ def make_recorded_run(builder: RecordingBuilder, capture: Capture) -> RecordedRu
     recorder, layout = builder.recorder, builder.layout
     if layout.places is not None or layout.owners is not None:
         raise Unrecordable("not all tokens are those of the input")
+    if layout.slots is not None or layout.leaf_slots is not None or layout.obstacle:
+        raise Unrecordable("tokens are not in the order of the input")
     is_finished = capture.finished is not None
     read: list[Tensor] = []
     kept: list[Tensor] = []
