@@ -72,18 +72,20 @@ __all__ = [
 
 def parse(text: str) -> TargetKind:
     """The target that a text describes; `str(target)` gives the text back."""
+    if not isinstance(text, str):
+        raise TargetError(f"A target must be a text such as {FORMS['group']!r}, got {type(text).__name__}.")
     kind, _, rest = text.partition(":")
     if "@" in kind:  # token@3
         kind, _, rest = text.partition("@")
         rest = f"@{rest}"
     if kind not in PARSERS:
         raise TargetError(
-            f"{text!r} is not a target.{suggest_nearest(kind, PARSERS)} Write a class, or one of: {list_forms()}."
+            f"{text[:80]!r} is not a target.{suggest_nearest(kind, PARSERS)} Write a class, or one of: {list_forms()}."
         )
     try:
         return PARSERS[kind](rest)
-    except ValueError:
-        raise TargetError(f"{text!r} is not a target. Write it like {FORMS[kind]}.") from None
+    except (ValueError, RecursionError):
+        raise TargetError(f"{text[:80]!r} is not a target. Write it like {FORMS[kind]}.") from None
 
 
 def is_target_text(text: Any, labels: Collection[str] | None = None) -> bool:
@@ -118,7 +120,10 @@ def parse_range(text: str) -> tuple[int, int | None]:
 
 def parse_group(text: str) -> Group:
     members, weights = [], []
-    for part in json.loads(text) if text.startswith("[") else text.split(","):
+    parts = json.loads(text) if text.startswith("[") else text.split(",")
+    if not all(isinstance(part, str) for part in parts):
+        raise ValueError
+    for part in parts:
         found = re.fullmatch(r"([-+]?\d*\.?\d+(?:e[-+]?\d+)?)\*(.+)", part)
         weights.append(float(found[1]) if found else 1.0)
         members.append(parse_member(found[2] if found else part))

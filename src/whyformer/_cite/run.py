@@ -18,7 +18,8 @@ from torch import Tensor
 
 from whyformer._cite.ablations import Ablations
 from whyformer._cite.faithfulness import measure_faithfulness
-from whyformer._cite.likelihood import measure_likelihood
+from whyformer._cite.likelihood import Likelihood, measure_likelihood
+from whyformer._cite.mention import is_mentioned
 from whyformer._cite.sources import find_sources, make_source_players
 from whyformer._cite.verification import Verification, describe_verification, verify_sources
 from whyformer._engine.answer_target import SCORE_NAMES, Answer, AnswerText
@@ -85,8 +86,10 @@ def cite(
     scores = explanation.scores[0].double().cpu()
     per_source = sum_regions(scores, sources)
     ablations = Ablations(make_probe(model, prompt, aim), players)
-    likelihood = measure_likelihood(model, prompt, aim.choose_tokens(AnswerText.from_prompt(prompt)))
-    verified = verify_sources(ablations, per_source, verify, likelihood) if verify else None
+    tokens = aim.choose_tokens(AnswerText.from_prompt(prompt))
+    likelihood = measure_likelihood(model, prompt, tokens)
+    doubts = list_doubts(likelihood, is_mentioned(prompt, tokens, sources))
+    verified = verify_sources(ablations, per_source, verify, doubts) if verify else None
     fingerprint = ablations.probe.fingerprints[0]
     faithfulness = measure_faithfulness(ablations, per_source, samples, seed, fingerprint) if samples else None
     rest = float(scores.sum() - per_source.sum())
@@ -109,10 +112,7 @@ def cite(
         model=explanation.model,
         versions=explanation.versions,
         spent=add_spent(explanation.spent, ablations),
-        notes=(
-            *explanation.notes,
-            *(describe_verification(verified, names, likelihood) if verified is not None else ()),
-        ),
+        notes=(*explanation.notes, *(describe_verification(verified, names) if verified is not None else ())),
     )
 
 
@@ -225,6 +225,23 @@ def list_apart(parts: Sequence[Region], scores: Tensor, total: float) -> tuple[C
         Citation(one.name, one.kind, one.start, one.stop, one.text, score, score / total if total else 0.0)
         for one, score in zip(parts, scores.tolist(), strict=True)
     )
+
+
+def list_doubts(likelihood: Likelihood, mentioned: bool) -> list[str]:
+    """Why no source can support the answer, in sentences."""
+    doubts = []
+    if not likelihood.is_plausible:
+        doubts.append(
+            "the model would hardly give this answer itself. Its log-probability is "
+            f"{likelihood.log_probability:.1f}; of answers that the model draws it is about {likelihood.expected:.1f}. "
+            "That a source makes it less unlikely does not support it."
+        )
+    if not mentioned:
+        doubts.append(
+            "no source contains the answer as it is written. It may be put in other words, derived or made up, so none "
+            "is called supported, whatever leaving it out changes."
+        )
+    return doubts
 
 
 def add_spent(spent: Mapping[str, float], ablations: Ablations) -> dict[str, float]:

@@ -10,8 +10,8 @@ that is sharper by a constant changes all its log-odds by it, so a fixed margin 
 have to change at least by a factor of two.
 
 Sources with strongly negative scores are verified too. "Not needed" does not mean unused: of two sources that say the
-same, neither is needed alone. And an answer that the model would hardly give itself is supported by nothing: where its
-log-odds fall without a source, the verdict is *caution* (likelihood.py).
+same, neither is needed alone. And an answer that the model would hardly give itself (likelihood.py), or that no source
+contains (mention.py), is supported by nothing: where its log-odds fall without a source, the verdict is *caution*.
 """
 
 import math
@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 
 from whyformer._cite.ablations import Ablations
-from whyformer._cite.likelihood import Likelihood
 from whyformer.results.citations import CAUTION, CONTRADICTED, NOT_NEEDED, SUPPORTED
 
 TWICE = math.log(2)
@@ -41,7 +40,7 @@ class Verification:
     drops: dict[int, float]  # of the log-odds, by source
     margin: float
     together: float | None  # the drop without all top sources at once; None for fewer than two
-    is_plausible: bool = True  # the model would give this answer itself
+    doubts: tuple[str, ...] = ()  # why the answer is supported by nothing
 
     def judge(self, source: int) -> str | None:
         """The verdict on one of the verified sources; None for any other."""
@@ -49,7 +48,7 @@ class Verification:
             return None
         drop = self.drops[source]
         if drop > self.margin:
-            return SUPPORTED if self.is_plausible else CAUTION
+            return CAUTION if self.doubts else SUPPORTED
         return CONTRADICTED if drop < -self.margin else NOT_NEEDED
 
 
@@ -73,7 +72,7 @@ def choose_controls(scores: Tensor, taken: Sequence[int], count: int) -> tuple[i
     return tuple(near[: min(count, MOST_CONTROLS)])
 
 
-def verify_sources(ablations: Ablations, scores: Tensor, count: int, likelihood: Likelihood) -> Verification:
+def verify_sources(ablations: Ablations, scores: Tensor, count: int, doubts: Sequence[str] = ()) -> Verification:
     """Leave out the top sources one by one and all together, strongly negative ones, and the controls."""
     top = choose_top(scores, count)
     against = choose_against(scores, top)
@@ -84,18 +83,12 @@ def verify_sources(ablations: Ablations, scores: Tensor, count: int, likelihood:
     drops = dict(zip(alone, found, strict=False))
     together = found[-1] if groups else None
     margin = max([TWICE, LEAST_SHARE * (together or 0.0), *(abs(drops[control]) for control in controls)])
-    return Verification(top, against, controls, drops, margin, together, likelihood.is_plausible)
+    return Verification(top, against, controls, drops, margin, together, tuple(doubts))
 
 
-def describe_verification(verified: Verification, names: Sequence[str], likelihood: Likelihood) -> list[str]:
+def describe_verification(verified: Verification, names: Sequence[str]) -> list[str]:
     """Sentences on what the verdicts cannot say."""
-    notes = []
-    if not likelihood.is_plausible:
-        notes.append(
-            f"Caution: the model would hardly give this answer itself. Its log-probability is "
-            f"{likelihood.log_probability:.1f}; of answers that the model draws it is about {likelihood.expected:.1f}. "
-            "That a source makes it less unlikely does not support it."
-        )
+    notes = [f"Caution: {doubt}" for doubt in verified.doubts]
     for control in verified.controls:
         if abs(verified.drops[control]) > TWICE:
             notes.append(

@@ -87,6 +87,16 @@ class AnswerView:
             return places
         return [place for place in places if not bool(special[row, place])] or places
 
+    def text_places(self, row: int) -> list[int]:
+        """The places of words that an answer may be marked in: of a pair, those of its second text, if any are known."""
+        places = self.content_places(row)
+        second = self.encoded.seconds[row] if self.encoded.seconds else None
+        if second is None or self.encoded.spans is None:
+            return places
+        spans = self.encoded.spans[row]
+        inside = [place for place in places if (span := spans[place]) is not None and span[0] >= second]
+        return inside or places
+
     def position(self, row: int, place: int) -> int:
         return self.places(row).index(place)
 

@@ -374,7 +374,7 @@ class AnswerSpan(TargetKind):
     """The start logit of one token plus the end logit of another, in a model that marks an answer in a text.
 
     start, end: positions of tokens, both included; by default the best span of at most 30 tokens that are no special
-    tokens.
+    tokens; of a question and a text, in the text.
     """
 
     start: int | None = None
@@ -402,7 +402,7 @@ class AnswerSpan(TargetKind):
 def find_best_span(view: AnswerView, row: int) -> tuple[int, int]:
     """The places of the start and end with the highest sum of logits; the first one of equals."""
     start, end = (view.field(name)[row].double() for name in ("start_logits", "end_logits"))
-    places = view.content_places(row)
+    places = view.text_places(row)
     pairs = [
         (float(start[first] + end[last]), -first, -last)
         for i, first in enumerate(places)

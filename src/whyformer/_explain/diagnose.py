@@ -7,7 +7,7 @@ budget of samples are tried with a small one, unless the full cost is wanted.
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -35,7 +35,7 @@ from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import collect_versions
-from whyformer.errors import InputError, WhyformerError
+from whyformer.errors import InputError, MethodError, WhyformerError
 from whyformer.methods._registry import METHODS, Method, find_method
 from whyformer.results.diagnosis import Diagnosis, MethodCheck
 from whyformer.results.explanation import Explanation
@@ -82,8 +82,7 @@ def diagnose(
     methods: those to try; by default all.
     full=True: methods with a budget of samples are tried with their default budget, which may take minutes.
     """
-    wanted = [METHODS[name] for name in sorted(METHODS)] if methods is None else methods
-    tried = [find_method(one) for one in wanted]
+    tried = [find_method(one) for one in list_wanted_methods(methods)]
     model = as_model(model)
     encoded = model.encode(make_sample_input(model) if inputs is None else inputs)
     seconds, memory, failure = measure_forward(model, encoded)
@@ -111,6 +110,19 @@ def diagnose(
 # --- methods ----------------------------------------------------------------------------------------------------------
 
 
+def list_wanted_methods(methods: Any) -> list[Any]:
+    """The methods to try: all, one by name, or a list."""
+    if methods is None:
+        return [METHODS[name] for name in sorted(METHODS)]
+    if isinstance(methods, str) or callable(methods):
+        return [methods]
+    if not isinstance(methods, Iterable) or not (listed := list(methods)):
+        raise MethodError(
+            f'methods must be a list of methods such as ["attnlrp", "rollout"], got {methods!r:.80}.', code="E_OPTION"
+        )
+    return listed
+
+
 def check_method(
     method: Method, settings: Mapping[str, Any], model: Model, encoded: EncodedBatch, target: Any, forward: float | None
 ) -> MethodCheck:
@@ -127,7 +139,7 @@ def check_method(
         code, reason = describe_failure(error)
         if code == "E_MEMORY":
             free_memory()
-        state = "failed" if not isinstance(error, WhyformerError) else "refused"
+        state = "refused" if isinstance(error, WhyformerError) and code != "E_MEMORY" else "failed"
         if code == "E_METHOD":  # made for another kind of input
             state = "does not apply"
         return MethodCheck(method.name, state, code, reason, **facts)  # type: ignore[arg-type]

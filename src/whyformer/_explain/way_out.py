@@ -18,7 +18,7 @@ from whyformer._engine.perturb import pick_examples
 from whyformer._engine.probe import Probe
 from whyformer._engine.returned import find_output
 from whyformer._explain.method_call import MethodCall, choose_method
-from whyformer._explain.sharing import explain_by_call, record_for_methods
+from whyformer._explain.sharing import explain_by_call, raise_if_out_of_memory, record_for_methods
 from whyformer._model.model import EncodedBatch, Model
 from whyformer._model.unwrap import unwrap
 from whyformer.errors import MethodError, ModelError
@@ -79,9 +79,8 @@ def works(call: MethodCall, model: Model, encoded: EncodedBatch, target: Any) ->
             run_one_variant(capture["probe"])
         else:
             return bool(explain_by_call(call, model, encoded, capture).scores.any())
-    except (MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception:  # whatever it is, the refusal that is being explained matters more
+    except Exception as error:  # whatever it is, the refusal that is being explained matters more
+        raise_if_out_of_memory(error)
         return False
     return True
 

@@ -18,10 +18,11 @@ note says so.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from whyformer._model.chat_bounds import refuse_overlong_chat
 from whyformer._model.regions import NamedPart
 from whyformer.errors import InputError
 
@@ -90,7 +91,7 @@ def render_chat(
     """The prompt that the template makes of these messages."""
     chat = check_messages(messages)
     check_template(model)
-    given = None if tools is None else [as_tool_definition(tool) for tool in tools]
+    given = None if tools is None else [as_tool_definition(tool) for tool in check_tools(tools)]
     papers = None if documents is None else check_documents(documents)
     refuse_private_characters([chat, given, papers])
     answered = not has_answer and chat[-1]["role"] in ("assistant", "model")
@@ -100,6 +101,9 @@ def render_chat(
 
     def render(conversation: list[dict[str, Any]], tools: Any, documents: Any, *, generates: bool) -> str:
         extra = {name: value for name, value in (("tools", tools), ("documents", documents)) if value is not None}
+        refuse_overlong_chat(
+            model.name, model.tokenizer, conversation, add_generation_prompt=generates, **extra, **template
+        )
         try:
             return model.tokenizer.apply_chat_template(
                 conversation, tokenize=False, add_generation_prompt=generates, **extra, **template
@@ -194,6 +198,12 @@ def check_documents(documents: Any) -> list[dict[str, Any]]:
     if not isinstance(documents, Sequence) or not all(isinstance(one, Mapping) for one in documents):
         raise InputError('documents must be a list of dictionaries such as {"title": "Paris", "text": "..."}.')
     return [dict(one) for one in documents]
+
+
+def check_tools(tools: Any) -> list[Any]:
+    if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):
+        raise InputError(f"tools must be a list of JSON schemas or functions, got {type(tools).__name__}.")
+    return list(tools)
 
 
 def as_tool_definition(tool: Any) -> dict[str, Any]:

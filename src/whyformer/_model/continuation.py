@@ -2,7 +2,7 @@
 
 The tokens before it are fixed, as they are when a model generates: they are never split differently because of what
 follows. Where the tokenizer would join the end of the prompt and the start of the continuation in one token, the
-continuation is tokenised on its own.
+continuation is tokenised on its own. An unknown token is checked by its place: whatever it swallows, it looks the same.
 """
 
 from typing import Any
@@ -22,6 +22,16 @@ def encode_continuation(tokenizer: Any, before: str, text: str, *, special: bool
 
     for anchor in (before, *ANCHORS):
         start, whole = encode(anchor), encode(anchor + text)
-        if whole[: len(start)] == start and len(whole) > len(start):
+        if whole[: len(start)] != start or len(whole) == len(start):
+            continue
+        if not start or start[-1] != tokenizer.unk_token_id or ends_at(tokenizer, anchor, text, len(start)):
             return whole[len(start) :], anchor == before
     return encode(text), False
+
+
+def ends_at(tokenizer: Any, before: str, text: str, count: int) -> bool:
+    """Whether the first `count` tokens of the joined text cover the text before and nothing of what follows it."""
+    if not tokenizer.is_fast:
+        return False
+    joined = tokenizer(before + text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    return bool(joined["offset_mapping"][count - 1][1] <= len(before))

@@ -35,6 +35,8 @@ from whyformer.errors import InputError, suggest_nearest
 if TYPE_CHECKING:
     from whyformer._model.model import Model
 
+LIST_OF_UNITS = ", ".join(f'"{name}"' for name in (*SPLITTERS, "document", "role"))
+LARGEST_ID = 2**63  # what a tensor holds
 WHOLE = "prompt"  # the name of the only region of a prompt that has no roles
 
 
@@ -106,9 +108,7 @@ class Prompt:
         if isinstance(by, str):
             return self._split_by_name(by)
         text = self.text[: self.answer_start]
-        if callable(by):
-            by = list(by(text))
-        wanted = list(by)
+        wanted = list_parts(by(text) if callable(by) else by)
         if wanted and all(isinstance(one, str) for one in wanted):
             wanted = list(find_texts(text, [str(one) for one in wanted]))
         places = check_characters(wanted, len(text))
@@ -464,6 +464,17 @@ def fill_gaps(text: str, length: int, regions: Sequence[Region], filler: str) ->
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
+def list_parts(by: Any) -> list[Any]:
+    """The parts that a caller lists, or that his function returns."""
+    if isinstance(by, Mapping | bytes) or not isinstance(by, Iterable):
+        raise InputError(
+            f"A prompt is split by {LIST_OF_UNITS}, a list of texts that occur in it, a list of (start, stop) in "
+            f"characters, or a function that returns such a list, got {type(by).__name__}.",
+            code="E_OPTION",
+        )
+    return list(by)
+
+
 def check_ids(given: Any, what: str) -> tuple[int, ...]:
     """Token ids as numbers, from a list, an array or a tensor."""
     values = given.tolist() if hasattr(given, "tolist") else given
@@ -474,7 +485,9 @@ def check_ids(given: Any, what: str) -> tuple[int, ...]:
         found = found[0]
     for one in found:
         if isinstance(one, bool) or not isinstance(one, int):
-            raise InputError(f"{what} must be a list of token ids, but it contains {one!r}.", code="E_TXT_TYPE")
+            raise InputError(f"{what} must be a list of token ids, but it contains {one!r:.80}.", code="E_TXT_TYPE")
+        if abs(one) >= LARGEST_ID:
+            raise InputError(f"{what} contains a number of {one.bit_length()} bits, which is no token id.")
     return tuple(found)
 
 

@@ -1,6 +1,6 @@
 """Why something failed on one example or in one worker: a code and one line."""
 
-from whyformer.errors import CODES, WhyformerError
+from whyformer.errors import CODES, ResourceError, WhyformerError
 
 MAX_MESSAGE = 500  # characters
 
@@ -19,6 +19,16 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, on the device or the processor."""
     return (
         isinstance(error, MemoryError)
+        or (isinstance(error, ResourceError) and error.code == "E_MEMORY")
         or type(error).__name__ == "OutOfMemoryError"
         or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+    )
+
+
+def make_memory_error(error: BaseException) -> ResourceError:
+    """What torch raises when memory runs out, as an error of ours that says what takes less."""
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "no details given")
+    return ResourceError(
+        f"Out of memory: {first[:200]} Explain fewer or shorter inputs at once, keep less of a run with `with "
+        "whyformer.lean(recompute=True):`, or open the model with dtype=torch.bfloat16."
     )

@@ -5,6 +5,8 @@
 
 Everything that runs a model enters it, so that people may write `torch.no_grad()`, `torch.inference_mode()`,
 `torch.autocast(...)` or `torch.device(...)` around a call and get the same numbers. All of these belong to one thread.
+Memory that runs out inside is a ResourceError that says what takes less.
+
 The default dtype, deterministic mode and anomaly mode belong to the whole process, in which other threads may be at
 work, so they stay as they are; no number may depend on them.
 """
@@ -15,6 +17,8 @@ from contextvars import ContextVar
 
 import torch
 from torch import Tensor
+
+from whyformer._plain.failure import is_out_of_memory, make_memory_error
 
 # Whether a default device of the caller is out of force in this thread.
 is_displaced: ContextVar[bool] = ContextVar("is_displaced", default=False)
@@ -31,7 +35,12 @@ def neutral_torch() -> Iterator[None]:
             stack.enter_context(torch.autocast(device, enabled=False))
         stack.enter_context(torch.inference_mode(False))  # also turns gradients on
         stack.enter_context(torch.enable_grad())
-        yield
+        try:
+            yield
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise make_memory_error(error) from error
 
 
 @contextmanager

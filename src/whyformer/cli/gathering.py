@@ -188,12 +188,13 @@ def refuse_special_file(path: str, code: str = "E_INPUT") -> str:
 
 
 def read_text_file(path: str) -> str:
+    """The text of a file without the line break at its end, which editors add: a language model would read it."""
     try:
         with open(refuse_special_file(path), "rb") as file:
             contents = file.read(MAX_BYTES + 1)
         if len(contents) > MAX_BYTES:
             raise InputError(f"{path!r} is longer than {MAX_BYTES // 2**20} MiB.", code="E_TXT_TOO_LONG")
-        return contents.decode("utf-8-sig")
+        return contents.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except OSError as error:
         raise InputError(f"Cannot read {path!r}: {error.strerror or error}.") from None
     except UnicodeDecodeError as error:

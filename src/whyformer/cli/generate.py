@@ -18,9 +18,7 @@ whyformer generate --messages chat.json -M my/chat-model -n 200 --whole -o why.h
 
 @app.command("generate", epilog=EXAMPLES)
 def run_generate(
-    prompt: Annotated[
-        str | None, typer.Argument(metavar="PROMPT", help="The beginning of the text.", show_default=False)
-    ] = None,
+    prompt: prompts.PromptArgument = None,
     file: prompts.PromptFileOption = None,
     messages: prompts.MessagesOption = None,
     model: options.ModelOption = "demo/decoder",
@@ -54,10 +52,10 @@ def run_generate(
     choose_method(method, {})
     source = prompts.PromptSource(None if prompt is None else [prompt], file, None, messages)
     source.check("one text, --prompt FILE or --messages FILE")
-    files = [name for name in (file, messages) if name is not None]
+    files = [name for name in (prompt, file, messages) if name is not None]
     destination.check_out_file(out, files, Explanation.formats if whole else Generation.formats)
     opened = running.open_quietly(model)
-    given = prompt if prompt is not None else source.make_prompt(opened)
+    given = source.make_prompt(opened)
     drawn: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "seed": seed}
     if not whole:
         result = explain_generation(opened, given, method, tokens=tokens, continuation=continuation, **drawn)

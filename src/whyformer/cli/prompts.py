@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
 DEFAULT_LANGUAGE_MODEL = "demo/decoder"
 
-PromptArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="PROMPT", help="The text of the prompt, or a .txt or .md file with it.", show_default=False),
-]
+PROMPT_HELP = "The text of the prompt, or a .txt or .md file with it; one line break at the end of a file is left out."
+PromptArgument = Annotated[str | None, typer.Argument(metavar="PROMPT", help=PROMPT_HELP, show_default=False)]
 MESSAGES_HELP = "The messages of a chat, or a request and its response as the API of OpenAI has them (.json)."
 TOKENS_HELP = "Token ids of prompt and answer: prompt_token_ids and token_ids, such as a log of vLLM (.json)."
 
@@ -28,7 +26,9 @@ def make_file_option(name: str, description: str) -> Any:
     return typer.Option(name, metavar="FILE", help=description)
 
 
-PromptFileOption = Annotated[str | None, make_file_option("--prompt", "A text file that is one prompt, as a whole.")]
+PromptFileOption = Annotated[
+    str | None, make_file_option("--prompt", "A text file that is one prompt, without its last line break.")
+]
 AnswerOption = Annotated[
     str | None, typer.Option("--answer", metavar="TEXT", help="What a language model answered; explained in one pass.")
 ]

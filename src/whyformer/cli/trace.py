@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from whyformer.cli import destination, options, running
+from whyformer.cli import destination, options, prompts, running
 from whyformer.cli.shell import app
 
 EXAMPLES = """Examples:
@@ -18,7 +18,7 @@ whyformer trace "k = 47 ; r = 12 ; c = k ; print c :" --answer " c = k ; k = 47 
 
 @app.command("trace", epilog=EXAMPLES)
 def run_trace(
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What the model reads.")],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help=prompts.PROMPT_HELP)],
     model: options.ModelOption = "demo/tracking",
     method: Annotated[str, options.make_method_option("cp_lrp, attnlrp or lrp_gamma.", show_default=True)] = "cp_lrp",
     answer: Annotated[
@@ -47,13 +47,13 @@ def run_trace(
     from whyformer._explain.decoding import generate
     from whyformer._explain.hops import refuse_other_methods, trace_reasoning
     from whyformer._explain.method_call import choose_method
-    from whyformer._model.prompt import Prompt
     from whyformer.results.hops import Hops
 
     refuse_other_methods(choose_method(method, {}))
-    destination.check_out_file(out, [], Hops.formats)
+    destination.check_out_file(out, [prompt], Hops.formats)
     opened = running.open_quietly(model)
-    whole = generate(opened, prompt, tokens=tokens) if answer is None else Prompt.from_text(opened, prompt, answer)
+    whole = prompts.PromptSource([prompt], answer=answer).make_prompt(opened)
+    whole = generate(opened, whole, tokens=tokens) if answer is None else whole
     chosen = int(select) if select is not None and re.fullmatch(r"-?[0-9]{1,18}", select) else select
     regions = partial(split_after, by) if by is not None and not by.isalpha() else by
     found = trace_reasoning(opened, whole, method, hops=hops, by=regions, select=chosen, health=health)

@@ -1,0 +1,34 @@
+"""Does any source say the answer? A model may depend on a passage and still make its answer up."""
+
+import re
+from collections.abc import Sequence
+
+from whyformer._model.prompt import Prompt
+from whyformer._model.regions import Region
+
+SHORT = 5  # words: as many are looked for as they are written
+LEAST_WORDS = 0.5  # of a longer answer: so many of its words occur in the sources
+WORD = re.compile(r"\w+")
+
+
+def is_mentioned(prompt: Prompt, tokens: Sequence[int], sources: Sequence[Region]) -> bool:
+    """Whether a source contains these tokens of the answer as they are written, or the sources most of their words."""
+    spans = [prompt.pieces.spans[prompt.prompt_length + token] for token in tokens]
+    known = [span for span in spans if span is not None]
+    if not known or not any(one.text for one in sources):
+        return True  # no text is known
+    words = list_words(prompt.text[min(span[0] for span in known) : max(span[1] for span in known)])
+    texts = [list_words(one.text) for one in sources]
+    if len(words) <= SHORT:
+        return any(contains(text, words) for text in texts)
+    there = {word for text in texts for word in text}
+    return sum(word in there for word in words) >= LEAST_WORDS * len(words)
+
+
+def list_words(text: str) -> list[str]:
+    return WORD.findall(text.casefold())
+
+
+def contains(text: Sequence[str], words: Sequence[str]) -> bool:
+    """Whether these words follow each other in the text. An answer may begin or end inside a word."""
+    return " ".join(words) in " ".join(text)

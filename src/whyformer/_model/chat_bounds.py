@@ -1,0 +1,104 @@
+"""A bound on what a chat template writes: a template comes with a model, and one line of it can fill the memory.
+
+    {{ messages[0].content * 10**8 }}
+
+A chat is rendered here once before it counts: every operation that makes a text longer is checked before it is done,
+and what is written is counted. Other errors of the template are left to the rendering that counts, which reports them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, wraps
+from typing import Any
+
+from whyformer._model.text import MAX_CHARACTERS
+from whyformer.errors import InputError
+
+LARGEST_POWER = 256  # bits of a power
+
+
+class OverlongChatError(Exception):
+    """A template writes, or would compute, more than a prompt may have."""
+
+
+def refuse_overlong_chat(model_name: str, tokenizer: Any, messages: Sequence[Any], **variables: Any) -> None:
+    """Refuse messages of which the template of the tokenizer makes more characters than a prompt may have."""
+    try:
+        source = tokenizer.get_chat_template(None, variables.get("tools"))
+        count_written(source, {**tokenizer.special_tokens_map, **variables, "messages": messages})
+    except OverlongChatError:
+        raise InputError(
+            f"The chat template of {model_name} makes more than {MAX_CHARACTERS:,} characters of these messages, the "
+            "limit for a prompt. Pass fewer or shorter messages, or set tokenizer.chat_template to one that does not "
+            "multiply them.",
+            code="E_TXT_TOO_LONG",
+        ) from None
+    except Exception:  # whatever it is, the rendering that counts will meet it too
+        return
+
+
+def count_written(source: str, variables: Mapping[str, Any]) -> int:
+    """The number of characters that a template writes; OverlongChatError as soon as they are too many."""
+    written = 0
+    for part in compile_bounded(source).generate(**variables):
+        written = check_length(written + len(part))
+    return written
+
+
+def compile_bounded(source: str) -> Any:
+    """The template as transformers compiles it, with checks around what makes texts longer."""
+    from jinja2 import nodes
+    from jinja2.visitor import NodeTransformer
+    from transformers.utils import chat_template_utils
+
+    class AddsTexts(NodeTransformer):
+        """Writes a ~ b as a + b of texts, since only operators can be checked."""
+
+        def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802, the name that jinja2 looks for
+            self.generic_visit(node)
+            texts = [nodes.Filter(one, "string", [], [], None, None, lineno=node.lineno) for one in node.nodes]
+            joined: nodes.Expr = texts[0]
+            for text in texts[1:]:
+                joined = nodes.Add(joined, text, lineno=node.lineno)
+            return joined
+
+    environment = chat_template_utils._compile_jinja_template("").environment.overlay()
+    environment.intercepted_binops = frozenset({"*", "**", "+"})
+    environment.call_binop = partial(call_bounded_operator, environment)
+    environment.filters = {name: check_call(one) for name, one in environment.filters.items()}
+    environment.call = check_call(environment.call)
+    tree = AddsTexts().visit(environment.parse(source))
+    tree.set_environment(environment)
+    return environment.from_string(tree)
+
+
+def call_bounded_operator(environment: Any, context: Any, operator: str, left: Any, right: Any) -> Any:
+    for one, other in ((left, right), (right, left)):
+        if operator == "*" and hasattr(one, "__len__") and isinstance(other, int):
+            check_length(len(one) * other)
+    if operator == "+" and hasattr(left, "__len__") and hasattr(right, "__len__"):
+        check_length(len(left) + len(right))
+    if operator == "**" and isinstance(left, int) and isinstance(right, int):
+        check_length(left.bit_length() * right, LARGEST_POWER)
+    return environment.binop_table[operator](left, right)
+
+
+def check_call(called: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function; numbers that it is given, such as a width, and texts that it returns may not be too large."""
+
+    @wraps(called)
+    def call(*given: Any, **named: Any) -> Any:
+        for one in (*given, *named.values()):
+            if isinstance(one, int):
+                check_length(one)
+        found = called(*given, **named)
+        if isinstance(found, str):
+            check_length(len(found))
+        return found
+
+    return call
+
+
+def check_length(length: int, limit: int = MAX_CHARACTERS) -> int:
+    if length > limit:
+        raise OverlongChatError
+    return length
