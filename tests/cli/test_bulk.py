@@ -31,7 +31,7 @@ def test_a_folder_of_images(images, tmp_path):
     assert text == f"6 of 6 items explained by rollout, attcat. Rows are in {out / 'parts'}.\n"
     fields = json.loads(run(images, "-M", MODEL, "-m", "rollout", "-m", "attcat", "-o", out, "--json"))
     assert fields == {
-        "folder": str(out), "items": 6, "failed": 0, "computed": 0, "methods": ["rollout", "attcat"],
+        "folder": str(out), "items": 6, "failed": 0, "computed": 0, "methods": ["rollout", "attcat"], "notes": [],
     }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from whyformer._bulk.items import Item
+from whyformer._model.arrays import read_arrays
 from whyformer._model.image import as_image
 from whyformer._model.kept_image import KeptImage
 from whyformer._model.model import EncodedBatch, Model
@@ -67,6 +68,7 @@ class ItemReader:
             if self.needs_label:
                 find_label_index(self.model, item)
             content = item.content.load() if isinstance(item.content, LazyContent) else item.content
+            content = read_arrays(content, are_images=self.model.kind == "image")
             if self.model.kind == "image" and not isinstance(content, Tensor | dict):
                 return self.load_image(item, as_image(content))
             if self.model.kind == "text" and not isinstance(content, Tensor | dict):

@@ -9,6 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from whyformer._judge.failure import reason_of
+from whyformer._model.arrays import read_arrays
 from whyformer._model.image import as_image
 from whyformer._model.model import Model
 from whyformer._model.text import TextPair, is_text_pair, tokenize_text
@@ -47,8 +48,8 @@ def prepare_example(model: Model, data: Data, place: int) -> PreparedExample:
     missing: dict[str, str] = {}
     label = find_class_index(model, example, missing)
     try:
-        content = example.load()
-        if model.kind == "image":
+        content = read_arrays(example.load(), are_images=model.kind == "image")
+        if model.kind == "image" and not isinstance(content, Tensor | Mapping):
             content = as_image(content)
     except Exception as error:
         return PreparedExample(place, example.name, label=label, failure=reason_of(error))
