@@ -14,9 +14,9 @@ from whyformer._bulk import writer as writer_module
 from whyformer._bulk.feed import Encoder, ShardFeed
 from whyformer._bulk.items import Item, ItemList
 from whyformer._bulk.loading import LoadedItem, encode_batch
-from whyformer._bulk.seal import read_seal
 from whyformer._bulk.task import ShardTask
 from whyformer._bulk.writer import PartWriter
+from whyformer._runs.seal import read_seal
 
 
 class Loaded(list):

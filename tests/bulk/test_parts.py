@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from whyformer._bulk.parts import BulkRow, PartStore, encode_part, make_schema, read_part
 from whyformer._bulk.plan import BulkPlan
-from whyformer._bulk.seal import make_unsealed_header, read_seal, seal_file
+from whyformer._runs.seal import make_unsealed_header, read_seal, seal_file
 from whyformer.errors import ResourceError
 
 PLAN = BulkPlan({"shard": 2, "batch": 1, "threads": 1, "data": {"items": 3}})
@@ -59,7 +59,7 @@ def test_the_columns_are_those_of_the_schema(store):
 
 def test_rows_come_back_as_they_were_written(store):
     store.write_part(0, make_part())
-    image, text, error = read_part(store.path(0))
+    image, text, error = read_part(store.path(0)).to_pylist()
     assert image["scores"] == [0, 1, 2, 3] and (image["rows"], image["columns"]) == (2, 2)
     assert image["map_png"] == b"png" and image["tokens"] is None
     assert text["tokens"] == ["[CLS]", "a", "\\udc80"] and text["starts"] == [-1, 0, 2]

@@ -1,10 +1,14 @@
 """Write the folder of a bulk run: plan.json and Parquet parts in the schema of `whyformer bulk`."""
 
 import json
+from io import BytesIO
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from whyformer._runs.plan import RunPlan
+from whyformer._runs.seal import HEADER_KEY, make_unsealed_header, seal_file
 
 SCHEMA = pa.schema(
     [
@@ -36,12 +40,23 @@ SCHEMA = pa.schema(
 def write_run(folder, rows, *, parts=1, plan=None):
     """All rows, in `parts` files."""
     (folder / "parts").mkdir(parents=True, exist_ok=True)
-    (folder / "plan.json").write_text(json.dumps(plan or {"methods": ["rollout"]}))
-    size = -(-len(rows) // parts)
+    fields = plan or {"methods": ["rollout"]}
+    fingerprint = RunPlan(fields).fingerprint
+    (folder / "plan.json").write_text(json.dumps({**fields, "fingerprint": fingerprint}))
+    size = -(-len(rows) // max(1, parts))
     for number in range(parts):
         chunk = [{name: row.get(name) for name in SCHEMA.names} for row in rows[number * size : (number + 1) * size]]
-        pq.write_table(pa.Table.from_pylist(chunk, SCHEMA), folder / "parts" / f"part-{number:05}.parquet")
+        write_part_file(folder, number, pa.Table.from_pylist(chunk, SCHEMA), fingerprint)
     return folder
+
+
+def write_part_file(folder, number, table, fingerprint):
+    """A part with its checksum."""
+    sink = BytesIO()
+    with pq.ParquetWriter(sink, table.schema) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({HEADER_KEY: make_unsealed_header({"fingerprint": fingerprint, "shard": number})})
+    (folder / "parts" / f"part-{number:05}.parquet").write_bytes(seal_file(sink.getvalue()))
 
 
 def image_row(name, position, scores, grid, *, target=0, method="rollout", label=None, **more):

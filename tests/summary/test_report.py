@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from io import StringIO
+from pathlib import Path
 
 import html5lib
 import numpy as np
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 import whyformer
 from whyformer import cli
+from whyformer._summary.scope import CANNOT_FIND, EVIDENCE_TITLE, LOOKED_FOR
 from whyformer.demo.tour import CAT
 from whyformer.errors import InputError
 
@@ -81,6 +83,29 @@ def test_the_page_asks_nothing_of_the_network(tmp_path):
 def test_a_notebook_shows_the_verdict(tmp_path):
     summary = summarise(tmp_path, image_rows())
     assert "1 cluster found, none tested" in summary._repr_html_()
+
+
+def test_says_what_it_cannot_find_and_the_strongest_evidence_of_each_class(tmp_path):
+    """On the page, in a notebook, in a terminal and in JSON, whatever was found."""
+    rows = [*image_rows(), *(row | {"target_name": "rare", "position": 90 + i} for i, row in enumerate(image_rows(3)))]
+    summary = summarise(tmp_path, rows)
+    fields = json.loads(save(summary, tmp_path / "summary.json"))
+    assert fields["looked_for"] == LOOKED_FOR and fields["cannot_find"] == list(CANNOT_FIND)
+    assert [(one["class"], one["cluster"], one["effect"]) for one in fields["strongest"]] == [
+        ("class 0", 1, None),
+        ("rare", None, None),
+    ]
+    page, text = save(summary, tmp_path / "summary.html"), " ".join(str(summary).split())
+    for hidden in CANNOT_FIND:
+        assert hidden in page and hidden in text and hidden in summary._repr_html_()
+    for shown in (page, text):
+        assert LOOKED_FOR in shown and EVIDENCE_TITLE in shown and "too few items" in shown and "not tested" in shown
+
+
+def test_no_page_promises_to_find_every_mark():
+    root = Path(__file__).parents[2]
+    pages = [root / "README.md", root / "CHANGELOG.md", *(root / "docs").glob("*.md")]
+    assert not [page.name for page in pages if "stands out by itself" in " ".join(page.read_text().split())]
 
 
 def test_json_holds_everything(tmp_path):

@@ -1,12 +1,14 @@
 """Reading the folder of a bulk run: what is there, what is damaged, what is missing."""
 
 import json
+from contextlib import suppress
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from summary.bulk_folder import image_row, text_row, write_run
+from summary.bulk_folder import image_row, text_row, write_part_file, write_run
 
+import whyformer as why
 from whyformer._summary.rows import open_stored_run
 from whyformer._summary.run import summarise_bulk
 from whyformer.errors import InputError
@@ -66,12 +68,13 @@ def test_a_missing_part_is_a_note(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda file: file.write_bytes(b""), "part-00001.parquet cannot be read: .*Run whyformer bulk again"),
-        (lambda file: file.write_bytes(file.read_bytes()[:-60]), "part-00001.parquet cannot be read"),
-        (lambda file: file.write_bytes(b"PAR1" + bytes(50) + b"PAR1"), "part-00001.parquet cannot be read"),
-        (lambda file: pq.write_table(pq.read_table(file).drop_columns(["scores"]), file), "has no column scores"),
+        (lambda file: file.write_bytes(b""), "part-00001.parquet is damaged: .*Run whyformer bulk again"),
+        (lambda file: file.write_bytes(file.read_bytes()[:-60]), "part-00001.parquet is damaged"),
+        (lambda file: file.write_bytes(b"PAR1" + bytes(50) + b"PAR1"), "part-00001.parquet is damaged"),
+        (lambda file: pq.write_table(pq.read_table(file), file), "part-00001.parquet is damaged"),
+        (lambda file: file.write_bytes((file.parent / "part-00000.parquet").read_bytes()), "another place in it"),
     ],
-    ids=["empty", "truncated", "zeros", "no scores"],
+    ids=["empty", "truncated", "zeros", "written again without a checksum", "a copy of another"],
 )
 def test_a_damaged_part_is_named(tmp_path, damage, message):
     write_run(tmp_path, even_rows(), parts=2)
@@ -79,6 +82,52 @@ def test_a_damaged_part_is_named(tmp_path, damage, message):
     with pytest.raises(InputError, match=message) as caught:
         summarise_bulk(tmp_path, test=False)
     assert caught.value.code == "E_DATA"
+
+
+def test_a_part_without_a_column_is_named(tmp_path):
+    write_run(tmp_path, even_rows())
+    table = pq.read_table(tmp_path / "parts" / "part-00000.parquet").drop_columns(["scores"])
+    fingerprint = json.loads((tmp_path / "plan.json").read_text())["fingerprint"]
+    write_part_file(tmp_path, 0, table, fingerprint)
+    with pytest.raises(InputError, match="has no column scores"):
+        summarise_bulk(tmp_path, test=False)
+
+
+@pytest.fixture(scope="module")
+def real_run(tmp_path_factory):
+    """The folder of a real run: what `whyformer bulk` writes."""
+    texts = [f"a {word} film about a {place}" for word in ("dull", "warm", "witty") for place in ("town", "dog")]
+    folder = tmp_path_factory.mktemp("real") / "run"
+    why.bulk("demo/sentiment", texts, "rollout", out=folder, workers=1)
+    return folder
+
+
+def test_no_flipped_bit_of_a_part_is_summarised(real_run, tmp_path):
+    """One bit in every 61st byte, from the first to the last: each is refused by name, with what to do."""
+    run = why.BulkRun(real_run, 6, 0, 6, ("rollout",))
+    assert summarise_bulk(real_run, test=False).tally.rows == len(run.table()) == 6
+    part = real_run / "parts" / "part-00000.parquet"
+    whole = part.read_bytes()
+    try:
+        for place in (*range(0, len(whole), 61), len(whole) - 1):
+            part.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+            for read in (lambda: summarise_bulk(real_run, test=False), run.table):
+                with pytest.raises(InputError, match=r"part-00000\.parquet is damaged.*Run whyformer bulk again"):
+                    read()
+    finally:
+        part.write_bytes(whole)
+
+
+def test_a_flipped_bit_of_the_plan_is_refused_or_changes_no_field(real_run):
+    path = real_run / "plan.json"
+    whole = path.read_bytes()
+    try:
+        for place in range(0, len(whole), 17):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 7]) + whole[place + 1 :])
+            with suppress(InputError):
+                assert open_stored_run(real_run).plan == json.loads(whole)
+    finally:
+        path.write_bytes(whole)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +170,6 @@ def test_a_folder_without_a_plan_is_refused(tmp_path, plan, message):
 
 
 def test_a_run_without_a_finished_part_is_refused(tmp_path):
-    (tmp_path / "plan.json").write_text(json.dumps({"methods": {}}))
+    write_run(tmp_path, [], parts=0)
     with pytest.raises(InputError, match="has no finished part"):
         open_stored_run(tmp_path)

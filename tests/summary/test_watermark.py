@@ -4,6 +4,7 @@ tests/summary/watermark was trained by training/watermark.py. The slow test trai
 """
 
 import importlib.util
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from summary.bulk_folder import explain_images, text_row, write_run
 
 import whyformer
+from whyformer._summary.result import summary_to_json
 from whyformer._summary.wording import explain_suspicion
 
 ROOT = Path(__file__).parents[2]
@@ -115,7 +117,7 @@ def test_without_the_images_nothing_is_accused(summary, tmp_path):
     untested = whyformer.summarise_bulk(tmp_path)
     assert not untested.suspicious
     assert untested.notes[0].startswith("No cluster was tested: No input could be read again")
-    assert untested.verdict.endswith("none tested: so nothing can be called suspicious.")
+    assert untested.verdict.endswith("none tested: so nothing can be called suspicious or harmless.")
     untested.save(tmp_path / "summary.html")
     assert "mean of" in (tmp_path / "summary.html").read_text()
 
@@ -165,8 +167,14 @@ def test_a_word_that_is_always_at_the_start_is_found(tmp_path, tagged):
         )  # fmt: skip
     write_run(tmp_path, rows, plan={"methods": {"attcat": {}}, "model": {"name": "demo/sentiment"}})
     found = whyformer.summarise_bulk(tmp_path, tested=12)
+    strongest = {record["class"]: record for record in json.loads(summary_to_json(found))["strongest"]}
+    assert strongest.keys() == {"positive", "negative"} and all(one["effect"] > 0 for one in strongest.values())
     if not tagged:
         assert not found.suspicious
+        assert (
+            "none meets all conditions of suspicion. This is no all-clear: a model may still depend on" in found.verdict
+        )
+        assert "No cluster is suspicious" not in str(found)
         return
     (finding,) = found.suspicious
     assert finding.cluster.words[0] == "gorgeous"

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from whyformer._bulk.plan import BulkPlan
-from whyformer._bulk.seal import HEADER_KEY, make_unsealed_header, read_seal, seal_file
+from whyformer._runs.seal import HEADER_KEY, make_unsealed_header, read_seal, read_sealed_file, seal_file
 from whyformer._runs.store import ShardFolder
 from whyformer.show.score_rows import as_utf8
 
 FOLDER = "parts"
+REPAIR = "Run whyformer bulk again with the same arguments: it replaces damaged parts."
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +99,12 @@ def make_cell_storable(value: Any) -> Any:
     return as_utf8(value)
 
 
-def read_part(path: Path) -> list[dict[str, Any]]:
-    """The rows of a part."""
-    from pyarrow import parquet
+def read_part(path: Path, columns: Sequence[str] | None = None) -> Any:
+    """The rows of a part as a pyarrow table, after its checksum was compared."""
+    from pyarrow import BufferReader, parquet
 
-    return parquet.read_table(path, partitioning=None).to_pylist()
+    contents, _ = read_sealed_file(path, REPAIR)
+    return parquet.ParquetFile(BufferReader(contents)).read(columns=columns)
 
 
 class PartStore(ShardFolder):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whyformer._bulk.parts import FOLDER
+from whyformer._bulk.parts import FOLDER, read_part
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class BulkRun:
         return self.folder / FOLDER
 
     def table(self, columns: list[str] | None = None) -> Any:
-        """All rows as a pyarrow table."""
-        from pyarrow import parquet
+        """All rows as a pyarrow table. A part that is damaged is refused."""
+        from pyarrow import concat_tables
 
-        return parquet.read_table(self.parts, columns=columns, partitioning=None)
+        return concat_tables(read_part(path, columns) for path in sorted(self.parts.glob("*.parquet")))
 
     def errors(self) -> Iterator[dict[str, Any]]:
         """id, method, error (a code) and message of every error record."""

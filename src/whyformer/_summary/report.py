@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from whyformer._summary.clusters import Cluster
 from whyformer._summary.effect import LEVEL
 from whyformer._summary.examples import draw_mean_map, make_examples
+from whyformer._summary.scope import EVIDENCE_HEAD, EVIDENCE_TITLE, LOOKED_FOR, NOT_FOUND, make_evidence_cells
 from whyformer._summary.suspicion import (
     SMALLEST_EFFECT,
     SMALLEST_EXCLUSIVITY,
@@ -61,8 +62,8 @@ def make_summary_page(summary: "BulkSummary") -> str:
 
 def make_summary_fragment(summary: "BulkSummary") -> str:
     """The verdict and the table of clusters, for a notebook."""
-    verdict = make_element("p", make_element("strong", summary.verdict))
-    return report.make_fragment(report.make_section(TITLE, verdict, tabulate_clusters(summary.findings)))
+    verdict, scope = make_element("p", make_element("strong", summary.verdict)), make_element("p", NOT_FOUND)
+    return report.make_fragment(report.make_section(TITLE, verdict, scope, tabulate_clusters(summary.findings)))
 
 
 def describe_summary_scope(summary: "BulkSummary") -> str:
@@ -72,7 +73,13 @@ def describe_summary_scope(summary: "BulkSummary") -> str:
 
 
 def make_overview(summary: "BulkSummary") -> list[Any]:
-    blocks: list[Any] = [make_element("p", make_element("strong", summary.verdict))]
+    rows = [make_evidence_cells(*one) for one in list(summary.evidence.items())[:SHOWN_ROWS]]
+    blocks: list[Any] = [
+        make_element("p", make_element("strong", summary.verdict)),
+        make_element("p", LOOKED_FOR),
+        make_element("p", NOT_FOUND),
+        *([report.make_table(EVIDENCE_HEAD, rows, caption=EVIDENCE_TITLE)] if rows else []),
+    ]
     return [*blocks, report.make_notes(summary.notes)] if summary.notes else blocks
 
 
@@ -110,7 +117,7 @@ def make_cluster_cells(finding: Finding, number: int) -> list[Any]:
         finding.sameness and finding.sameness.value,
         finding.exclusivity,
         finding.off_object,
-        finding.score if finding.hiding or finding.inserting else None,
+        finding.score if finding.is_tested else None,
     ]
 
 

@@ -15,6 +15,15 @@ from whyformer._plain import archive
 from whyformer._summary.clusters import Outlier
 from whyformer._summary.inputs import InputReader
 from whyformer._summary.report import make_summary_fragment, make_summary_page
+from whyformer._summary.scope import (
+    CANNOT_FIND,
+    EVIDENCE_HEAD,
+    EVIDENCE_TITLE,
+    LOOKED_FOR,
+    NOT_FOUND,
+    list_class_evidence,
+    make_evidence_cells,
+)
 from whyformer._summary.suspicion import Finding
 from whyformer._summary.tally import Tally, list_errors, list_pairs
 from whyformer._summary.wording import describe_looks, explain_suspicion, write_summary_verdict
@@ -63,6 +72,11 @@ class BulkSummary(Result):
         return write_summary_verdict(self)
 
     @property
+    def evidence(self) -> dict[str, Finding | None]:
+        """By class, the finding with the largest effect, suspicious or not; None for a class with too few items."""
+        return list_class_evidence(self)
+
+    @property
     def method(self) -> str:
         return self.tally.method
 
@@ -77,6 +91,9 @@ class BulkSummary(Result):
         parts: list[Any] = [Text(make_visible(self.verdict), "bold")]
         for finding in self.suspicious:
             parts += [Text(make_visible(f"  - {line}")) for line in explain_suspicion(finding)]
+        parts += [Text(line, "dim") for line in (LOOKED_FOR, NOT_FOUND)]
+        evidence = [make_evidence_cells(*one) for one in list(self.evidence.items())[:SHOWN_CLASSES]]
+        parts += make_block(EVIDENCE_TITLE, EVIDENCE_HEAD, evidence) if evidence else []
         parts += self._cluster_parts() + self._class_parts() + self._place_parts() + self._item_parts()
         if self.tally.errors:
             rows = [(one.code, str(one.rows), one.example) for one in list_errors(self.tally.errors.values())]
@@ -95,7 +112,7 @@ class BulkSummary(Result):
                 format_number(one.inserting.difference if one.inserting else None, "+.2f"),
                 format_number(one.sameness.value if one.sameness else None, ".2f"),
                 format_number(one.exclusivity, ".2f"),
-                format_number(one.score if one.hiding or one.inserting else None, ".3f"),
+                format_number(one.score if one.is_tested else None, ".3f"),
                 "suspicious" if one.is_suspicious else "",
             )
             for one in self.findings[:SHOWN_CLUSTERS]
@@ -203,6 +220,9 @@ def summary_to_json(summary: BulkSummary) -> bytes:
     tally = summary.tally
     fields = {
         "verdict": summary.verdict,
+        "looked_for": LOOKED_FOR,
+        "cannot_find": CANNOT_FIND,
+        "strongest": [describe_evidence(summary, name) for name in summary.evidence],
         "model": summary.model,
         "data": summary.data,
         "method": summary.method,
@@ -225,6 +245,20 @@ def summary_to_json(summary: BulkSummary) -> bytes:
         "settings": summary.settings,
     }  # fmt: skip
     return (json.dumps(archive.as_json_value(fields), indent=1) + "\n").encode("ascii")
+
+
+def describe_evidence(summary: BulkSummary, name: str) -> dict[str, Any]:
+    """The strongest evidence of a class: its cluster, by number, and its effect; null where nothing was tested."""
+    finding = summary.evidence[name]
+    if finding is None:
+        return {"class": name, "cluster": None, "effect": None, "suspicious": False}
+    return {
+        "class": name,
+        "cluster": summary.findings.index(finding) + 1,
+        "looks_at": describe_looks(finding.cluster),
+        "effect": finding.effect if finding.is_tested else None,
+        "suspicious": finding.is_suspicious,
+    }
 
 
 def describe_class(summary: BulkSummary, name: str) -> dict[str, Any]:

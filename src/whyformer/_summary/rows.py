@@ -1,7 +1,8 @@
 """The rows of a bulk run: plan.json, and one Parquet part after another.
 
-A part has one row per item and method. Only one part is in memory at a time, without its images. A file that cannot be
-read, or whose rows contradict themselves, is an error that names it; a part that is missing is a note.
+A part has one row per item and method. Only one part is in memory at a time. A file that is damaged by the checksum
+inside it, belongs to another run, or whose rows contradict themselves, is an error that names it; a missing part is a
+note.
 """
 
 import json
@@ -16,9 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from whyformer._judge.preparation import normalise_class_name
+from whyformer._runs.plan import PLAN_FILE, RunPlan
+from whyformer._runs.seal import read_sealed_file
 from whyformer.errors import InputError
 
-PLAN_FILE = "plan.json"
 KINDS = ("image", "text", "tensors")
 PARTS_FOLDER = "parts"
 PART_NAME = re.compile(r"part-(\d+)\.parquet")
@@ -90,7 +92,14 @@ class StoredRun:
         """The rows of each part, with a row that occurs twice (the same item and method) only once."""
         seen = SeenRows()
         for part in self.parts:
-            yield [row for row in iterate_stored_rows(part) if seen.add(row.method, row.position)]
+            yield [row for row in self.iterate_rows(part) if seen.add(row.method, row.position)]
+
+    def iterate_rows(self, part: Path) -> Iterator[StoredRow]:
+        """The rows of one part, after its checksum was compared."""
+        contents, facts = read_sealed_file(part, REPAIR)
+        if (facts.get("fingerprint"), facts.get("shard")) != (self.plan["fingerprint"], number_of_part(part)):
+            raise InputError(f"{part} belongs to another run, or to another place in it. {REPAIR}", code="E_DATA")
+        return iterate_stored_rows(part, contents)
 
 
 class SeenRows:
@@ -116,8 +125,8 @@ def open_stored_run(folder: Path) -> StoredRun:
     plan = read_run_plan(folder / PLAN_FILE)
     numbered = {}
     for path in sorted((folder / PARTS_FOLDER).glob("*.parquet")) if (folder / PARTS_FOLDER).is_dir() else []:
-        if (match := PART_NAME.fullmatch(path.name)) and path.is_file():
-            numbered[int(match[1])] = path
+        if (number := number_of_part(path)) is not None and path.is_file():
+            numbered[number] = path
     if not numbered:
         raise InputError(
             f"{folder} has no finished part: no {PARTS_FOLDER}/part-*.parquet. Run whyformer bulk first.", code="E_DATA"
@@ -125,6 +134,11 @@ def open_stored_run(folder: Path) -> StoredRun:
     missing = sorted(set(range(max(numbered) + 1)) - set(numbered))
     notes = (f"{describe_parts(missing)} missing; the summary covers the others.",) if missing else ()
     return StoredRun(folder, plan, tuple(numbered[number] for number in sorted(numbered)), notes)
+
+
+def number_of_part(path: Path) -> int | None:
+    match = PART_NAME.fullmatch(path.name)
+    return int(match[1]) if match else None
 
 
 def describe_parts(numbers: list[int]) -> str:
@@ -144,6 +158,13 @@ def read_run_plan(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is damaged: it is not JSON.", code="E_DATA") from None
     if not isinstance(plan, dict):
         raise InputError(f"{path} is damaged: it does not hold the fields of a plan.", code="E_DATA")
+    fields = {name: value for name, value in plan.items() if name != "fingerprint"}
+    if plan.get("fingerprint") != RunPlan(fields).fingerprint:
+        raise InputError(
+            f"{path} is damaged: its fields do not match their fingerprint. Restore it, or run whyformer bulk again "
+            "into another folder.",
+            code="E_DATA",
+        )
     return plan
 
 
@@ -156,10 +177,10 @@ def find_name(field: Any) -> str | None:
 # --- one part ---------------------------------------------------------------------------------------------------------
 
 
-def iterate_stored_rows(path: Path) -> Iterator[StoredRow]:
-    """The rows of one part."""
+def iterate_stored_rows(path: Path, contents: bytes) -> Iterator[StoredRow]:
+    """The rows of one part. path: as errors name it."""
     try:
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(pa.BufferReader(contents))
         missing = sorted(set(COLUMNS) - set(file.schema_arrow.names))
         table = file.read(columns=[name for name in COLUMNS if name not in missing]) if not missing else None
     except READ_ERRORS as error:

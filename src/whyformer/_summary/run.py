@@ -21,7 +21,7 @@ from whyformer._summary.clusters import (
 from whyformer._summary.examination import Examiner, examine_clusters
 from whyformer._summary.inputs import InputReader
 from whyformer._summary.result import BulkSummary
-from whyformer._summary.rows import StoredRun, iterate_stored_rows, open_stored_run
+from whyformer._summary.rows import StoredRun, open_stored_run
 from whyformer._summary.suspicion import Finding, correct_findings
 from whyformer._summary.tally import Tally
 from whyformer.data.folders import find_mask_paths
@@ -101,7 +101,7 @@ def check_summary_settings(per_class: Any, tested: Any, seed: Any, mask_values: 
 
 def choose_summarised_method(run: StoredRun, method: str | None) -> str:
     """The method to summarise: the one asked for, or the first of the plan that has rows."""
-    present = {row.method for row in iterate_stored_rows(run.parts[0])}
+    present = {row.method for row in run.iterate_rows(run.parts[0])}
     planned = run.plan.get("methods")
     names = list(planned) if isinstance(planned, Mapping | list) else []
     known = [name for name in map(name_of_method, names) if name in present] + sorted(present)

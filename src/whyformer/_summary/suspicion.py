@@ -1,7 +1,7 @@
 """Suspicion: is a cluster decided by something that has nothing to do with its class?
 
-A Clever Hans predictor (Lapuschkin et al. 2019, arXiv:1902.10178) is right for the wrong reason: a watermark, a border,
-a source tag. A cluster is called *suspicious* only if all of this holds:
+A Clever Hans predictor (Lapuschkin et al. 2019, arXiv:1902.10178) is right for the wrong reason, such as a watermark or
+a source tag. What cannot be found this way is in scope.py. A cluster is called *suspicious* only if all of this holds:
 
 1. its items look at a common place, or at common words (`clusters`);
 2. *one class*: items of other classes look there at most half as often (`exclusivity` is 1 - their rate / its rate);
@@ -70,6 +70,11 @@ class Finding:
     off_object: float | None = None
     recovery: Recovery | None = None
     untested: str = ""  # why there was no test
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether the model was run with what the cluster looks at hidden or inserted."""
+        return self.hiding is not None or self.inserting is not None
 
     @property
     def effect(self) -> float:

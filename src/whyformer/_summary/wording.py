@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from whyformer._summary.result import BulkSummary
 
 VERTICAL, HORIZONTAL = ("upper", "middle", "lower"), ("left", "centre", "right")
-LOOKS_LENGTH = 60  # characters
+NO_ALL_CLEAR = (
+    "This is no all-clear: a model may still depend on a mark that moves, a border, a mark on part of a class, a "
+    "transparent mark or a change of the whole input, none of which is found this way."
+)
 
 
 def describe_looks(cluster: Cluster) -> str:
@@ -113,15 +116,15 @@ def format_p(p: float) -> str:
 
 
 def write_summary_verdict(summary: "BulkSummary") -> str:
-    """One or two sentences: what is suspicious, or that nothing is."""
-    tested = [finding for finding in summary.findings if finding.hiding is not None or finding.inserting is not None]
+    """What is suspicious; or that nothing of the kind was found, which clears no model."""
+    tested = sum(finding.is_tested for finding in summary.findings)
     clusters = f"{len(summary.findings)} cluster{'' if len(summary.findings) == 1 else 's'}"
     if summary.findings and not any(finding.cluster.has_common for finding in summary.findings):
-        return f"No cluster is suspicious: {clusters} found, none with a common place or word."
+        return f"{clusters} found, none with a common place or word, so none tested. {NO_ALL_CLEAR}"
     if not tested:
-        return f"{clusters} found, none tested: so nothing can be called suspicious."
+        return f"{clusters} found, none tested: so nothing can be called suspicious or harmless."
     if not summary.suspicious:
-        return f"No cluster is suspicious: {clusters} found, {len(tested)} tested."
+        return f"{clusters} found, {tested} tested, none meets all conditions of suspicion. {NO_ALL_CLEAR}"
     first = summary.suspicious[0].cluster
     more = f" {len(summary.suspicious) - 1} more below." if len(summary.suspicious) > 1 else ""
     constant = "is at the same place" if first.region is None else "shows the same thing"

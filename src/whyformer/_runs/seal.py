@@ -7,7 +7,10 @@ with 64 zeros in its place, and then put there; a reader does the same and compa
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from whyformer.errors import InputError
 
 HEADER_KEY = b"whyformer.part"
 UNSEALED = "0" * 64
@@ -47,6 +50,20 @@ def read_seal(contents: bytes) -> dict[str, Any] | None:
         return facts
     except (ValueError, KeyError, AttributeError):
         return None
+
+
+def read_sealed_file(path: Path, repair: str) -> tuple[bytes, dict[str, Any]]:
+    """The contents of a sealed file, and the facts of its header. repair: what to do about one that is damaged."""
+    try:
+        contents = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}. {repair}", code="E_DATA") from None
+    facts = read_seal(contents)
+    if facts is None:
+        raise InputError(
+            f"{path} is damaged: it is not what was written there, by the checksum inside it. {repair}", code="E_DATA"
+        )
+    return contents, facts
 
 
 def find_checksum(contents: bytes) -> int | None:
