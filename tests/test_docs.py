@@ -4,7 +4,6 @@ import importlib.util
 import inspect
 import re
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from typer.testing import CliRunner
 import whyformer
 from whyformer import errors, methods, metrics
 from whyformer.cli import app
-from whyformer.demo.tour import CAT
 from whyformer.methods._registry import METHODS
 from whyformer.metrics._registry import METRICS
 
@@ -164,11 +162,10 @@ def test_docs_build_without_a_warning_and_ask_nothing_of_the_network(tmp_path):
 
 @pytest.fixture
 def somewhere(tmp_path, monkeypatch):
-    """An empty folder with a picture in it, no network; afterwards the registries are as they were."""
+    """An empty folder, no network; afterwards the registries are as they were."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(socket.socket, "connect", refuse_to_connect)
-    shutil.copy(CAT, "cat.jpg")
     before = [(registry, dict(registry)) for registry in (METHODS, METRICS, whyformer.RECIPES)]
     yield
     for registry, entries in before:
