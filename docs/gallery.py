@@ -111,7 +111,8 @@ why.explain_classes(why.open("demo/shapes"), picture, classes=2).save("classes.p
         "One class rather than another",
         "The likeliest breeds, each explained rather than the strongest of the others.",
         """
-grid = why.explain_classes(vit, "cat.jpg", ["gamma_attribution", "attnlrp", "gradient_x_input"], classes=2, contrast=True)
+methods = ["gamma_attribution", "attnlrp", "gradient_x_input"]
+grid = why.explain_classes(vit, "cat.jpg", methods, classes=2, contrast=True)
 grid.save("contrast.png")
 """,
         ("contrast.png",),

@@ -7,12 +7,14 @@ import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE, OutputChecker
 from io import StringIO
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import whyformer
@@ -55,6 +57,31 @@ def test_examples_run_from_top_to_bottom_and_print_what_is_shown(page, somewhere
             run_commands(block["code"])
         if block["language"] == "output":
             assert is_as_shown(printed, block["code"]), f"shown:\n{block['code']}\nprinted:\n{printed}"
+
+
+def list_shown_commands() -> Iterator[tuple[str, str]]:
+    """Where a command is shown, and the command: in a block of a page, and in the help of a verb."""
+    for page in PAGES:
+        lines = [line for block in FENCE.finditer(page.read_text()) for line in block["code"].splitlines()]
+        yield from ((page.name, line.removeprefix("$ ")) for line in lines)
+    for name, command in get_command(app).commands.items():
+        yield from ((f"{name} --help", line) for line in (command.epilog or "").splitlines())
+
+
+def test_every_command_that_is_shown_can_be_typed():
+    """Its verb, its options and their values are known; what it reads need not be there."""
+    verbs, checked = get_command(app).commands, 0
+    for place, line in list_shown_commands():
+        command = re.sub(r"\s+# .*", "", line.strip())
+        if not command.startswith("whyformer ") or re.search(r"\.\.\.|[\[\]$|]|\b(NAME|COMMAND)\b", command):
+            continue
+        verb, *arguments = shlex.split(command)[1:]
+        if verb in verbs and "--help" not in arguments and arguments:
+            verbs[verb].make_context(verb, arguments).close()
+            checked += 1
+        else:
+            assert verb in verbs or verb.startswith("--"), f"{place}: {command}"
+    assert checked > 60
 
 
 @every_page
@@ -138,6 +165,13 @@ def test_metrics_page_has_a_section_for_every_metric(generate_pages):
     page = generate_pages.make_metrics_page()
     for name in metrics.__all__:
         assert f"\n### `{name}`\n\n{METRICS[name].summary}\n" in page
+
+
+def test_the_security_page_names_every_kind_of_page_with_a_script():
+    sources = {path.name for path in (ROOT / "src").rglob("*.py") if "script=SCRIPT" in path.read_text()}
+    page = " ".join((ROOT / "SECURITY.md").read_text().split())
+    assert sources == {"head_page.py", "prompt_page.py"} and "Two kinds of page run one script each" in page
+    assert "page of a prompt" in page and "`heads.html`" in page and "SHA-256" in page
 
 
 def test_errors_page_has_a_section_for_every_error():

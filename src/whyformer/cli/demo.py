@@ -8,7 +8,6 @@ import typer
 from whyformer.cli import destination, options, output, running
 from whyformer.cli.shell import app
 
-
 EXAMPLES = """Examples:
 
 whyformer demo
