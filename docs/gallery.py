@@ -2,8 +2,8 @@
 
     python docs/gallery.py          draws docs/images/gallery/* and hero.png, and writes docs/gallery.md
 
-The page shows each picture under the very lines that drew it. They are carried out in order, in an empty folder with
-cat.jpg in it; what they save is the picture.
+The page shows each picture under the very lines that drew it. They are carried out in order, in an empty folder;
+what they save is the picture.
 """
 
 import os
@@ -54,6 +54,7 @@ ENTRIES = (
         """
 import whyformer as why
 
+why.demo.sample("cat.jpg")
 vit = why.open("demo/pets")
 e = why.explain(vit, "cat.jpg")
 e.save("picture.png")
@@ -64,12 +65,12 @@ e.save("picture.png")
     Entry(
         "At its own size, with lines of equal score",
         "The map over the picture at the picture's own size and the right way up, whatever the camera noted and the "
-        "processor cropped. Black lines surround what speaks for the class, white ones what speaks against it.",
+        "processor cropped. The lines surround what matters most.",
         """
-why.explain(vit, "cat.jpg", "attcat").overlay(contours=True).save("overlay.png")
+e.overlay(contours=True).save("overlay.png")
 """,
         ("overlay.png",),
-        "The same cat in grey with blue and orange patches, and lines around the strongest",
+        "The same cat in grey with purple patches on its forehead, nose and whiskers, and lines around them",
     ),
     Entry(
         "Methods side by side",
@@ -110,7 +111,8 @@ why.explain_classes(why.open("demo/shapes"), picture, classes=2).save("classes.p
         "One class rather than another",
         "The likeliest breeds, each explained rather than the strongest of the others.",
         """
-grid = why.explain_classes(vit, "cat.jpg", ["attcat", "lrp", "gradient_x_input"], classes=2, contrast=True)
+methods = ["gamma_attribution", "attnlrp", "gradient_x_input"]
+grid = why.explain_classes(vit, "cat.jpg", methods, classes=2, contrast=True)
 grid.save("contrast.png")
 """,
         ("contrast.png",),
@@ -122,7 +124,7 @@ grid.save("contrast.png")
         """
 bert = why.open("demo/sentiment")
 text = "a gorgeous, witty film, despite its tedious first hour"
-why.explain(bert, text, "attcat").save("words.svg")
+why.explain(bert, text).save("words.svg")
 """,
         ("words.svg",),
         "A sentence; gorgeous and witty are orange, tedious is blue",
@@ -141,7 +143,7 @@ why.compare(bert, text, methods).save("lines.svg")
         "A pair of sentences",
         "Two texts that a model reads together stand below each other.",
         """
-why.explain(bert, [("the cast is charming", "but the plot is a mess")], "attcat").save("pair.svg")
+why.explain(bert, [("the cast is charming", "but the plot is a mess")]).save("pair.svg")
 """,
         ("pair.svg",),
         "Two sentences, the first with blue and the second with orange words",
@@ -151,7 +153,7 @@ why.explain(bert, [("the cast is charming", "but the plot is a mess")], "attcat"
         "What a language model says next, rather than something else.",
         """
 gpt = why.open("demo/decoder")
-why.explain(gpt, "the keys to the cabinet near the doors", "attcat", target=" are", versus=" is").save("next.svg")
+why.explain(gpt, "the keys to the cabinet near the doors", target=" are", versus=" is").save("next.svg")
 """,
         ("next.svg",),
         "A sentence with orange and blue words before the one that is explained",
@@ -225,9 +227,6 @@ def page() -> str:
 
 def draw(folder: Path) -> None:
     """Carry out the lines of the page, one entry after the other."""
-    from whyformer.demo.tour import CAT
-
-    shutil.copy(CAT, folder / "cat.jpg")
     before = os.getcwd()
     os.chdir(folder)
     try:

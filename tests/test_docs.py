@@ -4,22 +4,22 @@ import importlib.util
 import inspect
 import re
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE, OutputChecker
 from io import StringIO
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import whyformer
 from whyformer import errors, methods, metrics
 from whyformer.cli import app
-from whyformer.demo.tour import CAT
 from whyformer.methods._registry import METHODS
 from whyformer.metrics._registry import METRICS
 
@@ -57,6 +57,31 @@ def test_examples_run_from_top_to_bottom_and_print_what_is_shown(page, somewhere
             run_commands(block["code"])
         if block["language"] == "output":
             assert is_as_shown(printed, block["code"]), f"shown:\n{block['code']}\nprinted:\n{printed}"
+
+
+def list_shown_commands() -> Iterator[tuple[str, str]]:
+    """Where a command is shown, and the command: in a block of a page, and in the help of a verb."""
+    for page in PAGES:
+        lines = [line for block in FENCE.finditer(page.read_text()) for line in block["code"].splitlines()]
+        yield from ((page.name, line.removeprefix("$ ")) for line in lines)
+    for name, command in get_command(app).commands.items():
+        yield from ((f"{name} --help", line) for line in (command.epilog or "").splitlines())
+
+
+def test_every_command_that_is_shown_can_be_typed():
+    """Its verb, its options and their values are known; what it reads need not be there."""
+    verbs, checked = get_command(app).commands, 0
+    for place, line in list_shown_commands():
+        command = re.sub(r"\s+# .*", "", line.strip())
+        if not command.startswith("whyformer ") or re.search(r"\.\.\.|[\[\]$|]|\b(NAME|COMMAND)\b", command):
+            continue
+        verb, *arguments = shlex.split(command)[1:]
+        if verb in verbs and "--help" not in arguments and arguments:
+            verbs[verb].make_context(verb, arguments).close()
+            checked += 1
+        else:
+            assert verb in verbs or verb.startswith("--"), f"{place}: {command}"
+    assert checked > 60
 
 
 @every_page
@@ -142,6 +167,13 @@ def test_metrics_page_has_a_section_for_every_metric(generate_pages):
         assert f"\n### `{name}`\n\n{METRICS[name].summary}\n" in page
 
 
+def test_the_security_page_names_every_kind_of_page_with_a_script():
+    sources = {path.name for path in (ROOT / "src").rglob("*.py") if "script=SCRIPT" in path.read_text()}
+    page = " ".join((ROOT / "SECURITY.md").read_text().split())
+    assert sources == {"head_page.py", "prompt_page.py"} and "Two kinds of page run one script each" in page
+    assert "page of a prompt" in page and "`heads.html`" in page and "SHA-256" in page
+
+
 def test_errors_page_has_a_section_for_every_error():
     page = (DOCS / "errors.md").read_text()
     there = [thing for _, thing in vars(errors).items() if inspect.isclass(thing) and issubclass(thing, Exception)]
@@ -164,11 +196,10 @@ def test_docs_build_without_a_warning_and_ask_nothing_of_the_network(tmp_path):
 
 @pytest.fixture
 def somewhere(tmp_path, monkeypatch):
-    """An empty folder with a picture in it, no network; afterwards the registries are as they were."""
+    """An empty folder, no network; afterwards the registries are as they were."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(socket.socket, "connect", refuse_to_connect)
-    shutil.copy(CAT, "cat.jpg")
     before = [(registry, dict(registry)) for registry in (METHODS, METRICS, whyformer.RECIPES)]
     yield
     for registry, entries in before:

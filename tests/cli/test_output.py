@@ -45,8 +45,9 @@ def test_a_full_disk_is_reported_as_json():
     assert done.returncode == 5
 
 
-def test_standard_output_that_cannot_be_written_is_reported():
-    done = run_in_shell("whyformer methods 1< /dev/null")
+@pytest.mark.parametrize("command", ["methods", "--help", "explain --help", "", "--version"])
+def test_standard_output_that_cannot_be_written_is_reported(command):
+    done = run_in_shell(f"whyformer {command} 1< /dev/null")
     assert done.stderr.startswith("error[E_OUT_PATH]: Cannot write to standard output: bad file descriptor")
     assert (done.stderr.count("\n"), done.returncode) == (1, 4)
 

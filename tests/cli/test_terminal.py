@@ -28,7 +28,18 @@ COMMANDS = {
     "cite": ["cite", "prompt.txt", "--answer", " are", "--by", "paragraph", "--samples", "4", "-o", "cited.csv"],
     "trace": ["trace", "k = 47 ; print k :", "--answer", " k = 47 ; answer 47", "--hops", "1", "-o", "hops.json"],
     "judge": ["judge", "films.csv", "-M", "demo/sentiment", "-m", "rollout", "-k", "aopc", "-o", "judged"],
-    "audit": ["audit", "films.csv", "-M", "demo/sentiment", "--draws", "2", "--searched", "1", "-o", "audited"],
+    "audit": [
+        "audit",
+        "films.csv",
+        "-M",
+        "demo/sentiment",
+        "--test",
+        "adversarial",
+        "--searched",
+        "1",
+        "-o",
+        "audited",
+    ],
     "bulk": ["bulk", "films.csv", "-M", "demo/sentiment", "-m", "rollout", "--workers", "1", "-o", "run"],
     "bulk-summary": ["bulk-summary", "run", "--no-test", "-o", "summary.html"],
     "doctor": ["doctor", "demo/sentiment", "-m", "rollout", "-o", "doctor.txt"],
@@ -56,12 +67,12 @@ def assert_readable(shown: Shown, columns: int) -> None:
     assert shown.widest <= columns, max(shown.text.split("\n"), key=len)
 
 
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("columns", [80, pytest.param(120, marks=pytest.mark.slow)])
 def test_every_command_shows_colours_and_no_codes_and_fits(columns, folder, monkeypatch):
     for name, arguments in COMMANDS.items():
         shown = run_in_terminal(monkeypatch, *arguments, columns=columns)
         assert_readable(shown, columns)
-        assert ("\x1b[1m" in shown.raw or "\x1b[38;5" in shown.raw) == (name not in WITHOUT_COLOURS), name
+        assert bool(re.search(r"\x1b\[[1-9][0-9;]*m", shown.raw)) == (name not in WITHOUT_COLOURS), name
         if "-o" in arguments:
             out = arguments[-1]
             assert (folder / out).exists() and re.search(rf"^saved {out}$", shown.text, re.MULTILINE), name
@@ -88,6 +99,7 @@ def test_colours_can_be_forced_into_a_pipe(monkeypatch, capsys):
     assert "\x1b[38;5;" in printed and r"\x1b" not in printed
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_no_codes_from_a_terminal_session(folder):
     """The real program: standard error is a terminal, standard output is not."""
     command = f"{sys.executable} -m whyformer.cli explain '{TEXT}' -M demo/sentiment -o why.html | cat > out.txt"
@@ -114,7 +126,7 @@ def assert_harmless(shown: Shown) -> None:
     assert "\x1b[2J" not in shown.raw and "\x1b]" not in shown.raw
 
 
-@pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}, {"term": "dumb"}], ids=str)
+@pytest.mark.parametrize("environment", [{}, pytest.param({"NO_COLOR": "1"}, marks=pytest.mark.slow)], ids=str)
 def test_hostile_tokens_and_names_stay_harmless(environment, folder, monkeypatch):
     (folder / f"films{EVIL}.csv").write_text(FILMS.replace("good", f"good {EVIL}"), newline="")
     Image.new("RGB", (48, 48), "red").save(f"red{EVIL}.png")
@@ -127,13 +139,13 @@ def test_hostile_tokens_and_names_stay_harmless(environment, folder, monkeypatch
         ["generate", f"the {EVIL} keys", "-n", "1"],
         ["cite", f"the {EVIL} doors\n\nthe keys", "--answer", " are", "--by", "paragraph", "--samples", "4"],
         ["judge", f"films{EVIL}.csv", "-M", "demo/sentiment", *judged, "-o", f"judged{EVIL}"],
-        ["audit", f"films{EVIL}.csv", "-M", "demo/sentiment", "--test", "adversarial", "--searched", "4"],
+        ["audit", f"films{EVIL}.csv", "-M", "demo/sentiment", "--test", "adversarial", "--searched", "2"],
         ["bulk", f"films{EVIL}.csv", "-M", "demo/sentiment", "-m", "rollout", "--workers", "1", "-o", f"run{EVIL}"],
         ["bulk-summary", f"run{EVIL}", "--no-test", "-o", f"summary{EVIL}.txt"],
     ):
         shown = run_in_terminal(monkeypatch, *arguments, **environment)
         assert_harmless(shown)
-        assert r"\x1b[2J" in shown.text or arguments[0] in ("compare", "audit"), shown.text  # spelled out, not lost
+        assert r"\x1b" in shown.text or arguments[0] in ("compare", "audit"), shown.text  # spelled out, not lost
     assert (folder / f"summary{EVIL}.txt").read_text().replace("\n", "").isprintable()
 
 

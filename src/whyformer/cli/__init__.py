@@ -1,7 +1,7 @@
 """The command line: one file per verb, with the same verbs as in Python.
 
     whyformer explain cat.png -M google/vit-base-patch16-224 -t tabby -o map.png
-    whyformer compare "a gorgeous film" -M my/folder -m rollout -m attcat
+    whyformer compare "a gorgeous film" -M my/folder -m rollout -m libragrad
     whyformer audit reviews.tsv -M my/folder -a last -o runs/audit
     whyformer methods
     whyformer metrics

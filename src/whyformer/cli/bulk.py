@@ -23,7 +23,7 @@ EXAMPLES = """Examples:
 
 whyformer bulk photos/ -M google/vit-base-patch16-224 -m gamma_attribution -o runs/photos
 
-whyformer bulk reviews.csv -M demo/sentiment -m attcat -m rollout -o runs/reviews
+whyformer bulk reviews.csv -M demo/sentiment -m libragrad -m rollout -o runs/reviews
 
 whyformer bulk 's3-mirror/train-*.tar' -M my/vit --engine ray --address auto --device cuda -o runs/train"""
 

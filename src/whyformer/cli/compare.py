@@ -12,7 +12,7 @@ whyformer compare
 
 whyformer compare cat.jpg -o methods.html
 
-whyformer compare "a gorgeous film" -M demo/sentiment -m rollout -m attcat -m chance"""
+whyformer compare "a gorgeous film" -M demo/sentiment -m rollout -m libragrad -m chance"""
 
 METHOD_HELP = (
     "A method; repeat -m to compare several. Or a group: quick (the default), the methods that need a single run of "

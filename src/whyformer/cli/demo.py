@@ -1,4 +1,4 @@
-"""whyformer demo: a tour of the bundled models."""
+"""whyformer demo: a tour of the bundled models, and sample files to try things on."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,19 +8,43 @@ import typer
 from whyformer.cli import destination, options, output, running
 from whyformer.cli.shell import app
 
+EXAMPLES = """Examples:
 
-@app.command("demo")
+whyformer demo
+
+whyformer demo --sample cat.jpg
+
+whyformer demo --sample reviews.csv --sample passages.txt"""
+
+SAMPLE_HELP = "Write a sample file into this folder instead: cat.jpg, passages.txt or reviews.csv; repeatable."
+
+
+@app.command("demo", epilog=EXAMPLES)
 def run_demo(
     out: Annotated[Path, typer.Option("-o", "--out", help="Where to save the HTML page.")] = Path(
         "whyformer-demo.html"
     ),
+    samples: Annotated[
+        list[str] | None,
+        typer.Option("--sample", metavar="NAME", help=SAMPLE_HELP),
+    ] = None,
     as_json: options.JsonErrorsOption = False,
     debug: options.DebugOption = False,
 ) -> None:
     """Explain the bundled models on a photo, a sentence, two shapes and a prompt, in the terminal and on a page."""
+    if samples:
+        write_samples(samples)
+        return
     from whyformer.demo.tour import show_tour
 
     destination.check_out_file(out, [], {".html": None})
     running.silence_libraries()
     show_tour(out, output.print_rendered)
     output.print_saved(out)
+
+
+def write_samples(names: list[str]) -> None:
+    from whyformer.demo.sample_files import sample
+
+    for name in names:
+        output.print_saved(sample(name))

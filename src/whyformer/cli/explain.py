@@ -15,13 +15,15 @@ EXAMPLES = """Examples:
 
 whyformer explain
 
+whyformer demo --sample cat.jpg
+
 whyformer explain cat.jpg -o cat.html
 
-whyformer explain photos/ -m rollout -m attcat -o methods.html
+whyformer explain photos/ -m gamma_attribution -m rollout -o methods.html
 
 whyformer explain cat.jpg --classes 3 -o classes.png
 
-whyformer explain "a gorgeous, witty film" -M demo/sentiment -m attcat
+whyformer explain "a gorgeous, witty film" -M demo/sentiment
 
 whyformer explain "the keys to the cabinet" -M demo/decoder -t " are" --versus " is"
 

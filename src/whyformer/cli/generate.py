@@ -11,7 +11,7 @@ EXAMPLES = """Examples:
 
 whyformer generate "the keys to the cabinet" -o why.html
 
-whyformer generate "12 + 7 =" -m attcat
+whyformer generate "12 + 7 =" -m attnlrp
 
 whyformer generate --messages chat.json -M my/chat-model -n 200 --whole -o why.html"""
 

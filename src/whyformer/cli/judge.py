@@ -11,7 +11,7 @@ from whyformer.cli.shell import FAILED_EXIT_CODE, app
 
 EXAMPLES = """Examples:
 
-whyformer judge reviews.csv -M demo/sentiment -m rollout -m attcat -o runs/reviews
+whyformer judge reviews.csv -M demo/sentiment -m rollout -m libragrad -o runs/reviews
 
 whyformer judge photos/ --masks masks/ --limit 200
 

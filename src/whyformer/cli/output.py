@@ -87,6 +87,17 @@ def print_to_stderr(text: str) -> None:
         discard_rest(sys.stderr)
 
 
+def is_writable(stream: IO[str]) -> bool:
+    """Whether a stream can be written to, or has no file descriptor that could tell."""
+    try:
+        os.write(stream.fileno(), b"")
+    except ValueError:  # also io.UnsupportedOperation
+        return True
+    except OSError:
+        return False
+    return True
+
+
 def discard_rest(stream: IO[str]) -> None:
     """Send what is still buffered to nowhere, or Python would complain about it at exit."""
     with suppress(OSError, ValueError):  # a stream without a file descriptor

@@ -19,6 +19,7 @@ from whyformer.cli.output import (
     FULL,
     convert_write_errors,
     discard_rest,
+    is_writable,
     make_stream_error,
     prepare_streams,
     print_text,
@@ -91,6 +92,8 @@ def describe_error(error: BaseException) -> tuple[str, str]:
             return "E_MEMORY", "out of memory"
         case OSError() if error.errno in FULL:
             return "E_DISK_FULL", str(make_stream_error(error))
+        case OSError() if error.filename is None and not is_writable(sys.stdout):  # the help, which typer prints
+            return "E_OUT_PATH", str(make_stream_error(error))
     if hasattr(error, "format_message"):  # a wrong option or argument
         message = error.format_message().rstrip(".")
         return "E_USAGE", f"{message}{'' if message.endswith('?') else '.'} See whyformer --help."

@@ -11,11 +11,12 @@ from whyformer._explain.explain import explain
 from whyformer._model.loading import open as open_model
 from whyformer._plain import archive
 from whyformer.demo import shapes
+from whyformer.demo.sample_files import SAMPLES
 from whyformer.show import page, report
 from whyformer.show.report import Html
 from whyformer.show.visible import make_visible
 
-CAT = Path(__file__).parent / "samples" / "cat.jpg"
+CAT = SAMPLES / "cat.jpg"
 SENTENCE = "a gorgeous, witty film, despite its tedious first hour"
 AGREEMENT_PROMPT = "the keys to the cabinet near the doors"
 IMAGE_METHODS = ("gamma_attribution", "generic_attention", "grad_cam", "rollout", "lrp_gamma", "chance")
@@ -26,7 +27,7 @@ LEAD = (
 )
 NEXT_COMMANDS = (
     'whyformer explain "the plot is a mess, but the cast is charming" -M demo/sentiment',
-    "whyformer compare photo.jpg -M demo/pets",
+    "whyformer compare photo.jpg",
     "whyformer methods",
 )
 
