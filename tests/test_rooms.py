@@ -37,7 +37,7 @@ ROOMS = {
     "_judge": {*EXPLAINING, "targets", "metrics", "data", "_runs"},
     "_audit": {*EXPLAINING, "targets", "data", "_runs", "_judge"},
     "_bulk": {*EXPLAINING, "targets", "data", "_runs", "_judge"},
-    "_summary": {*EXPLAINING, "data", "_judge"},
+    "_summary": {*EXPLAINING, "data", "_runs", "_judge"},
     "_reproduce": {*EXPLAINING, "targets", "metrics", "data", "_runs", "_judge", "_audit", "demo"},
     "demo": {*GROUND, "_model", "show", "results", "_explain"},
     "whyformer": set(),  # __init__.py; filled in below: the public names come from everywhere

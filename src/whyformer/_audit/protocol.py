@@ -17,7 +17,6 @@ from whyformer._explain.method_call import MethodLike, as_plain_setting
 from whyformer._judge.arguments import as_argument_list, check_run_data, check_run_folder, check_run_number
 from whyformer._plain.deprecation import rename_keywords
 from whyformer._plain.torch_state import neutral_torch
-from whyformer._plain.versions import collect_versions
 from whyformer.data import read
 from whyformer.errors import InputError
 
@@ -121,6 +120,6 @@ def make_audit(auditor: Auditor, rows: AuditRows) -> Audit:
         data=auditor.data.name,
         labels=auditor.model.labels,
         settings=auditor.settings.to_fields(names),
-        versions=collect_versions(auditor.model.module),
+        versions=auditor.model.describe_versions(),
         notes=tuple(dict.fromkeys(auditor.notes)),
     )

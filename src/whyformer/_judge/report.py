@@ -19,6 +19,7 @@ from whyformer.show import charts, report
 from whyformer.show.chart_style import SeriesStyle, assign_styles
 from whyformer.show.chips import get_piece_text
 from whyformer.show.colours import find_limits, paint
+from whyformer.show.page_facts import format_settings, list_facts
 from whyformer.show.report import Html, join_html, make_element, make_series_symbol
 
 MOST_EXAMPLES = 6
@@ -53,13 +54,14 @@ def make_judgement_page(judgement: Judgement, bench: Bench) -> str:
     legend = make_method_legend(styles)
     summary = report.make_section("In short", verdict, report.make_notes(judgement.cautions), legend)
     fields = judgement.plan.fields
-    about = {
-        "model": fields["model"]["name"],
-        "weights": fields["model"]["weights"][:16],
-        "data": f"{fields['data']['name']}, {fields['data']['examples']} examples",
-        "explained class": fields["target"],
-        "whyformer": fields["whyformer"],
-    }
+    about = list_facts(
+        fields["model"]["name"],
+        fields["methods"],
+        bench.model.describe_versions(),
+        metrics=format_settings(fields["metrics"]),
+        data=f"{fields['data']['name']}, {fields['data']['examples']} examples",
+        **{"explained class": fields["target"], "weights in plan.json": fields["model"]["weights"]},
+    )
     return report.make_page(
         f"Which explanation to trust: {fields['model']['name']}", [summary, *sections], about=about, contents=contents
     )

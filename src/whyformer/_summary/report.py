@@ -1,6 +1,6 @@
 """The report of a summary: one self-contained HTML page, the most suspicious cluster first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from whyformer._summary.clusters import Cluster
@@ -17,6 +17,7 @@ from whyformer._summary.suspicion import (
 from whyformer._summary.tally import list_errors, list_pairs
 from whyformer._summary.wording import describe_looks, explain_suspicion
 from whyformer.show import report
+from whyformer.show.page_facts import list_facts
 from whyformer.show.report import Html, make_element
 from whyformer.show.wording import shorten_text
 
@@ -55,8 +56,22 @@ def make_summary_page(summary: "BulkSummary") -> str:
     shown = {title: blocks for title, blocks in sections.items() if blocks}
     anchors = report.make_anchors(shown)
     content = [report.make_section(title, *shown[title], anchor=anchor) for anchor, title in anchors.items()]
-    about = {"folder": summary.folder.name, "model": summary.model or "unknown", "method": summary.method}
+    about = collect_run_facts(summary)
     return report.make_page(TITLE, content, lead=describe_summary_scope(summary), about=about, contents=anchors)
+
+
+def collect_run_facts(summary: "BulkSummary") -> dict[str, Any]:
+    """What the explanations were made with, as the plan of the run says."""
+    plan = summary.plan
+    methods, model = plan.get("methods"), plan.get("model")
+    settings = methods.get(summary.method) if isinstance(methods, Mapping) else None
+    versions = {name: str(plan[name]) for name in ("whyformer", "torch") if name in plan}
+    if summary.reader is not None:
+        versions = summary.reader.model.describe_versions() | versions
+    hashed = model.get("weights", "") if isinstance(model, Mapping) else ""
+    more = {"run": summary.folder.name, "weights in plan.json": hashed}
+    method = {summary.method: settings if isinstance(settings, Mapping) else {}}
+    return list_facts(summary.model or "unknown", method, versions, **more)
 
 
 def make_summary_fragment(summary: "BulkSummary") -> str:

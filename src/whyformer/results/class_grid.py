@@ -103,7 +103,7 @@ def class_grid_to_html(grid: ClassGrid) -> bytes:
             report.make_section(first.name, figure, page.make_panel_table(classes, grid.labels), anchor=anchor)
         )
     lead = f"{firsts[0].model}: its likeliest classes, each explained by every method. {READING_HINT}"
-    about = page.collect_facts(firsts[0]) | {"method": ", ".join(grid.labels)}
+    about = page.collect_facts(*examples[0][0][1])
     return report.make_page("Class by class", parts, lead=lead, about=about, contents=anchors).encode("utf-8")
 
 

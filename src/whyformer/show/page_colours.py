@@ -62,5 +62,6 @@ def make_level_css(signed: Sequence[Sequence[int]], unsigned: Sequence[Sequence[
             rules.append(f".{letter}{level}{{background:{ground};color:{to_hex(ink)}}}")
     for letter, table in (("s", list(signed)), ("u", list(unsigned))):
         stops = ",".join("#{:02x}{:02x}{:02x}".format(*table[i * (len(table) - 1) // 8]) for i in range(9))
-        rules.append(f".bar-{letter}{{background:linear-gradient(90deg,{stops})}}")
+        own = "" if page_ink == LIGHT_PAGE_INK else ":not(.of-image)"  # an image has the same colours in dark mode
+        rules.append(f".bar-{letter}{own}{{background:linear-gradient(90deg,{stops})}}")
     return "\n".join(rules) + "\n"

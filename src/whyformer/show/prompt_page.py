@@ -13,6 +13,7 @@ import torch
 from whyformer.show import report
 from whyformer.show.html import Html, escape_lines, join_html, make_element
 from whyformer.show.page_colours import COLOUR_LEVELS, choose_colour_level
+from whyformer.show.page_facts import list_facts
 from whyformer.show.prompt_matrix import CELL_BUDGET, TOKEN_BUDGET, PackedRows, encode_bytes, pack_rows
 from whyformer.show.prompt_view import (
     SPAN_LENGTH,
@@ -56,7 +57,7 @@ def make_prompt_page(view: PromptView) -> str:
         view.headline,
         [join_html(shown.values(), "\n")],
         lead=describe_view(view),
-        about=collect_view_facts(view),
+        about=list_facts(view.model, {view.method: view.settings}, view.versions),
         contents={anchor: titles[anchor] for anchor in shown},
         style=STYLE,
         script=SCRIPT,
@@ -69,17 +70,6 @@ def describe_view(view: PromptView) -> str:
     tokens = f"{count_things(view.prompt_length, 'prompt token')} and {count_things(answers, 'answer token')}"
     colours = "Orange counts for the answer, blue against it." if view.signed else "The stronger, the higher the score."
     return f"{view.model}, {tokens}, explained by {view.method}. {colours}"
-
-
-def collect_view_facts(view: PromptView) -> dict[str, str]:
-    """Facts for the footer."""
-    facts = {
-        "method": view.method,
-        "settings": ", ".join(f"{name}={value}" for name, value in view.settings.items()),
-        "model": view.model,
-        "made with": ", ".join(f"{name} {value}" for name, value in view.versions.items()),
-    }
-    return {name: value for name, value in facts.items() if value}
 
 
 def count_things(count: int, name: str) -> str:
