@@ -149,7 +149,7 @@ def describe_shown_example(example: Mapping[str, Any], labels: tuple[str, ...] |
     text = example["text"] if example["text"] is not None else example["name"]
     return {
         **shown,
-        "name": make_visible(str(text))[:160],
+        "name": make_visible(" ".join(str(text).split()))[:160],
         "labels": [make_visible(name(index)) for index in example["classes"]],
         "before": example["before"],
         "heads": example["heads"],

@@ -192,15 +192,15 @@ def make_map_figures(group: ExampleGroup, styles: Styles) -> list[Html]:
     figures = [report.embed_image(image, "the image as the model sees it", "the image")]
     for label, e in group.explanations.items():
         caption = (make_series_symbol(styles[label]), make_element("code", label))
-        figures.append(report.embed_image(blend_map(image, e), f"map by {label}", *caption))
+        figures.append(report.embed_image(blend_map(image, e), f"map by {label}", *caption, is_map=True))
     return figures
 
 
-def render_model_input(pixels: Tensor) -> Image.Image:
-    """What the model sees, scaled to the range 0 to 255."""
+def render_model_input(pixels: Tensor, side: int = IMAGE_SIDE) -> Image.Image:
+    """What the model sees, scaled to the range 0 to 255, as a square of this many pixels."""
     low, high = pixels.amin(), pixels.amax()
     numbers = ((pixels - low) / (high - low).clamp(min=1e-9) * 255).round().byte()
-    return Image.fromarray(numbers[:3].permute(1, 2, 0).cpu().numpy()).resize((IMAGE_SIDE, IMAGE_SIDE))
+    return Image.fromarray(numbers[:3].permute(1, 2, 0).cpu().numpy()).resize((side, side))
 
 
 def blend_map(image: Image.Image, e: Explanation) -> Image.Image:

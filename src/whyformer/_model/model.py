@@ -16,7 +16,7 @@ from whyformer._model.arrays import read_arrays
 from whyformer._model.encoded import EncodedBatch as EncodedBatch
 from whyformer._model.image import read_image
 from whyformer._model.input_spec import EXPLAINED_INPUTS, INPUT_AXES, InputSpec, read_input_spec, refuse_unusable_tensor
-from whyformer._model.kept_image import ImageView, KeptImage, find_view
+from whyformer._model.kept_image import UNNAMED_IMAGE, ImageView, KeptImage, find_view
 from whyformer._model.offload import find_device
 from whyformer._model.pixel_range import check_pixel_range
 from whyformer._model.prompt import Prompt
@@ -169,7 +169,11 @@ class Model:
         pixels = processed.to(self.device, self.dtype)
         main = self._input_spec.choose_input_name(pixels)  # a custom module may use another name
         self._input_spec.check({main: pixels})
-        names = tuple(Path(i).name if isinstance(i, str | os.PathLike) else f"image {n}" for n, i in enumerate(items))
+        unnamed = [UNNAMED_IMAGE] if len(items) == 1 else [f"{UNNAMED_IMAGE} {n}" for n in range(len(items))]
+        names = tuple(
+            Path(item).name if isinstance(item, str | os.PathLike) else name
+            for item, name in zip(items, unnamed, strict=True)
+        )
         kept = tuple(self.keep_image(image) for image in images)
         return EncodedBatch(
             {main: pixels}, main, len(images), names, notes=notes, images=kept,

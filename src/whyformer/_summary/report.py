@@ -164,7 +164,7 @@ def make_class_blocks(summary: "BulkSummary") -> list[Any]:
     table = report.make_table(head if has_words else head[:3], rows if has_words else [row[:3] for row in rows])
     maps = [
         report.embed_image(draw_mean_map(one.mean_map), f"mean map of {shorten_text(one.name, NAME_LENGTH)}",
-                           shorten_text(one.name, NAME_LENGTH), crisp=True)
+                           shorten_text(one.name, NAME_LENGTH), crisp=True, is_map=True)
         for one in classes[:SHOWN_CLASSES] if one.mean_map is not None
     ]  # fmt: skip
     return [table, report.arrange_figures(maps, small=True)] if maps else [table]

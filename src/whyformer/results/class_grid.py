@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from whyformer._model.kept_image import UNNAMED_IMAGE
 from whyformer.results.comparison import Comparison, list_comparison_rows
 from whyformer.results.result import DRAWING_FORMATS, Result
 from whyformer.show import figures, page, report, score_rows
@@ -75,7 +76,8 @@ class ClassGrid(Result):
             for classes in examples
             for title, panels in classes
         ]
-        title = "" if several else next(iter(self[0])).names[0]
+        name = next(iter(self[0])).names[0]
+        title = "" if several or name == UNNAMED_IMAGE else name
         alt = f"{', '.join(self.labels)} for {'; '.join(name for name, _ in rows)}"
         return figures.draw_panel_table(rows, self.labels, title=title, alt=alt)
 

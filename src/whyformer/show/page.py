@@ -13,6 +13,7 @@ from whyformer.show.chips import Chip, ScoredText, join_spans, make_scored_text
 from whyformer.show.html import Html, join_html, make_element
 from whyformer.show.marked_text import mark_words
 from whyformer.show.page_facts import list_facts
+from whyformer.show.page_tables import choose_fold
 from whyformer.show.panel import Panel
 from whyformer.show.report import (
     arrange_figures,
@@ -30,6 +31,7 @@ from whyformer.show.wording import format_headline, shorten_text
 
 IMAGE_SIDE = 640  # pixels of the longer side of an image on a page
 TOP_PATCHES = 10
+PANEL_WIDTH = 7.6  # rem of a map in a table, at least
 
 
 def make_explanation_page(panels: Sequence[Panel]) -> str:
@@ -103,8 +105,10 @@ def make_original_figure(panel: Panel) -> Html:
     """The image without a map, the model's view framed."""
     assert panel.image is not None
     image = panel_images.make_original_image(panel.image, max_side=IMAGE_SIDE)
-    caption = make_element("span", panel_images.describe_original(panel.image), class_="dim")
-    return embed_image(image, panel.name, panel.name, make_element("br"), caption)
+    what = panel_images.describe_original(panel.image)
+    caption = make_element("span", what, class_="dim")
+    lines = [caption] if what.startswith(panel.name) else [panel.name, make_element("br"), caption]
+    return embed_image(image, panel.name, *lines)
 
 
 def make_method_name(label: str) -> Html:
@@ -222,7 +226,11 @@ def make_panel_table(rows: Sequence[tuple[str, Sequence[Panel]]], columns: Seque
     groups = []
     for name, panels in rows:
         title = make_element("tr", make_element("th", name, scope="rowgroup", colspan=len(columns), class_="row"))
-        cells = [make_element("td", make_map_figure(panel, None)) for panel in panels]
+        cells = [
+            make_element("td", make_map_figure(panel, None), data_label=column)
+            for panel, column in zip(panels, columns, strict=True)
+        ]
         groups.append(make_element("tbody", title, make_element("tr", *cells)))
-    table = make_element("table", make_element("thead", head), *groups, class_="panel-table")
-    return make_scrollable(table, "Maps by row and column")
+    folds = choose_fold(PANEL_WIDTH * len(columns))
+    table = make_element("table", make_element("thead", head), *groups, class_=f"panel-table {folds}")
+    return make_element("div", make_scrollable(table, "Maps by row and column"), class_="table-box")

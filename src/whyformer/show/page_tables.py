@@ -19,9 +19,14 @@ FOLD_WIDTHS = tuple(range(20, 64, 4))  # rem, below which a table can become car
 FOLDED = (
     "@container (max-width:{0}rem){{.fold-{0}{{&,& tbody,& tr,& th,& td{{display:block;text-align:left}}"
     "& thead{{position:absolute;left:-99rem}}& caption{{display:block}}"
-    "& tr{{border-bottom:1px solid var(--line);padding:.35rem 0}}& th,& td{{border:0;padding:.1rem 0}}"
+    "& tbody tr{{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(15rem,100%),1fr));gap:0 1.5rem;"
+    "border-bottom:1px solid var(--line);padding:.35rem 0}}& th,& td{{border:0;padding:.1rem 0}}"
+    "& th,& td.long{{grid-column:1/-1}}"
     "& td{{display:grid;grid-template-columns:minmax(5.5rem,34%) minmax(0,1fr);gap:.75rem;white-space:normal}}"
-    "& td:empty{{display:none}}& td::before{{content:attr(data-label);color:var(--dim)}}}}}}\n"
+    "& td>*{{justify-self:start}}& td:empty{{display:none}}& td::before{{content:attr(data-label);color:var(--dim)}}}}"
+    # maps stand beside each other, each below the name of its column
+    ".panel-table.fold-{0}{{& tbody tr{{grid-template-columns:repeat(auto-fill,minmax(8.2rem,1fr));gap:.6rem;border:0}}"
+    "& td{{display:flex;flex-direction:column;gap:.2rem;min-width:0;width:auto;font-size:.8rem}}}}}}\n"
 )
 
 

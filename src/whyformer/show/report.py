@@ -18,6 +18,7 @@ from PIL import Image
 
 from whyformer._plain.deprecation import serve_old_names
 from whyformer.show.chart_style import SeriesStyle
+from whyformer.show.colours import UNSIGNED_STOPS, to_hex
 from whyformer.show.drawing import DIM_INK, LINE_COLOUR, Drawing
 from whyformer.show.html import Html, escape_html, join_html, make_element
 from whyformer.show.page_colours import (
@@ -189,6 +190,7 @@ def embed_drawing(drawing: Drawing, caption: str = "") -> Html:
     inside = drawing.html().replace(LINE_COLOUR, "var(--line)")
     for colour in (DIM_INK, *CHART_COLOURS):
         inside = inside.replace(colour.lower(), to_css_colour(colour))
+    inside = inside.replace(to_hex(UNSIGNED_STOPS[-1]), "var(--u0)")  # lines of attention, too dark for dark mode
     below = make_element("figcaption", caption) if caption else None
     return make_element("figure", make_scrollable(Html(inside), drawing.alt), below)
 
