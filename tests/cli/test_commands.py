@@ -436,7 +436,7 @@ def test_standard_input_has_one_input_per_line(text_model, image_file):
 
 def test_standard_input_can_be_an_image(image_file):
     explain = ("explain", "-", "-m", "rollout", "--json", "-M", "demo/untrained-vit")
-    assert names_in(run_piped(Path(image_file).read_bytes(), *explain)) == ["image 0"]
+    assert names_in(run_piped(Path(image_file).read_bytes(), *explain)) == ["image"]
     assert "neither a list of paths nor an image" in run_piped(b"\x89nothing", *explain, code=3)
 
 

@@ -46,7 +46,7 @@ SAME_IMAGE = {
 def test_an_array_is_the_image_of_its_values(image_model, array):
     encoded = image_model.encode(array)
     assert torch.equal(encoded.inputs["pixel_values"], pixels_of(image_model, Image.fromarray(BYTES)))
-    assert encoded.names == ("image 0",) and encoded.images[0].image.size == (40, 32)
+    assert encoded.names == ("image",) and encoded.images[0].image.size == (40, 32)
 
 
 def test_grey_and_black_and_white():

@@ -85,7 +85,7 @@ def change_weights(folder: Path, change) -> Path:
 def test_a_folder(saved):
     for source in (saved, str(saved)):
         model = whyformer.open(source)
-        assert (model.kind, model.labels, model.name) == ("text", ("negative", "neutral", "positive"), str(saved))
+        assert (model.kind, model.labels, model.name) == ("text", ("negative", "neutral", "positive"), "bert")
         assert not model.module.training
         e = whyformer.explain(model, "the film is good", target="positive")
         assert e.scores.shape == (1, 6)

@@ -26,7 +26,10 @@ MEASURE = """
 (async (light) => {
   const faults = [], shown = (e) => e.checkVisibility ? e.checkVisibility() : e.offsetParent !== null;
   const name = (e) => `${e.localName}${e.className && e.className.baseVal === undefined ? "." + e.className : ""}`;
+  const pause = (time) => new Promise((done) => setTimeout(done, time));
   const all = (which, from) => [...(from || document).querySelectorAll(which)];
+  for (const image of all("img")) image.loading = "eager";
+  await Promise.all(all("img").map((image) => Promise.race([image.decode().catch(() => 0), pause(3000)])));
   const wide = document.documentElement.scrollWidth;
   if (wide > innerWidth) faults.push(`the page is ${wide} px wide in a window of ${innerWidth} px`);
   for (const box of all("body *")) {
@@ -53,7 +56,6 @@ MEASURE = """
     return stops.length ? [numbers(stops[0]), numbers(stops[stops.length - 1])] : null;
   };
   const hues = async (image) => {  // how many pixels of a map are purple, and how many orange or blue
-    await image.decode().catch(() => 0);
     const side = 48, canvas = new OffscreenCanvas(side, side), pen = canvas.getContext("2d");
     pen.drawImage(image, 0, 0, side, side);
     const pixels = pen.getImageData(0, 0, side, side).data, count = { u: 0, s: 0 };

@@ -27,7 +27,7 @@ DEMO = Path(why.demo.__file__).parent
 TEXT = "a gorgeous, witty film, despite its tedious first hour"
 PROMPT = "the keys to the cabinet near the doors"
 REVIEWS = [
-    ("a gorgeous and witty film", "positive"),
+    ("a gorgeous\nand witty film", "positive"),
     ("the plot is a tedious mess", "negative"),
     ("a warm, honest and funny story", "positive"),
     ("lifeless , shallow and far too long", "negative"),

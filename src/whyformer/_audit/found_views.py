@@ -103,7 +103,7 @@ def make_pair_block(pair: FoundPair) -> Html:
     if isinstance(pair.found.tokens, Grid):
         alt = f"{pair.title}, {{}}: weights of the patches"
         figures = [
-            html.embed_image(paint_tile(grid, signed=False), alt.format(what), what, crisp=True)
+            html.embed_image(paint_tile(grid, signed=False), alt.format(what), what, crisp=True, is_map=True)
             for what, grid in zip((OBSERVED, OTHER), pair.grids, strict=True)
         ]
         return html.make_element("div", heading, html.arrange_figures(figures, small=True))

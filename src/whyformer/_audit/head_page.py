@@ -15,6 +15,7 @@ from whyformer._plain.tokens import Grid
 from whyformer.show import report as html
 from whyformer.show.chips import make_chips
 from whyformer.show.page_colours import COLOUR_LEVELS
+from whyformer.show.page_facts import format_settings, list_facts
 from whyformer.show.report import Html
 from whyformer.show.visible import make_visible
 
@@ -74,7 +75,7 @@ def make_head_page(swaps: "HeadSwaps") -> str:
         [without, choose, show, heads, how],
         lead=f"{swaps.model}, {len(swaps)} examples. The weights of one head are replaced; everything after it is "
         "computed anew.",
-        about={"model": swaps.model, **swaps.versions},
+        about=list_facts(swaps.model, {}, swaps.versions, settings=format_settings({"": swaps.settings})),
         style=STYLE,
         script=SCRIPT,
         data=collect_page_data(swaps),
@@ -148,7 +149,7 @@ def describe_shown_example(example: Mapping[str, Any], labels: tuple[str, ...] |
     text = example["text"] if example["text"] is not None else example["name"]
     return {
         **shown,
-        "name": make_visible(str(text))[:160],
+        "name": make_visible(" ".join(str(text).split()))[:160],
         "labels": [make_visible(name(index)) for index in example["classes"]],
         "before": example["before"],
         "heads": example["heads"],

@@ -42,7 +42,6 @@ from whyformer._model.model import Model
 from whyformer._plain import archive
 from whyformer._plain.tokens import Grid
 from whyformer._plain.torch_state import neutral_torch
-from whyformer._plain.versions import collect_versions
 from whyformer.data import Example
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError, UnsupportedModel
@@ -180,7 +179,7 @@ def swap_examples(
                 advance(1 / count)
     kept = [{**one, "heads": [one["heads"][block] for block in blocks]} for one in shown if one is not None]
     settings = {"steps": steps, "candidates": SEARCH.candidates, "tolerance": SEARCH.tolerance, "seed": seed}
-    versions = collect_versions(model.module)
+    versions = model.describe_versions()
     return HeadSwaps(tuple(kept), blocks, model.name, model.labels, settings, versions, tuple(notes))
 
 

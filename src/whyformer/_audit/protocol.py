@@ -24,7 +24,6 @@ from whyformer._judge.arguments import (
 from whyformer._plain.deprecation import rename_keywords
 from whyformer._plain.progress import Wait, show_activity
 from whyformer._plain.torch_state import neutral_torch
-from whyformer._plain.versions import collect_versions
 from whyformer.data import Data
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError
@@ -139,6 +138,6 @@ def make_audit(auditor: Auditor, rows: AuditRows) -> Audit:
         data=auditor.data.name,
         labels=auditor.model.labels,
         settings=auditor.settings.to_fields(names),
-        versions=collect_versions(auditor.model.module),
+        versions=auditor.model.describe_versions(),
         notes=tuple(dict.fromkeys(auditor.notes)),
     )

@@ -40,6 +40,7 @@ from whyformer._model.model import Model
 from whyformer._model.windows import check_windows
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.lock import lock_folder
+from whyformer._runs.model_folder import write_model_folder
 from whyformer._runs.plan import write_or_check_plan
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError, MethodError, OutputError
@@ -139,6 +140,8 @@ def bulk(
             maps=maps,
         )
         write_or_check_plan(plan, folder)
+        if opened.opened_by_path is not None:
+            write_model_folder(opened.opened_by_path, folder)
         job = BulkJob(plan, items, PartStore(folder, plan), tuple(chosen), opened.kind)
         job.scan(retry_failed=retry_failed)
         if trial is not None:

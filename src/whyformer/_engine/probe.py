@@ -43,9 +43,10 @@ from whyformer._engine.target import REPRESENTATION, Target
 from whyformer._engine.terms import TermSum
 from whyformer._engine.tracing.attention import find_layer_sites
 from whyformer._engine.tracing.provenance import trace_of
-from whyformer._engine.weight_versions import read_weight_versions, refuse_changed_weights
+from whyformer._engine.weight_versions import refuse_changed_weights
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
+from whyformer._model.weight_files import count_writes
 from whyformer._plain.deprecation import warn_renamed
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Grid, Pieces
@@ -76,7 +77,7 @@ class Probe:
         self.batch = encoded.batch
         self.targets, self.tokens = targets, layout.tokens
         self.spent: Counter[str] = Counter()
-        self.weight_versions = read_weight_versions(model.module)
+        self.weight_versions = count_writes(model.module)
 
     # --- what can be removed ------------------------------------------------------------------------------------------
 

@@ -5,33 +5,23 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from whyformer._model.unwrap import list_modules, unwrap
+from whyformer._model.weight_files import count_writes
 from whyformer.errors import ModelError
 
-WeightVersions = list[int]
-
-
-def read_weight_versions(module: nn.Module) -> WeightVersions:
-    """How often each weight and buffer was written to; tensors made in inference mode do not count."""
-    return [
-        0 if tensor.is_inference() else tensor._version
-        for part in list_modules(unwrap(module))
-        for tensor in (*part._parameters.values(), *part._buffers.values())
-        if tensor is not None
-    ]
+WeightVersions = tuple[int, ...]
 
 
 @contextmanager
 def refuse_changed_weights(module: nn.Module, since: WeightVersions | None = None) -> Iterator[None]:
     """Raise if the weights change inside, or have changed since they were read: half of a result would be of others."""
-    before = read_weight_versions(module) if since is None else since
+    before = count_writes(module) if since is None else since
     try:
         yield
     except RuntimeError as error:  # autograd refuses tensors that were written to since the forward
-        if "inplace operation" not in str(error) or read_weight_versions(module) == before:
+        if "inplace operation" not in str(error) or count_writes(module) == before:
             raise
         raise make_changed_error() from None
-    if read_weight_versions(module) != before:
+    if count_writes(module) != before:
         raise make_changed_error()
 
 

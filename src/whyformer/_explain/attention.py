@@ -47,5 +47,6 @@ def inspect_attention(model: ModelLike, inputs: Any, *, target: Any = None, vers
         name=encoded.names[0],
         model=model.name,
         image=encoded.images[0] if encoded.images else None,
+        versions=model.describe_versions(),
         notes=(*capture.notes, *notes),
     )

@@ -34,7 +34,6 @@ from whyformer._plain.peak_memory import free_memory, measure_peak
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
-from whyformer._plain.versions import collect_versions
 from whyformer.errors import InputError, MethodError, WhyformerError
 from whyformer.methods._registry import METHODS, Method, find_method
 from whyformer.results.diagnosis import Diagnosis, MethodCheck
@@ -102,7 +101,7 @@ def diagnose(
         seconds=seconds,
         memory=memory,
         machine=describe_machine(model.device),
-        versions=collect_versions(model.module),
+        versions=model.describe_versions(),
         notes=encoded.notes,
     )
 

@@ -23,7 +23,6 @@ from whyformer._explain.zero_maps import note_zero_maps
 from whyformer._model.model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces, Tokens
 from whyformer._plain.torch_state import neutral_torch
-from whyformer._plain.versions import collect_versions
 from whyformer.errors import InputError, MethodError, NonFinite, UnsupportedModel
 from whyformer.methods import _layers_and_heads
 from whyformer.methods._registry import Scores
@@ -74,7 +73,7 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         method=call.method.name,
         settings=call.all_settings,
         model=model.name,
-        versions=collect_versions(model.module),
+        versions=model.describe_versions(),
         class_specific=call.method.class_specific,
         signed=call.method.signed,
         pixels=pixels,

@@ -175,10 +175,9 @@ class Reproduction(Result):
             rho = rank_agreement(*zip(*both.values(), strict=True))
             best = describe_best(theirs, ours)
             pairs = self.orders.get(column.name)
-            counts = f"; {describe_orders(pairs)}" if pairs else ""
-            lines.append(
-                f"{column.name} ({better} is better): {best}; rank correlation of the orders {rho:+.2f}{counts}."
-            )
+            orders = f"rank correlation of the orders {write_signed(rho)}"
+            orders += f"; {describe_orders(pairs)}" if pairs else ""
+            lines.append(f"{column.name} ({better} is better): {best}; {orders}.")
         return lines
 
     def _describe_claims(self, column: PaperColumn) -> list[str]:
@@ -211,8 +210,15 @@ def make_text_grid(rows: Sequence[Sequence[str]]) -> Grid:
 
 def format_pair(pair: PairOrder, scale: float) -> str:
     """What became of a claimed order, with the difference measured here and its interval."""
+    if pair.difference != pair.difference:
+        return f"{pair.verdict} (no example has both)"
     difference, low, high = (f"{number * scale:+.3g}" for number in (pair.difference, pair.low, pair.high))
     return f"{pair.verdict} ({difference} [{low}, {high}])"
+
+
+def write_signed(number: float) -> str:
+    """A correlation; that of orders with one value only is undefined."""
+    return f"{number:+.2f}" if number == number else "undefined"
 
 
 def describe_best(theirs: str, ours: str) -> str:

@@ -19,6 +19,7 @@ from whyformer.show import charts, report
 from whyformer.show.chart_style import SeriesStyle, assign_styles
 from whyformer.show.chips import get_piece_text
 from whyformer.show.colours import find_limits, paint
+from whyformer.show.page_facts import format_settings, list_facts
 from whyformer.show.report import Html, join_html, make_element, make_series_symbol
 
 MOST_EXAMPLES = 6
@@ -53,13 +54,14 @@ def make_judgement_page(judgement: Judgement, bench: Bench) -> str:
     legend = make_method_legend(styles)
     summary = report.make_section("In short", verdict, report.make_notes(judgement.cautions), legend)
     fields = judgement.plan.fields
-    about = {
-        "model": fields["model"]["name"],
-        "weights": fields["model"]["weights"][:16],
-        "data": f"{fields['data']['name']}, {fields['data']['examples']} examples",
-        "explained class": fields["target"],
-        "whyformer": fields["whyformer"],
-    }
+    about = list_facts(
+        fields["model"]["name"],
+        fields["methods"],
+        bench.model.describe_versions(),
+        metrics=format_settings(fields["metrics"]),
+        data=f"{fields['data']['name']}, {fields['data']['examples']} examples",
+        **{"explained class": fields["target"], "weights in plan.json": fields["model"]["weights"]},
+    )
     return report.make_page(
         f"Which explanation to trust: {fields['model']['name']}", [summary, *sections], about=about, contents=contents
     )
@@ -190,15 +192,15 @@ def make_map_figures(group: ExampleGroup, styles: Styles) -> list[Html]:
     figures = [report.embed_image(image, "the image as the model sees it", "the image")]
     for label, e in group.explanations.items():
         caption = (make_series_symbol(styles[label]), make_element("code", label))
-        figures.append(report.embed_image(blend_map(image, e), f"map by {label}", *caption))
+        figures.append(report.embed_image(blend_map(image, e), f"map by {label}", *caption, is_map=True))
     return figures
 
 
-def render_model_input(pixels: Tensor) -> Image.Image:
-    """What the model sees, scaled to the range 0 to 255."""
+def render_model_input(pixels: Tensor, side: int = IMAGE_SIDE) -> Image.Image:
+    """What the model sees, scaled to the range 0 to 255, as a square of this many pixels."""
     low, high = pixels.amin(), pixels.amax()
     numbers = ((pixels - low) / (high - low).clamp(min=1e-9) * 255).round().byte()
-    return Image.fromarray(numbers[:3].permute(1, 2, 0).cpu().numpy()).resize((IMAGE_SIDE, IMAGE_SIDE))
+    return Image.fromarray(numbers[:3].permute(1, 2, 0).cpu().numpy()).resize((side, side))
 
 
 def blend_map(image: Image.Image, e: Explanation) -> Image.Image:

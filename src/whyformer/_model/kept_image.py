@@ -13,6 +13,7 @@ from whyformer._model.image import DECODE_ERRORS, SILENCE
 
 MAX_KEPT_PIXELS = 4_000_000  # a larger image is kept at 1/2, 1/3, ... of its size
 MAX_PNG_PIXELS = 128 * 128  # up to this size an image is saved without loss
+UNNAMED_IMAGE = "image"  # the name of an image that came without one; of several, with its number
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from whyformer._model.library import (
 from whyformer._model.model import InputKind, Model
 from whyformer._model.offload import find_unloaded_weights
 from whyformer._model.unwrap import unwrap
+from whyformer._model.weight_files import WeightFiles, find_weight_files, name_source
 from whyformer.errors import IncompleteModel, ModelError, ModelNotFound, UnsafeModel, UnsupportedModel
 
 DEMO_MODELS = Path(__file__).parents[1] / "demo" / "models"
@@ -55,6 +56,7 @@ class OpenedModule:
     processor: Any = None
     labels: Sequence[str] | None = None
     notes: tuple[str, ...] = ()
+    files: WeightFiles | None = None
 
 
 def open(
@@ -104,6 +106,7 @@ def open(
     return Model(
         opened.module, opened.name, kind, _find_class_names(opened.module, labels or opened.labels), tokenizer,
         as_image_processor(processor), readout, axis, (*opened.notes, *_note_precision(opened.module)),
+        opened.files,
     )  # fmt: skip
 
 
@@ -122,8 +125,10 @@ def _load(source: Any, dtype: Any, device: Any, weights: Any, loads_preprocessor
     """The module of a name or folder."""
     dtype, wanted_device = _check_dtype(dtype), _check_device(device)
     made: LibraryModel | None
+    folder: Path | str
     if isinstance(source, str) and is_library_name(source):
-        made = load_library_model(source, None if weights is None else Path(os.path.expanduser(os.fspath(weights))))
+        file = None if weights is None else Path(os.path.expanduser(os.fspath(weights)))
+        made, folder = load_library_model(source, file), file or source
     else:
         folder = _find_folder(source)
         if weights is not None:
@@ -134,10 +139,13 @@ def _load(source: Any, dtype: Any, device: Any, weights: Any, loads_preprocessor
         made = load_library_folder(folder, os.fspath(source))
     if made is not None:
         module = made.module.to(wanted_device, dtype).eval()
-        return OpenedModule(module, os.fspath(source), None, made.processor, made.labels, made.notes)
+        files = find_weight_files(folder, module)
+        return OpenedModule(
+            module, name_source(os.fspath(source)), None, made.processor, made.labels, made.notes, files
+        )
     name = os.fspath(source)
     module, notes = checkpoint.load_checkpoint(folder, name, dtype, wanted_device)
-    opened = OpenedModule(module, name, notes=notes)
+    opened = OpenedModule(module, name_source(os.fspath(source)), notes=notes, files=find_weight_files(folder, module))
     if not loads_preprocessors:
         return opened
     tokenizer, processor = _load_preprocessors(folder, module, name)

@@ -16,16 +16,18 @@ from whyformer._model.arrays import read_arrays
 from whyformer._model.encoded import EncodedBatch as EncodedBatch
 from whyformer._model.image import read_image
 from whyformer._model.input_spec import EXPLAINED_INPUTS, INPUT_AXES, InputSpec, read_input_spec, refuse_unusable_tensor
-from whyformer._model.kept_image import ImageView, KeptImage, find_view
+from whyformer._model.kept_image import UNNAMED_IMAGE, ImageView, KeptImage, find_view
 from whyformer._model.offload import find_device
 from whyformer._model.pixel_range import check_pixel_range
 from whyformer._model.prompt import Prompt
 from whyformer._model.prompted import PromptedTransformer, add_virtual_tokens
 from whyformer._model.tables_in_memory import as_input_list
 from whyformer._model.unwrap import unwrap
+from whyformer._model.weight_files import WeightFiles, describe_weights
 from whyformer._model.windows import TextWindow, split_into_windows
 from whyformer._plain.deprecation import warn_renamed
 from whyformer._plain.torch_state import neutral_torch
+from whyformer._plain.versions import collect_versions
 from whyformer.errors import InputError, TargetError
 
 InputKind = Literal["image", "text", "tensors"]
@@ -44,6 +46,7 @@ class Model:
     readout: str | int | None = None  # the token the answer is read at: "first", "last", "mean" or an index
     batch_axis: int = 0
     notes: tuple[str, ...] = ()
+    files: WeightFiles | None = field(default=None, repr=False)  # that its weights were read from
 
     def readout_weights(self, mask: Tensor) -> Tensor:
         """How much of the answer is read at each token, [batch token], from the name or index of the readout."""
@@ -59,6 +62,16 @@ class Model:
         raise TargetError(
             f'readout must be "first", "last", "mean" or an index below {mask.size(1)}, got {self.readout!r}.'
         )
+
+    def describe_versions(self) -> dict[str, str]:
+        """What a result was computed with: the weights, the libraries, the dtype and the device."""
+        return {"weights": describe_weights(self.files, self.module), **collect_versions(self.module)}
+
+    @property
+    def opened_by_path(self) -> Path | None:
+        """The folder, if it was given as an absolute path, of which the name has only the last part."""
+        source = None if self.files is None else self.files.source
+        return source if source is not None and source.is_absolute() and self.name == source.name else None
 
     @property
     def device(self) -> torch.device:
@@ -158,7 +171,11 @@ class Model:
         pixels = processed.to(self.device, self.dtype)
         main = self._input_spec.choose_input_name(pixels)  # a custom module may use another name
         self._input_spec.check({main: pixels})
-        names = tuple(Path(i).name if isinstance(i, str | os.PathLike) else f"image {n}" for n, i in enumerate(items))
+        unnamed = [UNNAMED_IMAGE] if len(items) == 1 else [f"{UNNAMED_IMAGE} {n}" for n in range(len(items))]
+        names = tuple(
+            Path(item).name if isinstance(item, str | os.PathLike) else name
+            for item, name in zip(items, unnamed, strict=True)
+        )
         kept = tuple(self.keep_image(image) for image in images)
         return EncodedBatch(
             {main: pixels}, main, len(images), names, notes=notes, images=kept,

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 
-from whyformer._judge.report import IMAGE_SIDE, render_model_input
+from whyformer._judge.report import render_model_input
 from whyformer._model.image import as_image
 from whyformer._summary.clusters import Cluster
 from whyformer._summary.inputs import InputReader
@@ -18,7 +18,8 @@ from whyformer.show.colours import find_limits, paint
 from whyformer.show.report import Html, join_html, make_element
 from whyformer.show.wording import shorten_text
 
-SIDE = IMAGE_SIDE  # pixels of an example
+SIDE = 256  # pixels of an example
+PALENESS = 0.45  # of what is outside the region
 MAX_WORDS = 60  # of a text
 NAME_LENGTH = 40
 
@@ -32,19 +33,19 @@ def make_examples(cluster: Cluster, reader: InputReader | None, count: int) -> H
     mean = draw_mean_map(cluster.mean_map, cluster.region)
     caption = f"mean of {len(cluster.members)} maps"
     figures = [figure for row in rows if (figure := make_cluster_figure(row, cluster.region, reader)) is not None]
-    first = report.embed_image(mean, "mean map of the cluster", caption, crisp=True)
+    first = report.embed_image(mean, "mean map of the cluster", caption, crisp=True, is_map=True)
     names = ", ".join(shorten_text(row.id, NAME_LENGTH) for row in rows)
     note = None if figures else make_element("p", f"For example {names}. The images are not at hand.", class_="dim")
-    return join_html([report.arrange_figures([first, *figures], small=True), note])
+    return join_html([report.arrange_figures([first, *figures]), note])
 
 
 def make_cluster_figure(row: StoredRow, region: np.ndarray | None, reader: InputReader | None) -> Html | None:
-    """The image with the region outlined and its name; None if the file is gone."""
+    """The image with the region marked and its name; None if the file is gone."""
     image = load_thumbnail(row, reader)
     if image is None:
         return None
     if region is not None:
-        outline_region(image, region)
+        image = mark_region(image, region)
     name = shorten_text(row.id, NAME_LENGTH)
     is_wrong = row.is_right is False
     caption = f"{name} (predicted {row.prediction_name}, label {row.label})" if is_wrong else name
@@ -59,14 +60,23 @@ def load_thumbnail(row: StoredRow, reader: InputReader | None) -> Image.Image | 
         encoded = reader.model.encode([as_image(reader.find_file(row.source or ""))])
     except InputError:
         return None
-    return render_model_input(encoded.inputs[encoded.main][0])
+    return render_model_input(encoded.inputs[encoded.main][0], SIDE)
+
+
+def mark_region(image: Image.Image, region: np.ndarray) -> Image.Image:
+    """The image, paler outside the region. Nothing is drawn inside it, so that what is there can be read."""
+    inside = Image.fromarray((255 * region).astype(np.uint8)).resize(image.size, Image.Resampling.NEAREST)
+    pale = Image.blend(image, Image.new("RGB", image.size, "white"), PALENESS)
+    outline_region(pale, region)
+    pale.paste(image, mask=inside)
+    return pale
 
 
 def outline_region(image: Image.Image, region: np.ndarray) -> None:
     """Draw the border between the region and the rest, black on white so that it shows on any image."""
     draw = ImageDraw.Draw(image)
     lines = list_edges(region, image.width, image.height)
-    for colour, width in (("white", 4), ("black", 2)):
+    for colour, width in (("white", 6), ("black", 3)):
         for line in lines:
             draw.line(line, fill=colour, width=width)
 

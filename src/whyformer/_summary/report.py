@@ -1,6 +1,6 @@
 """The report of a summary: one self-contained HTML page, the most suspicious cluster first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from whyformer._summary.clusters import Cluster
@@ -18,6 +18,7 @@ from whyformer._summary.suspicion import (
 from whyformer._summary.tally import list_errors, list_pairs
 from whyformer._summary.wording import describe_looks, explain_suspicion
 from whyformer.show import report
+from whyformer.show.page_facts import list_facts
 from whyformer.show.report import Html, make_element
 from whyformer.show.wording import shorten_text
 
@@ -56,8 +57,22 @@ def make_summary_page(summary: "BulkSummary") -> str:
     shown = {title: blocks for title, blocks in sections.items() if blocks}
     anchors = report.make_anchors(shown)
     content = [report.make_section(title, *shown[title], anchor=anchor) for anchor, title in anchors.items()]
-    about = {"folder": summary.folder.name, "model": summary.model or "unknown", "method": summary.method}
+    about = collect_run_facts(summary)
     return report.make_page(TITLE, content, lead=describe_summary_scope(summary), about=about, contents=anchors)
+
+
+def collect_run_facts(summary: "BulkSummary") -> dict[str, Any]:
+    """What the explanations were made with, as the plan of the run says."""
+    plan = summary.plan
+    methods, model = plan.get("methods"), plan.get("model")
+    settings = methods.get(summary.method) if isinstance(methods, Mapping) else None
+    versions = {name: str(plan[name]) for name in ("whyformer", "torch") if name in plan}
+    if summary.reader is not None:
+        versions = summary.reader.model.describe_versions() | versions
+    hashed = model.get("weights", "") if isinstance(model, Mapping) else ""
+    more = {"run": summary.folder.name, "weights in plan.json": hashed}
+    method = {summary.method: settings if isinstance(settings, Mapping) else {}}
+    return list_facts(summary.model or "unknown", method, versions, **more)
 
 
 def make_summary_fragment(summary: "BulkSummary") -> str:
@@ -156,7 +171,7 @@ def make_class_blocks(summary: "BulkSummary") -> list[Any]:
     table = report.make_table(head if has_words else head[:3], rows if has_words else [row[:3] for row in rows])
     maps = [
         report.embed_image(draw_mean_map(one.mean_map), f"mean map of {shorten_text(one.name, NAME_LENGTH)}",
-                           shorten_text(one.name, NAME_LENGTH), crisp=True)
+                           shorten_text(one.name, NAME_LENGTH), crisp=True, is_map=True)
         for one in classes[:SHOWN_CLASSES] if one.mean_map is not None
     ]  # fmt: skip
     return [table, report.arrange_figures(maps, small=True)] if maps else [table]

@@ -54,6 +54,7 @@ class BulkSummary(Result):
     notes: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     reader: InputReader | None = field(default=None, repr=False)  # for the examples on the page
+    plan: Mapping[str, Any] = field(default_factory=dict, repr=False)  # of the bulk run
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
         ".html": lambda summary: make_summary_page(summary).encode("utf-8"),

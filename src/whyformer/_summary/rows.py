@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from whyformer._judge.preparation import normalise_class_name
+from whyformer._model.weight_files import name_source
+from whyformer._runs.model_folder import read_model_folder
 from whyformer._runs.plan import PLAN_FILE, RunPlan
 from whyformer._runs.seal import read_sealed_file
 from whyformer.errors import InputError
@@ -82,7 +84,14 @@ class StoredRun:
 
     @property
     def model_name(self) -> str | None:
-        return find_name(self.plan.get("model"))
+        """The model as it was named; runs of earlier versions have its path."""
+        name = find_name(self.plan.get("model"))
+        return None if name is None else name_source(name)
+
+    @property
+    def model_source(self) -> str | Path | None:
+        """What opens the model again: its folder seen from here, or its name."""
+        return read_model_folder(self.folder) or find_name(self.plan.get("model"))
 
     @property
     def data_name(self) -> str | None:

@@ -82,6 +82,7 @@ def summarise_bulk(
         notes=tuple(notes),
         settings={"per_class": tally.samples.per_class, "tested": tested, "seed": seed, "test": test},
         reader=examiner.reader if examiner else None,
+        plan=run.plan,
     )
 
 
@@ -163,7 +164,7 @@ def make_examiner(
 ) -> tuple[Examiner | None, str]:
     """What runs the tests; or None, and why. A model that was passed must work; that of the plan may be gone."""
     found = find_mask_paths(Path(masks)) if masks is not None else {}
-    wanted = run.model_name if model is None else model
+    wanted = run.model_source if model is None else model
     if wanted is None:
         return None, "plan.json does not name a model. Pass model=."
     try:

@@ -25,6 +25,7 @@ from whyformer.errors import InputError
 from whyformer.results.result import DRAWING_FORMATS, Result
 from whyformer.show import head_figures, overlay, report
 from whyformer.show.drawing import Drawing
+from whyformer.show.page_facts import list_facts
 from whyformer.show.panel import Panel
 from whyformer.show.report import make_element
 from whyformer.show.terminal import Screen, render_parts
@@ -175,4 +176,6 @@ def attention_to_html(view: AttentionView) -> bytes:
         parts.append(report.make_section("Which token attends to which", links, remark="Mean over the heads."))
         style += link_style
     parts.append(report.make_notes(view.notes))
-    return report.make_page(view.title, parts, lead=f"Attention in {view.model}.", style=style).encode("utf-8")
+    about = list_facts(view.model, {}, view.versions)
+    lead = f"Attention in {view.model}."
+    return report.make_page(view.title, parts, lead=lead, about=about, style=style).encode("utf-8")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from whyformer._model.kept_image import UNNAMED_IMAGE
 from whyformer.results.comparison import Comparison, list_comparison_rows
 from whyformer.results.result import DRAWING_FORMATS, Result
 from whyformer.show import figures, page, report, score_rows
@@ -75,7 +76,8 @@ class ClassGrid(Result):
             for classes in examples
             for title, panels in classes
         ]
-        title = "" if several else next(iter(self[0])).names[0]
+        name = next(iter(self[0])).names[0]
+        title = "" if several or name == UNNAMED_IMAGE else name
         alt = f"{', '.join(self.labels)} for {'; '.join(name for name, _ in rows)}"
         return figures.draw_panel_table(rows, self.labels, title=title, alt=alt)
 
@@ -103,7 +105,7 @@ def class_grid_to_html(grid: ClassGrid) -> bytes:
             report.make_section(first.name, figure, page.make_panel_table(classes, grid.labels), anchor=anchor)
         )
     lead = f"{firsts[0].model}: its likeliest classes, each explained by every method. {READING_HINT}"
-    about = page.collect_facts(firsts[0]) | {"method": ", ".join(grid.labels)}
+    about = page.collect_facts(*examples[0][0][1])
     return report.make_page("Class by class", parts, lead=lead, about=about, contents=anchors).encode("utf-8")
 
 

@@ -15,6 +15,7 @@ from whyformer._plain import archive
 from whyformer.errors import InputError
 from whyformer.results.result import Result, to_plain_text
 from whyformer.show import report, terminal
+from whyformer.show.page_facts import list_facts
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 
@@ -185,5 +186,5 @@ def make_diagnosis_blocks(d: Diagnosis) -> list[report.Html]:
 
 
 def make_diagnosis_page(d: Diagnosis) -> str:
-    about = {"model": d.model, **d.versions}
+    about = list_facts(d.model, {}, d.versions)
     return report.make_page(f"Doctor: {d.model}", make_diagnosis_blocks(d), lead=d.verdict, about=about)

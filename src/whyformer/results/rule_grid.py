@@ -98,7 +98,7 @@ def rule_grid_to_html(grid: RuleGrid) -> bytes:
     first = rows[0][1][0]
     figure = report.arrange_figures([page.make_original_figure(first)]) if first.image is not None else None
     lead = f"{first.model}: relevance redistributed from the readout to the patches, head by head, under each rule."
-    about = page.collect_facts(first) | {"method": "redistribution"}
+    about = page.collect_facts(*(replace(panels[0], label=f"redistribution, {name}") for name, panels in rows))
     table = make_element("div", page.make_panel_table(rows, grid.columns))
     return report.make_page(
         "Heads and rules", [report.make_section(first.name, figure, table)], lead=lead, about=about

@@ -124,6 +124,12 @@ def keep_finite(values: Any) -> np.ndarray:
     return flat[np.isfinite(flat)]
 
 
+def is_whole(values: Any) -> bool:
+    """Whether all values are whole numbers."""
+    finite = keep_finite(values)
+    return bool(finite.size) and bool((finite == finite.round()).all())
+
+
 def find_last_finite(values: Any) -> float:
     finite = keep_finite(values)
     return float(finite[-1]) if finite.size else float("nan")

@@ -28,6 +28,7 @@ from whyformer.show.chart_style import (
     find_last_finite,
     format_medians,
     is_chance_label,
+    is_whole,
     keep_finite,
     label_axes,
     refuse_empty,
@@ -73,6 +74,8 @@ def draw_curves(
 
     styles: how each series looks, from assign_styles; by default the colours of the palette in turn.
     """
+    from matplotlib.ticker import MaxNLocator
+
     refuse_empty(series, "curve")
     with apply_style():
         figure = make_figure(4.6 + estimate_label_width(series), 3.6)
@@ -87,6 +90,8 @@ def draw_curves(
                 axes.fill_between(x, as_array(low), as_array(high), color=style["color"], alpha=0.15, linewidth=0)
         if percent:
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        elif all(is_whole(x) for x, *_ in series.values()):  # layers and steps have no halves
+            axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
         label_axes(axes, title, xlabel, ylabel)
         axes.grid(axis="y", color=LINE_COLOUR, linewidth=0.6)
         add_legend(figure, axes)

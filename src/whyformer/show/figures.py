@@ -4,7 +4,7 @@ draw_panels(panels)                each example: the image and its maps, or its 
 draw_panel_table(rows, columns)    a table of maps or texts, such as classes x methods
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from PIL import Image
@@ -33,10 +33,11 @@ IMAGE_SIDE = 900  # pixels of the longer side of an image in a figure
 FONT_SIZE, LINE_HEIGHT, CHIP_PADDING = 10.5, 19.0, 2.2  # of words
 SEGMENT_FONT_SIZE, SEGMENT_GAP = 7.5, 3.0  # of the names of the two texts of a pair
 
-CELL_SIDE = 112.0  # points
+CELL_SIDE = 112.0  # points, at most
 CELL_GAP = 10.0
 CELL_IMAGE_SIDE = 420  # pixels
-MAX_COLUMNS = 6
+MAX_COLUMNS = 6  # maps of this size in a line
+WHOLE_LINE = 9  # so many maps are made smaller rather than broken into lines
 
 PanelRow = tuple[str, Sequence[Panel]]  # the name of a row and its panels, one per column
 
@@ -147,17 +148,31 @@ def draw_panel_table(rows: Sequence[PanelRow], columns: Sequence[str], *, title:
 
 def draw_map_table(rows: Sequence[PanelRow], columns: Sequence[str], title: str, alt: str) -> Drawing:
     has_image = rows[0][1][0].image is not None
-    cells = len(columns) + has_image
-    across = cells if cells <= MAX_COLUMNS + 1 else MAX_COLUMNS  # no line with a single map
-    canvas = Canvas(across * (CELL_SIDE + CELL_GAP) - CELL_GAP)
+    across = count_across(len(columns) + has_image)
+    side = min(CELL_SIDE, (MAX_COLUMNS + 1) * (CELL_SIDE + CELL_GAP) / across - CELL_GAP)
+    canvas = Canvas(across * (side + CELL_GAP) - CELL_GAP)
     y = draw_table_title(canvas, title, space=18)
     for name, panels in rows:
         y = draw_row_name(canvas, y, name, space=8)
         maps = list_map_cells(panels, columns)
-        y = draw_image_grid(canvas, y, maps, across, side=CELL_SIDE, gap=CELL_GAP) + 8
-    note = f"Colours are clipped at the {overlay.PERCENTILE:g}th percentile of each map; blue is against, orange for."
+        y = draw_image_grid(canvas, y, maps, across, side=side, gap=CELL_GAP) + 8
+    colours = describe_map_colours(panel for _, panels in rows for panel in panels)
+    note = f"Colours are clipped at the {overlay.PERCENTILE:g}th percentile of each map; {colours}."
     canvas.add_fitted_text(0, y, note, 7, canvas.width, color=DIM_INK)
     return canvas.to_drawing(alt)
+
+
+def count_across(cells: int) -> int:
+    """How many maps stand in a line: all of up to WHOLE_LINE, else lines of about the same length."""
+    return cells if cells <= WHOLE_LINE else -(-cells // -(-cells // MAX_COLUMNS))
+
+
+def describe_map_colours(panels: Iterable[Panel]) -> str:
+    """What the colours of these maps mean, and no colours that none of them has."""
+    kinds = {panel.signed for panel in panels}
+    meanings = ["orange is for, blue against"] * (True in kinds)
+    meanings += ["the darker the purple, the higher the score"] * (False in kinds)
+    return "; ".join(meanings)
 
 
 def draw_table_title(canvas: Canvas, title: str, *, space: float) -> float:

@@ -69,9 +69,9 @@ def draw_head_grid(maps: Tensor, *, title: str, note: str, signed: bool) -> Draw
 def make_head_table(maps: Tensor, *, signed: bool) -> Html:
     """[layer head row column] as an HTML table: tiny images, enlarged by the browser."""
     layers, count = maps.shape[:2]
-    width = f"width:{max(2.2, min(5.5, 40 / count)):.1f}rem"
+    width = f"width:clamp(1.25rem,(100cqw - 3.5rem)/{count} - .35rem,5.5rem)"  # as wide as the page allows
     head = make_element(
-        "tr", make_element("th", "layer"), *(make_element("th", f"head {h}", scope="col") for h in range(count))
+        "tr", make_element("th", "layer"), *(make_element("th", name_head(h), scope="col") for h in range(count))
     )
     lines = []
     for layer in range(layers):
@@ -84,7 +84,12 @@ def make_head_table(maps: Tensor, *, signed: bool) -> Html:
             cells.append(make_element("td", image))
         lines.append(make_element("tr", make_element("th", layer, scope="row"), *cells))
     table = make_element("table", make_element("thead", head), make_element("tbody", *lines), class_="heads")
-    return make_scrollable(table, "Layers and heads")
+    return make_element("div", make_scrollable(table, "Layers and heads"), class_="table-box")
+
+
+def name_head(head: int) -> Html:
+    """'head 3' above a column, on two lines where it is narrow."""
+    return make_element("span", "head ", make_element("wbr"), head)
 
 
 def draw_attention_links(weights: Tensor, pieces: Sequence[str], *, title: str, signed: bool) -> Drawing:

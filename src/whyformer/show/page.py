@@ -5,12 +5,15 @@ the numbers are folded away. The building blocks come from `report`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from whyformer._plain.words import join_words
 from whyformer.show import overlay, panel_images
 from whyformer.show.chips import Chip, ScoredText, join_spans, make_scored_text
 from whyformer.show.html import Html, join_html, make_element
 from whyformer.show.marked_text import mark_words
+from whyformer.show.page_facts import list_facts
+from whyformer.show.page_tables import choose_fold
 from whyformer.show.panel import Panel
 from whyformer.show.report import (
     arrange_figures,
@@ -28,6 +31,7 @@ from whyformer.show.wording import format_headline, shorten_text
 
 IMAGE_SIDE = 640  # pixels of the longer side of an image on a page
 TOP_PATCHES = 10
+PANEL_WIDTH = 7.6  # rem of a map in a table, at least
 
 
 def make_explanation_page(panels: Sequence[Panel]) -> str:
@@ -54,12 +58,9 @@ def make_panel_blocks(panel: Panel) -> list[Html]:
     return [*(make_image_blocks(panel) if panel.is_image else make_text_blocks(panel)), make_notes(panel.notes)]
 
 
-def collect_facts(panel: Panel) -> dict[str, str]:
-    """Facts for the footer of a page."""
-    settings = ", ".join(f"{name}={value}" for name, value in panel.settings.items())
-    versions = ", ".join(f"{name} {value}" for name, value in panel.versions.items())
-    facts = {"method": panel.label, "settings": settings, "model": panel.model, "made with": versions}
-    return {name: value for name, value in facts.items() if value}
+def collect_facts(*panels: Panel) -> dict[str, Any]:
+    """Facts for the footer of a page: one panel for each method on it."""
+    return list_facts(panels[0].model, {panel.label: panel.settings for panel in panels}, panels[0].versions)
 
 
 def describe_colours(panel: Panel) -> str:
@@ -76,12 +77,13 @@ def describe_colours(panel: Panel) -> str:
 def make_image_blocks(panel: Panel) -> Iterable[Html]:
     alt = f"{panel.name}: {format_headline(panel)}"
     images = [
-        embed_image(image, f"{alt}, {caption}", caption, crisp=crisp)
+        embed_image(image, f"{alt}, {caption}", caption, crisp=crisp, is_map=not caption.startswith("image"))
         for caption, image, crisp in panel_images.make_panel_images(panel, max_side=IMAGE_SIDE)
     ]
     scale = overlay.choose_colour_scale(panel.finest, signed=panel.signed)
     yield arrange_figures(images, large=True)
-    yield make_legend(scale.between, signed=panel.signed, note=scale.describe_limits(signed=panel.signed))
+    note = scale.describe_limits(signed=panel.signed)
+    yield make_legend(scale.between, signed=panel.signed, note=note, of_image=True)
     rows, columns = panel.grid.shape
     best = panel.scores.abs().argsort(descending=True)[:TOP_PATCHES].tolist()
     places = [[f"row {i // columns}, column {i % columns}", panel.scores[i].item()] for i in best]
@@ -96,15 +98,17 @@ def make_map_figure(panel: Panel, caption: str | Html | None, *, smooth: bool = 
     image, crisp = panel_images.make_cell_image(panel, max_side=IMAGE_SIDE, smooth=smooth)
     limits = make_element("span", panel_images.format_limits(panel), class_="dim")
     lines = [limits] if caption is None else [caption, make_element("br"), limits]
-    return embed_image(image, f"{panel.label}: {format_headline(panel)}", *lines, crisp=crisp)
+    return embed_image(image, f"{panel.label}: {format_headline(panel)}", *lines, crisp=crisp, is_map=True)
 
 
 def make_original_figure(panel: Panel) -> Html:
     """The image without a map, the model's view framed."""
     assert panel.image is not None
     image = panel_images.make_original_image(panel.image, max_side=IMAGE_SIDE)
-    caption = make_element("span", panel_images.describe_original(panel.image), class_="dim")
-    return embed_image(image, panel.name, panel.name, make_element("br"), caption)
+    what = panel_images.describe_original(panel.image)
+    caption = make_element("span", what, class_="dim")
+    lines = [caption] if what.startswith(panel.name) else [panel.name, make_element("br"), caption]
+    return embed_image(image, panel.name, *lines)
 
 
 def make_method_name(label: str) -> Html:
@@ -195,7 +199,7 @@ def make_comparison_page(
         )
         for anchor, first, panels in zip(titles, firsts, examples, strict=True)
     ]
-    about = collect_facts(firsts[0]) | {"method": ", ".join(examples[0])}
+    about = collect_facts(*examples[0].values())
     return make_page(title, [*parts, *extra], lead=lead, about=about, contents=titles)
 
 
@@ -222,7 +226,11 @@ def make_panel_table(rows: Sequence[tuple[str, Sequence[Panel]]], columns: Seque
     groups = []
     for name, panels in rows:
         title = make_element("tr", make_element("th", name, scope="rowgroup", colspan=len(columns), class_="row"))
-        cells = [make_element("td", make_map_figure(panel, None)) for panel in panels]
+        cells = [
+            make_element("td", make_map_figure(panel, None), data_label=column)
+            for panel, column in zip(panels, columns, strict=True)
+        ]
         groups.append(make_element("tbody", title, make_element("tr", *cells)))
-    table = make_element("table", make_element("thead", head), *groups, class_="panel-table")
-    return make_scrollable(table, "Maps by row and column")
+    folds = choose_fold(PANEL_WIDTH * len(columns))
+    table = make_element("table", make_element("thead", head), *groups, class_=f"panel-table {folds}")
+    return make_element("div", make_scrollable(table, "Maps by row and column"), class_="table-box")

@@ -3,7 +3,15 @@
 from collections.abc import Sequence
 from functools import cache
 
-from whyformer.show.colours import Colour, choose_ink, compute_contrast, make_colour_table, mix_stops, to_hex
+from whyformer.show.colours import (
+    UNSIGNED_STOPS,
+    Colour,
+    choose_ink,
+    compute_contrast,
+    make_colour_table,
+    mix_stops,
+    to_hex,
+)
 from whyformer.show.drawing import DIM_INK, GREYS, PALETTE
 
 COLOUR_LEVELS = 20  # on each side of zero
@@ -14,14 +22,23 @@ SIGNED_DARK_STOPS: tuple[Colour, ...] = ((0x6C, 0xC2, 0xF5), DARK_GROUND, (0xFF,
 UNSIGNED_DARK_STOPS: tuple[Colour, ...] = (DARK_GROUND, (0x86, 0x55, 0xA8), (0xE6, 0xCC, 0xF7))
 DARK_PALETTE = ("#5AB0EA", "#FF8A3D", "#3CC79F", "#E3A2C4", "#F2BE4A", "#8ED0F5", "#C98F6F", "#A98BD6")
 DARK_GREYS = ("#7d7d88", "#d6d6de")
+# For regions of a text: neither blue nor orange, which say whether a score is against or for the answer.
+REGION_COLOURS = ("#009E73", "#CC79A7", "#5B3A8C", "#A0A000", "#8C4A2F", "#C2185B")
+DARK_REGION_COLOURS = ("#3CC79F", "#E3A2C4", "#A98BD6", "#D6D66B", "#C98F6F", "#F0709F")
 CHART_COLOURS = (*PALETTE, *GREYS)
 
 
 def make_palette_css() -> str:
-    """The colours of charts as CSS variables --c0, --c1, ...; lighter in dark mode."""
-    dark_colours = (*DARK_PALETTE, *DARK_GREYS)
-    light, dark = (";".join(f"--c{i}:{colour}" for i, colour in enumerate(p)) for p in (CHART_COLOURS, dark_colours))
+    """The colours of charts as CSS variables --c0, --c1, ..., of regions --r0, ...; lighter in dark mode."""
+    light = name_colours(c=CHART_COLOURS, r=REGION_COLOURS, u=[to_hex(UNSIGNED_STOPS[-1])])
+    dark = name_colours(c=(*DARK_PALETTE, *DARK_GREYS), r=DARK_REGION_COLOURS, u=[to_hex(UNSIGNED_DARK_STOPS[-1])])
     return f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
+
+
+def name_colours(**palettes: Sequence[str]) -> str:
+    return ";".join(
+        f"--{letter}{i}:{colour}" for letter, colours in palettes.items() for i, colour in enumerate(colours)
+    )
 
 
 def to_css_colour(colour: str) -> str:
@@ -62,5 +79,6 @@ def make_level_css(signed: Sequence[Sequence[int]], unsigned: Sequence[Sequence[
             rules.append(f".{letter}{level}{{background:{ground};color:{to_hex(ink)}}}")
     for letter, table in (("s", list(signed)), ("u", list(unsigned))):
         stops = ",".join("#{:02x}{:02x}{:02x}".format(*table[i * (len(table) - 1) // 8]) for i in range(9))
-        rules.append(f".bar-{letter}{{background:linear-gradient(90deg,{stops})}}")
+        own = "" if page_ink == LIGHT_PAGE_INK else ":not(.of-image)"  # an image has the same colours in dark mode
+        rules.append(f".bar-{letter}{own}{{background:linear-gradient(90deg,{stops})}}")
     return "\n".join(rules) + "\n"

@@ -12,7 +12,8 @@ import torch
 
 from whyformer.show import report
 from whyformer.show.html import Html, escape_lines, join_html, make_element
-from whyformer.show.page_colours import COLOUR_LEVELS, choose_colour_level
+from whyformer.show.page_colours import COLOUR_LEVELS, REGION_COLOURS, choose_colour_level
+from whyformer.show.page_facts import list_facts
 from whyformer.show.prompt_matrix import CELL_BUDGET, TOKEN_BUDGET, PackedRows, encode_bytes, pack_rows
 from whyformer.show.prompt_view import (
     SPAN_LENGTH,
@@ -32,7 +33,7 @@ SCRIPT = Path(__file__).with_name("prompt_page.js").read_text("utf-8")
 STYLE = Path(__file__).with_name("prompt_page.css").read_text("utf-8")
 TOP_REGIONS = 5
 CITED_TEXT = 160  # characters of a cited region in the table
-HOP_COLOURS = 6  # regions with a colour of their own in the bar of a hop
+HOP_COLOURS = len(REGION_COLOURS)  # regions with a colour of their own in the bar of a hop
 VERDICT_KINDS = {"supported": "good", "contradicted": "bad"}
 
 
@@ -56,7 +57,7 @@ def make_prompt_page(view: PromptView) -> str:
         view.headline,
         [join_html(shown.values(), "\n")],
         lead=describe_view(view),
-        about=collect_view_facts(view),
+        about=list_facts(view.model, {view.method: view.settings}, view.versions),
         contents={anchor: titles[anchor] for anchor in shown},
         style=STYLE,
         script=SCRIPT,
@@ -69,17 +70,6 @@ def describe_view(view: PromptView) -> str:
     tokens = f"{count_things(view.prompt_length, 'prompt token')} and {count_things(answers, 'answer token')}"
     colours = "Orange counts for the answer, blue against it." if view.signed else "The stronger, the higher the score."
     return f"{view.model}, {tokens}, explained by {view.method}. {colours}"
-
-
-def collect_view_facts(view: PromptView) -> dict[str, str]:
-    """Facts for the footer."""
-    facts = {
-        "method": view.method,
-        "settings": ", ".join(f"{name}={value}" for name, value in view.settings.items()),
-        "model": view.model,
-        "made with": ", ".join(f"{name} {value}" for name, value in view.versions.items()),
-    }
-    return {name: value for name, value in facts.items() if value}
 
 
 def count_things(count: int, name: str) -> str:
@@ -263,6 +253,7 @@ def make_citation_section(view: PromptView) -> Html:
         ["region", "share", "verdict", "drop", "text"],
         rows,
         caption="Drop: how much the log-odds of the answer fall when the region is left out",
+        bars=14,
     )
     figures = [[f.name, f.value, f.chance, format_interval(f.interval)] for f in view.faithfulness]
     faithful = report.make_table(
@@ -325,13 +316,13 @@ def choose_hop_parts(view: PromptView) -> tuple[dict[int, str], list[str]]:
     ranked = sorted(prompt, key=lambda i: -total[i].item())
     named = sorted(ranked[:HOP_COLOURS])
     names = {i: shorten_text(make_visible(view.sections[i].name), 30) for i in named}
-    colours = [f"var(--c{k})" for k in range(len(named))]
+    colours = [f"var(--r{k})" for k in range(len(named))]
     if len(ranked) > len(named):
         names[-1] = "other regions"
         colours.append("var(--dim)")
     answer = [i for i, section in enumerate(view.sections) if section.kind == "answer"]
     names |= dict.fromkeys(answer, "generated tokens")
-    colours += ["var(--c7)"] * len(answer)
+    colours += ["var(--ink)"] * len(answer)
     return names, [*colours, "var(--line)"]
 
 

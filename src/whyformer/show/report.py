@@ -18,6 +18,7 @@ from PIL import Image
 
 from whyformer._plain.deprecation import serve_old_names
 from whyformer.show.chart_style import SeriesStyle
+from whyformer.show.colours import UNSIGNED_STOPS, to_hex
 from whyformer.show.drawing import DIM_INK, LINE_COLOUR, Drawing
 from whyformer.show.html import Html, escape_html, join_html, make_element
 from whyformer.show.page_colours import (
@@ -27,12 +28,15 @@ from whyformer.show.page_colours import (
     make_palette_css,
     to_css_colour,
 )
+from whyformer.show.page_facts import PAGE_DATE, date_pages
+from whyformer.show.page_tables import make_fold_css, make_scrollable, make_table
 from whyformer.show.wording import format_score
 
 __all__ = [
     "Html",
     "arrange_figures",
     "choose_colour_level",
+    "date_pages",
     "embed_drawing",
     "embed_image",
     "embed_png",
@@ -47,6 +51,7 @@ __all__ = [
     "make_legend",
     "make_notes",
     "make_page",
+    "make_scrollable",
     "make_section",
     "make_series_symbol",
     "make_table",
@@ -54,8 +59,14 @@ __all__ = [
     "to_data_uri",
 ]
 
-SHORT_CELL = 24  # table cells of at most this many characters stay on one line
 CONTENT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+# The background of JupyterLab, Visual Studio Code and Colab, by the names they give it.
+NOTEBOOK_GROUND = (
+    "var(--jp-layout-color0,var(--vscode-editor-background,var(--colab-primary-surface-color,transparent)))"
+)
+NOTEBOOK_COLOURS = (
+    "--raised:rgba(128,128,128,.14);--ink:inherit;--dim:#868690;--line:rgba(128,128,128,.4);--shade:rgba(60,140,200,.6)"
+)
 PAGE_CSS = Path(__file__).with_name("report.css").read_text("utf-8")
 RENAMED = {
     "anchors": "make_anchors",
@@ -105,9 +116,10 @@ def make_page(
             make_element("meta", name="viewport", content="width=device-width, initial-scale=1"),
             make_element("meta", name="referrer", content="no-referrer"),
             make_element("title", title),
-            make_element("style", Html(PAGE_CSS + make_palette_css() + make_mark_css() + style)),
+            make_element("style", Html(PAGE_CSS + make_fold_css() + make_palette_css() + make_mark_css() + style)),
         ]
     )
+    facts = {**(about or {}), **({"date": date} if (date := PAGE_DATE.get()) else {})}
     links = [
         make_element("li", make_element("a", label, href=f"#{anchor}")) for anchor, label in (contents or {}).items()
     ]
@@ -121,7 +133,7 @@ def make_page(
             make_element("nav", make_element("ul", *links), aria_label="Contents") if len(links) > 1 else None,
         ),
         make_element("main", join_html(content, "\n"), id="content"),
-        make_element("footer", make_fact_list(about)) if about else None,
+        make_element("footer", make_fact_list(facts)) if facts else None,
         class_="page",
     )
     tail = make_script(script, data) if script else ""
@@ -152,8 +164,9 @@ def make_fragment(*content: Any) -> str:
     rules = PAGE_CSS.replace(":root", ":scope").replace("body{", ":scope{")
     light = rules[: rules.index("@media (prefers-color-scheme:dark)")]
     rest = rules[rules.index("*{box-sizing") :]
-    own = ":scope{--ground:none;--raised:rgba(128,128,128,.14);--ink:inherit;--dim:#868690;--line:rgba(128,128,128,.4)}"
-    style = f"@scope (.whyformer){{{light}{rest}{own}{make_palette_css().splitlines()[0].replace(':root', ':scope')}}}"
+    own = f":scope{{--ground:{NOTEBOOK_GROUND};{NOTEBOOK_COLOURS}}}"
+    palette = make_palette_css().splitlines()[0].replace(":root", ":scope")
+    style = f"@scope (.whyformer){{{light}{rest}{make_fold_css()}{own}{palette}}}"
     return make_element("div", make_element("style", Html(style)), *content, class_="whyformer")
 
 
@@ -172,55 +185,14 @@ def make_anchors(titles: Iterable[str]) -> dict[str, str]:
 # --- blocks -----------------------------------------------------------------------------------------------------------
 
 
-def make_table(head: Sequence[Any], rows: Iterable[Sequence[Any]], *, caption: str = "") -> Html:
-    """A table: numbers right-aligned with three digits, None as a dash, the first cell of a row as its header."""
-    body = [list(row) for row in rows]
-    kinds = [classify_column([row[i] for row in body]) for i in range(len(head))]
-    heads = [make_element("th", name, scope="col", class_=kind) for name, kind in zip(head, kinds, strict=True)]
-    lines = []
-    for first, *others in body:
-        cells = [
-            make_element("td", format_cell(value), class_=kind) for value, kind in zip(others, kinds[1:], strict=True)
-        ]
-        lines.append(make_element("tr", make_element("th", format_cell(first), scope="row"), *cells))
-    table = make_element(
-        "table",
-        make_element("caption", caption) if caption else None,
-        make_element("thead", make_element("tr", *heads)),
-        make_element("tbody", *lines),
-    )
-    return make_scrollable(table, caption or "Table")
-
-
-def make_scrollable(content: Html, label: str) -> Html:
-    """Content that may be wider than the page, scrollable with the keyboard too."""
-    return make_element("div", content, class_="wide", tabindex="0", role="region", aria_label=label)
-
-
-def classify_column(column: Sequence[Any]) -> str:
-    """The CSS class of a column: number (right-aligned), short (never wrapped) or long."""
-    if column and all(is_number(value) for value in column):
-        return "number"
-    return "short" if all(len(str(value)) <= SHORT_CELL for value in column) else "long"
-
-
-def is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-
-
-def format_cell(value: Any) -> Any:
-    if value is None or value != value:
-        return "–"
-    return f"{value:.3g}" if isinstance(value, float) else value
-
-
 def embed_drawing(drawing: Drawing, caption: str = "") -> Html:
     """A chart as inline SVG: its text can be selected, its colours follow light and dark mode."""
     inside = drawing.html().replace(LINE_COLOUR, "var(--line)")
     for colour in (DIM_INK, *CHART_COLOURS):
         inside = inside.replace(colour.lower(), to_css_colour(colour))
+    inside = inside.replace(to_hex(UNSIGNED_STOPS[-1]), "var(--u0)")  # lines of attention, too dark for dark mode
     below = make_element("figcaption", caption) if caption else None
-    return make_element("figure", make_element("div", Html(inside), class_="wide"), below)
+    return make_element("figure", make_scrollable(Html(inside), drawing.alt), below)
 
 
 def make_series_symbol(style: SeriesStyle) -> Html:
@@ -230,8 +202,11 @@ def make_series_symbol(style: SeriesStyle) -> Html:
     )
 
 
-def embed_image(image: Image.Image, alt: str, *caption: Any, crisp: bool = False) -> Html:
-    """An image inside the page with its description and caption; crisp: pixels stay sharp when enlarged."""
+def embed_image(image: Image.Image, alt: str, *caption: Any, crisp: bool = False, is_map: bool = False) -> Html:
+    """An image inside the page with its description and caption.
+
+    crisp: pixels stay sharp when enlarged. is_map: it shows scores, not the input.
+    """
     element = make_element(
         "img",
         alt=alt,
@@ -241,7 +216,8 @@ def embed_image(image: Image.Image, alt: str, *caption: Any, crisp: bool = False
         loading="lazy",
         class_="crisp" if crisp else None,
     )
-    return make_element("figure", element, make_element("figcaption", *caption) if caption else None)
+    below = make_element("figcaption", *caption) if caption else None
+    return make_element("figure", element, below, class_="map" if is_map else None)
 
 
 def to_data_uri(image: Image.Image) -> Html:
@@ -331,13 +307,16 @@ def format_option_label(label: Any, i: int) -> str:
     return f"{i + 1}" if isinstance(label, Html) else str(label)
 
 
-def make_legend(between: tuple[float, float], *, signed: bool, note: str = "") -> Html:
-    """A colour bar between its two limits."""
+def make_legend(between: tuple[float, float], *, signed: bool, note: str = "", of_image: bool = False) -> Html:
+    """A colour bar between its two limits. of_image: of a map that is an image, so its colours are those of light mode.
+
+    Words are tinted by CSS and follow the mode of the reader; an image cannot.
+    """
     low, high = (format_score(limit, signed=signed) for limit in between)
     return make_element(
         "div",
         make_element("span", f"{low} against" if signed else low),
-        make_element("span", class_=f"bar bar-{'s' if signed else 'u'}", aria_hidden="true"),
+        make_element("span", class_=f"bar bar-{'s' if signed else 'u'}" + " of-image" * of_image, aria_hidden="true"),
         make_element("span", f"{high} for" if signed else high),
         make_element("span", note) if note else None,
         class_="legend",

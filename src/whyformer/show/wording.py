@@ -44,7 +44,9 @@ def format_headline(panel: Panel) -> str:
 
 
 def format_score(score: float, *, signed: bool, digits: int = 3) -> str:
-    """A score with that many significant digits; signed scores with their sign."""
+    """A score with that many significant digits; signed scores with their sign. One that is undefined is a dash."""
+    if score != score:
+        return "–"
     return f"{score:{'+' if signed else ''}.{digits}g}"
 
 
