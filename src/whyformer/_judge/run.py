@@ -18,6 +18,7 @@ from whyformer._judge.choice import (
     choose_judged_methods,
     choose_judged_metrics,
     read_judged_target,
+    refuse_foreign_labels,
 )
 from whyformer._judge.controls import add_controls, find_kind_of_input
 from whyformer._judge.judgement import Judgement, encode_utf8
@@ -71,6 +72,7 @@ def judge(
     chosen_metrics = choose_judged_metrics(metrics, model, data)
     target = read_judged_target(target, model)
     check_judged_target(target, model)
+    refuse_foreign_labels(model, data, chosen_metrics, target)
     kind = find_kind_of_input(model, data)
     chosen_methods = add_controls(chosen_methods, kind)
     plan = make_judge_plan(model, data, chosen_methods, chosen_metrics, target=target, batch=batch)

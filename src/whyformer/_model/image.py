@@ -17,6 +17,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from whyformer._model.arrays import image_from_array
+from whyformer._plain.url import find_url
 from whyformer.errors import InputError
 
 ImageSource: TypeAlias = str | os.PathLike[str] | Image.Image | np.ndarray
@@ -103,6 +104,8 @@ def _read_image(file: Path | BytesIO, name: str) -> tuple[Image.Image, str]:
 
 def check_regular_file(path: Path) -> None:
     """Refuse missing files and special files; opening a pipe would block for ever."""
+    if (url := find_url(path)) is not None:
+        raise InputError(f"{url!r} is a URL. Download the image, and pass the file.", code="E_IMG_READ")
     try:
         exists, is_file = path.exists(), path.is_file()
     except OSError as error:  # a name that is too long, a folder without permission

@@ -28,6 +28,7 @@ from whyformer._model.library import (
 from whyformer._model.model import InputKind, Model
 from whyformer._model.offload import find_unloaded_weights
 from whyformer._model.unwrap import unwrap
+from whyformer._plain.url import find_url
 from whyformer.errors import IncompleteModel, ModelError, ModelNotFound, UnsafeModel, UnsupportedModel
 
 DEMO_MODELS = Path(__file__).parents[1] / "demo" / "models"
@@ -41,6 +42,9 @@ TOKENIZER_FILES = (
 )
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+HUB_ADDRESS = re.compile(
+    r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+(?:/(?!tree/|blob/|resolve/)[\w.-]+)?)", re.ASCII
+)
 MAX_HUB_NAME_LENGTH = 96
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
@@ -237,6 +241,10 @@ def _find_folder(source: Any) -> Path | str:
                 "load it yourself and open the nn.Module."
             )
         raise ModelNotFound(f"{text!r} is a file. Pass the folder that contains config.json and the weights.")
+    if (url := find_url(text)) is not None:
+        hub = HUB_ADDRESS.match(url)
+        instead = f"Pass the name on the hub, {hub[1]!r}." if hub else "Download the model, and pass its folder."
+        raise ModelNotFound(f"{url!r} is a URL. {instead}")
     if not HUB_NAME.fullmatch(text) or len(text) > MAX_HUB_NAME_LENGTH or ".." in text:
         raise ModelNotFound(f"{text[:100]!r} is neither an existing model folder nor a valid model name.")
     return text

@@ -169,19 +169,11 @@ def choose_unit(units: Mapping[str, bool]) -> str | None:
 
 
 def check_method_call(name: str | None, settings: Mapping[str, Any]) -> None:
-    """Report misspelt names before a large model is opened. Without a method, one of the defaults must fit."""
-    from whyformer._explain.default_method import DEFAULT_METHODS
+    """Report misspelt names before a large model is opened. Which method is the default depends on the model."""
     from whyformer._explain.method_call import choose_method
 
-    errors = []
-    for one in [name] if name is not None else DEFAULT_METHODS.values():
-        try:
-            choose_method(one, settings)
-        except MethodError as error:
-            errors.append(error)
-        else:
-            return
-    raise errors[0]
+    if name is not None:
+        choose_method(name, settings)
 
 
 def explain_classes_and_show(

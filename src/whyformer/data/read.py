@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from whyformer._model.text import TextPair, is_text_pair
+from whyformer._plain.url import find_url
 from whyformer.data import (
     corpora,
     folders,
@@ -29,7 +30,13 @@ from whyformer.data.example import Data, Example, LazyContent, Problem, collect_
 from whyformer.data.masks import MASK_VALUES
 from whyformer.errors import InputError
 
-FILE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".json", ".txt", ".tar", ".mat")
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+OTHER_SUFFIXES = (".tar", ".mat")
+UNREADABLE = {  # suffixes of which only one kind of file is read
+    ".json": "Of .json files, only HateXplain's dataset.json is read. Write one object per line, as .jsonl",
+    ".txt": "Of .txt files, only those of the Stanford Sentiment Treebank are read. Write a .csv with a column text, "
+    "or pass - and one text per line on standard input",
+}
 
 
 def read(
@@ -115,6 +122,8 @@ def _check_path(source: Any, what: str) -> Path:
         raise InputError(f"The path of {what} is empty, got {text!r}. Write '.' for the current folder.", code="E_DATA")
     if "\0" in text:
         raise InputError(f"The path of {what} contains a NUL character.", code="E_DATA")
+    if (url := find_url(text)) is not None:
+        raise InputError(f"{url!r} is a URL; data is read from this machine only. Download it first.", code="E_DATA")
     return Path(text)
 
 
@@ -175,10 +184,8 @@ def _read_file(path: Path, columns: dict[str, str]) -> Data:
         return corpora.read_hatexplain(path)
     if suffix == ".txt" and corpora.is_trees(path):
         return corpora.read_trees(path)
-    raise InputError(
-        f"Cannot tell the format of {path.name!r}. Supported: {', '.join(FILE_SUFFIXES)}, each also as .gz.",
-        code="E_DATA",
-    )
+    reason = UNREADABLE.get(suffix, f"Supported: {', '.join((*TABLE_SUFFIXES, *OTHER_SUFFIXES))}, each also as .gz")
+    raise InputError(f"Cannot tell the format of {path.name!r}. {reason}.", code="E_DATA")
 
 
 def _make_listed_example(number: int, item: Any, columns: dict[str, str]) -> Example | Problem:
