@@ -237,9 +237,9 @@ def test_positions_derived_from_the_padding_reduce_the_max_length():
 
 def test_values_that_are_not_texts(text_model):
     for wrong, name in ((None, "NoneType"), (5, "int"), (b"film", "bytes"), (["a", "b"], "list")):
-        with pytest.raises(InputError, match=f"Text 1 is a {name}; it must be a string"):
+        with pytest.raises(InputError, match=f"Text 1 must be a string, got {name}"):
             text_model.encode(["the film", wrong])
-    with pytest.raises(InputError, match="The text is a NoneType; it must be a string"):
+    with pytest.raises(InputError, match="The text must be a string, got None"):
         text_model.encode(None)
     with pytest.raises(InputError, match="not valid Unicode at character 4"):
         text_model.encode("film\ud800")
@@ -615,7 +615,7 @@ def test_a_pair_of_texts_is_read_together(text_model):
     assert second.text == "the film"
     with pytest.raises(InputError, match="The second text of pair 1 is empty"):
         text_model.encode(["the film", ("the film", "")])
-    with pytest.raises(InputError, match="Text 1 is a tuple; it must be a string"):
+    with pytest.raises(InputError, match="Text 1 must be a string, got tuple"):
         text_model.encode(["the film", ("the film", "the film", "the film")])
 
 

@@ -65,6 +65,8 @@ def explain(
     """
     call = choose_method(method, settings) if method is not None else None
     windows = check_windows(windows)
+    if isinstance(inputs, Model | nn.Module):
+        raise InputError("The inputs are a model. The model comes first: explain(model, inputs).")
     model = as_model(model)
     if answer is not None:
         inputs = add_answer_to_text(model, inputs, answer, windows)

@@ -7,11 +7,9 @@ from typing import Any
 import whyformer.metrics  # noqa: F401 (fills METRICS)
 from whyformer._engine.target import TargetNames
 from whyformer._engine.target_kinds import TargetKind
-from whyformer._explain.diagnose import list_some
 from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
 from whyformer._judge.arguments import as_argument_list
 from whyformer._judge.controls import is_chance
-from whyformer._judge.preparation import find_class_index
 from whyformer._model.model import Model
 from whyformer._plain.setting_checks import quote_value
 from whyformer.data import Data
@@ -39,6 +37,8 @@ def choose_judged_methods(methods: Any) -> dict[str, MethodCall]:
         wanted = list(METHODS)
     else:
         wanted = as_argument_list(methods)
+    if metric := next((name for name in wanted if isinstance(name, str) and name in METRICS), None):
+        raise MethodError(f"{metric!r} is a metric, not a method. Pass it as metrics=, or with -k.")
     if not wanted:
         raise MethodError("There are no methods to judge. Name some, or pass methods='quick'.")
     chosen = label_methods(wanted)
@@ -95,7 +95,10 @@ def choose_judged_metrics(metrics: Any, model: Model, data: Data) -> dict[str, M
             raise MetricError(f"{label} is named twice. Measure it once, or with different settings.")
         if metric.only is not None and metric.only == other:
             taken = "texts" if other == "images" else "images"
-            raise InputError(f"{label} is for {metric.only}; {model.name} takes {taken}.", code="E_METRIC")
+            raise InputError(
+                f"{label} is for {metric.only}; {model.name} takes {taken}. `whyformer metrics` lists others.",
+                code="E_METRIC",
+            )
         chosen[label] = choose_metric(wanted)
     return chosen
 
@@ -114,24 +117,6 @@ def choose_default_metrics(model: Model, data: Data) -> dict[str, MetricCall]:
         settings = {"against": "prediction"} if needs_labels and not has_labels else {}
         chosen[format_metric_label(name, settings)] = choose_metric(name, settings)
     return chosen
-
-
-def refuse_foreign_labels(model: Model, data: Data, metrics: Mapping[str, MetricCall], target: Any) -> None:
-    """Refuse data of which no label is a class of the model, if anything that is measured needs the true class."""
-    needing = [label for label, call in metrics.items() if call.needs_truth == "label"]
-    labels = list(dict.fromkeys(str(example.label) for example in data.examples if example.label is not None))
-    if not labels or not (needing or target == "label"):
-        return
-    if any(find_class_index(model, example, {}) >= 0 for example in data.examples):
-        return
-    known = f"the {len(model.labels)} classes of {model.name} ({list_some(model.labels)})" if model.labels else ""
-    what = f"{needing[0]} needs" if needing else "target='label' needs"
-    raise InputError(
-        f"No label of the data ({list_some(labels)}) is one of {known or f'the classes of {model.name}'}, but {what} "
-        "the true class. Name the class of each label with classes={...} or --class LABEL=CLASS"
-        + (f", or set against='prediction' of {metrics[needing[0]].metric.name}." if needing else "."),
-        code="E_DATA",
-    )
 
 
 def format_metric_label(name: str, settings: Mapping[str, Any]) -> str:

@@ -58,7 +58,10 @@ def read_config(folder: Path | str, name: str) -> Any:
         folder / "config.json" if isinstance(folder, Path) else fetch_from_hub(folder, "config.json"), name
     )
     if "auto_map" in raw:
-        raise UnsafeModel(f"{name} needs its own Python code (auto_map in config.json), which whyformer does not run.")
+        raise UnsafeModel(
+            f"{name} needs its own Python code (auto_map in config.json), which whyformer does not run. If you trust "
+            "the code, load the model yourself and open the nn.Module."
+        )
     if "quantization_config" in raw:
         raise UnsupportedModel(
             f"{name} is quantised (quantization_config in config.json). Open the full-precision model."
@@ -199,7 +202,7 @@ def _refuse_pickle(folder: Path, name: str) -> None:
             f"{name} has only pickle weights ({pickles[0]}), which can run code when they are loaded. "
             "Convert them to safetensors."
         )
-    raise IncompleteModel(f"{name} has no weights: there is no .safetensors file.")
+    raise IncompleteModel(f"{name} has no weights: there is no .safetensors file. Get the complete checkpoint.")
 
 
 def _refuse_special_files(folder: Path, name: str) -> None:

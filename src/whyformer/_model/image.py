@@ -18,7 +18,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from whyformer._model.arrays import image_from_array
 from whyformer._plain.url import find_url
-from whyformer.errors import InputError
+from whyformer.errors import InputError, quote_type
 
 ImageSource: TypeAlias = str | os.PathLike[str] | Image.Image | np.ndarray
 
@@ -71,7 +71,7 @@ def read_image(source: ImageSource) -> tuple[Image.Image, str]:
         return _decode_image(source, "the image"), _note_float_range(source, "The image")
     if not isinstance(source, str | os.PathLike):
         raise InputError(
-            f"An image must be a path, a Pillow image or an array, got {type(source).__name__}.", code="E_INPUT"
+            f"An image must be a path, a Pillow image or an array, got {quote_type(source)}.", code="E_INPUT"
         )
     path = Path(os.fsdecode(source))
     check_regular_file(path)
@@ -112,8 +112,9 @@ def check_regular_file(path: Path) -> None:
         reason = (error.strerror or "no such file").lower()
         raise InputError(f"Cannot read {str(path)[:100]!r}: {reason}.", code="E_IMG_READ") from None
     if not is_file:
-        hint = " This model takes images; to explain a text, use a text model." if " " in str(path) else ""
+        hint = " This model takes images; for a text, use a model such as demo/sentiment." if " " in str(path) else ""
         reason = "not a regular file." if exists else f"there is no such file.{hint}"
+        reason = "it is a folder. Pass a list of its files." if exists and path.is_dir() else reason
         raise InputError(f"Cannot read {str(path)[:100]!r}: {reason}", code="E_IMG_READ")
 
 

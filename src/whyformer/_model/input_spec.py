@@ -133,7 +133,7 @@ class InputSpec:
         if self.channels is not None and channels != self.channels:
             hint = " The channels seem to be the last axis: use permute(0, 3, 1, 2)." if width == self.channels else ""
             raise InputError(
-                f"pixel_values has {channels} channels (shape {list(pixels.shape)}); "
+                f"pixel_values has {channels} channel{'s' * (channels != 1)} (shape {list(pixels.shape)}); "
                 f"{self.name} needs {self.channels}.{hint}",
                 code="E_TENSOR",
             )

@@ -105,6 +105,7 @@ def run_explain(
     if len(method or []) > 1:
         compare_and_show(inputs, pair, model, method, target, versus, out, as_json)
         return
+    from whyformer._explain.default_method import DEFAULT_METHODS
     from whyformer._explain.explain import explain
     from whyformer.results.explanation import Explanation
     from whyformer.results.joining import join_explanations
@@ -112,7 +113,9 @@ def run_explain(
     name = method[0] if method else None
     check_method_call(name, settings)
     destination.check_out_file(out, inputs, Explanation.formats)
-    opened, items = running.open_with_inputs(model, inputs, pair)
+    opened = running.open_quietly(model)
+    check_method_call(name or DEFAULT_METHODS.get(f"{opened.kind}s"), settings)
+    items = running.gather_inputs(opened, inputs or [], pair)
     targets = parsing.parse_targets(opened, target, versus)
     explanation = join_explanations(
         [
@@ -169,7 +172,7 @@ def choose_unit(units: Mapping[str, bool]) -> str | None:
 
 
 def check_method_call(name: str | None, settings: Mapping[str, Any]) -> None:
-    """Report misspelt names before a large model is opened. Which method is the default depends on the model."""
+    """Report misspelt names before a large model is opened; the default is known only then (None)."""
     from whyformer._explain.method_call import choose_method
 
     if name is not None:

@@ -184,6 +184,8 @@ def _read_file(path: Path, columns: dict[str, str]) -> Data:
         return corpora.read_hatexplain(path)
     if suffix == ".txt" and corpora.is_trees(path):
         return corpora.read_trees(path)
+    if records.is_image_name(path.name):
+        raise InputError(f"{path.name!r} is one image. Pass the folder it is in, or a list of images.", code="E_DATA")
     reason = UNREADABLE.get(suffix, f"Supported: {', '.join((*TABLE_SUFFIXES, *OTHER_SUFFIXES))}, each also as .gz")
     raise InputError(f"Cannot tell the format of {path.name!r}. {reason}.", code="E_DATA")
 
