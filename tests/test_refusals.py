@@ -8,8 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import QUICK, animal, build
+from families.cases import build_model, list_classes
+from families.inputs import make_inputs
 from test_odd_models import Block, Chain, TwoTowers
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import flex_attention
 
 import whyformer as why
 from whyformer._engine.tracing import operations
@@ -163,6 +166,56 @@ def test_a_refusal_of_everything_says_so():
         why.explain(module.eval(), inputs, "rollout")
 
 
+# --- the doctor -------------------------------------------------------------------------------------------------------
+
+
+def collect_refusals(model: why.Model, inputs: object, checks: why.Diagnosis) -> dict[str, str]:
+    """What explain() raises for each method of a diagnosis, "" where it works."""
+    refusals = {}
+    for check in checks:
+        refusals[check.method] = ""
+        try:
+            why.explain(model, inputs, check.method, **check.settings)
+        except WhyformerError as error:
+            refusals[check.method] = str(error)
+    return refusals
+
+
+def describe_default(model: why.Model, inputs: object) -> list[str]:
+    """How the doctor may describe what explain() does without a method."""
+    try:
+        explanation = why.explain(model, inputs)
+    except WhyformerError as error:
+        return [f"{name}, which does not work here: {error}" for name in ("gamma_attribution", "libragrad")]
+    return [explanation.method, *explanation.notes]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("case", [pytest.param(c, marks=[] if c in FAST else [pytest.mark.slow]) for c in CASES])
+def test_the_doctor_says_what_explain_says(case):
+    """Word for word, for every method and for the default."""
+    module, inputs = CASES[case]()
+    model = why.open(module.eval())
+    tried = sorted(METHODS) if case not in FAST else ["gamma_attribution", "libragrad", "rollout", "leave_one_out"]
+    diagnosis = why.diagnose(model, inputs, tried)
+    assert {check.method: check.reason for check in diagnosis} == collect_refusals(model, inputs, diagnosis)
+    assert any(check.reason for check in diagnosis)
+    assert diagnosis.found["default method"] in describe_default(model, inputs)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "name", ["Qwen3NextForCausalLM", "LlavaForConditionalGeneration", "T5ForConditionalGeneration", "BloomForCausalLM"]
+)
+def test_the_doctor_agrees_with_explain_on_families(name):
+    chosen = next(one for one in list_classes() if one.name == name)
+    module = build_model(chosen)
+    inputs, model = make_inputs(module, chosen.task, chosen.architecture), why.open(module)
+    diagnosis = why.diagnose(model, inputs)
+    assert {check.method: check.reason for check in diagnosis} == collect_refusals(model, inputs, diagnosis)
+
+
 # --- what nobody foresaw ----------------------------------------------------------------------------------------------
 
 
@@ -206,6 +259,91 @@ def test_flex_attention_is_refused_with_a_way_out_that_works():
         why.explain(module, inputs, "rollout")
     module.set_attn_implementation("sdpa")
     assert why.explain(module, inputs, "rollout").scores.shape == (1, 6)
+
+
+# --- modules of one's own ---------------------------------------------------------------------------------------------
+
+
+class OwnModel(nn.Module):
+    """Embeddings, a block and a head, each used as a subclass likes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.block, self.head = nn.Embedding(20, 16), Block(), nn.Linear(16, 3)
+
+
+class OwnFlex(OwnModel):
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x = self.embed(input_ids)
+        split = x.unflatten(-1, (2, 8)).transpose(1, 2)
+        return self.head(x[:, 0] + flex_attention(split, split, split).transpose(1, 2).flatten(2)[:, 0])
+
+
+class FrozenBackbone(OwnModel):
+    def forward(self, input_ids: Tensor) -> Tensor:
+        with torch.no_grad():
+            x = self.block(self.embed(input_ids))
+        return self.head(x[:, 0])
+
+
+class FrozenBehindImage(OwnModel):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut = nn.Conv2d(3, 16, 4, stride=4)
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        with torch.no_grad():
+            x = self.block(self.cut(pixel_values).flatten(2).mT)
+        return self.head(x.mean(1))
+
+
+class Detached(OwnModel):
+    def forward(self, input_ids: Tensor) -> Tensor:
+        return self.head(self.block(self.embed(input_ids)).detach()[:, 0])
+
+
+class FrozenScale(OwnModel):
+    """Only a factor is computed without a gradient, from the embeddings themselves."""
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x = self.embed(input_ids)
+        with torch.no_grad():
+            scale = x.norm(dim=-1).mean()
+        return self.head(self.block(x / scale)[:, 0])
+
+
+IDS = {"input_ids": torch.arange(1, 7)[None]}
+PIXELS = {"pixel_values": torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(0))}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("method", [None, "rollout"])
+def test_flex_attention_of_a_module_of_ones_own_is_named(method):
+    with pytest.raises(UnsupportedModel, match=r"^OwnFlex calls flex_attention, .*Call torch.nn.functional.scaled_dot"):
+        why.explain(OwnFlex().eval(), IDS, method)
+
+
+@pytest.mark.parametrize("method", [None, "gradient_x_input", "attnlrp", "generic_attention"])
+@pytest.mark.parametrize(("kind", "inputs"), [(FrozenBackbone, IDS), (FrozenBehindImage, PIXELS)])
+def test_a_backbone_without_gradients_is_named(kind, inputs, method):
+    with pytest.raises(UnsupportedModel, match=r"^block\S* computes its attention under torch\.no_grad\(\)") as refusal:
+        why.explain(kind().eval(), inputs, method, target=0)
+    assert str(refusal.value).endswith("Methods that work here: rollout, leave_one_out, rise.")
+
+
+@pytest.mark.parametrize("method", [None, "gradient_x_input"])
+def test_detached_states_are_named(method):
+    with pytest.raises(UnsupportedModel, match=r"^The answer has no gradient .* calls detach\(\) on its states"):
+        why.explain(Detached().eval(), IDS, method, target=0)
+
+
+def test_a_factor_without_a_gradient_is_a_constant():
+    module = FrozenScale().double().eval()
+    x = module.embed(IDS["input_ids"]).detach().requires_grad_()
+    module.head(module.block(x / x.detach().norm(dim=-1).mean())[:, 0])[0, 0].backward()
+    scores = why.explain(module, IDS, "gradient_x_input", target=0).scores
+    torch.testing.assert_close(scores, (x * x.grad).sum(-1).detach())
 
 
 @pytest.mark.slow

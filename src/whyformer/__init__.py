@@ -223,7 +223,9 @@ def _import_public_name(name: str) -> Any:
         warn_renamed(f"whyformer.{name}", f"whyformer.{RENAMED[name]}", stacklevel=4)
         name = RENAMED[name]
     if name not in HOME_OF:
-        raise AttributeError(f"whyformer has no {name!r}")
+        from whyformer.errors import suggest_nearest
+
+        raise AttributeError(f"whyformer has no {name!r}.{suggest_nearest(name, HOME_OF)}", name=name)
     if name in FILLED_BY:
         import_module(f"whyformer.{FILLED_BY[name]}")
     value = getattr(import_module(f"whyformer.{HOME_OF[name]}"), name)

@@ -161,7 +161,24 @@ class ResourceError(WhyformerError):
     code = "E_MEMORY"
 
 
+def quote_type(value: object) -> str:
+    """What an error message calls a value of the wrong type: the name of its type, None, or of a class its own name."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return "None" if value is None else type(value).__name__
+
+
 def suggest_nearest(word: str, words: Iterable[str]) -> str:
-    """A hint for an error message: " Did you mean 'rollout'?", or "" if no known word is similar."""
-    close = get_close_matches(word, list(words), n=1, cutoff=0.6)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    """A hint for an error message: " Did you mean 'rollout'?", or "" if no known word is similar.
+
+    Otherwise words that contain it (shap: kernel_shap) or that it abbreviates (ig: integrated_gradients).
+    """
+    known = list(words)
+    close = get_close_matches(word, known, n=1, cutoff=0.6) or [one for one in known if abbreviates(word.lower(), one)]
+    return f" Did you mean {' or '.join(map(repr, close[:3]))}?" if close else ""
+
+
+def abbreviates(word: str, name: str) -> bool:
+    """Whether a word of at least three letters is part of a name, or is made of its initials."""
+    initials = "".join(part[:1] for part in name.lower().split("_"))
+    return (len(word) > 2 and word in name.lower()) or (len(word) > 1 and word == initials)

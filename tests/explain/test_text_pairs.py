@@ -113,7 +113,7 @@ def test_words_of_a_pair_keep_their_segments(model):
     [
         (TextPair("good", " "), "The second text of the pair is empty"),
         (TextPair("", "good"), "The first text of the pair is empty"),
-        (TextPair("good", 5), "The second text of the pair is a int; it must be a string"),
+        (TextPair("good", 5), "The second text of the pair must be a string, got int"),
     ],
     ids=["second", "first", "number"],
 )

@@ -189,6 +189,40 @@ def test_missing_layers(folder):
         whyformer.open(folder)
 
 
+def publish_without_pooler(folder: Path) -> nn.Module:
+    """As facebook/dino-vits16 is published: a ViTModel whose weights have no pooler, and a config from before poolers
+    had settings."""
+    sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 24}
+    torch.manual_seed(0)
+    module = hf.ViTModel(hf.ViTConfig(**sizes, image_size=16, patch_size=8), add_pooling_layer=False).eval()
+    save(module, folder)
+    config = {"architectures": ["ViTModel"], "model_type": "vit", "image_size": 16, "patch_size": 8, "num_channels": 3}
+    config |= {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "qkv_bias": True, "torch_dtype": "float32"}
+    (folder / "config.json").write_text(json.dumps({**config, **sizes, "transformers_version": "4.9.0.dev0"}))
+    return module
+
+
+def test_a_checkpoint_without_a_pooler_is_opened_without_one(tmp_path):
+    module, x = publish_without_pooler(tmp_path), {"pixel_values": torch.randn(1, 3, 16, 16)}
+    model = whyformer.open(tmp_path)
+    note = "The checkpoint has no weights for a pooler, so the model is opened without one."
+    assert model.notes == (note,)
+    with torch.no_grad():
+        returned = model.module(**x)
+        torch.testing.assert_close(returned.last_hidden_state, module(**x).last_hidden_state)
+    assert returned.pooler_output is None
+    assert note in whyformer.explain(model, x).notes
+
+
+def test_other_missing_weights_are_refused_with_the_pooler(tmp_path):
+    publish_without_pooler(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["layernorm.weight"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(IncompleteModel, match=r"layernorm\.weight, pooler\.dense\.bias, .* missing from the weights"):
+        whyformer.open(tmp_path)
+
+
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_weights_that_are_not_finite(folder, value):
     change_weights(folder, lambda weights: weights["classifier.bias"].fill_(value))
@@ -416,12 +450,25 @@ def test_two_threads_that_load_leave_the_logging_as_it_was():
 
 @pytest.mark.parametrize(
     "name",
-    ["", "../x", "./x", "/no/such/folder", "a/b/c", "https://huggingface.co/gpt2", "nul\0", "x" * 300, "x" * 5000,
+    ["", "../x", "./x", "/no/such/folder", "a/b/c", "nul\0", "x" * 300, "x" * 5000,
      "~/no-such-folder", "gpt2 ", "a b", "größe", "-x", "org/", "/x"],
 )  # fmt: skip
 def test_neither_a_folder_nor_a_valid_name(name):
     with pytest.raises(ModelNotFound, match=r"is neither an existing model folder nor a valid model name"):
         whyformer.open(name)
+
+
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("https://huggingface.co/gpt2", "Pass the name on the hub, 'gpt2'"),
+        ("https://huggingface.co/google/vit-base-patch16-224/tree/main", "'google/vit-base-patch16-224'"),
+        ("s3://bucket/model", "Download the model, and pass its folder"),
+    ],
+)
+def test_a_url_is_no_model(url, advice):
+    with pytest.raises(ModelNotFound, match=rf"^'{url}' is a URL\. .*{advice}\.$"):
+        whyformer.open(url)
 
 
 def test_folders_without_a_model(tmp_path):

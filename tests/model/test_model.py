@@ -195,6 +195,38 @@ def test_a_text_that_is_too_long(text_model):
         text_model.encode("a" * 1_000_000)
 
 
+def make_llama(**rope: object) -> hf.LlamaForCausalLM:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    positions = {"max_position_embeddings": 16, "rope_parameters": {"rope_theta": 10000.0, **rope}}
+    torch.manual_seed(0)
+    return hf.LlamaForCausalLM(hf.LlamaConfig(vocab_size=20, pad_token_id=0, **sizes, **positions)).double().eval()
+
+
+@pytest.mark.parametrize(
+    ("rope", "longest"),
+    [
+        ({"rope_type": "default"}, 16),
+        ({"rope_type": "linear", "factor": 2.0}, 16),  # where the trained length is not given
+        ({"rope_type": "yarn", "factor": 4.0}, 64),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4}, 16),
+        ({"rope_type": "dynamic", "factor": 2.0}, None),
+    ],
+)
+def test_stretched_rotary_positions_reach_beyond_the_trained_length(rope, longest):
+    module = make_llama(**rope)
+    ids = torch.arange(40)[None] % 19 + 1
+    model = whyformer.open(module)
+    assert model.max_length == longest
+    if longest == 16:
+        with pytest.raises(InputError, match="The sequence is 40 tokens long; LlamaForCausalLM accepts at most 16"):
+            whyformer.explain(model, {"input_ids": ids}, "rollout")
+        return
+    e = whyformer.explain(model, {"input_ids": ids}, "gradient_x_input")
+    with torch.no_grad():
+        logits = module(ids).logits[0, -1]
+    assert e.scores.shape == (1, 40) and e.targets[0].score == pytest.approx(float(logits.max()))
+
+
 def test_positions_derived_from_the_padding_reduce_the_max_length():
     model = whyformer.open(roberta(), tokenizer=wordpiece())
     assert model.max_length == 32
@@ -205,9 +237,9 @@ def test_positions_derived_from_the_padding_reduce_the_max_length():
 
 def test_values_that_are_not_texts(text_model):
     for wrong, name in ((None, "NoneType"), (5, "int"), (b"film", "bytes"), (["a", "b"], "list")):
-        with pytest.raises(InputError, match=f"Text 1 is a {name}; it must be a string"):
+        with pytest.raises(InputError, match=f"Text 1 must be a string, got {name}"):
             text_model.encode(["the film", wrong])
-    with pytest.raises(InputError, match="The text is a NoneType; it must be a string"):
+    with pytest.raises(InputError, match="The text must be a string, got None"):
         text_model.encode(None)
     with pytest.raises(InputError, match="not valid Unicode at character 4"):
         text_model.encode("film\ud800")
@@ -583,7 +615,7 @@ def test_a_pair_of_texts_is_read_together(text_model):
     assert second.text == "the film"
     with pytest.raises(InputError, match="The second text of pair 1 is empty"):
         text_model.encode(["the film", ("the film", "")])
-    with pytest.raises(InputError, match="Text 1 is a tuple; it must be a string"):
+    with pytest.raises(InputError, match="Text 1 must be a string, got tuple"):
         text_model.encode(["the film", ("the film", "the film", "the film")])
 
 

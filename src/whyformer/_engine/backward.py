@@ -8,6 +8,7 @@ from torch import Tensor
 from whyformer._engine.capture import AbsorbedRelevance
 from whyformer._engine.foreign_errors import shorten_message
 from whyformer._engine.function_target import Answer
+from whyformer._engine.graph import refuse_answer_without_gradient
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.relevance.rounding import RoundingError
 from whyformer._engine.tracing.provenance import attach_trace, trace_of
@@ -54,6 +55,7 @@ def compute_gradients(
     score: Tensor, at: Sequence[Tensor], *, retain_graph: bool = False, allow_unused: bool = False
 ) -> tuple[Tensor, ...]:
     """The gradient of the sum of the scores at each tensor; what torch refuses is refused in our words."""
+    refuse_answer_without_gradient(score)
     try:
         return torch.autograd.grad(score.sum(), at, retain_graph=retain_graph, allow_unused=allow_unused)
     except AssertionError as error:  # reversible layers (Reformer) check that they are being trained

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._model.unwrap import unwrap
-from whyformer.errors import InputError, ModelError, ResourceError
+from whyformer.errors import InputError, ModelError, ResourceError, UnsupportedModel
 
 LIBRARIES = {"torch", "transformers", "timm", "torchvision"}
 CALLERS = {f"whyformer._engine.tracing.{name}" for name in ("operations", "composites")}  # where we call torch
@@ -27,6 +27,11 @@ def refuse_unsuitable_inputs(module: nn.Module, inputs: Mapping[str, Tensor]) ->
         if isinstance(error, torch.OutOfMemoryError) or not comes_from_library(error.__traceback__):
             raise
         name = type(unwrap(module)).__name__
+        if passes_through(error.__traceback__, "torch.nn.attention.flex_attention"):
+            raise UnsupportedModel(
+                f"{name} calls flex_attention, a kernel that does not expose its attention. Call "
+                "torch.nn.functional.scaled_dot_product_attention instead, with the mask or the bias as attn_mask."
+            ) from error
         if "can't allocate memory" in str(error):
             raise ResourceError(f"Out of memory while {name} ran. Explain fewer examples at once.") from error
         if "use_deterministic_algorithms" in str(error):
@@ -36,6 +41,13 @@ def refuse_unsuitable_inputs(module: nn.Module, inputs: Mapping[str, Tensor]) ->
         raise InputError(
             f"{name} cannot run on these inputs: {given}. {shorten_message(error)}", code="E_TENSOR"
         ) from error
+
+
+def passes_through(traceback: TracebackType | None, home: str) -> bool:
+    """Whether a function of this module was running."""
+    while traceback is not None and traceback.tb_frame.f_globals.get("__name__") != home:
+        traceback = traceback.tb_next
+    return traceback is not None
 
 
 def comes_from_library(traceback: TracebackType | None) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction
 
 from whyformer._engine.relevance.node import RuleNode
 from whyformer._engine.tracing import operations
@@ -49,6 +50,11 @@ def refuse_unknown_nodes(score: Tensor, leaf: Tensor | None = None) -> None:
                 "would absorb relevance. Make it a parameter of its module, or call requires_grad_(False) on it."
             )
         kind = name.rstrip("0123456789").removesuffix("Backward")
+        if isinstance(node, BackwardCFunction):
+            raise UnknownOperation(
+                f"The model calls {kind}, a torch.autograd.Function of its own, which has no relevance rule. Write it "
+                "with operations of torch, or use a method without relevance."
+            )
         if kind not in PASS_THROUGH_NODES:
             raise UnknownOperation(
                 f"{name} is between the answer and the input and has no relevance rule: interception did not see this "
@@ -68,4 +74,23 @@ def refuse_missing_gradient(operation: Operation, result: Any, place: str) -> No
         raise UnsupportedModel(
             f"{place} calls {operation.name} on quantised weights or in a kernel of its own, which has no gradient. "
             "Methods that need gradients or relevance do not work. Load the model without quantisation."
+        )
+
+
+def refuse_switched_off_gradient(place: str) -> None:
+    """Raise if the model has switched gradients off around its attention: gradients would miss what passes there."""
+    if not torch.is_grad_enabled():
+        raise UnsupportedModel(
+            f"{place} computes its attention under torch.no_grad(), inference_mode() or reentrant checkpointing, so "
+            "the answer has no gradient through it, which this method needs. Remove that from forward(); to keep "
+            "weights frozen, call requires_grad_(False) on them."
+        )
+
+
+def refuse_answer_without_gradient(score: Tensor) -> None:
+    """Raise if no gradient leads from the answer to the input."""
+    if not score.requires_grad:
+        raise UnsupportedModel(
+            "The answer has no gradient with respect to the input, which this method needs: the model calls detach() "
+            "on its states, or computes them under torch.no_grad(). Remove that from forward()."
         )

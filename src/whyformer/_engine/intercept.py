@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from whyformer._engine.graph import refuse_missing_gradient
+from whyformer._engine.graph import refuse_missing_gradient, refuse_switched_off_gradient
 from whyformer._engine.intervene import Intervention, apply_intervention, changes_scores, refuse_other_batch
 from whyformer._engine.model_writes import WriteGuard
 from whyformer._engine.relevance.calls import OperationCall
@@ -351,7 +351,8 @@ class Intercept(TorchFunctionMode):
             return operation.map_arguments(lambda value: self.make_leaf(value) if is_embedding_sum(value) else value)
         result = operation.run()
         returns_tensor = any(True for _ in find_tensors([result]))  # size() and the like do not
-        if not returns_tensor or any(result is t for t in operation.given) or extends_embedding_sum(operation):
+        extends = extends_embedding_sum(operation) and not any(hasattr(t, "_whyformer_leaf") for t in operation.given)
+        if not returns_tensor or any(result is t for t in operation.given) or extends:
             return operation
         return operation.map_arguments(lambda value: self.make_leaf(value) if is_embedding_sum(value) else value)
 
@@ -368,7 +369,8 @@ class Intercept(TorchFunctionMode):
             self.words = trace_of(tensor).words
             start = tensor if self.starting_at is None else self.starting_at.to(tensor)
             self.leaf = attach_trace(start.detach().clone().requires_grad_(), trace)
-            entered = attach_trace(self.leaf.clone(), trace)
+            with torch.enable_grad():  # the model may first use it under no_grad, and later outside
+                entered = attach_trace(self.leaf.clone(), trace)
             tensor._whyformer_leaf = self.entered = entered  # type: ignore[attr-defined]
         return entered
 
@@ -485,6 +487,8 @@ class Intercept(TorchFunctionMode):
         """Record an attention site and renumber the tokens of its output."""
         output = site.output
         before = trace_of(output)
+        if self.needs_gradient and before.carries:
+            refuse_switched_off_gradient(self.place)
         self.site_count += 1
         site.rows, site.number, site.epoch, site.step = before, self.site_count, self.find_epoch(site), self.step
         self.unfold(site)

@@ -271,7 +271,7 @@ class TargetNames:
         if len(ids) != 1:
             pieces = " + ".join(repr(self.tokenizer.decode([i])) for i in ids) or "nothing"
             raise TargetError(
-                f"Target {wanted!r} is not one token for this model: it is {pieces}. Pass a single token."
+                f"Target {wanted!r} is not one token for this model: it is {pieces}. {self._suggest_token(wanted)}"
             )
         if ids[0] >= self.classes:
             raise TargetError(
@@ -279,6 +279,13 @@ class TargetNames:
                 "belongs to another model."
             )
         return ids[0]
+
+    def _suggest_token(self, wanted: str) -> str:
+        """The same word with a space before it or without one, if that is one token; words that follow others are."""
+        other = wanted.lstrip() if wanted[:1].isspace() else f" {wanted}"
+        if other.strip() and len(encode_as_continuation(self.tokenizer, other)) == 1:
+            return f'Pass "{other}", {"with a space before it" if other != wanted.lstrip() else "without the space"}.'
+        return "Pass a single token."
 
     def _list_labels(self) -> str:
         if self.labels is None:

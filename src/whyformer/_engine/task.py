@@ -63,12 +63,25 @@ def find_task(model: Model, encoded: EncodedBatch, returned: Any, is_causal: Cal
     if output.dim() < 3:
         return Task("class", output)
     if encoded.token_mask is None or output.dim() > 3:
-        raise UnsupportedModel(
-            f"The model returns a tensor of shape {list(output.shape)}; a classifier returns [batch, class], "
-            "a language model [batch, token, word], a model without a head [batch, channel] or [batch, token, "
-            f"channel]. {HOW_TO_EXPLAIN}."
-        )
+        raise UnsupportedModel(describe_many_answers(model, encoded, returned, output))
     return find_sequence_task(model, encoded, returned, output, is_causal)
+
+
+def describe_many_answers(model: Model, encoded: EncodedBatch, returned: Any, output: Tensor) -> str:
+    """Why the answer to an image, or one with more than three axes, is not known; how to point at it."""
+    name, what = type(unwrap(model.module)).__name__, "a text" if encoded.token_mask is not None else "an image"
+    read = "out.logits" if get_field(returned, "logits") is not None else "out"
+    if "input_ids" in encoded.inputs and what == "an image" and output.dim() == 3:
+        return (
+            f"{name} reads a text besides the image and returns {list(output.shape)}, [batch, token, word]; which word "
+            "to explain by the image must be given. Pass a function of what the model returns as target, such as "
+            f"target=lambda out: {read}[:, -1, 3] for word 3 after the last token."
+        )
+    index = ", ".join([":", *["0"] * (output.dim() - 2), "3"])
+    return (
+        f"{name} returns a tensor of shape {list(output.shape)} for {what}, so which number is the answer is not "
+        f"known. Pass a function of what the model returns as target, such as target=lambda out: {read}[{index}]."
+    )
 
 
 def find_sequence_task(

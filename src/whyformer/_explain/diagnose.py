@@ -22,11 +22,11 @@ from whyformer._engine.forward import Run, run_forward, run_plain
 from whyformer._engine.record import record
 from whyformer._engine.shadow import make_shadow
 from whyformer._engine.stream_blocks import find_blocks
-from whyformer._engine.task import find_task
+from whyformer._engine.task import find_task, refuse_encoder_decoders
 from whyformer._explain.default_method import choose_default_method
-from whyformer._explain.explain import ModelLike, as_model
-from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
-from whyformer._explain.sharing import explain_by_call, record_for_methods
+from whyformer._explain.explain import ModelLike, as_model, explain_encoded
+from whyformer._explain.method_call import MethodLike, choose_method
+from whyformer._explain.tower_choice import choose_tower
 from whyformer._model.model import EncodedBatch, Model
 from whyformer._model.unwrap import unwrap
 from whyformer._plain.failure import describe_failure
@@ -37,7 +37,6 @@ from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError, WhyformerError
 from whyformer.methods._registry import METHODS, Method, find_method
 from whyformer.results.diagnosis import Diagnosis, MethodCheck
-from whyformer.results.explanation import Explanation
 from whyformer.show.wording import describe_target, format_probability
 
 SMALL_BUDGETS: dict[str, dict[str, Any]] = {  # enough to see whether a method works
@@ -84,8 +83,10 @@ def diagnose(
     tried = [find_method(one) for one in list_wanted_methods(methods)]
     model = as_model(model)
     encoded = model.encode(make_sample_input(model) if inputs is None else inputs)
+    encoded, target = choose_tower(model, encoded, target)
     seconds, memory, failure = measure_forward(model, encoded)
     found = {**describe_model(model), **describe_run(model, encoded, target)}
+    found["default method"] = describe_default(model, encoded, target)
     if failure:
         found["forward pass"] = failure
     checks = []
@@ -133,9 +134,10 @@ def check_method(
     }
     try:
         call = choose_method(method, settings)
-        explanation, seconds, memory = measure_call(partial(explain_once, call, model, encoded, target), model.device)
+        explain_once = partial(explain_encoded, model, encoded, call, target)
+        explanation, seconds, memory = measure_call(explain_once, model.device)
     except Exception as error:
-        code, reason = describe_failure(error)
+        code, reason = describe_refusal(error)
         if code == "E_MEMORY":
             free_memory()
         state = "refused" if isinstance(error, WhyformerError) and code != "E_MEMORY" else "failed"
@@ -150,8 +152,9 @@ def check_method(
     )  # fmt: skip
 
 
-def explain_once(call: MethodCall, model: Model, encoded: EncodedBatch, target: Any) -> Explanation:
-    return explain_by_call(call, model, encoded, record_for_methods([call], model, encoded, target, None))
+def describe_refusal(error: Exception) -> tuple[str, str]:
+    """A code and the sentence, word for word that of `explain`."""
+    return (error.code, str(error)) if isinstance(error, WhyformerError) else describe_failure(error)
 
 
 def measure_call(call: Callable[[], Any], device: torch.device) -> tuple[Any, float, int | None]:
@@ -177,11 +180,12 @@ def time_call(call: Callable[[], Any], device: torch.device) -> tuple[Any, float
 def measure_forward(model: Model, encoded: EncodedBatch) -> tuple[float | None, int | None, str]:
     """Seconds and memory of a plain forward pass, or why it fails."""
     try:
+        refuse_encoder_decoders(model.module)
         run = partial(run_plain, make_shadow(model.module, None), encoded)
         run()
         measured = [measure_call(run, model.device) for _ in range(FORWARD_REPEATS)]
     except Exception as error:
-        return None, None, f"fails: {describe_failure(error)[1]}"
+        return None, None, f"fails: {describe_refusal(error)[1]}"
     memories = [memory for _, _, memory in measured if memory is not None]
     return min(seconds for _, seconds, _ in measured), max(memories, default=None), ""
 
@@ -216,17 +220,31 @@ def describe_run(model: Model, encoded: EncodedBatch, target: Any) -> dict[str, 
     """What a run of the model shows; where something is not found, the reason."""
     found: dict[str, str] = {}
     try:
+        refuse_encoder_decoders(model.module)
         with run_forward(model, encoded, asks_gradient=True) as run:
             found |= describe_attention(run)
             found["blocks"] = try_to_say(lambda: describe_blocks(run))
             found["task"] = try_to_say(lambda: describe_task(model, encoded, run))
     except Exception as error:
-        return {"attention": f"not found: {describe_failure(error)[1]}"}
+        return {"attention": f"not found: {describe_refusal(error)[1]}"}
     try:
         capture = record(model, encoded, target=target, keep={"readout", "mask", "special"})
     except Exception as error:
-        return {**found, "answer": f"not found: {describe_failure(error)[1]}"}
-    return {**found, **describe_answer(model, encoded, capture)}
+        answer = f"not found: {describe_refusal(error)[1]}"
+        found |= {"answer": answer} if answer != found["task"] else {}
+    else:
+        found |= describe_answer(capture)
+    return found
+
+
+def describe_default(model: Model, encoded: EncodedBatch, target: Any) -> str:
+    """What `explain` uses without a method, with its note on a stand-in; or what it raises."""
+    name = choose_default_method(encoded)
+    try:
+        explanation = explain_encoded(model, encoded, None, target)
+    except Exception as error:
+        return f"{name}, which does not work here: {describe_refusal(error)[1]}"
+    return name if explanation.method == name else explanation.notes[-1]
 
 
 def try_to_say(say: Callable[[], str]) -> str:
@@ -257,14 +275,13 @@ def describe_attention(run: Run) -> dict[str, str]:
     return {**found, "but": "; ".join(obstacles)} if obstacles else found
 
 
-def describe_answer(model: Model, encoded: EncodedBatch, capture: Capture) -> dict[str, str]:
-    """The tokens, the task, where the answer is read, and the target that is explained by default."""
+def describe_answer(capture: Capture) -> dict[str, str]:
+    """The tokens, where the answer is read, and the target that is explained by default."""
     target, tokens = capture.targets[0], capture.tokens[0]
     return {
         "tokens": describe_tokens(tokens, capture),
         "readout": describe_readout(capture["readout"][0], tokens, capture),
         "target": f"{describe_target(target)}, {format_probability(target)}",
-        "default method": choose_default_method(encoded),
     }
 
 

@@ -9,6 +9,7 @@ Choose the method, record what it needs in one run of the model, and compute the
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from torch import nn
@@ -64,6 +65,8 @@ def explain(
     """
     call = choose_method(method, settings) if method is not None else None
     windows = check_windows(windows)
+    if isinstance(inputs, Model | nn.Module):
+        raise InputError("The inputs are a model. The model comes first: explain(model, inputs).")
     model = as_model(model)
     if answer is not None:
         inputs = add_answer_to_text(model, inputs, answer, windows)
@@ -79,16 +82,25 @@ def explain(
             else explain_by_default(texts.encoded[0], settings, explain_windows)
         )
     encoded, target = choose_tower(model, model.encode(inputs), target)
+    return explain_encoded(model, encoded, call, target, versus, settings)
+
+
+def explain_encoded(
+    model: Model,
+    encoded: EncodedBatch,
+    call: MethodCall | None,
+    target: Any,
+    versus: Any = None,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+) -> Explanation:
+    """By this method, or by default (None) with these settings. A refusal names the methods that work."""
 
     def explain_by(call: MethodCall) -> Explanation:
         capture = record_for_methods([call], model, encoded, target, versus)
         return explain_by_call(call, model, encoded, capture)
 
-    if call is not None:
-        with name_way_out(call, model, encoded, target):
-            return explain_by(call)
-    with name_way_out(None, model, encoded, target):
-        return explain_by_default(encoded, settings, explain_by)
+    with name_way_out(call, model, encoded, target):
+        return explain_by(call) if call is not None else explain_by_default(encoded, settings, explain_by)
 
 
 def add_answer_to_text(model: Model, inputs: Any, answer: Any, windows: bool | int) -> Prompt:

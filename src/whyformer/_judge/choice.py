@@ -37,6 +37,8 @@ def choose_judged_methods(methods: Any) -> dict[str, MethodCall]:
         wanted = list(METHODS)
     else:
         wanted = as_argument_list(methods)
+    if metric := next((name for name in wanted if isinstance(name, str) and name in METRICS), None):
+        raise MethodError(f"{metric!r} is a metric, not a method. Pass it as metrics=, or with -k.")
     if not wanted:
         raise MethodError("There are no methods to judge. Name some, or pass methods='quick'.")
     chosen = label_methods(wanted)
@@ -93,7 +95,10 @@ def choose_judged_metrics(metrics: Any, model: Model, data: Data) -> dict[str, M
             raise MetricError(f"{label} is named twice. Measure it once, or with different settings.")
         if metric.only is not None and metric.only == other:
             taken = "texts" if other == "images" else "images"
-            raise InputError(f"{label} is for {metric.only}; {model.name} takes {taken}.", code="E_METRIC")
+            raise InputError(
+                f"{label} is for {metric.only}; {model.name} takes {taken}. `whyformer metrics` lists others.",
+                code="E_METRIC",
+            )
         chosen[label] = choose_metric(wanted)
     return chosen
 

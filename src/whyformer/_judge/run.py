@@ -23,6 +23,7 @@ from whyformer._judge.judgement import Judgement, encode_utf8
 from whyformer._judge.plan import JudgePlan, make_judge_plan, match_stored_plan
 from whyformer._judge.rows import JudgeStore, RowTable
 from whyformer._judge.table import tabulate_rows
+from whyformer._judge.unsuitable_data import refuse_missing_truth, refuse_other_kind
 from whyformer._plain import archive
 from whyformer._plain.progress import Wait, show_activity, show_progress
 from whyformer._plain.torch_state import neutral_torch
@@ -70,9 +71,11 @@ def judge(
     chosen_methods = choose_judged_methods(methods)
     model = as_model(model)
     data = read_run_data(data, split, columns, classes, limit=limit)
+    refuse_other_kind(model, data)
     chosen_metrics = choose_judged_metrics(metrics, model, data)
     target = read_judged_target(target, model)
     check_judged_target(target, model)
+    refuse_missing_truth(model, data, chosen_metrics, target)
     kind = find_kind_of_input(model, data)
     chosen_methods = add_controls(chosen_methods, kind)
     plan = make_judge_plan(model, data, chosen_methods, chosen_metrics, target=target, batch=batch)

@@ -5,6 +5,7 @@ fill missing weights with random numbers, and NaN would spread silently, so both
 its weights is refused before memory is allocated for it.
 """
 
+import inspect
 import math
 import stat
 import threading
@@ -35,10 +36,9 @@ def load_checkpoint(
     if isinstance(folder, Path):
         refuse_unsafe_folder(folder, name)
         _refuse_too_large(builder, config, _read_shapes(folder, name), name)
-    module = _load_weights(builder, folder, config, dtype, name)
-    notes: tuple[str, ...] = ()
+    module, notes = _load_weights(builder, folder, config, dtype, name)
     if dtype is None and device.type == "cpu" and _has_half_precision(module):
-        notes = (f"The weights are {str(module.dtype).removeprefix('torch.')}; on the CPU they are used as float32.",)
+        notes += (f"The weights are {str(module.dtype).removeprefix('torch.')}; on the CPU they are used as float32.",)
         module = module.float()
     return module.to(device).eval(), notes
 
@@ -58,7 +58,10 @@ def read_config(folder: Path | str, name: str) -> Any:
         folder / "config.json" if isinstance(folder, Path) else fetch_from_hub(folder, "config.json"), name
     )
     if "auto_map" in raw:
-        raise UnsafeModel(f"{name} needs its own Python code (auto_map in config.json), which whyformer does not run.")
+        raise UnsafeModel(
+            f"{name} needs its own Python code (auto_map in config.json), which whyformer does not run. If you trust "
+            "the code, load the model yourself and open the nn.Module."
+        )
     if "quantization_config" in raw:
         raise UnsupportedModel(
             f"{name} is quantised (quantization_config in config.json). Open the full-precision model."
@@ -152,7 +155,10 @@ def _name_library() -> str:
 # --- weights ----------------------------------------------------------------------------------------------------------
 
 
-def _load_weights(builder: Any, folder: Path | str, config: Any, dtype: torch.dtype | None, name: str) -> Any:
+def _load_weights(
+    builder: Any, folder: Path | str, config: Any, dtype: torch.dtype | None, name: str
+) -> tuple[Any, tuple[str, ...]]:
+    """The module, and a note if it is opened without its pooler."""
     try:
         with silence_transformers():
             module, info = builder.from_pretrained(
@@ -166,8 +172,20 @@ def _load_weights(builder: Any, folder: Path | str, config: Any, dtype: torch.dt
         raise UnsafeModel(
             f"{name} was built with the attention {module.config._attn_implementation!r}, which was not asked for."
         )
+    notes = _drop_pooler(module, info)
     _refuse_incomplete(module, info, name)
-    return module
+    return module, notes
+
+
+def _drop_pooler(module: Any, info: Any) -> tuple[str, ...]:
+    """Leave out a pooler without weights where the class can be built without one, as DINO was published."""
+    missing = info.get("missing_keys", ())
+    if not missing or not all(key.startswith("pooler.") for key in missing):
+        return ()
+    if "add_pooling_layer" not in inspect.signature(type(module).__init__).parameters:
+        return ()
+    module.pooler, info["missing_keys"] = None, ()
+    return ("The checkpoint has no weights for a pooler, so the model is opened without one.",)
 
 
 def refuse_unsafe_folder(folder: Path, name: str) -> None:
@@ -184,7 +202,7 @@ def _refuse_pickle(folder: Path, name: str) -> None:
             f"{name} has only pickle weights ({pickles[0]}), which can run code when they are loaded. "
             "Convert them to safetensors."
         )
-    raise IncompleteModel(f"{name} has no weights: there is no .safetensors file.")
+    raise IncompleteModel(f"{name} has no weights: there is no .safetensors file. Get the complete checkpoint.")
 
 
 def _refuse_special_files(folder: Path, name: str) -> None:

@@ -17,7 +17,8 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from whyformer._model.arrays import image_from_array
-from whyformer.errors import InputError
+from whyformer._plain.url import find_url
+from whyformer.errors import InputError, quote_type
 
 ImageSource: TypeAlias = str | os.PathLike[str] | Image.Image | np.ndarray
 
@@ -70,7 +71,7 @@ def read_image(source: ImageSource) -> tuple[Image.Image, str]:
         return _decode_image(source, "the image"), _note_float_range(source, "The image")
     if not isinstance(source, str | os.PathLike):
         raise InputError(
-            f"An image must be a path, a Pillow image or an array, got {type(source).__name__}.", code="E_INPUT"
+            f"An image must be a path, a Pillow image or an array, got {quote_type(source)}.", code="E_INPUT"
         )
     path = Path(os.fsdecode(source))
     check_regular_file(path)
@@ -103,14 +104,17 @@ def _read_image(file: Path | BytesIO, name: str) -> tuple[Image.Image, str]:
 
 def check_regular_file(path: Path) -> None:
     """Refuse missing files and special files; opening a pipe would block for ever."""
+    if (url := find_url(path)) is not None:
+        raise InputError(f"{url!r} is a URL. Download the image, and pass the file.", code="E_IMG_READ")
     try:
         exists, is_file = path.exists(), path.is_file()
     except OSError as error:  # a name that is too long, a folder without permission
         reason = (error.strerror or "no such file").lower()
         raise InputError(f"Cannot read {str(path)[:100]!r}: {reason}.", code="E_IMG_READ") from None
     if not is_file:
-        hint = " This model takes images; to explain a text, use a text model." if " " in str(path) else ""
+        hint = " This model takes images; for a text, use a model such as demo/sentiment." if " " in str(path) else ""
         reason = "not a regular file." if exists else f"there is no such file.{hint}"
+        reason = "it is a folder. Pass a list of its files." if exists and path.is_dir() else reason
         raise InputError(f"Cannot read {str(path)[:100]!r}: {reason}", code="E_IMG_READ")
 
 

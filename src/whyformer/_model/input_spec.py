@@ -133,7 +133,7 @@ class InputSpec:
         if self.channels is not None and channels != self.channels:
             hint = " The channels seem to be the last axis: use permute(0, 3, 1, 2)." if width == self.channels else ""
             raise InputError(
-                f"pixel_values has {channels} channels (shape {list(pixels.shape)}); "
+                f"pixel_values has {channels} channel{'s' * (channels != 1)} (shape {list(pixels.shape)}); "
                 f"{self.name} needs {self.channels}.{hint}",
                 code="E_TENSOR",
             )
@@ -171,10 +171,27 @@ def read_input_spec(module: nn.Module) -> InputSpec:
 
 def _find_max_length(config: Any, counts_positions: bool) -> int | None:
     limit = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
-    if not isinstance(limit, int) or limit <= 0:
+    if not isinstance(limit, int) or limit <= 0 or (limit := _stretch_length(config, limit)) is None:
         return None
     # Positions derived from the padding start after pad_token_id.
     return limit - (_find_token_id(config, "pad") or 0) - 1 if counts_positions else limit
+
+
+def _stretch_length(config: Any, trained: int) -> int | None:
+    """How many tokens rotary positions reach: `max_position_embeddings` may be the length before they are stretched.
+
+    YaRN and its like reach `factor` times the original length; dynamic NTK adapts to every length (None).
+    """
+    rope = getattr(config, "rope_parameters", None)
+    scalings = [rope, *rope.values()] if isinstance(rope, dict) else []  # some models have one for each kind of layer
+    lengths = [trained]
+    for scaling in (one for one in scalings if isinstance(one, dict)):
+        if scaling.get("rope_type") == "dynamic":
+            return None
+        original, factor = scaling.get("original_max_position_embeddings"), scaling.get("factor")
+        if isinstance(original, int) and isinstance(factor, int | float):
+            lengths.append(int(original * factor))
+    return max(lengths)
 
 
 def _find_vocabulary_size(module: nn.Module) -> int | None:

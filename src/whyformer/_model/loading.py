@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from whyformer._model import checkpoint
 from whyformer._model.checkpoint import first_line_of
@@ -29,7 +30,16 @@ from whyformer._model.model import InputKind, Model
 from whyformer._model.offload import find_unloaded_weights
 from whyformer._model.unwrap import unwrap
 from whyformer._model.weight_files import WeightFiles, find_weight_files, name_source
-from whyformer.errors import IncompleteModel, ModelError, ModelNotFound, UnsafeModel, UnsupportedModel
+from whyformer._plain.url import find_url
+from whyformer.errors import (
+    IncompleteModel,
+    ModelError,
+    ModelNotFound,
+    UnsafeModel,
+    UnsupportedModel,
+    quote_type,
+    suggest_nearest,
+)
 
 DEMO_MODELS = Path(__file__).parents[1] / "demo" / "models"
 TOKENIZER_FILES = (
@@ -42,6 +52,9 @@ TOKENIZER_FILES = (
 )
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+HUB_ADDRESS = re.compile(
+    r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+(?:/(?!tree/|blob/|resolve/)[\w.-]+)?)", re.ASCII
+)
 MAX_HUB_NAME_LENGTH = 96
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
@@ -173,6 +186,10 @@ def _check_module(module: nn.Module, dtype: Any, device: Any) -> nn.Module:
     inner = unwrap(module)
     for part in inner.modules():
         unwrap(part)  # refuses parts that are scripted or sharded
+    if lazy := next((name for name, weight in inner.named_parameters() if is_lazy(weight)), None):
+        raise IncompleteModel(
+            f"{lazy} of {type(inner).__name__} has no shape yet. Run the model once before opening it."
+        )
     if find_unloaded_weights(inner):
         raise IncompleteModel(
             f"{type(inner).__name__} has parameters on the meta device, which have no values. Load its weights."
@@ -191,8 +208,8 @@ def _find_batch_axis(module: nn.Module) -> int:
 def _check_preprocessors(tokenizer: Any, processor: Any) -> None:
     if tokenizer is not None and not (callable(tokenizer) and hasattr(tokenizer, "convert_ids_to_tokens")):
         raise ModelError(
-            f"tokenizer must be a transformers tokenizer such as PreTrainedTokenizerFast, "
-            f"got {type(tokenizer).__name__}.",
+            "tokenizer must be a transformers tokenizer such as PreTrainedTokenizerFast, got "
+            f"{quote_type(tokenizer)}. Load it with AutoTokenizer.from_pretrained(...).",
             code="E_OPTION",
         )
     if processor is not None and not callable(processor):
@@ -232,7 +249,11 @@ def _find_class_names(module: nn.Module, given: Sequence[str] | None) -> tuple[s
 def _find_folder(source: Any) -> Path | str:
     """The model folder, or the hub name if there is no such folder."""
     if not isinstance(source, str | os.PathLike) or not isinstance(text := os.fspath(source), str):
-        raise ModelNotFound(f"A model must be a folder, a name or an nn.Module, got {type(source).__name__}.")
+        hint = " Load these weights into their module, and pass that." if isinstance(source, Mapping) else ""
+        hint = (
+            f" Pass an instance, such as {source.__name__}.from_pretrained(...)." if isinstance(source, type) else hint
+        )
+        raise ModelNotFound(f"A model must be a folder, a name or an nn.Module, got {quote_type(source)}.{hint}")
     if text.startswith("demo/"):
         return _find_demo_folder(text)
     path = Path(os.path.expanduser(text)) if text else Path("\0")  # Path.expanduser raises for an unknown user
@@ -245,6 +266,10 @@ def _find_folder(source: Any) -> Path | str:
                 "load it yourself and open the nn.Module."
             )
         raise ModelNotFound(f"{text!r} is a file. Pass the folder that contains config.json and the weights.")
+    if (url := find_url(text)) is not None:
+        hub = HUB_ADDRESS.match(url)
+        instead = f"Pass the name on the hub, {hub[1]!r}." if hub else "Download the model, and pass its folder."
+        raise ModelNotFound(f"{url!r} is a URL. {instead}")
     if not HUB_NAME.fullmatch(text) or len(text) > MAX_HUB_NAME_LENGTH or ".." in text:
         raise ModelNotFound(f"{text[:100]!r} is neither an existing model folder nor a valid model name.")
     return text
@@ -262,8 +287,9 @@ def _find_demo_folder(text: str) -> Path:
     folder = DEMO_MODELS / text.removeprefix("demo/")
     if folder.parent == DEMO_MODELS and (folder / "config.json").is_file():
         return folder
-    names = ", ".join(f"demo/{p.name}" for p in sorted(DEMO_MODELS.iterdir()) if (p / "config.json").is_file())
-    raise ModelNotFound(f"No demo model {text!r}. Available: {names or 'none'}.")
+    names = [f"demo/{p.name}" for p in sorted(DEMO_MODELS.iterdir()) if (p / "config.json").is_file()]
+    hint = suggest_nearest(text, names)
+    raise ModelNotFound(f"No demo model {text!r}.{hint} Available: {', '.join(names) or 'none'}.")
 
 
 def _check_folder(path: Path, text: str) -> Path:
@@ -271,7 +297,9 @@ def _check_folder(path: Path, text: str) -> Path:
         return path
     if (path / "adapter_config.json").is_file():
         raise UnsupportedModel(f"{text!r} contains only an adapter. Merge it into its base model and save the result.")
-    raise ModelNotFound(f"{text!r} is not a model folder: it has no config.json.")
+    inside = sorted(found.parent.name for found in path.glob("*/config.json"))
+    hint = f" Its folder {inside[0]!r} has one." if inside else " Pass the folder with the config and the weights."
+    raise ModelNotFound(f"{text!r} is not a model folder: it has no config.json.{hint}")
 
 
 def _check_dtype(dtype: Any) -> torch.dtype | None:
@@ -285,7 +313,10 @@ def _check_device(device: Any) -> torch.device:
         wanted = torch.device(device or "cpu")
         torch.empty(0, device=wanted)
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-        raise ModelError(f"The device {device!r} is not available: {first_line_of(error)}", code="E_DEVICE") from None
+        reason = first_line_of(error).rstrip(".")
+        raise ModelError(
+            f"The device {device!r} is not available: {reason}. Leave it out to use the CPU.", code="E_DEVICE"
+        ) from None
     return wanted
 
 

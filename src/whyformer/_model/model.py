@@ -158,7 +158,7 @@ class Model:
         raise InputError(
             f"{self.name} was opened without a processor or tokenizer, so it needs tensors, got "
             f"{type(items[0]).__name__}. "
-            'Pass a tensor or a dictionary such as {"input_ids": ...}.'
+            'Pass a tensor or a dictionary such as {"input_ids": ...}, or open(module, tokenizer=...).'
         )
 
     # --- images and texts ---------------------------------------------------------------------------------------------

@@ -12,11 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from PIL import Image
+
 from whyformer._model.encoded import OptionalSpan
 from whyformer._model.image import IMAGE_SUFFIXES
 from whyformer._model.spans import align_pieces, correct_offsets, join_by_tokenizer
 from whyformer._plain.tokens import name_pair
-from whyformer.errors import InputError
+from whyformer.errors import InputError, quote_type
 
 MAX_CHARACTERS = 200_000
 MAX_PATH = 4096  # longer texts are never looked up as files
@@ -135,6 +137,8 @@ def read_text_item(item: Any, model: str) -> Any:
             f'explain these words as a text, pass {{"text": {item!r}}}.',
             code="E_TXT_TYPE",
         )
+    if isinstance(item, Image.Image):
+        raise InputError(f"Got an image, but {model} takes texts. Use a model for images.", code="E_TXT_TYPE")
     return item
 
 
@@ -166,7 +170,13 @@ def check_parts(text: Any, name: str) -> list[str]:
 def check_text(text: Any, name: str) -> None:
     """Refuse anything but a non-empty string of valid Unicode that is not too long."""
     if not isinstance(text, str):
-        raise InputError(f"{capitalise_name(name)} is a {type(text).__name__}; it must be a string.", code="E_TXT_TYPE")
+        advice = ""
+        if isinstance(text, list):
+            are_ids = bool(text) and all(isinstance(item, int) for item in text)
+            advice = ' Pass token ids as {"input_ids": tensor}.' if are_ids else " Pass one flat list of texts."
+        raise InputError(
+            f"{capitalise_name(name)} must be a string, got {quote_type(text)}.{advice}", code="E_TXT_TYPE"
+        )
     if not text.strip():
         raise InputError(f"{capitalise_name(name)} is empty.", code="E_TXT_EMPTY")
     if len(text) > MAX_CHARACTERS:

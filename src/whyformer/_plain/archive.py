@@ -23,6 +23,7 @@ from torch import Tensor
 
 from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Grid
+from whyformer._plain.url import find_url
 from whyformer.errors import InputError, OutputError, ResourceError, WhyformerError
 
 LAYOUT_VERSION = 2  # 2: the field `pictures` is now `images`; version 1 can still be read
@@ -65,6 +66,10 @@ def make_write_error(path: Path, error: OSError | ValueError, size: int | None =
             f"Cannot write {path}: {describe_os_error(error)}.{needed} Free some space, then repeat the call.",
             code="E_DISK_FULL",
         )
+    if (url := find_url(path)) is not None:
+        return OutputError(f"Cannot write {url}: it is a URL. Write a file, then upload it.")
+    if isinstance(error, FileNotFoundError) and not path.parent.exists():
+        return OutputError(f"Cannot write {str(path)[:1000]}: there is no folder {str(path.parent)[:1000]!r}. Make it.")
     return OutputError(f"Cannot write {str(path)[:1000]}: {describe_os_error(error)}.")
 
 

@@ -3,9 +3,11 @@
 import glob
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from whyformer._plain.url import find_url
 from whyformer.cli.gathering import IMAGE_SUFFIXES, TEXT_SUFFIXES, is_folder_or_pattern
 from whyformer.errors import OutputError
 
@@ -18,12 +20,12 @@ def check_out_file(out: Path | None, inputs: list[str] | None, formats: Mapping[
 
     if out is None:
         return
+    refuse_url(out)
+    refuse_folder(out)
     suffix_of(out, formats)
     try:
-        if out.is_dir():
-            raise OutputError(f"Cannot write {str(out)!r}: it is a folder. Name a file in it.")
         if not out.parent.exists():
-            raise OutputError(f"Cannot write {str(out)!r}: there is no folder {str(out.parent)!r}.")
+            raise OutputError(f"Cannot write {str(out)!r}: there is no folder {str(out.parent)!r}. Make it.")
         refuse_readonly(out, out.parent)
         if any(is_same_file(out, word) for word in inputs or []):
             raise OutputError(f"-o {out} would overwrite the input. Choose another name.")
@@ -35,6 +37,7 @@ def check_out_folder(out: Path | None) -> None:
     """Refuse the name of a file, and a folder that cannot be made or written to."""
     if out is None:
         return
+    refuse_url(out)
     try:
         if out.exists() and not out.is_dir():
             raise OutputError(f"-o must be a folder; {str(out)!r} is a file.")
@@ -46,6 +49,17 @@ def check_out_folder(out: Path | None) -> None:
         refuse_readonly(out, next(folder for folder in (out, *out.parents) if folder.exists()))
     except (OSError, ValueError) as error:
         raise make_path_error(out, error) from None
+
+
+def refuse_folder(out: Path) -> None:
+    with suppress(OSError, ValueError):
+        if out.is_dir():
+            raise OutputError(f"Cannot write {str(out)!r}: it is a folder. Name a file in it.")
+
+
+def refuse_url(out: Path) -> None:
+    if (url := find_url(out)) is not None:
+        raise OutputError(f"-o {url} is a URL; results are written to this machine. Write a file, then upload it.")
 
 
 def refuse_readonly(out: Path, folder: Path) -> None:

@@ -107,6 +107,7 @@ def run_explain(
     if len(method or []) > 1:
         compare_and_show(inputs, pair, model, method, target, versus, out, as_json)
         return
+    from whyformer._explain.default_method import DEFAULT_METHODS
     from whyformer._explain.explain import explain
     from whyformer.results.explanation import Explanation
     from whyformer.results.joining import join_explanations
@@ -114,7 +115,9 @@ def run_explain(
     name = method[0] if method else None
     check_method_call(name, settings)
     destination.check_out_file(out, inputs, Explanation.formats)
-    opened, items = running.open_with_inputs(model, inputs, pair)
+    opened = running.open_quietly(model)
+    check_method_call(name or DEFAULT_METHODS.get(f"{opened.kind}s"), settings)
+    items = running.gather_inputs(opened, inputs or [], pair)
     targets = parsing.parse_targets(opened, target, versus)
     explanation = join_explanations(
         [
@@ -171,19 +174,11 @@ def choose_unit(units: Mapping[str, bool]) -> str | None:
 
 
 def check_method_call(name: str | None, settings: Mapping[str, Any]) -> None:
-    """Report misspelt names before a large model is opened. Without a method, one of the defaults must fit."""
-    from whyformer._explain.default_method import DEFAULT_METHODS
+    """Report misspelt names before a large model is opened; the default is known only then (None)."""
     from whyformer._explain.method_call import choose_method
 
-    errors = []
-    for one in [name] if name is not None else DEFAULT_METHODS.values():
-        try:
-            choose_method(one, settings)
-        except MethodError as error:
-            errors.append(error)
-        else:
-            return
-    raise errors[0]
+    if name is not None:
+        choose_method(name, settings)
 
 
 def explain_classes_and_show(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 TEXT_SUFFIXES = (".txt", ".md")
+AS_TEXT = "To explain these words as a text, pass - and write them to standard input."
 PATTERN_CHARACTERS = "*?["
 MAX_BYTES = 256 * 2**20  # of standard input, and of a text file
 
@@ -89,7 +90,16 @@ def expand_word(model: "Model", word: str) -> "Iterator[CliInput]":
     elif is_existing_file(word) and word.lower().endswith(TEXT_SUFFIXES):
         yield {"text": read_text_file(word)}
     else:
+        refuse_missing_text(word)
         yield refuse_image_name(model, word)
+
+
+def refuse_missing_text(word: str) -> None:
+    """Refuse a folder without texts, and one word that ends like the name of a text file."""
+    if is_folder_or_pattern(word) and os.path.isdir(word):
+        raise InputError(f"The folder {word!r} contains no file with the suffix {', '.join(TEXT_SUFFIXES)}.")
+    if word.lower().endswith(TEXT_SUFFIXES) and not any(letter.isspace() for letter in word):
+        raise InputError(f"Cannot read {word!r}: there is no such file. {AS_TEXT}")
 
 
 def refuse_image_name(model: "Model", word: str) -> str:
@@ -97,7 +107,7 @@ def refuse_image_name(model: "Model", word: str) -> str:
     if word.lower().endswith(IMAGE_SUFFIXES) and not any(letter.isspace() for letter in word):
         raise InputError(
             f"{word!r} is the name of an image file, but {model.name} takes texts. Name a model for images with -M, "
-            "such as demo/pets. To explain these words as a text, pass - and write them to standard input.",
+            f"such as demo/pets. {AS_TEXT}",
             code="E_TXT_TYPE",
         )
     return word

@@ -68,6 +68,8 @@ def run_reproduce(
     opened = None if model is None else running.open_quietly(model, device)
     made = run_document(document, Request(examples, opened, out, batch, limit))
     output.print_result(made)
+    for note in opened.notes if opened is not None else ():
+        output.print_text(note)
     if out is not None:
         output.print_saved(out, out / "report.html")
     if made.failed:

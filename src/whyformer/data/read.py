@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from whyformer._model.tables_in_memory import is_column
+from whyformer._plain.url import find_url
 from whyformer.data import (
     corpora,
     folders,
@@ -31,7 +32,12 @@ from whyformer.errors import InputError
 
 SPLITS = ("train", "test", "validation", "val", "dev")
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
-FILE_SUFFIXES = (*TABLE_SUFFIXES, ".json", ".txt", ".tar", ".mat")
+OTHER_SUFFIXES = (".tar", ".mat")
+UNREADABLE = {  # suffixes of which only one kind of file is read
+    ".json": "Of .json files, only HateXplain's dataset.json is read. Write one object per line, as .jsonl",
+    ".txt": "Of .txt files, only those of the Stanford Sentiment Treebank are read. Write a .csv with a column text, "
+    "or pass - and one text per line on standard input",
+}
 
 
 def read(
@@ -153,6 +159,8 @@ def _check_path(source: Any, what: str) -> Path:
         raise InputError(f"The path of {what} is empty, got {text!r}. Write '.' for the current folder.", code="E_DATA")
     if "\0" in text:
         raise InputError(f"The path of {what} contains a NUL character.", code="E_DATA")
+    if (url := find_url(text)) is not None:
+        raise InputError(f"{url!r} is a URL; data is read from this machine only. Download it first.", code="E_DATA")
     return Path(text)
 
 
@@ -230,10 +238,7 @@ def _read_file(path: Path, columns: dict[str, Any]) -> Data:
         return records.read_records(path.name, partial(tables.read_parquet_rows, path), columns, path.parent)
     read_file = _find_reader(path, suffix)
     if read_file is None:
-        raise InputError(
-            f"Cannot tell the format of {path.name!r}. Supported: {', '.join(FILE_SUFFIXES)}, each also as .gz.",
-            code="E_DATA",
-        )
+        raise _explain_unreadable(path, suffix)
     listed.refuse_columns(columns, path.name)
     return read_file(path)
 
@@ -247,3 +252,10 @@ def _find_reader(path: Path, suffix: str) -> Callable[[Path], Data] | None:
     if suffix == ".json" and corpora.is_hatexplain(path):
         return corpora.read_hatexplain
     return corpora.read_trees if suffix == ".txt" and corpora.is_trees(path) else None
+
+
+def _explain_unreadable(path: Path, suffix: str) -> InputError:
+    if records.is_image_name(path.name):
+        return InputError(f"{path.name!r} is one image. Pass the folder it is in, or a list of images.", code="E_DATA")
+    reason = UNREADABLE.get(suffix, f"Supported: {', '.join((*TABLE_SUFFIXES, *OTHER_SUFFIXES))}, each also as .gz")
+    return InputError(f"Cannot tell the format of {path.name!r}. {reason}.", code="E_DATA")

@@ -182,7 +182,12 @@ def find_method(wanted: "str | Method | MethodFunction | partial[Any]") -> tuple
     for known_method in METHODS.values():
         if known_method.compute is wanted:
             return known_method, {}
+    if isinstance(wanted, list | tuple):
+        raise MethodError(f"Got {len(wanted)} methods where one is needed. Use compare() or judge() for several.")
     raise MethodError(f"{wanted!r} is not a method. Pass a name, or a function decorated with @whyformer.method.")
+
+
+CALL_ARGUMENTS = ("target", "versus", "answer", "windows")  # of explain(); misspelt, they look like settings
 
 
 def check_settings(chosen: Method, settings: Mapping[str, Any], offered: Iterable[str] = ()) -> None:
@@ -190,6 +195,9 @@ def check_settings(chosen: Method, settings: Mapping[str, Any], offered: Iterabl
     known = [*chosen.settings, *(["recipe", "stabiliser"] if chosen.recipe else []), *offered]
     for name in settings:
         if name not in known:
-            available = f"Its settings: {', '.join(known)}." if known else "It has none."
-            hint = suggest_nearest(name, known)
+            available = f"Settings of {chosen.name}: {', '.join(known)}." if known else "It has none."
+            others = [other.name for other in METHODS.values() if name in other.settings]
+            hint = suggest_nearest(name, [*known, *CALL_ARGUMENTS]) or (
+                f" It belongs to {', '.join(others[:3])}." if others else ""
+            )
             raise MethodError(f"{chosen.name} has no setting {name!r}.{hint} {available}", code="E_OPTION")

@@ -26,6 +26,7 @@ from whyformer._plain.deprecation import rename_keywords, warn_renamed
 from whyformer._plain.setting_checks import quote_value, read_settings
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import MetricError, suggest_nearest
+from whyformer.methods._registry import METHODS
 
 METRICS: dict[str, "Metric"] = {}
 
@@ -176,6 +177,8 @@ def find_metric(wanted: MetricLike) -> tuple[Metric, dict[str, Any]]:
         return found, settings | wanted.keywords
     if isinstance(wanted, str):
         if wanted not in METRICS:
+            if wanted in METHODS:
+                raise MetricError(f"{wanted!r} is a method, not a metric. Pass it as methods=, or with -m.")
             known = ", ".join(sorted(METRICS))
             raise MetricError(f"No metric {wanted!r}.{suggest_nearest(wanted, METRICS)} Available: {known}.")
         return METRICS[wanted], {}

@@ -1,0 +1,77 @@
+"""Data that judge() cannot measure anything on: another kind of input, or without the ground truth of a metric.
+
+Refused before anything runs, since the result would be a table of dashes.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from whyformer._explain.diagnose import list_some
+from whyformer._judge.preparation import find_class_index
+from whyformer._model.model import Model
+from whyformer._model.text import TextPair
+from whyformer.data import Data
+from whyformer.data.records import is_image_name
+from whyformer.errors import InputError
+from whyformer.metrics._registry import MetricCall
+
+TRUTH_SOURCES = {  # where the ground truth that a metric needs is named
+    "label": "columns={'label': ...} or --column label=NAME",
+    "mask": "masks= of data.read() or --masks FOLDER",
+    "rationale": "columns={'rationale': ...} or --column rationale=NAME",
+}
+
+
+def refuse_other_kind(model: Model, data: Data) -> None:
+    """Refuse texts for a model of images, and images for one of texts."""
+    kinds = {describe_content(example.content) for example in data.examples}
+    taken = {"image": "images", "text": "texts"}.get(model.kind)
+    if taken is not None and len(kinds) == 1 and not kinds & {taken, ""}:
+        raise InputError(
+            f"{data.name} contains {kinds.pop()}, but {model.name} takes {taken}. Choose another model with -M.",
+            code="E_DATA",
+        )
+
+
+def describe_content(content: Any) -> str:
+    """Whether the content of an example is a text or an image; "" if that shows only when it is loaded."""
+    if isinstance(content, Path | Image.Image) or (isinstance(content, str) and is_image_name(content)):
+        return "images"
+    return "texts" if isinstance(content, str | TextPair) else ""
+
+
+def refuse_missing_truth(model: Model, data: Data, metrics: Mapping[str, MetricCall], target: Any) -> None:
+    """Refuse a metric or a target that needs ground truth which no example has."""
+    needs = [(call.metric.name, call.needs_truth) for call in metrics.values() if call.needs_truth is not None]
+    if isinstance(target, str) and target == "label":
+        needs.append(("target='label'", "label"))
+    for what, truth in needs:
+        if all(getattr(example, truth) is None for example in data.examples):
+            raise InputError(
+                f"{what} needs a {truth} for each example, but {data.name} has none. Name them with "
+                f"{TRUTH_SOURCES[truth]}{advise_prediction(what, truth)}.",
+                code="E_DATA",
+            )
+        if truth == "label" and all(find_class_index(model, example, {}) < 0 for example in data.examples):
+            raise InputError(describe_foreign_labels(model, data, what), code="E_DATA")
+
+
+def describe_foreign_labels(model: Model, data: Data, what: str) -> str:
+    """Which labels the data has, and which classes the model."""
+    labels = list(dict.fromkeys(str(example.label) for example in data.examples if example.label is not None))
+    classes = f"the classes of {model.name}, which have no names"
+    if model.labels:
+        classes = f"the {len(model.labels)} classes of {model.name} ({list_some(model.labels)})"
+    return (
+        f"{what} needs the true class, but no label of {data.name} ({list_some(labels)}) is one of {classes}. Name the "
+        f"class of each label with classes={{...}} or --class LABEL=CLASS{advise_prediction(what, 'label')}."
+    )
+
+
+def advise_prediction(what: str, truth: str) -> str:
+    """A metric of the true class can also be measured for the predicted one."""
+    is_metric_of_class = truth == "label" and "=" not in what
+    return f", or measure {what}(against='prediction')" if is_metric_of_class else ""
