@@ -59,7 +59,7 @@ def find_blocks(mode: Intercept) -> StreamBlocks:
 def is_mixed_before(mode: Intercept, state: Tensor) -> bool:
     """Whether tokens are mixed between the explained input and this state, which has an entry for each of them."""
     entered = mode.entered
-    if entered is None or state is entered or state.shape != entered.shape or entered.dim() != 3:
+    if entered is None or state is entered or entered.dim() != 3 or state.shape[:2] != entered.shape[:2]:
         return False
     return mixes_tokens(mode, entered, state)
 
@@ -139,7 +139,15 @@ class ChainFinder:
         return max(calls, key=rank, default=None)
 
     def adds_to_state(self, call: ModuleCall) -> bool:
-        """Whether it adds something computed from its input to its input, or to a norm of it."""
-        given = resolve_entrance(call.input)
-        inside = [s for s in self.mode.stream if s.kind == "add" and call.input_step < s.step <= call.output_step]
-        return any(all(t is given or is_ancestor(given, t) for t in step.operands) for step in inside)
+        """Whether what it returns is a sum, or the norm of a sum, of which both parts come from its input."""
+        given, state = resolve_entrance(call.input), call.output
+        inside = [step for step in self.mode.stream if call.input_step < step.step <= call.output_step]
+        while state is not given:
+            step = next((step for step in inside if step.result is state), None)
+            if step is not None and step.kind == "add":
+                return all(part is given or is_ancestor(given, part) for part in step.operands)
+            around = [one for one in self.others if one.output is state and call.number < one.number]
+            if not around and step is None:
+                return False
+            state = resolve_entrance(around[0].input) if around else step.operands[0]  # type: ignore[union-attr]
+        return False

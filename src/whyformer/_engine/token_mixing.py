@@ -80,7 +80,7 @@ def mixes_tokens(mode: "Intercept", before: Tensor, after: Tensor) -> bool:
 
 def measure_mixing(mode: "Intercept", before: Tensor, after: Tensor) -> bool:
     """Whether the state after depends at one token on the state before at another, along paths without attention."""
-    axis = 0 if axis_of(trace_of(before).tokens) == 0 or axis_of(trace_of(before).samples) == 1 else 1
+    axis = find_token_axis(after)
     place = after.size(axis) // 2
     looked_at = after.select(axis, place).real
     direction = torch.linspace(1, 2, looked_at.size(-1), device=after.device, dtype=looked_at.dtype).cos()
@@ -95,6 +95,12 @@ def measure_mixing(mode: "Intercept", before: Tensor, after: Tensor) -> bool:
             handle.remove()
     if slopes[0] is None:
         return False
-    elsewhere = slopes[0].abs().sum(-1).movedim(axis, 0).clone()
+    elsewhere = slopes[0].abs().movedim(find_token_axis(before), 0).flatten(1).sum(1)
     elsewhere[place] = 0
     return bool((elsewhere > 0).any())
+
+
+def find_token_axis(state: Tensor) -> int:
+    """0 for [token batch channel], 2 for [batch channel token], else 1."""
+    axis = axis_of(trace_of(state).tokens)
+    return axis if axis is not None else 0 if axis_of(trace_of(state).samples) == 1 else 1

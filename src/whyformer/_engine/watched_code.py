@@ -133,9 +133,8 @@ class WatchedCode:
             self.meet_class(value, names)
         elif isinstance(value, dict | list):
             self.meet_contents(value)
-        elif hasattr(value, "__dict__") and not isinstance(value, Tensor | nn.Module):
-            if is_followed(type(value)) or isinstance(value, SimpleNamespace):
-                self.meet_object(value, names)
+        elif isinstance(value, SimpleNamespace) or (has_settings(value) and is_followed(type(value))):
+            self.meet_object(value, names)
 
     def meet_class(self, kind: type, names: Sequence[str]) -> None:
         key = (kind, *names)
@@ -164,6 +163,10 @@ class WatchedCode:
         for table in [item for own in tables for item in own.values() if isinstance(item, dict | list)]:
             self.meet_contents(table)
         self.meet_class(type(value), names)
+
+
+def has_settings(value: Any) -> bool:
+    return hasattr(value, "__dict__") and not isinstance(value, Tensor | nn.Module)
 
 
 def is_followed(code: Any) -> bool:

@@ -32,12 +32,22 @@ from whyformer.methods._settings import check_method_settings
 def note_blocks_left_out(
     hidden_relevance: Sequence[Tensor], unattended: Sequence[bool], mask: Tensor, *, at: str | None = None
 ) -> str:
-    if not any(unattended) or at == "input":
+    if not any(unattended):
         return ""
     found = f"{sum(unattended)} of {len(unattended)} blocks mix tokens without attention (a recurrence, a convolution)"
     if at == "blocks":
         return f'{found}, so states between blocks do not belong to one token each. at="input" scores the tokens.'
-    return f'{found}. So the input of the first block is scored, as with at="input", not the sum over blocks.'
+    loss = " Less than half of it arrives there: gates and biases take the rest. Compare with leave_one_out."
+    return (
+        f'{found}. So the relevance of the input of the first block is the score, as with at="input", not the sum over '
+        f"blocks.{loss if loses_relevance(hidden_relevance) else ''}"
+    )
+
+
+def loses_relevance(hidden_relevance: Sequence[Tensor]) -> bool:
+    """Whether less than half of the relevance that enters the last block from above arrives below the first."""
+    arrived, sent = (hidden_relevance[block].flatten(1).sum(1) for block in (0, -1))
+    return bool((arrived.abs() < sent.abs() / 2).any())
 
 
 @method(paper="Mehri et al., CVPR 2025", class_specific=True, signed=True, recipe="libra", note=note_blocks_left_out)
