@@ -249,7 +249,7 @@ class Follower:
             best.read,
             is_attention=is_softmax or (traces[0].is_attention and rest_is_attention),
             is_statistic=traces[0].is_statistic and rest_is_constant and result.shape == given[0].shape,
-            is_weighted=any(t.is_weighted for t in traces) or weighs_tokens(operation),
+            is_weighted=bool(self.length) and (any(t.is_weighted for t in traces) or weighs_tokens(operation)),
             is_pixels=traces[0].is_pixels and name in operations.IDENTITIES,
             is_ids=traces[0].is_ids and name in operations.IDENTITIES,
             is_cumulative=name == "cumsum" or (name in CUMULATIVE_STEPS and any(t.is_cumulative for t in traces)),
