@@ -153,6 +153,8 @@ def find_units(run: Run, encoded: EncodedBatch) -> Units | None:
     main, follower = encoded.inputs[encoded.main], run.mode.follower
     if not main.is_floating_point():
         ids = read_embedded_ids(run.mode.embedded_ids, encoded)
+        if ids is None and run.mode.embedded_ids is None and main.dim() == 2:
+            return Units(main.size(1), by_ids=True)
         return Units(ids.size(1)) if ids is not None else None
     if main.dim() == 4 and follower.grid is not None:
         return Units.of_patches(follower.grid, follower.covers or tuple(main.shape[-2:]), main.shape[-2:])

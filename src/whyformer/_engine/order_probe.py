@@ -38,6 +38,7 @@ class Units:
 
     count: int
     of: Tensor | None = None  # broadcasts to one example of the input: the unit of each entry, or -1; None: token ids
+    by_ids: bool = False  # where ids are embedded is not known: they are replaced by others
 
     @classmethod
     def of_patches(cls, grid: tuple[int, int], covers: tuple[int, ...], size: Any) -> "Units":
@@ -131,10 +132,14 @@ class OrderProbe:
 
     def look_moved(self, encoded: EncodedBatch, base: Seen, moved: Tensor, *, goes_on: bool = False) -> list[Tensor]:
         """[batch place] for each kind of state: which places change if these units [batch unit] are moved."""
-        if self.units.of is None:
+        given = encoded.inputs[encoded.main]
+        if self.units.by_ids:
+            others = change_ids(given, encoded.token_mask, encoded.special_mask, int(given.max()) + 1)
+            inputs = {**encoded.inputs, encoded.main: torch.where(moved.to(given.device), others, given)}
+            seen = self.look(replace(encoded, inputs=inputs), goes_on=goes_on)
+        elif self.units.of is None:
             seen = self.look(encoded, moved, goes_on=goes_on)
         else:
-            given = encoded.inputs[encoded.main]
             at = moved[:, self.units.of.clamp(min=0).flatten()].unflatten(1, self.units.of.shape) & (self.units.of >= 0)
             at = at.view(len(at), *[1] * (given.dim() - at.dim()), *at.shape[1:]) if given.dim() == 4 else at
             inputs = {**encoded.inputs, encoded.main: nudge(given, at)}
@@ -190,22 +195,33 @@ def decode(read: Tensor, count: int) -> Tensor | None:
 
 
 def make_other_input(encoded: EncodedBatch, vocabulary: int) -> EncodedBatch:
-    """An input of the same kind with other values, and its examples in reverse."""
-    inputs = {}
+    """An input of the same kind with other values, shorter examples where there is padding, and these in reverse."""
+    inputs, mask = {}, shorten(encoded.token_mask)
     for name, given in encoded.inputs.items():
         axis = encoded.batch_axis if given.dim() == 3 else 0
         has_rows = given.dim() > axis and given.size(axis) == encoded.batch
         turned = given.flip(axis) if has_rows else given
+        if mask is not None and encoded.token_mask is not None and is_mask(given, encoded.token_mask):
+            turned = mask.to(given).flip(0)
         inputs[name] = change_values(turned) if has_rows and name != encoded.main else turned
-    other = replace(encoded, inputs=inputs, **reverse_masks(encoded))
+    special = None if encoded.special_mask is None else encoded.special_mask.flip(0)
+    other = replace(encoded, inputs=inputs, token_mask=None if mask is None else mask.flip(0), special_mask=special)
     main = inputs[encoded.main]
-    changed = change_values(main) if main.is_floating_point() else change_ids(main, encoded, vocabulary)
-    return replace(other, inputs={**inputs, encoded.main: changed})
+    if main.is_floating_point():
+        return replace(other, inputs={**inputs, encoded.main: change_values(main)})
+    return replace(other, inputs={**inputs, encoded.main: change_ids(main, other.token_mask, special, vocabulary)})
 
 
-def reverse_masks(encoded: EncodedBatch) -> dict[str, Any]:
-    masks = {"token_mask": encoded.token_mask, "special_mask": encoded.special_mask}
-    return {name: mask.flip(0) for name, mask in masks.items() if mask is not None}
+def shorten(mask: Tensor | None) -> Tensor | None:
+    """The mask of examples that are one token shorter, where there is padding; one token stays."""
+    if mask is None or bool(mask.all()):
+        return mask
+    last = mask.size(1) - 1 - mask.flip(1).long().argmax(1)
+    return torch.where(mask.sum(1, keepdim=True) > 1, mask & (torch.arange(mask.size(1)) != last[:, None]), mask)
+
+
+def is_mask(given: Tensor, token_mask: Tensor) -> bool:
+    return given.shape == token_mask.shape and torch.equal(given.cpu().bool(), token_mask) and int(given.max()) <= 1
 
 
 def change_values(given: Tensor) -> Tensor:
@@ -215,21 +231,23 @@ def change_values(given: Tensor) -> Tensor:
     return given.flip((-2, -1) if given.dim() == 4 else 1)
 
 
-def change_ids(ids: Tensor, encoded: EncodedBatch, vocabulary: int) -> Tensor:
-    """Other ids, if possible all different; special tokens and padding stay. `ids` has its examples in reverse."""
+def change_ids(ids: Tensor, mask: Tensor | None, special: Tensor | None, vocabulary: int) -> Tensor:
+    """Other ids, if possible all different; special tokens and padding stay."""
     fixed = torch.zeros(ids.shape, dtype=torch.bool)
-    if encoded.token_mask is not None and encoded.token_mask.shape == ids.shape:
-        fixed |= ~encoded.token_mask.flip(0)
-    if encoded.special_mask is not None and encoded.special_mask.shape == ids.shape:
-        fixed |= encoded.special_mask.flip(0)
+    if mask is not None and mask.shape == ids.shape:
+        fixed |= ~mask
+    if special is not None and special.shape == ids.shape:
+        fixed |= special
     own, kept = ids.cpu()[~fixed].unique(), ids.cpu()[fixed].unique()
     others = torch.arange(1, max(vocabulary, 1))
     others = others[~torch.isin(others, torch.cat([own, kept]))][: ids.numel()]
-    allowed = torch.cat([own, others])
+    allowed = torch.cat([others, own])
     if not len(allowed):
         return ids
     places = torch.arange(ids.size(1)) + (ids.size(1) + 1) * torch.arange(len(ids))[:, None]
-    return torch.where(fixed, ids.cpu(), allowed[(places + 1) % len(allowed)].to(ids.dtype)).to(ids.device)
+    changed = allowed[places % len(allowed)]
+    changed = torch.where(changed == ids.cpu(), allowed[(places + 1) % len(allowed)], changed)
+    return torch.where(fixed, ids.cpu(), changed.to(ids.dtype)).to(ids.device)
 
 
 def halve(batch: int, count: int) -> Tensor:
