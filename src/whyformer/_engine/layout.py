@@ -99,7 +99,7 @@ def mask_positions(encoded: EncodedBatch, origin: Tensor) -> tuple[Tensor, Tenso
     if encoded.token_mask is not None and encoded.token_mask.size(1) > int(origin.max()):
         at = origin.clamp(min=0)
         own = encoded.token_mask.to(origin.device)
-        mask = own.gather(1, at) | (~is_input & ~holds_padding(origin, own))
+        mask = torch.where(is_input, own.gather(1, at), ~holds_padding(origin, own))
         if encoded.special_mask is not None:
             special = special | (encoded.special_mask.to(origin.device).gather(1, at) & is_input)
     return mask, special
