@@ -291,7 +291,7 @@ class OrderCheck:
         changes = self.look_at_half(other)
         holds = self.is_held_by(changes[: len(self.base.states)], expected)
         is_same = holds and (found.is_measured or is_same_order(claimed, self.claimed))
-        if holds and not self.is_held_by(changes[len(self.base.states) :], expected):
+        if holds and self.is_moved_later(changes[len(self.base.states) :], expected):
             found = replace(found, obstacle=found.obstacle or CHANGES)
         obstacle = found.obstacle if is_same else ""
         return found, Verdict(holds and not found.is_measured, not is_same, mixes=self.mixes, obstacle=obstacle)
@@ -321,12 +321,22 @@ class OrderCheck:
 
     def is_held_by(self, changes: Sequence[Tensor], expected: Order) -> bool:
         """Whether the places that changed are those that this order says; states of another length do not count."""
-        units = self.find_units(expected)
-        if units is None:
+        wanted = self.find_half(expected)
+        if wanted is None:
             return False
-        wanted = (units >= 0) & self.half.gather(1, units.clamp(min=0))
         fitting = [change for change in changes if change.shape == wanted.shape]
         return all(bool(c[wanted].all()) and (self.mixes or torch.equal(c, wanted)) for c in fitting)
+
+    def is_moved_later(self, changes: Sequence[Tensor], expected: Order) -> bool:
+        """Whether in a later state places changed that should not have, and others did not that should have."""
+        wanted = self.find_half(expected)
+        fitting = [] if wanted is None else [change for change in changes if change.shape == wanted.shape]
+        return any(bool((change & ~wanted).any()) and bool((wanted & ~change).any()) for change in fitting)
+
+    def find_half(self, expected: Order) -> Tensor | None:
+        """[batch place]: those that hold a unit of the half that is moved, if the order is this one."""
+        units = self.find_units(expected)
+        return None if units is None else (units >= 0) & self.half.gather(1, units.clamp(min=0))
 
 
 def find_first_block(run: Run) -> int | None:

@@ -29,7 +29,7 @@ from whyformer._model.model import Model
 from whyformer.errors import UnsupportedModel
 
 STEPS = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}  # of the spread
-NOTICED = 1e-2  # of the largest change: smaller ones are rounding, or leak through a norm over all tokens
+NOTICED = 1e-4  # of the largest change: smaller ones are rounding
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,8 @@ def find_changes(new: Tensor, old: Tensor) -> Tensor:
         return torch.zeros(old.shape[:2], dtype=torch.bool)
     difference = (new.double() - old.double()).abs().flatten(2).amax(-1).cpu()
     largest = float(difference.max()) if difference.numel() else 0.0
-    noise = float(old.detach().abs().max()) * torch.finfo(old.dtype).eps * 8
-    return difference > max(NOTICED * largest, noise)
+    noise = old.double().abs().flatten(2).amax(-1).cpu() * torch.finfo(old.dtype).eps * 8
+    return difference > noise.clamp(min=NOTICED * largest)
 
 
 def make_codes(batch: int, count: int) -> Tensor:

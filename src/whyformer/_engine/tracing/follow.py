@@ -155,7 +155,7 @@ class Follower:
             if read is not None:
                 weighed.append((read, part.numel()))
         total = sum(size for _, size in weighed)
-        if not total:
+        if not total or len({read.shape for read, _ in weighed}) > 1:  # none, or of two sequences
             return None
         return sum(read * (size / total) for read, size in weighed) if weighed else None  # type: ignore[return-value]
 
