@@ -39,10 +39,12 @@ from whyformer._engine.layout import (
     to_canonical_axes,
 )
 from whyformer._engine.missing_attention import note_missing_attention, note_mixed_states
-from whyformer._engine.order import ExamplesMoved, find_order
+from whyformer._engine.order import ExamplesMoved, find_order, is_library_code
+from whyformer._engine.other_inputs import note_other_inputs
 from whyformer._engine.probe import Probe
 from whyformer._engine.query_tiles import QueryTiles
 from whyformer._engine.reading import Reading
+from whyformer._engine.recorder import pause_recording
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.relevance.recipes import compute_attention_share
 from whyformer._engine.relevance.rounding import RoundingError
@@ -143,7 +145,9 @@ class CaptureBuilder:
         states = self.tracked.get("hidden", ())
         mixed = find_unattended(self.mode, states) if states and self.mode.needs_gradient else ()
         missing = note_missing_attention(self.model, self.encoded, self.run)
-        return (*missing, *note_mixed_states(mixed), *note_whole_attention(self.mode))
+        with pause_recording():
+            others = note_other_inputs(self.encoded, is_library=is_library_code(self.model.module))
+        return (*missing, *note_mixed_states(mixed), *note_whole_attention(self.mode), *others)
 
     def choose_answer(self, target: Any, versus: Any) -> ChosenAnswer:
         needs_score = any(SITES[name].is_class_specific or name == "probe" for name in self.keep)

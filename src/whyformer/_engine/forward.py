@@ -14,7 +14,7 @@ from whyformer._engine.intercept import Intercept
 from whyformer._engine.intervene import Intervention
 from whyformer._engine.model_writes import WriteGuard, WritesIntoModel
 from whyformer._engine.relevance.node import Switch
-from whyformer._engine.returned import find_output, iterate_tensors, map_tensors
+from whyformer._engine.returned import find_output, iterate_tensors, list_outputs, map_tensors
 from whyformer._engine.shadow import make_shadow, weights_of
 from whyformer._engine.tracing.frames import Frames
 from whyformer._engine.tracing.provenance import PlainLabels, Trace, attach_trace
@@ -219,11 +219,18 @@ def watch_modules(shadow: nn.Module, mode: Intercept) -> None:
 
 def note_chosen_output(answer: Any, output: Tensor) -> tuple[str, ...]:
     """A note on which tensor is explained if a model returns several and calls none of them logits."""
-    others = [t for t in answer if isinstance(t, Tensor) and t.dim()] if isinstance(answer, list | tuple) else []
-    if hasattr(answer, "logits") or len(others) < 2:
+    if len(named := list_outputs(answer)) > 1 and "logits" not in named:
+        chosen = next(name for name, tensor in named.items() if tensor is output)
+        others = ", ".join(repr(name) for name in named if name != chosen)
+        return (
+            f"The model returned several outputs; {chosen!r}, of shape {list(output.shape)}, is explained, {others} not: "
+            "to explain another, pass target= with a function of what the model returns.",
+        )
+    unnamed = [t for t in answer if isinstance(t, Tensor) and t.dim()] if isinstance(answer, list | tuple) else []
+    if hasattr(answer, "logits") or len(unnamed) < 2:
         return ()
-    which = "the first" if output is others[0] else "the one as wide as its last layer"
-    return (f"The model returned {len(others)} tensors; {which}, of shape {list(output.shape)}, is explained.",)
+    which = "the first" if output is unnamed[0] else "the one as wide as its last layer"
+    return (f"The model returned {len(unnamed)} tensors; {which}, of shape {list(output.shape)}, is explained.",)
 
 
 def note_copied_weights(module: nn.Module) -> tuple[str, ...]:

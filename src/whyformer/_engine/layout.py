@@ -29,6 +29,8 @@ class Order:
     moves_examples: bool = False  # a row of a batch inside the model is not that of the input
     obstacle: str = ""  # why nothing can be said about the sequence
     is_measured: bool = False  # and not from labels
+    has_lost_leaf: bool = False  # the ids that are embedded are others than labels say
+    mixes: bool = False  # a place holds its token and a share of others
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Layout:
     )
     leaf_slots: Tensor | None = None  # [batch token]: its place in the sum of embeddings; None: the same
     obstacle: str = ""  # why the positions of `tokens` are not known
+    has_lost_leaf: bool = False  # not even their places in the sum of embeddings are
 
     @property
     def length(self) -> int:
@@ -95,10 +98,18 @@ def mask_positions(encoded: EncodedBatch, origin: Tensor) -> tuple[Tensor, Tenso
     mask, special = torch.ones_like(is_input), ~is_input
     if encoded.token_mask is not None and encoded.token_mask.size(1) > int(origin.max()):
         at = origin.clamp(min=0)
-        mask = encoded.token_mask.to(origin.device).gather(1, at) | ~is_input
+        own = encoded.token_mask.to(origin.device)
+        mask = torch.where(is_input, own.gather(1, at), ~holds_padding(origin, own))
         if encoded.special_mask is not None:
             special = special | (encoded.special_mask.to(origin.device).gather(1, at) & is_input)
     return mask, special
+
+
+def holds_padding(origin: Tensor, token_mask: Tensor) -> Tensor:
+    """[batch 1]: the positions without a token are as many as the padding that has none: the model made its own."""
+    is_padding = ~token_mask & (invert_order(origin.cpu(), token_mask.size(1)).to(origin.device) < 0)
+    lost = is_padding.sum(-1, keepdim=True)
+    return (lost > 0) & (lost == (origin < 0).sum(-1, keepdim=True))
 
 
 def lay_out_each(run: Run, encoded: EncodedBatch, order: Order, sequence: Tensor) -> Layout:
@@ -115,9 +126,9 @@ def lay_out_each(run: Run, encoded: EncodedBatch, order: Order, sequence: Tensor
 def add_slots(layout: Layout, run: Run, order: Order) -> Layout:
     """The layout with the positions of its tokens, where they are not 0, 1, 2, ... and not said otherwise."""
     count = len(layout.tokens[0])
-    layout = replace(layout, obstacle=order.obstacle)
+    layout = replace(layout, obstacle=order.obstacle, has_lost_leaf=order.has_lost_leaf)
     with pause_recording():
-        if order.leaf is not None and run.mode.leaf is not None and not is_plain_order(order.leaf, count):
+        if order.leaf is not None and not is_plain_order(order.leaf, count):
             layout = replace(layout, leaf_slots=invert_order(order.leaf, count))
         is_said = layout.patches is not None or layout.places is not None
         if order.sequence is None or order.sequence.size(1) != layout.length or is_said:
@@ -368,6 +379,8 @@ def refuse_changing_tokens(states: list[Tensor], layout: Layout) -> None:
 
 def refuse_unknown_frames(encoded: EncodedBatch, layout: Layout) -> None:
     """Methods on the input need to know which entries of a signal each token is computed from."""
+    if layout.has_lost_leaf:
+        raise UnsupportedModel(layout.obstacle)
     main = encoded.inputs[encoded.main]
     if not main.is_floating_point() or main.dim() not in (2, 3) or layout.owners is not None:
         return

@@ -8,13 +8,14 @@ consist of library code are not checked if their labels are unbroken.
 """
 
 import weakref
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
 from whyformer._engine.blocks import find_block_calls
+from whyformer._engine.foreign_errors import FOREIGN_ERRORS
 from whyformer._engine.forward import Run, choose_relevance_dtype
 from whyformer._engine.known_code import are_modules_known
 from whyformer._engine.layout import Order, invert_order
@@ -27,7 +28,6 @@ from whyformer._engine.order_probe import (
     halve,
     make_codes,
     make_other_input,
-    read_embedded_ids,
 )
 from whyformer._engine.recorder import pause_recording
 from whyformer._engine.tracing.attention import AttentionSite
@@ -36,11 +36,15 @@ from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import list_modules, unwrap
 from whyformer._plain.failure import is_out_of_memory
-from whyformer.errors import UnsupportedModel
+from whyformer.errors import UnsupportedModel, WhyformerError
 
 UNKNOWN = (
     "Which token of the input each place of the model holds could not be established: this model moves, mixes or drops "
     "tokens before its first attention. Use a method that only changes the input, such as leave_one_out."
+)
+CHANGES = (
+    "The order of the tokens changes between the blocks of this model. Methods that read blocks or attention do not "
+    "work; use attnlrp, gradient_x_input or leave_one_out."
 )
 
 
@@ -51,6 +55,8 @@ class Verdict:
     trusts_labels: bool = True
     depends_on_input: bool = False
     moves_examples: bool = False
+    mixes: bool = False
+    obstacle: str = ""  # between blocks
     measured: dict[Hashable, Order] = field(default_factory=dict)  # by the shape of an example
 
 
@@ -88,36 +94,43 @@ def is_library_code(module: nn.Module) -> bool:
 # --- what labels say --------------------------------------------------------------------------------------------------
 
 
-def read_labels(run: Run, encoded: EncodedBatch) -> Order:
+def read_labels(seen: Run | Seen, encoded: EncodedBatch) -> Order:
     """The order as the labels of a run have it."""
-    return read_order(run.mode.leaf, run.mode.sites[0], encoded)
-
-
-def read_seen_labels(seen: Seen, encoded: EncodedBatch) -> Order:
-    """The same for a run that ended at its first attention."""
-    return read_order(seen.leaf, seen.site, encoded)
-
-
-def read_order(leaf: Tensor | None, site: AttentionSite, encoded: EncodedBatch) -> Order:
-    leaf, rows = read_leaf_labels(leaf, encoded)
+    ids, site = (seen.ids, seen.site) if isinstance(seen, Seen) else (seen.mode.embedded_ids, seen.mode.sites[0])
+    leaf, rows = read_leaf_labels(ids, encoded)
     sequence, others = read_site_labels(site, encoded.batch)
-    moved = any(of is not None and bool((of != torch.arange(encoded.batch)).any()) for of in (rows, others))
+    moved = is_packed(site) or any(
+        of is not None and bool((of != torch.arange(encoded.batch)).any()) for of in (rows, others)
+    )
     return Order(leaf, sequence, moved)
 
 
-def read_leaf_labels(leaf: Tensor | None, encoded: EncodedBatch) -> tuple[Tensor | None, Tensor | None]:
-    """The token of each place of the sum of embeddings, and the example of each of its rows."""
-    if leaf is None or encoded.inputs[encoded.main].is_floating_point():
-        return None, None
-    trace = trace_of(leaf)
-    if trace.tokens is None or leaf.dim() != 3:
+def is_packed(site: AttentionSite) -> bool:
+    """Several examples are in one sequence."""
+    samples = site.keys.samples
+    return samples is not None and samples.dim() > 1 and samples.size(-2) > 1
+
+
+def read_leaf_labels(ids: Tensor | None, encoded: EncodedBatch) -> tuple[Tensor | None, Tensor | None]:
+    """[batch place], the token of each place where ids are embedded, and [batch], the example of each row."""
+    plain = read_embedded_ids(ids, encoded)
+    trace = trace_of(ids)
+    if ids is None or plain is None or trace.tokens is None:
         return None, None
     is_turned = axis_of(trace.samples) == 1
     tokens, samples = (
-        None if label is None else label.expand(leaf.shape).transpose(0, int(is_turned)).select(-1, 0).long().cpu()
+        None if label is None else label.expand(ids.shape).transpose(0, int(is_turned)).long().cpu()
         for label in (trace.tokens, trace.samples)
     )
-    return tokens, None if samples is None or len(samples) != encoded.batch else samples[:, 0]
+    return tokens, None if samples is None else samples[:, 0]
+
+
+def read_embedded_ids(ids: Tensor | None, encoded: EncodedBatch) -> Tensor | None:
+    """[batch place]: the ids as they were embedded; None if the explained input is no text, or has other examples."""
+    if ids is None or ids.dim() != 2 or encoded.inputs[encoded.main].dim() != 2:
+        return None
+    ids = ids.T if axis_of(trace_of(ids).samples) == 1 else ids
+    return ids.cpu() if len(ids) == encoded.batch else None
 
 
 def read_site_labels(site: AttentionSite, batch: int) -> tuple[Tensor | None, Tensor | None]:
@@ -139,8 +152,10 @@ def find_units(run: Run, encoded: EncodedBatch) -> Units | None:
     """The units of the input that a probe can change one by one; None if they are not known."""
     main, follower = encoded.inputs[encoded.main], run.mode.follower
     if not main.is_floating_point():
-        is_ids = main.dim() == 2 and run.mode.leaf is not None and run.mode.leaf.dim() == 3
-        return Units(main.size(1), None) if is_ids else None
+        ids = read_embedded_ids(run.mode.embedded_ids, encoded)
+        if ids is None and run.mode.embedded_ids is None and main.dim() == 2:
+            return Units(main.size(1), by_ids=True)
+        return Units(ids.size(1)) if ids is not None else None
     if main.dim() == 4 and follower.grid is not None:
         return Units.of_patches(follower.grid, follower.covers or tuple(main.shape[-2:]), main.shape[-2:])
     if main.dim() == 3 and encoded.batch_axis == 0 and not (run.mode.frames and run.mode.frames.cuts):
@@ -162,12 +177,14 @@ def check_order(model: Model, encoded: EncodedBatch, run: Run, claimed: Order, u
         return replace(claimed, moves_examples=True)
     if known is not None and not known.depends_on_input:
         if known.trusts_labels:
-            return refuse_other_ids(run, encoded, claimed)
+            found = refuse_other_ids(run, encoded, claimed, known.measured.get(shape))
+            return replace(found, mixes=known.mixes, obstacle=found.obstacle or known.obstacle)
         if shape in known.measured:
             return known.measured[shape]
     check = OrderCheck(model, encoded, run, claimed, units)
     if known is not None and known.depends_on_input:
-        return check.find_order()
+        found = check.find_order()
+        return replace(found, obstacle=found.obstacle or known.obstacle)
     found, verdict = check.judge()
     verdicts[kind] = known = known or verdict
     known.measured[shape] = found
@@ -209,7 +226,8 @@ class OrderCheck:
         self.probe = OrderProbe(model, encoded, units, find_first_block(run))
         is_rounded = choose_relevance_dtype(model) is not None
         self.base = self.probe.look(encoded) if is_rounded else Seen.read(run.mode, encoded.batch, self.probe.block)
-        self.count = self.probe.count(self.base)
+        self.count = units.count
+        self.half = halve(encoded.batch, units.count)  # of the units, to be moved together
         self.mixes = False  # places hold more than one token before the first attention
 
     def find_order(self) -> Order:
@@ -223,7 +241,8 @@ class OrderCheck:
             return claimed
         if wanted is not None and all(is_held(codes, wanted) for codes in read):
             self.mixes = any(not torch.equal(codes, wanted) for codes in read)
-            return claimed
+            is_merged = self.mixes and any(len(set(row.tolist()) - {0}) < self.count for row in wanted)
+            return replace(claimed, mixes=self.mixes, obstacle=UNKNOWN if is_merged else claimed.obstacle)
         return self.decode(read, claimed)
 
     def encode(self, order: Order) -> Tensor | None:
@@ -255,44 +274,69 @@ class OrderCheck:
             return Order(leaf, tokens, claimed.moves_examples, claimed.obstacle, is_measured=True)
         if self.encoded.batch > 1:
             return Order(claimed.leaf, None, moves_examples=True, is_measured=True)
-        return Order(claimed.leaf, None, obstacle=claimed.obstacle or UNKNOWN, is_measured=True)
+        return replace(claimed, sequence=None, obstacle=claimed.obstacle or UNKNOWN, is_measured=True)
 
     def judge(self) -> tuple[Order, Verdict]:
         """The order on this input, and whether what it is based on holds for another input."""
         other = self.look_at_other()
-        claimed = None if other is None else read_seen_labels(other[1], other[0])
+        claimed = None if other is None else read_labels(other[1], other[0])
         if self.claimed.moves_examples or (claimed is not None and claimed.moves_examples):
             return replace(self.claimed, moves_examples=True), Verdict(moves_examples=True)
+        if other is not None and claimed is not None:
+            self.claimed, claimed = self.correct_leaf(other, claimed)
         found = self.find_order()
         if found.moves_examples or other is None or claimed is None:
             return found, Verdict(not found.is_measured, not found.moves_examples, found.moves_examples)
-        expected = found if found.is_measured else refuse_other_ids(other[1], other[0], claimed)
-        holds = self.is_held_by(other, expected)
+        expected = found if found.is_measured else claimed
+        changes = self.look_at_half(other)
+        holds = self.is_held_by(changes[: len(self.base.states)], expected)
         is_same = holds and (found.is_measured or is_same_order(claimed, self.claimed))
-        return found, Verdict(holds and not found.is_measured, not is_same)
+        if holds and self.is_moved_later(changes[len(self.base.states) :], expected):
+            found = replace(found, obstacle=found.obstacle or CHANGES)
+        obstacle = found.obstacle if is_same else ""
+        return found, Verdict(holds and not found.is_measured, not is_same, mixes=self.mixes, obstacle=obstacle)
 
     def look_at_other(self) -> tuple[EncodedBatch, Seen] | None:
         """Another input and what a run on it shows; None if the model does not take it."""
         other = make_other_input(self.encoded, self.run.mode.vocabulary)
         try:
-            return other, self.probe.look(other)
-        except Exception as error:  # whatever a model raises on inputs that it does not take
+            return other, self.probe.look(other, goes_on=True)
+        except (WhyformerError, *FOREIGN_ERRORS) as error:  # what a model raises on inputs that it does not take
             if is_out_of_memory(error):
                 raise
             return None
 
-    def is_held_by(self, other: tuple[EncodedBatch, Seen], expected: Order) -> bool:
-        """Whether half of the units, moved in another input, change the places that this order says."""
+    def correct_leaf(self, other: tuple[EncodedBatch, Seen], claimed: Order) -> tuple[Order, Order]:
+        """What labels claim of both inputs; if ids were embedded in another order, that of the ids themselves."""
+        given, ids = other[0].inputs[other[0].main].cpu(), read_embedded_ids(other[1].ids, other[0])
+        if ids is None or claimed.leaf is None or holds_ids(claimed.leaf, given, ids):
+            return self.claimed, claimed
+        is_one = (given[:, None, :] == ids[:, :, None]).long()  # [batch place token]
+        leaf = torch.where(is_one.sum(-1) == 1, is_one.argmax(-1), -1)
+        return tuple(move_leaf(order, of) for order, of in ((self.claimed, leaf.flip(0)), (claimed, leaf)))  # type: ignore[return-value]
+
+    def look_at_half(self, other: tuple[EncodedBatch, Seen]) -> list[Tensor]:
+        """Which places change in each kind of state if half of the units of the other input are moved."""
+        return self.probe.look_moved(*other, self.half, goes_on=True)
+
+    def is_held_by(self, changes: Sequence[Tensor], expected: Order) -> bool:
+        """Whether the places that changed are those that this order says; states of another length do not count."""
+        wanted = self.find_half(expected)
+        if wanted is None:
+            return False
+        fitting = [change for change in changes if change.shape == wanted.shape]
+        return all(bool(c[wanted].all()) and (self.mixes or torch.equal(c, wanted)) for c in fitting)
+
+    def is_moved_later(self, changes: Sequence[Tensor], expected: Order) -> bool:
+        """Whether in a later state places changed that should not have, and others did not that should have."""
+        wanted = self.find_half(expected)
+        fitting = [] if wanted is None else [change for change in changes if change.shape == wanted.shape]
+        return any(bool((change & ~wanted).any()) and bool((wanted & ~change).any()) for change in fitting)
+
+    def find_half(self, expected: Order) -> Tensor | None:
+        """[batch place]: those that hold a unit of the half that is moved, if the order is this one."""
         units = self.find_units(expected)
-        if units is None or not self.base.states:
-            return not self.base.states
-        moved = halve(self.encoded.batch, self.count)
-        changes = self.probe.look_moved(*other, moved)
-        wanted = (units >= 0) & moved.gather(1, units.clamp(min=0))
-        return all(
-            change.shape == wanted.shape and bool(change[wanted].all()) and (self.mixes or torch.equal(change, wanted))
-            for change in changes
-        )
+        return None if units is None else (units >= 0) & self.half.gather(1, units.clamp(min=0))
 
 
 def find_first_block(run: Run) -> int | None:
@@ -312,22 +356,34 @@ def is_held(read: Tensor, wanted: Tensor) -> bool:
 
 
 def is_same_order(one: Order, other: Order) -> bool:
-    """Whether two runs, with their examples in reverse order, have the same order."""
+    """Whether two runs, one with its examples in reverse, have the same order."""
     for a, b in ((one.leaf, other.leaf), (one.sequence, other.sequence)):
         if (a is None) != (b is None) or (a is not None and b is not None and not torch.equal(a.flip(0), b)):
             return False
     return one.moves_examples == other.moves_examples
 
 
-def refuse_other_ids(seen: Run | Seen, encoded: EncodedBatch, claimed: Order) -> Order:
-    """The claimed order, unless the ids that were embedded are not those that it says; then they tell the order."""
-    ids = seen.ids if isinstance(seen, Seen) else read_embedded_ids(seen.mode, encoded.batch)
-    given = encoded.inputs[encoded.main]
-    if ids is None or given.is_floating_point() or claimed.leaf is None or claimed.moves_examples:
+def refuse_other_ids(run: Run, encoded: EncodedBatch, claimed: Order, measured: Order | None = None) -> Order:
+    """The claimed order, or else the measured one, if the ids that were embedded are those that it says."""
+    ids, given = read_embedded_ids(run.mode.embedded_ids, encoded), encoded.inputs[encoded.main].cpu()
+    if ids is None or claimed.leaf is None or claimed.moves_examples or holds_ids(claimed.leaf, given, ids):
         return claimed
-    if claimed.leaf.shape == ids.shape and holds_ids(claimed.leaf, given.cpu(), ids):
+    if measured is not None and measured.leaf is not None and holds_ids(measured.leaf, given, ids):
+        return move_leaf(claimed, measured.leaf)
+    return replace(
+        claimed, leaf=None, sequence=None, moves_examples=encoded.batch > 1, obstacle=UNKNOWN, has_lost_leaf=True
+    )
+
+
+def move_leaf(claimed: Order, leaf: Tensor) -> Order:
+    """The order with another one of the places where ids are embedded; later places follow them."""
+    if claimed.leaf is None or leaf.shape != claimed.leaf.shape:
         return claimed
-    return replace(claimed, sequence=None, moves_examples=encoded.batch > 1, obstacle=UNKNOWN)
+    if claimed.sequence is None:
+        return replace(claimed, leaf=leaf)
+    at = invert_order(claimed.leaf, int(claimed.leaf.max()) + 1)
+    at = torch.where(claimed.sequence >= 0, at.gather(1, claimed.sequence.clamp(0, at.size(1) - 1)), -1)
+    return replace(claimed, leaf=leaf, sequence=torch.where(at >= 0, leaf.gather(1, at.clamp(min=0)), -1))
 
 
 def holds_ids(tokens: Tensor, given: Tensor, ids: Tensor) -> bool:

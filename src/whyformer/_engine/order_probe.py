@@ -9,6 +9,7 @@ its examples in reverse, tells whether the order depends on the input.
 """
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -17,24 +18,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from whyformer._engine.blocks import find_blocks
 from whyformer._engine.forward import run_forward
 from whyformer._engine.intercept import Intercept
 from whyformer._engine.layout import to_canonical_axes
-from whyformer._engine.tracing.attention import AttentionSite
-from whyformer._engine.tracing.provenance import attach_trace, axis_of, trace_of
+from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites
+from whyformer._engine.tracing.provenance import trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
+from whyformer.errors import UnsupportedModel
 
 STEPS = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}  # of the spread
-NOTICED = 1e-2  # of the largest change: smaller ones are rounding, or leak through a norm over all tokens
+NOTICED = 1e-4  # of the largest change: smaller ones are rounding
 
 
 @dataclass(frozen=True)
 class Units:
-    """What is changed one by one: `count` patches, vectors or features, or the rows of the sum of embeddings."""
+    """What is changed one by one: `count` patches, vectors or features, or places of the sum of embeddings."""
 
     count: int
     of: Tensor | None = None  # broadcasts to one example of the input: the unit of each entry, or -1; None: token ids
+    by_ids: bool = False  # where ids are embedded is not known: they are replaced by others
 
     @classmethod
     def of_patches(cls, grid: tuple[int, int], covers: tuple[int, ...], size: Any) -> "Units":
@@ -48,9 +52,8 @@ class Units:
 class Seen:
     """What one run shows up to its first attention. Axes: [batch place channel]; None where it is not known."""
 
-    states: tuple[Tensor, ...]  # what enters the first block, and the values of the first attention
-    leaf: Tensor | None  # the sum of embeddings, in the model's order of axes
-    ids: Tensor | None  # [batch place]: as they are embedded
+    states: tuple[Tensor, ...]  # what enters the first block, the values of the first attention, and later ones
+    ids: Tensor | None  # as they are embedded, with their labels
     site: AttentionSite
 
     @classmethod
@@ -61,16 +64,16 @@ class Seen:
         if given is not None and (given := getattr(given, "_whyformer_leaf", given)).dim() == 3:
             states.insert(0, to_canonical_axes(given, trace_of(given)))
         fitting = tuple(state.detach() for state in states if len(state) == batch)
-        leaf = None if mode.leaf is None else attach_trace(mode.leaf.detach(), trace_of(mode.leaf))
-        return cls(fitting, leaf, read_embedded_ids(mode, batch), site)
+        return cls(fitting, mode.embedded_ids, site)
 
-
-def read_embedded_ids(mode: Intercept, batch: int) -> Tensor | None:
-    ids = mode.embedded_ids
-    if ids is None or ids.dim() != 2:
-        return None
-    ids = ids.T if axis_of(trace_of(ids).samples) == 1 else ids
-    return ids.cpu() if len(ids) == batch else None
+    @classmethod
+    def read_all(cls, mode: Intercept, batch: int, block: int | None) -> "Seen":
+        """The same, and all later block boundaries and values."""
+        seen = cls.read(mode, batch, block)
+        later = [site.value.transpose(1, 2).flatten(2) for site in find_layer_sites(mode.sites)]
+        with suppress(UnsupportedModel):
+            later += [to_canonical_axes(state, trace_of(state)) for state in find_blocks(mode)[0] if state.dim() == 3]
+        return replace(seen, states=(*seen.states, *(state.detach() for state in later if len(state) == batch)))
 
 
 class AtFirstAttention(BaseException):
@@ -83,58 +86,69 @@ class AtFirstAttention(BaseException):
 class ShortRun(Intercept):
     """A run that ends at the first attention."""
 
-    def __init__(self, *, block: int | None, **options: Any) -> None:
+    def __init__(self, *, block: int | None, moved: Tensor | None = None, **options: Any) -> None:
         super().__init__(**options)
-        self.block = block
+        self.block, self.moved = block, moved  # the places of the sum of embeddings that are moved
+
+    def make_leaf(self, tensor: Tensor) -> Tensor:
+        if self.moved is not None and self.leaf is None:
+            at = self.moved if self.moved.shape == tensor.shape[:2] else self.moved.T
+            self.starting_at = nudge(tensor, at.unsqueeze(-1))
+        return super().make_leaf(tensor)
 
     def add_site(self, site: AttentionSite) -> None:
         super().add_site(site)
         raise AtFirstAttention(Seen.read(self, self.batch, self.block))
 
 
+class SilentRun(ShortRun):
+    """A run in which attention adds nothing, so that a change stays with its token as far as the last block."""
+
+    def add_site(self, site: AttentionSite) -> None:
+        Intercept.add_site(self, site)
+        site.output.data.zero_()
+
+
 class OrderProbe:
-    """Runs a model up to its first attention on changed inputs."""
+    """Runs a model up to its first attention, or without attention, on changed inputs."""
 
     def __init__(self, model: Model, encoded: EncodedBatch, units: Units, block: int | None) -> None:
         self.model, self.encoded, self.block, self.units = model, encoded, block, units
         self.forwards = 0
 
-    def look(self, encoded: EncodedBatch, leaf: Tensor | None = None) -> Seen:
-        """What a run on these inputs shows; leaf: replaces the sum of embeddings."""
+    def look(self, encoded: EncodedBatch, moved: Tensor | None = None, *, goes_on: bool = False) -> Seen:
+        """What a run on these inputs shows.
+
+        moved: [batch place], where the sum of embeddings is moved.
+        goes_on: the run ends at the last block, without attention.
+        """
         self.forwards += 1
-        mode = cast(type[Intercept], partial(ShortRun, block=self.block))
+        mode = cast(type[Intercept], partial(SilentRun if goes_on else ShortRun, block=self.block, moved=moved))
         try:
-            with run_forward(self.model, encoded, asks_gradient=True, starting_at=leaf, mode_class=mode):
-                raise RuntimeError("A run that reached attention before did not reach it again.")
+            with run_forward(self.model, encoded, asks_gradient=self.units.of is None, mode_class=mode) as run:
+                return Seen.read_all(run.mode, encoded.batch, self.block)
         except AtFirstAttention as reached:
             return reached.seen
 
-    def look_moved(self, encoded: EncodedBatch, base: Seen, moved: Tensor) -> list[Tensor]:
+    def look_moved(self, encoded: EncodedBatch, base: Seen, moved: Tensor, *, goes_on: bool = False) -> list[Tensor]:
         """[batch place] for each kind of state: which places change if these units [batch unit] are moved."""
-        if self.units.of is None:
-            assert base.leaf is not None
-            by_axis = moved.T if self.is_turned(base) else moved
-            seen = self.look(encoded, nudge(base.leaf, by_axis.unsqueeze(-1)))
+        given = encoded.inputs[encoded.main]
+        if self.units.by_ids:
+            others = change_ids(given, encoded.token_mask, encoded.special_mask, int(given.max()) + 1)
+            inputs = {**encoded.inputs, encoded.main: torch.where(moved.to(given.device), others, given)}
+            seen = self.look(replace(encoded, inputs=inputs), goes_on=goes_on)
+        elif self.units.of is None:
+            seen = self.look(encoded, moved, goes_on=goes_on)
         else:
-            given = encoded.inputs[encoded.main]
             at = moved[:, self.units.of.clamp(min=0).flatten()].unflatten(1, self.units.of.shape) & (self.units.of >= 0)
             at = at.view(len(at), *[1] * (given.dim() - at.dim()), *at.shape[1:]) if given.dim() == 4 else at
             inputs = {**encoded.inputs, encoded.main: nudge(given, at)}
-            seen = self.look(replace(encoded, inputs=inputs))
+            seen = self.look(replace(encoded, inputs=inputs), goes_on=goes_on)
         return [find_changes(new, old) for new, old in zip(seen.states, base.states, strict=False)]
-
-    def is_turned(self, base: Seen) -> bool:
-        return base.leaf is not None and base.leaf.size(0) != self.encoded.batch
-
-    def count(self, base: Seen) -> int:
-        """How many units there are: ids are padded by some models before they are embedded."""
-        if self.units.of is not None or base.leaf is None:
-            return self.units.count
-        return base.leaf.size(0) if self.is_turned(base) else base.leaf.size(1)
 
     def measure(self, base: Seen) -> list[Tensor]:
         """[batch place] for each kind of state: the code that was read at each place."""
-        codes = make_codes(self.encoded.batch, self.count(base))
+        codes = make_codes(self.encoded.batch, self.units.count)
         read: list[Tensor] = []
         for bit in range(int(codes.max()).bit_length()):
             changes = self.look_moved(self.encoded, base, (codes >> bit & 1).bool())
@@ -158,8 +172,8 @@ def find_changes(new: Tensor, old: Tensor) -> Tensor:
         return torch.zeros(old.shape[:2], dtype=torch.bool)
     difference = (new.double() - old.double()).abs().flatten(2).amax(-1).cpu()
     largest = float(difference.max()) if difference.numel() else 0.0
-    noise = float(old.detach().abs().max()) * torch.finfo(old.dtype).eps * 8
-    return difference > max(NOTICED * largest, noise)
+    noise = old.double().abs().flatten(2).amax(-1).cpu() * torch.finfo(old.dtype).eps * 8
+    return difference > noise.clamp(min=NOTICED * largest)
 
 
 def make_codes(batch: int, count: int) -> Tensor:
@@ -181,22 +195,33 @@ def decode(read: Tensor, count: int) -> Tensor | None:
 
 
 def make_other_input(encoded: EncodedBatch, vocabulary: int) -> EncodedBatch:
-    """An input of the same kind with other values, and its examples in reverse."""
-    inputs = {}
+    """An input of the same kind with other values, shorter examples where there is padding, and these in reverse."""
+    inputs, mask = {}, shorten(encoded.token_mask)
     for name, given in encoded.inputs.items():
         axis = encoded.batch_axis if given.dim() == 3 else 0
         has_rows = given.dim() > axis and given.size(axis) == encoded.batch
         turned = given.flip(axis) if has_rows else given
+        if mask is not None and encoded.token_mask is not None and is_mask(given, encoded.token_mask):
+            turned = mask.to(given).flip(0)
         inputs[name] = change_values(turned) if has_rows and name != encoded.main else turned
-    other = replace(encoded, inputs=inputs, **reverse_masks(encoded))
+    special = None if encoded.special_mask is None else encoded.special_mask.flip(0)
+    other = replace(encoded, inputs=inputs, token_mask=None if mask is None else mask.flip(0), special_mask=special)
     main = inputs[encoded.main]
-    changed = change_values(main) if main.is_floating_point() else change_ids(main, encoded, vocabulary)
-    return replace(other, inputs={**inputs, encoded.main: changed})
+    if main.is_floating_point():
+        return replace(other, inputs={**inputs, encoded.main: change_values(main)})
+    return replace(other, inputs={**inputs, encoded.main: change_ids(main, other.token_mask, special, vocabulary)})
 
 
-def reverse_masks(encoded: EncodedBatch) -> dict[str, Any]:
-    masks = {"token_mask": encoded.token_mask, "special_mask": encoded.special_mask}
-    return {name: mask.flip(0) for name, mask in masks.items() if mask is not None}
+def shorten(mask: Tensor | None) -> Tensor | None:
+    """The mask of examples that are one token shorter, where there is padding; one token stays."""
+    if mask is None or bool(mask.all()):
+        return mask
+    last = mask.size(1) - 1 - mask.flip(1).long().argmax(1)
+    return torch.where(mask.sum(1, keepdim=True) > 1, mask & (torch.arange(mask.size(1)) != last[:, None]), mask)
+
+
+def is_mask(given: Tensor, token_mask: Tensor) -> bool:
+    return given.shape == token_mask.shape and torch.equal(given.cpu().bool(), token_mask) and int(given.max()) <= 1
 
 
 def change_values(given: Tensor) -> Tensor:
@@ -206,21 +231,23 @@ def change_values(given: Tensor) -> Tensor:
     return given.flip((-2, -1) if given.dim() == 4 else 1)
 
 
-def change_ids(ids: Tensor, encoded: EncodedBatch, vocabulary: int) -> Tensor:
-    """Other ids, if possible all different; special tokens and padding stay. `ids` has its examples in reverse."""
+def change_ids(ids: Tensor, mask: Tensor | None, special: Tensor | None, vocabulary: int) -> Tensor:
+    """Other ids, if possible all different; special tokens and padding stay."""
     fixed = torch.zeros(ids.shape, dtype=torch.bool)
-    if encoded.token_mask is not None and encoded.token_mask.shape == ids.shape:
-        fixed |= ~encoded.token_mask.flip(0)
-    if encoded.special_mask is not None and encoded.special_mask.shape == ids.shape:
-        fixed |= encoded.special_mask.flip(0)
+    if mask is not None and mask.shape == ids.shape:
+        fixed |= ~mask
+    if special is not None and special.shape == ids.shape:
+        fixed |= special
     own, kept = ids.cpu()[~fixed].unique(), ids.cpu()[fixed].unique()
     others = torch.arange(1, max(vocabulary, 1))
     others = others[~torch.isin(others, torch.cat([own, kept]))][: ids.numel()]
-    allowed = torch.cat([own, others])
+    allowed = torch.cat([others, own])
     if not len(allowed):
         return ids
     places = torch.arange(ids.size(1)) + (ids.size(1) + 1) * torch.arange(len(ids))[:, None]
-    return torch.where(fixed, ids.cpu(), allowed[(places + 1) % len(allowed)].to(ids.dtype)).to(ids.device)
+    changed = allowed[places % len(allowed)]
+    changed = torch.where(changed == ids.cpu(), allowed[(places + 1) % len(allowed)], changed)
+    return torch.where(fixed, ids.cpu(), changed.to(ids.dtype)).to(ids.device)
 
 
 def halve(batch: int, count: int) -> Tensor:

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from whyformer.errors import UnsupportedModel
 
+ANSWER_WORDS = ("logit", "class", "label", "pred", "score", "prob", "answer", "output")
+
 
 def iterate_tensors(returned: Any) -> Iterator[Tensor]:
     """Every tensor in what a model returned, in its order."""
@@ -55,10 +57,12 @@ def find_output(returned: Any, module: nn.Module | None = None) -> Tensor:
     """The logits: the field of that name, or the first tensor with axes that the model returned.
 
     Of several tensors without names, (loss, logits) or (features, logits), the one as wide as the last linear layer of
-    the module.
+    the module. Of a dictionary, the one whose name says that it is the answer, or else the widest answer of classes.
     """
     if (logits := get_field(returned, "logits")) is not None:
         return logits
+    if len(named := list_outputs(returned)) > 1:
+        return named[choose_name(named)]
     tensors = [tensor for tensor in iterate_tensors(returned) if tensor.dim() and tensor.is_floating_point()]
     if not tensors:
         raise UnsupportedModel(f"The model returned {type(returned).__name__}, which contains no tensor to explain.")
@@ -68,6 +72,23 @@ def find_output(returned: Any, module: nn.Module | None = None) -> Tensor:
         if len(fitting) == 1:
             return fitting[0]
     return tensors[0]
+
+
+def list_outputs(returned: Any) -> dict[str, Tensor]:
+    """The tensors of a plain dictionary that a model returned; empty for all else, such as outputs of transformers."""
+    if type(returned) is not dict:
+        return {}
+    is_output = lambda one: isinstance(one, Tensor) and bool(one.dim()) and one.is_floating_point()  # noqa: E731
+    return {str(name): tensor for name, tensor in returned.items() if is_output(tensor)}
+
+
+def choose_name(named: Mapping[str, Tensor]) -> str:
+    """Which of several named outputs is explained: by its name, else the first with several numbers per example."""
+    for word in ANSWER_WORDS:
+        if (found := next((name for name in named if word in name.lower()), None)) is not None:
+            return found
+    flat = [name for name, tensor in named.items() if tensor.dim() == 2]
+    return next((name for name in flat if named[name].size(1) > 1), next(iter([*flat, *named])))
 
 
 def find_last_width(module: nn.Module) -> int | None:

@@ -19,6 +19,8 @@ from torch import Tensor
 from whyformer._engine.capture import Capture
 from whyformer._engine.chosen_answer import is_causal
 from whyformer._engine.forward import Run, run_forward, run_plain
+from whyformer._engine.layout import Order
+from whyformer._engine.order import find_order
 from whyformer._engine.record import record
 from whyformer._engine.shadow import make_shadow
 from whyformer._engine.stream_blocks import find_blocks
@@ -225,6 +227,7 @@ def describe_run(model: Model, encoded: EncodedBatch, target: Any) -> dict[str, 
             found |= describe_attention(run)
             found["blocks"] = try_to_say(lambda: describe_blocks(run))
             found["task"] = try_to_say(lambda: describe_task(model, encoded, run))
+            found["order"] = try_to_say(lambda: describe_order(find_order(model, encoded, run, always=True)))
     except Exception as error:
         return {"attention": f"not found: {describe_refusal(error)[1]}"}
     try:
@@ -245,6 +248,24 @@ def describe_default(model: Model, encoded: EncodedBatch, target: Any) -> str:
     except Exception as error:
         return f"{name}, which does not work here: {describe_refusal(error)[1]}"
     return name if explanation.method == name else explanation.notes[-1]
+
+
+def describe_order(order: Order) -> str:
+    """What the check found about the places of tokens and examples in the model."""
+    if order.moves_examples:
+        return "checked: examples of a batch change places inside, so each is run alone"
+    if order.obstacle:
+        return f"checked: {order.obstacle}"
+    if order.sequence is None:
+        return "not checked: the tokens of the input are not known"
+    how = "checked, measured" if order.is_measured else "checked"
+    tokens = [order.sequence] if order.leaf is None else [order.sequence, order.leaf]
+    if any(bool((row[row >= 0].diff() < 0).any()) for places in tokens for row in places):
+        return f"{how}: tokens change places inside, which is undone"
+    missing = int(order.sequence.max()) + 1 - int((order.sequence[0] >= 0).sum())
+    extra = int((order.sequence[0] < 0).sum())
+    added = f", {extra} added by the model" if extra else ""
+    return f"{how}: tokens are in the order of the input{added}" + (f", {missing} left out" if missing > 0 else "")
 
 
 def try_to_say(say: Callable[[], str]) -> str:

@@ -284,7 +284,7 @@ def gather_own_scores(scores: Tensor, capture: Capture, in_sequence: bool) -> Te
         return scores
     if scores.dim() != 2 or len(scores) != batch:
         return None
-    if capture.owners is not None and scores.size(1) == capture.owners.numel():
+    if not in_sequence and capture.owners is not None and scores.size(1) == capture.owners.numel():
         owners = capture.owners.flatten()
         return scores.new_zeros(batch, count).index_add_(1, owners[owners >= 0], scores[:, owners >= 0])
     if capture.places is not None and scores.size(1) > max(capture.places):

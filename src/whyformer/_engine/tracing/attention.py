@@ -254,7 +254,7 @@ def find_obstacle(rows: Trace, keys: Trace, passed: int) -> str:
     if known and (rows.tokens is None) != (keys.tokens is None):
         return "its queries or its keys are not the tokens"
     for trace in (rows, keys):
-        if trace.tokens is None:
+        if trace.tokens is None or has_own_orders(rows, keys):
             continue
         if any(size > 1 for axis, size in enumerate(trace.tokens.shape) if axis != trace.tokens.dim() - 2):
             return "not all tokens attend to the same tokens (windows, a different order per example, channels as keys)"
@@ -265,6 +265,15 @@ def find_obstacle(rows: Trace, keys: Trace, passed: int) -> str:
     if rows.tokens is not None and keys.tokens is not None and rows.epoch != keys.epoch:
         return "queries and keys come from different sequences"
     return ""
+
+
+def has_own_orders(rows: Trace, keys: Trace) -> bool:
+    """Before the first attention, every example has an order of its own, and queries and keys have the same."""
+    of, label = keys.samples, keys.tokens
+    if keys.epoch or rows.epoch or label is None or rows.tokens is None or of is None or axis_of(of) != 0:
+        return False
+    changes = [axis for axis, size in enumerate(label.shape) if size > 1]
+    return changes == [0, label.dim() - 2] and len(label) == len(of) and torch.equal(label, rows.tokens)
 
 
 def is_counted(along: Tensor) -> bool:

@@ -155,7 +155,7 @@ class Follower:
             if read is not None:
                 weighed.append((read, part.numel()))
         total = sum(size for _, size in weighed)
-        if not total:
+        if not total or len({read.shape for read, _ in weighed}) > 1:  # none, or of two sequences
             return None
         return sum(read * (size / total) for read, size in weighed) if weighed else None  # type: ignore[return-value]
 
@@ -249,9 +249,9 @@ class Follower:
             best.read,
             is_attention=is_softmax or (traces[0].is_attention and rest_is_attention),
             is_statistic=traces[0].is_statistic and rest_is_constant and result.shape == given[0].shape,
-            is_weighted=any(t.is_weighted for t in traces) or weighs_tokens(operation),
+            is_weighted=bool(self.length) and (any(t.is_weighted for t in traces) or weighs_tokens(operation)),
             is_pixels=traces[0].is_pixels and name in operations.IDENTITIES,
-            is_ids=traces[0].is_ids and name in operations.IDENTITIES,
+            is_ids=name in operations.IDENTITIES and any(t.is_ids for t in traces),
             is_cumulative=name == "cumsum" or (name in CUMULATIVE_STEPS and any(t.is_cumulative for t in traces)),
             words=token_part_of(operation),
             root=root,
@@ -376,6 +376,8 @@ def follow_row_sum(operation: Operation, result: Tensor) -> Trace:
         return before
     if trace.samples is None or operation.name != "index_add":
         return EMPTY_TRACE
+    if len(index.unique()) < index.numel() and trace.epoch:  # rows of several tokens add up: pooling
+        return Trace(epoch=trace.epoch)
     filled: list[Tensor | None] = []
     for which in ("samples", "tokens"):
         label, known = getattr(trace, which), getattr(before.rows, which, None)
