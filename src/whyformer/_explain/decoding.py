@@ -102,7 +102,9 @@ def call_own_generate(
     from transformers import GenerationConfig
 
     ends = find_end_tokens(model)
-    options: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "top_k": 0} if temperature else {}
+    options: dict[str, Any] = (
+        {"temperature": float(temperature), "top_p": float(top_p), "top_k": 0} if temperature else {}
+    )
     config = GenerationConfig(
         do_sample=bool(temperature), max_new_tokens=tokens, num_beams=1, repetition_penalty=1.0, use_cache=True,
         eos_token_id=sorted(ends) or None, pad_token_id=model.padding, **options,
