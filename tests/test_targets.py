@@ -234,6 +234,7 @@ TEXTS = {
     "entity:=PER": Entity(label="PER"),
     "entity": Entity(),
     "classes:3=#1,4=#2": TokenClasses((3, 4), (1, 2)),
+    "logodds:answer-tokens:0-2": targets.Answer((0, 1, 2), score="log_odds"),
     "answer:12-15": AnswerSpan(12, 15),
     "answer": AnswerSpan(),
     "choice:1": Choice(1),
@@ -256,6 +257,10 @@ def test_every_target_can_be_written_as_text(text, target):
     ("text", "message"),
     [
         ("grp:cat", r"'grp:cat' is not a target. Did you mean 'group'\? Write a class, or one of: class:cat, group:"),
+        (5, r"A target must be a text such as 'group:cat,dog', got int"),
+        ('group:["0",[[]]]', r"Write it like group:cat,dog"),
+        ("group:" + "[" * 100_000, r"Write it like group:cat,dog"),
+        ("logodds:cat", r"Write it like logodds:answer-tokens"),
         ("tokens:a-b", r"'tokens:a-b' is not a target. Write it like tokens:4-7"),
         ("token:a@middle", r"Write it like token:Paris@mask"),
         ("representation:1", "Write it like representation"),

@@ -1,6 +1,6 @@
 """Odd arguments of prompts, answers, citations, hops and targets as text: an error of ours, or a result."""
 
-import json
+import traceback
 from functools import cache, partial
 from random import Random
 
@@ -31,7 +31,18 @@ def prompt():
 
 def odd(random: Random):
     """A value of any kind, or a list or dictionary of such."""
-    values = [*ODD_VALUES, *ODD_SETTINGS.values(), 2**70, -(2**70), [2**70], [[1]], [[]], {"a": [2**70]}, set(), range(3)]
+    values = [
+        *ODD_VALUES,
+        *ODD_SETTINGS.values(),
+        2**70,
+        -(2**70),
+        [2**70],
+        [[1]],
+        [[]],
+        {"a": [2**70]},
+        set(),
+        range(3),
+    ]
     value = random.choice(values)
     kind = random.random()
     return [value] if kind < 0.1 else {"role": value} if kind < 0.15 else [value, 1] if kind < 0.2 else value
@@ -44,8 +55,8 @@ def call_cite(random: Random):
 
 
 def call_split(random: Random):
-    by = random.choice([odd(random), [odd(random), odd(random)], lambda text, value=odd(random): value])
-    return partial(prompt().split, by)
+    value = odd(random)
+    return partial(prompt().split, random.choice([value, [value, odd(random)], lambda text: value]))
 
 
 def call_from_text(random: Random):
@@ -104,7 +115,9 @@ def call_trace(random: Random):
 
 def call_diagnose(random: Random):
     given = {"methods": ["random"], "inputs": {"input_ids": torch.tensor([[1, 2, 3]])}, "target": None}
-    given[random.choice(list(given))] = odd(random)
+    name = random.choice(list(given))
+    given[name] = odd(random)
+    given["methods"] = ["random"] if given["methods"] is None else given["methods"]  # all of them take too long
     return partial(why.diagnose, decoder(), **given)
 
 
@@ -116,12 +129,14 @@ def call_parse(random: Random):
 def call_answer(random: Random):
     given = {"select": None, "weights": None, "score": "logit", "versus": None, "unit": "token"}
     given[random.choice(list(given))] = odd(random)
-    return lambda: why.explain(decoder(), prompt(), "attnlrp", target=targets.Answer(**given))
+    return partial(explain_answer, **given)
 
 
-KINDS = {
-    name.removeprefix("call_"): kind for name, kind in list(globals().items()) if name.startswith("call_")
-}
+def explain_answer(**given):
+    return why.explain(decoder(), prompt(), "attnlrp", target=targets.Answer(**given))
+
+
+KINDS = {name.removeprefix("call_"): kind for name, kind in list(globals().items()) if name.startswith("call_")}
 
 
 def attack(kind: str, count: int) -> list[str]:
@@ -133,10 +148,17 @@ def attack(kind: str, count: int) -> list[str]:
             call()
         except why.errors.WhyformerError as error:
             if error.code == "E_INTERNAL":
-                wrong.append(f"{n}: {call!r:.400}: {error}")
-        except Exception as error:  # noqa: BLE001, that is what is looked for
-            wrong.append(f"{n}: {call!r:.400}: {type(error).__name__}: {error}")
+                wrong.append(f"{n}: {show(call)}: {error}")
+        except Exception as error:
+            wrong.append(
+                f"{n}: {show(call)}: {type(error).__name__}: {error} ({traceback.extract_tb(error.__traceback__)[-1]})"
+            )
     return wrong
+
+
+def show(call) -> str:
+    given = [*getattr(call, "args", ()), *getattr(call, "keywords", {}).items()]
+    return " ".join(f"{one!r:.90}" for one in given if not isinstance(one, why.Model))
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))

@@ -8,6 +8,7 @@ from tiny_text import gpt2
 from typer.testing import CliRunner
 
 from whyformer.cli import app
+from whyformer.cli.gathering import read_text_file
 
 TEXT = "the keys to the cabinet"
 
@@ -94,3 +95,17 @@ def test_files_that_are_no_prompt_are_refused(tmp_path):
     assert number.exit_code == 3 and "A log must be a dictionary, got int" in number.stderr
     without = run("explain", "--messages", write(tmp_path / "n.json", [{"role": "user", "content": "a"}]))
     assert without.exit_code == 3 and "has no chat template" in without.stderr
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_one_line_break_at_the_end_of_a_file_is_left_out(tmp_path, end):
+    file = tmp_path / "prompt.txt"
+    file.write_bytes((TEXT + end).encode())
+    for words in (["generate", "-n", 2, "--whole"], ["explain", "--answer", " are", "-M", "demo/decoder"]):
+        assert run(*words, file).stdout == run(*words, TEXT).stdout != ""
+    assert read_text_file(str(file)) == TEXT
+    file.write_text(f"{TEXT}\n\n")
+    assert read_text_file(str(file)) == f"{TEXT}\n"  # exactly one

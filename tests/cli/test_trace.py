@@ -62,3 +62,11 @@ def test_refuses_what_cannot_be_traced(arguments, message, code):
 )
 def test_regions_end_with_a_sign(text, parts):
     assert [text[start:stop] for start, stop in split_after(";", text)] == parts
+
+
+def test_a_file_is_read_and_its_name_is_not_explained(tmp_path):
+    """And its last line break, which an editor adds, is not part of the prompt."""
+    file = tmp_path / "program.txt"
+    file.write_text(PROGRAM + "\n")
+    assert run(str(file), "--select", "-1", "--by", ";") == run(PROGRAM, "--select", "-1", "--by", ";")
+    assert "would overwrite the input" in error_of(str(file), "-o", str(file), code=4)

@@ -225,6 +225,8 @@ def test_regions_by_hand():
     torch.testing.assert_close(h.shares(), torch.tensor([[0.2, 0], [0.25, 0.75]], dtype=torch.float64))
     assert h.by_region() == pytest.approx({"token 1": 3.0, "token 0": 2.0})
     assert list(h.by_region()) == ["token 1", "token 0"]
+    same = tuple(why.Region("user", "user", i, i + 1, str(i)) for i in (0, 1))
+    assert type(h)(h.hops, prompt, same).by_region() == pytest.approx({"user (2)": 3.0, "user (1)": 2.0})
 
 
 # --- contract ---------------------------------------------------------------------------------------------------------

@@ -327,6 +327,31 @@ def test_the_explanation_of_an_answer_is_that_of_its_start_plus_that_of_its_end(
     assert torch.allclose(whole.scores, ends[0].scores + ends[1].scores, atol=1e-6)
 
 
+class MarksEverything(torch.nn.Module):
+    """Finds the first word the likeliest start and end of an answer, whichever text it is in."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(len(WORDS), 4)
+
+    def forward(self, input_ids, attention_mask=None, token_type_ids=None):
+        x = self.embed(input_ids)
+        x = x + torch.nn.functional.scaled_dot_product_attention(x, x, x)
+        falling = -torch.arange(input_ids.shape[1], dtype=x.dtype)
+        start = x.sum(-1) * 1e-3 + falling
+        return hf.modeling_outputs.QuestionAnsweringModelOutput(start_logits=start, end_logits=start)
+
+
+def test_an_answer_is_never_marked_in_the_question():
+    model = why.open(MarksEverything().double().eval(), tokenizer=wordpiece_pairs())
+    e = why.explain(model, TextPair("is the film good", "a bad film"), "leave_one_out")
+    assert e.targets[0].label == "the answer 'a'"
+    single = why.explain(model, "is the film good", "leave_one_out")
+    assert single.targets[0].label == "the answer 'is'"
+    ids = model.encode([TextPair("is the film good", "a bad film")]).inputs
+    assert why.explain(model, {**ids}, "leave_one_out").targets[0].spec == e.targets[0].spec
+
+
 def test_judge_counts_the_tokens_of_squads_answers(reader, tmp_path):
     context = "the film is not good , a bad film"
     row = {"question": "is the film good", "context": context, "answers": {"text": ["bad"], "answer_start": [25]}}

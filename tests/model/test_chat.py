@@ -1,5 +1,8 @@
 """Chats: every message is found where the template put it, in the text and in the tokens."""
 
+import copy
+import time
+
 import pytest
 import torch
 import transformers as hf
@@ -217,3 +220,34 @@ def test_a_tokenizer_without_a_template_is_refused_with_a_way_out():
     with pytest.raises(InputError, match=r"no chat template.*Prompt\.from_text"):
         why.Prompt.from_messages(model, TALK)
     assert why.Prompt.from_text(model, USER).text == USER
+
+
+# --- templates that multiply ------------------------------------------------------------------------------------------
+
+GROWING = {
+    "times": "{{ messages[0].content * 10**8 }}",
+    "a constant": "{{ 'ab' * 100000000 }}",
+    "doubled": "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}",
+    "added": "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}{{ n.x }}",
+    "padded": "{{ messages[0].content.ljust(10**9) }}",
+    "a filter": "{{ messages[0].content | center(1000000000) }}",
+    "loops": "{% for i in range(90000) %}{% for j in range(90000) %}{{ i }}{% endfor %}{% endfor %}",
+    "a power": "{{ 10 ** 10 ** 10 }}",
+}
+
+
+@pytest.mark.parametrize("template", GROWING.values(), ids=GROWING)
+def test_a_template_that_multiplies_its_text_is_refused_before_it_is_rendered(template, monkeypatch):
+    tokenizer = copy.deepcopy(make_chat_tokenizer("chatml"))
+    tokenizer.chat_template = template
+    monkeypatch.setattr(tokenizer, "apply_chat_template", lambda *_, **__: pytest.fail("it was rendered"))
+    start = time.perf_counter()
+    with pytest.raises(InputError, match="makes more than 200,000 characters of these messages") as error:
+        why.Prompt.from_messages(why.open(open_chat("chatml").module, tokenizer=tokenizer), TALK)
+    assert error.value.code == "E_TXT_TOO_LONG" and time.perf_counter() - start < 10
+
+
+@pytest.mark.parametrize("tools", [True, 5, "search", SEARCH, torch.zeros(())])
+def test_tools_that_are_no_list_are_refused(tools):
+    with pytest.raises(InputError, match="tools must be a list of JSON schemas or functions, got"):
+        why.Prompt.from_messages(open_chat("qwen"), TALK, tools=tools)

@@ -1,6 +1,7 @@
 """Prompts: tokens are kept as they are, regions are where they should be, and what does not fit is refused."""
 
 import pytest
+import tokenizers
 import torch
 import transformers as hf
 from tiny_text import byte_pairs
@@ -313,3 +314,40 @@ def test_prompts_of_different_lengths_share_a_batch(model):
         assert together.targets[i].label == alone.targets[0].label
     with pytest.raises(InputError, match="only prompts or only other inputs"):
         why.explain(model, [prompts[0], "the film"])
+
+
+# --- odd arguments ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", [5, None, b"sentence", {"a": 1}, lambda text: 5])
+def test_what_a_prompt_cannot_be_split_by_is_refused(model, by):
+    with pytest.raises(InputError, match=r'is split by "sentence", "paragraph", .* got (int|NoneType|bytes|dict)'):
+        Prompt.from_text(model, TEXT).split(by)
+
+
+@pytest.mark.parametrize("ids", [[2**70], [1, -(2**70)], torch.zeros(2, device="meta"), 5, "ids"])
+def test_ids_that_are_none_are_refused(model, ids):
+    for call in (
+        lambda: Prompt.from_tokens(model, ids),
+        lambda: Prompt.from_tokens(model, [1], ids),
+        lambda: Prompt.from_log(model, {"prompt_token_ids": ids}),
+        lambda: Prompt.from_log(model, {"prompt_token_ids": [1], "token_ids": ids}),
+    ):
+        with pytest.raises(InputError, match=r"no token id|must be a list"):
+            call()
+
+
+# --- words that the tokenizer does not know ---------------------------------------------------------------------------
+
+
+def word_tokenizer():
+    """One token per word and number; everything else is unknown, and what is written together is one word."""
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[UNK]": 0, "k": 1, "=": 2, "47": 3, ";": 4}, "[UNK]"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    return hf.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]")
+
+
+@pytest.mark.parametrize(("answer", "joined"), [("47 ;", False), (" 47 ;", True)])
+def test_an_unknown_word_swallows_nothing_of_the_answer(answer, joined):
+    ids, is_joined = encode_continuation(word_tokenizer(), "k = qux", answer)
+    assert ids == [3, 4] and is_joined is joined

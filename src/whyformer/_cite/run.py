@@ -39,6 +39,7 @@ from whyformer.results.citations import Citation, Citations
 from whyformer.results.explanation import Explanation
 
 CITE_METHOD = "attnlrp"  # the best of one relevance pass on demo/reader (docs/language-models.md)
+MOST = 2**31  # of any count
 CITED_SCORE: Scale = "log_odds"
 
 
@@ -121,8 +122,8 @@ def cite(
 
 def check_counts(**counts: Any) -> None:
     for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise InputError(f"{name} must be a whole number >= 0, got {value!r}.", code="E_OPTION")
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MOST:
+            raise InputError(f"{name} must be a whole number >= 0 and below 2**31, got {value!r:.80}.", code="E_OPTION")
     if counts["samples"] == 1:
         raise InputError("samples must be 0 or at least 2: one ablation has no rank correlation.", code="E_OPTION")
 

@@ -52,13 +52,15 @@ class Answer(TargetKind):
     def __post_init__(self) -> None:
         for name in ("select", "weights", "versus"):
             value = getattr(self, name)
-            value = value.tolist() if hasattr(value, "tolist") else value
-            frozen = tuple(value) if isinstance(value, list | range) else value
-            object.__setattr__(self, name, frozen)
+            if hasattr(value, "tolist"):
+                value = list_values(name, value)
+            object.__setattr__(self, name, tuple(value) if isinstance(value, list | range) else value)
         if not isinstance(self.score, str) or self.score not in SCORE_NAMES:
             raise TargetError(f"score must be one of {', '.join(SCORE_NAMES)}, got {self.score!r}.")
         if not isinstance(self.unit, str) or self.unit not in UNITS:
             raise TargetError(f"unit must be one of {', '.join(UNITS)}, got {self.unit!r}.")
+        if not (self.versus is None or isinstance(self.versus, str | tuple)):
+            raise TargetError(f"versus must be a text or token ids, got {self.versus!r:.80}.")
         if self.weights is not None:
             object.__setattr__(self, "weights", check_weights(self.weights))
 
@@ -275,6 +277,14 @@ def check_weights(weights: Any) -> tuple[float, ...]:
         return tuple(float(weight) for weight in weights)
     except (TypeError, ValueError):
         raise TargetError(f"weights must be numbers, one for each selected token, got {weights!r}.") from None
+
+
+def list_values(name: str, given: Any) -> Any:
+    """The numbers of an array or a tensor."""
+    try:
+        return given.tolist()
+    except RuntimeError:  # sparse, or without data
+        raise TargetError(f"{name} must have values, got {given!r:.80}.") from None
 
 
 def is_number(value: Any) -> bool:

@@ -88,13 +88,15 @@ class AnswerView:
         return [place for place in places if not bool(special[row, place])] or places
 
     def text_places(self, row: int) -> list[int]:
-        """The places of words that an answer may be marked in: of a pair, those of its second text, if any are known."""
+        """The places of words that an answer may be marked in: of a question and a text, those of the text."""
         places = self.content_places(row)
+        types = self.encoded.inputs.get("token_type_ids")
         second = self.encoded.seconds[row] if self.encoded.seconds else None
-        if second is None or self.encoded.spans is None:
-            return places
-        spans = self.encoded.spans[row]
-        inside = [place for place in places if (span := spans[place]) is not None and span[0] >= second]
+        if second is not None and self.encoded.spans is not None:
+            spans = self.encoded.spans[row]
+            inside = [place for place in places if (span := spans[place]) is not None and span[0] >= second]
+        else:
+            inside = [] if types is None else [place for place in places if int(types[row, place]) == 1]
         return inside or places
 
     def position(self, row: int, place: int) -> int:

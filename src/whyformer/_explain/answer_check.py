@@ -6,6 +6,7 @@
 The model runs once on all tokens.
 """
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from whyformer._engine.task import find_task, refuse_encoder_decoders
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._model.model import Model
 from whyformer._model.prompt import Prompt
+from whyformer._plain.setting_checks import list_entries
 from whyformer._plain.tokens import Pieces
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError
@@ -64,13 +66,17 @@ def read_answer_logits(model: Model, prompt: Prompt) -> Tensor:
 def check_logged(logged: Any, length: int) -> tuple[float, ...] | None:
     if logged is None:
         return None
-    values = logged.tolist() if hasattr(logged, "tolist") else list(logged)
-    if len(values) != length or not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+    values = list_entries(logged)
+    if values is None or len(values) != length or not all(is_log_probability(one) for one in values):
+        given = type(logged).__name__ if values is None else f"{len(values)} entries"
         raise InputError(
-            f"logged must have one number for each of the {length} tokens of the answer, got {len(values)} entries.",
-            code="E_OPTION",
+            f"logged must have one number for each of the {length} tokens of the answer, got {given}.", code="E_OPTION"
         )
     return tuple(float(value) for value in values)
+
+
+def is_log_probability(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def cut_answer(prompt: Prompt) -> Pieces:

@@ -22,6 +22,8 @@ from whyformer._model.unwrap import unwrap
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError
 
+LARGEST_SEED = 2**63
+
 
 @neutral_torch()
 def generate(
@@ -68,8 +70,8 @@ def check_options(tokens: Any, temperature: Any, top_p: Any, seed: Any) -> None:
         raise InputError(f"temperature must be a finite number >= 0, got {temperature!r}.", code="E_OPTION")
     if not is_real(top_p) or not 0 < top_p <= 1:
         raise InputError(f"top_p must be above 0 and at most 1, got {top_p!r}.", code="E_OPTION")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise InputError(f"seed must be a whole number >= 0, got {seed!r}.", code="E_OPTION")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < LARGEST_SEED:
+        raise InputError(f"seed must be a whole number >= 0 and below 2**63, got {seed!r:.80}.", code="E_OPTION")
 
 
 def is_real(value: Any) -> bool:
@@ -100,7 +102,9 @@ def call_own_generate(
     from transformers import GenerationConfig
 
     ends = find_end_tokens(model)
-    options: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "top_k": 0} if temperature else {}
+    options: dict[str, Any] = (
+        {"temperature": float(temperature), "top_p": float(top_p), "top_k": 0} if temperature else {}
+    )
     config = GenerationConfig(
         do_sample=bool(temperature), max_new_tokens=tokens, num_beams=1, repetition_penalty=1.0, use_cache=True,
         eos_token_id=sorted(ends) or None, pad_token_id=model.padding, **options,

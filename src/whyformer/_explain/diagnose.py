@@ -7,7 +7,7 @@ budget of samples are tried with a small one, unless the full cost is wanted.
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -34,6 +34,7 @@ from whyformer._model.unwrap import unwrap
 from whyformer._plain.failure import describe_failure
 from whyformer._plain.peak_memory import free_memory, measure_peak
 from whyformer._plain.progress import show_progress
+from whyformer._plain.setting_checks import list_entries
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError, WhyformerError
@@ -118,7 +119,8 @@ def list_wanted_methods(methods: Any) -> list[Any]:
         return [METHODS[name] for name in sorted(METHODS)]
     if isinstance(methods, str) or callable(methods):
         return [methods]
-    if not isinstance(methods, Iterable) or not (listed := list(methods)):
+    listed = list_entries(methods)
+    if not listed:
         raise MethodError(
             f'methods must be a list of methods such as ["attnlrp", "rollout"], got {methods!r:.80}.', code="E_OPTION"
         )

@@ -18,12 +18,13 @@ note says so.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from whyformer._model.chat_bounds import refuse_overlong_chat
 from whyformer._model.regions import NamedPart
+from whyformer._plain.setting_checks import list_entries
 from whyformer.errors import InputError
 
 if TYPE_CHECKING:
@@ -201,9 +202,10 @@ def check_documents(documents: Any) -> list[dict[str, Any]]:
 
 
 def check_tools(tools: Any) -> list[Any]:
-    if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):
+    listed = list_entries(tools)
+    if listed is None:
         raise InputError(f"tools must be a list of JSON schemas or functions, got {type(tools).__name__}.")
-    return list(tools)
+    return listed
 
 
 def as_tool_definition(tool: Any) -> dict[str, Any]:

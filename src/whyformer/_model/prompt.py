@@ -29,6 +29,7 @@ from whyformer._model.regions import (
 )
 from whyformer._model.spans import correct_offsets, decode_with_spans
 from whyformer._model.text import TokenizedText, check_text
+from whyformer._plain.setting_checks import list_entries
 from whyformer._plain.tokens import NamedTokens, Pieces
 from whyformer.errors import InputError, suggest_nearest
 
@@ -161,6 +162,8 @@ class Prompt:
         special: what looks like a special token in the text is that token, as in a prompt on which a chat template was
         already used. An end token that the tokenizer adds after a text is left out: a model does not continue after it.
         """
+        if not isinstance(special, bool):
+            raise InputError(f"special must be True or False, got {special!r:.80}.", code="E_OPTION")
         model = open_language_model(model)
         one = tokenize_special(model, text) if special else drop_end_token(model, model.tokenize(text, "the prompt"))
         notes = model.notes + model.note_unknown([one], ["the prompt"])
@@ -207,6 +210,8 @@ class Prompt:
         before, after = (check_ids(given, what) for given, what in ((ids, "ids"), (answer_ids, "answer_ids")))
         if not before:
             raise InputError("A prompt needs at least one token, but ids is empty.", code="E_TXT_EMPTY")
+        if text is not None and not isinstance(text, str):
+            raise InputError(f"text must be a text, got {type(text).__name__}.", code="E_TXT_TYPE")
         whole = (*before, *after)
         model.check_token_ids(whole)
         pieces = name_tokens(model, whole)
@@ -245,7 +250,7 @@ class Prompt:
 
 def make_logged_prompt(model: "Model", record: Mapping[str, Any], **template: Any) -> Prompt:
     ids, messages, text = find_first(record, PROMPT_IDS), record.get("messages"), record.get("prompt")
-    more = {name: record[name] for name in ("tools", "documents") if record.get(name)} | template
+    more = {**find_extras(record), **template}
     if ids is not None:
         prompt = Prompt.from_tokens(model, ids, text=text if isinstance(text, str) else None)
         if messages is None or not getattr(model.tokenizer, "chat_template", None):
@@ -261,6 +266,12 @@ def make_logged_prompt(model: "Model", record: Mapping[str, Any], **template: An
         f"The log has no prompt: it has {', '.join(map(str, record)) or 'nothing'}. Pass prompt_token_ids, messages or "
         "prompt."
     )
+
+
+def find_extras(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The tools and documents of a log; an empty list is none."""
+    given = {name: record.get(name) for name in ("tools", "documents")}
+    return {name: one for name, one in given.items() if one is not None and list_entries(one) != []}
 
 
 def add_roles(prompt: Prompt, chat: Prompt) -> Prompt:
@@ -291,8 +302,8 @@ def add_logged_answer(
         if ids is not None:
             return append_tokens(model, prompt, ids)
     if answer.message is not None and "messages" in record and find_first(record, PROMPT_IDS) is None:
-        more = {name: record[name] for name in ("tools", "documents") if record.get(name)}
-        return Prompt.from_messages(model, [*record["messages"], answer.message], **more, **template)
+        more = {**find_extras(record), **template}
+        return Prompt.from_messages(model, [*record["messages"], answer.message], **more)
     return add_answer(model, prompt, answer.text or "")
 
 
@@ -390,6 +401,8 @@ def add_answer(
         return append_tokens(model, prompt, check_ids(answer, "answer"))
     if not answer:
         raise InputError("The answer is empty. Leave it out, or pass the text that the model answered.")
+    if answer.strip():  # a line break may be an answer
+        check_text(answer, "the answer")
     ids, is_joined = encode_continuation(model.tokenizer, prompt.text, answer, special=special)
     notes: tuple[str, ...] = (
         "The answer was given as text and tokenised here; the model may have generated other tokens.",
@@ -466,21 +479,21 @@ def fill_gaps(text: str, length: int, regions: Sequence[Region], filler: str) ->
 
 def list_parts(by: Any) -> list[Any]:
     """The parts that a caller lists, or that his function returns."""
-    if isinstance(by, Mapping | bytes) or not isinstance(by, Iterable):
+    parts = list_entries(by)
+    if parts is None:
         raise InputError(
             f"A prompt is split by {LIST_OF_UNITS}, a list of texts that occur in it, a list of (start, stop) in "
             f"characters, or a function that returns such a list, got {type(by).__name__}.",
             code="E_OPTION",
         )
-    return list(by)
+    return parts
 
 
 def check_ids(given: Any, what: str) -> tuple[int, ...]:
     """Token ids as numbers, from a list, an array or a tensor."""
-    values = given.tolist() if hasattr(given, "tolist") else given
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+    found = list_entries(given)
+    if found is None:
         raise InputError(f"{what} must be a list of token ids, got {type(given).__name__}.", code="E_TXT_TYPE")
-    found = list(values)
     if len(found) == 1 and isinstance(found[0], list):  # a batch of one
         found = found[0]
     for one in found:

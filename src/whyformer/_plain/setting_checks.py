@@ -216,3 +216,12 @@ def read_settings(compute: Callable[..., Any], settings: Mapping[str, Any]) -> d
     """The settings of a guarded function as plain values, checked; those of another function as they are."""
     read: Callable[[Mapping[str, Any]], dict[str, Any]] = vars(compute).get("read_settings", dict)
     return read(settings)
+
+
+def list_entries(given: Any) -> list[Any] | None:
+    """The entries of a list, a tuple, an array or anything else that is iterable; None of a text, a number and such."""
+    try:
+        values = given.tolist() if hasattr(given, "tolist") else given
+        return None if isinstance(values, str | bytes | Mapping) else list(values)
+    except (TypeError, ValueError, RuntimeError, NotImplementedError):  # what numbers, tensors without data ... raise
+        return None

@@ -1,0 +1,119 @@
+"""Answers that a model is certain of: log-odds still say where they come from, where the slope of log p is 0."""
+
+from functools import cache
+
+import pytest
+import torch
+import transformers as hf
+from tiny_prompts import PASSAGES, decoder, make_prompt
+
+import whyformer as why
+from whyformer.demo import reader
+from whyformer.targets import Answer, parse
+
+CERTAIN = 40.0  # times the logits
+
+
+@cache
+def certain(dtype=torch.float32):
+    """A stock Llama whose answers have probability 1 in float32."""
+    torch.manual_seed(0)
+    module = hf.LlamaForCausalLM(decoder().module.config).eval()
+    with torch.no_grad():
+        module.model.norm.weight.mul_(CERTAIN)
+    return why.open(module.to(dtype), tokenizer=decoder().tokenizer)
+
+
+def answer_likeliest(model):
+    """The prompt with the two tokens that the model finds likeliest."""
+    return why.generate(model, make_prompt().without_answer(), tokens=2)
+
+
+def sum_log_odds(prompt):
+    """The same score as a function of the output."""
+    places = torch.tensor([place - 1 for place in prompt.answer])
+
+    def odds(output):
+        rows = output.logits[0, places].float()
+        own = rows.gather(1, torch.tensor(prompt.answer_ids)[:, None])
+        others = rows.scatter(1, torch.tensor(prompt.answer_ids)[:, None], -torch.inf).logsumexp(1)
+        return (own[:, 0] - others).sum()[None]
+
+    return odds
+
+
+@pytest.mark.parametrize("method", ["attnlrp", "libragrad", "gradient_x_input"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_log_odds_have_a_slope_where_log_p_has_none(method, dtype):
+    model = certain(dtype)
+    prompt = answer_likeliest(model)
+    log_p = why.explain(model, prompt, method, target=Answer(score="logp"))
+    assert log_p.targets[0].score > -1e-3
+    found = why.explain(model, prompt, method, target=Answer(score="log_odds"))
+    wanted = why.explain(model, prompt, method, target=sum_log_odds(prompt))
+    largest = float(wanted.scores.abs().max())
+    assert largest > 100 * float(log_p.scores.abs().max()) and found.targets[0].score > 10
+    assert float((found.scores - wanted.scores).abs().max()) < (1e-4 if dtype is torch.float32 else 0.03) * largest
+
+
+@pytest.mark.parametrize("method", ["attnlrp", "libragrad", "cp_lrp"])
+def test_lean_runs_agree_with_full_ones(method):
+    prompt = answer_likeliest(certain())
+    with why.lean():
+        lean = why.explain(certain(), prompt, method, target=Answer(score="log_odds"))
+    with why.lean(False):
+        full = why.explain(certain(), prompt, method, target=Answer(score="log_odds"))
+    torch.testing.assert_close(lean.scores, full.scores, rtol=1e-3, atol=1e-4 * float(full.scores.abs().max()))
+    assert lean.targets[0].label == full.targets[0].label and lean.targets[0].label.startswith("log-odds of ")
+    assert lean.targets[0].score == pytest.approx(full.targets[0].score, rel=1e-4)
+
+
+def test_log_odds_are_the_sum_over_the_tokens():
+    prompt = make_prompt()
+    whole = why.explain(decoder(), prompt, "attnlrp", target=Answer(score="log_odds"))
+    tokens = range(len(prompt.answer))
+    parts = [why.explain(decoder(), prompt, "attnlrp", target=Answer(n, score="log_odds")) for n in tokens]
+    torch.testing.assert_close(whole.scores, sum(part.scores for part in parts), rtol=1e-5, atol=1e-6)
+    again = why.explain(decoder(), prompt, "attnlrp", target=parse(whole.targets[0].spec))
+    assert whole.targets[0].spec.startswith("logodds:answer-tokens") and torch.equal(again.scores, whole.scores)
+
+
+def choose_questions(count):
+    """Questions whose answer is in one passage only."""
+    every = reader.generate(20, seed=902)
+    return [one for one in every if sum(one.answer in passage.text for passage in one.passages) == 1][:count]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_planted_passage_is_first_and_supported_where_the_answer_is_certain(dtype):
+    """The reader with its last norm scaled by 3; with log p the planted passage came first in 1 of 10."""
+    bundled = why.open("demo/reader")
+    module = bundled.module.to(dtype)
+    with torch.no_grad():
+        module.model.norm.weight.mul_(3)
+    model = why.open(module, tokenizer=bundled.tokenizer)
+    for question in choose_questions(1):
+        prompt = why.Prompt.from_text(model, question.text, answer=f" {question.answer}")
+        cited = why.cite(model, prompt, samples=0)
+        assert cited.log_probability > -1e-3
+        assert cited[0].text == question.passages[question.source].text and cited[0].verdict == "supported"
+        assert [one.verdict for one in cited[1:]].count("supported") == 0
+        assert [one.name for one in cited.apart] == ["question"] and len(cited) == len(question.passages)
+
+
+def test_an_answer_of_another_passage_gets_a_caution():
+    """The passage with the wrong value makes it less unlikely, and supports nothing."""
+    model = why.open("demo/reader")
+    passages = ["The Aurora carries tea. It left in March.", "The Orion carries salt.", "The Iris carries wool."]
+    text = "\n\n".join([*passages, "Question: What does the Aurora carry?\nAnswer:"])
+    cited = why.cite(model, text, answer=" salt", samples=0)
+    assert cited.log_probability < -6.9 and "supported" not in {one.verdict for one in cited}
+    assert any("would hardly give this answer itself" in note for note in cited.notes)
+    right = why.cite(model, text, answer=" tea", samples=0)
+    assert right[0].verdict == "supported" and not any("Caution" in note for note in right.notes)
+
+
+def test_passages_of_the_tiny_decoder_are_scored_in_log_odds():
+    cited = why.cite(decoder(), make_prompt(), by=PASSAGES, verify=0, samples=0)
+    logit = why.explain(decoder(), make_prompt(), "attnlrp", target=Answer(score="logp"))
+    assert cited[0].score != pytest.approx(float(logit.scores[0, cited[0].start : cited[0].stop].sum()))
