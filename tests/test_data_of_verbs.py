@@ -152,6 +152,18 @@ def test_pixels_of_a_loader_are_judged_as_their_images_are():
     assert found[0] == found[1] == found[2] and np.isfinite(found[0]).all()
 
 
+def test_a_summary_reads_images_again_that_were_not_files(tmp_path):
+    vit = why.open("demo/untrained-vit")
+    rng = np.random.default_rng(0)
+    images = [Image.fromarray(rng.integers(0, 255, (20, 20, 3), dtype=np.uint8)) for _ in range(10)]
+    frame = pd.DataFrame({"pixels": images})
+    run = why.bulk(vit, frame, "rollout", target=0, out=tmp_path, columns={"input": "pixels"})
+    without = why.summarise_bulk(run.folder, tested=4)
+    assert any("Pass the data of the run: data=." in note for note in without.notes)
+    again = why.summarise_bulk(run.folder, vit, data=frame, columns={"input": "pixels"}, tested=4)
+    assert not again.notes and len(again.reader.held) == 10 and not again.reader.failed
+
+
 # --- lists of inputs --------------------------------------------------------------------------------------------------
 
 LISTS = {

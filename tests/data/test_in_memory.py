@@ -215,6 +215,12 @@ def test_data_that_was_read_is_not_read_again():
         read(read(FRAME), columns={"input": "text"})
 
 
+def test_a_label_that_is_nowhere_is_noted():
+    data = read(FRAME, classes={"positive": "good", "Negative": "bad"})
+    assert [example.label for example in data.examples] == ["good", "negative", "good"]
+    assert data.notes == ("No label is 'Negative', which classes= names.",)
+
+
 @pytest.mark.parametrize("classes", ["positive", 3, [0, 1]])
 def test_classes_are_a_mapping_or_a_list_of_names(classes):
     with pytest.raises(InputError, match="classes must be a mapping from labels to classes, or a list of names"):
