@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import whyformer as why
 from whyformer._audit import audit
 from whyformer._audit.choice import choose_attention
 from whyformer._audit.importance import find_attended_units
@@ -22,7 +23,7 @@ from whyformer.demo.jain_wallace import (
     save_jain_wallace,
     wrap_jain_wallace,
 )
-from whyformer.errors import IncompleteModel, InputError, ModelNotFound
+from whyformer.errors import IncompleteModel, InputError, ModelNotFound, UnsupportedModel
 
 TEXTS = ["a b c d", "b a", "d c b a b a", "c d a"]
 VOCABULARY = [PADDING, UNKNOWN, *"abcd"]
@@ -195,12 +196,18 @@ def test_a_text_may_lose_its_only_word():
     assert np.isnan(rows.columns["gradient_tau"][0]) and np.isfinite(rows.columns["gradient_tau"][1])
 
 
-def test_readers_are_saved_and_opened_by_the_command_line(tmp_path):
+def test_readers_are_saved_and_opened_by_reproduce_alone(tmp_path):
+    from whyformer.cli.reproduce import open_model_or_reader
     from whyformer.cli.running import open_quietly
 
     model = made_reader()
-    save_jain_wallace(model, tmp_path / "babi-1-bilstm-additive-0", task="babi-1", seed=0)
-    opened = open_quietly(str(tmp_path / "babi-1-bilstm-additive-0"))
+    folder = str(tmp_path / "babi-1-bilstm-additive-0")
+    save_jain_wallace(model, folder, task="babi-1", seed=0)
+    for wrong in (folder, tmp_path, "demo/readers", "demo/readers/cnn"):
+        for open_one in (why.open, open_quietly):
+            with pytest.raises(UnsupportedModel, match=r"Only `whyformer reproduce jain-wallace` runs these"):
+                open_one(str(wrong))
+    opened = open_model_or_reader(folder, None)
     assert opened.labels == ("no", "maybe", "yes") and opened.name == "babi-1-bilstm-additive-0"
     inputs = model.encode(PAIRS).inputs
     torch.testing.assert_close(opened.module(**inputs).double(), model.module(**inputs), rtol=0, atol=1e-2)

@@ -15,7 +15,8 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from whyformer import cli
-from whyformer.cli import destination, gathering, parsing, running
+from whyformer._model.loading import _find_demo_folder
+from whyformer.cli import destination, gathering, options, parsing, running
 from whyformer.methods._registry import METHODS
 from whyformer.results.comparison import Comparison
 from whyformer.results.explanation import load
@@ -575,6 +576,12 @@ def test_completes_names_without_importing_torch():
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output == "['rollout'] ['demo/pets']\nFalse\n"
+
+
+def test_every_model_name_that_completion_offers_can_be_opened():
+    offered = list(options.complete_model_names("demo/"))
+    assert "demo/reader" in offered and "demo/readers" not in offered
+    assert all((_find_demo_folder(name) / "model.safetensors").is_file() for name in offered)
 
 
 def test_help_has_examples_and_does_not_import_torch():

@@ -45,9 +45,9 @@ def explain(
 ) -> Explanation:
     """How much each patch or token of the inputs counts for the target, by default the model's own prediction.
 
-    inputs: a path, image, text, array, tensor or dict of tensors, or a list of these. An image array is [height, width,
-    channel] of 0 to 255, or of floats from 0 to 1. Two texts that the model reads together are a `TextPair`; what a
-    language model read and answered is a `Prompt`.
+    inputs: a path, image, text, array, tensor or dict of tensors, or a list of these; a pandas Series or another column
+    of a table is a list. An image array is [height, width, channel] of 0 to 255, or of floats from 0 to 1. Two texts
+    that the model reads together are a `TextPair`; what a language model read and answered is a `Prompt`.
     method: a name, a method or a partial of one; by default the one that was measured best for this kind of input,
     "gamma_attribution" for images and "libragrad" for texts.
     target, versus: a class by index or label, or a next token of a language model; one for all examples, or one each.

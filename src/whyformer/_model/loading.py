@@ -56,6 +56,7 @@ HUB_ADDRESS = re.compile(
     r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+(?:/(?!tree/|blob/|resolve/)[\w.-]+)?)", re.ASCII
 )
 MAX_HUB_NAME_LENGTH = 96
+READER_FILE = "original.json"  # in the folder of a reader of Jain & Wallace's tasks
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 
@@ -287,14 +288,25 @@ def _find_demo_folder(text: str) -> Path:
     folder = DEMO_MODELS / text.removeprefix("demo/")
     if folder.parent == DEMO_MODELS and (folder / "config.json").is_file():
         return folder
+    _refuse_reader(folder, text)
     names = [f"demo/{p.name}" for p in sorted(DEMO_MODELS.iterdir()) if (p / "config.json").is_file()]
     hint = suggest_nearest(text, names)
     raise ModelNotFound(f"No demo model {text!r}.{hint} Available: {', '.join(names) or 'none'}.")
 
 
+def _refuse_reader(folder: Path, text: str) -> None:
+    """Readers of Jain & Wallace's tasks are no models that explain() takes: only one verb knows how to run them."""
+    if _is_true(lambda: any(True for place in (READER_FILE, f"*/{READER_FILE}") for _ in folder.glob(place))):
+        raise UnsupportedModel(
+            f"{text!r} holds a reader of Jain & Wallace's tasks. Only `whyformer reproduce jain-wallace` runs these: "
+            "the bundled ones without arguments, others with DATA and -M FOLDER."
+        )
+
+
 def _check_folder(path: Path, text: str) -> Path:
     if (path / "config.json").is_file() or (path / OPEN_CLIP_CONFIG).is_file():
         return path
+    _refuse_reader(path, text)
     if (path / "adapter_config.json").is_file():
         raise UnsupportedModel(f"{text!r} contains only an adapter. Merge it into its base model and save the result.")
     inside = sorted(found.parent.name for found in path.glob("*/config.json"))

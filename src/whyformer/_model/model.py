@@ -276,7 +276,7 @@ class Model:
 
     def tokenize_windows(self, inputs: Any, windows: bool | int) -> list[tuple[text.TokenizedText, list[TextWindow]]]:
         """Each text with the windows that it is split into; a text that is short enough is one window."""
-        inputs = as_input_list(inputs)
+        inputs = read_arrays(as_input_list(inputs), are_images=False)
         is_batch = isinstance(inputs, list | tuple) and not isinstance(inputs, text.TextPair)
         items = list(inputs) if is_batch else [inputs]
         if self.kind != "text":

@@ -57,7 +57,7 @@ def load_thumbnail(row: StoredRow, reader: InputReader | None) -> Image.Image | 
     try:
         if reader is None:
             return as_image(row.source or "").resize((SIDE, SIDE))
-        encoded = reader.model.encode([as_image(reader.find_file(row.source or ""))])
+        encoded = reader.model.encode([reader.read_row_image(row)])
     except InputError:
         return None
     return render_model_input(encoded.inputs[encoded.main][0], SIDE)

@@ -1,4 +1,4 @@
-"""The inputs of a run, read again: images from their paths, texts as they were stored."""
+"""The inputs of a run, read again: images from their paths or from the data, texts as they were stored."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
 from whyformer._engine.probe import Probe
 from whyformer._engine.record import record
@@ -15,6 +16,7 @@ from whyformer._model.image import as_image
 from whyformer._model.model import Model
 from whyformer._model.text import tokenize_text
 from whyformer._summary.rows import StoredRow
+from whyformer.data import Example
 from whyformer.data.masks import align_mask, read_mask
 from whyformer.errors import InputError
 
@@ -30,6 +32,7 @@ class InputReader:
     masks: Mapping[str, Path] = field(default_factory=dict)
     mask_values: Any = "binary"
     failed: dict[str, str] = field(default_factory=dict)  # id -> why
+    held: Mapping[str, Example] = field(default_factory=dict)  # id -> the input that the caller passed again
 
     def load(self, rows: Sequence[StoredRow], most: int) -> tuple[list[StoredRow], list[Any]]:
         """The first `most` items that can be read, and their inputs."""
@@ -46,11 +49,17 @@ class InputReader:
         return kept, inputs
 
     def _load_one(self, row: StoredRow) -> Any:
-        if row.source is None:
-            raise InputError("The run did not store where the input is.")
-        if row.kind == "text":
+        if row.kind == "text" and row.source is not None:
             self._check_tokens(row)
             return row.source
+        return self.read_row_image(row)
+
+    def read_row_image(self, row: StoredRow) -> Image.Image:
+        """The image of a row, from the data that was passed, else from its path."""
+        if row.id in self.held:
+            return as_image(self.held[row.id].load())
+        if row.source is None:
+            raise InputError("The run did not store where the input is. Pass the data of the run: data=.")
         return as_image(self.find_file(row.source))
 
     def _check_tokens(self, row: StoredRow) -> None:
@@ -72,7 +81,7 @@ class InputReader:
         if path is None:
             return None
         try:
-            size = as_image(self.find_file(row.source or "")).size
+            size = self.read_row_image(row).size
             mask = align_mask(read_mask(path, self.mask_values), size, self.model)
         except InputError as error:
             self.failed[row.id] = str(error)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from whyformer._explain.explain import ModelLike
+from whyformer._judge.arguments import read_run_data
 from whyformer._model.loading import open as open_model
 from whyformer._model.model import Model
 from whyformer._plain.torch_state import neutral_torch
@@ -24,9 +25,11 @@ from whyformer._summary.result import BulkSummary
 from whyformer._summary.rows import StoredRun, open_stored_run
 from whyformer._summary.suspicion import Finding, correct_findings
 from whyformer._summary.tally import Tally
+from whyformer.data import Example
 from whyformer.data.folders import find_mask_paths
 from whyformer.data.masks import MASK_VALUES
 from whyformer.errors import InputError, WhyformerError
+from whyformer.show.score_rows import as_utf8
 
 PER_CLASS = 400  # items clustered per class
 TESTED = 32  # items rerun per cluster
@@ -39,6 +42,9 @@ def summarise_bulk(
     folder: str | os.PathLike[str],
     model: ModelLike | None = None,
     *,
+    data: Any = None,
+    split: str | None = None,
+    columns: Mapping[str, Any] | None = None,
     method: str | None = None,
     masks: str | os.PathLike[str] | None = None,
     mask_values: str | Mapping[int, int] = "binary",
@@ -49,7 +55,8 @@ def summarise_bulk(
 ) -> BulkSummary:
     """What the explanations of a bulk run have in common: per class, per cluster, with tests and suspicion.
 
-    model: reruns the inputs to test each cluster; None opens the model that the run names. method: the method whose
+    model: reruns the inputs to test each cluster; None opens the model that the run names. data, split, columns: the
+    data of the run, needed for images that were not files, such as those of a DataFrame. method: the method whose
     scores are summarised; None is the first of the run. masks: a folder of masks, named like the images. test=False
     skips everything that needs the model. per_class: at most this many items of each class are clustered. tested: at
     most this many items of each cluster are rerun.
@@ -61,8 +68,9 @@ def summarise_bulk(
         tally.add_part(rows)
     notes = [*run.notes, *note_tally(tally)]
     classes = sample_classes(tally)
+    held = {} if data is None else {as_utf8(one.name): one for one in read_run_data(data, split, columns).examples}
     examiner, reason = (
-        make_examiner(run, classes, model, masks, mask_values, tested, seed) if test else (None, NOT_ASKED)
+        make_examiner(run, classes, model, masks, mask_values, tested, seed, held) if test else (None, NOT_ASKED)
     )
     if test and examiner is None:
         notes.append(f"No cluster was tested: {reason}")
@@ -161,6 +169,7 @@ def make_examiner(
     mask_values: str | Mapping[int, int],
     tested: int,
     seed: int,
+    held: Mapping[str, Example],
 ) -> tuple[Examiner | None, str]:
     """What runs the tests; or None, and why. A model that was passed must work; that of the plan may be gone."""
     found = find_mask_paths(Path(masks)) if masks is not None else {}
@@ -169,7 +178,7 @@ def make_examiner(
         return None, "plan.json does not name a model. Pass model=."
     try:
         opened = wanted if isinstance(wanted, Model) else open_model(wanted)
-        reader = InputReader(opened, find_data_folders(run), found, mask_values)
+        reader = InputReader(opened, find_data_folders(run), found, mask_values, held=held)
         reader.check_predictions([row for one in classes for row in one.rows[:4]])
     except WhyformerError as error:
         if model is not None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from whyformer.cli import destination, options, running
+from whyformer.cli.gathering import read_examples
 from whyformer.cli.shell import app
 
 EXAMPLES = """Examples:
@@ -26,6 +27,12 @@ def run_bulk_summary(
             "-M", "--model", metavar="MODEL", help="The model for the tests. Default: the one that the run names."
         ),
     ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="DATA", help="The data of the run, if its images were not files: tars, tables."),
+    ] = None,
+    split: options.SplitOption = None,
+    column: options.ColumnOption = None,
     method: Annotated[
         str | None,
         typer.Option("-m", "--method", metavar="METHOD", help="The method to summarise. Default: the first."),
@@ -54,11 +61,12 @@ def run_bulk_summary(
 
     for path in out or []:
         destination.check_out_file(path, None, BulkSummary.formats)
+    examples = None if data is None else read_examples(data, column, None, split=split)
     running.silence_libraries()
     opened = running.open_quietly(model, device) if model is not None and test else None
     summary = summarise_bulk(
-        folder, opened, method=method, masks=masks, mask_values=mask_values, test=test, per_class=per_class,
-        tested=tested, seed=seed,
+        folder, opened, data=examples, method=method, masks=masks, mask_values=mask_values, test=test,
+        per_class=per_class, tested=tested, seed=seed,
     )  # fmt: skip
     running.show_result(summary, to_json=summary_to_json if as_json else None)
     for path in out or []:

@@ -23,7 +23,7 @@ def complete_method_names(incomplete: str) -> Iterator[str]:
 
 def complete_model_names(incomplete: str) -> Iterator[str]:
     """Shell completion: the bundled demo models."""
-    folders = sorted(folder for folder in (PACKAGE_FOLDER / "demo" / "models").iterdir() if folder.is_dir())
+    folders = sorted(file.parent for file in (PACKAGE_FOLDER / "demo" / "models").glob("*/config.json"))
     yield from (name for folder in folders if (name := f"demo/{folder.name}").startswith(incomplete))
 
 

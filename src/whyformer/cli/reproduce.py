@@ -1,6 +1,6 @@
 """whyformer reproduce: what a paper printed, next to the same measured here."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -8,6 +8,9 @@ from whyformer.cli import destination, options, output, running
 from whyformer.cli.gathering import IMAGE_SUFFIXES, read_examples
 from whyformer.cli.shell import FAILED_EXIT_CODE, app
 from whyformer.cli.waiting import wait_asleep
+
+if TYPE_CHECKING:
+    from whyformer._model.model import Model
 
 EXAMPLES = """Examples:
 
@@ -65,7 +68,7 @@ def run_reproduce(
     if data is not None:
         source = [data] if data.lower().endswith(IMAGE_SUFFIXES) else data
         examples = read_examples(source, column, classes, split=split, masks=masks, mask_values=mask_values)
-    opened = None if model is None else running.open_quietly(model, device)
+    opened = None if model is None else open_model_or_reader(model, device)
     made = run_document(document, Request(examples, opened, out, batch, limit))
     output.print_result(made)
     for note in opened.notes if opened is not None else ():
@@ -74,3 +77,10 @@ def run_reproduce(
         output.print_saved(out, out / "report.html")
     if made.failed:
         raise typer.Exit(FAILED_EXIT_CODE)
+
+
+def open_model_or_reader(name: str, device: str | None) -> "Model":
+    """A model as every verb opens it, or a reader of Jain & Wallace's tasks, which only this one runs."""
+    from whyformer.demo.jain_wallace import is_jain_wallace_folder, load_jain_wallace
+
+    return load_jain_wallace(name, device) if is_jain_wallace_folder(name) else running.open_quietly(name, device)

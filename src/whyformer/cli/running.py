@@ -30,11 +30,10 @@ def silence_libraries() -> None:
 def open_quietly(name: str, device: str | None = None) -> "Model":
     """Open a model without output from other libraries."""
     from whyformer._model.loading import open as open_model
-    from whyformer.demo.jain_wallace import is_jain_wallace_folder, load_jain_wallace
 
     silence_libraries()
     with show_activity(Wait(f"opening {make_visible(name)}")):
-        model = load_jain_wallace(name, device) if is_jain_wallace_folder(name) else open_model(name, device=device)
+        model = open_model(name, device=device)
     resume_collection()
     return model
 

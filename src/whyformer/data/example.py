@@ -99,7 +99,10 @@ class Data:
         names = classes if isinstance(classes, Mapping) else dict(enumerate(classes))
         by_text = {str(label): name for label, name in names.items()}
         renamed = [replace(example, label=by_text.get(str(example.label), example.label)) for example in self.examples]
-        return replace(self, examples=tuple(renamed))
+        present = {str(example.label) for example in self.examples}
+        absent = [label for label in by_text if label not in present] if isinstance(classes, Mapping) else []
+        note = f"No label is {', '.join(map(repr, absent[:5]))}, which classes= names."
+        return replace(self, examples=tuple(renamed), notes=(*self.notes, *([note] if absent else [])))
 
     def relabelled(self, classes: "ClassNames") -> "Data":
         """The old name of rename_classes."""

@@ -117,7 +117,8 @@ def choose_pair_columns(existing: Sequence[Any], wanted: Mapping[str, Any]) -> d
     """The columns of two texts with usual names, if both are there and the caller did not name the input."""
     if "input" in wanted or "pair" in wanted:
         return {}
-    both = next((pair for pair in PAIR_COLUMNS if all(name in existing for name in pair)), None)
+    found = ([find_usual_column([name], existing) for name in pair] for pair in PAIR_COLUMNS)
+    both = next((pair for pair in found if None not in pair), None)
     if both is None:
         return {}
     has_answers = ANSWERS_COLUMN in existing and not any(name in existing for name in RATIONALE_COLUMNS)

@@ -39,6 +39,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from whyformer._model.loading import READER_FILE
 from whyformer._model.model import Model
 from whyformer.demo.reading import READING_TASKS, find_reading_task
 from whyformer.errors import IncompleteModel, InputError, ModelNotFound
@@ -50,7 +51,7 @@ READERS = Path(__file__).parent / "models" / "readers"
 WORD_PATTERN = re.compile(r"\S+")
 PUNCTUATION = re.compile(r"\W")
 MAX_WIDTH = 4096
-SETTINGS_FILE, WEIGHTS_FILE = "original.json", "model.safetensors"
+SETTINGS_FILE, WEIGHTS_FILE = READER_FILE, "model.safetensors"
 
 
 class JainWallaceEncoder(nn.Module):
