@@ -10,7 +10,7 @@ from judge.planted_rows import many, plant_table, rows_from, table_of
 from whyformer._judge.report import format_example_counts
 from whyformer._judge.rows import Row
 from whyformer._judge.table import Line, Table, format_line, format_passes, rank_methods, tabulate_rows
-from whyformer._judge.verdict import list_cautions, write_metric_sentence, write_verdict
+from whyformer._judge.verdict import FALSE_RATE, list_cautions, write_metric_sentence, write_verdict
 from whyformer.data import Problem
 from whyformer.metrics._registry import choose_metric
 
@@ -244,7 +244,7 @@ def test_the_verdict(tmp_path):
         "On this data use good: it is the best, or not significantly different from the best, in first_score. "
         "same is not significantly different from chance in first_score. bad is worse than chance in first_score. "
         "The tests are corrected for 3 methods and 1 metric together: where no method differs from the controls, at "
-        "most 5 % of tables recommend one."
+        f"most 5 % of tables recommend one ({FALSE_RATE} tables of noise did)."
     )
 
 
