@@ -159,6 +159,16 @@ def test_a_method_measured_on_7_of_18_examples_is_not_recommended(tmp_path):
     assert alone.startswith("On this data no method is significantly better") and "picks (values for only 7 of" in alone
 
 
+@pytest.mark.parametrize("lack", [[math.nan] * 11, [math.inf] * 1], ids=["few values", "an infinite value"])
+def test_a_metric_whose_control_cannot_be_compared_decides_nothing(tmp_path, lack):
+    values = {"good": many(2.0, 18), "chance": [*lack, *many(0.0, 18 - len(lack), seed=1)]}
+    said = write_verdict(table_of(tmp_path, values))
+    assert said.startswith(
+        "On this data no method is significantly better than chance in any metric that allows a fair"
+    )
+    assert "the control chance, and with it the metric (" in said
+
+
 def test_a_metric_with_values_for_few_examples_is_named(tmp_path):
     gap = [math.nan] * 30
     said = write_verdict(table_of(tmp_path, {"good": many(2.0, 20) + gap, "chance": many(0.0, 20, seed=1) + gap}))
