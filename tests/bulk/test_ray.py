@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
@@ -139,6 +140,45 @@ def test_a_cluster_that_cannot_be_reached_is_an_error(tmp_path):
     with pytest.raises(ResourceError, match=r"Cannot reach Ray at 127\.0\.0\.1:1") as refused:
         list(engine.run(iter([ShardTask(0, ())]), StopRequest()))
     assert refused.value.code == "E_ENGINE"
+
+
+def run_in_terminal(script: str, meanwhile) -> tuple[int, str]:
+    """The status and everything that a terminal shows of a Python process, during which `meanwhile` runs once."""
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)], stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    with os.fdopen(ours, "rb", buffering=0) as terminal, suppress(OSError):  # an error ends the output on Linux
+        while chunk := terminal.read(4096):
+            shown += chunk
+            if meanwhile is not None and b"first part" in shown:
+                meanwhile()
+                meanwhile = None
+    return process.wait(), shown.decode(errors="replace")
+
+
+def test_what_ray_logs_about_a_lost_node_does_not_reach_the_terminal(cluster, tmp_path):
+    """Ray sends the last lines of a lost raylet, its state dump, to whoever is connected."""
+    script = f"""
+    import time
+    from pathlib import Path
+    from bulk.fake_workers import FakeStart
+    from whyformer._bulk.ray_engine import RayEngine
+    from whyformer._bulk.stopping import StopRequest
+    from whyformer._bulk.task import ShardTask
+    start = FakeStart(Path({str(tmp_path)!r}), seconds=0.2)
+    engine = RayEngine(start, address={cluster.address!r}, device="cpu", workers=2, threads=1)
+    tasks = iter([ShardTask(number, ()) for number in range(6)])
+    for number, _ in enumerate(engine.run(tasks, StopRequest())):
+        if number == 0:
+            print("first part", flush=True)
+            time.sleep(10)
+    print("all parts", flush=True)
+    """
+    status, shown = run_in_terminal(script, lambda: cluster.kill_node(Random(0)))
+    assert (status, shown.split("\r\n")) == (0, ["first part", "all parts", ""])
 
 
 # --- with a model -----------------------------------------------------------------------------------------------------

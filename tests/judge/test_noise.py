@@ -1,9 +1,12 @@
 """The verdict on noise: twelve methods and ten metrics of it rarely recommend a method; a better method is found."""
 
 import importlib
+import re
 from pathlib import Path
 
 import pytest
+
+from whyformer._judge.verdict import FALSE_RATE
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,3 +42,13 @@ def test_a_method_that_is_better_by_one_standard_deviation_is_found(count_recomm
 @pytest.mark.slow
 def test_a_method_that_is_better_is_found_in_45_of_50_tables(count_recommendations):
     assert count_recommendations("better", 100, 50, "method 1:") >= 45
+
+
+def test_the_false_rate_in_the_verdict_is_the_one_that_was_measured():
+    """The counts of docs/judge.md add up to what the verdict says."""
+    section = (ROOT / "docs" / "judge.md").read_text().split("### How often the verdict is wrong")[1].split("###")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ") and "*" not in line]
+    counts = [(int(a), int(b)) for row in rows for a, b in re.findall(r"(\d+) of (\d+)", row)]
+    hits, tables = (sum(column) for column in zip(*counts, strict=True))
+    assert f"{hits} of {tables:,}" == FALSE_RATE and f"Together {FALSE_RATE}" in section
+    assert hits <= 0.05 * tables and all(hit <= 0.08 * runs for hit, runs in counts)

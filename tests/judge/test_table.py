@@ -10,7 +10,7 @@ from judge.planted_rows import many, plant_table, rows_from, table_of
 from whyformer._judge.report import format_example_counts
 from whyformer._judge.rows import Row
 from whyformer._judge.table import Line, Table, format_line, format_passes, rank_methods, tabulate_rows
-from whyformer._judge.verdict import list_cautions, write_metric_sentence, write_verdict
+from whyformer._judge.verdict import FALSE_RATE, list_cautions, write_metric_sentence, write_verdict
 from whyformer.data import Problem
 from whyformer.metrics._registry import choose_metric
 
@@ -159,6 +159,16 @@ def test_a_method_measured_on_7_of_18_examples_is_not_recommended(tmp_path):
     assert alone.startswith("On this data no method is significantly better") and "picks (values for only 7 of" in alone
 
 
+@pytest.mark.parametrize("lack", [[math.nan] * 11, [math.inf] * 1], ids=["few values", "an infinite value"])
+def test_a_metric_whose_control_cannot_be_compared_decides_nothing(tmp_path, lack):
+    values = {"good": many(2.0, 18), "chance": [*lack, *many(0.0, 18 - len(lack), seed=1)]}
+    said = write_verdict(table_of(tmp_path, values))
+    assert said.startswith(
+        "On this data no method is significantly better than chance in any metric that allows a fair"
+    )
+    assert "the control chance, and with it the metric (" in said
+
+
 def test_a_metric_with_values_for_few_examples_is_named(tmp_path):
     gap = [math.nan] * 30
     said = write_verdict(table_of(tmp_path, {"good": many(2.0, 20) + gap, "chance": many(0.0, 20, seed=1) + gap}))
@@ -244,7 +254,7 @@ def test_the_verdict(tmp_path):
         "On this data use good: it is the best, or not significantly different from the best, in first_score. "
         "same is not significantly different from chance in first_score. bad is worse than chance in first_score. "
         "The tests are corrected for 3 methods and 1 metric together: where no method differs from the controls, at "
-        "most 5 % of tables recommend one."
+        f"most 5 % of tables recommend one ({FALSE_RATE} tables of noise did)."
     )
 
 

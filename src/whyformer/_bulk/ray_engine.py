@@ -5,6 +5,7 @@ lost, with its process or with its machine, is replaced where there is room, and
 and leave. Token authentication is on: without it, whoever reaches Ray's ports can run code.
 """
 
+import logging
 import os
 import socket
 import sys
@@ -120,6 +121,7 @@ class RayEngine:
         if self.address is None:
             cores = (self.count or count_cores()) * self.needs["num_cpus"]
             options |= {"include_dashboard": False, "num_cpus": cores, "object_store_memory": LOCAL_STORE}
+        keep_ray_off_the_terminal()
         before = os.umask(0o077)  # Ray writes the token to a file that others could read
         try:
             self.ray.init(address=self.address or "local", **options)
@@ -156,6 +158,18 @@ class RayEngine:
         self.workers.remove(worker)
         with suppress(Exception):  # it may be gone already
             self.ray.kill(worker.actor)
+
+
+def keep_ray_off_the_terminal() -> None:
+    """Ray prints what is published about lost nodes, with their state dumps, whatever log_to_driver says.
+
+    Everything remains in the files of Ray's session. A program that has set up logging still gets Ray's log records.
+    """
+    logging.getLogger("ray").addHandler(logging.NullHandler())  # otherwise warnings go to stderr
+    with suppress(ImportError):
+        from ray._private import worker
+
+        worker._worker_logs_enabled = False
 
 
 def check_reachable(address: str | None) -> None:

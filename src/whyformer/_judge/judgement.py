@@ -19,6 +19,8 @@ from whyformer.show.report import make_element
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 
+MAX_NAME_WIDTH = 24  # characters; longer names are broken on a narrow terminal
+
 
 @dataclass(frozen=True, eq=False)
 class Judgement(Result):
@@ -87,7 +89,8 @@ class Judgement(Result):
 
     def _grid(self, metric: str) -> Grid:
         grid = Grid(box=None, pad_edge=False, header_style="dim")
-        grid.add_column(HEADINGS[0], overflow="fold")
+        longest = max(len(line.method) for line in self.table.of(metric))
+        grid.add_column(HEADINGS[0], overflow="fold", min_width=min(longest, MAX_NAME_WIDTH))
         for heading in HEADINGS[1:]:
             grid.add_column(heading, justify="right" if heading in ("mean", "n") else "left")
         for line in self.table.of(metric):

@@ -11,6 +11,7 @@ from whyformer.data import Problem
 
 STATE_WORDING = {"failed": "failed", "missing": "had no ground truth", "undefined": "are undefined"}
 DECIDING_KINDS = ("faithfulness", "localisation", "plausibility")  # kinds of metric by which a method is recommended
+FALSE_RATE = "46 of 2,600"  # measured by benchmarks/judge_noise.py, see docs/judge.md
 CONTROL_WORDING = {
     "centre_blob": "the same blob in the centre of every image",
     "random_pixels": "a random number for each pixel",
@@ -35,13 +36,15 @@ def list_verdict(table: Table) -> list[str]:
         return ["Nothing could be measured on this data: no metric has a value for any method."]
     candidates = [metric for metric in table.metrics if table.kinds[metric] in DECIDING_KINDS] or list(table.metrics)
     deciding = [metric for metric in candidates if is_deciding(table, metric)]
-    undecided = [metric for metric in candidates if metric not in deciding]
+    undecided = [metric for metric in candidates if metric not in deciding and not find_unfit_controls(table, metric)]
     winner = recommend_method(table, deciding) if deciding else None
     if not deciding:
         undecided = [metric for metric in undecided if rewards_control(table, metric)]
+        is_fair = not any(find_unfit_controls(table, metric) for metric in candidates)
+        where = "any of these metrics" if is_fair else "any metric that allows a fair comparison"
         parts = [
-            f"On this data no method is significantly better than {name_controls(table)} in any of these metrics, so "
-            "there is nothing to recommend. Use more examples, or other metrics."
+            f"On this data no method is significantly better than {name_controls(table)} in {where}, so there is "
+            "nothing to recommend. Use more examples, or other metrics."
         ]
     elif winner is None:
         parts = [write_refusal(table, deciding), *write_comparison_with_controls(table, deciding)]
@@ -63,8 +66,14 @@ def list_verdict(table: Table) -> list[str]:
 
 
 def is_deciding(table: Table, metric: str) -> bool:
-    """Whether any method beats every control in this metric."""
-    return any(line.beats_control and line.is_fit for line in table.of(metric))
+    """Whether any method beats every control in this metric, and all of them could be compared fairly."""
+    is_won = any(line.beats_control and line.is_fit for line in table.of(metric))
+    return is_won and not find_unfit_controls(table, metric)
+
+
+def find_unfit_controls(table: Table, metric: str) -> list[Line]:
+    """Controls with too few or infinite values: beating what is left of them shows nothing."""
+    return [line for line in table.of(metric) if line.is_control and line.count and not line.is_fit]
 
 
 def find_weak_metrics(table: Table, deciding: Sequence[str], undecided: Sequence[str], winner: str | None) -> list[str]:
@@ -139,15 +148,16 @@ def write_few_examples(table: Table, deciding: Sequence[str]) -> list[str]:
 
 
 def write_left_out(table: Table, metrics: Sequence[str]) -> list[str]:
-    """Which methods may not be recommended because of values they lack or that are infinite, and where."""
+    """Which methods, and which metrics because of a control, are left out for values that are missing or infinite."""
     found: dict[tuple[str, str], list[str]] = {}
     for metric in metrics:
-        for line in table.of(metric):
-            if not line.is_control and line.expected and not line.is_fit:
-                found.setdefault((line.method, describe_lack(line)), []).append(metric)
+        unfit = [line for line in table.of(metric) if not line.is_control and line.expected and not line.is_fit]
+        for line in (*unfit, *find_unfit_controls(table, metric)):
+            name = f"the control {line.method}, and with it the metric" if line.is_control else line.method
+            found.setdefault((name, describe_lack(line)), []).append(metric)
     if not found:
         return []
-    reasons = [f"{method} ({lack} in {name_metrics(own)})" for (method, lack), own in found.items()]
+    reasons = [f"{name} ({lack} in {name_metrics(own)})" for (name, lack), own in found.items()]
     return [f"Left out, because the values do not allow a fair comparison: {join_with_and(reasons)}."]
 
 
@@ -169,7 +179,7 @@ def write_false_rate(table: Table) -> str:
     tested = f"{format_count(methods, 'method', 'methods')} and {format_count(len(table.metrics), 'metric', 'metrics')}"
     return (
         f"The tests are corrected for {tested} together: where no method differs from the controls, at most 5 % of "
-        "tables recommend one."
+        f"tables recommend one ({FALSE_RATE} tables of noise did)."
     )
 
 
