@@ -4,6 +4,7 @@ import sys
 from io import StringIO
 
 import whyformer as why
+from whyformer._bulk import fresh_process
 from whyformer._bulk.progress import BulkProgress
 from whyformer._plain import progress
 from whyformer._plain.progress import STATUS_LINE
@@ -54,3 +55,16 @@ def test_a_run_is_shown_on_a_terminal(tmp_path, monkeypatch):
     texts = ["a good film", "a bad film", "a dull film"]
     why.bulk("demo/sentiment", texts, "rollout", out=tmp_path / "run", workers=1, shard=1, batch=1)
     assert "\rbulk: 2 of 3 items, " in sys.stderr.getvalue() and sys.stderr.getvalue().endswith("\r\x1b[K")
+
+
+def test_worker_processes_leave_the_line_to_the_process_that_started_them(monkeypatch):
+    """Their own bars, such as those of leave-one-out, would overwrite it."""
+    started = []
+    monkeypatch.setattr(fresh_process.subprocess, "Popen", lambda *_, **options: started.append(options["env"]))
+    _, connections = fresh_process.start_process("whyformer._bulk.worker_process")
+    for connection in connections:
+        connection.close()
+    monkeypatch.setattr(sys, "stderr", StringIO())
+    monkeypatch.setenv("WHYFORMER_PROGRESS", started[0]["WHYFORMER_PROGRESS"])
+    with progress.show_progress(10, "forwards", is_logged=True):
+        assert not STATUS_LINE.activities

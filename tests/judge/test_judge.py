@@ -431,3 +431,14 @@ def test_the_command_killed_by_the_system_goes_on(reviews, tmp_path):
         running.wait()
     assert subprocess.run([*command, str(tmp_path / "killed")], capture_output=True, check=False).returncode == 0
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_a_table_is_never_cut_or_broken_inside_a_cell(width):
+    """What does not fit is left out as a column, and named."""
+    films = [("a good film", "positive"), ("a bad film", "negative"), ("dull and slow", "negative")]
+    judged = judge("demo/sentiment", films, ["transformer_attribution", "libragrad"], ["aopc"])
+    text = judged.render(Screen(width=width, colours=None))
+    assert max(map(len, text.split("\n"))) <= width and "…" not in text
+    assert re.search(r"^transformer_attribution  +[0-9.]+  [0-9.]+ to [0-9.]+  3  p = 1.000", text, re.MULTILINE)
+    assert ("undetermined" in text) and ("Left out to fit" in text) == (width < 120)

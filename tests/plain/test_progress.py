@@ -64,9 +64,10 @@ def test_the_start_up_is_no_work(clock):
     assert bar.describe(clock[0]) == "explaining: 32 of 40, 0:08 left"
 
 
-def test_workers_that_end_together_are_no_measure_of_the_rest():
+@pytest.mark.parametrize("parallel", [8, None])
+def test_workers_that_end_together_are_no_measure_of_the_rest(parallel):
     """Eight workers, a minute for each part: the first eight end within three seconds."""
-    pace = Pace(0.0)
+    pace = Pace(0.0, parallel)
     for i in range(8):
         pace.count(1, 60.0 + 3 * i / 7)
     assert pace.rate is None
@@ -100,6 +101,13 @@ def test_shows_nothing_without_a_terminal(clock, monkeypatch):
 def test_a_dumb_terminal_gets_no_line_that_it_cannot_rewrite(clock, terminal, monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     with show_progress(2, "explaining"):
+        look(clock, 90.0)
+    assert terminal.getvalue() == ""
+
+
+def test_progress_can_be_switched_off(clock, terminal, monkeypatch):
+    monkeypatch.setenv("WHYFORMER_PROGRESS", "0")
+    with show_progress(2, "explaining", is_logged=True):
         look(clock, 90.0)
     assert terminal.getvalue() == ""
 

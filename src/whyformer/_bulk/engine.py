@@ -25,6 +25,10 @@ class Worker(Protocol):
 class Engine(Protocol):
     """Runs shards. Closing the iterator ends its workers."""
 
+    @property
+    def parallel(self) -> int | None:
+        """How many shards are computed at once, if that is known."""
+
     def run(self, tasks: Iterator[ShardTask], stop: StopRequest) -> Outcomes: ...
 
 

@@ -12,6 +12,8 @@ from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from whyformer._plain.progress import SWITCH
+
 PACKAGE_ROOT = Path(__file__).parents[2]
 
 
@@ -32,6 +34,6 @@ def start_process(
             [sys.executable, "-c", f"from {module} import main; main({', '.join(map(str, passed))})"],
             pass_fds=passed,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})},
+            env={**os.environ, SWITCH: "0", "PYTHONPATH": os.pathsep.join(paths), **(environment or {})},
         )
     return process, ours

@@ -81,7 +81,7 @@ def run_missing(job: BulkJob, engine: Engine, stop: StopRequest) -> None:
     """Compute the missing parts, and write each while the next ones are computed."""
     total = job.count_missing()
     outcomes = engine.run(job.tasks(), stop)
-    progress = BulkProgress(job.plan.items, job.plan.items - total)
+    progress = BulkProgress(job.plan.items, job.plan.items - total, engine.parallel)
     with show_activity(progress):
 
         def commit(task: ShardTask, part: bytes | Exception) -> None:

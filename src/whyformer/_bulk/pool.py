@@ -59,6 +59,10 @@ class ProcessPool:
                 code="E_ENGINE",
             ) from None
 
+    @property
+    def parallel(self) -> int:
+        return len(self.devices)
+
     def run(self, tasks: Iterator[ShardTask], stop: StopRequest) -> Outcomes:
         queue = ShardQueue(tasks)
         failed_starts = 0

@@ -6,8 +6,8 @@ from whyformer._plain.progress import ProgressBar
 class BulkProgress(ProgressBar):
     """Counts items; those that were done before do not count for the rate."""
 
-    def __init__(self, total: int, done_before: int) -> None:
-        super().__init__(total, "bulk", is_logged=True)
+    def __init__(self, total: int, done_before: int, parallel: int | None = 1) -> None:
+        super().__init__(total, "bulk", is_logged=True, parallel=parallel)
         self.done = done_before
 
     def describe(self, now: float) -> str:

@@ -59,6 +59,8 @@ class WorkerActor:
 class RayEngine:
     """Actors on a Ray cluster, each with a GPU or with as many cores as a worker has threads."""
 
+    parallel = None  # the cluster may grow and shrink
+
     def __init__(
         self, start: StartWorker, *, address: str | None, device: str, workers: int | None, threads: int
     ) -> None:

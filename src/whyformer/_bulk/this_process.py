@@ -11,6 +11,8 @@ from whyformer._bulk.worker import ShardWorker, use_threads
 class ThisProcess:
     """One worker, here."""
 
+    parallel = 1
+
     def __init__(self, worker: ShardWorker) -> None:
         self.worker = worker
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from rich.cells import cell_len
 from rich.table import Table as Grid
 from rich.text import Text
 
 from whyformer._judge.plan import JudgePlan
 from whyformer._judge.rows import RowTable
-from whyformer._judge.table import HEADINGS, Table, format_line
+from whyformer._judge.table import HEADINGS, Line, Table, format_line
 from whyformer._judge.verdict import list_cautions, list_verdict, write_metric_sentence, write_verdict
 from whyformer.data import Problem
 from whyformer.results.result import Result
@@ -19,7 +20,8 @@ from whyformer.show.report import make_element
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 
-MAX_NAME_WIDTH = 24  # characters; longer names are broken on a narrow terminal
+DROPPED_FIRST = ("undetermined", "passes", "against chance", "against the best")  # from a table that is too wide
+COLUMN_GAP = 2  # cells of the terminal
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,14 +69,19 @@ class Judgement(Result):
 
     def render(self, screen: Screen | None = None) -> str:
         """As text for a terminal: a table and a sentence per metric, the verdict, and what to know about the data."""
+        screen = screen or Screen.from_stdout()
+        columns = self._choose_columns(screen.width)
         parts: list[Any] = []
         for metric in self.table.metrics:
             parts += [Text(make_visible(self._heading(metric)), "bold")]
-            parts += [Text(make_visible(self.table.descriptions[metric]), "dim"), self._grid(metric), ""]
+            parts += [Text(make_visible(self.table.descriptions[metric]), "dim"), self._grid(metric, columns), ""]
+        if dropped := [heading for heading in HEADINGS if heading not in columns]:
+            about = f"Left out to fit {screen.width} columns: {', '.join(dropped)}. A saved .csv has them."
+            parts += [Text(about, "dim"), ""]
         parts += [Text(make_visible(line)) for line in self.sentences]
         parts += ["", Text(make_visible(self.verdict), "bold")]
         parts += [Text(make_visible(line), "dim") for line in self.cautions]
-        return terminal.render_parts(parts, screen or Screen.from_stdout())
+        return terminal.render_parts(parts, screen)
 
     def to_html(self) -> str:
         """A fragment of HTML for notebooks: the verdict and a table per metric."""
@@ -87,15 +94,33 @@ class Judgement(Result):
     def _heading(self, metric: str) -> str:
         return f"{metric} ({self.table.better[metric]} is better)"
 
-    def _grid(self, metric: str) -> Grid:
+    def _grid(self, metric: str, columns: Mapping[str, int]) -> Grid:
+        """The table of a metric. columns: the headings to show, with the width of their cells."""
         grid = Grid(box=None, pad_edge=False, header_style="dim")
-        longest = max(len(line.method) for line in self.table.of(metric))
-        grid.add_column(HEADINGS[0], overflow="fold", min_width=min(longest, MAX_NAME_WIDTH))
-        for heading in HEADINGS[1:]:
-            grid.add_column(heading, justify="right" if heading in ("mean", "n") else "left")
+        for heading, width in columns.items():
+            justify: Any = "right" if heading in ("mean", "n") else "left"
+            grid.add_column(heading, justify=justify, width=width)
         for line in self.table.of(metric):
-            grid.add_row(Text(make_visible(line.method)), *format_line(line))
+            cells = dict(zip(HEADINGS, describe_cells(line), strict=True))
+            grid.add_row(*(Text(cells[heading]) for heading in columns))
         return grid
+
+    def _choose_columns(self, width: int) -> dict[str, int]:
+        """The headings whose cells fit side by side, with the widths that they need; the first columns stay."""
+        words = [heading.split() for heading in HEADINGS]  # a heading may be wrapped, a cell not
+        cells = zip(*map(describe_cells, self.table.lines), strict=True)
+        columns = {
+            heading: max(map(cell_len, [*shown, *least]))
+            for heading, shown, least in zip(HEADINGS, cells, words, strict=True)
+        }
+        for heading in DROPPED_FIRST:
+            if sum(columns.values()) + COLUMN_GAP * (len(columns) - 1) > width:
+                del columns[heading]
+        return columns
+
+
+def describe_cells(line: Line) -> list[str]:
+    return [make_visible(line.method), *format_line(line)]
 
 
 def encode_utf8(text: str) -> bytes:

@@ -1,7 +1,8 @@
 """Progress on standard error: on a terminal one line, rewritten in place; in a log a line every `LOG_SECONDS`.
 
 Activities nest, and the line shows all of them: `judging: 16 of 40, 1:10 left | leave-one-out: 64 of 200`. A thread
-rewrites it, so that a long step is not silent. Nothing is shown during the first `DELAY_SECONDS` of an activity.
+rewrites it, so that a long step is not silent. Nothing is shown during the first `DELAY_SECONDS` of an activity, or if
+the environment variable WHYFORMER_PROGRESS is 0, as in worker processes.
 """
 
 import os
@@ -15,6 +16,7 @@ from typing import Protocol
 DELAY_SECONDS = 0.7
 TICK_SECONDS = 0.25
 LOG_SECONDS = 30.0
+SWITCH = "WHYFORMER_PROGRESS"
 MEASURED_SECONDS = 2.0  # before a time left is shown
 ERASE = "\r\x1b[K"
 
@@ -45,18 +47,21 @@ class Wait:
 class Pace:
     """The time that work takes, measured from the end of its first part: what came before includes the start-up.
 
-    Workers that began together end their first parts together, which says nothing about the others. So what is measured
-    must take at least half as long as the first part.
+    parallel: parts that are worked on at once; None: unknown. Workers that began together end their first parts
+    together, which says nothing about the others. So there must be more parts than that, or what is measured must take
+    at least half as long as the first part.
     """
 
-    def __init__(self, started_at: float) -> None:
-        self.started_at = started_at
+    def __init__(self, started_at: float, parallel: int | None = 1) -> None:
+        self.started_at, self.parallel = started_at, parallel
+        self.parts = 0
         self.first_at: float | None = None
         self.last_at = started_at
         self.units = 0.0
 
     def count(self, units: float, now: float) -> None:
         """A part of so many units is done."""
+        self.parts += 1
         if self.first_at is None:
             self.first_at = now
         else:
@@ -69,8 +74,9 @@ class Pace:
         if self.first_at is None:
             return None
         seconds = self.last_at - self.first_at
-        is_enough = seconds >= max(MEASURED_SECONDS, (self.first_at - self.started_at) / 2)
-        return self.units / seconds if is_enough else None
+        is_steady = self.parallel is not None and self.parts > 2 * self.parallel
+        is_enough = is_steady or seconds >= (self.first_at - self.started_at) / 2
+        return self.units / seconds if is_enough and seconds >= MEASURED_SECONDS else None
 
     def estimate_left(self, units: float, now: float) -> float | None:
         """The seconds that so many units will take, counted down between two parts."""
@@ -83,11 +89,11 @@ class Pace:
 class ProgressBar:
     """How much is done, and the estimated time left; before there is an estimate, the time that has passed."""
 
-    def __init__(self, total: int, label: str, *, is_logged: bool = False) -> None:
+    def __init__(self, total: int, label: str, *, is_logged: bool = False, parallel: int | None = 1) -> None:
         self.total, self.label, self.is_logged = total, label, is_logged
         self.done = 0
         self.started_at = time.monotonic()
-        self.pace = Pace(self.started_at)
+        self.pace = Pace(self.started_at, parallel)
 
     def advance(self, count: int = 1) -> None:
         self.done += count
@@ -113,7 +119,9 @@ class StatusLine:
         self._ticker: threading.Thread | None = None
 
     def begin(self, activity: Activity) -> None:
-        if threading.current_thread() is not threading.main_thread() or not (activity.is_logged or is_interactive()):
+        if threading.current_thread() is not threading.main_thread() or os.environ.get(SWITCH) == "0":
+            return
+        if not (activity.is_logged or is_terminal()):
             return
         with self._lock:
             if not self.activities:
@@ -202,11 +210,6 @@ def show_progress(total: int, label: str, *, is_logged: bool = False) -> Iterato
     bar = ProgressBar(total, label, is_logged=is_logged)
     with show_activity(bar):
         yield bar
-
-
-def is_interactive() -> bool:
-    """Whether a person watches the work of this thread."""
-    return threading.current_thread() is threading.main_thread() and is_terminal()
 
 
 def is_terminal() -> bool:
