@@ -8,6 +8,7 @@ writes the pictures into one folder with an index page, and prints the faults th
 import argparse
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from screens.browser import Browser
@@ -70,19 +71,20 @@ def picture_pages(pictures: Pictures, browser: Browser, work: Path, only: str) -
     if only in "demo":
         save_tour(pages)
     for page in [page for page in sorted(pages.glob("*.html")) if only in page.stem]:
-        for scheme in SCHEMES:
-            picture_page(pictures, browser, page, scheme)
+        picture_page(pictures, browser, page, SCHEMES)
     for scheme in SCHEMES if shown else ():
         page = work / f"notebook-{scheme}.html"
         page.write_text(make_notebook_page(shown, scheme), "utf-8")
-        picture_page(pictures, browser, page, scheme)
+        picture_page(pictures, browser, page, (scheme,))
 
 
-def picture_page(pictures: Pictures, browser: Browser, page: Path, scheme: str) -> None:
-    for width in WIDTHS:
-        view = browser.open(page, width=width, scheme=scheme)
-        faults = find_page_faults(view, page.read_text("utf-8"))
-        pictures.add(f"{page.stem}-{width}-{scheme}", view.screenshot(), faults)
+def picture_page(pictures: Pictures, browser: Browser, page: Path, schemes: Sequence[str]) -> None:
+    view = browser.open(page, scheme=schemes[0])
+    for scheme in schemes:
+        for width in WIDTHS:
+            view.show(width, scheme)
+            faults = find_page_faults(view, page.read_text("utf-8"))
+            pictures.add(f"{page.stem}-{width}-{scheme}", view.screenshot(), faults)
 
 
 def picture_commands(pictures: Pictures, browser: Browser, work: Path, only: str) -> None:

@@ -31,7 +31,8 @@ class View:
 
     browser: "Browser"
     session: str
-    width: int
+    target: str
+    width: int = 0
     messages: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
@@ -42,6 +43,14 @@ class View:
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"]["exception"].get("description", "the expression failed"))
         return answer["result"].get("value")
+
+    def show(self, width: int, scheme: str, height: int = 900) -> None:
+        """The same page in a window of another size, or for a reader who prefers another colour scheme."""
+        self.width = width
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.browser.send("Emulation.setDeviceMetricsOverride", size, self.session)
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        self.browser.send("Emulation.setEmulatedMedia", media, self.session)
 
     def screenshot(self, clip: dict | None = None) -> bytes:
         """A PNG of the whole page, or of a box in it."""
@@ -85,14 +94,10 @@ class Browser:
             self.send("Target.closeTarget", {"targetId": self.views.pop(session).target})
         target = self.send("Target.createTarget", {"url": "about:blank"})["targetId"]
         session = self.send("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
-        view = self.views[session] = View(self, session, width)
-        view.target = target
+        view = self.views[session] = View(self, session, target)
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.send(f"{domain}.enable", {}, session)
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        self.send("Emulation.setDeviceMetricsOverride", size, session)
-        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-        self.send("Emulation.setEmulatedMedia", media, session)
+        view.show(width, scheme, height)
         self.send("Page.navigate", {"url": Path(page).resolve().as_uri()}, session)
         deadline = time.monotonic() + PATIENCE
         while session not in self.loaded:

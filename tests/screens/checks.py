@@ -76,7 +76,7 @@ MEASURE = """
     for (const image of images) {
       const count = await hues(image);
       if (Math.max(count.u, count.s) > 20 && (count.u > count.s ? "u" : "s") !== kind)
-        faults.push(`a ${kind === "s" ? "signed" : "unsigned"} legend stands under a map with ${count.u} purple and `
+        faults.push(`${kind === "s" ? "a signed" : "an unsigned"} legend stands under a map with ${count.u} purple and `
           + `${count.s} orange or blue pixels`);
       const wanted = light[kind === "s" ? 1 : 0];
       if (apart(colours[0], wanted[0]) > 12 || apart(colours[1], wanted[1]) > 12)

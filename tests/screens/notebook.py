@@ -18,7 +18,7 @@ result
 """
 STYLE = """
 body { margin: 0 auto; max-width: 60rem; padding: 1rem; font: 14px/1.5 system-ui, sans-serif; background: GROUND;
-  color: INK; color-scheme: SCHEME; overflow-wrap: anywhere }
+  color: INK; color-scheme: SCHEME; --jp-layout-color0: GROUND; overflow-wrap: anywhere }
 .cell { border-top: 1px solid #8886; padding: .75rem 0; overflow-x: clip } pre { white-space: pre-wrap }
 """
 THEMES = {"light": ("#fff", "#1b1b1f"), "dark": ("#111115", "#ececf1")}

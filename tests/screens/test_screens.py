@@ -43,17 +43,15 @@ def test_a_notebook_has_no_fault(pages, browser, scheme):
 
 
 def list_faults(browser, page, schemes):
-    source = page.read_text("utf-8")
-    found = []
+    source, view, found = page.read_text("utf-8"), browser.open(page, scheme=schemes[0]), []
     for scheme in schemes:
         for width in WIDTHS:
-            view = browser.open(page, width=width, scheme=scheme)
+            view.show(width, scheme)
             found += [f"{width} px, {scheme}: {fault}" for fault in find_page_faults(view, source)]
     return found
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-@pytest.mark.parametrize("colour", [True, False])
+@pytest.mark.parametrize(("columns", "colour"), [(80, True), (120, False)])
 def test_a_terminal_has_no_fault(tmp_path, columns, colour):
     prepare_folder(tmp_path)
     for name in ("explain-text", "methods", "refused"):

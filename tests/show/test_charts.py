@@ -116,3 +116,15 @@ def test_the_settings_of_matplotlib_are_restored():
     before = dict(matplotlib.rcParams)
     charts.draw_histogram([1.0, 2.0]).svg()
     assert dict(matplotlib.rcParams) == before
+
+
+def test_an_axis_of_layers_has_whole_numbers():
+    layers = charts.draw_curves({"rollout": ([1, 2, 3], [0.1, 0.2, 0.3], None, None)}, xlabel="layer")
+    shares = charts.draw_curves({"rollout": (X, [1, 0.5, 0.25], None, None)})
+    assert not [label for label in list_x_labels(layers) if "." in label] and "2" in list_x_labels(layers)
+    assert [label for label in list_x_labels(shares) if "." in label]
+
+
+def list_x_labels(drawing):
+    drawing.svg()  # places the ticks
+    return [tick.get_text() for tick in drawing.figure.axes[0].get_xticklabels()]

@@ -10,6 +10,7 @@ from PIL import Image
 from sample_explanations import explain_image, explain_text
 
 from whyformer.errors import InputError
+from whyformer.results.class_grid import ClassGrid
 from whyformer.results.comparison import Comparison
 from whyformer.results.explanation import Explanation
 from whyformer.show import figures, head_figures
@@ -146,3 +147,34 @@ def test_the_build_up_starts_at_the_last_layer():
 def test_a_build_up_needs_the_scores_of_every_layer():
     with pytest.raises(InputError, match="per_layer=True"):
         explain_image().draw_build_up()
+
+
+def draw_maps(**kinds):
+    return Comparison({name: explain_image(method=name, signed=signed) for name, signed in kinds.items()}).draw()
+
+
+def test_a_table_of_maps_names_only_colours_that_it_has():
+    """Purple maps were once said to be blue and orange."""
+    signed, unsigned, both = (
+        " ".join(list_texts(draw_maps(**kinds).svg()))
+        for kinds in ({"attcat": True}, {"rollout": False}, {"attcat": True, "rollout": False})
+    )
+    assert "orange" in signed and "purple" not in signed
+    assert "purple" in unsigned and "orange" not in unsigned
+    assert "purple" in both and "orange" in both
+
+
+def test_six_heads_and_their_mean_stand_in_one_line():
+    assert [figures.count_across(cells) for cells in (1, 7, 8, 9)] == [1, 7, 8, 9]
+    assert [figures.count_across(cells) for cells in (10, 12, 13)] == [5, 6, 5]
+    drawn = draw_maps(**{f"head {i}": False for i in range(1, 8)}).svg()
+    width, height = (float(size) for size in re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn).groups())
+    assert width > 5 * height
+
+
+def test_an_unnamed_image_is_not_the_title_of_a_figure():
+    titled = {}
+    for name in ("image", "cat.png"):
+        one = Comparison({"rollout": explain_image(names=(name,))})
+        titled[name] = list_texts(ClassGrid((one,)).draw().svg())[0]
+    assert titled == {"image": "tabby, 90.0%", "cat.png": "cat.png"}

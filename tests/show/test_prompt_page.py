@@ -155,3 +155,14 @@ def test_a_page_of_ten_thousand_tokens_is_small():
 def test_a_page_of_ten_thousand_tokens_and_two_thousand_answer_tokens_is_small():
     page = make_prompt_page(show_long_prompt(10_000, 2_000, 500))
     assert len(page.encode()) < 15_000_000
+
+
+def test_regions_of_a_hop_have_neither_blue_nor_orange():
+    """These say whether a score is against or for the answer."""
+    page = make_prompt_page(show_prompt())
+    bars = re.findall(r'class="segment-part[^"]*" style="[^"]*background-color:([^"]*)"', page)
+    assert bars and not [colour for colour in bars if colour.startswith("var(--c")]
+    colours = [re.search(rf"--{name}:(#\w+)", page)[1] for name in re.findall(r"var\(--(r\d)\)", " ".join(bars))]
+    for red, green, blue in (tuple(int(c[i : i + 2], 16) for i in (1, 3, 5)) for c in colours):
+        assert not (blue > red and blue > green and blue - red > 60 and green > red), "blue"
+        assert not (red > 180 and blue < 60 and 40 < green < 0.9 * red), "orange"

@@ -235,3 +235,17 @@ def test_the_command_says_what_is_wrong(tmp_path, options, code, message):
 
 def test_the_command_refuses_a_folder_that_is_no_run(tmp_path):
     assert "is not the folder of a bulk run" in run(tmp_path, code=3)
+
+
+def test_nothing_is_drawn_over_what_a_cluster_looks_at():
+    """The outline of the region once hid the artefact in it."""
+    from PIL import Image
+
+    from whyformer._summary.examples import mark_region
+
+    pixels = np.random.default_rng(0).integers(0, 255, (256, 256, 3)).astype(np.uint8)
+    region = np.zeros((8, 8), bool)
+    region[6:, :2] = True
+    marked = np.asarray(mark_region(Image.fromarray(pixels), region))
+    assert (marked[192:, :64] == pixels[192:, :64]).all()
+    assert marked[:180, 80:].mean() > pixels[:180, 80:].mean() + 20

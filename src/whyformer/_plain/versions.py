@@ -11,13 +11,15 @@ def collect_versions(module: nn.Module) -> dict[str, str]:
     """The versions of the libraries, and the dtype and device of the model."""
     weight = next(module.parameters(), None)
     return {
-        "whyformer": version_of("whyformer"),
-        "torch": version_of("torch"),
-        "transformers": version_of("transformers"),
-        "python": platform.python_version(),
+        **collect_library_versions(),
         "dtype": "none" if weight is None else str(weight.dtype).removeprefix("torch."),
         "device": "none" if weight is None else str(weight.device),
     }
+
+
+def collect_library_versions() -> dict[str, str]:
+    libraries = {name: version_of(name) for name in ("whyformer", "torch", "transformers")}
+    return {**libraries, "python": platform.python_version()}
 
 
 @cache

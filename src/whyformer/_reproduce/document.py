@@ -9,11 +9,13 @@ from rich.text import Text
 
 from whyformer._judge.judgement import encode_utf8
 from whyformer._model.model import Model
+from whyformer._plain.versions import collect_library_versions
 from whyformer._reproduce.published_table import PublishedTable
 from whyformer.data import Data
 from whyformer.errors import InputError
 from whyformer.results.result import Result
 from whyformer.show import report, terminal
+from whyformer.show.page_facts import list_facts
 from whyformer.show.report import make_element
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
@@ -97,7 +99,8 @@ class DocumentReproduction(Result):
             report.make_section(section.name, embed_result(section.result), anchor=anchor)
             for section, anchor in zip(self.sections, anchors, strict=True)
         ]
-        return report.make_page(self.document.title, parts, lead=self.document.remark, contents=anchors)
+        about = list_facts("", {}, collect_library_versions())
+        return report.make_page(self.document.title, parts, lead=self.document.remark, about=about, contents=anchors)
 
     @property
     def failed(self) -> int:
@@ -106,8 +109,8 @@ class DocumentReproduction(Result):
 
 
 def embed_result(result: Result) -> report.Html:
-    """A result on a page: its figure if it has one, else its text."""
-    draw = getattr(result, "draw", None)
+    """A result on a page: its table, or its figure if it is no table."""
+    draw = None if ".csv" in result.formats else getattr(result, "draw", None)
     return report.embed_drawing(draw()) if draw is not None else report.Html(result.to_html())
 
 

@@ -29,4 +29,4 @@ class DocumentFigure(Result):
         return terminal.render_parts([Text(make_visible(f"Figure: {self.caption}"))], screen or Screen.from_stdout())
 
     def to_html(self) -> str:
-        return report.embed_drawing(self.draw())
+        return report.make_fragment(report.embed_drawing(self.draw(), self.caption))

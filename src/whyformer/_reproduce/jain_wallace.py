@@ -29,7 +29,7 @@ from whyformer.demo.jain_wallace import list_readers, open_reader
 from whyformer.demo.jain_wallace_tasks import JAIN_WALLACE_TASKS, find_jain_wallace_task, read_task
 from whyformer.results.result import DRAWING_FORMATS, Result
 from whyformer.show.drawing import Drawing
-from whyformer.show.report import embed_drawing
+from whyformer.show.report import embed_drawing, make_fragment
 from whyformer.show.terminal import Screen
 
 TEXTS = 40  # of each generated task, if no limit is given
@@ -52,7 +52,7 @@ class DrawnFigure(Result):
         return self.drawing.alt
 
     def to_html(self) -> str:
-        return embed_drawing(self.drawing)
+        return make_fragment(embed_drawing(self.drawing))
 
 
 def rerun_jain_wallace(request: Request) -> Iterator[Section]:

@@ -19,7 +19,7 @@ from whyformer.show.report import Html, join_html, make_element
 from whyformer.show.wording import shorten_text
 
 SIDE = 256  # pixels of an example
-PALENESS = 0.45  # of what is outside the region
+PALENESS = 0.3  # of what is outside the region
 MAX_WORDS = 60  # of a text
 NAME_LENGTH = 40
 

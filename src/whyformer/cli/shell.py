@@ -6,6 +6,7 @@ import random
 import sys
 import traceback
 from collections.abc import Callable
+from datetime import date
 from functools import wraps
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
@@ -137,9 +138,14 @@ def run_program(
         bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version.")
     ] = False,
     as_json: JsonErrorsOption = False,
+    with_date: Annotated[bool, typer.Option("--date", help="Put today's date on the pages that are saved.")] = False,
 ) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help())
+    if with_date:
+        from whyformer.show.page_facts import date_pages
+
+        context.with_resource(date_pages(date.today().isoformat()))
 
 
 def keep_old_verb(old: str, new: str, command: Callable[..., None]) -> None:

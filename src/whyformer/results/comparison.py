@@ -265,7 +265,9 @@ def comparison_to_html(comparison: Comparison) -> bytes:
         extra.append(report.make_section("Not used", report.make_table(["method", "why"], failed)))
     if comparison.notes:
         extra.append(report.make_notes(comparison.notes))
-    lead = f"{first.model}, one run for all methods. Orange: for the answer; blue: against it; purple: unsigned scores."
+    colours = "Orange: for the answer; blue: against it. " if any(e.signed for e in comparison) else ""
+    colours += "Purple: unsigned scores." if any(not e.signed for e in comparison) else ""
+    lead = f"{first.model}, one run for all methods. {colours}".rstrip()
     examples = f"{len(first)} examples" if len(first) > 1 else format_headline(first.panels()[0])
     title = f"{examples}: {len(comparison)} methods"
     return page.make_comparison_page(comparison.panels(), extra, title=title, lead=lead).encode("utf-8")

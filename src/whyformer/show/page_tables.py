@@ -10,7 +10,7 @@ from typing import Any
 
 from whyformer.show.html import Html, make_element
 
-SHORT_CELL = 24  # table cells of at most this many characters stay on one line
+SHORT_CELL = 28  # table cells of at most this many characters stay on one line
 LONG_CELL = 18  # characters that a column of longer cells needs at least
 CHARACTER, PADDING = 0.5, 0.9  # rem
 FOLD_WIDTHS = tuple(range(20, 64, 4))  # rem, below which a table can become cards

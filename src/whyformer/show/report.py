@@ -60,10 +60,8 @@ __all__ = [
 ]
 
 CONTENT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-# The background of JupyterLab, Visual Studio Code and Colab, by the names they give it.
-NOTEBOOK_GROUND = (
-    "var(--jp-layout-color0,var(--vscode-editor-background,var(--colab-primary-surface-color,transparent)))"
-)
+# The background of JupyterLab, Visual Studio Code and Colab, by the names they give it; elsewhere there are no shadows.
+NOTEBOOK_GROUND = "var(--jp-layout-color0,var(--vscode-editor-background,var(--colab-primary-surface-color,initial)))"
 NOTEBOOK_COLOURS = (
     "--raised:rgba(128,128,128,.14);--ink:inherit;--dim:#868690;--line:rgba(128,128,128,.4);--shade:rgba(60,140,200,.6)"
 )
