@@ -114,7 +114,7 @@ def check_regular_file(path: Path) -> None:
     if not is_file:
         hint = " This model takes images; for a text, use a model such as demo/sentiment." if " " in str(path) else ""
         reason = "not a regular file." if exists else f"there is no such file.{hint}"
-        reason = "it is a folder. Pass a list of its files." if exists and path.is_dir() else reason
+        reason = "not a regular file but a folder. Pass a list of its files." if exists and path.is_dir() else reason
         raise InputError(f"Cannot read {str(path)[:100]!r}: {reason}", code="E_IMG_READ")
 
 

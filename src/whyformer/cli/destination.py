@@ -3,7 +3,6 @@
 import glob
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,10 @@ def check_out_file(out: Path | None, inputs: list[str] | None, formats: Mapping[
     if out is None:
         return
     refuse_url(out)
-    refuse_folder(out)
-    suffix_of(out, formats)
     try:
+        if out.is_dir():
+            raise OutputError(f"Cannot write {str(out)!r}: it is a folder. Name a file in it.")
+        suffix_of(out, formats)
         if not out.parent.exists():
             raise OutputError(f"Cannot write {str(out)!r}: there is no folder {str(out.parent)!r}. Make it.")
         refuse_readonly(out, out.parent)
@@ -49,12 +49,6 @@ def check_out_folder(out: Path | None) -> None:
         refuse_readonly(out, next(folder for folder in (out, *out.parents) if folder.exists()))
     except (OSError, ValueError) as error:
         raise make_path_error(out, error) from None
-
-
-def refuse_folder(out: Path) -> None:
-    with suppress(OSError, ValueError):
-        if out.is_dir():
-            raise OutputError(f"Cannot write {str(out)!r}: it is a folder. Name a file in it.")
 
 
 def refuse_url(out: Path) -> None:
