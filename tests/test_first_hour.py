@@ -131,8 +131,8 @@ IN_PYTHON: dict[str, tuple[str, Callable[[], Any]]] = {
         lambda: why.open(nn.Sequential(nn.Flatten(), nn.LazyLinear(2))),
     ),
     "a scripted model": (
-        "TopLevelTracedModule is a scripted model, whose operations cannot be followed. Pass the nn.Module it was scripted "
-        "from.",
+        "TopLevelTracedModule is a scripted model, whose operations cannot be followed. Pass the nn.Module it was "
+        "scripted from.",
         lambda: why.open(torch.jit.trace(Averages(), torch.ones(1, 3, 8))),
     ),
     "a model without attention": (
@@ -244,8 +244,8 @@ IN_PYTHON: dict[str, tuple[str, Callable[[], Any]]] = {
         lambda: explain_text(PHOTO),
     ),
     "a text for an image model": (
-        "Cannot read 'a photo of a cat': there is no such file. This model takes images; for a text, use a model such "
-        "as demo/sentiment.",
+        "Cannot read 'a photo of a cat': there is no such file. This model takes images; to explain a text, use a "
+        "text model such as demo/sentiment.",
         lambda: explain_image("a photo of a cat"),
     ),
     "token ids for an image model": (
@@ -461,8 +461,8 @@ ON_COMMAND_LINE: dict[str, tuple[int, str]] = {
     ),
     "explain 'a lovely film'": (
         3,
-        "[E_IMG_READ]: Cannot read 'a lovely film': there is no such file. This model takes images; for a text, use a "
-        "model such as demo/sentiment.",
+        "[E_IMG_READ]: Cannot read 'a lovely film': there is no such file. This model takes images; to explain a text, "
+        "use a text model such as demo/sentiment.",
     ),
     "explain cat.png -M demo/sentiment": (
         3,
@@ -474,9 +474,9 @@ ON_COMMAND_LINE: dict[str, tuple[int, str]] = {
         "[E_INPUT]: Cannot read 'reviw.txt': there is no such file. To explain these words as a text, pass - and write "
         "them to standard input.",
     ),
-    "explain empty -M demo/sentiment": (
+    "explain empty/ -M demo/sentiment": (
         3,
-        "[E_INPUT]: The folder 'empty' contains no file with the suffix .txt, .md.",
+        "[E_INPUT]: The folder 'empty/' contains no file with the suffix .txt, .md.",
     ),
     "explain empty": (3, "[E_INPUT]: The folder 'empty' contains no file with the suffix .png, .jpg, …"),
     "explain '' -M demo/sentiment": (3, "[E_TXT_EMPTY]: The text is empty."),

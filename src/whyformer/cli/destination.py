@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from whyformer._plain.url import find_url
 from whyformer.cli.gathering import IMAGE_SUFFIXES, TEXT_SUFFIXES, is_folder_or_pattern
 from whyformer.errors import OutputError
 
@@ -52,6 +51,8 @@ def check_out_folder(out: Path | None) -> None:
 
 
 def refuse_url(out: Path) -> None:
+    from whyformer._plain.url import find_url
+
     if (url := find_url(out)) is not None:
         raise OutputError(f"-o {url} is a URL; results are written to this machine. Write a file, then upload it.")
 
