@@ -236,7 +236,7 @@ def test_positions_derived_from_the_padding_reduce_the_max_length():
 
 
 def test_values_that_are_not_texts(text_model):
-    for wrong, name in ((None, "NoneType"), (5, "int"), (b"film", "bytes"), (["a", "b"], "list")):
+    for wrong, name in ((None, "None"), (5, "int"), (b"film", "bytes"), (["a", "b"], "list")):
         with pytest.raises(InputError, match=f"Text 1 must be a string, got {name}"):
             text_model.encode(["the film", wrong])
     with pytest.raises(InputError, match="The text must be a string, got None"):
@@ -520,7 +520,7 @@ BAD_TENSORS = {
     "no batch": ("vit", PIXELS[:0], r"Input 'pixel_values' is empty: shape \[0, 3, 16, 16\]"),
     "rank 2": ("vit", PIXELS[0, 0], r"pixel_values must have the shape \[batch, channel, .*got \[16, 16\]"),
     "rank 5": ("vit", PIXELS[None], r"pixel_values must have the shape \[batch, channel, .*got \[1, 3, 3, 16, 16\]"),
-    "channels": ("vit", PIXELS[:, :1], r"pixel_values has 1 channels \(shape .*; ViTForImageClassification needs 3"),
+    "channels": ("vit", PIXELS[:, :1], r"pixel_values has 1 channel \(shape .*; ViTForImageClassification needs 3"),
     "channels last": ("vit", PIXELS.permute(0, 2, 3, 1), "channels seem to be the last axis: use permute"),
     "size": ("vit", PIXELS[..., :12], "The image has 16 x 12 pixels; ViTForImageClassification needs 16 x 16"),
     "bytes": ("vit", torch.zeros(1, 3, 16, 16, dtype=torch.uint8), "pixel_values must be floating point, got uint8"),

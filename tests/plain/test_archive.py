@@ -150,7 +150,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
 
 
 def test_paths_that_cannot_be_written(tmp_path):
-    with pytest.raises(OutputError, match=r"Cannot write .*No such file or directory"):
+    with pytest.raises(OutputError, match=r"Cannot write .*nowhere/e\.json: there is no folder '.*nowhere'\. Make it"):
         make_image_explanation().save(tmp_path / "nowhere" / "e.json")
     (tmp_path / "folder.json").mkdir()
     with pytest.raises(OutputError, match=r"Cannot write .*Is a directory"):

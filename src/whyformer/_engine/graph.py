@@ -81,9 +81,9 @@ def refuse_switched_off_gradient(place: str) -> None:
     """Raise if the model has switched gradients off around its attention: gradients would miss what passes there."""
     if not torch.is_grad_enabled():
         raise UnsupportedModel(
-            f"{place} computes its attention under torch.no_grad(), inference_mode() or reentrant checkpointing, so "
-            "the answer has no gradient through it, which this method needs. Remove that from forward(); to keep "
-            "weights frozen, call requires_grad_(False) on them."
+            f"{place} computes its attention without a gradient, which this method needs: under torch.no_grad() or "
+            "inference_mode(), or in an autograd function (reentrant checkpointing, reversible layers). To keep "
+            "weights frozen, call requires_grad_(False) on them instead."
         )
 
 

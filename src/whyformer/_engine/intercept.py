@@ -362,8 +362,8 @@ class Intercept(TorchFunctionMode):
         if entered is None:
             if self.leaf is not None:
                 raise UnsupportedModel(
-                    f"{self.place} takes a second sequence of embeddings. Only one input can be explained; models with "
-                    "an encoder and a decoder are not supported yet."
+                    f"{self.place} takes a second sequence of embeddings. Only one can be explained; models with a "
+                    "decoder that has its own input, or with embeddings for each layer, are not supported yet."
                 )
             trace = replace(trace_of(tensor), words=None)
             self.words = trace_of(tensor).words

@@ -44,19 +44,26 @@ def describe_content(content: Any) -> str:
 
 
 def refuse_missing_truth(model: Model, data: Data, metrics: Mapping[str, MetricCall], target: Any) -> None:
-    """Refuse a metric or a target that needs ground truth which no example has."""
-    needs = [(call.metric.name, call.needs_truth) for call in metrics.values() if call.needs_truth is not None]
-    if isinstance(target, str) and target == "label":
-        needs.append(("target='label'", "label"))
-    for what, truth in needs:
-        if all(getattr(example, truth) is None for example in data.examples):
-            raise InputError(
-                f"{what} needs a {truth} for each example, but {data.name} has none. Name them with "
-                f"{TRUTH_SOURCES[truth]}{advise_prediction(what, truth)}.",
-                code="E_DATA",
-            )
-        if truth == "label" and all(find_class_index(model, example, {}) < 0 for example in data.examples):
-            raise InputError(describe_foreign_labels(model, data, what), code="E_DATA")
+    """Refuse to explain labels, or to measure only what needs ground truth, if no example has it."""
+    asks_label = isinstance(target, str) and target == "label"
+    if asks_label and (problem := describe_missing(model, data, "label", "target='label'")):
+        raise InputError(problem, code="E_DATA")
+    problems = [describe_missing(model, data, call.needs_truth, call.metric.name) for call in metrics.values()]
+    if problems and all(problems):
+        raise InputError(problems[0], code="E_DATA")
+
+
+def describe_missing(model: Model, data: Data, truth: str | None, what: str) -> str:
+    """Why no example has this ground truth, and where to name it; "" if one has it or none is needed."""
+    if truth is None:
+        return ""
+    if all(getattr(example, truth) is None for example in data.examples):
+        return (
+            f"{what} needs a {truth} for each example, but {data.name} has none. Name them with {TRUTH_SOURCES[truth]}"
+            f"{advise_prediction(what, truth)}."
+        )
+    is_foreign = truth == "label" and all(find_class_index(model, example, {}) < 0 for example in data.examples)
+    return describe_foreign_labels(model, data, what) if is_foreign else ""
 
 
 def describe_foreign_labels(model: Model, data: Data, what: str) -> str:

@@ -112,9 +112,11 @@ def check_regular_file(path: Path) -> None:
         reason = (error.strerror or "no such file").lower()
         raise InputError(f"Cannot read {str(path)[:100]!r}: {reason}.", code="E_IMG_READ") from None
     if not is_file:
-        hint = " This model takes images; for a text, use a model such as demo/sentiment." if " " in str(path) else ""
-        reason = "not a regular file." if exists else f"there is no such file.{hint}"
-        reason = "it is a folder. Pass a list of its files." if exists and path.is_dir() else reason
+        reason = "not a regular file." if exists else "there is no such file."
+        if exists and path.is_dir():
+            reason = "not a regular file but a folder. Pass a list of its files."
+        elif not exists and " " in str(path):
+            reason += " This model takes images; to explain a text, use a text model such as demo/sentiment."
         raise InputError(f"Cannot read {str(path)[:100]!r}: {reason}", code="E_IMG_READ")
 
 

@@ -3,11 +3,9 @@
 import glob
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from whyformer._plain.url import find_url
 from whyformer.cli.gathering import IMAGE_SUFFIXES, TEXT_SUFFIXES, is_folder_or_pattern
 from whyformer.errors import OutputError
 
@@ -21,9 +19,10 @@ def check_out_file(out: Path | None, inputs: list[str] | None, formats: Mapping[
     if out is None:
         return
     refuse_url(out)
-    refuse_folder(out)
-    suffix_of(out, formats)
     try:
+        if out.is_dir():
+            raise OutputError(f"Cannot write {str(out)!r}: it is a folder. Name a file in it.")
+        suffix_of(out, formats)
         if not out.parent.exists():
             raise OutputError(f"Cannot write {str(out)!r}: there is no folder {str(out.parent)!r}. Make it.")
         refuse_readonly(out, out.parent)
@@ -51,13 +50,9 @@ def check_out_folder(out: Path | None) -> None:
         raise make_path_error(out, error) from None
 
 
-def refuse_folder(out: Path) -> None:
-    with suppress(OSError, ValueError):
-        if out.is_dir():
-            raise OutputError(f"Cannot write {str(out)!r}: it is a folder. Name a file in it.")
-
-
 def refuse_url(out: Path) -> None:
+    from whyformer._plain.url import find_url
+
     if (url := find_url(out)) is not None:
         raise OutputError(f"-o {url} is a URL; results are written to this machine. Write a file, then upload it.")
 

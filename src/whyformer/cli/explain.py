@@ -113,7 +113,7 @@ def run_explain(
     from whyformer.results.joining import join_explanations
 
     name = method[0] if method else None
-    check_method_call(name, settings)
+    check_method_call(name or (DEFAULT_METHODS["images"] if model == options.DEFAULT_MODEL else None), settings)
     destination.check_out_file(out, inputs, Explanation.formats)
     opened = running.open_quietly(model)
     check_method_call(name or DEFAULT_METHODS.get(f"{opened.kind}s"), settings)

@@ -95,8 +95,8 @@ def expand_word(model: "Model", word: str) -> "Iterator[CliInput]":
 
 
 def refuse_missing_text(word: str) -> None:
-    """Refuse a folder without texts, and one word that ends like the name of a text file."""
-    if is_folder_or_pattern(word) and os.path.isdir(word):
+    """Refuse a folder without texts that is no plain word, and one word that ends like the name of a text file."""
+    if "/" in word and is_folder_or_pattern(word) and os.path.isdir(word):
         raise InputError(f"The folder {word!r} contains no file with the suffix {', '.join(TEXT_SUFFIXES)}.")
     if word.lower().endswith(TEXT_SUFFIXES) and not any(letter.isspace() for letter in word):
         raise InputError(f"Cannot read {word!r}: there is no such file. {AS_TEXT}")
