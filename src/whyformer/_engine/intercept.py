@@ -127,6 +127,7 @@ class Intercept(TorchFunctionMode):
         self.open_calls: list[ModuleCall] = []
         self.leaf: Tensor | None = None
         self.entered: Tensor | None = None  # the copy of the leaf that the model computes with
+        self.moves_tokens = False  # whole, before the first block (order.py): what looks like mixing there is a move
         self.words: Tensor | None = None  # the part of the leaf that comes from token ids
         self.step = 0
         self.heads = 0  # of the current nn.MultiheadAttention call; 0 outside one

@@ -32,6 +32,13 @@ class Order:
     has_lost_leaf: bool = False  # the ids that are embedded are others than labels say
     mixes: bool = False  # a place holds its token and a share of others
 
+    @property
+    def moves_tokens(self) -> bool:
+        """Tokens are elsewhere in the sequence than in the sum of embeddings, each of them whole."""
+        if self.leaf is None or self.sequence is None or self.mixes or self.obstacle:
+            return False
+        return not torch.equal(self.leaf, self.sequence)
+
 
 @dataclass(frozen=True)
 class Layout:

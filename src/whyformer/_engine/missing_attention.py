@@ -66,6 +66,7 @@ def mixes_beside_attention(model: Model, encoded: EncodedBatch, run: Run) -> boo
                 known[key] = is_any_unattended(run.mode)
             else:
                 with run_forward(model, encoded, asks_gradient=True) as again:
+                    again.mode.moves_tokens = run.mode.moves_tokens
                     known[key] = is_any_unattended(again.mode)
         except WhyformerError:
             known[key] = False

@@ -330,7 +330,9 @@ class OrderCheck:
     def is_moved_later(self, changes: Sequence[Tensor], expected: Order) -> bool:
         """Whether in a later state places changed that should not have, and others did not that should have."""
         wanted = self.find_half(expected)
-        fitting = [] if wanted is None else [change for change in changes if change.shape == wanted.shape]
+        if wanted is None:
+            return False
+        fitting = [change for change in changes if change.shape == wanted.shape]
         return any(bool((change & ~wanted).any()) and bool((wanted & ~change).any()) for change in fitting)
 
     def find_half(self, expected: Order) -> Tensor | None:

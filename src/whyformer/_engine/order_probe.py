@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.blocks import find_blocks
+from whyformer._engine.blocks import find_attention_blocks
 from whyformer._engine.forward import run_forward
 from whyformer._engine.intercept import Intercept
 from whyformer._engine.layout import to_canonical_axes
@@ -72,7 +72,8 @@ class Seen:
         seen = cls.read(mode, batch, block)
         later = [site.value.transpose(1, 2).flatten(2) for site in find_layer_sites(mode.sites)]
         with suppress(UnsupportedModel):
-            later += [to_canonical_axes(state, trace_of(state)) for state in find_blocks(mode)[0] if state.dim() == 3]
+            states, _ = find_attention_blocks(mode)
+            later += [to_canonical_axes(state, trace_of(state)) for state in states if state.dim() == 3]
         return replace(seen, states=(*seen.states, *(state.detach() for state in later if len(state) == batch)))
 
 

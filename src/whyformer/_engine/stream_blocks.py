@@ -59,9 +59,9 @@ def find_blocks(mode: Intercept) -> StreamBlocks:
 def is_mixed_before(mode: Intercept, state: Tensor) -> bool:
     """Whether tokens are mixed between the explained input and this state, which has an entry for each of them."""
     entered = mode.entered
-    if entered is None or state is entered or entered.dim() != 3 or state.shape[:2] != entered.shape[:2]:
+    if mode.moves_tokens or entered is None or state is entered or entered.dim() != 3:
         return False
-    return mixes_tokens(mode, entered, state)
+    return state.shape[:2] == entered.shape[:2] and mixes_tokens(mode, entered, state)
 
 
 def find_chain(mode: Intercept) -> list[ModuleCall]:
