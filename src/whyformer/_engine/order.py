@@ -172,8 +172,8 @@ def check_order(model: Model, encoded: EncodedBatch, run: Run, claimed: Order, u
     """The order by labels that a check has confirmed for this model and kind of input, or as it was measured."""
     verdicts, kind = recall_verdicts(model.module), describe_kind(encoded)
     known, shape = verdicts.get(kind), tuple(encoded.inputs[encoded.main].shape[1:])
-    if known is not None and (known.moves_examples or claimed.moves_examples):
-        known.moves_examples = True
+    if claimed.moves_examples or (known is not None and known.moves_examples):
+        verdicts[kind] = Verdict(moves_examples=True)
         return replace(claimed, moves_examples=True)
     if known is not None and not known.depends_on_input:
         if known.trusts_labels:
@@ -280,7 +280,7 @@ class OrderCheck:
         """The order on this input, and whether what it is based on holds for another input."""
         other = self.look_at_other()
         claimed = None if other is None else read_labels(other[1], other[0])
-        if self.claimed.moves_examples or (claimed is not None and claimed.moves_examples):
+        if claimed is not None and claimed.moves_examples:
             return replace(self.claimed, moves_examples=True), Verdict(moves_examples=True)
         if other is not None and claimed is not None:
             self.claimed, claimed = self.correct_leaf(other, claimed)
@@ -330,7 +330,9 @@ class OrderCheck:
     def is_moved_later(self, changes: Sequence[Tensor], expected: Order) -> bool:
         """Whether in a later state places changed that should not have, and others did not that should have."""
         wanted = self.find_half(expected)
-        fitting = [] if wanted is None else [change for change in changes if change.shape == wanted.shape]
+        if wanted is None:
+            return False
+        fitting = [change for change in changes if change.shape == wanted.shape]
         return any(bool((change & ~wanted).any()) and bool((wanted & ~change).any()) for change in fitting)
 
     def find_half(self, expected: Order) -> Tensor | None:

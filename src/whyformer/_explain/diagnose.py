@@ -218,7 +218,7 @@ def describe_run(model: Model, encoded: EncodedBatch, target: Any) -> dict[str, 
         capture = record(model, encoded, target=target, keep={"readout", "mask", "special"})
     except Exception as error:
         return {**found, "answer": f"not found: {describe_failure(error)[1]}"}
-    return {**found, **describe_answer(model, encoded, capture)}
+    return {**found, **describe_answer(model, encoded, capture.parts[0] if capture.parts else capture)}
 
 
 def describe_order(order: Order) -> str:
