@@ -65,7 +65,7 @@ class FakeProbe:
         self.targets = (TARGET,) * self.batch
         self.fingerprints = fingerprints or tuple(range(100, 100 + self.batch))
         self.asked = []  # (rows, fill)
-        self.model, self.weight_versions = SimpleNamespace(module=torch.nn.Identity()), []
+        self.model, self.weight_versions = SimpleNamespace(module=torch.nn.Identity()), ()
         if self.is_image:
             self.tokens, self.effects = (Grid(*grid),) * self.batch, effects
             self.real = torch.ones(effects.shape, dtype=torch.bool)

@@ -6,7 +6,7 @@ therefore true of the moving model.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -219,7 +219,7 @@ class KeepsTheBest(OfText):
 
 
 class MergesPairs(OfText):
-    """Neighbours become one token, which belongs to no single one."""
+    """Two tokens become one, which belongs to neither. It has no twin."""
 
     def move(self, x, ids):
         return torch.stack([(x[:, i] + x[:, 8 - i]) / 2 for i in range(5)], 1)
@@ -509,7 +509,6 @@ def make_table() -> dict[str, Tensor]:
 class Case:
     build: Callable[[bool], nn.Module]
     inputs: Callable[[], dict[str, Tensor]]
-    is_refused: bool = field(default=False)  # for methods that read the positions
 
 
 INPUTS = {
@@ -517,7 +516,7 @@ INPUTS = {
         ShiftedRight, Rolled, Flipped, ShuffledByIndex, ShuffledByIndexSelect, ShuffledByGather, ShuffledByMatrix,
         ShuffledByEinsum, ShuffledByScatter, ShuffledByIndexCopy, ShuffledInPlace, ShuffledByStack, EvenThenOdd,
         Interleaved, SortedByScore, SortedById, ClassTokenInTheMiddle, ClassTokenAtTheEnd, TokensFirst, WindowsShifted,
-        KeepsTheBest, MergesPairs, FlipsBetweenBlocks, ShufflesBetweenBlocks, IdsReversed, IdsPermuted, IdsRolled,
+        KeepsTheBest, FlipsBetweenBlocks, ShufflesBetweenBlocks, IdsReversed, IdsPermuted, IdsRolled,
         IdsSorted, IdsScattered,
     ),
     make_timed_ids: (IdsSortedByTime,),
@@ -536,8 +535,12 @@ CASES = {build.__name__: Case(build, inputs) for inputs, builds in INPUTS.items(
 
 
 def make(name: str, *, moves: bool) -> nn.Module:
+    return prepare(CASES[name].build, moves=moves)
+
+
+def prepare(build: Callable[[bool], nn.Module], *, moves: bool) -> nn.Module:
     torch.manual_seed(0)
-    module = CASES[name].build(moves).double().eval()
+    module = build(moves).double().eval()
     with torch.no_grad():
         module.words.weight[7] += 2 * module.head.weight[1]
     return module

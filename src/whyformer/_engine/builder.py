@@ -83,7 +83,6 @@ class CaptureBuilder:
         self.order = find_order(model, encoded, run)
         if self.order.moves_examples and encoded.batch > 1:
             raise ExamplesMoved(run.output.detach())
-        self.mode.moves_tokens = self.order.moves_tokens
         self.layout = lay_out(run, encoded, self.order)
         self.steps: list[int] = []  # the step of the forward at each block boundary
         self.attending: tuple[int, ...] = ()  # the block that each attention is in, if blocks were looked for

@@ -223,8 +223,8 @@ def note_chosen_output(answer: Any, output: Tensor) -> tuple[str, ...]:
         chosen = next(name for name, tensor in named.items() if tensor is output)
         others = ", ".join(repr(name) for name in named if name != chosen)
         return (
-            f"The model returned several outputs. {chosen!r}, of shape {list(output.shape)}, is explained, not {others}. "
-            "Pass target= with a function of what the model returns to explain another.",
+            f"The model returned several outputs; {chosen!r}, of shape {list(output.shape)}, is explained, {others} "
+            "not. To explain another, pass target= with a function of what the model returns.",
         )
     unnamed = [t for t in answer if isinstance(t, Tensor) and t.dim()] if isinstance(answer, list | tuple) else []
     if hasattr(answer, "logits") or len(unnamed) < 2:

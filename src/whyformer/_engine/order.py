@@ -78,13 +78,14 @@ checked: "weakref.WeakKeyDictionary[nn.Module, CheckedModel]" = weakref.WeakKeyD
 
 
 def find_order(model: Model, encoded: EncodedBatch, run: Run, *, always: bool = False) -> Order:
-    """The order of a run. always: also check models of library code."""
+    """The order of a run, which from then on knows whether tokens are moved. always: also check library code."""
     with pause_recording():
-        claimed = read_labels(run, encoded)
+        order = read_labels(run, encoded)
         units = find_units(run, encoded)
-        if units is None or (not always and claimed.sequence is not None and is_library_code(model.module)):
-            return claimed
-        return check_order(model, encoded, run, claimed, units)
+        if units is not None and (always or order.sequence is None or not is_library_code(model.module)):
+            order = check_order(model, encoded, run, order, units)
+    run.mode.moves_tokens = order.moves_tokens
+    return order
 
 
 def is_library_code(module: nn.Module) -> bool:
@@ -172,8 +173,8 @@ def check_order(model: Model, encoded: EncodedBatch, run: Run, claimed: Order, u
     """The order by labels that a check has confirmed for this model and kind of input, or as it was measured."""
     verdicts, kind = recall_verdicts(model.module), describe_kind(encoded)
     known, shape = verdicts.get(kind), tuple(encoded.inputs[encoded.main].shape[1:])
-    if known is not None and (known.moves_examples or claimed.moves_examples):
-        known.moves_examples = True
+    if claimed.moves_examples or (known is not None and known.moves_examples):
+        verdicts[kind] = Verdict(moves_examples=True)
         return replace(claimed, moves_examples=True)
     if known is not None and not known.depends_on_input:
         if known.trusts_labels:
@@ -280,7 +281,7 @@ class OrderCheck:
         """The order on this input, and whether what it is based on holds for another input."""
         other = self.look_at_other()
         claimed = None if other is None else read_labels(other[1], other[0])
-        if self.claimed.moves_examples or (claimed is not None and claimed.moves_examples):
+        if claimed is not None and claimed.moves_examples:
             return replace(self.claimed, moves_examples=True), Verdict(moves_examples=True)
         if other is not None and claimed is not None:
             self.claimed, claimed = self.correct_leaf(other, claimed)

@@ -227,9 +227,9 @@ def describe_run(model: Model, encoded: EncodedBatch, target: Any) -> dict[str, 
         refuse_encoder_decoders(model.module)
         with run_forward(model, encoded, asks_gradient=True) as run:
             found |= describe_attention(run)
+            found["order"] = try_to_say(lambda: describe_order(find_order(model, encoded, run, always=True)))
             found["blocks"] = try_to_say(lambda: describe_blocks(run))
             found["task"] = try_to_say(lambda: describe_task(model, encoded, run))
-            found["order"] = try_to_say(lambda: describe_order(find_order(model, encoded, run, always=True)))
     except Exception as error:
         return {"attention": f"not found: {describe_refusal(error)[1]}"}
     try:
@@ -238,7 +238,7 @@ def describe_run(model: Model, encoded: EncodedBatch, target: Any) -> dict[str, 
         answer = f"not found: {describe_refusal(error)[1]}"
         found |= {"answer": answer} if answer != found["task"] else {}
     else:
-        found |= describe_answer(capture)
+        found |= describe_answer(capture.parts[0] if capture.parts else capture)
     return found
 
 

@@ -247,7 +247,7 @@ def split_scores(
     elif is_image and scores.dim() == 3 and len(scores) == batch:  # the patches are unknown
         return scores.flatten(1), scores, None
     elif (own := gather_own_scores(scores, capture, in_sequence)) is not None:
-        return drop_padding(own, capture, encoded), None, None
+        return drop_padding(own, capture, encoded), None, gather_other_scores(scores, capture, in_sequence)
     seen = capture.get("mask", None).size(-1)
     if isinstance(tokens, Pieces) and scores.shape == (batch, seen):
         raise UnsupportedModel(
@@ -290,6 +290,17 @@ def gather_own_scores(scores: Tensor, capture: Capture, in_sequence: bool) -> Te
     if capture.places is not None and scores.size(1) > max(capture.places):
         return scores[:, list(capture.places)]
     return None
+
+
+def gather_other_scores(scores: Tensor, capture: Capture, in_sequence: bool) -> Tensor | None:
+    """[batch token] of the tokens that a model adds to the features of a table, such as a class token."""
+    is_table = (
+        capture.owners is not None and capture.owners.dim() == 1 and len(capture.owners) == len(capture.tokens[0])
+    )
+    if not is_table or not in_sequence or capture.places is None:
+        return None
+    others = sorted(set(range(scores.size(1))) - set(capture.places))
+    return scores[:, others] if others else None
 
 
 def sum_over_patches(pixels: Tensor, grid: Grid) -> Tensor:
