@@ -2,7 +2,7 @@
 
     python benchmarks/citation_verdicts.py [--seeds 7001 7002 7003] [--questions 100] [--sharpness 1 2 3]
         [--dtypes float32 bfloat16] [--device cuda] [--json FILE]
-    python benchmarks/citation_verdicts.py --read FILE FILE ...      the table of runs that were saved
+    python benchmarks/citation_verdicts.py --read FILE FILE ... [--write]      the table of saved runs, into docs/cite.md
 
 Held-out questions of demo/reader; the last norm of the model is multiplied by the sharpness, so that its logits are:
 at 3 the probability of most answers is 1 in float32. Each question is asked three times, with the defaults of cite:
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from page_table import DOCS, insert_table
 
 import whyformer as why
 from whyformer.demo import reader
@@ -33,6 +34,8 @@ HEADINGS = (
     "precision", "sharpness", "seed", "stated: first", "stated once: supported", "stated twice: supported",
     "other passages supported", "absent answer supported", "made-up answer supported",
 )  # fmt: skip
+
+BEGIN = "<!-- table of benchmarks/citation_verdicts.py -->"
 
 
 def sharpen(model: why.Model, factor: float, dtype: torch.dtype, device: str) -> why.Model:
@@ -125,6 +128,12 @@ def measure_all(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 yield {"label": [dtype, f"{sharpness:g}", seed], "rows": rows}
 
 
+def read_all(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """What was saved, float32 first, then by sharpness and seed."""
+    saved = [one for file in files for one in json.loads(file.read_text())]
+    return sorted(saved, key=lambda one: (one["label"][0] != "float32", *one["label"]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", nargs="+", type=int, default=[7001, 7002, 7003])
@@ -133,17 +142,19 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--write", action="store_true", help="write the table into docs/cite.md")
     parser.add_argument("--read", nargs="+", type=Path, help="files of earlier runs, instead of a run")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    saved = (one for file in arguments.read or () for one in json.loads(file.read_text()))
-    print("| " + " | ".join(HEADINGS) + " |\n" + "|---" * len(HEADINGS) + "|", flush=True)
     done = []
-    for one in sorted(saved, key=lambda one: one["label"], reverse=False) if arguments.read else measure_all(arguments):
+    for one in read_all(arguments.read) if arguments.read else measure_all(arguments):
         done.append(one)
         print(format_row(one["label"], one["rows"]), flush=True)
         if arguments.json:
             arguments.json.write_text(json.dumps(done))
+    if arguments.write:
+        head = ["| " + " | ".join(HEADINGS) + " |", "|---" * len(HEADINGS) + "|"]
+        insert_table(DOCS / "cite.md", BEGIN, [*head, *(format_row(one["label"], one["rows"]) for one in done)])
 
 
 if __name__ == "__main__":

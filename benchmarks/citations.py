@@ -4,7 +4,7 @@
 
 Held-out direct questions of demo/reader, as many as it takes for `--questions` right answers; each answer is the
 model's own. For every method: how often the passage that states the answer has the highest score; the linear
-datamodelling score over 64 random ablations that no method has seen; and the drop of log-probability without the top
+datamodelling score over 64 random ablations that no method has seen; and the drop of the log-odds without the top
 passage and the top three. Means with 95 % bootstrap intervals over questions, and the share of questions on which the
 default of cite beats ContextCite. The forwards of a relevance method are counted as 3: a forward and a relevance pass
 of about twice its cost. `context_cite` is given 3, 8, 32 and 64 forwards. `random` is a normal draw per passage; for
@@ -30,7 +30,6 @@ from whyformer._plain.random_generator import make_generator
 from whyformer._plain.statistics import bootstrap, paired_test
 from whyformer.demo import reader
 from whyformer.methods import context_cite
-from whyformer.methods._log_odds import to_log_odds
 from whyformer.methods.context_cite import draw_ablations
 from whyformer.metrics.datamodelling import correlate_ranks
 from whyformer.targets import Answer
@@ -63,17 +62,17 @@ def list_methods(names: list[str], budgets: list[int]) -> dict[str, tuple[object
     for name in names:
         chosen[name] = (name, "logit")
         if why.METHODS[name].recipe or name == "gradient_x_input":
-            chosen[f"{name} of log p"] = (name, "logp")
-    return chosen | {f"context_cite, {n}": (partial(context_cite, budget=n), "logp") for n in budgets}
+            chosen[f"{name} of log-odds"] = (name, "log_odds")
+    return chosen | {f"context_cite, {n}": (partial(context_cite, budget=n), "log_odds") for n in budgets}
 
 
 def measure_question(model: why.Model, question: reader.PassageQuestion, prompt: why.Prompt, methods: dict) -> dict:
-    sources = find_sources(prompt, list(question.passage_spans), None)
+    sources = find_sources(prompt, list(question.passage_spans), None).sources
     players = make_source_players(prompt, sources)
     ablations = Ablations(make_probe(model, prompt, Answer()), players)
     fingerprint = ablations.probe.fingerprints[0]
     keep = draw_ablations(len(sources), SAMPLES, make_generator(1, fingerprint))
-    actual = to_log_odds(ablations.ask(keep))
+    actual = ablations.ask(keep)
     generator = make_generator(2, fingerprint)
     rows = {}
     for label, (method, score) in {**methods, "random": (None, "")}.items():
@@ -118,13 +117,13 @@ def main() -> None:
     by_chance = sum(1 / len(question.passages) for question, _ in right) / len(right)
     print(f"{len(right)} right answers of {asked} held-out direct questions; {time.perf_counter() - start:.0f} s")
     print(f"planted passage first by chance: {by_chance:.3f}\n")
-    head = ("method", "forwards", "planted passage first", "LDS", "log p drop, top 1", "log p drop, top 3")
+    head = ("method", "forwards", "planted passage first", "LDS", "log-odds drop, top 1", "log-odds drop, top 3")
     print("| " + " | ".join(head) + " |\n" + "| --- " * len(head) + "|")
     for label in rows[0]:
         cells = [format_estimate([row[label][name] for row in rows]) for name in ("first", "lds", "top 1", "top 3")]
         forwards = sum(row[label]["forwards"] for row in rows) / len(rows)
         print(f"| {label} | {forwards:.0f} | " + " | ".join(cells) + " |")
-    default = next(label for label in (f"{CITE_METHOD} of log p", *methods) if label in rows[0])
+    default = next(label for label in (f"{CITE_METHOD} of log-odds", *methods) if label in rows[0])
     print()
     for budget in arguments.budgets:
         own, other = ([row[label]["lds"] for row in rows] for label in (default, f"context_cite, {budget}"))
