@@ -138,6 +138,7 @@ def test_rows_are_called_as_pandas_calls_them():
     keyed = read(FRAME.set_index(pd.Index([7, 8, 9], name="key")))
     assert names(keyed) == ["7", "8", "9"] and keyed.notes == ()
     assert names(read(FRAME.assign(id=["p", "q", "r"]))) == ["p", "q", "r"]
+    assert names(read(FRAME.set_index(pd.MultiIndex.from_product([["x"], [1, 2, 3]])))) == ["x/1", "x/2", "x/3"]
 
 
 def test_a_repeated_index_numbers_the_rows():
@@ -267,6 +268,20 @@ def test_a_label_among_tensors_is_not_an_input():
         ]
 
 
+def test_an_item_that_cannot_be_read_is_a_problem():
+    class Damaged(Reviews):
+        def __getitem__(self, number):
+            if number == 1:
+                raise OSError("the file is damaged")
+            return super().__getitem__(number)
+
+    data = read(Damaged())
+    assert names(data) == ["example 0", "example 2"]
+    assert [str(problem) for problem in data.problems] == ["example 1: OSError: the file is damaged"]
+    with pytest.raises(InputError, match=r"Reading from the DataLoader failed: OSError: the file is damaged\."):
+        read(DataLoader(Damaged(), batch_size=2))
+
+
 def test_a_loader_that_shuffles_is_noted():
     assert "cannot be resumed" in read(DataLoader(Reviews(), shuffle=True)).notes[0]
     assert read(DataLoader(Reviews())).notes == ()
@@ -301,6 +316,8 @@ ODD = {
     "values": (FRAME.values, "ndarray is not a supported input"),
     "numbers": (range(3), "int is not a supported input"),
     "bytes": (b"abc", "from bytes"),
+    "one array": (np.array("a"), "from ndarray"),
+    "triples": ([("a", 0, 1)], "a tuple of 3 is not a supported input"),
     "number": (5, "from int"),
 }
 

@@ -58,7 +58,7 @@ def read_column(source: Any, wanted: Mapping[str, Any]) -> Data:
 def name_pandas_rows(index: Any) -> tuple[list[str], tuple[str, ...]]:
     """What each row is called, and a note if the index cannot tell: it repeats itself, or has gaps."""
     labels = index.tolist()
-    if not index.is_unique or index.hasnans:
+    if not index.is_unique or (index.nlevels == 1 and index.hasnans):
         return number_rows(len(labels)), (REPEATED_INDEX,)
     if index.nlevels > 1:
         return ["/".join(map(str, parts)) for parts in labels], ()

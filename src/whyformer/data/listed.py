@@ -1,7 +1,7 @@
 """Examples from a list: inputs, (input, label) pairs, or rows with named fields; what is no such list is refused."""
 
 import io
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Set
+from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -97,9 +97,8 @@ def refuse_odd_source(source: Any) -> None:
         advice = "Pass one of its groups, which are DataFrames, or the DataFrame itself."
     elif advice is None and (library == "pandas" or any(hasattr(source, name) for name in ("keys", "columns"))):
         advice = READABLE
-    if advice is None and not isinstance(source, Iterator) and not hasattr(source, "__iter__"):
-        advice = READABLE
-    if advice is not None or isinstance(source, bytes | bytearray):
+    is_iterable = hasattr(source, "__iter__") and getattr(source, "ndim", 1) > 0
+    if advice is not None or not is_iterable or isinstance(source, bytes | bytearray):
         raise InputError(f"Cannot read examples from {kind}. {advice or READABLE}", code="E_DATA")
 
 

@@ -72,8 +72,9 @@ def read(
     data = data.rename_classes(classes) if classes else data
     data = replace(data, mask_values=mask_values) if not isinstance(source, Data) else data
     if not len(data):
-        reasons = "; ".join(str(problem) for problem in data.problems[:3])
-        unusable = f" {len(data.problems)} rows could not be used: {reasons}." if data.problems else ""
+        reasons = "; ".join(str(problem).rstrip(".") for problem in data.problems[:3])
+        rows = "1 row" if len(data.problems) == 1 else f"{len(data.problems)} rows"
+        unusable = f" {rows} could not be used: {reasons}." if data.problems else ""
         raise InputError(f"There is no example in {data.name}.{unusable}", code="E_DATA")
     return data.sample(limit, seed)
 
