@@ -106,6 +106,7 @@ COLUMNS = {
     "pyarrow": pyarrow.array(TEXTS),
     "chunks": pyarrow.chunked_array([TEXTS[:1], TEXTS[1:]]),
     "column of datasets": HUGGING_FACE["text"],
+    "column of another name": HUGGING_FACE.rename_column("text", "said")["said"],
     "column of a stream": HUGGING_FACE.to_iterable_dataset()["text"],
     "DataLoader of texts": DataLoader(TEXTS, batch_size=2),
 }
@@ -199,7 +200,10 @@ def test_columns_of_any_name(tmp_path):
         read(pd.DataFrame([["a", "b"]], columns=["text", "text"]))
 
 
-@pytest.mark.parametrize("source", [FRAME["text"], "demo/shapes"], ids=["Series", "world"])
+NAMELESS = {"Series": FRAME["text"], "column": HUGGING_FACE["text"], "list": TEXTS, "world": "demo/shapes"}
+
+
+@pytest.mark.parametrize("source", NAMELESS.values(), ids=NAMELESS)
 def test_columns_are_refused_where_there_are_none(source):
     with pytest.raises(InputError, match=r"no named columns\. Leave columns= out"):
         read(source, columns={"input": "text"})
@@ -282,6 +286,16 @@ def test_an_item_that_cannot_be_read_is_a_problem():
         read(DataLoader(Damaged(), batch_size=2))
 
 
+def test_an_image_and_a_label_are_a_row_even_if_both_are_tensors():
+    rows = [{"image": torch.rand(3, 4, 4), "label": torch.tensor(n)} for n in (1, 0)]
+    for source in (rows, DataLoader(rows, batch_size=2)):
+        assert [(one.content.shape, one.label) for one in read(source).examples] == [((3, 4, 4), 1), ((3, 4, 4), 0)]
+    (one,) = read(
+        [{"pixels": torch.rand(3, 4, 4), "y": torch.tensor(2)}], columns={"input": "pixels", "label": "y"}
+    ).examples
+    assert one.content.shape == (3, 4, 4) and one.label == 2
+
+
 def test_a_loader_that_shuffles_is_noted():
     assert "cannot be resumed" in read(DataLoader(Reviews(), shuffle=True)).notes[0]
     assert read(DataLoader(Reviews())).notes == ()
@@ -292,6 +306,7 @@ def test_a_loader_that_shuffles_is_noted():
     [
         (lambda batch: ([1], [2], [3]), "is a tuple of 3 parts"),
         (lambda batch: None, "is a NoneType"),
+        (lambda batch: [torch.zeros(2, 5), torch.zeros(2, 1), torch.zeros(2, 1)], "is a list of 3 parts"),
         (lambda batch: ({"a": [1]}, torch.zeros(2)), r"different lengths: \[1, 2\]"),
     ],
 )

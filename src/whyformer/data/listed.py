@@ -21,6 +21,8 @@ def read_list(source: Iterable[Any], wanted: Mapping[str, Any], name: str = "the
     """An example for every item."""
     reader = ListReader(wanted)
     data = collect_examples(name, (reader.read_item(f"example {n}", item) for n, item in enumerate(source)))
+    if data.examples and not reader.fields:
+        refuse_columns(wanted, "The list")
     return replace(data, notes=reader.note_unused())
 
 
@@ -50,7 +52,7 @@ class ListReader:
             return Example(name, content, self.name_class(item[1]))
         if isinstance(item, tuple | list) and len(item) == 1 and isinstance(item[0], Tensor | np.ndarray):
             return Example(name, item[0])  # of a TensorDataset without labels
-        if isinstance(item, Mapping) and not all(isinstance(value, Tensor) for value in item.values()):
+        if isinstance(item, Mapping) and (self.wanted or is_row(item)):
             return self._make_from_row(name, item)
         if isinstance(item, Mapping):
             return self._make_from_tensors(name, item)
@@ -72,6 +74,14 @@ class ListReader:
 
     def note_unused(self) -> tuple[str, ...]:
         return records.note_unused_columns(name for name, is_used in self.fields.items() if not is_used)
+
+
+def is_row(item: Mapping[Any, Any]) -> bool:
+    """Whether these are named fields, and not the tensors that a model takes by name."""
+    has_roles = any(name in item for name in records.IMAGE_COLUMNS) and any(
+        name in item for name in records.LABEL_COLUMNS
+    )
+    return has_roles or not all(isinstance(value, Tensor) for value in item.values())
 
 
 def refuse_columns(wanted: Mapping[str, Any], what: str) -> None:

@@ -113,11 +113,13 @@ def _read_source(source: Any, split: str | None, columns: dict[str, Any], masks:
     if isinstance(source, Mapping) and _has_splits(source, split):
         return _read_split(source, split, columns)
     _refuse_split(split, f"A {type(source).__name__}")
-    return _read_held(hugging_face.as_data_set(source), columns)
+    return _read_held(source, columns)
 
 
 def _read_held(source: Any, columns: dict[str, Any]) -> Data:
     """The examples of an object that the caller holds."""
+    if hugging_face.is_data_set_column(source):
+        return hugging_face.read_data_set_column(source, columns)
     if hugging_face.is_hugging_face(source):
         return hugging_face.read_hugging_face(source, columns)
     if frames.is_frame(source):
