@@ -227,6 +227,7 @@ def test_a_summary_on_the_command_line_reads_images_from_a_table(tmp_path):
     assert made.exit_code == 0, made.output
     summary = ["bulk-summary", out, *model, "--tested", "4"]
     without = CliRunner().invoke(app, summary)
-    assert without.exit_code == 3 and "Pass the data of the run with data= (--data)." in " ".join(without.output.split())
+    assert without.exit_code == 3
+    assert "Pass the data of the run with data= (--data)." in " ".join(without.output.split())
     found = CliRunner().invoke(app, [*summary, "--data", file, "--column", "input=picture"])
     assert found.exit_code == 0 and "could not be read again" not in found.output, found.output
