@@ -159,7 +159,7 @@ def test_a_summary_reads_images_again_that_were_not_files(tmp_path):
     frame = pd.DataFrame({"pixels": images})
     run = why.bulk(vit, frame, "rollout", target=0, out=tmp_path, columns={"input": "pixels"})
     without = why.summarise_bulk(run.folder, tested=4)
-    assert any("Pass the data of the run: data=." in note for note in without.notes)
+    assert any("Pass the data of the run with data= (--data)." in note for note in without.notes)
     again = why.summarise_bulk(run.folder, vit, data=frame, columns={"input": "pixels"}, tested=4)
     assert not again.notes and len(again.reader.held) == 10 and not again.reader.failed
 
@@ -214,3 +214,20 @@ def test_the_command_line_has_the_same_options(names, tmp_path):
     assert " ".join(done.output.split()).count(NOTE) == 1
     table = pd.read_parquet(tmp_path / "out" / "parts")
     assert list(table["label"]) == ["positive", "negative", "positive"] and list(table["source"]) == TEXTS
+
+
+def test_a_summary_on_the_command_line_reads_images_from_a_table(tmp_path):
+    rng = np.random.default_rng(0)
+    images = [Image.fromarray(rng.integers(0, 255, (20, 20, 3), dtype=np.uint8)) for _ in range(10)]
+    features = datasets.Features({"picture": datasets.Image()})
+    file, out = str(tmp_path / "a.parquet"), str(tmp_path / "out")
+    datasets.Dataset.from_dict({"picture": images}, features=features).to_parquet(file)
+    model = ["-M", "demo/untrained-vit"]
+    made = CliRunner().invoke(app, ["bulk", file, *model, "-m", "rollout", "-t", "0", "-o", out, "--workers", "1"])
+    assert made.exit_code == 0, made.output
+    summary = ["bulk-summary", out, *model, "--tested", "4"]
+    without = CliRunner().invoke(app, summary)
+    assert without.exit_code == 3
+    assert "Pass the data of the run with data= (--data)." in " ".join(without.output.split())
+    found = CliRunner().invoke(app, [*summary, "--data", file, "--column", "input=picture"])
+    assert found.exit_code == 0 and "could not be read again" not in found.output, found.output

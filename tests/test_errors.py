@@ -299,6 +299,11 @@ CAUSES: dict[str, list[Cause]] = {
             lambda folder: why.data.read(write_reviews(folder), columns={"input": "review"}),
         ),
         ("There is no example in it.", lambda folder: why.data.read(write(folder / "a.csv", "text,label\n"))),
+        (
+            "It can be iterated over, but is not a list of inputs: a dictionary of columns, a set, a grouped DataFrame,"
+            " an open file.",
+            lambda folder: why.data.read({"text": ["a good film"], "label": ["positive"]}),
+        ),
     ],
     "E_ARCHIVE": [
         ("The file is no saved result, or is damaged.", lambda folder: why.load(write(folder / "a.json", "{}"))),

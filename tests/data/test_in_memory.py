@@ -106,6 +106,7 @@ COLUMNS = {
     "pyarrow": pyarrow.array(TEXTS),
     "chunks": pyarrow.chunked_array([TEXTS[:1], TEXTS[1:]]),
     "column of datasets": HUGGING_FACE["text"],
+    "column of another name": HUGGING_FACE.rename_column("text", "said")["said"],
     "column of a stream": HUGGING_FACE.to_iterable_dataset()["text"],
     "DataLoader of texts": DataLoader(TEXTS, batch_size=2),
 }
@@ -138,6 +139,7 @@ def test_rows_are_called_as_pandas_calls_them():
     keyed = read(FRAME.set_index(pd.Index([7, 8, 9], name="key")))
     assert names(keyed) == ["7", "8", "9"] and keyed.notes == ()
     assert names(read(FRAME.assign(id=["p", "q", "r"]))) == ["p", "q", "r"]
+    assert names(read(FRAME.set_index(pd.MultiIndex.from_product([["x"], [1, 2, 3]])))) == ["x/1", "x/2", "x/3"]
 
 
 def test_a_repeated_index_numbers_the_rows():
@@ -198,7 +200,10 @@ def test_columns_of_any_name(tmp_path):
         read(pd.DataFrame([["a", "b"]], columns=["text", "text"]))
 
 
-@pytest.mark.parametrize("source", [FRAME["text"], "demo/shapes"], ids=["Series", "world"])
+NAMELESS = {"Series": FRAME["text"], "column": HUGGING_FACE["text"], "list": TEXTS, "world": "demo/shapes"}
+
+
+@pytest.mark.parametrize("source", NAMELESS.values(), ids=NAMELESS)
 def test_columns_are_refused_where_there_are_none(source):
     with pytest.raises(InputError, match=r"no named columns\. Leave columns= out"):
         read(source, columns={"input": "text"})
@@ -267,6 +272,30 @@ def test_a_label_among_tensors_is_not_an_input():
         ]
 
 
+def test_an_item_that_cannot_be_read_is_a_problem():
+    class Damaged(Reviews):
+        def __getitem__(self, number):
+            if number == 1:
+                raise OSError("the file is damaged")
+            return super().__getitem__(number)
+
+    data = read(Damaged())
+    assert names(data) == ["example 0", "example 2"]
+    assert [str(problem) for problem in data.problems] == ["example 1: OSError: the file is damaged"]
+    with pytest.raises(InputError, match=r"Reading from the DataLoader failed: OSError: the file is damaged\."):
+        read(DataLoader(Damaged(), batch_size=2))
+
+
+def test_an_image_and_a_label_are_a_row_even_if_both_are_tensors():
+    rows = [{"image": torch.rand(3, 4, 4), "label": torch.tensor(n)} for n in (1, 0)]
+    for source in (rows, DataLoader(rows, batch_size=2)):
+        assert [(one.content.shape, one.label) for one in read(source).examples] == [((3, 4, 4), 1), ((3, 4, 4), 0)]
+    (one,) = read(
+        [{"pixels": torch.rand(3, 4, 4), "y": torch.tensor(2)}], columns={"input": "pixels", "label": "y"}
+    ).examples
+    assert one.content.shape == (3, 4, 4) and one.label == 2
+
+
 def test_a_loader_that_shuffles_is_noted():
     assert "cannot be resumed" in read(DataLoader(Reviews(), shuffle=True)).notes[0]
     assert read(DataLoader(Reviews())).notes == ()
@@ -277,6 +306,7 @@ def test_a_loader_that_shuffles_is_noted():
     [
         (lambda batch: ([1], [2], [3]), "is a tuple of 3 parts"),
         (lambda batch: None, "is a NoneType"),
+        (lambda batch: [torch.zeros(2, 5), torch.zeros(2, 1), torch.zeros(2, 1)], "is a list of 3 parts"),
         (lambda batch: ({"a": [1]}, torch.zeros(2)), r"different lengths: \[1, 2\]"),
     ],
 )
@@ -301,6 +331,8 @@ ODD = {
     "values": (FRAME.values, "ndarray is not a supported input"),
     "numbers": (range(3), "int is not a supported input"),
     "bytes": (b"abc", "from bytes"),
+    "one array": (np.array("a"), "from ndarray"),
+    "triples": ([("a", 0, 1)], "a tuple of 3 is not a supported input"),
     "number": (5, "from int"),
 }
 

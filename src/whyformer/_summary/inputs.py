@@ -59,7 +59,7 @@ class InputReader:
         if row.id in self.held:
             return as_image(self.held[row.id].load())
         if row.source is None:
-            raise InputError("The run did not store where the input is. Pass the data of the run: data=.")
+            raise InputError("The run did not store where the input is. Pass the data of the run with data= (--data).")
         return as_image(self.find_file(row.source))
 
     def _check_tokens(self, row: StoredRow) -> None:

@@ -30,9 +30,7 @@ def read_frame(source: Any, wanted: Mapping[str, Any]) -> Data:
     """An example from every usable row of a table."""
     name = f"the {type(source).__name__}"
     if not is_of_library(source, PANDAS_FRAME):
-        import pyarrow
-
-        table = source if isinstance(source, pyarrow.Table) else pyarrow.table(source)
+        table = as_arrow_table(source, name)
         refuse_repeated_columns(table.column_names, name)
         return read_records(name, partial(iterate_arrow_rows, table), wanted)
     levels = [level for level in source.index.names if level is not None and level not in source.columns]
@@ -41,6 +39,15 @@ def read_frame(source: Any, wanted: Mapping[str, Any]) -> Data:
     places, notes = name_pandas_rows(source.index)
     data = read_records(name, partial(iterate_pandas_rows, table, places), wanted, used=levels)
     return replace(data, notes=(*data.notes, *notes))
+
+
+def as_arrow_table(source: Any, name: str) -> Any:
+    import pyarrow
+
+    try:
+        return source if isinstance(source, pyarrow.Table) else pyarrow.table(source)
+    except Exception as error:  # of the library that holds the table
+        raise InputError(f"Cannot read {name}: {str(error)[:200]}. Pass a pandas DataFrame.", code="E_DATA") from None
 
 
 def read_column(source: Any, wanted: Mapping[str, Any]) -> Data:
@@ -58,7 +65,7 @@ def read_column(source: Any, wanted: Mapping[str, Any]) -> Data:
 def name_pandas_rows(index: Any) -> tuple[list[str], tuple[str, ...]]:
     """What each row is called, and a note if the index cannot tell: it repeats itself, or has gaps."""
     labels = index.tolist()
-    if not index.is_unique or index.hasnans:
+    if not index.is_unique or (index.nlevels == 1 and index.hasnans):
         return number_rows(len(labels)), (REPEATED_INDEX,)
     if index.nlevels > 1:
         return ["/".join(map(str, parts)) for parts in labels], ()

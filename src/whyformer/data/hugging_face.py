@@ -7,7 +7,7 @@ from typing import Any
 
 from whyformer._model.tables_in_memory import is_of_library
 from whyformer.data.example import Data, Example, LazyContent, Problem, collect_examples
-from whyformer.data.listed import ListReader
+from whyformer.data.listed import ListReader, refuse_columns
 from whyformer.data.records import (
     Columns,
     RowError,
@@ -18,6 +18,7 @@ from whyformer.data.records import (
 )
 
 TABLE_FORMATS = ("pandas", "polars", "arrow")  # in which a row is a table
+TENSOR_FORMATS = ("torch", "numpy", "tensorflow", "jax")  # in which an image is an array of bytes
 
 
 def is_hugging_face(source: Any) -> bool:
@@ -25,12 +26,15 @@ def is_hugging_face(source: Any) -> bool:
     return hasattr(source, "features") and hasattr(source, "column_names") and hasattr(source, "__getitem__")
 
 
-def as_data_set(source: Any) -> Any:
-    """A column of a data set as the data set of this column alone; all else as it is."""
-    is_column = is_of_library(source, {"datasets": {"Column", "IterableColumn"}})
-    return (
-        source.source.select_columns([source.column_name]) if is_column and is_hugging_face(source.source) else source
-    )
+def is_data_set_column(source: Any) -> bool:
+    """Whether this is a column of a data set, and not a field of such a column."""
+    return is_of_library(source, {"datasets": {"Column", "IterableColumn"}}) and is_hugging_face(source.source)
+
+
+def read_data_set_column(source: Any, wanted: Mapping[str, Any]) -> Data:
+    """The inputs of a column, in the same way as those of the data set."""
+    refuse_columns(wanted, "A column")
+    return read_hugging_face(source.source.select_columns([source.column_name]), {"input": source.column_name})
 
 
 def read_hugging_face(source: Any, wanted: Mapping[str, Any]) -> Data:
@@ -39,10 +43,10 @@ def read_hugging_face(source: Any, wanted: Mapping[str, Any]) -> Data:
     if not hasattr(source, "__len__"):
         return read_stream(source, wanted, name)
     columns = choose_columns(list(source.column_names), wanted, name)
-    is_image = type((source.features or {}).get(columns.input)).__name__ == "Image"
-    if hasattr(source, "with_format") and (is_image or source.format["type"] in TABLE_FORMATS):
-        source = source.with_format(None)
     fingerprint = getattr(source, "_fingerprint", None)
+    is_image = type((source.features or {}).get(columns.input)).__name__ == "Image"
+    if getattr(source, "format", {"type": None})["type"] in (TABLE_FORMATS + TENSOR_FORMATS * is_image):
+        source = source.with_format(None)
     names = getattr((source.features or {}).get(columns.label), "names", None) if columns.label else None
     labels = list(source[columns.label]) if columns.label else [None] * len(source)
 

@@ -1,7 +1,7 @@
 """Examples from a list: inputs, (input, label) pairs, or rows with named fields; what is no such list is refused."""
 
 import io
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Set
+from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,8 @@ def read_list(source: Iterable[Any], wanted: Mapping[str, Any], name: str = "the
     """An example for every item."""
     reader = ListReader(wanted)
     data = collect_examples(name, (reader.read_item(f"example {n}", item) for n, item in enumerate(source)))
+    if data.examples and not reader.fields:
+        refuse_columns(wanted, "The list")
     return replace(data, notes=reader.note_unused())
 
 
@@ -50,7 +52,7 @@ class ListReader:
             return Example(name, content, self.name_class(item[1]))
         if isinstance(item, tuple | list) and len(item) == 1 and isinstance(item[0], Tensor | np.ndarray):
             return Example(name, item[0])  # of a TensorDataset without labels
-        if isinstance(item, Mapping) and not all(isinstance(value, Tensor) for value in item.values()):
+        if isinstance(item, Mapping) and (self.wanted or is_row(item)):
             return self._make_from_row(name, item)
         if isinstance(item, Mapping):
             return self._make_from_tensors(name, item)
@@ -72,6 +74,14 @@ class ListReader:
 
     def note_unused(self) -> tuple[str, ...]:
         return records.note_unused_columns(name for name, is_used in self.fields.items() if not is_used)
+
+
+def is_row(item: Mapping[Any, Any]) -> bool:
+    """Whether these are named fields, and not the tensors that a model takes by name."""
+    has_roles = any(name in item for name in records.IMAGE_COLUMNS) and any(
+        name in item for name in records.LABEL_COLUMNS
+    )
+    return has_roles or not all(isinstance(value, Tensor) for value in item.values())
 
 
 def refuse_columns(wanted: Mapping[str, Any], what: str) -> None:
@@ -97,9 +107,8 @@ def refuse_odd_source(source: Any) -> None:
         advice = "Pass one of its groups, which are DataFrames, or the DataFrame itself."
     elif advice is None and (library == "pandas" or any(hasattr(source, name) for name in ("keys", "columns"))):
         advice = READABLE
-    if advice is None and not isinstance(source, Iterator) and not hasattr(source, "__iter__"):
-        advice = READABLE
-    if advice is not None or isinstance(source, bytes | bytearray):
+    is_iterable = hasattr(source, "__iter__") and getattr(source, "ndim", 1) > 0
+    if advice is not None or not is_iterable or isinstance(source, bytes | bytearray):
         raise InputError(f"Cannot read examples from {kind}. {advice or READABLE}", code="E_DATA")
 
 

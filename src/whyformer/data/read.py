@@ -78,8 +78,9 @@ def read(
     data = data.rename_classes(classes) if classes else data
     data = replace(data, mask_values=mask_values) if not isinstance(source, Data) else data
     if not len(data):
-        reasons = "; ".join(str(problem) for problem in data.problems[:3])
-        unusable = f" {len(data.problems)} rows could not be used: {reasons}." if data.problems else ""
+        reasons = "; ".join(str(problem).rstrip(".") for problem in data.problems[:3])
+        rows = "1 row" if len(data.problems) == 1 else f"{len(data.problems)} rows"
+        unusable = f" {rows} could not be used: {reasons}." if data.problems else ""
         raise InputError(f"There is no example in {data.name}.{unusable}", code="E_DATA")
     return data.sample(limit, seed)
 
@@ -118,11 +119,13 @@ def _read_source(source: Any, split: str | None, columns: dict[str, Any], masks:
     if isinstance(source, Mapping) and _has_splits(source, split):
         return _read_split(source, split, columns)
     _refuse_split(split, f"A {type(source).__name__}")
-    return _read_held(hugging_face.as_data_set(source), columns)
+    return _read_held(source, columns)
 
 
 def _read_held(source: Any, columns: dict[str, Any]) -> Data:
     """The examples of an object that the caller holds."""
+    if hugging_face.is_data_set_column(source):
+        return hugging_face.read_data_set_column(source, columns)
     if hugging_face.is_hugging_face(source):
         return hugging_face.read_hugging_face(source, columns)
     if frames.is_frame(source):

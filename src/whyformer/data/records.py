@@ -209,7 +209,8 @@ def check_content(content: Any) -> Any:
     """The content, if it is something that a model can take."""
     if isinstance(content, CONTENT_TYPES) or (isinstance(content, np.ndarray) and content.dtype.kind in "biufU"):
         return content
-    raise RowError(f"{type(content).__name__} is not a supported input")
+    kind = f"a tuple of {len(content)}" if isinstance(content, tuple) else type(content).__name__
+    raise RowError(f"{kind} is not a supported input")
 
 
 def make_pair_example(name: str, row: Mapping[Any, Any], columns: Columns) -> Example:

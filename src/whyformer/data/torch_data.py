@@ -33,12 +33,26 @@ def read_torch_data(source: Any, wanted: Mapping[str, Any]) -> Data:
     reader = ListReader(wanted, make_class_namer(dataset))
     name = f"the {type(source).__name__}"
     if isinstance(source, DataLoader | IterableDataset) or not hasattr(source, "__len__"):
-        items = iterate_loader(source) if isinstance(source, DataLoader) else iter(source)
+        items = name_failures(iterate_loader(source) if isinstance(source, DataLoader) else iter(source), name)
         data = collect_examples(name, (reader.read_item(f"example {n}", item) for n, item in enumerate(items)))
     else:
         data = collect_examples(name, (read_numbered(source, n, reader) for n in range(len(source))))
     is_shuffled = isinstance(source, DataLoader) and isinstance(source.sampler, RandomSampler)
     return replace(data, notes=(*reader.note_unused(), *([SHUFFLED] if is_shuffled else [])))
+
+
+def name_failures(items: Iterator[Any], source: str) -> Iterator[Any]:
+    """The items; an error of the code that makes them is reported as that of the data."""
+    try:
+        yield from items
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:
+        raise InputError(f"Reading from {source} failed: {describe_failure(error)}.", code="E_DATA") from error
+
+
+def describe_failure(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:200]}".rstrip(": .")
 
 
 def make_class_namer(dataset: Any) -> Callable[[Any], int | str | None]:
@@ -77,7 +91,12 @@ class NumberedItem:
 
 def read_numbered(dataset: Any, number: int, reader: ListReader) -> Example | Problem:
     """The example of an item; images and tensors are not kept, since together they may not fit into memory."""
-    example = reader.read_item(f"example {number}", dataset[number])
+    try:
+        example = reader.read_item(f"example {number}", dataset[number])
+    except MemoryError:
+        raise
+    except Exception as error:  # of the dataset's own code, such as a damaged file
+        return Problem(f"example {number}", describe_failure(error))
     if isinstance(example, Problem) or not isinstance(example.content, Image.Image | Tensor | np.ndarray):
         return example
     mark = fingerprint_content(example.content)
@@ -128,8 +147,10 @@ def is_list_of_items(batch: Sequence[Any], *, is_collated: bool) -> bool:
     if is_collated or not isinstance(batch, list):
         return False
     are_pairs = all(isinstance(item, tuple) and len(item) == 2 for item in batch)
-    are_tensors = all(isinstance(item, Tensor) for item in batch)
-    return are_pairs or (are_tensors and batch[-1].dim() == batch[0].dim())
+    are_alike = len(batch) > 2 and all(
+        isinstance(item, Tensor) and item.shape[1:] == batch[0].shape[1:] for item in batch
+    )
+    return are_pairs or are_alike
 
 
 def check_lengths(columns: Iterable[Any]) -> list[Any]:
