@@ -178,8 +178,8 @@ def write_false_rate(table: Table) -> str:
     methods = len({line.method for line in table.lines if not line.is_control})
     tested = f"{format_count(methods, 'method', 'methods')} and {format_count(len(table.metrics), 'metric', 'metrics')}"
     return (
-        f"The tests are corrected for {tested} together: where no method differs from the controls, at most 5 % of "
-        f"tables recommend one ({FALSE_RATE} tables of noise did)."
+        f"Where no method differs from the controls, at most 5 % of such tables recommend one: {tested} are tested "
+        f"together (measured with 12 methods and 10 metrics of noise: {FALSE_RATE})."
     )
 
 
