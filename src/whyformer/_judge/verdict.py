@@ -11,7 +11,7 @@ from whyformer.data import Problem
 
 STATE_WORDING = {"failed": "failed", "missing": "had no ground truth", "undefined": "are undefined"}
 DECIDING_KINDS = ("faithfulness", "localisation", "plausibility")  # kinds of metric by which a method is recommended
-FALSE_RATE = "46 of 2,600"  # measured by benchmarks/judge_noise.py, see docs/judge.md
+FALSE_RATE = "58 of 2,900"  # measured by benchmarks/judge_noise.py, see docs/judge.md
 CONTROL_WORDING = {
     "centre_blob": "the same blob in the centre of every image",
     "random_pixels": "a random number for each pixel",
