@@ -26,7 +26,7 @@ CANNOT_FIND = (
 )
 NOT_FOUND = f"Not found this way, or only by luck: {'; '.join(CANNOT_FIND)}; and whatever the maps do not show."
 EVIDENCE_TITLE = "Strongest evidence of each class, suspicious or not"
-EVIDENCE_HEAD = ("class", "items", "looks at", "hiding", "inserting", "not met")
+EVIDENCE_HEAD = ("class", "items", "looks at", "hiding", "inserting", "conditions not met")
 NAME_LENGTH = 60
 
 
@@ -51,14 +51,14 @@ def make_evidence_cells(name: str, finding: Finding | None) -> list[str]:
     cluster = finding.cluster
     missed = [condition for condition, holds in finding.criteria.items() if holds is False]
     unknown = [condition for condition, holds in list(finding.criteria.items())[:-1] if holds is None]
-    parts = [", ".join(missed), f"not known: {', '.join(unknown)}" if unknown else ""]
+    parts = [", ".join(missed), f"not known: {', '.join(unknown)}" if unknown and cluster.has_common else ""]
     return [
         name,
         f"{len(cluster.members)} of {len(cluster.sampled.rows)}",
         describe_looks(cluster),
         format_effect(finding.hiding),
         format_effect(finding.inserting),
-        "suspicious" if finding.is_suspicious else "; ".join(part for part in parts if part),
+        "none: suspicious" if finding.is_suspicious else "; ".join(part for part in parts if part),
     ]
 
 
