@@ -14,7 +14,7 @@ TEXT = "a gorgeous film"
 ON_A_TEXT = [TEXT, "-M", "demo/sentiment"]
 FILMS = "text,label\na good film,positive\na bad film,negative\nthe cast is charming,positive\ndull and slow,negative\n"
 PROMPT = "the doors are old\n\nthe keys to the cabinet"
-# Every command that prints a result, as short as it goes; those without colours of their own are marked.
+# Every command that prints a result, as short as it goes.
 COMMANDS = {
     "explain": ["explain", *ON_A_TEXT, "-o", "why.html"],
     "explain an image": ["explain", "-M", "demo/shapes", "red.png", "-m", "rollout", "-o", "why.png"],
@@ -28,18 +28,7 @@ COMMANDS = {
     "cite": ["cite", "prompt.txt", "--answer", " are", "--by", "paragraph", "--samples", "4", "-o", "cited.csv"],
     "trace": ["trace", "k = 47 ; print k :", "--answer", " k = 47 ; answer 47", "--hops", "1", "-o", "hops.json"],
     "judge": ["judge", "films.csv", "-M", "demo/sentiment", "-m", "rollout", "-k", "aopc", "-o", "judged"],
-    "audit": [
-        "audit",
-        "films.csv",
-        "-M",
-        "demo/sentiment",
-        "--test",
-        "adversarial",
-        "--searched",
-        "1",
-        "-o",
-        "audited",
-    ],
+    "audit": ["audit", "films.csv", "-M", "demo/sentiment", "--test", "replacement", "--draws", "2", "-o", "audited"],
     "bulk": ["bulk", "films.csv", "-M", "demo/sentiment", "-m", "rollout", "--workers", "1", "-o", "run"],
     "bulk-summary": ["bulk-summary", "run", "--no-test", "-o", "summary.html"],
     "doctor": ["doctor", "demo/sentiment", "-m", "rollout", "-o", "doctor.txt"],
@@ -49,7 +38,21 @@ COMMANDS = {
     "metrics": ["metrics"],
     "--help": ["--help"],
 }
-WITHOUT_COLOURS = {"bulk", "metrics"}
+SLOW_COMMANDS = {
+    "audit with other attention": [
+        "audit",
+        TEXT,
+        "dull",
+        "-M",
+        "demo/sentiment",
+        "--test",
+        "adversarial",
+        "-o",
+        "other",
+    ],
+    "demo": ["demo", "-o", "demo.html"],
+}
+WITHOUT_COLOURS = {"audit", "bulk", "metrics"}
 
 
 @pytest.fixture
@@ -69,7 +72,7 @@ def assert_readable(shown: Shown, columns: int) -> None:
 
 @pytest.mark.parametrize("columns", [80, pytest.param(120, marks=pytest.mark.slow)])
 def test_every_command_shows_colours_and_no_codes_and_fits(columns, folder, monkeypatch):
-    for name, arguments in COMMANDS.items():
+    for name, arguments in (COMMANDS | (SLOW_COMMANDS if columns == 120 else {})).items():
         shown = run_in_terminal(monkeypatch, *arguments, columns=columns)
         assert_readable(shown, columns)
         assert bool(re.search(r"\x1b\[[1-9][0-9;]*m", shown.raw)) == (name not in WITHOUT_COLOURS), name
@@ -139,7 +142,7 @@ def test_hostile_tokens_and_names_stay_harmless(environment, folder, monkeypatch
         ["generate", f"the {EVIL} keys", "-n", "1"],
         ["cite", f"the {EVIL} doors\n\nthe keys", "--answer", " are", "--by", "paragraph", "--samples", "4"],
         ["judge", f"films{EVIL}.csv", "-M", "demo/sentiment", *judged, "-o", f"judged{EVIL}"],
-        ["audit", f"films{EVIL}.csv", "-M", "demo/sentiment", "--test", "adversarial", "--searched", "2"],
+        ["audit", f"films{EVIL}.csv", "-M", "demo/sentiment", "--test", "replacement", "--draws", "2"],
         ["bulk", f"films{EVIL}.csv", "-M", "demo/sentiment", "-m", "rollout", "--workers", "1", "-o", f"run{EVIL}"],
         ["bulk-summary", f"run{EVIL}", "--no-test", "-o", f"summary{EVIL}.txt"],
     ):

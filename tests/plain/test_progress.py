@@ -75,6 +75,14 @@ def test_workers_that_end_together_are_no_measure_of_the_rest(parallel):
     assert pace.estimate_left(24, 120.0) == pytest.approx(180.0)
 
 
+def test_no_estimate_from_parts_that_are_unlike_each_other(clock):
+    bar = ProgressBar(40, "trying", is_uniform=False)
+    for at in (10.0, 20.0, 30.0):
+        clock[0] = at
+        bar.advance()
+    assert bar.describe(30.0) == "trying: 3 of 40, 0:30 so far"
+
+
 def test_no_estimate_from_a_moment():
     pace = Pace(0.0)
     pace.count(1, 0.1)

@@ -93,7 +93,7 @@ def diagnose(
     if failure:
         found["forward pass"] = failure
     checks = []
-    with show_progress(len(tried), "trying") as progress:
+    with show_progress(len(tried), "trying", is_uniform=False) as progress:
         for method, settings in tried:
             given = settings if full else {**SMALL_BUDGETS.get(method.name, {}), **settings}
             checks.append(check_method(method, given, model, encoded, target, seconds))

@@ -25,6 +25,7 @@ from whyformer._judge.preparation import PreparedExample, prepare_example
 from whyformer._judge.rows import NAN, Row, Shard
 from whyformer._model.model import EncodedBatch, Model
 from whyformer._model.text import is_text_pair
+from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Pieces, Tokens
 from whyformer.data import Data
 from whyformer.metrics._registry import Measurement, MetricCall, Rationale, measure
@@ -107,7 +108,11 @@ class Bench:
             rows = [make_failed_row(example, m, k, group) for example in examples for m, k in self.pairs]
             agreement = [NAN] * len(examples)
         else:
-            rows = [row for m, k in self.pairs for row in self.measure_group(group, m, k, curve_steps)]
+            rows = []
+            with show_progress(len(self.pairs), "measuring", is_uniform=False) as progress:
+                for m, k in self.pairs:
+                    rows += self.measure_group(group, m, k, curve_steps)
+                    progress.advance()
             agreement = measure_method_agreement(group.explanations, len(examples))
         failed = {(row.method, row.metric) for row in rows if row.state == "failed"}
         if failed and len(examples) > 1:

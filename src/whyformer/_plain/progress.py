@@ -87,10 +87,21 @@ class Pace:
 
 
 class ProgressBar:
-    """How much is done, and the estimated time left; before there is an estimate, the time that has passed."""
+    """How much is done, and the estimated time left; before there is an estimate, the time that has passed.
 
-    def __init__(self, total: int, label: str, *, is_logged: bool = False, parallel: int | None = 1) -> None:
-        self.total, self.label, self.is_logged = total, label, is_logged
+    is_uniform=False: the parts take very different times, so that those done say nothing about those left.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        label: str,
+        *,
+        is_logged: bool = False,
+        is_uniform: bool = True,
+        parallel: int | None = 1,
+    ) -> None:
+        self.total, self.label, self.is_logged, self.is_uniform = total, label, is_logged, is_uniform
         self.done = 0
         self.started_at = time.monotonic()
         self.pace = Pace(self.started_at, parallel)
@@ -103,7 +114,7 @@ class ProgressBar:
         return f"{self.label}: {self.done:,} of {self.total:,}, {self.describe_time(now)}"
 
     def describe_time(self, now: float) -> str:
-        left = self.pace.estimate_left(max(self.total - self.done, 0), now)
+        left = self.pace.estimate_left(max(self.total - self.done, 0), now) if self.is_uniform else None
         passed = now - self.started_at
         return f"{format_duration(passed)} so far" if left is None else f"{format_duration(left)} left"
 
@@ -205,9 +216,9 @@ def show_activity(activity: Activity) -> Iterator[None]:
 
 
 @contextmanager
-def show_progress(total: int, label: str, *, is_logged: bool = False) -> Iterator[ProgressBar]:
+def show_progress(total: int, label: str, *, is_logged: bool = False, is_uniform: bool = True) -> Iterator[ProgressBar]:
     """Show a progress bar while the block runs."""
-    bar = ProgressBar(total, label, is_logged=is_logged)
+    bar = ProgressBar(total, label, is_logged=is_logged, is_uniform=is_uniform)
     with show_activity(bar):
         yield bar
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from whyformer.cli import destination, options, running
+from whyformer.cli import destination, options, output, running
 from whyformer.cli.gathering import read_examples
 from whyformer.cli.shell import app
 
@@ -70,4 +70,5 @@ def run_bulk_summary(
     )  # fmt: skip
     running.show_result(summary, to_json=summary_to_json if as_json else None)
     for path in out or []:
-        running.save_result(summary, path)
+        summary.save(path)
+    output.print_saved(*(out or []))

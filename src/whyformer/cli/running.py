@@ -66,9 +66,5 @@ def show_result(result: "Result", out: Path | None = None, *, to_json: Callable[
     else:
         output.print_text(to_json(result).decode("ascii"))
     if out is not None:
-        save_result(result, out)
-
-
-def save_result(result: "Result", out: Path) -> None:
-    result.save(out)
-    output.print_saved(out)
+        result.save(out)
+        output.print_saved(out)
