@@ -206,7 +206,14 @@ def test_the_doctor_says_what_explain_says(case):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    "name", ["Qwen3NextForCausalLM", "LlavaForConditionalGeneration", "T5ForConditionalGeneration", "BloomForCausalLM"]
+    "name",
+    [
+        "Qwen3NextForCausalLM",
+        "LlavaForConditionalGeneration",
+        "T5ForConditionalGeneration",
+        "SwinForImageClassification",
+        "BloomForCausalLM",
+    ],
 )
 def test_the_doctor_agrees_with_explain_on_families(name):
     chosen = next(one for one in list_classes() if one.name == name)

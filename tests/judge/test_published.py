@@ -155,6 +155,6 @@ def test_the_command(tmp_path):
 
 
 def test_failed_rows_show_in_the_exit_code(tmp_path):
-    (tmp_path / "a.csv").write_text("file,label\nnothing.png,cat\n")
+    (tmp_path / "a.csv").write_text("file,label,mask\nnothing.png,cat,mask.png\n")
     result = CliRunner().invoke(app, ["reproduce", "chefer-segmentation", str(tmp_path / "a.csv"), "-M", "demo/pets"])
     assert result.exit_code == 6, result.output
