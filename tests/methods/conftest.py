@@ -90,6 +90,7 @@ def build_capture(layers=3, heads=2, tokens=4, batch=1, channels=5, seed=0):
         **{name: noise(layers, batch, heads, tokens, channels) for name in ("value", "projected")},
         **{name: noise(layers, *line[1:]) for name in ("residual", "middle", "update")},
         "norms": [()] * layers,
+        "unattended": (False,) * layers,
         "answer_parts": noise(batch, tokens),
         "attention_scores": attention.log() + noise(*square[:-1], 1),
         **{name: noise(*square) for name in OTHER_GRADIENTS},
@@ -138,6 +139,7 @@ def pad_capture(capture, left=0, right=0, seed=99):
         **{name: row(capture[name]) for name in ("token_relevance", "position_relevance")},
         **{name: flags(capture[name]) for name in ("readout", "mask", "special")},
         "fingerprint": capture["fingerprint"],
+        "unattended": capture["unattended"],
         "norms": capture["norms"],
         "answer_parts": flags(capture["answer_parts"]),
     }

@@ -482,7 +482,7 @@ def test_folders_without_a_model(tmp_path):
 
 
 def test_values_that_are_not_models():
-    for wrong, name in ((None, "NoneType"), (5, "int"), (b"gpt2", "bytes"), ({}, "dict")):
+    for wrong, name in ((None, "None"), (5, "int"), (b"gpt2", "bytes"), ({}, "dict")):
         with pytest.raises(ModelNotFound, match=f"A model must be a folder, a name or an nn.Module, got {name}"):
             whyformer.open(wrong)
 

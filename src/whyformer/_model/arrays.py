@@ -27,6 +27,8 @@ def read_arrays(inputs: Any, *, are_images: bool) -> Any:
         return {name: as_tensor(value) if isinstance(value, np.ndarray) else value for name, value in inputs.items()}
     if isinstance(inputs, list | tuple):
         changed = (np.ndarray, Mapping)
+        if not any(isinstance(item, changed) for item in inputs):
+            return inputs  # also a TextPair
         items = [read_arrays(item, are_images=are_images) if isinstance(item, changed) else item for item in inputs]
         return items if isinstance(inputs, list) else tuple(items)
     return inputs
