@@ -323,3 +323,16 @@ def test_long_inputs_run_lean_and_give_the_same(length):
         full = why.explain(module, inputs, target=3)
     torch.testing.assert_close(short.scores, full.scores, rtol=1e-3, atol=1e-4)
     assert [note for note in short.notes if "mix" in note] == [note for note in full.notes if "mix" in note] != []
+
+
+def test_a_sink_that_scales_attention_is_part_of_it():
+    """As in GraniteMoeSWA: the sum of the exponentials is that of the softmax."""
+
+    class Sink(Attending):
+        def attend(self, x: Tensor) -> Tensor:
+            y = self.norm(x)
+            scores = y @ y.mT + torch.full((7, 7), float("-inf")).triu(1)
+            return scores.softmax(-1) @ y * scores.logsumexp(-1, keepdim=True).sigmoid()
+
+    e = why.explain(plant(Hybrid, Sink, Sink), {"input_ids": IDS}, target=1)
+    assert not e.notes

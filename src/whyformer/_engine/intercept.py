@@ -134,6 +134,7 @@ class Intercept(TorchFunctionMode):
         self.written = InPlaceWrites()  # what the model would have written into its tensors
         self.mixers = 0  # a hash of the operations that may mix tokens without attention; 0 if there were none
         self.products = 0  # of states
+        self.denominators: list[Tensor] = []  # of attention, where a sink scales its output by them
         self.known_mixing: dict[Any, bool] | None = None  # what token_mixing.py has found
 
     # --- module calls ------------------------------------------------------------------------------------------------
@@ -156,7 +157,7 @@ class Intercept(TorchFunctionMode):
     def release(self) -> None:
         """Free the graph."""
         self.sites, self.calls, self.open_calls, self.stream = [], [], [], []
-        self.tape = None
+        self.tape, self.denominators = None, []
         self.written = InPlaceWrites()
         self.leaf = self.entered = self.words = None
 
@@ -239,7 +240,7 @@ class Intercept(TorchFunctionMode):
         for tensor, trace in zip(results, traces, strict=True):
             attach_trace(tensor, trace)
         self.note_stream(operation, result)
-        self.note_mixing(operation)
+        self.note_mixing(operation, result)
         if operation.name in operations.PRODUCTS and (undivided := find_undivided_product(operation)) is not None:
             result._whyformer_undivided = undivided
         if self.keeps_scores:
@@ -271,8 +272,10 @@ class Intercept(TorchFunctionMode):
         if len(carrying) == (2 if kind == "add" else 1) and all(tensor.shape == result.shape for tensor in carrying):
             self.stream.append(StreamStep(self.step, kind, carrying, result))
 
-    def note_mixing(self, operation: Operation) -> None:
+    def note_mixing(self, operation: Operation, result: Any) -> None:
         """Count what may mix tokens without attention (token_mixing.py)."""
+        if operation.name == "logsumexp" and isinstance(result, Tensor):
+            self.denominators.append(result)
         if may_mix_tokens(operation):
             self.mixers = hash((self.mixers, operation.name))
         elif is_product_of_states(operation):

@@ -84,7 +84,8 @@ def measure_mixing(mode: "Intercept", before: Tensor, after: Tensor) -> bool:
     place = after.size(axis) // 2
     looked_at = after.select(axis, place).real
     direction = torch.linspace(1, 2, looked_at.size(-1), device=after.device, dtype=looked_at.dtype).cos()
-    handles = [site.output.register_hook(torch.zeros_like) for site in mode.sites if site.output.requires_grad]
+    of_attention = [*(site.output for site in mode.sites), *mode.denominators]
+    handles = [tensor.register_hook(torch.zeros_like) for tensor in of_attention if tensor.requires_grad]
     try:
         score = (looked_at * direction).sum()
         slopes: Sequence[Tensor | None] = compute_gradients(score, [before], retain_graph=True, allow_unused=True)
