@@ -138,7 +138,7 @@ def test_code_of_the_user_runs_every_time(zoo, use):
             before = len(calls)
             why.explain(module, zoo("vit").inputs, "rollout")
             counts.append(len(calls) - before)
-        assert counts[0] == counts[1] == counts[2] > 0
+        assert counts[0] >= counts[1] == counts[2] > 0  # the first call also checks the order of tokens
     finally:
         ALL_ATTENTION_FUNCTIONS._local_mapping.pop("counted", None)
 

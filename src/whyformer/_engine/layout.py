@@ -135,7 +135,8 @@ def add_slots(layout: Layout, run: Run, order: Order) -> Layout:
     count = len(layout.tokens[0])
     layout = replace(layout, obstacle=order.obstacle, has_lost_leaf=order.has_lost_leaf)
     with pause_recording():
-        if order.leaf is not None and not is_plain_order(order.leaf, count):
+        is_extended = layout.places is not None and order.leaf is not None and is_ascending(order.leaf)
+        if order.leaf is not None and not is_extended and not is_plain_order(order.leaf, count):
             layout = replace(layout, leaf_slots=invert_order(order.leaf, count))
         is_said = layout.patches is not None or layout.places is not None
         if order.sequence is None or order.sequence.size(1) != layout.length or is_said:
@@ -147,6 +148,11 @@ def add_slots(layout: Layout, run: Run, order: Order) -> Layout:
 def is_plain_order(tokens: Tensor, count: int) -> bool:
     """Token 0, 1, 2, ... of every example, and no other."""
     return tokens.size(1) == count and not bool((tokens != torch.arange(count)).any())
+
+
+def is_ascending(tokens: Tensor) -> bool:
+    """The tokens of every example are in order, perhaps with others between them."""
+    return all(bool((row[row >= 0].diff() > 0).all()) for row in tokens)
 
 
 def invert_order(tokens: Tensor, count: int) -> Tensor:

@@ -161,7 +161,8 @@ def find_units(run: Run, encoded: EncodedBatch) -> Units | None:
         return Units.of_patches(follower.grid, follower.covers or tuple(main.shape[-2:]), main.shape[-2:])
     if main.dim() == 3 and encoded.batch_axis == 0 and not (run.mode.frames and run.mode.frames.cuts):
         return Units(main.size(1), torch.arange(main.size(1)).view(-1, 1))
-    if main.dim() == 2 and not (run.mode.frames and run.mode.frames.cuts):
+    holds_all = run.mode.sites[0].value.size(-2) >= main.size(-1)  # of the features of a table
+    if main.dim() == 2 and holds_all and not (run.mode.frames and run.mode.frames.cuts):
         return Units(main.size(1), torch.arange(main.size(1)))
     return None
 
@@ -265,17 +266,25 @@ class OrderCheck:
         return sequence if not sequence.numel() or int(sequence.max()) < self.count else None
 
     def decode(self, read: list[Tensor], claimed: Order) -> Order:
-        """The order that was measured: one for all examples, since one that differs may be that of other examples."""
+        """The order that was measured, unless it may be that of other examples, or nothing is known."""
         found = [decode(codes, self.count) for codes in read]
         units = found[0]
         is_one = units is not None and all(other is not None and torch.equal(units, other) for other in found)
-        if is_one and units is not None and not bool((units != units[:1]).any()):
+        stays = self.encoded.batch == 1 or (units is not None and not bool((units != units[:1]).any()))
+        stays = stays or self.keeps_examples()
+        if is_one and stays and units is not None:
             leaf = claimed.leaf
             tokens = units if leaf is None else torch.where(units >= 0, leaf.gather(1, units.clamp(min=0)), -1)
             return Order(leaf, tokens, claimed.moves_examples, claimed.obstacle, is_measured=True)
-        if self.encoded.batch > 1:
+        if not stays:
             return Order(claimed.leaf, None, moves_examples=True, is_measured=True)
         return replace(claimed, sequence=None, obstacle=claimed.obstacle or UNKNOWN, is_measured=True)
+
+    def keeps_examples(self) -> bool:
+        """Whether only the rows of an example change with it: in one run, every second example is moved."""
+        moved = (torch.arange(self.encoded.batch) % 2 == 1)[:, None].expand(-1, self.count)
+        changes = self.probe.look_moved(self.encoded, self.base, moved)
+        return all(torch.equal(change.any(1), moved[:, 0]) for change in changes)
 
     def judge(self) -> tuple[Order, Verdict]:
         """The order on this input, and whether what it is based on holds for another input."""
