@@ -2,7 +2,7 @@
 
     python benchmarks/citation_verdicts.py [--seeds 7001 7002 7003] [--questions 100] [--sharpness 1 2 3]
         [--dtypes float32 bfloat16] [--device cuda] [--json FILE]
-    python benchmarks/citation_verdicts.py --read FILE FILE ... [--write]      the table of saved runs, into docs/cite.md
+    python benchmarks/citation_verdicts.py --read FILE ... [--write]      the table of saved runs, into docs/cite.md
 
 Held-out questions of demo/reader; the last norm of the model is multiplied by the sharpness, so that its logits are:
 at 3 the probability of most answers is 1 in float32. Each question is asked three times, with the defaults of cite:

@@ -59,13 +59,13 @@ def test_a_span_by_definition():
     with torch.no_grad():
         p = module(IDS).logits[0].softmax(-1)[[2, 3, 4], IDS[0, 3:]].prod()
     assert_close(found[0], torch.log(p / (1 - p)), rtol=0, atol=1e-9)
-    assert count_span_tokens(probe, 0) == 3
+    assert count_span_tokens(probe, 0, "logp") == 3
 
 
 def test_a_sum_of_logits_is_read_as_it_is():
     found, probe = log_odds_of(build("gpt2"), {"input_ids": IDS}, target=targets.Tokens(3, 5))
     assert_close(found, probe.before.score.double())
-    assert count_span_tokens(probe, 0) == 0
+    assert count_span_tokens(probe, 0, "logp") == 0
 
 
 def test_a_multi_label_class_is_its_own_log_odds():

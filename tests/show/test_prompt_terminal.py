@@ -23,7 +23,7 @@ Strongest words:
        -1 second  the cabinet here [no] key there cabinet yes
 
 Citations:
-cabinet  +80.0%  cabinet, log-probability -1.5 without it
+cabinet  +80.0%  cabinet, log-odds -1.5 without it
 second   -20.0%  not verified
 cabinet: 0.7 (by chance 0.1, -0.2 to 0.3)
 
