@@ -229,13 +229,6 @@ def summary_to_json(summary: BulkSummary) -> bytes:
     return (json.dumps(archive.as_json_value(fields), indent=1) + "\n").encode("ascii")
 
 
-def describe_making(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """What the bulk run was made with: the hash of the weights, the settings of every method, the versions."""
-    model = plan.get("model")
-    weights = model.get("weights") if isinstance(model, Mapping) else None
-    return {"weights": weights, **{name: plan.get(name) for name in ("methods", "whyformer", "torch")}}
-
-
 def describe_class(summary: BulkSummary, name: str) -> dict[str, Any]:
     one = summary.tally.classes[name]
     words = [{"word": word, "share": share, "items": items} for word, share, items in one.list_top_words(50)]
@@ -257,3 +250,10 @@ def describe_cluster(finding: Finding) -> dict[str, Any]:
         "recovery": finding.recovery and asdict(finding.recovery),
         "sentences": explain_suspicion(finding),
     }
+
+
+def describe_making(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """What the bulk run was made with: the hash of the weights, the settings of every method, the versions."""
+    model = plan.get("model")
+    weights = model.get("weights") if isinstance(model, Mapping) else None
+    return {"weights": weights, **{name: plan.get(name) for name in ("methods", "whyformer", "torch")}}
