@@ -11,7 +11,7 @@ from whyformer._audit.sections import CHARTS, arrange_charts, chart_shape
 from whyformer._audit.verdict import VerdictSentence
 from whyformer._audit.wording import capitalise_first
 from whyformer.show import report as html
-from whyformer.show.page_facts import list_facts
+from whyformer.show.page_facts import format_settings, list_facts
 from whyformer.show.report import Html
 
 TITLE = "Is attention an explanation here?"
@@ -48,7 +48,7 @@ def make_audit_page(audit: AuditFindings) -> str:
         sections["shape"] = html.make_section("The shape of attention", *make_shape_blocks(audit), anchor="shape")
     contents["how"] = "How"
     sections["how"] = html.make_section("How this was measured", list_audit_settings(audit), anchor="how")
-    about = list_facts(audit.model, {}, audit.versions)
+    about = list_facts(audit.model, {}, audit.versions, settings=format_settings({"": audit.settings}))
     content = list(sections.values())
     return html.make_page(TITLE, content, lead=describe_scope(audit), about=about, contents=contents, style=STYLE)
 

@@ -244,6 +244,7 @@ def summary_to_json(summary: BulkSummary) -> bytes:
         ],
         "notes": summary.notes,
         "settings": summary.settings,
+        "made_with": describe_making(summary.plan),
     }  # fmt: skip
     return (json.dumps(archive.as_json_value(fields), indent=1) + "\n").encode("ascii")
 
@@ -283,3 +284,10 @@ def describe_cluster(finding: Finding) -> dict[str, Any]:
         "recovery": finding.recovery and asdict(finding.recovery),
         "sentences": explain_suspicion(finding),
     }
+
+
+def describe_making(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """What the bulk run was made with: the hash of the weights, the settings of every method, the versions."""
+    model = plan.get("model")
+    weights = model.get("weights") if isinstance(model, Mapping) else None
+    return {"weights": weights, **{name: plan.get(name) for name in ("methods", "whyformer", "torch")}}
