@@ -23,7 +23,7 @@ from whyformer._engine.chosen_answer import ChosenAnswer, choose_answer
 from whyformer._engine.decompose import PARTS_FORMS, BiasForm, compute_answer_parts, compute_score_parts
 from whyformer._engine.forward import Run
 from whyformer._engine.function_target import Answer, FunctionAnswer
-from whyformer._engine.graph import refuse_unknown_nodes
+from whyformer._engine.graph import refuse_switched_off_gradient, refuse_unknown_nodes
 from whyformer._engine.intervene import compute_scores
 from whyformer._engine.layer_scores import LayerReading, compute_layer_gradients
 from whyformer._engine.layout import (
@@ -92,6 +92,7 @@ class CaptureBuilder:
     def build(
         self, target: Any, versus: Any, switch: Switch | None, recipes: Sequence[Recipe], track_absorbed: bool
     ) -> Capture:
+        refuse_switched_off_gradient(self.run.mode.switched_off)
         chosen = self.choose_answer(target, versus)
         answer, targets, reading, notes = chosen
         self.keep_values(answer)

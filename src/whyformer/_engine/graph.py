@@ -77,9 +77,9 @@ def refuse_missing_gradient(operation: Operation, result: Any, place: str) -> No
         )
 
 
-def refuse_switched_off_gradient(place: str) -> None:
-    """Raise if the model has switched gradients off around its attention: gradients would miss what passes there."""
-    if not torch.is_grad_enabled():
+def refuse_switched_off_gradient(place: str | None) -> None:
+    """Raise if the model switched gradients off around its attention, here: they would miss what passes there."""
+    if place is not None:
         raise UnsupportedModel(
             f"{place} computes its attention without a gradient, which this method needs: under torch.no_grad() or "
             "inference_mode(), or in an autograd function (reentrant checkpointing, reversible layers). To keep "

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from whyformer._engine.graph import refuse_missing_gradient, refuse_switched_off_gradient
+from whyformer._engine.graph import refuse_missing_gradient
 from whyformer._engine.intervene import Intervention, apply_intervention, changes_scores, refuse_other_batch
 from whyformer._engine.model_writes import WriteGuard
 from whyformer._engine.relevance.calls import OperationCall
@@ -125,6 +125,7 @@ class Intercept(TorchFunctionMode):
         self.stream: list[StreamStep] = []
         self.calls: list[ModuleCall] = []
         self.open_calls: list[ModuleCall] = []
+        self.switched_off: str | None = None  # the first module with attention for which gradients were switched off
         self.leaf: Tensor | None = None
         self.entered: Tensor | None = None  # the copy of the leaf that the model computes with
         self.moves_tokens = False  # whole, before the first block (order.py): what looks like mixing there is a move
@@ -491,8 +492,8 @@ class Intercept(TorchFunctionMode):
         """Record an attention site and renumber the tokens of its output."""
         output = site.output
         before = trace_of(output)
-        if self.needs_gradient and before.carries:
-            refuse_switched_off_gradient(self.place)
+        if self.needs_gradient and before.carries and not torch.is_grad_enabled():
+            self.switched_off = self.switched_off or self.place
         self.site_count += 1
         site.rows, site.number, site.epoch, site.step = before, self.site_count, self.find_epoch(site), self.step
         self.unfold(site)
