@@ -73,7 +73,7 @@ def test_scores_of_tokens_that_are_no_patch_go_to_special(capture, model):
     assert e.pixels is None
     assert (e.names, e.targets, e.notes, e.model) == (("cat.png",), capture.targets, ("a note",), "tiny")
     assert e.versions["dtype"] == "float64"
-    assert set(e.versions) == {"whyformer", "torch", "transformers", "python", "dtype", "device"}
+    assert set(e.versions) == {"weights", "whyformer", "torch", "transformers", "python", "dtype", "device"}
 
 
 def test_patches_may_be_in_any_order(capture, model):
