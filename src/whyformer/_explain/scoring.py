@@ -227,6 +227,7 @@ def split_scores(
     scores: Tensor, capture: Capture, encoded: EncodedBatch, method: str, in_sequence: bool = True
 ) -> SplitScores:
     """Split what a method returned into scores of patches or tokens, of pixels, and of tokens that are no patch."""
+    in_sequence = in_sequence or scores.shape[-1] != len(capture.tokens[0])
     if in_sequence and capture.obstacle and scores.dim() == 2:
         raise UnsupportedModel(capture.obstacle)
     if in_sequence and capture.slots is not None and scores.dim() == 2 and len(scores) == len(capture.slots):
@@ -284,7 +285,8 @@ def gather_own_scores(scores: Tensor, capture: Capture, in_sequence: bool) -> Te
         return scores
     if scores.dim() != 2 or len(scores) != batch:
         return None
-    if not in_sequence and capture.owners is not None and scores.size(1) == capture.owners.numel():
+    is_entries = capture.owners is not None and scores.size(1) == capture.owners.numel()
+    if capture.owners is not None and is_entries and (not in_sequence or scores.size(1) != count):
         owners = capture.owners.flatten()
         return scores.new_zeros(batch, count).index_add_(1, owners[owners >= 0], scores[:, owners >= 0])
     if capture.places is not None and scores.size(1) > max(capture.places):
