@@ -32,7 +32,7 @@ from whyformer.demo.reader_words import NAMES, RELATIONS, VALUES
 
 HEADINGS = (
     "precision", "sharpness", "seed", "stated: first", "stated once: supported", "stated twice: supported",
-    "other passages supported", "absent answer supported", "made-up answer supported",
+    "other passages supported", "absent answer supported (caution)", "made-up answer supported (caution)",
 )  # fmt: skip
 
 BEGIN = "<!-- table of benchmarks/citation_verdicts.py -->"
@@ -75,29 +75,35 @@ def ask_stated(model: why.Model, question: reader.PassageQuestion) -> dict[str, 
     }
 
 
-def ask_absent(model: why.Model, question: reader.PassageQuestion, rng: random.Random) -> bool:
+def find_strongest(cited: Sequence[why.Citation]) -> str | None:
+    """Supported before caution, which is what leaving passages out alone would call supported; None without either."""
+    verdicts = {one.verdict for one in cited}
+    return next((verdict for verdict in ("supported", "caution") if verdict in verdicts), None)
+
+
+def ask_absent(model: why.Model, question: reader.PassageQuestion, rng: random.Random) -> str | None:
     prompt = why.Prompt.from_text(model, question.text, answer=f" {choose_absent_answer(question, rng)}")
     cited = cite_in_order(model, prompt, [passage.text for passage in question.passages])
-    return any(one.verdict == "supported" for one in cited)
+    return find_strongest(cited)
 
 
-def ask_made_up(model: why.Model, question: reader.PassageQuestion) -> bool | None:
-    """None if one of the other passages contains what the model answers."""
+def ask_made_up(model: why.Model, question: reader.PassageQuestion) -> dict[str, Any]:
+    """Nothing if one of the other passages contains what the model answers."""
     left = [passage.text for i, passage in enumerate(question.passages) if i != question.source]
     text = "\n\n".join([*left, f"Question: {question.question}\nAnswer:"])
     prompt = why.generate(model, text, tokens=6)
     answer = prompt.answer_text.strip().rstrip(".")
     if len(left) < 2 or not answer or any(answer in one for one in left):
-        return None
-    return any(one.verdict == "supported" for one in cite_in_order(model, prompt, left))
+        return {}
+    return {"made up": find_strongest(cite_in_order(model, prompt, left))}
 
 
 def measure_seed(model: why.Model, seed: int, questions: int) -> list[dict[str, Any]]:
     return [
         {
             **ask_stated(model, question),
-            "absent supported": ask_absent(model, question, random.Random(f"{seed} {i}")),
-            "made up supported": ask_made_up(model, question),
+            "absent": ask_absent(model, question, random.Random(f"{seed} {i}")),
+            **ask_made_up(model, question),
         }
         for i, question in enumerate(reader.generate(questions, seed))
     ]
@@ -107,13 +113,15 @@ def format_row(label: Sequence[Any], rows: Sequence[dict[str, Any]]) -> str:
     def count(some: Sequence[Any]) -> str:
         return f"{sum(some)} of {len(some)}"
 
+    def count_verdicts(kind: str) -> str:
+        found = [row[kind] for row in rows if kind in row]
+        return f"{found.count('supported')} of {len(found)} ({found.count('caution')})"
+
     once, twice = ([row["supported"] for row in rows if row["twice"] == is_twice] for is_twice in (False, True))
     others, wrong = sum(row["others"] for row in rows), sum(row["others supported"] for row in rows)
-    made_up = [row["made up supported"] for row in rows if row["made up supported"] is not None]
     cells = [
         *label, count([row["first"] for row in rows]), count(once), count(twice),
-        f"{wrong} of {others} ({wrong / max(others, 1):.1%})", count([row["absent supported"] for row in rows]),
-        count(made_up),
+        f"{wrong} of {others} ({wrong / max(others, 1):.1%})", count_verdicts("absent"), count_verdicts("made up"),
     ]  # fmt: skip
     return "| " + " | ".join(map(str, cells)) + " |"
 
