@@ -1,6 +1,6 @@
 """Are the verdicts of cite right? Planted, other and absent answers, at three degrees of certainty, in two precisions.
 
-    python benchmarks/citation_verdicts.py [--seeds 7001 7002 7003] [--questions 100] [--sharpness 1 2 3]
+    python benchmarks/citation_verdicts.py [--seeds 7002 7003 7004] [--questions 100] [--sharpness 1 2 3]
         [--dtypes float32 bfloat16] [--device cuda] [--json FILE]
     python benchmarks/citation_verdicts.py --read FILE ... [--write]      the table of saved runs, into docs/cite.md
 
@@ -144,7 +144,7 @@ def read_all(files: Sequence[Path]) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[7001, 7002, 7003])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[7002, 7003, 7004])
     parser.add_argument("--questions", type=int, default=100)
     parser.add_argument("--sharpness", nargs="+", type=float, default=[1.0, 2.0, 3.0])
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
