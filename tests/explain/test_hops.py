@@ -200,8 +200,9 @@ def test_the_score_of_a_hop_is_what_is_sent():
     assert float(score(logits)) == 1.0
     below = torch.tensor([[[5.0, 1.0, 0.0], [5.0, -4.0, 0.0], [0.0, 0.0, 0.0]]])
     assert float(score(below)) == 3.0
-    after_others = torch.cat([torch.randn(1, 4, 3), logits], dim=1)  # of prompt tuning
-    assert float(score(after_others)) == 1.0
+    after_others = torch.cat([torch.randn(1, 4, 3), logits], dim=1)  # prompt tuning, which trace_reasoning refuses
+    with pytest.raises(TargetError, match="logits for every token"):
+        score(after_others)
 
 
 def test_low_precision_logits_are_summed_in_float32():

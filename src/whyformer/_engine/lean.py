@@ -37,6 +37,7 @@ from whyformer._engine.lean_target import choose_lean_answer, find_read_places
 from whyformer._engine.model_memo import ModelMemo
 from whyformer._engine.model_state import is_torch_watched
 from whyformer._engine.model_writes import WRITERS
+from whyformer._engine.order import keeps_order
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.task import find_task
 from whyformer._engine.tracing.tiles import current_setting, find_free_memory
@@ -98,6 +99,8 @@ def record_lean(
         if is_new:
             lessons[key] = learn(model, encoded, recipes[0])
         lesson = lessons[key]
+        if not isinstance(lesson, str) and not keeps_order(model, encoded):
+            return None
         if isinstance(lesson, str) or ("hidden_relevance" in keep and not lesson.boundaries):
             return None
         try:

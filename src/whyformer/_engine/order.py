@@ -201,6 +201,17 @@ def is_known_to_move(model: Model, encoded: EncodedBatch) -> bool:
     return known is not None and known.moves_examples
 
 
+def keeps_order(model: Model, encoded: EncodedBatch) -> bool:
+    """Whether a run without labels may be read as it is: library code, or one example in a model that moves nothing.
+
+    A check on an input of the same kind must have come before (the lesson of a lean run).
+    """
+    if is_library_code(model.module):
+        return True
+    verdicts = recall_verdicts(model.module).values() if encoded.batch == 1 else ()
+    return bool(verdicts) and not any(one.depends_on_input or one.moves_examples or one.obstacle for one in verdicts)
+
+
 def recall_verdicts(module: nn.Module) -> dict[Hashable, Verdict]:
     """What is known about a model, as long as nothing about it has changed."""
     known = checked.get(module)
