@@ -9,6 +9,7 @@ from order.table import judge_all, leave_out_by_hand
 from torch import nn
 
 import whyformer as why
+from whyformer._audit.replay import AttentionReplay
 from whyformer._engine.order_probe import OrderProbe
 from whyformer.errors import UnsupportedModel
 
@@ -128,3 +129,13 @@ def test_a_second_input_without_scores_is_named():
     ids = make_ids()["input_ids"]
     e = why.explain(Pair().eval(), {"first": ids[:1], "second": ids[1:, :6]}, "gradient_x_input", target=1)
     assert any("'second'" in note for note in e.notes)
+
+
+@pytest.mark.parametrize("name", ["Rolled", "IdsReversed", "BatchSortedByLength", "Columns"])
+def test_an_audit_refuses_what_it_does_not_undo(name):
+    inputs = CASES[name].inputs()
+    model = why.open(make(name, moves=True))
+    with pytest.raises(UnsupportedModel, match="which an audit does not undo"):
+        AttentionReplay(model, model.encode(inputs))
+    twin = why.open(make(name, moves=False))
+    AttentionReplay(twin, twin.encode(inputs))

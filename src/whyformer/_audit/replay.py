@@ -28,7 +28,8 @@ from whyformer._audit.replay_tails import ReplayTails
 from whyformer._engine.chosen_answer import PLAIN_TASKS, is_causal
 from whyformer._engine.forward import Run, run_forward
 from whyformer._engine.intervene import Intervention, SiteChange
-from whyformer._engine.layout import Layout, compute_readout, lay_out
+from whyformer._engine.layout import Layout, Order, compute_readout, lay_out
+from whyformer._engine.order import find_order
 from whyformer._engine.perturb import pick_examples
 from whyformer._engine.target import ExplainedAnswer, Target, choose_target, probabilities_of, read_logits
 from whyformer._engine.task import Task, find_task
@@ -71,6 +72,7 @@ class AttentionReplay:
                     "The model computes its attention in parts, head by head or some queries at a time, which cannot "
                     "be audited. Write all heads and queries as one attention."
                 )
+            refuse_moved(find_order(self.model, self._run_batch, run))
             self.layout: Layout = drop_doubled_row(lay_out(run, self._run_batch), self.batch)
             refuse_other_tasks(find_task(self.model, self._run_batch, run.returned, lambda: is_causal(run)), self.model)
             answer, targets = choose_target(self.model, self._run_batch, run.output, None, None)
@@ -282,6 +284,15 @@ def refuse_other_tasks(task: Task, model: Model) -> None:
         raise UnsupportedModel(
             f"audit compares distributions over classes or next tokens, but {model.name} answers with a {task.kind}. "
             "Use judge(), which takes every target."
+        )
+
+
+def refuse_moved(order: Order) -> None:
+    """An audit reads attention as it stands: weights of tokens or examples that a model moves would go to others."""
+    if order.moves_examples or order.obstacle or not order.is_as_given:
+        raise UnsupportedModel(
+            "The model changes the order of its tokens or examples inside, which an audit does not undo. explain() and "
+            "judge() do."
         )
 
 

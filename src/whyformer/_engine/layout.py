@@ -33,6 +33,12 @@ class Order:
     mixes: bool = False  # a place holds its token and a share of others
 
     @property
+    def is_as_given(self) -> bool:
+        """Tokens are in the order of the input, also if the model adds others."""
+        known = [places for places in (self.leaf, self.sequence) if places is not None]
+        return not any(bool((row[row >= 0].diff() < 0).any()) for places in known for row in places)
+
+    @property
     def moves_tokens(self) -> bool:
         """Tokens are elsewhere in the sequence than in the sum of embeddings, each of them whole."""
         if self.leaf is None or self.sequence is None or self.mixes or self.obstacle:
