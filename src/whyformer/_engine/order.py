@@ -84,8 +84,8 @@ def find_order(model: Model, encoded: EncodedBatch, run: Run, *, always: bool = 
         units = find_units(run, encoded)
         if units is not None and (always or order.sequence is None or not is_library_code(model.module)):
             order = check_order(model, encoded, run, order, units)
-    run.mode.moves_tokens = order.moves_tokens
-    return order
+        run.mode.moves_tokens = order.moves_tokens
+        return order
 
 
 def is_library_code(module: nn.Module) -> bool:
