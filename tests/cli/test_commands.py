@@ -547,7 +547,7 @@ def test_explains_generated_tokens(tmp_path):
     output = run("generate", "12 + 7 =", "-n", "2", "-o", str(out))
     assert "' 19'" in output
     assert "Why &#x27; 19&#x27;?" in out.read_text()
-    assert "cannot generate text" in error_of("generate", "x", "-M", "demo/pets", code=3)
+    assert "it takes no texts" in error_of("generate", "x", "-M", "demo/pets", code=3)
     assert "predicts classes, not a next token" in error_of("generate", "a film", "-M", "demo/sentiment", code=3)
 
 

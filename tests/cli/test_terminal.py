@@ -13,7 +13,7 @@ EVIL = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\r"
 TEXT = "a gorgeous film"
 ON_A_TEXT = [TEXT, "-M", "demo/sentiment"]
 FILMS = "text,label\na good film,positive\na bad film,negative\nthe cast is charming,positive\ndull and slow,negative\n"
-PROMPT = "the doors are old\n\nthe keys to the cabinet"
+PROMPT = "the doors are old\n\nthe walls are old\n\nthe keys to the cabinet"
 # Every command that prints a result, as short as it goes.
 COMMANDS = {
     "explain": ["explain", *ON_A_TEXT, "-o", "why.html"],
@@ -140,7 +140,7 @@ def test_hostile_tokens_and_names_stay_harmless(environment, folder, monkeypatch
         ["compare", f"a {EVIL} film", "-M", "demo/sentiment", "-m", "rollout", "-m", "libragrad"],
         ["similarity", f"a {EVIL} basket", "my basket", "-o", f"alike{EVIL}.json"],
         ["generate", f"the {EVIL} keys", "-n", "1"],
-        ["cite", f"the {EVIL} doors\n\nthe keys", "--answer", " are", "--by", "paragraph", "--samples", "4"],
+        ["cite", f"the {EVIL} doors\n\nwalls\n\nkeys", "--answer", " are", "--by", "paragraph", "--samples", "4"],
         ["judge", f"films{EVIL}.csv", "-M", "demo/sentiment", *judged, "-o", f"judged{EVIL}"],
         ["audit", f"films{EVIL}.csv", "-M", "demo/sentiment", "--test", "replacement", "--draws", "2"],
         ["bulk", f"films{EVIL}.csv", "-M", "demo/sentiment", "-m", "rollout", "--workers", "1", "-o", f"run{EVIL}"],

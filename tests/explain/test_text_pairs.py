@@ -1,6 +1,7 @@
 """Pairs of texts that a model reads together: one example with two segments, shown apart and never mixed up."""
 
 import json
+from collections import deque
 from functools import partial
 
 import pytest
@@ -125,7 +126,7 @@ def test_what_is_wrong_with_a_pair_is_said(model, pair, message):
 # --- perturbations ----------------------------------------------------------------------------------------------------
 
 
-HEARD = []  # what the module below was given; not an attribute, since the engine runs copies of modules
+HEARD = deque()  # not a list: a model whose global lists change is checked again on every call
 
 
 class Listening(nn.Module):
