@@ -99,7 +99,7 @@ def picture_commands(pictures: Pictures, browser: Browser, work: Path, only: str
                 for look in looks:
                     page = work / "terminal.html"
                     page.write_text(shown.to_html(dark=look == "dark"), "utf-8")
-                    view = browser.open(page, width=round(columns * 8.45) + 40)
+                    view = browser.open(page, width=round(columns * 8.45) + 40, height=60)
                     pictures.add(f"terminal-{name}-{columns}-{look}", view.screenshot(), find_text_faults(shown.text))
 
 

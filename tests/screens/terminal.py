@@ -51,7 +51,7 @@ class Shown:
         used = len(self.text.split("\n"))
         lines = [self._line_to_html(self.screen.buffer[y], ink, ground) for y in range(used)]
         style = f"margin:12px;background:{ground};color:{ink};font:14px/1.25 'DejaVu Sans Mono',monospace"
-        head = f"<span style='opacity:.6'>$ {escape(self.command)}</span>"
+        head = f"<span style='opacity:.6;white-space:pre-wrap'>$ {escape(self.command)}</span>"
         return f"<!doctype html><meta charset=utf-8><body style=\"{style}\"><pre style='font:inherit'>{head}\n" + (
             "\n".join(lines) + "</pre>"
         )

@@ -179,7 +179,7 @@ def make_example_blocks(bench: Bench, row: Row, styles: Styles) -> list[Html]:
         return []
     target = group.base.targets[0]
     heading = make_element("h3", f"{example.name}: {target.label}")
-    remark = make_element("p", f"Mean rank correlation between methods {row.agreement:+.2f}.", class_="dim")
+    remark = make_element("p", f"Mean rank correlation between methods {row.agreement:+z.2f}.", class_="dim")
     if isinstance(group.base.tokens[0], Grid):
         return [heading, remark, report.arrange_figures(make_map_figures(group, styles), small=True)]
     rows = [part for label, e in group.explanations.items() for part in make_text_row(label, e, styles)]

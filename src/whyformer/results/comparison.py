@@ -118,7 +118,7 @@ class Comparison(Result):
         for heading in ("method", "agreement", "class", "top 3"):
             table.add_column(heading, justify="right" if heading == "agreement" else "left", overflow="fold")
         for label, mean, classes, top in self._list_agreement():
-            table.add_row(Text(make_visible(label)), "-" if mean is None else f"{mean:+.2f}", classes, Text(top))
+            table.add_row(Text(make_visible(label)), "-" if mean is None else f"{mean:+z.2f}", classes, Text(top))
         return table
 
     def _list_agreement(self) -> Iterator[tuple[str, float | None, str, str]]:
