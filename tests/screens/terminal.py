@@ -50,7 +50,7 @@ class Shown:
         ink, ground = ("#e6e6e6", "#16161a") if dark else ("#1b1b1f", "#ffffff")
         used = len(self.text.split("\n"))
         lines = [self._line_to_html(self.screen.buffer[y], ink, ground) for y in range(used)]
-        style = f"margin:12px;background:{ground};color:{ink};font:14px/1.25 'DejaVu Sans Mono',monospace"
+        style = f"margin:12px;background:{ground};color:{ink};font:14px/1.164 'DejaVu Sans Mono',monospace"
         head = f"<span style='opacity:.6;white-space:pre-wrap'>$ {escape(self.command)}</span>"
         return f"<!doctype html><meta charset=utf-8><body style=\"{style}\"><pre style='font:inherit'>{head}\n" + (
             "\n".join(lines) + "</pre>"
