@@ -258,8 +258,9 @@ def comparison_to_html(comparison: Comparison) -> bytes:
             "Agreement",
             report.embed_drawing(comparison.draw_agreement(title="")) if len(comparison) > 1 else None,
             report.make_table(["method", "mean agreement", "class", "top 3 of the first example"], lines),
-            remark="How similarly the methods rank tokens or patches. High agreement does not mean that they are right: "
-            "related methods agree with each other. Agreement no higher than that of chance carries no information.",
+            remark="How similarly the methods rank tokens or patches. High agreement does not mean that they are "
+            "right: related methods agree with each other. Agreement no higher than that of chance carries no "
+            "information.",
         )
     ]
     if comparison.failures:
