@@ -16,7 +16,7 @@ from screens.checks import SCHEMES, WIDTHS, find_page_faults, find_text_faults
 from screens.commands import COMMANDS, prepare_folder
 from screens.notebook import make_notebook_page, run_notebook
 from screens.results import RESULTS, save_tour
-from screens.terminal import run_command
+from screens.terminal import Shown, run_command
 
 
 def main() -> int:
@@ -99,8 +99,15 @@ def picture_commands(pictures: Pictures, browser: Browser, work: Path, only: str
                 for look in looks:
                     page = work / "terminal.html"
                     page.write_text(shown.to_html(dark=look == "dark"), "utf-8")
-                    view = browser.open(page, width=round(columns * 8.45) + 40)
-                    pictures.add(f"terminal-{name}-{columns}-{look}", view.screenshot(), find_text_faults(shown.text))
+                    view = browser.open(page, width=round(columns * 8.45) + 40, height=60)
+                    pictures.add(f"terminal-{name}-{columns}-{look}", view.screenshot(), find_faults(name, shown))
+
+
+def find_faults(name: str, shown: Shown) -> list[str]:
+    """What is wrong on a terminal, and with how the command ended."""
+    faults = find_text_faults(shown.text)
+    wanted = 2 if name == "refused" else 0
+    return faults if shown.code == wanted else [*faults, f"the command ended with status {shown.code}, not {wanted}"]
 
 
 if __name__ == "__main__":

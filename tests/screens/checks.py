@@ -13,12 +13,14 @@ from whyformer.show.colours import make_colour_table
 WIDTHS = (390, 768, 1440)  # pixels: a phone, a tablet, a desk
 SCHEMES = ("light", "dark")
 
-ESCAPES = re.compile(r"\x1b|\\x1b|\\u001b|\\033|\u241b|(?<![\w\[])\[\d{1,3}(?:;\d{1,3})*m|\\n(?![a-z])")
+ESCAPES = re.compile(r"\x1b|\\x1b|\\u001b|\\033|\u241b|(?<![\w\[])\[\d{1,3}(?:;\d{1,3})*m|(?<![:\\])\\n")
 NOT_A_NUMBER = re.compile(r"(?<![\w.])[+-]?nan(?![\w.])", re.IGNORECASE)
 MACHINE_PATH = re.compile(
     r"(?:file://|(?<![\w.:/<])/(?:home|root|tmp|work|usr|var|opt|mnt|srv|Users|private)/)[^\s\"'<>]*"
 )
+MINUS_ZERO = re.compile(r"(?<![\w.,])[-\u2212]0(?:\.0+)?(?![\w.,]?\d|[eE\w])")
 INSIDE = ("file:", "data:", "blob:", "about:")
+PATTERNS = {"literal escape codes": ESCAPES, "not a number": NOT_A_NUMBER, "minus zero": MINUS_ZERO}
 SIGNED_WORDS = re.compile(r"\b(?:orange|blue)\b", re.IGNORECASE)
 
 # Runs in the page. `light` has the first and last colour of maps: [unsigned, signed].
@@ -122,7 +124,7 @@ def find_outside_requests(view: View) -> list[str]:
 def find_text_faults(text: str) -> list[str]:
     """Codes that should have been carried out, and numbers that are none: how many, and the first."""
     faults = []
-    for what, pattern in (("literal escape codes", ESCAPES), ("not a number", NOT_A_NUMBER)):
+    for what, pattern in PATTERNS.items():
         if found := list(pattern.finditer(text)):
             around = text[max(0, found[0].start() - 20) : found[0].end() + 20]
             faults.append(f"{what}: {len(found)}, the first in {around!r}")

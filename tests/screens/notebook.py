@@ -41,7 +41,7 @@ def make_notebook_page(shown: list[tuple[str, dict]], scheme: str) -> str:
     """The outputs below each other, as a notebook of this theme shows them."""
     ground, ink = THEMES[scheme]
     style = STYLE.replace("GROUND", ground).replace("INK", ink).replace("SCHEME", scheme)
-    cells = [f"<div class=cell><b>{escape(name)}</b>{show_output(data)}</div>" for name, data in shown]
+    cells = [f"<div class=cell><p><b>{escape(name)}</b></p>{show_output(data)}</div>" for name, data in shown]
     return (
         f"<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'><style>{style}</style>"
         + ("\n".join(cells))

@@ -50,8 +50,8 @@ class Shown:
         ink, ground = ("#e6e6e6", "#16161a") if dark else ("#1b1b1f", "#ffffff")
         used = len(self.text.split("\n"))
         lines = [self._line_to_html(self.screen.buffer[y], ink, ground) for y in range(used)]
-        style = f"margin:12px;background:{ground};color:{ink};font:14px/1.25 'DejaVu Sans Mono',monospace"
-        head = f"<span style='opacity:.6'>$ {escape(self.command)}</span>"
+        style = f"margin:12px;background:{ground};color:{ink};font:14px/17px 'DejaVu Sans Mono',monospace"
+        head = f"<span style='opacity:.6;white-space:pre-wrap'>$ {escape(self.command)}</span>"
         return f"<!doctype html><meta charset=utf-8><body style=\"{style}\"><pre style='font:inherit'>{head}\n" + (
             "\n".join(lines) + "</pre>"
         )
@@ -63,7 +63,8 @@ class Shown:
             text = "".join(cell.data for cell in run)
             front, back = to_colour(look.fg, ink), to_colour(look.bg, ground)
             front, back = (back, front) if look.reverse else (front, back)
-            style = f"color:{front};background:{back}" + ";font-weight:bold" * look.bold
+            style = f"display:inline-block;height:17px;vertical-align:top;color:{front};background:{back}"
+            style += ";font-weight:bold" * look.bold
             style += ";font-style:italic" * look.italics + ";text-decoration:underline" * look.underscore
             parts.append(f'<span style="{style}">{escape(text)}</span>')
         return "".join(parts)

@@ -26,7 +26,7 @@ def check(browser, folder, body, width=390, scheme="light"):
 
 def test_escape_codes_that_show_as_text_are_found():
     assert find_text_faults("\\x1b[31mred\\x1b[0m")[0].startswith("literal escape codes: 2")
-    for text in ("\x1b[0m", "[38;2;0;0;0m word", "a line\\n", "\\u001b[0m"):
+    for text in ("\x1b[0m", "[38;2;0;0;0m word", "a line\\n", "one\\nand two", "\\u001b[0m"):
         assert find_text_faults(text), text
     assert not find_text_faults("[31 m] a[0] [SEP] C:\\new 3.1 m")
 
@@ -34,6 +34,13 @@ def test_escape_codes_that_show_as_text_are_found():
 def test_numbers_that_are_none_are_found():
     assert find_text_faults("score +nan")[0].startswith("not a number: 1")
     assert not find_text_faults("a nanny in Nantes")
+
+
+def test_a_minus_before_zero_is_found():
+    assert find_text_faults("is -0.00, its log-odds 7.33")[0].startswith("minus zero: 1")
+    for text in ("[-0.00, +0.1]", "-0 %", "\u22120.0"):
+        assert find_text_faults(text), text
+    assert not find_text_faults("-0.004 +0.00 0.00 10-0 -0.5 1e-05 [-0.000214, 0.1] x-0")
 
 
 BROKEN = {

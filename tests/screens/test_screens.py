@@ -1,5 +1,7 @@
 """Every kind of page in every width and scheme, a notebook with every result, and commands in a terminal: no faults."""
 
+import re
+
 import pytest
 from screens.browser import PROGRAM, Browser
 from screens.checks import MACHINE_PATH, SCHEMES, WIDTHS, find_page_faults, find_text_faults
@@ -8,6 +10,7 @@ from screens.notebook import make_notebook_page, run_notebook
 from screens.results import RESULTS, save_tour
 from screens.terminal import run_command
 
+WORD_CUT = re.compile(r"[a-z_]\n[a-z_]")  # a list of names with commas, broken inside one
 needs_browser = pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed")
 pytestmark = pytest.mark.slow
 WITHOUT_A_PAGE = {"metric-trust"}  # results that save no page; a notebook shows them
@@ -58,4 +61,5 @@ def test_a_terminal_has_no_fault(tmp_path, columns, colour):
         shown = run_command(COMMANDS[name], columns=columns, colour=colour, folder=tmp_path)
         assert not find_text_faults(shown.text), (name, shown.text)
         assert not MACHINE_PATH.search(shown.text), (name, shown.text)
+        assert name != "refused" or not WORD_CUT.search(shown.text), shown.text
         assert shown.code == (2 if name == "refused" else 0), shown.text

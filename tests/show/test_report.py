@@ -9,6 +9,7 @@ from sample_explanations import explain_image, explain_text
 from whyformer.results.comparison import Comparison, comparison_to_html
 from whyformer.results.explanation import Explanation
 from whyformer.show import colours, page_colours, report
+from whyformer.show.marked_text import make_inline_style
 from whyformer.show.notebook import make_explanation_fragment
 
 FORMATS = Explanation.formats
@@ -144,6 +145,21 @@ def test_a_page_of_ten_methods_on_a_photograph_is_small():
     one = explain_image(images=(kept,))
     made = comparison_to_html(Comparison({f"method {i}": one for i in range(10)}))
     assert len(made) < 2_000_000
+
+
+@pytest.mark.parametrize(("signed", "least"), [(True, -1.0), (True, 1.0), (False, 1.0)])
+def test_stronger_words_of_a_notebook_stand_out_more_on_light_and_dark(signed, least):
+    """Contrast with the ground rises with the score, and the ink can be read on it."""
+    for ground, ink in (((255, 255, 255), (27, 27, 31)), ((17, 17, 21), (236, 236, 241))):
+        seen = []
+        for step in range(1, 11):
+            style = make_inline_style(step / 10 * least, (-1.0, 1.0) if signed else (0.0, 1.0), signed=signed)
+            *tint, alpha = map(float, re.search(r"rgba\((.*?)\)", style)[1].split(","))
+            back = tuple(round(alpha * a + (1 - alpha) * b) for a, b in zip(tint, ground, strict=True))
+            own = ink if style.endswith("inherit") else (255, 255, 255)
+            assert colours.compute_contrast(own, back) > 4.0, (ground, step)
+            seen.append(colours.compute_contrast(back, ground))
+        assert seen == sorted(seen)
 
 
 def test_a_notebook_needs_no_style_sheet(text_explanation):

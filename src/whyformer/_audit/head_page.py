@@ -108,7 +108,7 @@ def make_explanation(swaps: "HeadSwaps") -> list[Html]:
         "Shown is what the head attends to at the position where the output is read. Replaced are the weights of all "
         "queries that the output depends on: in the last block of a model that reads its output at one token, of that "
         "token alone.",
-        f"Adversarial weights are searched for with {candidates} candidates and {steps} steps: as far from the head's "
+        f"Adversarial weights are searched for (candidates: {candidates}, steps: {steps}): as far from the head's "
         f"own as possible, with an answer that changes by at most {swaps.settings['tolerance']:g}. Where there was no "
         "search, or it found none, there is no such choice.",
         "That an answer stays the same does not show that the head is not used: other heads and the residual stream "

@@ -86,7 +86,7 @@ class HeadSwaps(Result):
         """For each replacement, the head whose swap moves the predicted probability most, over all examples."""
         lines = [f"Swapped heads of {make_visible(self.model)}, {len(self)} examples"]
         for kind, (moved, example, block, head) in sorted(self.find_largest().items()):
-            lines.append(f"  {kind}: {moved:+.3f} at most, example {example}, block {block}, head {head}")
+            lines.append(f"  {kind}: {moved:+z.3f} at most, example {example}, block {block}, head {head}")
         return "\n".join([*lines, *(f"note: {make_visible(note)}" for note in self.notes)])
 
     def find_largest(self) -> dict[str, tuple[float, int, int, int]]:

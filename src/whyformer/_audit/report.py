@@ -63,7 +63,7 @@ def make_audit_fragment(audit: AuditFindings) -> str:
 def describe_scope(audit: AuditFindings) -> str:
     names = list(audit.attention)
     more = f" and {len(names) - MAX_SECTIONS} more" if len(names) > MAX_SECTIONS else ""
-    named = ", ".join(names[:MAX_SECTIONS])
+    named = "; ".join(names[:MAX_SECTIONS])
     return f"{audit.model} on {len(audit)} examples of {audit.data}. Audited: {named}{more}."
 
 

@@ -102,7 +102,7 @@ def tabulate_bins(permutation: Statistics) -> Html:
 
 
 def format_bin_cell(figure: Statistics | None) -> str | None:
-    return None if figure is None or figure["median"] is None else f"{figure['median']:.3f} ({figure['n']})"
+    return None if figure is None or figure["median"] is None else f"{figure['median']:z.3g} ({figure['n']})"
 
 
 # --- adversarial attention --------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def arrange_charts(drawings: Sequence[Drawing]) -> Html:
 
 
 def format_bounds(figure: Statistics) -> str | None:
-    return None if figure["low"] is None else f"{figure['low']:.3f} to {figure['high']:.3f}"
+    return None if figure["low"] is None else f"{figure['low']:z.3g} to {figure['high']:z.3g}"
 
 
 CHARTS = {

@@ -36,7 +36,7 @@ def is_significant(gain: Statistics) -> bool:
 def format_estimate(value: float | None) -> str:
     if value is None:
         return "undefined"
-    return f"{value:.2g}" if 0 < abs(value) < 0.1 else f"{value:.2f}"
+    return f"{value:.2g}" if 0 < abs(value) < 0.1 else f"{value:z.2f}"
 
 
 def format_percent(value: float | None) -> str:

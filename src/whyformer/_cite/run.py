@@ -233,9 +233,9 @@ def list_doubts(likelihood: Likelihood, mentioned: bool) -> list[str]:
     doubts = []
     if not likelihood.is_plausible:
         doubts.append(
-            "the model would hardly give this answer itself. Its log-probability is "
-            f"{likelihood.log_probability:.1f}; of answers that the model draws it is about {likelihood.expected:.1f}. "
-            "That a source makes it less unlikely does not support it."
+            f"the model would hardly give this answer itself. Its log-probability is {likelihood.log_probability:z.1f}"
+            f"; of answers that the model draws it is about {likelihood.expected:z.1f}. That a source makes it less "
+            "unlikely does not support it."
         )
     if not mentioned:
         doubts.append(

@@ -93,7 +93,7 @@ def describe_verification(verified: Verification, names: Sequence[str]) -> list[
         if abs(verified.drops[control]) > TWICE:
             notes.append(
                 f"Leaving out {names[control]}, a control with a score near 0, changes the log-odds of the answer by "
-                f"{-verified.drops[control]:+.2f}: the scores miss it, and only larger changes count."
+                f"{-verified.drops[control]:+z.2f}: the scores miss it, and only larger changes count."
             )
     if not verified.controls:
         notes.append("No source is left with a score near 0, so there are no controls for the verdicts.")
@@ -102,7 +102,7 @@ def describe_verification(verified: Verification, names: Sequence[str]) -> list[
         listed = ", ".join(names[source] for source in verified.top)
         notes.append(
             f"No single citation is needed, but without all of them ({listed}) the log-odds fall by "
-            f"{verified.together:.2f}: any one of them may suffice."
+            f"{verified.together:z.2f}: any one of them may suffice."
         )
     return notes
 

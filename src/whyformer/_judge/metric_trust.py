@@ -131,7 +131,7 @@ class MetricTrust(Result):
 def format_evidence(evidence: tuple[float, float, float] | None) -> str:
     if evidence is None or evidence[0] != evidence[0]:
         return "-"
-    return "{:+.2f} [{:+.2f}, {:+.2f}]".format(*evidence)
+    return "{:+z.2f} [{:+z.2f}, {:+z.2f}]".format(*evidence)
 
 
 def judge_metrics(

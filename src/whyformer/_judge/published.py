@@ -218,7 +218,7 @@ def format_pair(pair: PairOrder, scale: float) -> str:
 
 def write_signed(number: float) -> str:
     """A correlation; that of orders with one value only is undefined."""
-    return f"{number:+.2f}" if number == number else "undefined"
+    return f"{number:+z.2f}" if number == number else "undefined"
 
 
 def describe_best(theirs: str, ours: str) -> str:

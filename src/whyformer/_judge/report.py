@@ -21,6 +21,7 @@ from whyformer.show.chips import get_piece_text
 from whyformer.show.colours import find_limits, paint
 from whyformer.show.page_facts import format_settings, list_facts
 from whyformer.show.report import Html, join_html, make_element, make_series_symbol
+from whyformer.show.wording import explain_colours
 
 MOST_EXAMPLES = 6
 MOST_CURVES = 7  # in one chart; more cannot be told apart
@@ -40,7 +41,10 @@ def make_judgement_page(judgement: Judgement, bench: Bench) -> str:
     disagreeing = find_disagreements(judgement)
     if disagreeing:
         contents["disagreement"] = "Where methods disagree"
-        remark = "The examples on which the methods, without controls, agree least about the order of patches or words."
+        remark = (
+            "The examples on which the methods, without controls, agree least about the order of patches or words. "
+        )
+        remark += explain_colours(call.method.signed for call in bench.methods.values())
         blocks = [block for row in disagreeing for block in make_example_blocks(bench, row, styles)]
         sections.append(report.make_section("Where methods disagree", *blocks, remark=remark, anchor="disagreement"))
     problems = tabulate_problems(judgement)
@@ -179,7 +183,7 @@ def make_example_blocks(bench: Bench, row: Row, styles: Styles) -> list[Html]:
         return []
     target = group.base.targets[0]
     heading = make_element("h3", f"{example.name}: {target.label}")
-    remark = make_element("p", f"Mean rank correlation between methods {row.agreement:+.2f}.", class_="dim")
+    remark = make_element("p", f"Mean rank correlation between methods {row.agreement:+z.2f}.", class_="dim")
     if isinstance(group.base.tokens[0], Grid):
         return [heading, remark, report.arrange_figures(make_map_figures(group, styles), small=True)]
     rows = [part for label, e in group.explanations.items() for part in make_text_row(label, e, styles)]
@@ -191,8 +195,8 @@ def make_map_figures(group: ExampleGroup, styles: Styles) -> list[Html]:
     image = render_model_input(group.encoded.inputs[group.encoded.main][0])
     figures = [report.embed_image(image, "the image as the model sees it", "the image")]
     for label, e in group.explanations.items():
-        caption = (make_series_symbol(styles[label]), make_element("code", label))
-        figures.append(report.embed_image(blend_map(image, e), f"map by {label}", *caption, is_map=True))
+        caption = make_element("span", make_series_symbol(styles[label]), make_element("code", label))
+        figures.append(report.embed_image(blend_map(image, e), f"map by {label}", caption, is_map=True))
     return figures
 
 

@@ -208,5 +208,5 @@ ABNAR_ZUIDEMA = Document(
     runs=f"Raw attention and rollout against input gradients, on {TEXTS} generated pairs with demo/entailment.",
     run=rerun_abnar_zuidema,
     published=(LOGGED, OTHER_LOG),
-    remark="Not one of the five documents; the source of rollout and flow, which they compare with.",
+    remark="The source of rollout and flow, with which the other papers compare.",
 )

@@ -66,11 +66,11 @@ class BesideTable(Result):
 
 
 def format_rows(found: JainWallaceRows) -> list[str]:
-    taus = [f"{tau.mean:.2f}±{tau.spread:.2f}" for tau in (found.correlation(pair) for pair in PAIRS)]
+    taus = [f"{tau.mean:z.2f}±{tau.spread:z.2f}" for tau in (found.correlation(pair) for pair in PAIRS)]
     distance, largest = found.adversarial(), found.columns["largest"]
-    searched = [f"{distance.mean:.2f}", f"{distance.of_attainable:.0%}"] if distance.examples else ["–", "–"]
+    searched = [f"{distance.mean:z.2f}", f"{distance.of_attainable:.0%}"] if distance.examples else ["–", "–"]
     moved, known = found.permutation(), largest[largest == largest]
-    permuted = [f"{moved[0]:.3f}", f"{known.mean():.2f}"] if moved[1] else ["–", "–"]
+    permuted = [f"{moved[0]:.3f}", f"{known.mean():z.2f}"] if moved[1] else ["–", "–"]
     return [*taus, *permuted, *searched]
 
 

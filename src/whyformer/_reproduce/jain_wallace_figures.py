@@ -60,7 +60,7 @@ def draw_jain_wallace(rows: JainWallaceRows, name: str) -> dict[str, Drawing]:
 
 def draw_tau(rows: JainWallaceRows, pair: str, title: str) -> Drawing:
     found = rows.correlation(pair)
-    note = f"mean {found.mean:.2f} ± {found.spread:.2f}, {found.significant:.0%} with p <= 0.05; dotted: class means"
+    note = f"mean {found.mean:z.2f} ± {found.spread:z.2f}, {found.significant:.0%} with p <= 0.05; dotted: class means"
     groups = split_by_class(rows, f"{pair}_tau")
     return draw_class_histograms(groups, between=(-1, 1), title=title, xlabel="Kendall's tau", note=note)
 
@@ -88,7 +88,7 @@ def draw_by_largest_weight(
 
 def draw_found_distance(rows: JainWallaceRows, title: str) -> Drawing:
     found = rows.adversarial()
-    note = f"mean {found.mean:.2f} of at most {LARGEST_JSD:.3f}, {found.far:.0%} at 0.525 or more"
+    note = f"mean {found.mean:z.2f} of at most {LARGEST_JSD:.3f}, {found.far:.0%} at 0.525 or more"
     groups = split_by_class(rows, "jsd")
     xlabel = "largest JSD with the same output"
     return draw_class_histograms(groups, between=(0, 0.7), bins=35, title=title, xlabel=xlabel, note=note)

@@ -90,7 +90,7 @@ def format_two_digits(number: PublishedNumber) -> str:
     """As ours: a correlation with two digits, everything else as it was printed."""
     if not isinstance(number, Spread):
         return format_published(number)
-    return f"{number.mean:.2f}±{number.deviation:.2f}" + ("" if number.share is None else f" ({number.share:.2f})")
+    return f"{number.mean:z.2f}±{number.deviation:z.2f}" + ("" if number.share is None else f" ({number.share:z.2f})")
 
 
 # --- ours as the cells of a published table ---------------------------------------------------------------------------
@@ -107,8 +107,8 @@ def format_spread(group: CellGroup, pair: str, key: str) -> str:
     spread, share = group.mean("tau", pair, key, 1), group.mean("tau", pair, key, 2)
     if not means or spread is None:
         return NOTHING
-    text = f"{sum(means) / len(means):.2f}±{spread:.2f} ({share or 0:.2f})"
-    return f"{text} [{min(means):.2f}, {max(means):.2f}]" if len(means) > 1 else text
+    text = f"{sum(means) / len(means):z.2f}±{spread:z.2f} ({share or 0:z.2f})"
+    return f"{text} [{min(means):z.2f}, {max(means):z.2f}]" if len(means) > 1 else text
 
 
 def format_number(value: float | None, digits: int = 2) -> str:
@@ -148,7 +148,7 @@ def format_median(group: CellGroup, key: str, place: int) -> str:
         return NOTHING
     counts = [count or 1 for _, count in bins]  # printed numbers may come without their count
     mean = sum(median * count for (median, _), count in zip(bins, counts, strict=True)) / sum(counts)
-    return f"{mean:.2f} (n = {sum(counts)})" if all(count for _, count in bins) else f"{mean:.2f}"
+    return f"{mean:z.2f} (n = {sum(counts)})" if all(count for _, count in bins) else f"{mean:z.2f}"
 
 
 def list_found(groups: Mapping[tuple[str, Any], CellGroup]) -> RowTexts:

@@ -90,9 +90,11 @@ class InputReader:
 
     def check_predictions(self, rows: Sequence[StoredRow]) -> None:
         """Refuse a model that does not predict what the run stored."""
+        if not rows:
+            raise InputError("No class has enough items to be clustered. Run bulk on more of them.")
         kept, inputs = self.load(rows, 16)
         if not kept:
-            reason = next(iter(self.failed.values()), "no class has enough items.")
+            reason = next(iter(self.failed.values()))
             raise InputError(f"No input could be read again: {reason} Run it where bulk ran, with the inputs in place.")
         probe = make_probe(self.model, inputs, None)
         known = [(row.prediction, int(logits.argmax())) for row, logits in zip(kept, probe.before.logits, strict=True)]

@@ -163,7 +163,7 @@ def make_class_blocks(summary: "BulkSummary") -> list[Any]:
         return []
     rows = [
         [shorten_text(one.name, NAME_LENGTH), one.items, one.error_rate,
-         ", ".join(shorten_text(word, 24) for word, _, _ in one.list_top_words(SHOWN_WORDS)) or None]
+         ", ".join(f"'{shorten_text(word, 24)}'" for word, _, _ in one.list_top_words(SHOWN_WORDS)) or None]
         for one in classes[:SHOWN_ROWS]
     ]  # fmt: skip
     has_words = any(row[3] for row in rows)

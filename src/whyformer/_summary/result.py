@@ -146,10 +146,10 @@ class BulkSummary(Result):
 
     def _item_parts(self) -> list[Any]:
         parts = []
-        pairs = [(f"{a} ~ {b}", f"{value:+.2f}") for (a, b), value in list_pairs(self.tally).items()]
+        pairs = [(f"{a} ~ {b}", f"{value:+z.2f}") for (a, b), value in list_pairs(self.tally).items()]
         if pairs:
             parts += make_block("Do methods agree?", ("methods", "mean rank correlation"), pairs, numbers=(1,))
-            lowest = [(one.id, f"{one.correlation:+.2f}") for one in self.tally.disagreements[:SHOWN_ITEMS]]
+            lowest = [(one.id, f"{one.correlation:+z.2f}") for one in self.tally.disagreements[:SHOWN_ITEMS]]
             parts += make_block("Least agreement", ("item", "rank correlation"), lowest, numbers=(1,))
         if self.outliers:
             rows = [(one.id, one.class_name, f"{one.score:.1f}") for one in self.outliers[:SHOWN_ITEMS]]

@@ -66,4 +66,4 @@ def format_effect(effect: Effect | None) -> str:
     """The change of the probability beyond that of the same change elsewhere, with its interval."""
     if effect is None:
         return "not tested"
-    return f"{effect.difference:+.2f} [{effect.low:+.2f}, {effect.high:+.2f}], {format_p(effect.adjusted_p)}"
+    return f"{effect.difference:+z.2f} [{effect.low:+z.2f}, {effect.high:+z.2f}], {format_p(effect.adjusted_p)}"

@@ -82,8 +82,8 @@ def describe_effects(finding: Finding) -> list[str]:
 
 def describe_effect(effect: Effect) -> str:
     return (
-        f"{effect.change:.2f}, the same elsewhere by {effect.elsewhere:.2f} (difference {effect.difference:+.2f}, "
-        f"95 % interval {effect.low:+.2f} to {effect.high:+.2f}, {effect.items} items, {format_p(effect.adjusted_p)})"
+        f"{effect.change:z.2f}, the same elsewhere by {effect.elsewhere:z.2f} (difference {effect.difference:+z.2f}, "
+        f"95 % interval {effect.low:+z.2f} to {effect.high:+z.2f}, {effect.items} items, {format_p(effect.adjusted_p)})"
     )
 
 
@@ -91,9 +91,9 @@ def describe_sameness(finding: Finding) -> str:
     assert finding.sameness is not None
     same, p = finding.sameness, format_p(finding.sameness.adjusted_p)
     if finding.cluster.region is None:
-        return f"The word is {describe_place_in_text(finding.cluster)} (sameness {same.value:.2f}, {p})."
+        return f"The word is {describe_place_in_text(finding.cluster)} (sameness {same.value:z.2f}, {p})."
     other = "other items of the class" if same.in_class else "items of other classes"
-    return f"What is there varies {1 - same.value:.0%} as much as in {other} (sameness {same.value:.2f}, {p})."
+    return f"What is there varies {1 - same.value:.0%} as much as in {other} (sameness {same.value:z.2f}, {p})."
 
 
 def describe_recovery(recovery: Recovery) -> str:
@@ -112,7 +112,7 @@ def describe_recovery(recovery: Recovery) -> str:
 def format_p(p: float) -> str:
     if p != p:
         return "p unknown"
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.0995 else f"p = {p:.2f}"
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.0995 else f"p = {p:z.2f}"
 
 
 def write_summary_verdict(summary: "BulkSummary") -> str:

@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -76,6 +77,15 @@ def make_stream_error(error: OSError) -> WhyformerError:
     if error.errno in FULL:
         return ResourceError(f"Cannot write to {where}: {reason}. Free some space.", code="E_DISK_FULL")
     return OutputError(f"Cannot write to {where}: {reason}.")
+
+
+def wrap_for_terminal(line: str) -> str:
+    """The line, broken between words if standard error is a terminal, which would break them anywhere."""
+    try:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError, AttributeError):  # a file, a pipe, or closed
+        return line
+    return textwrap.fill(line, max(width, 20), break_long_words=False, break_on_hyphens=False)
 
 
 def print_to_stderr(text: str) -> None:

@@ -25,6 +25,7 @@ from whyformer.cli.output import (
     prepare_streams,
     print_text,
     print_to_stderr,
+    wrap_for_terminal,
 )
 from whyformer.errors import WhyformerError, find_exit_code
 from whyformer.show.visible import make_lines_visible, make_visible
@@ -78,7 +79,7 @@ def print_error(error: BaseException, *, debug: bool, as_json: bool = False) -> 
         fields = {"code": code, "message": message, "exit_code": find_exit_code(code)}
         print_to_stderr(json.dumps({"error": fields | ({"traceback": trace} if debug else {})}))
     else:
-        print_to_stderr(f"{trace}error[{code}]: {message}")
+        print_to_stderr(trace + wrap_for_terminal(f"error[{code}]: {message}"))
     return find_exit_code(code)
 
 

@@ -15,6 +15,7 @@ from whyformer.demo.sample_files import SAMPLES
 from whyformer.show import page, report
 from whyformer.show.report import Html
 from whyformer.show.visible import make_visible
+from whyformer.show.wording import explain_colours
 
 CAT = SAMPLES / "cat.jpg"
 SENTENCE = "a gorgeous, witty film, despite its tedious first hour"
@@ -23,10 +24,11 @@ IMAGE_METHODS = ("gamma_attribution", "generic_attention", "grad_cam", "rollout"
 TEXT_METHODS = ("libragrad", "attnlrp", "attcat", "gradient_x_input", "rollout", "chance")
 LEAD = (
     "Small models trained for this demo, explained by several methods. The method chance assigns random scores: a "
-    "method that looks no better explains nothing. Methods disagree, which is why whyformer compares them."
+    "method that looks no better explains nothing. Methods disagree, which is why whyformer compares them. "
+    + explain_colours((True, False))
 )
 NEXT_COMMANDS = (
-    'whyformer explain "the plot is a mess, but the cast is charming" -M demo/sentiment',
+    'whyformer explain "the cast is charming, the plot a mess" -M demo/sentiment',
     "whyformer compare photo.jpg",
     "whyformer methods",
 )
@@ -82,7 +84,7 @@ def explain_two_shapes() -> TourStop:
     title = f"demo/shapes: one image, two classes: {' and '.join(labels)}"
     remark = "A class-specific method highlights a different object for each class."
     panels = {question: explanation.panels()[0] for question, explanation in explanations.items()}
-    return TourStop(title, remark, "\n".join(map(str, explanations.values())), page.make_panel_row(panels))
+    return TourStop(title, remark, "\n\n".join(map(str, explanations.values())), page.make_panel_row(panels))
 
 
 def explain_agreement() -> TourStop:

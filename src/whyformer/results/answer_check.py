@@ -50,7 +50,7 @@ class AnswerCheck:
     def verdict(self) -> str:
         greedy = sum(rank == 0 for rank in self.ranks)
         said = (
-            f"Log-probability {self.mean:.3f} per token (perplexity {self.perplexity:.3g}); "
+            f"Log-probability {self.mean:z.3f} per token (perplexity {self.perplexity:.3g}); "
             f"{greedy} of {len(self.ranks)} tokens are the most likely ones."
         )
         if self.difference is None:

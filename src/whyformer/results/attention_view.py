@@ -71,7 +71,9 @@ class AttentionView(Result):
 
     def render(self, screen: Screen | None = None) -> str:
         """The prediction and what the view holds, in two lines; the attention itself needs a figure."""
-        parts = [Text(make_visible(self.title), "bold"), Text(repr(self))]
+        layers, heads = self.parts["attention"].shape[:2]
+        held = f"{', '.join(self.parts)} of {layers} layers x {heads} heads"
+        parts = [Text(make_visible(self.title), "bold"), Text(held)]
         return render_parts(parts, screen or Screen.from_stdout())
 
     def part(self, kind: str) -> Tensor:

@@ -214,33 +214,34 @@ INSIDE_CHANCE = " (no better than chance)"
 def describe_apart(result: Citations, width: int) -> list[str]:
     """What is no source, with its share."""
     return [
-        f"Not a source, never left out: {one.name} {100 * one.share:+.0f} %  "
+        f"Not a source, never left out: {one.name} {100 * one.share:+z.0f} %  "
         f"{shorten_text(' '.join(one.text.split()), max(width - 60, 20))}"
         for one in result.apart
     ]
 
 
 def list_cells(one: Citation, width: int) -> list[str]:
-    drop = "" if one.drop is None else f"{one.drop:+.2f}"
+    drop = "" if one.drop is None else f"{one.drop:+z.2f}"
     verdict = one.verdict or ("(control)" if one.is_control else "")
     text = shorten_text(" ".join(one.text.split()), width)
-    return [one.name, format_score(one.score, signed=True), f"{100 * one.share:+.0f} %", verdict, drop, text]
+    return [one.name, format_score(one.score, signed=True), f"{100 * one.share:+z.0f} %", verdict, drop, text]
 
 
 def describe_verdicts(result: Citations) -> list[str]:
-    odds = "" if result.log_odds is None else f", its log-odds {result.log_odds:.2f}"
-    lines = [f"The log-probability of the answer is {result.log_probability:.2f}{odds} with the whole prompt."]
+    odds = "" if result.log_odds is None else f", its log-odds {result.log_odds:z.2f}"
+    certainty = format_score(result.log_probability, signed=False)
+    lines = [f"The log-probability of the answer is {certainty}{odds} with the whole prompt."]
     if result.margin is None:
         return [*lines, "No source was left out, so there are no verdicts."]
     controls = sum(one.is_control for one in result.citations)
     grounds = ["log 2", "a fifth of the drop without all top sources"]
     grounds += [f"the change without {name_controls(controls)}"] if controls else []
     lines.append(
-        f"Supported: without this source the log-odds fall by more than {result.margin:.2f}, the largest of "
+        f"Supported: without this source the log-odds fall by more than {result.margin:z.2f}, the largest of "
         f"{join_grounds(grounds)}; contradicted: they rise by more than that."
     )
     if result.together is not None:
-        lines.append(f"Without all top sources at once they fall by {result.together:.2f}.")
+        lines.append(f"Without all top sources at once they fall by {result.together:z.2f}.")
     return lines
 
 
@@ -262,16 +263,16 @@ def describe_faithfulness(result: Citations) -> list[str]:
     if found.lds == found.lds:
         chance = ". It is inside this range: the scores predict ablations no better than chance" * found.is_chance
         lines.append(
-            f"Linear datamodelling score {found.lds:.2f} over {found.samples} random ablations; random scores: "
-            f"{found.chance[0]:.2f} to {found.chance[1]:.2f} (95 %){chance}."
+            f"Linear datamodelling score {found.lds:z.2f} over {found.samples} random ablations; random scores: "
+            f"{found.chance[0]:z.2f} to {found.chance[1]:z.2f} (95 %){chance}."
         )
     else:
         lines.append("No linear datamodelling score: no ablation changes the answer, or all scores are equal.")
     for one in found.drops:
         sources = "source" if one.size == 1 else f"{one.size} sources"
         lines.append(
-            f"Without the top {sources} the log-odds fall by {one.drop:.2f}; without random ones by "
-            f"{one.chance:.2f} ({one.interval[0]:.2f} to {one.interval[1]:.2f})"
+            f"Without the top {sources} the log-odds fall by {one.drop:z.2f}; without random ones by "
+            f"{one.chance:z.2f} ({one.interval[0]:z.2f} to {one.interval[1]:z.2f})"
             f"{', so no more than by chance' * one.is_chance}."
         )
     return lines

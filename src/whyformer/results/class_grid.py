@@ -17,7 +17,7 @@ from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import describe_target, format_probability
+from whyformer.show.wording import describe_target, explain_colours, format_probability
 
 READING_HINT = "A class-specific method highlights something else for another class."
 
@@ -104,7 +104,8 @@ def class_grid_to_html(grid: ClassGrid) -> bytes:
         parts.append(
             report.make_section(first.name, figure, page.make_panel_table(classes, grid.labels), anchor=anchor)
         )
-    lead = f"{firsts[0].model}: its likeliest classes, each explained by every method. {READING_HINT}"
+    colours = explain_colours(panel.signed for panel in examples[0][0][1])
+    lead = f"{firsts[0].model}: its likeliest classes, each explained by every method. {READING_HINT} {colours}"
     about = page.collect_facts(*examples[0][0][1])
     return report.make_page("Class by class", parts, lead=lead, about=about, contents=anchors).encode("utf-8")
 

@@ -31,7 +31,7 @@ from whyformer.show.panel import Panel
 from whyformer.show.terminal import Screen
 from whyformer.show.token_heat_map import draw_token_heat_map
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import format_headline
+from whyformer.show.wording import explain_colours, format_headline
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,6 +95,8 @@ class Comparison(Result):
         parts: list[Any] = []
         for i in range(len(next(iter(self)))):
             parts += [*self._render_example(i, screen), ""]
+        if screen.colours is not None:
+            parts += [Text(explain_colours(e.signed for e in self), "dim"), ""]
         return terminal.render_parts([*parts, self._render_table(), *self._render_remarks()], screen)
 
     def _render_example(self, example: int, screen: Screen) -> Iterator[Any]:
@@ -118,7 +120,7 @@ class Comparison(Result):
         for heading in ("method", "agreement", "class", "top 3"):
             table.add_column(heading, justify="right" if heading == "agreement" else "left", overflow="fold")
         for label, mean, classes, top in self._list_agreement():
-            table.add_row(Text(make_visible(label)), "-" if mean is None else f"{mean:+.2f}", classes, Text(top))
+            table.add_row(Text(make_visible(label)), "-" if mean is None else f"{mean:+z.2f}", classes, Text(top))
         return table
 
     def _list_agreement(self) -> Iterator[tuple[str, float | None, str, str]]:
@@ -256,8 +258,9 @@ def comparison_to_html(comparison: Comparison) -> bytes:
             "Agreement",
             report.embed_drawing(comparison.draw_agreement(title="")) if len(comparison) > 1 else None,
             report.make_table(["method", "mean agreement", "class", "top 3 of the first example"], lines),
-            remark="How similarly the methods rank tokens. High agreement does not mean that they are right: related "
-            "methods agree with each other. Agreement no higher than that of chance carries no information.",
+            remark="How similarly the methods rank tokens or patches. High agreement does not mean that they are "
+            "right: related methods agree with each other. Agreement no higher than that of chance carries no "
+            "information.",
         )
     ]
     if comparison.failures:
@@ -265,9 +268,7 @@ def comparison_to_html(comparison: Comparison) -> bytes:
         extra.append(report.make_section("Not used", report.make_table(["method", "why"], failed)))
     if comparison.notes:
         extra.append(report.make_notes(comparison.notes))
-    colours = "Orange: for the answer; blue: against it. " if any(e.signed for e in comparison) else ""
-    colours += "Purple: unsigned scores." if any(not e.signed for e in comparison) else ""
-    lead = f"{first.model}, one run for all methods. {colours}".rstrip()
+    lead = f"{first.model}, one run for all methods. {explain_colours(e.signed for e in comparison)}"
     examples = f"{len(first)} examples" if len(first) > 1 else format_headline(first.panels()[0])
     title = f"{examples}: {len(comparison)} methods"
     return page.make_comparison_page(comparison.panels(), extra, title=title, lead=lead).encode("utf-8")

@@ -171,7 +171,7 @@ def draw_matrix(
         axes.imshow(colours, aspect="auto", interpolation="nearest")
         for row, column in np.ndindex(*values.shape):
             value = values[row, column]
-            text = "–" if value != value else f"{value:.{digits}f}"
+            text = "–" if value != value else f"{value:z.{digits}f}"
             colour = to_hex(choose_ink(tuple(colours[row, column].tolist())))
             axes.text(column, row, text, ha="center", va="center", fontsize=7, color=colour)
         axes.set_xticks(range(len(columns)), [shorten_label(c, 28) for c in columns], rotation=40, ha="left")
@@ -231,13 +231,15 @@ def draw_histogram(
     note: str = "",
 ) -> Drawing:
     """One histogram per group, all with the same bins; a plain array is one unnamed group."""
+    from matplotlib.ticker import MaxNLocator
+
     named: Mapping[str, Any] = groups if isinstance(groups, Mapping) else {"": groups}
     refuse_empty(named, "group")
     finite = {label: keep_finite(values) for label, values in named.items()}
     pooled = np.concatenate(list(finite.values()))
     edges = np.histogram_bin_edges(pooled if pooled.size else np.zeros(1), bins=bins).tolist()
     with apply_style():
-        figure = make_figure(5.6, 3.2)
+        figure = make_figure(4.6 + max(1.0, estimate_label_width(named)), 3.2)
         axes = figure.subplots()
         for index, (label, values) in enumerate(finite.items()):
             colour = choose_series_colour(label, index)
@@ -247,8 +249,9 @@ def draw_histogram(
         if reference is not None:
             axes.axvline(reference, **REFERENCE_STYLE)
         label_axes(axes, title, xlabel, ylabel)
+        axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
         if any(finite):
-            axes.legend()
+            add_legend(figure, axes)
         add_note(figure, note)
         return Drawing(figure, f"{title or 'Histogram'}: {format_medians(named)}.")
 
@@ -271,12 +274,13 @@ def draw_densities(
     margin = 0.0 if between else 0.08 * (high - low) or 0.5
     x = np.linspace(low - margin, high + margin, 256)
     with apply_style():
-        figure = make_figure(4.4 + estimate_label_width(groups), 3.2)
+        names = {label: f"{shorten_label(label, 56)} (n = {values.size})" for label, values in finite.items()}
+        figure = make_figure(4.4 + estimate_label_width(names.values(), 72), 3.2)
         axes = figure.subplots()
         for index, (label, values) in enumerate(finite.items()):
             style = choose_line_style(label, index)
             y = estimate_density(values, x)
-            axes.plot(x, y, label=shorten_label(f"{label} (n = {values.size})"), linewidth=1.6, **style)
+            axes.plot(x, y, label=names[label], linewidth=1.6, **style)
             axes.fill_between(x, 0, y, color=style["color"], alpha=0.15, linewidth=0)
         if reference is not None:
             axes.axvline(reference, **REFERENCE_STYLE)

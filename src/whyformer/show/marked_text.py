@@ -5,11 +5,13 @@ from collections.abc import Callable, Mapping
 import torch
 
 from whyformer.show.chips import Chip, ScoredText
-from whyformer.show.colours import AGAINST_COLOUR, FOR_COLOUR, UNSIGNED_STOPS, Colour, choose_ink, paint, to_hex
+from whyformer.show.colours import AGAINST_COLOUR, FOR_COLOUR, WHITE, Colour, compute_contrast, to_hex
 from whyformer.show.html import Html, escape_lines, join_html, make_element
 from whyformer.show.overlay import measure_strength
-from whyformer.show.page_colours import choose_colour_level
+from whyformer.show.page_colours import LIGHT_PAGE_INK, choose_colour_level
 from whyformer.show.wording import format_score
+
+INLINE_PURPLE: Colour = (0x70, 0x30, 0xA0)  # neither white nor black: it shows on both
 
 
 def mark_words(text: ScoredText) -> Html:
@@ -46,11 +48,14 @@ def mark_chips(
 
 
 def make_inline_style(score: float, between: tuple[float, float], *, signed: bool) -> str:
-    """A weak score is a transparent tint, readable in light and dark mode; a strong one sets both colours."""
-    value = torch.tensor(score, dtype=torch.double)
-    strength = measure_strength(value, between, signed=signed).item()
-    if strength < 0.3:
-        red, green, blue = (AGAINST_COLOUR if score < 0 else FOR_COLOUR) if signed else UNSIGNED_STOPS[1]
-        return f"background:rgba({red},{green},{blue},{strength:.2f});color:inherit"
-    colour: Colour = tuple(paint(value, between, signed=signed).tolist())  # type: ignore[assignment]
-    return f"background:{to_hex(colour)};color:{to_hex(choose_ink(colour))}"
+    """The stronger the score, the less transparent: it stands out more on a light and on a dark ground.
+
+    The ink is that of the notebook, and white from where it has more contrast on a light ground.
+    """
+    strength = measure_strength(torch.tensor(score, dtype=torch.double), between, signed=signed).item()
+    colour = (AGAINST_COLOUR if score < 0 else FOR_COLOUR) if signed else INLINE_PURPLE
+    red, green, blue = (round(255 + strength * (part - 255)) for part in colour)
+    on_light = (red, green, blue)
+    is_dark = compute_contrast(WHITE, on_light) > compute_contrast(LIGHT_PAGE_INK, on_light)
+    ink = to_hex(WHITE) if is_dark else "inherit"
+    return f"background:rgba({colour[0]},{colour[1]},{colour[2]},{strength:.2f});color:{ink}"

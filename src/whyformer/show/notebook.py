@@ -59,12 +59,13 @@ def make_panel_fragment(panel: Panel) -> Html:
         head = make_element("div", head, make_element("div", panel.caution, style=SMALL_PRINT))
     if panel.is_image:
         limits = overlay.choose_colour_scale(panel.finest, signed=panel.signed).describe(signed=panel.signed)
+        limits += "; blue against, orange for" if panel.signed else ""
         return make_element(
             "div", head, make_image_row(panel), make_element("div", limits, style=SMALL_PRINT), style=BOX_STYLE
         )
     text = panel.scored_text
     low, high = (format_score(limit, signed=text.signed) for limit in text.between)
-    limits = f"{low} against (blue) to {high} for (orange)" if text.signed else f"{low} (clear) to {high} (dark)"
+    limits = f"{low} against (blue) to {high} for (orange)" if text.signed else f"{low} (clear) to {high} (purple)"
     return make_element(
         "div", head, make_inline_text(text), make_element("div", limits, style=SMALL_PRINT), style=BOX_STYLE
     )

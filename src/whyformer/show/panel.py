@@ -62,4 +62,5 @@ class Panel:
         if self.is_image or self.pieces.text is None:
             return self.name
         second = self.pieces.second
-        return self.pieces.text if second is None else name_pair(self.pieces.text, second)
+        text = self.pieces.text if second is None else name_pair(self.pieces.text, second)
+        return " ".join(text.split())

@@ -63,7 +63,8 @@ CONTENT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; 
 # The background of JupyterLab, Visual Studio Code and Colab, by the names they give it; elsewhere there are no shadows.
 NOTEBOOK_GROUND = "var(--jp-layout-color0,var(--vscode-editor-background,var(--colab-primary-surface-color,initial)))"
 NOTEBOOK_COLOURS = (
-    "--raised:rgba(128,128,128,.14);--ink:inherit;--dim:#868690;--line:rgba(128,128,128,.4);--shade:rgba(60,140,200,.6)"
+    "--raised:rgba(128,128,128,.14);--ink:inherit;--dim:color-mix(in srgb,currentColor 75%,transparent);"
+    "--line:rgba(128,128,128,.4);--shade:rgba(60,140,200,.6);--accent:#2a7ab8;--good:#00875f;--bad:#c4561a"
 )
 PAGE_CSS = Path(__file__).with_name("report.css").read_text("utf-8")
 RENAMED = {

@@ -1,5 +1,7 @@
 """Targets, certainty and scores in words, the same everywhere."""
 
+from collections.abc import Iterable
+
 from rich.cells import cell_len, set_cell_size
 
 from whyformer._engine.target import Target
@@ -41,6 +43,13 @@ def format_probability(target: Target) -> str:
 def format_headline(panel: Panel) -> str:
     """'Why Bengal? 80.6%'"""
     return f"Why {describe_target(panel.target)}? {format_certainty(panel.target)}"
+
+
+def explain_colours(signs: Iterable[bool]) -> str:
+    """What the colours of maps mean, of which these are signed: one sentence for each kind."""
+    kinds = set(signs)
+    signed = ["Orange: for the answer; blue: against it."] if True in kinds else []
+    return " ".join(signed + (["Purple: unsigned scores."] if False in kinds else []))
 
 
 def format_score(score: float, *, signed: bool, digits: int = 3) -> str:
