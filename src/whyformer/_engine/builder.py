@@ -24,6 +24,7 @@ from whyformer._engine.decompose import PARTS_FORMS, BiasForm, compute_answer_pa
 from whyformer._engine.forward import Run
 from whyformer._engine.function_target import Answer, FunctionAnswer
 from whyformer._engine.graph import refuse_switched_off_gradient, refuse_unknown_nodes
+from whyformer._engine.ids_beside import note_ids_beside
 from whyformer._engine.intervene import compute_scores
 from whyformer._engine.layer_scores import LayerReading, compute_layer_gradients
 from whyformer._engine.layout import (
@@ -148,6 +149,7 @@ class CaptureBuilder:
         missing = note_missing_attention(self.model, self.encoded, self.run)
         with pause_recording():
             others = note_other_inputs(self.encoded, is_library=is_library_code(self.model.module))
+            others += note_ids_beside(self.model, self.encoded, self.run)
         return (*missing, *note_mixed_states(mixed), *note_whole_attention(self.mode), *others)
 
     def choose_answer(self, target: Any, versus: Any) -> ChosenAnswer:
