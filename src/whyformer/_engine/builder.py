@@ -68,6 +68,11 @@ LAYER_SCORE_SITES: dict[str, LayerReading] = {  # how the score of a layer is re
     "mean_attention_grad": LayerReading(pools_mean=True, normalises=True),
 }
 OTHER_GRADIENTS = {"direct_attention_grad", *LAYER_SCORE_SITES}  # not from the one backward pass of the score
+CUT_ELSEWHERE = (
+    "The model crops, turns or frames the image before it cuts patches. Maps, and methods that erase patches, such as "
+    "leave_one_out, take the patches to cover the image as given, so they are misplaced by that. Do this step "
+    "before, and pass a model without it."
+)
 NO_MODULE = "it is not computed by a module that takes the states. Use another method."
 STREAM_SITES = {"projected", "residual", "middle", "update", "norms"}
 
@@ -150,7 +155,8 @@ class CaptureBuilder:
         with pause_recording():
             others = note_other_inputs(self.encoded, is_library=is_library_code(self.model.module))
             others += note_ids_beside(self.model, self.encoded, self.run)
-        return (*missing, *note_mixed_states(mixed), *note_whole_attention(self.mode), *others)
+        elsewhere = (CUT_ELSEWHERE,) if self.mode.follower.cuts_elsewhere and self.layout.patches is not None else ()
+        return (*missing, *note_mixed_states(mixed), *note_whole_attention(self.mode), *others, *elsewhere)
 
     def choose_answer(self, target: Any, versus: Any) -> ChosenAnswer:
         needs_score = any(SITES[name].is_class_specific or name == "probe" for name in self.keep)
