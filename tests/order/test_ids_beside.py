@@ -96,3 +96,21 @@ def test_the_order_is_found_in_16_bits_as_in_32(dtype):
 def test_tokens_that_move_between_blocks_are_seen_in_16_bits():
     with pytest.raises(why.errors.UnsupportedModel, match="order of the tokens changes between the blocks"):
         why.explain(make(SortsBetweenBlocks, torch.bfloat16), {"input_ids": IDS}, "libragrad", target=1)
+
+
+class RemovesPadding(Reader):
+    """All tokens of all examples in one row, each example attending to itself."""
+
+    def forward(self, input_ids):
+        real = input_ids != 0
+        of = torch.arange(len(real))[:, None].expand_as(real)[real]
+        states = self.words(input_ids[real])[None]
+        for block in self.blocks:
+            states = block(states, src_mask=of[:, None] != of)
+        return self.head(torch.stack([states[0][of == i].mean(0) for i in range(len(real))]))
+
+
+@pytest.mark.parametrize("method", ["gradient_x_input", "attnlrp", "integrated_gradients"])
+def test_embeddings_without_a_batch_axis_are_refused_by_name(method):
+    with pytest.raises(why.errors.UnsupportedModel, match="embeds the tokens of all examples in one row"):
+        why.explain(make(RemovesPadding), {"input_ids": IDS}, method, target=1)

@@ -35,6 +35,7 @@ from whyformer._engine.layout import (
     leaf_to_sequence,
     order_leaf,
     refuse_changing_tokens,
+    refuse_flat_embeddings,
     refuse_unknown_frames,
     refuse_unstackable_sites,
     to_canonical_axes,
@@ -196,6 +197,7 @@ class CaptureBuilder:
                     "token ids."
                 )
             refuse_unknown_frames(self.encoded, self.layout)
+            refuse_flat_embeddings(self.mode.leaf, self.encoded)
             tracked["input"] = [self.mode.leaf]
         return tracked
 
