@@ -336,3 +336,19 @@ def test_a_sink_that_scales_attention_is_part_of_it():
 
     e = why.explain(plant(Hybrid, Sink, Sink), {"input_ids": IDS}, target=1)
     assert not e.notes
+
+
+class Gru(nn.Module):
+    """A recurrent layer of torch, which returns its last state as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = nn.GRU(WIDTH, WIDTH, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.steps(x)[0]
+
+
+def test_parts_of_a_state_are_refused_by_a_recurrent_layer_of_torch():
+    with pytest.raises(why.WhyformerError, match="gru cannot be applied to parts of a state"):
+        why.explain(plant(Hybrid, Attending, Gru, Attending), {"input_ids": IDS}, "decompx", target=1)

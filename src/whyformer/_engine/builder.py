@@ -24,6 +24,7 @@ from whyformer._engine.decompose import PARTS_FORMS, BiasForm, compute_answer_pa
 from whyformer._engine.forward import Run
 from whyformer._engine.function_target import Answer, FunctionAnswer
 from whyformer._engine.graph import refuse_switched_off_gradient, refuse_unknown_nodes
+from whyformer._engine.ids_beside import note_ids_beside
 from whyformer._engine.intervene import compute_scores
 from whyformer._engine.layer_scores import LayerReading, compute_layer_gradients
 from whyformer._engine.layout import (
@@ -34,6 +35,7 @@ from whyformer._engine.layout import (
     leaf_to_sequence,
     order_leaf,
     refuse_changing_tokens,
+    refuse_flat_embeddings,
     refuse_unknown_frames,
     refuse_unstackable_sites,
     to_canonical_axes,
@@ -67,6 +69,11 @@ LAYER_SCORE_SITES: dict[str, LayerReading] = {  # how the score of a layer is re
     "mean_attention_grad": LayerReading(pools_mean=True, normalises=True),
 }
 OTHER_GRADIENTS = {"direct_attention_grad", *LAYER_SCORE_SITES}  # not from the one backward pass of the score
+CUT_ELSEWHERE = (
+    "The model crops, turns or frames the image before it cuts patches. Maps, and methods that erase patches, such as "
+    "leave_one_out, take the patches to cover the image as given, so they are misplaced by that. Do this step "
+    "before, and pass a model without it."
+)
 NO_MODULE = "it is not computed by a module that takes the states. Use another method."
 STREAM_SITES = {"projected", "residual", "middle", "update", "norms"}
 
@@ -148,7 +155,9 @@ class CaptureBuilder:
         missing = note_missing_attention(self.model, self.encoded, self.run)
         with pause_recording():
             others = note_other_inputs(self.encoded, is_library=is_library_code(self.model.module))
-        return (*missing, *note_mixed_states(mixed), *note_whole_attention(self.mode), *others)
+            others += note_ids_beside(self.model, self.encoded, self.run)
+        elsewhere = (CUT_ELSEWHERE,) if self.mode.follower.cuts_elsewhere and self.layout.patches is not None else ()
+        return (*missing, *note_mixed_states(mixed), *note_whole_attention(self.mode), *others, *elsewhere)
 
     def choose_answer(self, target: Any, versus: Any) -> ChosenAnswer:
         needs_score = any(SITES[name].is_class_specific or name == "probe" for name in self.keep)
@@ -188,6 +197,7 @@ class CaptureBuilder:
                     "token ids."
                 )
             refuse_unknown_frames(self.encoded, self.layout)
+            refuse_flat_embeddings(self.mode.leaf, self.encoded)
             tracked["input"] = [self.mode.leaf]
         return tracked
 

@@ -179,6 +179,8 @@ class PartsReplay:
         """The operation on the parts, without its bias."""
         name, first = op.name, through[0]
         parts = self.parts[id(first)]
+        if not isinstance(result, Tensor):  # a recurrent layer returns its last state as well
+            raise UnknownOperation(f"{name} cannot be applied to parts of a state. Use another method.")
         result = result.detach()
         if name == "linear":
             return F.linear(parts, op.linear_arguments()[1])

@@ -51,6 +51,7 @@ def run_forward(
     prepare: Callable[[nn.Module], None] | None = None,
     mode_class: type[Intercept] = Intercept,
     keeps_dtype: bool = False,
+    widens: bool = False,
 ) -> Iterator[Run]:
     """Run a shadow of the model under interception: `with run_forward(...) as run`. The graph is freed at the end.
 
@@ -60,12 +61,14 @@ def run_forward(
     keeps_scores: keep the scores before each softmax.
     prepare: may put hooks on the shadow, or replace what its modules do.
     keeps_dtype: no weights are converted, however few bits they have.
+    widens: weights are at least float32, as for relevance: small changes show.
     """
     if switch is not None and intervention is not None:
         raise UnsupportedModel("Relevance cannot be propagated through attention that an intervention has replaced.")
     refuse_flex_attention(model.module)
     with neutral_torch(), refuse_changed_weights(model.module):
-        dtype = choose_relevance_dtype(model) if switch is not None and not keeps_dtype else None
+        is_wide = (switch is not None or widens) and not keeps_dtype
+        dtype = choose_relevance_dtype(model) if is_wide else None
         start = partial(
             mode_class,
             batch=encoded.batch,

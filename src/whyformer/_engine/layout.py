@@ -396,6 +396,15 @@ def refuse_changing_tokens(states: list[Tensor], layout: Layout) -> None:
             )
 
 
+def refuse_flat_embeddings(leaf: Tensor, encoded: EncodedBatch) -> None:
+    """Refuse a model that embeds the tokens of all examples in one row."""
+    if leaf.dim() == 2 and not encoded.inputs[encoded.main].is_floating_point():
+        raise UnsupportedModel(
+            "The model embeds the tokens of all examples in one row, without a batch axis (as code that removes "
+            "padding does). Methods that read the embeddings do not support this yet."
+        )
+
+
 def refuse_unknown_frames(encoded: EncodedBatch, layout: Layout) -> None:
     """Methods on the input need to know which entries of a signal each token is computed from."""
     if layout.has_lost_leaf:

@@ -126,7 +126,9 @@ class OrderProbe:
         self.forwards += 1
         mode = cast(type[Intercept], partial(SilentRun if goes_on else ShortRun, block=self.block, moved=moved))
         try:
-            with run_forward(self.model, encoded, asks_gradient=self.units.of is None, mode_class=mode) as run:
+            with run_forward(
+                self.model, encoded, asks_gradient=self.units.of is None, mode_class=mode, widens=True
+            ) as run:
                 return Seen.read_all(run.mode, encoded.batch, self.block)
         except AtFirstAttention as reached:
             return reached.seen

@@ -29,6 +29,7 @@ from whyformer._engine.layout import (
     axis_order_of,
     from_canonical_axes,
     order_leaf,
+    refuse_flat_embeddings,
     refuse_unknown_frames,
     split_entries,
     to_canonical_axes,
@@ -338,6 +339,7 @@ class Probe:
             leaf = run.mode.leaf
             if leaf is None:
                 raise UnsupportedModel(NO_INPUT)
+            refuse_flat_embeddings(leaf, encoded)
             trace = trace_of(leaf)
             words = leaf.detach() if run.mode.words is None else run.mode.words
             own = to_canonical_axes(leaf.detach(), trace)

@@ -39,6 +39,7 @@ class Follower:
         self.grid: tuple[int, int] | None = None  # rows and columns of patches, once a convolution has cut them
         self.image: tuple[int, int] | None = None  # height and width of the image
         self.covers: tuple[int, int] | None = None  # pixels that the patches cover, if not all
+        self.cuts_elsewhere = False  # the first patch is not cut at the first pixel: a crop, a border, a turned image
 
     def follow(self, operation: Operation, result: Any) -> list[Trace]:
         """One trace per tensor of the result."""
@@ -164,14 +165,22 @@ class Follower:
         trace = trace_of(x)
         is_stem = trace.is_pixels or (self.grid is not None and not self.length and not trace.is_attention)
         if is_stem and result.dim() == 4 and not self.length:
-            self.grid = (result.size(2), result.size(3))
-            self.covers = find_covered_pixels(operation, x, result) if trace.is_pixels else None
+            self.grid, own = (result.size(2), result.size(3)), (x.size(2), x.size(3))
+            self.covers = find_covered_pixels(operation, x, result, self.image or own) if trace.is_pixels else None
+            self.cuts_elsewhere |= self.is_window(trace.pixels)
             count = result.size(2) * result.size(3)
             patches = torch.arange(count, device=result.device, dtype=torch.int32).view(1, 1, *self.grid)
             return Trace(samples=trace.samples, tokens=patches)
         samples, tokens = (provenance.broadcast_label(label, result.shape) for label in (trace.samples, trace.tokens))
         is_attention = trace.is_attention and x.shape[-2:] == result.shape[-2:]  # heads mixed by a 1 x 1 convolution
         return Trace(samples=samples, tokens=tokens, epoch=trace.epoch, is_attention=is_attention)
+
+    def is_window(self, pixels: Tensor | None) -> bool:
+        """Whether pixels are those of another rectangle than one that begins at the first pixel."""
+        if self.image is None or pixels is None or pixels.shape[-2:] == self.image:
+            return False
+        rows, columns = (torch.arange(n, device=pixels.device) for n in pixels.shape[-2:])
+        return bool((pixels != rows[:, None] * self.image[1] + columns).any())
 
     def number_patches(self, pixels: Tensor, x: Tensor) -> Tensor | None:
         """The token label after a linear map of rows of pixels: the patch that each row is, counted row by row.
@@ -190,6 +199,7 @@ class Follower:
         width_of_patch = last % width - first % width + 1
         covered = (len(rows) * int(height_of_patch.amax()), len(columns) * int(width_of_patch.amax()))
         self.grid, self.covers = (len(rows), len(columns)), covered if covered != self.image else None
+        self.cuts_elsewhere |= bool(corners.min() > 0)
         return provenance.squeeze_constant(number.view(first.shape).int())
 
     def follow_reduction(self, operation: Operation, result: Tensor) -> Trace:
@@ -555,10 +565,13 @@ def _unsqueeze_trace(trace: Trace, part: Tensor, axis: int) -> Trace:
     return replace(trace, samples=add(trace.samples), tokens=add(trace.tokens))
 
 
-def find_covered_pixels(operation: Operation, pixels: Tensor, patches: Tensor) -> tuple[int, int] | None:
+def find_covered_pixels(
+    operation: Operation, pixels: Tensor, patches: Tensor, image: tuple[int, int]
+) -> tuple[int, int] | None:
     """The height and width that adjacent patches cover, if that is not the whole image."""
     kernel, stride = operation.argument(1, "weight").shape[-2:], operation.argument(3, "stride", default=1)
     steps = tuple(stride) if isinstance(stride, (tuple, list)) else (stride, stride)
     size = (patches.size(-2) * kernel[0], patches.size(-1) * kernel[1])
-    is_cut = tuple(kernel) == steps and size[0] <= pixels.size(-2) and size[1] <= pixels.size(-1)
-    return size if is_cut and size != tuple(pixels.shape[-2:]) else None
+    largest = [min(pair) for pair in zip(pixels.shape[-2:], image, strict=True)]
+    is_cut = tuple(kernel) == steps and size[0] <= largest[0] and size[1] <= largest[1]
+    return size if is_cut and size != image else None
