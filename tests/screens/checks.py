@@ -94,7 +94,8 @@ MEASURE = """
     }
   }
   const images = await Promise.all(all("figure.map img").filter(shown).map(hues));
-  const signed = all(".bar-s, [class^=f], [class^=a], canvas, svg.drawing").length > 0
+  const inline = "mark[style*='rgba(191,77,0'], mark[style*='rgba(0,114,178']";
+  const signed = all(".bar-s, [class^=f], [class^=a], canvas, svg.drawing, " + inline).length > 0
     || images.some((count) => count.s > count.u);
   return { faults, signed, text: document.body.innerText, maps: images.length };
 })(LIGHT)

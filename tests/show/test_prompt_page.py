@@ -121,9 +121,14 @@ def test_a_hop_is_a_bar_that_adds_up():
 
 
 def test_without_steps_nothing_can_be_chosen():
-    page = make_prompt_page(show_prompt(steps=None))
+    page = make_prompt_page(show_prompt(steps=None, hops=()))
     data = read_data(page)
     assert data["steps"] is None and "the answer as a whole were computed" in page and "<canvas" not in page
+
+
+def test_a_trace_does_not_speak_of_the_whole_answer():
+    page = make_prompt_page(show_prompt(steps=None))
+    assert "Chosen: all hops" in page and "as a whole" not in page and "Chosen: the whole answer" not in page
 
 
 def test_without_an_answer_or_with_one_token():

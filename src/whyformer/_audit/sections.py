@@ -7,6 +7,7 @@ from whyformer._audit.distance import LARGEST_JSD
 from whyformer._audit.findings import AuditFindings
 from whyformer._audit.found_views import make_found_blocks
 from whyformer._audit.summary import AuditRow, Statistics, group_by_largest_weight
+from whyformer._audit.wording import format_estimate
 from whyformer.show import charts
 from whyformer.show import report as html
 from whyformer.show.drawing import Drawing
@@ -102,7 +103,9 @@ def tabulate_bins(permutation: Statistics) -> Html:
 
 
 def format_bin_cell(figure: Statistics | None) -> str | None:
-    return None if figure is None or figure["median"] is None else f"{figure['median']:z.3g} ({figure['n']})"
+    if figure is None or figure["median"] is None:
+        return None
+    return f"{format_estimate(figure['median'])} ({figure['n']})"
 
 
 # --- adversarial attention --------------------------------------------------------------------------------------------
@@ -194,7 +197,7 @@ def arrange_charts(drawings: Sequence[Drawing]) -> Html:
 
 
 def format_bounds(figure: Statistics) -> str | None:
-    return None if figure["low"] is None else f"{figure['low']:z.3g} to {figure['high']:z.3g}"
+    return None if figure["low"] is None else f"{format_estimate(figure['low'])} to {format_estimate(figure['high'])}"
 
 
 CHARTS = {

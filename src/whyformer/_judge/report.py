@@ -19,6 +19,7 @@ from whyformer.show import charts, report
 from whyformer.show.chart_style import SeriesStyle, assign_styles
 from whyformer.show.chips import get_piece_text
 from whyformer.show.colours import find_limits, paint
+from whyformer.show.page import make_method_name
 from whyformer.show.page_facts import format_settings, list_facts
 from whyformer.show.report import Html, join_html, make_element, make_series_symbol
 from whyformer.show.wording import explain_colours
@@ -195,8 +196,8 @@ def make_map_figures(group: ExampleGroup, styles: Styles) -> list[Html]:
     image = render_model_input(group.encoded.inputs[group.encoded.main][0])
     figures = [report.embed_image(image, "the image as the model sees it", "the image")]
     for label, e in group.explanations.items():
-        caption = make_element("span", make_series_symbol(styles[label]), make_element("code", label))
-        figures.append(report.embed_image(blend_map(image, e), f"map by {label}", caption, is_map=True))
+        caption = (make_series_symbol(styles[label]), make_method_name(label))
+        figures.append(report.embed_image(blend_map(image, e), f"map by {label}", *caption, is_map=True))
     return figures
 
 

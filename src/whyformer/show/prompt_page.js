@@ -167,7 +167,7 @@
   }
   function nameChoice() {
     if (hop !== null) return document.querySelectorAll(".hop-name > span")[hop].textContent;
-    if (chosen === null) return "the whole answer";
+    if (chosen === null) return find("chosen").dataset.whole;
     const [first, last] = chosen, count = last - first + 1;
     const place = count === 1 ? "token " + (first + 1) : "tokens " + (first + 1) + " to " + (last + 1);
     return "\u201c" + writeSpan(firstAnswer + first, firstAnswer + last) + "\u201d (" + place + " of " + answerMarks.length + ")";

@@ -84,8 +84,9 @@ def make_answer_section(view: PromptView, packed: PackedRows | None) -> Html:
     cells = [cell for cell in view.cells if cell.start >= view.prompt_length]
     tokens = [mark_cell(view, cell) for cell in cells] or [make_element("em", "no answer", class_="dim")]
     box = make_element("div", *tokens, class_="text answer-text", id="answer-text", dir="auto")
-    chosen = make_element("p", "Chosen: the whole answer", id="chosen", aria_live="polite")
-    reset = make_element("button", "Whole answer", type="button", id="reset", hidden=True)
+    whole = "all hops" if view.hops and view.steps is None else "the whole answer"
+    chosen = make_element("p", f"Chosen: {whole}", id="chosen", aria_live="polite", data_whole=whole)
+    reset = make_element("button", whole.removeprefix("the ").capitalize(), type="button", id="reset", hidden=True)
     needs_script = make_element("noscript", make_element("p", "Choosing answer tokens needs JavaScript."))
     head = report.make_section(
         "Answer", make_element("p", explain_choice(view), id="hint"), needs_script, anchor="answer"
@@ -105,6 +106,8 @@ def explain_choice(view: PromptView) -> str:
     """What can be chosen, and how."""
     if view.prompt_length == len(view.pieces):
         return "The prompt has no answer; the title says what is explained."
+    if view.hops and view.steps is None:
+        return "The title says which tokens are traced; a hop below can be chosen."
     if view.steps is None:
         return "Only the scores of the answer as a whole were computed; explain_generation() gives those of each token."
     return (
