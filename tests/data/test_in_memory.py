@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
+import whyformer as why
 from whyformer.data import Data, LazyContent, read
 from whyformer.errors import InputError
 
@@ -348,3 +349,9 @@ def test_an_open_file_is_refused(tmp_path):
     (tmp_path / "a.csv").write_text("text,label\na,b\n")
     with (tmp_path / "a.csv").open() as file, pytest.raises(InputError, match=r"from TextIOWrapper\. Pass its path"):
         read(file)
+
+
+def test_a_row_of_a_table_is_no_list_of_inputs():
+    table = pd.DataFrame({"text": ["a fine film"], "label": ["positive"]})
+    with pytest.raises(InputError, match="a row of a table, with text, label"):
+        why.explain("demo/sentiment", table.iloc[0])

@@ -51,9 +51,21 @@ def list_column_names(table: Any) -> list[str]:
     return [] if names is None or isinstance(names, Mapping) else [str(name) for name in names]
 
 
+def refuse_row(column: Any) -> None:
+    """Refuse a row of a DataFrame, which pandas gives as a Series too: its index has the names of columns."""
+    index: Any = getattr(column, "index", None)
+    names = [] if index is None or callable(index) else [name for name in index[:64] if isinstance(name, str)]
+    if {"label", "text"} <= {name.lower() for name in names}:
+        raise InputError(
+            f"inputs is a row of a table, with {', '.join(names)}. Pass its input alone, such as row['text'].",
+            code="E_INPUT",
+        )
+
+
 def as_input_list(inputs: Any) -> Any:
     """A column as a list; what is not a list of inputs is refused, all else is returned as it is."""
     if is_column(inputs):
+        refuse_row(inputs)
         return list_column(inputs)
     kind = type(inputs).__name__
     if is_table(inputs) or isinstance(inputs, Dataset | DataLoader):
