@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -82,10 +83,11 @@ def make_stream_error(error: OSError) -> WhyformerError:
 def wrap_for_terminal(line: str) -> str:
     """The line, broken between words if standard error is a terminal, which would break them anywhere."""
     try:
-        width = os.get_terminal_size(sys.stderr.fileno()).columns
-    except (OSError, ValueError, AttributeError):  # a file, a pipe, or closed
+        is_terminal = sys.stderr.isatty()
+    except (ValueError, AttributeError):  # closed
         return line
-    return textwrap.fill(line, max(width, 20), break_long_words=False, break_on_hyphens=False)
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(line, max(width, 20), break_long_words=False, break_on_hyphens=False) if is_terminal else line
 
 
 def print_to_stderr(text: str) -> None:
