@@ -1,5 +1,6 @@
 """A notebook with every kind of result, executed: it saves their pages, and its outputs become a page themselves."""
 
+import os
 from html import escape
 from pathlib import Path
 
@@ -29,7 +30,10 @@ def run_notebook(names, out: Path, work: Path) -> list[tuple[str, dict]]:
     notebook = nbformat.v4.new_notebook()
     sources = [SETUP.format(out=str(out), work=str(work)), *(CELL.format(name=name) for name in names)]
     notebook.cells = [nbformat.v4.new_code_cell(source.strip()) for source in sources]
-    NotebookClient(notebook, timeout=600, kernel_name="python3").execute(cwd=str(work))
+    # The kernel is a process of its own, in another folder, which must find this package as well.
+    paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    NotebookClient(notebook, timeout=600, kernel_name="python3").execute(cwd=str(work), env=environment)
     shown = []
     for name, cell in zip(names, notebook.cells[1:], strict=True):
         (result,) = (output for output in cell.outputs if output.output_type == "execute_result")
