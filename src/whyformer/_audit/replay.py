@@ -28,9 +28,10 @@ from whyformer._audit.replay_tails import ReplayTails
 from whyformer._engine.chosen_answer import PLAIN_TASKS, is_causal
 from whyformer._engine.forward import Run, run_forward
 from whyformer._engine.intervene import Intervention, SiteChange
-from whyformer._engine.layout import Layout, Order, compute_readout, lay_out
+from whyformer._engine.layout import Layout, Order, lay_out
 from whyformer._engine.order import find_order
 from whyformer._engine.perturb import pick_examples
+from whyformer._engine.readout import compute_readout
 from whyformer._engine.target import ExplainedAnswer, Target, choose_target, probabilities_of, read_logits
 from whyformer._engine.task import Task, find_task
 from whyformer._model.encoded import EncodedBatch

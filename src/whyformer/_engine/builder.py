@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine import backward
-from whyformer._engine.backward import PlacedRelevance, TrackedTensors
+from whyformer._engine.backward import PlacedRelevance
 from whyformer._engine.blocks import find_attention_blocks
 from whyformer._engine.capture import (
     POSITIONAL_SITES,
@@ -23,6 +23,7 @@ from whyformer._engine.chosen_answer import ChosenAnswer, choose_answer
 from whyformer._engine.decompose import PARTS_FORMS, BiasForm, compute_answer_parts, compute_score_parts
 from whyformer._engine.forward import Run
 from whyformer._engine.function_target import Answer, FunctionAnswer
+from whyformer._engine.gradients import TrackedTensors
 from whyformer._engine.graph import refuse_switched_off_gradient, refuse_unknown_nodes
 from whyformer._engine.ids_beside import note_ids_beside
 from whyformer._engine.intervene import compute_scores
@@ -30,7 +31,6 @@ from whyformer._engine.layer_scores import LayerReading, compute_layer_gradients
 from whyformer._engine.layout import (
     align_to_tokens,
     axis_order_of,
-    compute_readout,
     lay_out,
     leaf_to_sequence,
     order_leaf,
@@ -46,7 +46,7 @@ from whyformer._engine.other_inputs import note_other_inputs
 from whyformer._engine.probe import Probe
 from whyformer._engine.query_tiles import QueryTiles
 from whyformer._engine.reading import Reading
-from whyformer._engine.recorder import pause_recording
+from whyformer._engine.readout import compute_readout
 from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.relevance.recipes import compute_attention_share
 from whyformer._engine.relevance.rounding import RoundingError
@@ -57,6 +57,7 @@ from whyformer._engine.target import Target
 from whyformer._engine.token_mixing import find_unattended
 from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites
 from whyformer._engine.tracing.provenance import attach_trace, trace_of
+from whyformer._engine.tracing.recording import pause_recording
 from whyformer._engine.tracing.tiles import current_setting
 from whyformer._engine.whole_attention import note_whole_attention
 from whyformer._model.encoded import EncodedBatch

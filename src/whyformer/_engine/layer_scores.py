@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.backward import compute_gradients, refuse_untracked
 from whyformer._engine.blocks import find_attention_blocks
 from whyformer._engine.forward import Run
+from whyformer._engine.gradients import compute_gradients, refuse_untracked
 from whyformer._engine.layout import Layout, axis_order_of, refuse_changing_tokens
 from whyformer._engine.reading import Reading
 from whyformer._engine.residual import OperationTape

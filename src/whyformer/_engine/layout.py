@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.forward import Run
-from whyformer._engine.function_target import Answer
-from whyformer._engine.recorder import pause_recording
 from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites, is_pooling
 from whyformer._engine.tracing.provenance import Trace, axis_of, trace_of
+from whyformer._engine.tracing.recording import pause_recording
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._plain.tokens import Grid, Pieces, Tokens
-from whyformer.errors import InputError, UnsupportedModel
+from whyformer.errors import UnsupportedModel
 
 
 @dataclass(frozen=True)
@@ -235,29 +234,6 @@ def find_patch_positions(origin: Tensor) -> tuple[int, ...]:
     """The positions of patch 0, 1, 2, ... in the sequence."""
     by_patch = sorted((patch, place) for place, patch in enumerate(origin.tolist()) if patch >= 0)
     return tuple(place for _, place in by_patch)
-
-
-def compute_readout(model: Model, run: Run, layout: Layout, answer: Answer) -> Tensor:
-    """How much of the answer the model's pooling reads at each token: [batch token]."""
-    mask = layout.mask
-    if model.readout is not None:
-        weights: Tensor | None = model.readout_weights(mask)
-    else:
-        weights = answer.compute_pooling_weights(mask.size(0), layout.length)
-    if weights is None or weights.shape != mask.shape:
-        raise UnsupportedModel(
-            "At which tokens the answer is read is not known. Pass it when opening the model: "
-            'readout="first", "last", "mean" or the index of a token.'
-        )
-    weights = weights.to(mask.device, run.mode.sites[-1].value.dtype) * mask
-    total = weights.sum(-1, keepdim=True)
-    if not bool(total.all()):
-        which = int((total[:, 0] == 0).nonzero()[0])
-        raise InputError(
-            f"The answer for example {which} is read at a padding token: this model reads a fixed position, such as "
-            "the first token. Pad on the other side."
-        )
-    return weights / total
 
 
 def axis_order_of(tensor: Tensor, trace: Trace) -> str:

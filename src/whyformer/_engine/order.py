@@ -29,9 +29,9 @@ from whyformer._engine.order_probe import (
     make_codes,
     make_other_input,
 )
-from whyformer._engine.recorder import pause_recording
 from whyformer._engine.tracing.attention import AttentionSite
 from whyformer._engine.tracing.provenance import axis_of, trace_of
+from whyformer._engine.tracing.recording import pause_recording
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import list_modules, unwrap

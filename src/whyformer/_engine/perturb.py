@@ -34,6 +34,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from whyformer._engine.fill_token import find_fill_token
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._plain.random_generator import make_generator
@@ -261,17 +262,6 @@ def mask_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBatc
         main = torch.where(removed, model.padding, main)
     inputs = {**chosen.inputs, chosen.main: main, "attention_mask": mask.to(dtype)}
     return replace(chosen, inputs=inputs, token_mask=mask.cpu())
-
-
-def find_fill_token(model: Model, fill: str) -> int:
-    """The id of the token that replaces removed tokens."""
-    if fill in ("pad", "pad_token"):
-        return model.padding
-    name = {"mask": "mask_token_id", "unknown": "unk_token_id"}[fill]
-    token = getattr(model.tokenizer, name, None)
-    if token is None:
-        raise InputError(f'{model.name} has no token for fill={fill!r}. Use fill="pad" or "delete".')
-    return int(token)
 
 
 def choose_default_fill(model: Model, encoded: EncodedBatch) -> str:

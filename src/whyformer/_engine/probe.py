@@ -18,11 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine import perturb
-from whyformer._engine.backward import compute_gradients
 from whyformer._engine.batching import CALL_TOKENS, chosen_batching, count_rows, plan_batches, run_batches
 from whyformer._engine.blocks import find_attention_blocks, find_block_calls
+from whyformer._engine.fill_token import find_fill_token
 from whyformer._engine.forward import Run, run_forward, run_plain_returned
 from whyformer._engine.function_target import FunctionReading
+from whyformer._engine.gradients import compute_gradients
 from whyformer._engine.intervene import Intervention
 from whyformer._engine.layout import (
     Layout,
@@ -372,7 +373,7 @@ class Probe:
             )
         chosen = self.encoded
         ids = torch.where(
-            self.real.to(self.model.device), perturb.find_fill_token(self.model, kind), chosen.inputs[chosen.main]
+            self.real.to(self.model.device), find_fill_token(self.model, kind), chosen.inputs[chosen.main]
         )
         words = self.find_leaf_parts(replace(chosen, inputs={**chosen.inputs, chosen.main: ids}))[1]
         # Not the leaf of those ids: models that number positions by counting tokens skip padding.

@@ -13,16 +13,16 @@ record: `Unrecordable`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from whyformer._engine.tracing.constants import is_constant
+from whyformer._engine.tracing.recording import PausableMode
 
 aten = torch.ops.aten
 LITERALS = {aten.lift_fresh.default, aten.lift_fresh_copy.default}  # `torch.tensor(...)`: its operand is a number
@@ -70,7 +70,7 @@ class Step:
     depends: bool = False  # on the inputs
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(PausableMode):
     """Records the operations inside, except while it pauses (`pause`)."""
 
     def __init__(self, inputs: Mapping[str, Tensor], constants: Iterable[Tensor]) -> None:
@@ -248,16 +248,6 @@ class Recorder(TorchDispatchMode):
         if number is None:
             raise Unrecordable(f"a result of shape {list(tensor.shape)} was not computed while recording")
         return Slot(number)
-
-
-@contextmanager
-def pause_recording() -> Iterator[None]:
-    """Inside, a recording that is under way notes nothing: for what is done anew in every run."""
-    recorders = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, Recorder)]
-    with ExitStack() as stack:
-        for recorder in recorders:
-            stack.enter_context(recorder.pause())
-        yield
 
 
 class ReadWatch(TorchFunctionMode):

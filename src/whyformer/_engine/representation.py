@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from whyformer._engine.fill_token import find_fill_token
 from whyformer._engine.forward import Run, run_plain_returned
 from whyformer._engine.layout import Layout, axis_order_of, find_representation
-from whyformer._engine.perturb import find_fill_token
 from whyformer._engine.returned import find_output
 from whyformer._engine.shadow import make_shadow
 from whyformer._engine.target import REPRESENTATION

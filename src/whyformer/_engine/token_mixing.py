@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from whyformer._engine.backward import compute_gradients
+from whyformer._engine.gradients import compute_gradients
 from whyformer._engine.model_memo import ModelMemo
 from whyformer._engine.tracing import operations
 from whyformer._engine.tracing.operations import Operation
