@@ -13,22 +13,25 @@ import whyformer
 SOURCE = Path(whyformer.__file__).parent
 
 # Which rooms a room may import from, besides itself. A room is a folder, or a file at the top of the package.
-# `_engine` has two rooms below it; "_engine" alone is the files directly in that folder.
+# `_engine` has rooms below it, listed from the ground up; "_engine" alone is the files directly in that folder.
 GROUND = {"errors", "_plain"}
-ENGINE = {"_engine", "_engine.relevance", "_engine.tracing"}
+ENGINE_ROOMS = ("tracing", "relevance", "run", "layout", "targets", "probe", "capture", "program", "lean")
+ENGINE = {"_engine", *(f"_engine.{name}" for name in ENGINE_ROOMS)}
 EXPLAINING = {*GROUND, *ENGINE, "_model", "methods", "show", "results", "_explain"}
 ROOMS = {
     "errors": set(),
     "_plain": {"errors"},
     "_model": GROUND,
-    "_engine.tracing": GROUND,
-    "_engine.relevance": {*GROUND, "_engine.tracing"},
+    **{
+        f"_engine.{name}": {*GROUND, "_model", *(f"_engine.{below}" for below in ENGINE_ROOMS[:index])}
+        for index, name in enumerate(ENGINE_ROOMS)
+    },
     "_engine": {*GROUND, *ENGINE, "_model"},
     "rules": {*GROUND, *ENGINE},
-    "targets": {*GROUND, "_engine"},
+    "targets": {*GROUND, *ENGINE},
     "methods": {*GROUND, *ENGINE, "_model"},
-    "show": {*GROUND, "_model", "_engine"},
-    "results": {*GROUND, "_model", "_engine", "show"},
+    "show": {*GROUND, "_model", *ENGINE},
+    "results": {*GROUND, "_model", *ENGINE, "show"},
     "_explain": {*GROUND, *ENGINE, "_model", "methods", "show", "results"},
     "metrics": {*GROUND, *ENGINE, "targets", "_model", "methods", "results", "_explain"},
     "data": {*GROUND, "_model", "demo"},
@@ -87,7 +90,7 @@ def test_every_form_of_import_is_recognised():
     code = """
 import whyformer.errors
 from whyformer import data
-from whyformer._engine import sites
+from whyformer._engine.capture import sites
 from whyformer._engine.tracing.follow import Follower
 from whyformer.methods.rollout import rollout
 def later():

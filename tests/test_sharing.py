@@ -7,7 +7,9 @@ import torch
 from conftest import animal
 
 import whyformer as why
-from whyformer._engine import backward, builder, probe, record
+from whyformer._engine import record
+from whyformer._engine.capture import backward, builder
+from whyformer._engine.probe import probe
 from whyformer._explain.method_call import choose_method
 from whyformer.errors import UnsupportedModel
 from whyformer.methods._registry import METHODS

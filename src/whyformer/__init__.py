@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from whyformer._bulk.result import BulkRun
     from whyformer._bulk.run import bulk
     from whyformer._cite.run import cite
-    from whyformer._engine.batching import batching
-    from whyformer._engine.capture import Capture
-    from whyformer._engine.intervene import Intervention
-    from whyformer._engine.lean import lean
+    from whyformer._engine.capture.capture import Capture
+    from whyformer._engine.capture.sites import SITES
+    from whyformer._engine.lean.lean import lean
+    from whyformer._engine.probe.batching import batching
+    from whyformer._engine.program.replay import replay
     from whyformer._engine.record import record
     from whyformer._engine.relevance.recipes import RECIPES, Recipe, make_recipe
-    from whyformer._engine.replay import replay
-    from whyformer._engine.sites import SITES
-    from whyformer._engine.target import Target
+    from whyformer._engine.run.intervene import Intervention
+    from whyformer._engine.targets.target import Target
     from whyformer._engine.tracing.tiles import attention_tiles
     from whyformer._explain.answer_check import check_answer
     from whyformer._explain.attention import inspect_attention
@@ -67,15 +67,15 @@ HOMES = {
     "_bulk.result": "BulkRun",
     "_bulk.run": "bulk",
     "_cite.run": "cite",
-    "_engine.batching": "batching",
-    "_engine.capture": "Capture",
-    "_engine.intervene": "Intervention",
+    "_engine.probe.batching": "batching",
+    "_engine.capture.capture": "Capture",
+    "_engine.run.intervene": "Intervention",
     "_engine.record": "record",
     "_engine.relevance.recipes": "RECIPES Recipe make_recipe",
-    "_engine.lean": "lean",
-    "_engine.replay": "replay",
-    "_engine.sites": "SITES",
-    "_engine.target": "Target",
+    "_engine.lean.lean": "lean",
+    "_engine.program.replay": "replay",
+    "_engine.capture.sites": "SITES",
+    "_engine.targets.target": "Target",
     "_engine.tracing.tiles": "attention_tiles",
     "_explain.answer_check": "check_answer",
     "_explain.attention": "inspect_attention",

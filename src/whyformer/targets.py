@@ -30,9 +30,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from whyformer._engine.answer_target import Answer, parse_answer
-from whyformer._engine.choice import Choice
-from whyformer._engine.target_kinds import (
+from whyformer._engine.targets.answer_target import Answer, parse_answer
+from whyformer._engine.targets.choice import Choice
+from whyformer._engine.targets.target_kinds import (
     AnswerSpan,
     Character,
     Class,

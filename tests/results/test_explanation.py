@@ -8,7 +8,7 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from whyformer._engine.target import Target
+from whyformer._engine.targets.target import Target
 from whyformer._model.kept_image import KeptImage
 from whyformer._plain.archive import to_json_text
 from whyformer._plain.tokens import Grid, Pieces

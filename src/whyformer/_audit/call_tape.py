@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.layout import axis_of
+from whyformer._engine.layout.layout import axis_of
 from whyformer._engine.tracing import provenance
 from whyformer._engine.tracing.provenance import attach_trace, trace_of
 

@@ -25,15 +25,15 @@ from torch import Tensor
 
 from whyformer._audit.call_tape import CallTape, EarlierOutputs, replay_outputs
 from whyformer._audit.replay_tails import ReplayTails
-from whyformer._engine.chosen_answer import PLAIN_TASKS, is_causal
-from whyformer._engine.forward import Run, run_forward
-from whyformer._engine.intervene import Intervention, SiteChange
-from whyformer._engine.layout import Layout, Order, lay_out
-from whyformer._engine.order import find_order
-from whyformer._engine.perturb import pick_examples
-from whyformer._engine.readout import compute_readout
-from whyformer._engine.target import ExplainedAnswer, Target, choose_target, probabilities_of, read_logits
-from whyformer._engine.task import Task, find_task
+from whyformer._engine.layout.layout import Layout, Order, lay_out
+from whyformer._engine.layout.order import find_order
+from whyformer._engine.probe.perturb import pick_examples
+from whyformer._engine.run.forward import Run, run_forward
+from whyformer._engine.run.intervene import Intervention, SiteChange
+from whyformer._engine.targets.chosen_answer import PLAIN_TASKS, is_causal
+from whyformer._engine.targets.readout import compute_readout
+from whyformer._engine.targets.target import ExplainedAnswer, Target, choose_target, probabilities_of, read_logits
+from whyformer._engine.targets.task import Task, find_task
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer.errors import UnsupportedModel, WhyformerError

@@ -10,21 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.answer_target import aim_at_answers
-from whyformer._engine.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
-from whyformer._engine.capture import Capture, CapturedValues
-from whyformer._engine.choice import has_choices, pick_choices
-from whyformer._engine.decompose import PARTS_FORMS
-from whyformer._engine.forward import run_forward
-from whyformer._engine.intervene import Intervention
-from whyformer._engine.lean import record_lean
-from whyformer._engine.order import ExamplesMoved, is_known_to_move
-from whyformer._engine.perturb import pick_examples
-from whyformer._engine.probe import Probe
-from whyformer._engine.reading import ClassReading
-from whyformer._engine.recorder import Recorder, Unrecordable
-from whyformer._engine.relevance.node import Recipe, Switch
-from whyformer._engine.replay import (
+from whyformer._engine.capture.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
+from whyformer._engine.capture.capture import Capture, CapturedValues
+from whyformer._engine.capture.decompose import PARTS_FORMS
+from whyformer._engine.capture.sites import SITES
+from whyformer._engine.layout.order import ExamplesMoved, is_known_to_move
+from whyformer._engine.lean.lean import record_lean
+from whyformer._engine.probe.perturb import pick_examples
+from whyformer._engine.probe.probe import Probe
+from whyformer._engine.program.recorder import Recorder, Unrecordable
+from whyformer._engine.program.replay import (
     Finish,
     RecordedRun,
     RecordingBuilder,
@@ -34,9 +29,14 @@ from whyformer._engine.replay import (
     find_program_inputs,
     make_recorded_run,
 )
-from whyformer._engine.sites import SITES
-from whyformer._engine.task import refuse_encoder_decoders
-from whyformer._engine.two_towers import hold_other_tower
+from whyformer._engine.relevance.node import Recipe, Switch
+from whyformer._engine.run.forward import run_forward
+from whyformer._engine.run.intervene import Intervention
+from whyformer._engine.run.two_towers import hold_other_tower
+from whyformer._engine.targets.answer_target import aim_at_answers
+from whyformer._engine.targets.choice import has_choices, pick_choices
+from whyformer._engine.targets.reading import ClassReading
+from whyformer._engine.targets.task import refuse_encoder_decoders
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._plain.deprecation import rename_keywords

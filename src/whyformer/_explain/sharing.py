@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from whyformer._engine.capture import Capture
+from whyformer._engine.capture.capture import Capture
 from whyformer._engine.record import record
 from whyformer._engine.relevance.recipes import Recipe
 from whyformer._explain.conditioning import measure_conditioning

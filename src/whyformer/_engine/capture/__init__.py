@@ -1,0 +1,1 @@
+"""Capture: what a run and its backward passes leave behind."""

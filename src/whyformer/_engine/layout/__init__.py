@@ -1,0 +1,1 @@
+"""Layout: how the tokens and blocks inside a model relate to its input."""

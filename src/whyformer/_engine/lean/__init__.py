@@ -1,0 +1,1 @@
+"""Lean runs: relevance of language models in memory that is linear in the tokens."""

@@ -1,0 +1,1 @@
+"""The probe: the model on variants of the explained inputs."""

@@ -1,0 +1,1 @@
+"""Targets: from what a model returned to the score that is explained."""
