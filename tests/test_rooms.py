@@ -90,7 +90,7 @@ def test_every_form_of_import_is_recognised():
     code = """
 import whyformer.errors
 from whyformer import data
-from whyformer._engine.capture import sites
+from whyformer._engine import record
 from whyformer._engine.tracing.follow import Follower
 from whyformer.methods.rollout import rollout
 def later():

@@ -17,16 +17,20 @@ if TYPE_CHECKING:
     from whyformer._bulk.result import BulkRun
     from whyformer._bulk.run import bulk
     from whyformer._cite.run import cite
-    from whyformer._engine.capture.capture import Capture
-    from whyformer._engine.capture.sites import SITES
-    from whyformer._engine.lean.lean import lean
-    from whyformer._engine.probe.batching import batching
-    from whyformer._engine.program.replay import replay
-    from whyformer._engine.record import record
-    from whyformer._engine.relevance.recipes import RECIPES, Recipe, make_recipe
-    from whyformer._engine.run.intervene import Intervention
-    from whyformer._engine.targets.target import Target
-    from whyformer._engine.tracing.tiles import attention_tiles
+    from whyformer._engine import (
+        RECIPES,
+        SITES,
+        Capture,
+        Intervention,
+        Recipe,
+        Target,
+        attention_tiles,
+        batching,
+        lean,
+        make_recipe,
+        record,
+        replay,
+    )
     from whyformer._explain.answer_check import check_answer
     from whyformer._explain.attention import inspect_attention
     from whyformer._explain.classes import explain_classes
@@ -67,16 +71,8 @@ HOMES = {
     "_bulk.result": "BulkRun",
     "_bulk.run": "bulk",
     "_cite.run": "cite",
-    "_engine.probe.batching": "batching",
-    "_engine.capture.capture": "Capture",
-    "_engine.run.intervene": "Intervention",
-    "_engine.record": "record",
-    "_engine.relevance.recipes": "RECIPES Recipe make_recipe",
-    "_engine.lean.lean": "lean",
-    "_engine.program.replay": "replay",
-    "_engine.capture.sites": "SITES",
-    "_engine.targets.target": "Target",
-    "_engine.tracing.tiles": "attention_tiles",
+    "_engine": "RECIPES SITES Capture Intervention Recipe Target "
+    "attention_tiles batching lean make_recipe record replay",
     "_explain.answer_check": "check_answer",
     "_explain.attention": "inspect_attention",
     "_explain.classes": "explain_classes",

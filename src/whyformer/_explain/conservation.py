@@ -6,8 +6,7 @@ Needs a capture with `REQUIRED_SITES` that tracked absorbed relevance: `record(.
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture.capture import Capture
-from whyformer._engine.relevance.recipes import Recipe
+from whyformer._engine import Capture, Recipe
 from whyformer.errors import NotCaptured
 from whyformer.results.health import Health
 

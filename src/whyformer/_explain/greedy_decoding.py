@@ -9,10 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.run.forward import run_plain_returned
-from whyformer._engine.run.shadow import make_shadow
-from whyformer._engine.targets.target import read_logits
-from whyformer._engine.targets.task import find_task, refuse_encoder_decoders
+from whyformer._engine import find_task, make_shadow, read_logits, refuse_encoder_decoders, run_plain_returned
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap

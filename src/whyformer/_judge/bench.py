@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture.capture import Capture
-from whyformer._engine.record import record
+from whyformer._engine import Capture, record
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.sharing import explain_by_each, record_for_methods, share_captures
 from whyformer._judge.controls import KindOfInput, is_control

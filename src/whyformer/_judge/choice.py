@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import whyformer.metrics  # noqa: F401 (fills METRICS)
-from whyformer._engine.targets.target import TargetNames
-from whyformer._engine.targets.target_kinds import TargetKind
+from whyformer._engine import TargetKind, TargetNames
 from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
 from whyformer._judge.arguments import as_argument_list
 from whyformer._judge.controls import is_chance

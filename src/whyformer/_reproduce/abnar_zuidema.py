@@ -29,7 +29,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 from torch import Tensor
 
-from whyformer._engine.record import record
+from whyformer._engine import record
 from whyformer._judge.judgement import encode_utf8
 from whyformer._judge.metric_trust import correlate_ranks
 from whyformer._judge.order import PairOrder, compare_pairs

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture.residual import LinearNorm
+from whyformer._engine import LinearNorm
 
 Layers = Sequence[Tensor]  # one tensor per layer, computed on access
 LayerNorms = Sequence[Sequence[LinearNorm]]  # the norms of each layer

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast
 from PIL import Image
 from torch import Tensor
 
-from whyformer._engine.targets.target import Target
+from whyformer._engine import Target
 from whyformer._model.kept_image import KeptImage
 from whyformer._plain import archive
 from whyformer._plain.deprecation import alias_attribute, rename_keywords

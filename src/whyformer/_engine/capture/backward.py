@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture.capture import AbsorbedRelevance
-from whyformer._engine.relevance.node import Recipe, Switch
-from whyformer._engine.relevance.rounding import RoundingError
-from whyformer._engine.run.gradients import TrackedTensors, compute_gradients, refuse_untracked
-from whyformer._engine.targets.function_target import Answer
-from whyformer._engine.tracing.provenance import attach_trace, trace_of
+from whyformer._engine.relevance import Recipe, RoundingError, Switch
+from whyformer._engine.run import TrackedTensors, compute_gradients, refuse_untracked
+from whyformer._engine.targets import ExplainedScore
+from whyformer._engine.tracing import attach_trace, trace_of
 
 PlacedRelevance = dict[tuple[int, str], Tensor]  # (step, "token" or "position") -> relevance [batch token]
 
@@ -49,7 +48,7 @@ def run_direct_backward(score: Tensor, outputs: Sequence[Tensor]) -> list[Tensor
 
 
 def run_relevance_pass(
-    answer: Answer, tracked: TrackedTensors, switch: Switch, recipe: Recipe, track_absorbed: bool
+    answer: ExplainedScore, tracked: TrackedTensors, switch: Switch, recipe: Recipe, track_absorbed: bool
 ) -> tuple[dict[str, list[Tensor]], tuple[AbsorbedRelevance, ...], PlacedRelevance, RoundingError]:
     """A relevance pass: what arrives, what was absorbed on the way, how tokens and positions share it, and how much
     rounding can have moved it.

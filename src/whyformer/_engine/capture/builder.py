@@ -25,13 +25,17 @@ from whyformer._engine.capture.query_tiles import QueryTiles
 from whyformer._engine.capture.residual import BranchOrError, read_branch, try_find_branch
 from whyformer._engine.capture.sites import SITES
 from whyformer._engine.capture.whole_attention import note_whole_attention
-from whyformer._engine.layout.blocks import find_attention_blocks
-from whyformer._engine.layout.ids_beside import note_ids_beside
-from whyformer._engine.layout.layout import (
+from whyformer._engine.layout import (
+    ExamplesMoved,
     align_to_tokens,
     axis_order_of,
+    find_attention_blocks,
+    find_blocks,
+    find_order,
+    is_library_code,
     lay_out,
     leaf_to_sequence,
+    note_ids_beside,
     order_leaf,
     refuse_changing_tokens,
     refuse_flat_embeddings,
@@ -39,27 +43,34 @@ from whyformer._engine.layout.layout import (
     refuse_unstackable_sites,
     to_canonical_axes,
 )
-from whyformer._engine.layout.order import ExamplesMoved, find_order, is_library_code
-from whyformer._engine.layout.stream_blocks import find_blocks
-from whyformer._engine.probe.probe import Probe
-from whyformer._engine.relevance.node import Recipe, Switch
-from whyformer._engine.relevance.recipes import compute_attention_share
-from whyformer._engine.relevance.rounding import RoundingError
-from whyformer._engine.run.forward import Run
-from whyformer._engine.run.gradients import TrackedTensors
-from whyformer._engine.run.graph import refuse_switched_off_gradient, refuse_unknown_nodes
-from whyformer._engine.run.intervene import compute_scores
-from whyformer._engine.run.other_inputs import note_other_inputs
-from whyformer._engine.run.token_mixing import find_unattended
-from whyformer._engine.targets.chosen_answer import ChosenAnswer, choose_answer
-from whyformer._engine.targets.function_target import Answer, FunctionAnswer
-from whyformer._engine.targets.reading import Reading
-from whyformer._engine.targets.readout import compute_readout
-from whyformer._engine.targets.target import Target
-from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites
-from whyformer._engine.tracing.provenance import attach_trace, trace_of
-from whyformer._engine.tracing.recording import pause_recording
-from whyformer._engine.tracing.tiles import current_setting
+from whyformer._engine.probe import Probe
+from whyformer._engine.relevance import Recipe, RoundingError, Switch, compute_attention_share
+from whyformer._engine.run import (
+    Run,
+    TrackedTensors,
+    compute_scores,
+    find_unattended,
+    note_other_inputs,
+    refuse_switched_off_gradient,
+    refuse_unknown_nodes,
+)
+from whyformer._engine.targets import (
+    ChosenAnswer,
+    ExplainedScore,
+    FunctionAnswer,
+    Reading,
+    Target,
+    choose_answer,
+    compute_readout,
+)
+from whyformer._engine.tracing import (
+    AttentionSite,
+    attach_trace,
+    current_setting,
+    find_layer_sites,
+    pause_recording,
+    trace_of,
+)
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer.errors import UnknownOperation, UnsupportedModel
@@ -164,10 +175,10 @@ class CaptureBuilder:
         needs_score = any(SITES[name].is_class_specific or name == "probe" for name in self.keep)
         return choose_answer(self.model, self.encoded, self.run, self.layout, target, versus, needs_score=needs_score)
 
-    def find_readout(self, answer: Answer) -> Tensor:
+    def find_readout(self, answer: ExplainedScore) -> Tensor:
         return compute_readout(self.model, self.run, self.layout, answer)
 
-    def refuse_unknown_nodes(self, answer: Answer) -> None:
+    def refuse_unknown_nodes(self, answer: ExplainedScore) -> None:
         for output in answer.outputs:
             refuse_unknown_nodes(output, self.mode.leaf)
 
@@ -204,7 +215,7 @@ class CaptureBuilder:
 
     # --- values of the forward ----------------------------------------------------------------------------------------
 
-    def keep_values(self, answer: Answer) -> None:
+    def keep_values(self, answer: ExplainedScore) -> None:
         """What the forward itself computed."""
         self.store("mask", self.layout.mask)
         self.store("special", self.layout.special)
@@ -257,7 +268,7 @@ class CaptureBuilder:
         return found
 
     def find_answer_parts(
-        self, answer: Answer, targets: tuple[Target, ...], form: BiasForm
+        self, answer: ExplainedScore, targets: tuple[Target, ...], form: BiasForm
     ) -> Tensor | UnsupportedModel:
         try:
             states = find_blocks(self.mode).states

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture.sites import SITES
-from whyformer._engine.relevance.recipes import Recipe
-from whyformer._engine.targets.target import Target
+from whyformer._engine.relevance import Recipe
+from whyformer._engine.targets import Target
 from whyformer._plain.tokens import Tokens
 from whyformer.errors import MethodError, NotCaptured, UnsupportedModel
 

@@ -5,11 +5,8 @@ of attention or beside it. Rollout of the few that have attention is a map all t
 it leaves out. States between such blocks are mixtures of tokens, and methods that read them must say so.
 """
 
-from whyformer._engine.layout.stream_blocks import find_blocks
-from whyformer._engine.run.forward import Run, run_forward
-from whyformer._engine.run.intercept import Intercept, ModuleCall
-from whyformer._engine.run.model_memo import ModelMemo
-from whyformer._engine.run.token_mixing import find_unattended
+from whyformer._engine.layout import find_blocks
+from whyformer._engine.run import Intercept, ModelMemo, ModuleCall, Run, find_unattended, run_forward
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer.errors import WhyformerError

@@ -19,9 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.tracing import operations
-from whyformer._engine.tracing.attention import AttentionSite
-from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.tracing import AttentionSite, Operation, operations
 from whyformer.errors import UnsupportedModel
 
 OperationTape = Sequence[tuple[Operation, Any]]

@@ -2,7 +2,7 @@
 
 import math
 
-from whyformer._engine.run.intercept import Intercept
+from whyformer._engine.run import Intercept
 from whyformer._engine.tracing import tiles
 
 

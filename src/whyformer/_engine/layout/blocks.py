@@ -16,8 +16,8 @@ from itertools import pairwise
 from torch import Tensor
 
 from whyformer._engine.layout.boundaries import ResidualAddition, find_residual_additions, find_stream_boundaries
-from whyformer._engine.run.intercept import Intercept, ModuleCall
-from whyformer._engine.tracing.attention import find_layer_sites
+from whyformer._engine.run import Intercept, ModuleCall
+from whyformer._engine.tracing import find_layer_sites
 from whyformer.errors import UnsupportedModel
 
 

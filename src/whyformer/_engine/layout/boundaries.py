@@ -14,9 +14,8 @@ from typing import Any
 
 from torch import Tensor
 
-from whyformer._engine.run.intercept import Intercept, StreamStep
-from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites
-from whyformer._engine.tracing.provenance import trace_of
+from whyformer._engine.run import Intercept, StreamStep
+from whyformer._engine.tracing import AttentionSite, find_layer_sites, trace_of
 from whyformer.errors import UnsupportedModel
 
 

@@ -14,10 +14,7 @@ from torch import Tensor
 
 from whyformer._engine.layout.order import describe_kind, is_library_code
 from whyformer._engine.layout.order_probe import change_ids
-from whyformer._engine.run.foreign_errors import FOREIGN_ERRORS
-from whyformer._engine.run.forward import Run, choose_relevance_dtype, run_forward
-from whyformer._engine.run.intercept import Intercept
-from whyformer._engine.run.model_memo import ModelMemo
+from whyformer._engine.run import FOREIGN_ERRORS, Intercept, ModelMemo, Run, choose_relevance_dtype, run_forward
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap

@@ -9,10 +9,16 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from whyformer._engine.run.forward import Run
-from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites, is_pooling
-from whyformer._engine.tracing.provenance import Trace, axis_of, trace_of
-from whyformer._engine.tracing.recording import pause_recording
+from whyformer._engine.run import Run
+from whyformer._engine.tracing import (
+    AttentionSite,
+    Trace,
+    axis_of,
+    find_layer_sites,
+    is_pooling,
+    pause_recording,
+    trace_of,
+)
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._plain.tokens import Grid, Pieces, Tokens

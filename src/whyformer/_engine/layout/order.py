@@ -16,22 +16,9 @@ from torch import Tensor, nn
 
 from whyformer._engine.layout.blocks import find_block_calls
 from whyformer._engine.layout.layout import Order, invert_order
-from whyformer._engine.layout.order_probe import (
-    OrderProbe,
-    Seen,
-    Units,
-    decode,
-    halve,
-    make_codes,
-    make_other_input,
-)
-from whyformer._engine.run.foreign_errors import FOREIGN_ERRORS
-from whyformer._engine.run.forward import Run, choose_relevance_dtype
-from whyformer._engine.run.known_code import are_modules_known
-from whyformer._engine.run.model_state import ModelState
-from whyformer._engine.tracing.attention import AttentionSite
-from whyformer._engine.tracing.provenance import axis_of, trace_of
-from whyformer._engine.tracing.recording import pause_recording
+from whyformer._engine.layout.order_probe import OrderProbe, Seen, Units, decode, halve, make_codes, make_other_input
+from whyformer._engine.run import FOREIGN_ERRORS, ModelState, Run, are_modules_known, choose_relevance_dtype
+from whyformer._engine.tracing import AttentionSite, axis_of, pause_recording, trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import list_modules, unwrap

@@ -20,10 +20,8 @@ from torch import Tensor
 
 from whyformer._engine.layout.blocks import find_attention_blocks
 from whyformer._engine.layout.layout import to_canonical_axes
-from whyformer._engine.run.forward import run_forward
-from whyformer._engine.run.intercept import Intercept
-from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites
-from whyformer._engine.tracing.provenance import trace_of
+from whyformer._engine.run import Intercept, run_forward
+from whyformer._engine.tracing import AttentionSite, find_layer_sites, trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer.errors import UnsupportedModel

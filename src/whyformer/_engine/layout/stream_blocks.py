@@ -23,8 +23,7 @@ from whyformer._engine.layout.blocks import (
     resolve_entrance,
 )
 from whyformer._engine.layout.boundaries import is_ancestor
-from whyformer._engine.run.intercept import Intercept, ModuleCall
-from whyformer._engine.run.token_mixing import mixes_tokens
+from whyformer._engine.run import Intercept, ModuleCall, mixes_tokens
 from whyformer.errors import UnsupportedModel
 
 

@@ -22,11 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.relevance.fused import Factors
-from whyformer._engine.relevance.recipes import Stabiliser
-from whyformer._engine.tracing.fused_attention import NAMES, prepare_fused_call, replace_arguments
-from whyformer._engine.tracing.operations import FUSED_ATTENTION, Operation
-from whyformer._engine.tracing.tiles import BY_SIZE
+from whyformer._engine.relevance import Factors, Stabiliser
+from whyformer._engine.tracing import BY_SIZE, FUSED_ATTENTION, NAMES, Operation, prepare_fused_call, replace_arguments
 
 Function = Callable[..., Any]
 Arguments = tuple[Any, ...]

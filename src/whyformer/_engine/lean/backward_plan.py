@@ -18,8 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from whyformer._engine.layout.blocks import find_block_calls
-from whyformer._engine.layout.stream_blocks import find_blocks
+from whyformer._engine.layout import find_block_calls, find_blocks
 from whyformer._engine.lean.actions import (
     HELD_SPREADS,
     Action,
@@ -32,16 +31,9 @@ from whyformer._engine.lean.actions import (
     negate,
     run_without_graph,
 )
-from whyformer._engine.relevance import calls, rules, slopes
-from whyformer._engine.relevance.fused import find_factors
-from whyformer._engine.relevance.recipes import Recipe
-from whyformer._engine.run.forward import Run
-from whyformer._engine.run.intercept import Intercept
-from whyformer._engine.run.token_mixing import find_unattended
-from whyformer._engine.tracing import operations
-from whyformer._engine.tracing.in_place import is_in_place_write
-from whyformer._engine.tracing.operations import Operation, find_tensors
-from whyformer._engine.tracing.provenance import is_embedding_sum
+from whyformer._engine.relevance import Recipe, calls, find_factors, rules, slopes
+from whyformer._engine.run import Intercept, Run, find_unattended
+from whyformer._engine.tracing import Operation, find_tensors, is_embedding_sum, is_in_place_write, operations
 from whyformer.errors import UnsupportedModel
 
 INPUT = -1  # in place of the number of a step: the explained input

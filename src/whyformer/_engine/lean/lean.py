@@ -26,22 +26,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.capture.builder import CaptureBuilder
-from whyformer._engine.capture.capture import Capture, CapturedValues, LazyLayers
-from whyformer._engine.layout.order import keeps_order
+from whyformer._engine.capture import Capture, CaptureBuilder, CapturedValues, LazyLayers
+from whyformer._engine.layout import keeps_order
 from whyformer._engine.lean.backward_plan import Lesson, Unlearnable, make_learner, write_lesson
 from whyformer._engine.lean.run import LeanRun, LessonDiffers, prepare_language_model, run_lean
 from whyformer._engine.lean.shadow import borrow_shadow
 from whyformer._engine.lean.target import choose_lean_answer, find_read_places
-from whyformer._engine.relevance.node import Recipe, Switch
-from whyformer._engine.run.forward import run_forward
-from whyformer._engine.run.model_memo import ModelMemo
-from whyformer._engine.run.model_state import is_torch_watched
-from whyformer._engine.run.model_writes import WRITERS
-from whyformer._engine.run.weight_versions import refuse_changed_weights
-from whyformer._engine.targets.chosen_answer import ChosenAnswer, is_causal
-from whyformer._engine.targets.task import find_task
-from whyformer._engine.tracing.tiles import current_setting, find_free_memory
+from whyformer._engine.relevance import Recipe, Switch
+from whyformer._engine.run import WRITERS, ModelMemo, is_torch_watched, refuse_changed_weights, run_forward
+from whyformer._engine.targets import ChosenAnswer, find_task, is_causal
+from whyformer._engine.tracing import current_setting, find_free_memory
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap

@@ -19,11 +19,8 @@ from torch.utils.hooks import RemovableHandle
 
 from whyformer._engine.lean.actions import cast, take_part
 from whyformer._engine.lean.backward_plan import ASKING, FREE, INPUT, MOST_ARGUMENTS, Block, Lesson, has_carrying
-from whyformer._engine.run.foreign_errors import refuse_unsuitable_inputs
-from whyformer._engine.run.model_writes import WriteGuard
-from whyformer._engine.run.returned import find_output
-from whyformer._engine.tracing import operations
-from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.run import WriteGuard, find_output, refuse_unsuitable_inputs
+from whyformer._engine.tracing import Operation, operations
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
-from whyformer._engine.run.model_state import ModelState
-from whyformer._engine.run.shadow import make_shadow
+from whyformer._engine.run import ModelState, make_shadow
 from whyformer._model.unwrap import list_modules, unwrap
 from whyformer._plain.torch_state import leave_inference
 

@@ -13,15 +13,23 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.lean.run import LeanRun, find_output_embedding
-from whyformer._engine.run.returned import map_tensors
-from whyformer._engine.targets.answer_view import AnswerView
-from whyformer._engine.targets.chosen_answer import ChosenAnswer, choose_terms
-from whyformer._engine.targets.function_target import FunctionReading, explain_function, find_function
-from whyformer._engine.targets.reading import ClassReading
-from whyformer._engine.targets.target import choose_target, expand_per_example
-from whyformer._engine.targets.target_kinds import Settled, TargetKind, settle_target
-from whyformer._engine.targets.task import Task
-from whyformer._engine.targets.terms import TermSum
+from whyformer._engine.run import map_tensors
+from whyformer._engine.targets import (
+    AnswerView,
+    ChosenAnswer,
+    ClassReading,
+    FunctionReading,
+    Settled,
+    TargetKind,
+    Task,
+    TermSum,
+    choose_target,
+    choose_terms,
+    expand_per_example,
+    explain_function,
+    find_function,
+    settle_target,
+)
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer.errors import WhyformerError

@@ -34,7 +34,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.run.fill_token import find_fill_token
+from whyformer._engine.run import find_fill_token
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._plain.random_generator import make_generator

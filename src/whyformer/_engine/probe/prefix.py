@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.run.forward import run_plain_returned
+from whyformer._engine.run import run_plain_returned
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.unwrap import unwrap
 

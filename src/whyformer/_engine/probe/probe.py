@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.layout.blocks import find_attention_blocks, find_block_calls
-from whyformer._engine.layout.layout import (
+from whyformer._engine.layout import (
     Layout,
     axis_order_of,
+    find_attention_blocks,
+    find_block_calls,
     from_canonical_axes,
     order_leaf,
     refuse_flat_embeddings,
@@ -33,19 +34,29 @@ from whyformer._engine.probe import perturb
 from whyformer._engine.probe.batching import CALL_TOKENS, chosen_batching, count_rows, plan_batches, run_batches
 from whyformer._engine.probe.prefix import NoPrefix, Prompts, cut_prefix, read_prompts, takes_cache
 from whyformer._engine.probe.shortcut import takes_shortcut
-from whyformer._engine.run.fill_token import find_fill_token
-from whyformer._engine.run.forward import Run, run_forward, run_plain_returned
-from whyformer._engine.run.gradients import compute_gradients
-from whyformer._engine.run.intervene import Intervention
-from whyformer._engine.run.returned import find_output
-from whyformer._engine.run.shadow import make_shadow
-from whyformer._engine.run.weight_versions import refuse_changed_weights
-from whyformer._engine.targets.function_target import FunctionReading
-from whyformer._engine.targets.reading import Answers, ClassReading, Reading, detach_answers, take_answers
-from whyformer._engine.targets.target import REPRESENTATION, Target
-from whyformer._engine.targets.terms import TermSum
-from whyformer._engine.tracing.attention import find_layer_sites
-from whyformer._engine.tracing.provenance import trace_of
+from whyformer._engine.run import (
+    Intervention,
+    Run,
+    compute_gradients,
+    find_fill_token,
+    find_output,
+    make_shadow,
+    refuse_changed_weights,
+    run_forward,
+    run_plain_returned,
+)
+from whyformer._engine.targets import (
+    REPRESENTATION,
+    Answers,
+    ClassReading,
+    FunctionReading,
+    Reading,
+    Target,
+    TermSum,
+    detach_answers,
+    take_answers,
+)
+from whyformer._engine.tracing import find_layer_sites, trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.weight_files import count_writes

@@ -14,11 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture.capture import LazyLayers, RoundingEstimate
+from whyformer._engine.capture import LazyLayers, RoundingEstimate
 from whyformer._engine.program.recorder import Unrecordable
-from whyformer._engine.relevance.node import Recipe
-from whyformer._engine.tracing.attention import AttentionSite
-from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace
+from whyformer._engine.relevance import Recipe
+from whyformer._engine.tracing import EMPTY_TRACE, AttentionSite, Trace
 
 
 @dataclass(frozen=True)

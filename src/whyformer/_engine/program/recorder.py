@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from whyformer._engine.tracing.constants import is_constant
-from whyformer._engine.tracing.recording import PausableMode
+from whyformer._engine.tracing import PausableMode, is_constant
 
 aten = torch.ops.aten
 LITERALS = {aten.lift_fresh.default, aten.lift_fresh_copy.default}  # `torch.tensor(...)`: its operand is a number

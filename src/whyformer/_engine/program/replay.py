@@ -30,10 +30,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.capture.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
-from whyformer._engine.capture.capture import Capture
-from whyformer._engine.capture.decompose import PARTS_FORMS
-from whyformer._engine.layout.layout import count_tokens
+from whyformer._engine.capture import LAYER_SCORE_SITES, PARTS_FORMS, STREAM_SITES, Capture, CaptureBuilder
+from whyformer._engine.layout import count_tokens
 from whyformer._engine.program.closeness import is_close
 from whyformer._engine.program.compiled import CompiledProgram
 from whyformer._engine.program.cuda_graph import CudaGraph
@@ -46,14 +44,17 @@ from whyformer._engine.program.recorded_target import (
     number_targets,
 )
 from whyformer._engine.program.recorder import Recorder, Unrecordable, WayDiffers
-from whyformer._engine.relevance.recipes import STABILISERS, Recipe
-from whyformer._engine.run.foreign_errors import shorten_message
-from whyformer._engine.run.forward import Run
-from whyformer._engine.run.model_state import ModelState, is_torch_watched, read_torch_state, rounds_to_tf32
-from whyformer._engine.targets.chosen_answer import ChosenAnswer
-from whyformer._engine.targets.function_target import Answer
-from whyformer._engine.targets.target import ExplainedAnswer, TargetNames, choose_target, find_indices
-from whyformer._engine.tracing.tiles import current_setting
+from whyformer._engine.relevance import STABILISERS, Recipe
+from whyformer._engine.run import ModelState, Run, is_torch_watched, read_torch_state, rounds_to_tf32, shorten_message
+from whyformer._engine.targets import (
+    ChosenAnswer,
+    ExplainedAnswer,
+    ExplainedScore,
+    TargetNames,
+    choose_target,
+    find_indices,
+)
+from whyformer._engine.tracing import current_setting
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap
@@ -520,7 +521,7 @@ class RecordingBuilder(CaptureBuilder):
             return False
         return again == chosen.targets
 
-    def refuse_unknown_nodes(self, answer: Answer) -> None:
+    def refuse_unknown_nodes(self, answer: ExplainedScore) -> None:
         """Already done, with the answer itself."""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.relevance.node import Switch
+from whyformer._engine.relevance import Switch
 from whyformer._engine.run.foreign_errors import refuse_unsuitable_inputs
 from whyformer._engine.run.intercept import Intercept
 from whyformer._engine.run.intervene import Intervention
@@ -17,8 +17,7 @@ from whyformer._engine.run.model_writes import WriteGuard, WritesIntoModel
 from whyformer._engine.run.returned import find_output, iterate_tensors, list_outputs, map_tensors
 from whyformer._engine.run.shadow import make_shadow, weights_of
 from whyformer._engine.run.weight_versions import refuse_changed_weights
-from whyformer._engine.tracing.frames import Frames
-from whyformer._engine.tracing.provenance import PlainLabels, Trace, attach_trace
+from whyformer._engine.tracing import Frames, PlainLabels, Trace, attach_trace
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.offload import reload_weights

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
-from whyformer._engine.relevance.node import RuleNode
-from whyformer._engine.tracing import operations
-from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.relevance import RuleNode
+from whyformer._engine.tracing import Operation, operations
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
 PASS_THROUGH_NODES = frozenset(

@@ -13,47 +13,53 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from whyformer._engine.relevance.calls import OperationCall
-from whyformer._engine.relevance.dispatch import CallBuilder, needs_no_rule
-from whyformer._engine.relevance.fused import attach_factors
-from whyformer._engine.relevance.node import RuleNode, Switch
+from whyformer._engine.relevance import CallBuilder, OperationCall, RuleNode, Switch, attach_factors, needs_no_rule
 from whyformer._engine.run.graph import refuse_missing_gradient
 from whyformer._engine.run.intervene import Intervention, apply_intervention, changes_scores, refuse_other_batch
 from whyformer._engine.run.model_writes import WriteGuard
 from whyformer._engine.run.token_mixing import is_product_of_states, may_mix_tokens
-from whyformer._engine.tracing import operations, provenance
-from whyformer._engine.tracing.attention import (
+from whyformer._engine.tracing import (
+    COMPOSITE_OPERATIONS,
     AttentionSite,
+    Follower,
+    Frames,
+    InPlaceWrites,
+    Operation,
+    Trace,
+    attach_trace,
+    compute_written,
+    current_setting,
+    divide_before_product,
+    extends_embedding_sum,
     find_live_plain_site,
     find_obstacle,
     find_plain_site,
+    find_tensors,
     find_token_keys,
+    find_undivided_product,
+    follow_masks,
     has_tokens,
+    is_embedding_sum,
+    is_in_place_write,
     is_pooling,
+    keep_before_masking,
+    locate,
+    multi_head_attention,
+    operations,
+    prepare_fused_call,
+    provenance,
     read_by_attention,
     read_fused_site,
     read_live_fused_site,
     reorder_attention_product,
-)
-from whyformer._engine.tracing.composites import COMPOSITE_OPERATIONS, multi_head_attention
-from whyformer._engine.tracing.einsum import spell_out_einsum
-from whyformer._engine.tracing.follow import Follower, extends_embedding_sum
-from whyformer._engine.tracing.frames import Frames
-from whyformer._engine.tracing.fused_attention import prepare_fused_call
-from whyformer._engine.tracing.in_place import (
-    InPlaceWrites,
-    compute_written,
-    is_in_place_write,
-    locate,
+    spell_out_einsum,
     spread_written,
+    starts_constant,
+    step_of,
+    stitch,
+    trace_of,
+    unmasked_scores_of,
 )
-from whyformer._engine.tracing.masks import follow_masks, keep_before_masking, unmasked_scores_of
-from whyformer._engine.tracing.operations import Operation, find_tensors
-from whyformer._engine.tracing.provenance import Trace, attach_trace, is_embedding_sum, trace_of
-from whyformer._engine.tracing.recurrences import starts_constant
-from whyformer._engine.tracing.softmax import divide_before_product, find_undivided_product, step_of
-from whyformer._engine.tracing.stitching import stitch
-from whyformer._engine.tracing.tiles import current_setting
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
 

@@ -11,7 +11,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.tracing import Operation
 
 WRITERS: WeakSet[nn.Module] = WeakSet()  # models whose forward writes into their own tensors
 

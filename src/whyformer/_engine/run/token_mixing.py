@@ -15,9 +15,7 @@ from torch import Tensor
 
 from whyformer._engine.run.gradients import compute_gradients
 from whyformer._engine.run.model_memo import ModelMemo
-from whyformer._engine.tracing import operations
-from whyformer._engine.tracing.operations import Operation
-from whyformer._engine.tracing.provenance import axis_of, trace_of
+from whyformer._engine.tracing import Operation, axis_of, operations, trace_of
 from whyformer.errors import UnsupportedModel
 
 if TYPE_CHECKING:

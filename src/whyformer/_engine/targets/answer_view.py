@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from whyformer._engine.run.returned import get_field
+from whyformer._engine.run import get_field
 from whyformer._engine.targets.target import TargetNames
 from whyformer._engine.targets.task import Task
 from whyformer._model.encoded import EncodedBatch

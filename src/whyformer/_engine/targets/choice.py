@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.run.forward import run_plain
-from whyformer._engine.run.shadow import make_shadow
+from whyformer._engine.run import make_shadow, run_plain
 from whyformer._engine.targets.answer_view import AnswerView
 from whyformer._engine.targets.target import expand_per_example
 from whyformer._engine.targets.target_kinds import Settled, TargetKind, refuse_task

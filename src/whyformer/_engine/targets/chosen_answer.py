@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from whyformer._engine.layout.layout import Layout, find_representation, to_canonical_axes
-from whyformer._engine.run.forward import Run
+from whyformer._engine.layout import Layout, find_representation, to_canonical_axes
+from whyformer._engine.run import Run
 from whyformer._engine.targets.answer_view import AnswerView
 from whyformer._engine.targets.function_target import (
-    Answer,
+    ExplainedScore,
     FunctionReading,
     ScoreFunction,
     explain_function,
@@ -23,7 +23,7 @@ from whyformer._engine.targets.target import Target, choose_representation, choo
 from whyformer._engine.targets.target_kinds import Representation, Settled, TargetKind, predicts_term, settle_target
 from whyformer._engine.targets.task import find_task
 from whyformer._engine.targets.terms import TermSum
-from whyformer._engine.tracing.provenance import Trace, trace_of
+from whyformer._engine.tracing import Trace, trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer.errors import TargetError, UnsupportedModel
@@ -34,7 +34,7 @@ PLAIN_TASKS = ("class", "next token")
 class ChosenAnswer(NamedTuple):
     """What is explained, and how it is read from the runs of a probe."""
 
-    answer: Answer
+    answer: ExplainedScore
     targets: tuple[Target, ...]
     reading: Reading
     notes: tuple[str, ...] = ()

@@ -23,10 +23,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from whyformer._engine.run.returned import iterate_tensors, map_tensors
+from whyformer._engine.run import iterate_tensors, map_tensors
 from whyformer._engine.targets.reading import Answers
 from whyformer._engine.targets.target import ExplainedAnswer, Target
-from whyformer._engine.tracing.provenance import axis_of, broadcast_label, compute_pooling_weights, trace_of
+from whyformer._engine.tracing import axis_of, broadcast_label, compute_pooling_weights, trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer.errors import TargetError, WhyformerError
 
@@ -94,7 +94,7 @@ class FunctionAnswer:
         return total / total.sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
 
 
-Answer: TypeAlias = ExplainedAnswer | FunctionAnswer
+ExplainedScore: TypeAlias = ExplainedAnswer | FunctionAnswer
 
 
 def weigh_tokens(read: ReadOutput, samples: int, tokens: int) -> Tensor | None:

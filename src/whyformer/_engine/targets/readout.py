@@ -2,14 +2,14 @@
 
 from torch import Tensor
 
-from whyformer._engine.layout.layout import Layout
-from whyformer._engine.run.forward import Run
-from whyformer._engine.targets.function_target import Answer
+from whyformer._engine.layout import Layout
+from whyformer._engine.run import Run
+from whyformer._engine.targets.function_target import ExplainedScore
 from whyformer._model.model import Model
 from whyformer.errors import InputError, UnsupportedModel
 
 
-def compute_readout(model: Model, run: Run, layout: Layout, answer: Answer) -> Tensor:
+def compute_readout(model: Model, run: Run, layout: Layout, answer: ExplainedScore) -> Tensor:
     """How much of the answer the model's pooling reads at each token: [batch token]."""
     mask = layout.mask
     if model.readout is not None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.tracing.provenance import Trace, compute_pooling_weights, trace_of
+from whyformer._engine.tracing import Trace, compute_pooling_weights, trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap

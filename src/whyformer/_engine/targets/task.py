@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from whyformer._engine.run.returned import find_output, get_field
+from whyformer._engine.run import find_output, get_field
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.run.returned import find_output, get_field
+from whyformer._engine.run import find_output, get_field
 from whyformer._model.encoded import EncodedBatch
 from whyformer.errors import MethodError
 
