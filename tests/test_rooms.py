@@ -6,8 +6,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import whyformer
 
 SOURCE = Path(whyformer.__file__).parent
@@ -118,12 +116,6 @@ def test_the_package_is_a_plain_module_and_its_verbs_are_functions():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == f"True True\n{['function'] * 5}\n"
-
-
-@pytest.mark.parametrize("old", whyformer.RENAMED)
-def test_old_names_work_with_a_warning(old):
-    with pytest.warns(DeprecationWarning, match=rf"whyformer\.{old} is now whyformer\.{whyformer.RENAMED[old]}\."):
-        assert getattr(whyformer, old) is getattr(whyformer, whyformer.RENAMED[old])
 
 
 def test_the_package_is_marked_as_typed():
