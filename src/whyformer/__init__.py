@@ -111,16 +111,6 @@ HOMES = {
 HOME_OF = {name: home for home, names in HOMES.items() for name in names.split()}
 SUBPACKAGES = ("data", "demo", "errors", "methods", "metrics", "rules", "show", "targets")
 FILLED_BY = {"METHODS": "methods", "METRICS": "metrics"}  # registry -> the package whose import fills it
-RENAMED = {
-    "Inside": "AttentionView",
-    "Measured": "Measurement",
-    "Sheet": "ClassGrid",
-    "Writing": "Generation",
-    "inside": "inspect_attention",
-    "recipe": "make_recipe",
-    "sheet": "explain_classes",
-    "written": "explain_generation",
-}
 
 __all__ = [
     "METHODS",
@@ -213,11 +203,6 @@ def __getattr__(name: str) -> Any:
 def _import_public_name(name: str) -> Any:
     if name in SUBPACKAGES:
         return import_module(f"whyformer.{name}")
-    if name in RENAMED:
-        from whyformer._plain.deprecation import warn_renamed
-
-        warn_renamed(f"whyformer.{name}", f"whyformer.{RENAMED[name]}", stacklevel=4)
-        name = RENAMED[name]
     if name not in HOME_OF:
         from whyformer.errors import suggest_nearest
 

@@ -21,7 +21,6 @@ from whyformer._judge.arguments import (
     check_run_number,
     read_run_data,
 )
-from whyformer._plain.deprecation import rename_keywords
 from whyformer._plain.progress import Wait, show_activity
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.data import Data
@@ -31,7 +30,6 @@ from whyformer.errors import InputError
 HEADS_FILE = "heads.html"
 
 
-@rename_keywords(searched="search_limit")
 @neutral_torch()
 def audit(
     model: ModelLike,

@@ -39,7 +39,6 @@ from whyformer._engine.run import Intervention, hold_other_tower, run_forward
 from whyformer._engine.targets import ClassReading, aim_at_answers, has_choices, pick_choices, refuse_encoder_decoders
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
-from whyformer._plain.deprecation import rename_keywords
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NotCaptured, UnsupportedModel, WhyformerError
 
@@ -59,7 +58,6 @@ def check_sites(keep: Collection[str]) -> set[str]:
     return set(keep)
 
 
-@rename_keywords(books="track_absorbed")
 @neutral_torch()
 def record(
     model: Model,

@@ -60,7 +60,6 @@ from whyformer._engine.tracing import find_layer_sites, trace_of
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer._model.weight_files import count_writes
-from whyformer._plain.deprecation import warn_renamed
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
@@ -688,29 +687,6 @@ class Probe:
             return torch.where(stays.all(-1, keepdim=True), attention, left / total.masked_fill(total == 0, 1))
 
         return Intervention(attention=keep_left)
-
-    # --- old spellings ------------------------------------------------------------------------------------------------
-
-    @property
-    def is_picture(self) -> bool:
-        """Deprecated: use `is_image`."""
-        warn_renamed("Probe.is_picture", "Probe.is_image")
-        return self.is_image
-
-    def without(self, keep: Tensor, of: Tensor, fill: str | None = None, *, seed: int = 0) -> Answers:
-        """Deprecated: use `keep_only`."""
-        warn_renamed("Probe.without", "Probe.keep_only")
-        return self.keep_only(keep, of, fill, seed=seed)
-
-    def inputs(self, tensors: Tensor | Callable[[Tensor], Tensor], of: Tensor) -> Answers:
-        """Deprecated: use `replace_inputs`."""
-        warn_renamed("Probe.inputs", "Probe.replace_inputs")
-        return self.replace_inputs(tensors, of)
-
-    def at_leaf(self, leaf: Tensor, of: Tensor, *, gradient: bool = True) -> tuple[Answers, Tensor | None]:
-        """Deprecated: use `run_at_leaf`."""
-        warn_renamed("Probe.at_leaf", "Probe.run_at_leaf")
-        return self.run_at_leaf(leaf, of, gradient=gradient)
 
 
 @dataclass(frozen=True)
