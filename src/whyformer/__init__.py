@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from whyformer._judge import Judgement, MetricTrust, judge, judge_metrics
     from whyformer._model.loading import open
     from whyformer._model.model import Model
-    from whyformer._model.prompt import Prompt
-    from whyformer._model.regions import Region
+    from whyformer._model.prompt import Prompt, Region
     from whyformer._model.text import TextPair
     from whyformer._plain.random_generator import make_generator
     from whyformer._plain.tokens import Grid, Pieces
@@ -91,8 +90,7 @@ HOMES = {
     "_judge": "Judgement MetricTrust judge judge_metrics",
     "_model.loading": "open",
     "_model.model": "Model",
-    "_model.prompt": "Prompt",
-    "_model.regions": "Region",
+    "_model.prompt": "Prompt Region",
     "_model.text": "TextPair",
     "_plain.random_generator": "make_generator",
     "_plain.tokens": "Grid Pieces",
