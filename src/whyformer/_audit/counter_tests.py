@@ -15,7 +15,7 @@ from whyformer._audit.replay import AttentionReplay
 from whyformer._engine.forward import run_plain
 from whyformer._engine.shadow import make_shadow
 from whyformer._engine.target import read_logits
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer.errors import InputError
 
 

@@ -33,8 +33,7 @@ from whyformer._engine.order import find_order
 from whyformer._engine.perturb import pick_examples
 from whyformer._engine.target import ExplainedAnswer, Target, choose_target, probabilities_of, read_logits
 from whyformer._engine.task import Task, find_task
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer.errors import UnsupportedModel, WhyformerError
 
 MAX_TOKENS = {"cpu": 4_096, "cuda": 131_072}  # tokens that go through the model at once

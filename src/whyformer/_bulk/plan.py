@@ -17,7 +17,7 @@ from whyformer._bulk.items import ItemList
 from whyformer._explain.method_call import MethodCall
 from whyformer._judge.choice import write_judged_target
 from whyformer._judge.plan import describe_judged_model
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._plain import archive
 from whyformer._plain.versions import __version__
 from whyformer._runs.plan import PLAN_FILE, RunPlan, read_stored_plan

@@ -36,8 +36,7 @@ from whyformer._judge.arguments import (
 )
 from whyformer._judge.choice import check_judged_target, read_judged_target
 from whyformer._judge.controls import find_kind_of_input
-from whyformer._model.model import Model
-from whyformer._model.windows import check_windows
+from whyformer._model import Model, check_windows
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.model_folder import write_model_folder

@@ -28,9 +28,8 @@ from whyformer._engine.target import Target
 from whyformer._engine.terms import Scale
 from whyformer._explain.explain import ModelLike, as_model, explain
 from whyformer._explain.method_call import MethodLike, choose_method
-from whyformer._model.model import Model
+from whyformer._model import Model, refuse_learned_prompt
 from whyformer._model.prompt import Prompt, Region, add_answer
-from whyformer._model.prompted import refuse_learned_prompt
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, TargetError
 from whyformer.methods._players import Players, choose_players

@@ -18,7 +18,7 @@ from whyformer._engine.answer_view import AnswerView
 from whyformer._engine.target import expand_per_example
 from whyformer._engine.target_kinds import LogProbability, Settled, TargetKind, refuse_task
 from whyformer._engine.terms import Scale, Term
-from whyformer._model.encoded import EncodedBatch
+from whyformer._model import EncodedBatch
 from whyformer._model.prompt import Prompt, encode_continuation
 from whyformer._plain.sentences import find_sentence_starts
 from whyformer.errors import TargetError

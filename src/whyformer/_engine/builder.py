@@ -59,8 +59,7 @@ from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites
 from whyformer._engine.tracing.provenance import attach_trace, trace_of
 from whyformer._engine.tracing.tiles import current_setting
 from whyformer._engine.whole_attention import note_whole_attention
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
 PositionTables = Mapping[int, tuple[str, Tensor]]  # step of a rotation -> module, cosines or sines

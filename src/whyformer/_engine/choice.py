@@ -16,8 +16,7 @@ from whyformer._engine.shadow import make_shadow
 from whyformer._engine.target import expand_per_example
 from whyformer._engine.target_kinds import Settled, TargetKind, refuse_task
 from whyformer._engine.terms import Term
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer.errors import TargetError
 
 

@@ -18,8 +18,7 @@ from whyformer._engine.target_kinds import Representation, Settled, TargetKind, 
 from whyformer._engine.task import find_task
 from whyformer._engine.terms import TermSum
 from whyformer._engine.tracing.provenance import Trace, trace_of
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer.errors import TargetError, UnsupportedModel
 
 PLAIN_TASKS = ("class", "next token")

@@ -27,7 +27,7 @@ from whyformer._engine.reading import Answers
 from whyformer._engine.returned import iterate_tensors, map_tensors
 from whyformer._engine.target import ExplainedAnswer, Target
 from whyformer._engine.tracing.provenance import axis_of, broadcast_label, compute_pooling_weights, trace_of
-from whyformer._model.encoded import EncodedBatch
+from whyformer._model import EncodedBatch
 from whyformer.errors import TargetError, WhyformerError
 
 ScoreFunction: TypeAlias = Callable[[Any], Tensor]

@@ -18,9 +18,7 @@ from whyformer._engine.intercept import Intercept
 from whyformer._engine.model_memo import ModelMemo
 from whyformer._engine.order import describe_kind, is_library_code
 from whyformer._engine.order_probe import change_ids
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.unwrap import unwrap
+from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.failure import is_out_of_memory
 from whyformer.errors import WhyformerError
 

@@ -23,7 +23,7 @@ from whyformer._engine.returned import find_output, iterate_tensors, map_tensors
 from whyformer._engine.tracing.attention import find_layer_sites
 from whyformer._engine.tracing.operations import find_tensors
 from whyformer._engine.tracing.provenance import trace_of
-from whyformer._model.encoded import EncodedBatch
+from whyformer._model import EncodedBatch
 from whyformer.errors import UnsupportedModel
 
 

@@ -14,8 +14,7 @@ from whyformer._engine.function_target import Answer
 from whyformer._engine.recorder import pause_recording
 from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites, is_pooling
 from whyformer._engine.tracing.provenance import Trace, axis_of, trace_of
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces, Tokens
 from whyformer.errors import InputError, UnsupportedModel
 

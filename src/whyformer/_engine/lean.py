@@ -42,9 +42,7 @@ from whyformer._engine.relevance.node import Recipe, Switch
 from whyformer._engine.task import find_task
 from whyformer._engine.tracing.tiles import current_setting, find_free_memory
 from whyformer._engine.weight_versions import refuse_changed_weights
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.unwrap import unwrap
+from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NonFinite, WhyformerError
 

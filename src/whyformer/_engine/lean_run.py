@@ -24,9 +24,7 @@ from whyformer._engine.model_writes import WriteGuard
 from whyformer._engine.returned import find_output
 from whyformer._engine.tracing import operations
 from whyformer._engine.tracing.operations import Operation
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.unwrap import unwrap
+from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.torch_state import leave_inference, use_device_of_model
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from whyformer._engine.model_state import ModelState
 from whyformer._engine.shadow import make_shadow
-from whyformer._model.unwrap import list_modules, unwrap
+from whyformer._model import list_modules, unwrap
 from whyformer._plain.torch_state import leave_inference
 
 Identities = list[tuple[int, ...]]

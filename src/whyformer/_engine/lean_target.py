@@ -22,8 +22,7 @@ from whyformer._engine.target import choose_target, expand_per_example
 from whyformer._engine.target_kinds import Settled, TargetKind, settle_target
 from whyformer._engine.task import Task
 from whyformer._engine.terms import TermSum
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer.errors import WhyformerError
 
 Places = list[list[int]]  # of each example, as many for each

@@ -10,8 +10,7 @@ from whyformer._engine.intercept import Intercept, ModuleCall
 from whyformer._engine.model_memo import ModelMemo
 from whyformer._engine.stream_blocks import find_blocks
 from whyformer._engine.token_mixing import find_unattended
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer.errors import WhyformerError
 
 OPENINGS = ("Only some blocks have attention", "Blocks mix tokens beside their attention")

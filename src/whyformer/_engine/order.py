@@ -32,9 +32,7 @@ from whyformer._engine.order_probe import (
 from whyformer._engine.recorder import pause_recording
 from whyformer._engine.tracing.attention import AttentionSite
 from whyformer._engine.tracing.provenance import axis_of, trace_of
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.unwrap import list_modules, unwrap
+from whyformer._model import EncodedBatch, Model, list_modules, unwrap
 from whyformer._plain.failure import is_out_of_memory
 from whyformer.errors import UnsupportedModel, WhyformerError
 

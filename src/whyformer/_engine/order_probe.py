@@ -24,8 +24,7 @@ from whyformer._engine.intercept import Intercept
 from whyformer._engine.layout import to_canonical_axes
 from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites
 from whyformer._engine.tracing.provenance import trace_of
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer.errors import UnsupportedModel
 
 STEPS = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}  # of the spread

@@ -45,9 +45,7 @@ from whyformer._engine.terms import TermSum
 from whyformer._engine.tracing.attention import find_layer_sites
 from whyformer._engine.tracing.provenance import trace_of
 from whyformer._engine.weight_versions import refuse_changed_weights
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.weight_files import count_writes
+from whyformer._model import EncodedBatch, Model, count_writes
 from whyformer._plain.deprecation import warn_renamed
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Grid, Pieces

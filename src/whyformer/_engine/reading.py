@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from whyformer._engine.returned import find_output
 from whyformer._engine.target import Target, pick_logits, probabilities_of, read_logits
-from whyformer._model.encoded import EncodedBatch
+from whyformer._model import EncodedBatch
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,7 @@ from whyformer._engine.replay import (
 from whyformer._engine.sites import SITES
 from whyformer._engine.task import refuse_encoder_decoders
 from whyformer._engine.two_towers import hold_other_tower
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer._plain.deprecation import rename_keywords
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NotCaptured, UnsupportedModel, WhyformerError

@@ -23,8 +23,7 @@ from whyformer._engine.record import check_sites, choose_passes, record
 from whyformer._engine.relevance.recipes import Recipe
 from whyformer._engine.task import refuse_encoder_decoders
 from whyformer._engine.weight_versions import refuse_changed_weights
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NonFinite
 

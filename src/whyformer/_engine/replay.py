@@ -54,9 +54,7 @@ from whyformer._engine.recorder import Recorder, Unrecordable, WayDiffers
 from whyformer._engine.relevance.recipes import STABILISERS, Recipe
 from whyformer._engine.target import ExplainedAnswer, TargetNames, choose_target, find_indices
 from whyformer._engine.tracing.tiles import current_setting
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.unwrap import unwrap
+from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.tokens import Grid
 from whyformer.errors import WhyformerError
 

@@ -25,8 +25,7 @@ from whyformer._engine.returned import find_output
 from whyformer._engine.shadow import make_shadow
 from whyformer._engine.target import REPRESENTATION
 from whyformer._engine.tracing.provenance import trace_of
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 
 
 @dataclass(frozen=True)

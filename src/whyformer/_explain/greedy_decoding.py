@@ -13,9 +13,7 @@ from whyformer._engine.forward import run_plain_returned
 from whyformer._engine.shadow import make_shadow
 from whyformer._engine.target import read_logits
 from whyformer._engine.task import find_task, refuse_encoder_decoders
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.unwrap import unwrap
+from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.progress import show_progress
 from whyformer._plain.random_generator import make_generator
 from whyformer.errors import InputError, NonFinite

@@ -23,8 +23,7 @@ from whyformer._judge.controls import KindOfInput, is_control
 from whyformer._judge.failure import reason_of
 from whyformer._judge.preparation import PreparedExample, prepare_example
 from whyformer._judge.rows import NAN, Row, Shard
-from whyformer._model.model import EncodedBatch, Model
-from whyformer._model.text import is_text_pair
+from whyformer._model import EncodedBatch, Model, is_text_pair
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Pieces, Tokens
 from whyformer.data import Data

@@ -10,7 +10,7 @@ from whyformer._engine.target_kinds import TargetKind
 from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
 from whyformer._judge.arguments import as_argument_list
 from whyformer._judge.controls import is_chance
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._plain.setting_checks import quote_value
 from whyformer.data import Data
 from whyformer.errors import InputError, MethodError, MetricError, TargetError

@@ -31,7 +31,7 @@ from torch import Tensor
 from whyformer._explain.method_call import MethodCall, choose_method
 from whyformer._judge.failure import reason_of
 from whyformer._judge.preparation import prepare_example
-from whyformer._model.model import EncodedBatch, Model
+from whyformer._model import EncodedBatch, Model
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_seed
 from whyformer.data import Data

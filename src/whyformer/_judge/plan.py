@@ -11,7 +11,7 @@ from whyformer._explain.method_call import MethodCall
 from whyformer._judge.arguments import check_run_number
 from whyformer._judge.choice import write_judged_target
 from whyformer._judge.controls import CONTROL_NAMES
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._plain import archive
 from whyformer._plain.versions import __version__
 from whyformer._runs.plan import PLAN_FILE, RunPlan, read_stored_plan

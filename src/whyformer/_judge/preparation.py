@@ -9,10 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from whyformer._judge.failure import reason_of
-from whyformer._model.arrays import read_arrays
-from whyformer._model.image import as_image
-from whyformer._model.model import Model
-from whyformer._model.text import TextPair, is_text_pair, tokenize_text
+from whyformer._model import Model, TextPair, as_image, is_text_pair, read_arrays, tokenize_text
 from whyformer.data import Data, Example
 from whyformer.data.masks import align_mask, read_mask
 from whyformer.errors import InputError

@@ -29,7 +29,7 @@ from whyformer._judge.paper_tables import NamedSettings, PaperColumn, PaperTable
 from whyformer._judge.rows import RowTable
 from whyformer._judge.run import judge
 from whyformer._judge.table import collect_values, combine_of, format_csv, format_markdown, format_mean
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._plain.statistics import bootstrap
 from whyformer.data import Data
 from whyformer.data.example import ClassNames

@@ -36,8 +36,8 @@ from whyformer._judge.order import PairOrder, compare_pairs
 from whyformer._judge.paper_tables import Source
 from whyformer._judge.published import format_pair
 from whyformer._judge.table import format_csv, format_markdown, format_mean
+from whyformer._model import Model
 from whyformer._model.loading import open as open_model
-from whyformer._model.model import Model
 from whyformer._plain.statistics import bootstrap
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure

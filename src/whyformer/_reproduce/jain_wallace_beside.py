@@ -18,7 +18,7 @@ from whyformer._audit.protocol import audit
 from whyformer._audit.replay import AttentionReplay
 from whyformer._judge.judgement import encode_utf8
 from whyformer._judge.table import format_csv, format_markdown
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._reproduce.published_table import make_grid
 from whyformer.data import Data
 from whyformer.results.result import Result, to_plain_text

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from whyformer._engine.target import Target
-from whyformer._model.kept_image import KeptImage
+from whyformer._model import KeptImage
 from whyformer._plain import archive
 from whyformer._plain.deprecation import alias_attribute, rename_keywords
 from whyformer._plain.tokens import Grid, Pieces, Tokens
