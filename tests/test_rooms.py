@@ -4,7 +4,10 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+
+import pytest
 
 import whyformer
 
@@ -47,6 +50,8 @@ ROOMS = {
 }
 ROOMS["whyformer"] = set(ROOMS) - {"_reproduce"}  # what belongs to papers alone: only the command line imports it
 ROOMS["cli"] = set(ROOMS)
+# Rooms with a door, their `__init__`: code outside of such a room imports what is in the `__all__` of a door, only.
+DOORS = ("_model", "_model.loading", "_model.prompt")
 WITHOUT_AN_IDEA = {"utils", "util", "helpers", "helper", "base", "core", "common", "misc"}
 
 files = sorted(SOURCE.rglob("*.py"))
@@ -73,6 +78,25 @@ def test_the_table_of_rooms_has_no_cycle():
 
 def test_only_the_command_line_imports_what_belongs_to_papers():
     assert {room for room, below in ROOMS.items() if "_reproduce" in below} == {"cli"}
+
+
+@pytest.mark.parametrize("room", DOORS)
+def test_imports_through_doors_only(room):
+    assert imports_past_doors(room) == {}
+
+
+def test_imports_past_a_door_are_found():
+    """A deeper module, as a module or by a name of it; inside the room both are fine."""
+    code = """
+from whyformer._model import Model, loading, unwrap
+from whyformer._model.text import TextPair
+from whyformer._model import text
+import whyformer._model.loading.checkpoint
+"""
+    past = {"_model.text.TextPair", "_model.text", "_model.loading.checkpoint"}
+    assert names_past_doors(ast.parse(code), "_engine.record", "_model") == past
+    assert names_past_doors(ast.parse(code), "_model.model", "_model") == set()
+    assert names_past_doors(ast.parse(code), "_model.model", "_model.loading") == {"_model.loading.checkpoint"}
 
 
 def test_every_file_has_a_docstring():
@@ -123,6 +147,29 @@ def test_the_package_is_a_plain_module_and_its_verbs_are_functions():
 
 def test_the_package_is_marked_as_typed():
     assert (SOURCE / "py.typed").is_file()
+
+
+def imports_past_doors(room: str) -> dict[str, set[str]]:
+    """File outside of the room -> what it imports from the room, but not from a door."""
+    found = {module_of(file): names_past_doors(tree, module_of(file), room) for file, tree in trees.items()}
+    return {module: names for module, names in found.items() if names}
+
+
+def names_past_doors(tree: ast.AST, module: str, room: str) -> set[str]:
+    if is_inside(module, room):
+        return set()
+    names = {name.partition(".")[2] for node in ast.walk(tree) for name in imported_names(node) if is_ours(name)}
+    return {name for name in names if is_inside(name, room) and not is_at_a_door(name)}
+
+
+def is_inside(module: str, room: str) -> bool:
+    return module == room or module.startswith(f"{room}.")
+
+
+def is_at_a_door(name: str) -> bool:
+    """Whether it is a door, or a name that a door lists."""
+    door, _, last = name.rpartition(".")
+    return name in DOORS or (door in DOORS and last in import_module(f"whyformer.{door}").__all__)
 
 
 def constants_classes_functions(name: str) -> tuple[bool, bool, str]:

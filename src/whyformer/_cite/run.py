@@ -25,10 +25,8 @@ from whyformer._cite.verification import Verification, describe_verification, ve
 from whyformer._engine import SCORE_NAMES, Answer, AnswerText, Scale, Target, record
 from whyformer._explain.explain import ModelLike, as_model, explain
 from whyformer._explain.method_call import MethodLike, choose_method
-from whyformer._model.model import Model
-from whyformer._model.prompt import Prompt, add_answer
-from whyformer._model.prompted import refuse_learned_prompt
-from whyformer._model.regions import Region
+from whyformer._model import Model, refuse_learned_prompt
+from whyformer._model.prompt import Prompt, Region, add_answer
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, TargetError
 from whyformer.methods._players import Players, choose_players

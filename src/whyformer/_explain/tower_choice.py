@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from whyformer._engine import refuse_single_side
-from whyformer._model.embedding import has_two_towers, split_by_tower
-from whyformer._model.model import EncodedBatch, Model
+from whyformer._model import EncodedBatch, Model, has_two_towers, split_by_tower
 
 LOGITS = {"logits_per_image": "image", "logits_per_text": "text"}  # as transformers calls them
 
