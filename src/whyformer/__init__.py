@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from whyformer._engine.replay import replay
     from whyformer._engine.sites import SITES
     from whyformer._engine.target import Target
+    from whyformer._engine.target_like import TargetLike
     from whyformer._engine.tracing.tiles import attention_tiles
     from whyformer._explain.answer_check import check_answer
     from whyformer._explain.attention import inspect_attention
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from whyformer._explain.hops import trace_reasoning
     from whyformer._explain.similarity import explain_similarity
     from whyformer._judge import Judgement, MetricTrust, judge, judge_metrics
+    from whyformer._model.input_like import InputLike
     from whyformer._model.loading import open
     from whyformer._model.model import Model
     from whyformer._model.prompt import Prompt
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from whyformer._plain.tokens import Grid, Pieces
     from whyformer._plain.versions import __version__
     from whyformer._summary import BulkSummary, summarise_bulk
+    from whyformer.data.data_like import DataLike
     from whyformer.methods._registry import METHODS, Scores, method
     from whyformer.metrics._registry import METRICS, Measurement, Rationale, metric
     from whyformer.results.answer_check import AnswerCheck
@@ -76,6 +79,7 @@ HOMES = {
     "_engine.replay": "replay",
     "_engine.sites": "SITES",
     "_engine.target": "Target",
+    "_engine.target_like": "TargetLike",
     "_engine.tracing.tiles": "attention_tiles",
     "_explain.answer_check": "check_answer",
     "_explain.attention": "inspect_attention",
@@ -89,6 +93,7 @@ HOMES = {
     "_explain.hops": "trace_reasoning",
     "_explain.similarity": "explain_similarity",
     "_judge": "Judgement MetricTrust judge judge_metrics",
+    "_model.input_like": "InputLike",
     "_model.loading": "open",
     "_model.model": "Model",
     "_model.prompt": "Prompt",
@@ -98,6 +103,7 @@ HOMES = {
     "_plain.tokens": "Grid Pieces",
     "_plain.versions": "__version__",
     "_summary": "BulkSummary summarise_bulk",
+    "data.data_like": "DataLike",
     "methods._registry": "METHODS Scores method",
     "metrics._registry": "METRICS Measurement Rationale metric",
     "results.answer_check": "AnswerCheck",
@@ -141,6 +147,7 @@ __all__ = [
     "Citations",
     "ClassGrid",
     "Comparison",
+    "DataLike",
     "Diagnosis",
     "Explanation",
     "Generation",
@@ -148,6 +155,7 @@ __all__ = [
     "HeadSwaps",
     "Hop",
     "Hops",
+    "InputLike",
     "Intervention",
     "Judgement",
     "Measurement",
@@ -162,6 +170,7 @@ __all__ = [
     "Scores",
     "Similarity",
     "Target",
+    "TargetLike",
     "TextPair",
     "WhyformerError",
     "__version__",
