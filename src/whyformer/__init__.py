@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Intervention,
         Recipe,
         Target,
+        TargetLike,
         attention_tiles,
         batching,
         lean,
@@ -43,13 +44,14 @@ if TYPE_CHECKING:
     from whyformer._explain.hops import trace_reasoning
     from whyformer._explain.similarity import explain_similarity
     from whyformer._judge import Judgement, MetricTrust, judge, judge_metrics
-    from whyformer._model import Model, TextPair
+    from whyformer._model import InputLike, Model, TextPair
     from whyformer._model.loading import open
     from whyformer._model.prompt import Prompt, Region
     from whyformer._plain.random_generator import make_generator
     from whyformer._plain.tokens import Grid, Pieces
     from whyformer._plain.versions import __version__
     from whyformer._summary import BulkSummary, summarise_bulk
+    from whyformer.data.data_like import DataLike
     from whyformer.methods._registry import METHODS, Scores, method
     from whyformer.metrics._registry import METRICS, Measurement, Rationale, metric
     from whyformer.results.answer_check import AnswerCheck
@@ -69,7 +71,7 @@ HOMES = {
     "_bulk.result": "BulkRun",
     "_bulk.run": "bulk",
     "_cite.run": "cite",
-    "_engine": "RECIPES SITES Capture Intervention Recipe Target "
+    "_engine": "RECIPES SITES Capture Intervention Recipe Target TargetLike "
     "attention_tiles batching lean make_recipe record replay",
     "_explain.answer_check": "check_answer",
     "_explain.attention": "inspect_attention",
@@ -83,13 +85,14 @@ HOMES = {
     "_explain.hops": "trace_reasoning",
     "_explain.similarity": "explain_similarity",
     "_judge": "Judgement MetricTrust judge judge_metrics",
-    "_model": "Model TextPair",
+    "_model": "InputLike Model TextPair",
     "_model.loading": "open",
     "_model.prompt": "Prompt Region",
     "_plain.random_generator": "make_generator",
     "_plain.tokens": "Grid Pieces",
     "_plain.versions": "__version__",
     "_summary": "BulkSummary summarise_bulk",
+    "data.data_like": "DataLike",
     "methods._registry": "METHODS Scores method",
     "metrics._registry": "METRICS Measurement Rationale metric",
     "results.answer_check": "AnswerCheck",
@@ -123,6 +126,7 @@ __all__ = [
     "Citations",
     "ClassGrid",
     "Comparison",
+    "DataLike",
     "Diagnosis",
     "Explanation",
     "Generation",
@@ -130,6 +134,7 @@ __all__ = [
     "HeadSwaps",
     "Hop",
     "Hops",
+    "InputLike",
     "Intervention",
     "Judgement",
     "Measurement",
@@ -144,6 +149,7 @@ __all__ = [
     "Scores",
     "Similarity",
     "Target",
+    "TargetLike",
     "TextPair",
     "WhyformerError",
     "__version__",

@@ -72,6 +72,7 @@ from whyformer._engine.targets import (
     Scale,
     Target,
     TargetKind,
+    TargetLike,
     TargetNames,
     Task,
     TaskKind,

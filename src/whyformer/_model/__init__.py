@@ -22,6 +22,7 @@ from whyformer._model.image import (
     check_regular_file,
     read_image_bytes,
 )
+from whyformer._model.input_like import InputLike, OneInput
 from whyformer._model.kept_image import UNNAMED_IMAGE, ImageView, KeptImage
 from whyformer._model.model import InputKind, Model
 from whyformer._model.offload import change_weights, copy_hook, find_device, has_hook, reload_weights
@@ -51,8 +52,10 @@ __all__ = [
     "EncodedBatch",
     "ImageView",
     "InputKind",
+    "InputLike",
     "KeptImage",
     "Model",
+    "OneInput",
     "Role",
     "SimilarityTo",
     "TextPair",

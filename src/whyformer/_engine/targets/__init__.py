@@ -51,5 +51,6 @@ from whyformer._engine.targets.target_kinds import (
     Value,
     settle_target,
 )
+from whyformer._engine.targets.target_like import TargetLike
 from whyformer._engine.targets.task import Task, TaskKind, find_task, refuse_encoder_decoders
 from whyformer._engine.targets.terms import Scale, TermSum, widen
