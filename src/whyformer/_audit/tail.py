@@ -16,10 +16,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from whyformer._engine import DATA_SIZED, Intercept, Slot, Unrecordable, find_slots, map_slots, map_tensors
+from whyformer._plain.private_torch import TorchDispatchMode, list_function_modes, schema_of
 
 Shape = tuple[int, ...]
 
@@ -92,7 +91,7 @@ def record_tail(weights: Mapping[int, Tensor], run: Callable[[], Tensor]) -> Tai
 
 def is_model_running() -> bool:
     """Whether the interception is active; after it, the output is looked at for NaN."""
-    return any(isinstance(mode, Intercept) for mode in _get_current_function_mode_stack())
+    return any(isinstance(mode, Intercept) for mode in list_function_modes())
 
 
 class TailRecorder(TorchDispatchMode):
@@ -147,9 +146,9 @@ class TailRecorder(TorchDispatchMode):
             return
         if func in DATA_SIZED and func is not torch.ops.aten.index.Tensor:
             raise Unrecordable(f"{func} has a result whose size depends on the attention")
-        if torch.Tag.nondeterministic_seeded in func.tags and "attention" not in func._schema.name:
+        if torch.Tag.nondeterministic_seeded in func.tags and "attention" not in schema_of(func).name:
             raise Unrecordable(f"{func} draws random numbers")
-        if func._schema.is_mutable:
+        if schema_of(func).is_mutable:
             raise Unrecordable(f"{func} writes into a tensor")
         results = (result,) if isinstance(result, Tensor) else result
         outputs = tuple(None if tensor is None else self._add_slot(tensor) for tensor in results)

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from whyformer._audit.tail import Shape, Tail, TailStep, finish_tail
 from whyformer._engine import Slot, map_entries
+from whyformer._plain.private_torch import schema_of
 
 aten = torch.ops.aten
 Operand = Slot | Tensor
@@ -70,7 +71,7 @@ class RowChoice:
         if all(self.axes.get(number) is None for number in step.operands()):
             self.steps.append(step)  # the same in every row
             return
-        name = step.function._schema.name.removeprefix("aten::")
+        name = schema_of(step.function).name.removeprefix("aten::")
         rule = RULES.get(name)
         if rule is None and torch.Tag.pointwise in step.function.tags:
             rule = follow_pointwise

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from whyformer._engine.program.program import Program
 from whyformer._engine.program.recorder import Slot, Step, aten, map_slots
+from whyformer._plain.private_torch import compile_graph, overload_of, schema_of
 
 SHORTEST = 20  # steps of a stretch: below, starting a compiled stretch costs more than it saves
 LONGEST = 400  # steps of a stretch that repeats nothing: the time of the compiler grows faster than its length
@@ -179,7 +180,7 @@ def find_pure_function(step: Step) -> Any | None:
     none, or the step writes nothing."""
     if len(step.writes) != 1:
         return None
-    schema, overload = step.function._schema, step.function._overloadname
+    schema, overload = schema_of(step.function), overload_of(step.function)
     name = schema.name.removeprefix("aten::")
     if name.endswith("_") and not name.endswith("__"):
         return getattr(getattr(aten, name[:-1], None), overload, None)
@@ -187,7 +188,7 @@ def find_pure_function(step: Step) -> Any | None:
         packet = getattr(aten, name)
         given = [str(argument.type) for argument in schema.arguments if not argument.is_out]
         others = (getattr(packet, other) for other in packet.overloads())
-        return next((one for one in others if [str(a.type) for a in one._schema.arguments] == given), None)
+        return next((one for one in others if [str(a.type) for a in schema_of(one).arguments] == given), None)
     return None
 
 
@@ -302,10 +303,9 @@ def compile_steps(stretch: Stretch, operands: Sequence[Tensor]) -> Compiled:
 
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the compiler advises TF32 and warns of its own old parts
-        from torch._inductor.compile_fx import compile_fx  # loading the compiler takes seconds
         from torch.fx.experimental.proxy_tensor import make_fx
 
-        return compile_fx(make_fx(run, tracing_mode="fake")(*operands), list(operands))  # type: ignore[return-value]
+        return compile_graph(make_fx(run, tracing_mode="fake")(*operands), operands)
 
 
 def run_into(values: dict[int, Any], step: Step) -> None:
