@@ -10,7 +10,7 @@ from whyformer._engine.capture import (
     is_on_mixed_states,
     iterate_rows,
 )
-from whyformer._engine.layout import Layout, Order, find_blocks, find_order, lay_out, pick_places, to_canonical_axes
+from whyformer._engine.layout import Layout, Order, find_blocks, find_order, lay_out, pick_positions, to_canonical_axes
 from whyformer._engine.lean import lean
 from whyformer._engine.probe import (
     FILLS,

@@ -48,7 +48,7 @@ from whyformer._engine.relevance import Recipe, RoundingError, Switch, compute_a
 from whyformer._engine.run import (
     Run,
     TrackedTensors,
-    compute_scores,
+    compute_attention_scores,
     find_unattended,
     note_other_inputs,
     refuse_switched_off_gradient,
@@ -151,7 +151,7 @@ class CaptureBuilder:
             answer.sent if isinstance(answer, FunctionAnswer) else None,
             chosen.function,
             attending=self.attending,
-            places=self.layout.places,
+            places=self.layout.positions,
             owners=self.layout.owners,
             slots=self.layout.slots,
             obstacle=self.layout.obstacle,
@@ -261,7 +261,7 @@ class CaptureBuilder:
         for site in self.sites:
             given = self.mode.calls[site.enclosing[-1]].input if site.enclosing else None
             if given is None or given.dim() != 3:
-                found.append(UnsupportedModel(f"The input of the attention in {site.place} is not known: {NO_MODULE}"))
+                found.append(UnsupportedModel(f"The input of the attention in {site.path} is not known: {NO_MODULE}"))
             else:
                 found.append(to_canonical_axes(given.detach(), trace_of(given)))
         return found
@@ -413,7 +413,7 @@ def read_attention(site: AttentionSite) -> Tensor:
 
 
 def read_attention_scores(site: AttentionSite) -> Tensor:
-    return read_in_tiles(site, partial(compute_scores, site))
+    return read_in_tiles(site, partial(compute_attention_scores, site))
 
 
 def read_attention_grad(site: AttentionSite, output_grad: Tensor) -> Tensor:
@@ -446,7 +446,7 @@ def require_operand(site: AttentionSite, which: str) -> Tensor:
     operand = getattr(site, which)
     if operand is None:
         raise UnsupportedModel(
-            f"{site.place} computes its attention in separate operations, so its {which} is not known. Load the model "
+            f"{site.path} computes its attention in separate operations, so its {which} is not known. Load the model "
             'with attn_implementation="sdpa".'
         )
     return operand

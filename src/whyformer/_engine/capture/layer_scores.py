@@ -15,7 +15,7 @@ from torch import Tensor
 
 from whyformer._engine.capture.residual import OperationTape
 from whyformer._engine.layout import Layout, axis_order_of, find_attention_blocks, refuse_changing_tokens
-from whyformer._engine.run import Run, compute_gradients, find_output, iterate_tensors, map_tensors, refuse_untracked
+from whyformer._engine.run import Run, compute_gradients, find_output, iterate_tensors, map_returned, refuse_untracked
 from whyformer._engine.targets import Reading
 from whyformer._engine.tracing import find_layer_sites, find_tensors, trace_of
 from whyformer._model import EncodedBatch
@@ -70,7 +70,7 @@ def repeat_tail(tape: OperationTape, old: Tensor, new: Tensor, returned: Any) ->
         raise UnsupportedModel(
             "The output of the model could not be computed again from the states of its last block. Use another method."
         )
-    return map_tensors(returned, lambda tensor: made.get(id(tensor), tensor))
+    return map_returned(returned, lambda tensor: made.get(id(tensor), tensor))
 
 
 def read_score(encoded: EncodedBatch, returned: Any, read: Reading, *, normalises: bool) -> Tensor:

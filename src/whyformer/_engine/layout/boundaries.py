@@ -16,7 +16,6 @@ from torch import Tensor
 
 from whyformer._engine.run import Intercept, StreamStep
 from whyformer._engine.tracing import AttentionSite, find_layer_sites, trace_of
-from whyformer.errors import UnsupportedModel
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,8 @@ class ResidualAddition:
     step: int
 
 
-def find_residual_additions(mode: Intercept) -> list[ResidualAddition]:
-    """The addition of each layer. Raises if a layer has none."""
+def find_residual_additions(mode: Intercept) -> list[ResidualAddition] | None:
+    """The addition of each layer; None if a layer has none."""
     sites = find_layer_sites(mode.sites)
     found = []
     for site, following in zip(sites, [*sites[1:], None], strict=True):
@@ -37,10 +36,7 @@ def find_residual_additions(mode: Intercept) -> list[ResidualAddition]:
         between = [s for s in mode.stream if s.kind == "add" and site.step < s.step < until]
         additions = [a for step in between if (a := read_addition(step, site, mode)) is not None]
         if not additions:
-            raise UnsupportedModel(
-                f"No block was found around the attention in {site.place}: its output is not added to a state that it "
-                "was computed from. Use a method that needs no hidden states, such as generic_attention or rollout."
-            )
+            return None
         found.append(additions[-1])
     return found
 

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.capture import LAYER_SCORE_SITES, PARTS_FORMS, STREAM_SITES, Capture, CaptureBuilder
-from whyformer._engine.layout import count_tokens
+from whyformer._engine.layout import count_scored_tokens
 from whyformer._engine.program.closeness import is_close
 from whyformer._engine.program.compiled import CompiledProgram
 from whyformer._engine.program.cuda_graph import CudaGraph
@@ -534,7 +534,7 @@ def alias_inputs(encoded: EncodedBatch, device: torch.device) -> EncodedBatch:
 def make_recorded_run(builder: RecordingBuilder, capture: Capture) -> RecordedRun:
     """The program of a recording that is not closed yet, and the capture with places for its tensors."""
     recorder, layout = builder.recorder, builder.layout
-    if layout.places is not None or layout.owners is not None:
+    if layout.positions is not None or layout.owners is not None:
         raise Unrecordable("not all tokens are those of the input")
     if layout.slots is not None or layout.leaf_slots is not None or layout.obstacle:
         raise Unrecordable("tokens are not in the order of the input")
@@ -557,7 +557,7 @@ def make_recorded_run(builder: RecordingBuilder, capture: Capture) -> RecordedRu
         builder.is_language,
         layout.patches,
         layout.tokens[0] if isinstance(layout.tokens[0], Grid) else None,
-        count_tokens(builder.run, builder.encoded, layout.length),
+        count_scored_tokens(builder.run, builder.encoded, layout.length),
         capture.boundaries,
         capture.attending,
         capture.notes[len(builder.encoded.notes) :],

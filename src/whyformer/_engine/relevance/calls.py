@@ -64,7 +64,7 @@ class OperationCall:
     samples: SampleGroups | None = None  # which example each entry of the result belongs to, if known
     consumers: list[str] = field(default_factory=list)  # the operations that use the result
     # The operation as a function of its operands alone, if it has others that are held constant (recurrences.py)
-    beside_held: Callable[..., Tensor] | None = None
+    beside_constants: Callable[..., Tensor] | None = None
     result: Tensor = field(init=False, repr=False)
     operands: tuple[Tensor, ...] = field(init=False, repr=False)
     switch: Switch = field(init=False, repr=False)

@@ -16,10 +16,10 @@ from whyformer._engine.tracing import (
     SampleGroups,
     Trace,
     contract_label,
+    detach_constants,
     follow_einsum,
-    follow_product,
+    follow_matrix_product,
     get_root,
-    hold_constants,
     is_straight,
     operations,
     provenance,
@@ -37,8 +37,8 @@ class CallBuilder:
     """Describes one operation, at a place in the model, as a call."""
 
     def __init__(self, operation: Operation, result: Tensor, *, batch: int, step: int, place: str) -> None:
-        self.operation, self.result = hold_constants(operation), result
-        self.holds_constants = self.operation is not operation
+        self.operation, self.result = detach_constants(operation), result
+        self.has_constants = self.operation is not operation
         self.batch, self.step, self.place = batch, step, place
 
     def build(self) -> CallAndOperands | None:
@@ -50,18 +50,11 @@ class CallBuilder:
         for names, describe in DESCRIPTIONS:
             if name in names:
                 described = describe(self)
-                return described if described is None or not self.holds_constants else self.leave_out_held(*described)
+                if described is not None and self.has_constants:
+                    call, operands = described
+                    return replace(call, beside_constants=as_function_of(self.operation, *operands)), operands
+                return described
         return None
-
-    def leave_out_held(self, call: calls.OperationCall, operands: list[Tensor]) -> CallAndOperands:
-        """The call with the operation as a function of these operands alone."""
-        operation = self.operation
-
-        def run(*starts: Tensor) -> Tensor:
-            fresh = {id(operand): start for operand, start in zip(operands, starts, strict=True)}
-            return operation.map_arguments(lambda value: fresh.get(id(value), value)).run()
-
-        return replace(call, beside_held=run), operands
 
     def make(self, call_class: type[calls.SomeCall], **fields: Any) -> calls.SomeCall:
         return call_class(
@@ -79,7 +72,7 @@ class CallBuilder:
             elif operation.name == "einsum":
                 label = follow_einsum(operation.args).samples
             elif operation.name in operations.PRODUCTS:
-                label = follow_product(operation, self.result).samples
+                label = follow_matrix_product(operation, self.result).samples
         label = provenance.broadcast_label(label, shape)
         if label is None and self.batch == 1:
             label = torch.zeros((1,) * len(shape), dtype=torch.int32, device=self.result.device)
@@ -127,7 +120,9 @@ class CallBuilder:
 
     def describe_activation(self) -> CallAndOperands | None:
         x = self.operation.given[0]
-        return (self.make(calls.ActivationCall, run=self.as_function_of(x)), [x]) if x.requires_grad else None
+        return (
+            (self.make(calls.ActivationCall, run=as_function_of(self.operation, x)), [x]) if x.requires_grad else None
+        )
 
     def describe_softmax(self) -> CallAndOperands | None:
         x = self.operation.given[0]
@@ -153,30 +148,25 @@ class CallBuilder:
             return self.make(calls.ActivationCall, run=lambda a, b: run(b, a)), [second, first]
         return self.make(calls.ActivationCall, run=run), [first, second]
 
-    def as_function_of(self, x: Tensor) -> Callable[[Tensor], Tensor]:
-        """The operation as a function of one operand, the others as they were."""
-        operation = self.operation
-        return lambda start: operation.map_arguments(lambda value: start if value is x else value).run()
-
     # --- products and sums -------------------------------------------------------------------------------------------
 
     def describe_product(self) -> CallAndOperands:
         operation = self.operation
         if self.is_plain_linear():
-            return self.make(calls.LinearCall, weight=operation.args[1].t()), operation.carrying
-        is_plain = operation.name in ("matmul", "bmm") and len(operation.carrying) == 2
+            return self.make(calls.LinearCall, weight=operation.args[1].t()), operation.dependent
+        is_plain = operation.name in ("matmul", "bmm") and len(operation.dependent) == 2
         run = torch.matmul if is_plain else as_function(operation)
-        return self.make(calls.ProductCall, run=run, gate=find_gate(operation.carrying)), operation.carrying
+        return self.make(calls.ProductCall, run=run, gate=find_gate(operation.dependent)), operation.dependent
 
     def is_plain_linear(self) -> bool:
         """x @ W with a constant matrix W."""
         operation = self.operation
-        if operation.name not in ("matmul", "mm") or len(operation.carrying) != 1:
+        if operation.name not in ("matmul", "mm") or len(operation.dependent) != 1:
             return False
-        return operation.carrying[0] is operation.args[0] and operation.args[1].dim() == 2
+        return operation.dependent[0] is operation.args[0] and operation.args[1].dim() == 2
 
     def describe_addition(self) -> CallAndOperands | None:
-        operation, carrying = self.operation, self.operation.carrying
+        operation, carrying = self.operation, self.operation.dependent
         if len(carrying) == 1:
             return self.describe_constant_addition(carrying[0])
         first, second = carrying
@@ -235,7 +225,7 @@ class CallBuilder:
         return Trace(samples=provenance.broadcast_label(trace.samples, self.result.shape), tokens=tokens)
 
     def describe_multiplication(self) -> CallAndOperands:
-        operation, carrying = self.operation, self.operation.carrying
+        operation, carrying = self.operation, self.operation.dependent
         divides = operation.name in operations.DIVISIONS
         if len(carrying) == 1:
             return self.describe_scaling(carrying[0], divides)
@@ -250,7 +240,7 @@ class CallBuilder:
         return self.make(calls.ProductCall, run=as_function(operation), gate=find_gate(carrying)), carrying
 
     def describe_normalising(self, x: Tensor, statistic: Tensor) -> CallAndOperands:
-        return self.make(calls.NormaliseCall, linearised=self.as_function_of(x)), [x, statistic]
+        return self.make(calls.NormaliseCall, linearised=as_function_of(self.operation, x)), [x, statistic]
 
     def describe_scaling(self, x: Tensor, divides: bool) -> CallAndOperands:
         first = self.operation.argument(0, "input")
@@ -265,7 +255,7 @@ class CallBuilder:
 
     def describe_selection(self) -> CallAndOperands:
         index = self.operation.args[1]
-        return self.make(calls.SelectCall, index=index, run=lambda x: x[index]), self.operation.carrying[:1]
+        return self.make(calls.SelectCall, index=index, run=lambda x: x[index]), self.operation.dependent[:1]
 
     def describe_concatenation(self) -> CallAndOperands:
         parts, axis = self.operation.concatenation_arguments()
@@ -280,9 +270,9 @@ class CallBuilder:
         return call, [part for part in parts if part.requires_grad]
 
     def describe_reduction(self) -> CallAndOperands | None:
-        if len(self.operation.carrying) != 1:
+        if len(self.operation.dependent) != 1:
             return None
-        return self.make(calls.PoolCall, run=as_function(self.operation)), self.operation.carrying
+        return self.make(calls.PoolCall, run=as_function(self.operation)), self.operation.dependent
 
 
 DESCRIPTIONS: tuple[tuple[frozenset[str], Callable[[CallBuilder], CallAndOperands | None]], ...] = (
@@ -314,6 +304,16 @@ def needs_no_rule(operation: Operation) -> bool:
 def picks_one(index: Any) -> bool:
     """x[:, 0] and the like, which take one entry of an axis."""
     return isinstance(index, int) or (isinstance(index, tuple) and any(isinstance(i, int) for i in index))
+
+
+def as_function_of(operation: Operation, *operands: Tensor) -> Callable[..., Tensor]:
+    """The operation as a function of these operands, the others as they were."""
+
+    def run(*starts: Tensor) -> Tensor:
+        fresh = {id(operand): start for operand, start in zip(operands, starts, strict=True)}
+        return operation.map_arguments(lambda value: fresh.get(id(value), value)).run()
+
+    return run
 
 
 def as_function(operation: Operation) -> Callable[..., Tensor]:

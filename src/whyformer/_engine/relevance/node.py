@@ -61,8 +61,8 @@ class RuleNode(torch.autograd.Function):
         if len(call.consumers) > 1 and "add" in call.consumers:
             arriving = call.stabilise_copy(arriving)
         shares = pass_by_token(call, arriving)
-        if shares is None and call.beside_held is not None:
-            shares = pass_beside_held(call, arriving)
+        if shares is None and call.beside_constants is not None:
+            shares = pass_beside_constants(call, arriving)
         if shares is None:
             return None, None, arriving, *(None for _ in operands)
         if ctx.switch.is_strict:
@@ -70,12 +70,12 @@ class RuleNode(torch.autograd.Function):
         return None, None, None, *shares
 
 
-def pass_beside_held(call: OperationCall, arriving: Tensor) -> Shares:
+def pass_beside_constants(call: OperationCall, arriving: Tensor) -> Shares:
     """The true gradient of the operands alone: it would also reach what is held constant."""
-    assert call.beside_held is not None
+    assert call.beside_constants is not None
     with torch.enable_grad():
         starts = [operand.detach().requires_grad_() for operand in call.operands]
-        return torch.autograd.grad(call.beside_held(*starts), starts, arriving)
+        return torch.autograd.grad(call.beside_constants(*starts), starts, arriving)
 
 
 def refuse_non_finite_shares(shares: Shares, call: OperationCall) -> None:

@@ -14,7 +14,7 @@ from whyformer._engine.run.foreign_errors import refuse_unsuitable_inputs
 from whyformer._engine.run.intercept import Intercept
 from whyformer._engine.run.intervene import Intervention
 from whyformer._engine.run.model_writes import WriteGuard, WritesIntoModel
-from whyformer._engine.run.returned import find_output, iterate_tensors, list_outputs, map_tensors
+from whyformer._engine.run.returned import find_output, iterate_tensors, list_outputs, map_returned
 from whyformer._engine.run.shadow import make_shadow, weights_of
 from whyformer._engine.run.weight_versions import refuse_changed_weights
 from whyformer._engine.tracing import Frames, PlainLabels, Trace, attach_trace
@@ -108,7 +108,7 @@ def run_intercepted(
         ):
             returned = shadow(**inputs)
         if mode.written:
-            returned = map_tensors(returned, mode.resolve)
+            returned = map_returned(returned, mode.resolve)
         output = find_output(returned, shadow)
         notes = (*note_chosen_output(returned, output), *note_copied_weights(model.module))
         check_run(model, encoded, mode, output)
@@ -189,12 +189,12 @@ def trace_input(given: Tensor, encoded: EncodedBatch, labels: PlainLabels, *, is
     """Labels for an input: which example and which token each entry belongs to."""
     axis = encoded.batch_axis if given.dim() == 3 else 0
     if given.dim() <= axis or given.size(axis) != encoded.batch:
-        return Trace(carries=is_main and given.is_floating_point())
+        return Trace(depends=is_main and given.is_floating_point())
     samples = labels.label_axis(axis, encoded.batch, given.dim(), given.device)
     is_sequence = given.dim() in (2, 3)
     tokens = labels.label_axis(1 - axis, given.size(1 - axis), given.dim(), given.device) if is_sequence else None
-    carries = is_main and given.is_floating_point()
-    return Trace(samples=samples, tokens=tokens, is_pixels=given.dim() == 4, is_ids=is_main, carries=carries)
+    depends = is_main and given.is_floating_point()
+    return Trace(samples=samples, tokens=tokens, is_pixels=given.dim() == 4, is_ids=is_main, depends=depends)
 
 
 def watch_modules(shadow: nn.Module, mode: Intercept) -> None:

@@ -68,7 +68,7 @@ def refuse_missing_gradient(operation: Operation, result: Any, place: str) -> No
     if not isinstance(result, Tensor):
         return
     node = result.grad_fn
-    is_cut = node is None and operation.name in DIFFERENTIABLE and bool(operation.carrying) and torch.is_grad_enabled()
+    is_cut = node is None and operation.name in DIFFERENTIABLE and bool(operation.dependent) and torch.is_grad_enabled()
     is_missing = type(node).__name__ == "CppFunction" and node.name().endswith("NotImplemented")  # type: ignore[union-attr]
     if is_cut or is_missing:
         raise UnsupportedModel(

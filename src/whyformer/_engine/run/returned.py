@@ -27,22 +27,22 @@ def iterate_tensors(returned: Any) -> Iterator[Tensor]:
             yield from iterate_tensors(getattr(returned, one.name))
 
 
-def map_tensors(returned: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def map_returned(returned: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The same structure with every tensor changed. The original is left as it is."""
     if isinstance(returned, Tensor):
         return change(returned)
     if isinstance(returned, Mapping):
         made: Any = copy.copy(returned)
         for name, value in returned.items():
-            made[name] = map_tensors(value, change)
+            made[name] = map_returned(value, change)
         return made
     if isinstance(returned, list | tuple):
-        values = [map_tensors(value, change) for value in returned]
+        values = [map_returned(value, change) for value in returned]
         return type(returned)(*values) if hasattr(returned, "_fields") else type(returned)(values)
     if dataclasses.is_dataclass(returned) and not isinstance(returned, type):
         made = copy.copy(returned)
         for one in dataclasses.fields(returned):
-            object.__setattr__(made, one.name, map_tensors(getattr(returned, one.name), change))
+            object.__setattr__(made, one.name, map_returned(getattr(returned, one.name), change))
         return made
     return returned
 

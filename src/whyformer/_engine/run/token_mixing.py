@@ -8,7 +8,7 @@ operation that can mix tokens, or has blocks without attention, and once for eac
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -29,25 +29,18 @@ MIXING_OPERATIONS = operations.CONVOLUTIONS | frozenset(
 )
 
 
-def may_mix_tokens(operation: Operation) -> bool:
-    """Whether an operation may join tokens, and is not one of those that attention consists of."""
-    name = operation.name
-    if name in MIXING_OPERATIONS:
-        return True
-    if name == "linear":
-        label = trace_of(operation.args[0]).tokens if operation.args else None
-        return label is not None and label.size(-1) > 1
-    if name == "stack":
-        return len(operation.given) > 2
-    return False
-
-
-def is_product_of_states(operation: Operation) -> bool:
-    """A product in which tokens may be summed over: of two states, or of a constant matrix and a state."""
-    if operation.name not in operations.PRODUCTS or len(operation.given) < 2:
-        return False
-    left, right = operation.given[-2:]
-    return right.requires_grad and right.dim() > 2 and left.dim() > 1
+def note_mixing(mode: "Intercept", operation: Operation, result: Any) -> None:
+    """Count what may join tokens, and is not one of the operations that attention consists of."""
+    name, given = operation.name, operation.given
+    if name == "logsumexp":
+        mode.denominators.append(result)
+    label = trace_of(operation.args[0]).tokens if name == "linear" and operation.args else None
+    is_over_tokens = label is not None and label.size(-1) > 1
+    if name in MIXING_OPERATIONS or is_over_tokens or (name == "stack" and len(given) > 2):
+        mode.mixers = hash((mode.mixers, name))
+    elif name in operations.PRODUCTS and len(given) > 1:  # of two states, or of a constant matrix and a state
+        left, right = given[-2:]
+        mode.products += right.requires_grad and right.dim() > 2 and left.dim() > 1
 
 
 def find_unattended(mode: "Intercept", states: Sequence[Tensor]) -> tuple[bool, ...]:
@@ -79,8 +72,8 @@ def mixes_tokens(mode: "Intercept", before: Tensor, after: Tensor) -> bool:
 def measure_mixing(mode: "Intercept", before: Tensor, after: Tensor) -> bool:
     """Whether the state after depends at one token on the state before at another, along paths without attention."""
     axis = find_token_axis(after)
-    place = after.size(axis) // 2
-    looked_at = after.select(axis, place).real
+    token = after.size(axis) // 2
+    looked_at = after.select(axis, token).real
     direction = torch.linspace(1, 2, looked_at.size(-1), device=after.device, dtype=looked_at.dtype).cos()
     of_attention = [*(site.output for site in mode.sites), *mode.denominators]
     handles = [tensor.register_hook(torch.zeros_like) for tensor in of_attention if tensor.requires_grad]
@@ -95,7 +88,7 @@ def measure_mixing(mode: "Intercept", before: Tensor, after: Tensor) -> bool:
     if slopes[0] is None:
         return False
     elsewhere = slopes[0].abs().movedim(find_token_axis(before), 0).flatten(1).sum(1)
-    elsewhere[place] = 0
+    elsewhere[token] = 0
     return bool((elsewhere > 0).any())
 
 

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from whyformer._engine.run import iterate_tensors, map_tensors
+from whyformer._engine.run import iterate_tensors, map_returned
 from whyformer._engine.targets.reading import Answers
 from whyformer._engine.targets.target import ExplainedAnswer, Target
 from whyformer._engine.tracing import axis_of, broadcast_label, compute_pooling_weights, trace_of
@@ -201,7 +201,7 @@ def explain_function(function: ScoreFunction, returned: Any, batch: int) -> tupl
         return pairs[-1][1]
 
     with torch.enable_grad():
-        score = call_function(function, map_tensors(returned, cut_off), batch)
+        score = call_function(function, map_returned(returned, cut_off), batch)
         if not score.requires_grad:
             raise TargetError(
                 f"{refer_to(function)} does not depend on the output of the model, or not in "

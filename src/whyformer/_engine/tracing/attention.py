@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.tracing.fused_attention import ScoreMask, read_fused_arguments
-from whyformer._engine.tracing.operations import Operation, expand_equation
+from whyformer._engine.tracing.operations import FUSED_ATTENTION, PRODUCTS, Operation, expand_equation
 from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, axis_of, is_plain, trace_of
 from whyformer._engine.tracing.tiles import current_setting, iterate_tiles
 
@@ -17,7 +17,7 @@ from whyformer._engine.tracing.tiles import current_setting, iterate_tiles
 class AttentionSite:
     """One attention call, with tensors of the axes [batch head query key] and so on; `output` is on the graph."""
 
-    place: str  # path of the module that calls it
+    path: str  # of the module that calls it
     value: Tensor
     output: Tensor  # in the model's own order of axes; see `split_heads`
     weights: Tensor | None = None  # [batch head query key] as the model computed it; None for a fused call
@@ -89,6 +89,13 @@ class AttentionSite:
                 found.append(read(part, slice(start, stop)))
             first += part.queries
         return torch.cat(found, 2)
+
+    def detach(self) -> "AttentionSite":
+        """This site, with all but its output detached from the graph."""
+        for name in ("value", "weights", "query", "key", "scores"):
+            if (tensor := getattr(self, name)) is not None:
+                setattr(self, name, tensor.detach())
+        return self
 
     def looks_ahead(self) -> bool:
         """Whether some token attends to a later one."""
@@ -194,26 +201,24 @@ def find_token_keys(rows: Trace, keys: Trace, queries: int, count: int) -> int |
     return None
 
 
-def read_live_fused_site(operation: Operation, output: Tensor, place: str) -> AttentionSite:
+def find_site(operation: Operation, output: Tensor, path: str) -> AttentionSite | None:
+    """An operation as a site with its tensors on the graph; None if it is no attention."""
+    if operation.name == FUSED_ATTENTION:
+        return read_fused_site(operation, output, path)
+    return find_plain_site(operation, output, path) if operation.name in PRODUCTS else None
+
+
+def read_fused_site(operation: Operation, output: Tensor, path: str) -> AttentionSite:
     """A fused call as a site with its tensors on the graph."""
     given = read_fused_arguments(operation)
     key, value = given.repeat_heads()
     mask = given.mask.given.detach() if given.mask.given is not None else None
-    return AttentionSite(
-        place,
-        value,
-        output,
-        query=given.query,
-        key=key,
-        given_mask=mask,
-        is_causal=given.mask.is_causal,
-        scale=given.scale,
-        origin=origin_of(given.value),
-        keys=trace_of(given.value),
-    )
+    site = AttentionSite(path, value, output, query=given.query, key=key, given_mask=mask, scale=given.scale)
+    site.is_causal, site.origin, site.keys = given.mask.is_causal, origin_of(given.value), trace_of(given.value)
+    return site
 
 
-def find_live_plain_site(operation: Operation, output: Tensor, place: str) -> AttentionSite | None:
+def find_plain_site(operation: Operation, output: Tensor, path: str) -> AttentionSite | None:
     """A product as a site with its tensors on the graph; None if it is not an attention product."""
     factors = parse_attention_einsum(operation.args) if operation.name == "einsum" else operation.args[:2]
     if factors is None or len(factors) < 2 or not all(isinstance(factor, Tensor) for factor in factors):
@@ -221,31 +226,10 @@ def find_live_plain_site(operation: Operation, output: Tensor, place: str) -> At
     weights, value = factors
     if not trace_of(weights).is_attention or weights.dim() < 3 or weights.dim() != value.dim():
         return None
-    if has_constant_token(trace_of(value), value):
-        return None  # it mixes experts or channels, not tokens
-    return AttentionSite(place, value, output, weights, origin=origin_of(value), keys=trace_of(value))
-
-
-def read_fused_site(operation: Operation, output: Tensor, place: str) -> AttentionSite:
-    return detach_site(read_live_fused_site(operation, output, place))
-
-
-def find_plain_site(operation: Operation, output: Tensor, place: str) -> AttentionSite | None:
-    site = find_live_plain_site(operation, output, place)
-    return detach_site(site) if site is not None else None
-
-
-def detach_site(site: AttentionSite) -> AttentionSite:
-    """The site with all but its output detached."""
-    for name in ("value", "weights", "query", "key", "scores"):
-        if (tensor := getattr(site, name)) is not None:
-            setattr(site, name, tensor.detach())
-    return site
-
-
-def has_constant_token(trace: Trace, tensor: Tensor) -> bool:
-    """All rows of this tensor are known to belong to the same token."""
-    return trace.tokens is not None and trace.tokens.size(-2) == 1 < tensor.size(-2) and trace.tokens.numel() > 1
+    label = trace_of(value).tokens
+    if label is not None and label.size(-2) == 1 < value.size(-2) and label.numel() > 1:
+        return None  # all rows belong to one token: it mixes experts or channels
+    return AttentionSite(path, value, output, weights, origin=origin_of(value), keys=trace_of(value))
 
 
 def find_obstacle(rows: Trace, keys: Trace, passed: int) -> str:
@@ -281,11 +265,11 @@ def is_counted(along: Tensor) -> bool:
 
 
 def read_einsum(args: Any) -> tuple[list[str], str, list[Tensor]] | None:
-    """The letters of the two factors, those of the result, and the factors; None for other forms of einsum."""
-    factors = list(args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:])
-    if not isinstance(args[0], str) or "->" not in args[0] or len(factors) != 2:
+    """The letters of the two factors, those of the result, and the factors; None if there are not two factors."""
+    equation, *factors = args
+    if len(factors) != 2:
         return None
-    inputs, _, out = expand_equation(args[0], factors).partition("->")
+    inputs, _, out = expand_equation(equation, factors).partition("->")
     return inputs.split(","), out, factors
 
 
@@ -310,14 +294,12 @@ def reorder_attention_product(operation: Operation) -> Callable[[], Tensor] | No
     """A function that computes attention @ values in the order `...qk,...kd->...qd`; None if it already has it."""
     if operation.name == "einsum":
         return _reorder_einsum(operation.args)
-    if operation.name not in ("matmul", "rmatmul", "bmm") or len(operation.args) < 2:
+    if operation.name not in ("matmul", "bmm") or len(operation.args) < 2:
         return None
     first, second = operation.args[:2]
-    if operation.name == "rmatmul" or not (isinstance(first, Tensor) and isinstance(second, Tensor)):
+    if trace_of(first).is_attention or not trace_of(second).is_attention:
         return None
-    if first.dim() != second.dim() or first.dim() < 3 or trace_of(first).is_attention:
-        return None
-    if not trace_of(second).is_attention:
+    if not isinstance(first, Tensor) or first.dim() != second.dim() or first.dim() < 3:
         return None
     return lambda: torch.matmul(second.mT, first.mT).mT.contiguous()
 
@@ -334,33 +316,28 @@ def _reorder_einsum(args: Any) -> Callable[[], Tensor] | None:
     (a, weights), (v, value) = pairs
     if not trace_of(weights).is_attention or any(len(set(x)) != len(x) for x in (a, v, out)):
         return None
-    if not trace_of(value).carries:
+    if not trace_of(value).depends:
         return None  # a constant matrix mixes heads
     shared = [x for x in out if x in a and x in v]
     key = [x for x in a if x in v and x not in out]
     rows, channels = [x for x in out if x in a and x not in v], [x for x in out if x in v and x not in a]
-    if len(key) != 1 or not channels or not shared or len(shared) + len(rows) + 1 != len(a):
+    sizes = (len(shared) + len(rows) + 1, len(shared) + len(channels) + 1)
+    if len(key) != 1 or not channels or not shared or sizes != (len(a), len(v)):
         return None
-    if len(shared) + len(channels) + 1 != len(v):
+    if not rows and len(channels) > 1:
         return None
-    if not rows:  # pooling: one row of weights per example
-        pooled = lambda: lay_out_axes([*shared, *channels], pool_values(a, weights, v, value, shared, key), list(out))  # noqa: E731
-        return pooled if len(channels) == 1 else None
-    query, channel = find_query_letter(rows, a, weights), channels[-1]
-    of_queries, of_values = [x for x in rows if x != query], channels[:-1]
-    heads = [*shared, *of_queries, *of_values]
-    return lambda: lay_out_axes(
-        [*heads, query, channel],
-        lay_out_axes(a, weights, [*heads, query, *key]) @ lay_out_axes(v, value, [*heads, *key, channel]),
-        list(out),
-    ).contiguous()
+    query, channel = find_query_letter(rows, a, weights) if rows else "", channels[-1]
+    heads = [*shared, *(x for x in rows if x != query), *channels[:-1]]
 
+    def run() -> Tensor:
+        values = lay_out_axes(v, value, [*heads, *key, channel])
+        if not rows:  # pooling, `bn,bnd->bd`: a product with a single query, so that it is seen as attention
+            pooled = (lay_out_axes(a, weights, [*heads, *key]).unsqueeze(-2) @ values).squeeze(-2)
+            return lay_out_axes([*heads, channel], pooled, list(out))
+        product = lay_out_axes(a, weights, [*heads, query, *key]) @ values
+        return lay_out_axes([*heads, query, channel], product, list(out)).contiguous()
 
-def pool_values(a: str, weights: Tensor, v: str, value: Tensor, shared: list[str], key: list[str]) -> Tensor:
-    """`bn,bnd->bd` as a product with a single query, so that it is seen as attention that pools."""
-    row = lay_out_axes(a, weights, [*shared, *key]).unsqueeze(-2)
-    channel = [x for x in v if x not in a]
-    return (row @ lay_out_axes(v, value, [*shared, *key, *channel])).squeeze(-2)
+    return run
 
 
 def find_query_letter(rows: list[str], letters: str, weights: Tensor) -> str:
@@ -373,9 +350,9 @@ def find_query_letter(rows: list[str], letters: str, weights: Tensor) -> str:
 def lay_out_axes(letters: Any, tensor: Tensor, wanted: list[str]) -> Tensor:
     """The tensor with its axes in this order; an axis that it does not have gets size 1."""
     tensor = tensor.permute([letters.index(x) for x in wanted if x in letters])
-    for place, letter in enumerate(wanted):
+    for axis, letter in enumerate(wanted):
         if letter not in letters:
-            tensor = tensor.unsqueeze(place)
+            tensor = tensor.unsqueeze(axis)
     return tensor
 
 

@@ -67,7 +67,7 @@ class Frames:
 
     def note(self, operation: Operation, result: Any, trace: Trace) -> Trace:
         """Remember a windowed operation. If it shortens the signal, its results are the tokens from here on."""
-        if operation.name not in WINDOWED or not isinstance(result, Tensor) or not trace.carries:
+        if operation.name not in WINDOWED or not isinstance(result, Tensor) or not trace.depends:
             return trace
         cut = read_cut(operation, result)
         if cut is None or (len(cut.before) == 2 and len(self.shape) != 2):

@@ -39,9 +39,9 @@ def keep_before_masking(operation: Operation) -> None:
         scores._whyformer_unmasked = unmasked_scores_of(scores).clone()
 
 
-def follow_masks(operation: Operation, result: Any) -> None:
+def follow_masks(operation: Operation, result: Tensor) -> None:
     """Keep the unmasked companion of a result that is masked, or computed from something masked."""
-    if not isinstance(result, Tensor) or result.dim() < 3 or operation.name in operations.SOFTMAXES:
+    if result.dim() < 3 or operation.name in operations.SOFTMAXES:
         return
     is_masked_before = any(has_companion(tensor) for tensor in operation.given)
     adds_mask = operation.name in MASKING_SUMS and any(is_additive_mask(tensor) for tensor in operation.given)
@@ -65,7 +65,7 @@ def take_unmasked(value: Any) -> Any:
 
 def is_additive_mask(tensor: Tensor) -> bool:
     """A constant with entries so low that they exclude; a state of the model is none, however large its entries."""
-    is_constant = tensor.is_floating_point() and not trace_of(tensor).carries and not has_companion(tensor)
+    is_constant = tensor.is_floating_point() and not trace_of(tensor).depends and not has_companion(tensor)
     return is_constant and tensor.numel() > 1 and bool((tensor.abs() >= -MASK_THRESHOLD).any())
 
 

@@ -122,12 +122,22 @@ class Operation:
                 given.extend(find_tensors(value))
 
     @property
-    def carrying(self) -> list[Tensor]:
+    def dependent(self) -> list[Tensor]:
         """The operands that depend on the explained input."""
         return [tensor for tensor in self.given if tensor.requires_grad]
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether it writes into its first operand."""
+        return is_marked_in_place(self.name) or bool(self.kwargs.get("inplace"))
+
     def run(self) -> Any:
-        return settle_gradient(self.name, self.function(*self.args, **self.kwargs))
+        result = self.function(*self.args, **self.kwargs)
+        if self.name == "batch_norm" and isinstance(result, Tensor) and result.requires_grad:
+            # On the CPU, its backward outside training (torch 2.13) reads the gradient of a single image in the wrong
+            # order if that is a transposed view, as behind every `flatten(2).transpose(1, 2)`.
+            result.register_hook(lambda gradient: None if gradient is None else gradient.contiguous())
+        return result
 
     def map_arguments(self, change: Callable[[Any], Any]) -> "Operation":
         args = tuple(map_nested(arg, change) for arg in self.args)
@@ -135,12 +145,12 @@ class Operation:
             self.name, self.function, args, {key: map_nested(value, change) for key, value in self.kwargs.items()}
         )
 
-    def argument(self, place: int, *names: str, default: Any = None) -> Any:
+    def argument(self, index: int, *names: str, default: Any = None) -> Any:
         """An argument that is passed by position or under one of several names."""
         for name in names:
             if name in self.kwargs:
                 return self.kwargs[name]
-        return self.args[place] if len(self.args) > place else default
+        return self.args[index] if len(self.args) > index else default
 
     def linear_arguments(self) -> tuple[Tensor, Tensor, Tensor | None]:
         return self.argument(0, "input"), self.argument(1, "weight"), self.argument(2, "bias")
@@ -150,14 +160,3 @@ class Operation:
         parts = list(self.argument(0, "tensors"))
         axis = self.argument(1, "dim", "axis", default=0)
         return [p for p in parts if p.dim() > 1 or p.numel() or len(parts) == 1], axis
-
-
-def settle_gradient(name: str, result: Any) -> Any:
-    """The result of an operation whose gradient torch computes right, whatever the strides of what arrives.
-
-    On the processor, the backward of batch_norm outside training (torch 2.13) reads the gradient of a single image in
-    the wrong order if it is a transposed view, as behind every `flatten(2).transpose(1, 2)`.
-    """
-    if name == "batch_norm" and isinstance(result, Tensor) and result.requires_grad:
-        result.register_hook(lambda gradient: None if gradient is None else gradient.contiguous())
-    return result

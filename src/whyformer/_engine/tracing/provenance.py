@@ -39,12 +39,12 @@ class Trace:
     tokens: Tensor | None = None  # label: the token
     epoch: int = 0  # number of attention sites passed when the tokens were numbered
     read: Tensor | None = None  # [batch token], after pooling: how much of each token was read
-    carries: bool = False  # it depends on the explained input
+    depends: bool = False  # on the explained input
     is_weighted: bool = False  # tokens have different weights, so a sum over them is no plain mean
     is_attention: bool = False  # a softmax; its product with values is an attention site
     is_statistic: bool = False  # a mean, variance or norm: multiplying by it normalises
     is_ids: bool = False  # the token ids to be explained
-    is_held: bool = False  # a decay, or a function of decays: constant in a relevance pass
+    is_detached: bool = False  # a decay, or a function of decays: constant in a relevance pass
     is_cumulative: bool = False  # a cumulative sum or a difference of two: its exponential is a decay
     words: Tensor | None = None  # an unused sum of embeddings: the part of it that comes from those ids
     is_pixels: bool = False  # the image itself
