@@ -136,6 +136,14 @@ def test_a_usual_change_has_one_room(change, room):
     assert (SOURCE / named).exists()
 
 
+def test_the_picture_of_the_house_is_up_to_date():
+    """`make house` draws it."""
+    docs = ARCHITECTURE.parent
+    code = "import draw_house; print(draw_house.draw(), end='')"
+    drawn = subprocess.run([sys.executable, "-c", code], cwd=docs, capture_output=True, text=True, check=True).stdout
+    assert drawn == (docs / "images" / "house.svg").read_text()
+
+
 def test_every_file_has_a_docstring():
     assert [str(file.relative_to(SOURCE)) for file, tree in trees.items() if not ast.get_docstring(tree)] == []
 
