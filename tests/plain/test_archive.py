@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from whyformer._engine.target import Target
+from whyformer._engine.targets.target import Target
 from whyformer._plain import archive
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import InputError, OutputError, ResourceError

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from whyformer._engine.sites import SITES
+from whyformer._engine import SITES
 from whyformer.errors import MethodError, suggest_nearest
 
 if TYPE_CHECKING:
