@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import animal
+from metrics.data_set_value import combine_values
 from tiny_text import bert, wordpiece
 
 import whyformer as why
@@ -24,7 +25,7 @@ import whyformer.metrics as metrics
 from whyformer._engine.record import record
 from whyformer._explain.explain import explain
 from whyformer.errors import InputError, WhyformerError
-from whyformer.metrics._registry import METRICS, Rationale, choose_metric, combine_values, measure
+from whyformer.metrics._registry import METRICS, Rationale, choose_metric, measure
 from whyformer.metrics._rerun import Rerun
 from whyformer.results.joining import join_explanations
 

@@ -6,7 +6,7 @@ from audit.known import deciding, idle, sentences
 from conftest import animal
 
 import whyformer as why
-from whyformer._audit.adversarial import PRESETS, Candidates, choose_search, search_adversarial
+from whyformer._audit.adversarial import PRESETS, Candidates, choose_search, divide_examples
 from whyformer._audit.audited_attention import AuditedAttention
 from whyformer._audit.choice import choose_attention
 from whyformer._audit.distance import jsd
@@ -17,6 +17,14 @@ from whyformer.errors import MethodError
 def audit_attention(model, inputs, attention="last"):
     replay = AttentionReplay(model, model.encode(inputs), range(8))
     return AuditedAttention(replay, choose_attention(attention, replay.heads)[0])
+
+
+def search_adversarial(audited, search, seed=0):
+    """The result of the search for each example of the batch; None where no weight can be moved."""
+    results = {}
+    for part in divide_examples(audited, search):
+        results |= dict(zip(part, Candidates(audited, part, search, seed).search_all(), strict=True))
+    return [results.get(i) for i in range(audited.replay.batch)]
 
 
 def test_where_attention_cannot_matter_the_search_reaches_the_farthest():

@@ -9,13 +9,14 @@ import pytest
 import torch
 from fake_probe import FakeProbe, explanation, picture, text
 from fake_rerun import FakeRerun
+from metrics.data_set_value import combine_values
 from torch import Tensor, nn
 
 import whyformer as why
 import whyformer.metrics
 from whyformer._engine.record import record
 from whyformer._plain.tokens import Pieces
-from whyformer.metrics._registry import METRICS, Rationale, choose_metric, combine_values, measure
+from whyformer.metrics._registry import METRICS, Rationale, choose_metric, measure
 
 CASES = 50
 FAITHFUL = [name for name, one in METRICS.items() if one.kind == "faithfulness"]

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 from fake_probe import FakeProbe, picture, text
+from metrics.data_set_value import combine_values
 from typer.testing import CliRunner
 
 from whyformer.cli import app
@@ -18,7 +19,6 @@ from whyformer.metrics._registry import (
     Measurement,
     Metric,
     choose_metric,
-    combine_values,
     describe_metric,
     find_metric,
     format_metrics,

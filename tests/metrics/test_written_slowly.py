@@ -6,12 +6,13 @@ import torch
 import torch.nn.functional as F
 from conftest import animal
 from fake_probe import picture
+from metrics.data_set_value import combine_values
 from sklearn.metrics import average_precision_score
 from tiny_text import bert, wordpiece
 
 import whyformer as why
 from whyformer._engine.record import record
-from whyformer.metrics._registry import METRICS, choose_metric, combine_values, measure
+from whyformer.metrics._registry import METRICS, choose_metric, measure
 
 TEXTS = ["the film is not good at all !", "a bad film", "the film is good , not bad"]
 

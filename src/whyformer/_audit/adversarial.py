@@ -79,14 +79,6 @@ def choose_search(preset: str | SearchSettings, **changed: Any) -> SearchSetting
     return search
 
 
-def search_adversarial(audited: AuditedAttention, search: SearchSettings, seed: int = 0) -> list[dict[str, Any] | None]:
-    """The result of the search for each example of the batch; None where no weight can be moved."""
-    results: dict[int, dict[str, Any]] = {}
-    for part in divide_examples(audited, search):
-        results |= dict(zip(part, Candidates(audited, part, search, seed).search_all(), strict=True))
-    return [results.get(i) for i in range(audited.replay.batch)]
-
-
 def divide_examples(
     audited: AuditedAttention, search: SearchSettings, places: Sequence[int] | None = None
 ) -> list[list[int]]:

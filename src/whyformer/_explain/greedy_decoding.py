@@ -62,12 +62,6 @@ def predict_next_logits(model: Model, shadow: nn.Module, encoded: EncodedBatch) 
     return read_logits(encoded, task.output)[0][0].detach()
 
 
-def predict_likeliest_token(model: Model, shadow: nn.Module, encoded: EncodedBatch) -> int | None:
-    """The most likely token after the first example of the batch; None if the model predicts no tokens."""
-    logits = predict_next_logits(model, shadow, encoded)
-    return None if logits is None else int(logits.argmax())
-
-
 def draw_token(logits: Tensor, temperature: float, top_p: float, generator: torch.Generator) -> int:
     """A token drawn from the softmax, among the fewest tokens that together have the probability top_p."""
     probabilities, order = (logits.double().cpu() / temperature).softmax(-1).sort(descending=True)

@@ -22,7 +22,6 @@ from whyformer._summary.word_shares import list_word_shares, special_share, sum_
 MAX_SIDE = 16  # patches; larger maps are downsized
 MAX_WORDS = 200_000  # counted after a part, over all classes
 MAX_DISAGREEMENTS = 20
-MESSAGE_LENGTH = 200
 
 
 @dataclass

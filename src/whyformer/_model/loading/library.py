@@ -115,10 +115,10 @@ def build_timm(
     module = build_with_weights(lambda: timm.create_model(name, pretrained=False, **chosen), found, weights)
     data = timm.data.resolve_data_config({}, pretrained_cfg=dict(settings), model=module)
     transform = timm.data.create_transform(**data, is_training=False)
-    return LibraryModel(module, transform, name_imagenet_classes(timm, name, module))
+    return LibraryModel(module, transform, name_imagenet_classes(timm, module))
 
 
-def name_imagenet_classes(timm: Any, name: str, module: nn.Module) -> tuple[str, ...] | None:
+def name_imagenet_classes(timm: Any, module: nn.Module) -> tuple[str, ...] | None:
     """The class names of ImageNet, if timm says that the model was trained on it and it has as many classes."""
     try:
         subset = timm.data.infer_imagenet_subset(module)
