@@ -23,9 +23,9 @@ import torch
 
 import whyformer as why
 from whyformer._bulk.items import ItemList
-from whyformer._bulk.parts import BulkRow, PartStore, encode_part
 from whyformer._bulk.plan import BatchSettings, make_bulk_plan
 from whyformer._explain.method_call import label_methods
+from whyformer._runs.parts import BulkRow, PartStore, encode_part
 from whyformer._runs.plan import write_or_check_plan
 
 MODEL, METHOD = "demo/sentiment", "rollout"

@@ -6,11 +6,11 @@ from io import BytesIO
 from typing import Any
 
 from whyformer._bulk.items import Item
-from whyformer._bulk.parts import BulkRow
 from whyformer._model.model import InputKind
 from whyformer._model.text import TextPair
 from whyformer._plain.failure import describe_failure
 from whyformer._plain.tokens import Grid, Pieces
+from whyformer._runs.parts import BulkRow
 from whyformer.results.explanation import Explanation
 from whyformer.show.panel_images import make_cell_image
 

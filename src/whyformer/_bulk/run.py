@@ -9,7 +9,6 @@ import torch
 
 from whyformer._bulk.items import ItemList
 from whyformer._bulk.job import BulkJob, run_missing
-from whyformer._bulk.parts import PartStore
 from whyformer._bulk.plan import BulkPlan, make_bulk_plan, read_stored_settings
 from whyformer._bulk.result import BulkRun
 from whyformer._bulk.site import (
@@ -40,6 +39,7 @@ from whyformer._runs.arguments import (
 from whyformer._runs.choice import check_judged_target, read_judged_target
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.model_folder import write_model_folder
+from whyformer._runs.parts import PartStore
 from whyformer._runs.plan import write_or_check_plan
 from whyformer._runs.preparation import find_kind_of_input
 from whyformer.data.example import ClassNames

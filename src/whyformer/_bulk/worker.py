@@ -18,7 +18,6 @@ from whyformer._bulk.feed import Encoder, ShardFeed
 from whyformer._bulk.items import Item
 from whyformer._bulk.loaders import ItemLoaders
 from whyformer._bulk.loading import ItemReader, LoadedItem, encode_batch, find_label_index
-from whyformer._bulk.parts import BulkRow, encode_part
 from whyformer._bulk.rows import make_error_row, make_row
 from whyformer._bulk.task import ShardTask
 from whyformer._engine.capture import Capture
@@ -33,6 +32,7 @@ from whyformer._plain.failure import is_out_of_memory
 from whyformer._plain.peak_memory import free_memory
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import __version__
+from whyformer._runs.parts import BulkRow, encode_part
 from whyformer._runs.weights import hash_weights
 from whyformer.errors import ModelError
 
