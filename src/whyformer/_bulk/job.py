@@ -13,7 +13,7 @@ from whyformer._bulk.rows import make_error_row
 from whyformer._bulk.stopping import StopRequest
 from whyformer._bulk.task import ShardTask
 from whyformer._bulk.writer import PartWriter
-from whyformer._model.model import InputKind
+from whyformer._model import InputKind
 from whyformer._plain.progress import STATUS_LINE, show_activity
 from whyformer._runs.parts import PartStore, encode_part
 from whyformer.errors import OutputError, ResourceError

@@ -26,6 +26,7 @@ from torch.nn import functional
 
 from whyformer._model.model import Model
 from whyformer._runs.parts import BulkRow
+from whyformer._model import Model
 from whyformer._summary.clusters import Cluster
 from whyformer._summary.effect import Effect, measure_effect
 from whyformer._summary.inputs import InputReader, make_probe, to_array

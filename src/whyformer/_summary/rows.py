@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from whyformer._model.weight_files import name_source
+from whyformer._model import name_source
 from whyformer._runs.model_folder import read_model_folder
 from whyformer._runs.parts import PARTS_FOLDER, BulkRow, iterate_part_rows
 from whyformer._runs.plan import PLAN_FILE, DamagedPlan, OtherPlanVersion, PlanFields, read_plan_file
