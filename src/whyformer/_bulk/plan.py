@@ -7,9 +7,9 @@ last digits. What a row does not depend on is not: the engine, the number of wor
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -21,6 +21,9 @@ from whyformer._plain.versions import __version__
 from whyformer._runs.choice import write_judged_target
 from whyformer._runs.plan import PLAN_FILE, ShardedPlan, read_plan_file
 from whyformer._runs.weights import describe_planned_model
+
+if TYPE_CHECKING:
+    from whyformer._bulk.worker import WorkerSetup
 
 LAYOUT = 1  # of the parts
 
@@ -51,13 +54,10 @@ def make_bulk_plan(
     model: Model,
     items: ItemList,
     methods: Mapping[str, MethodCall],
+    setup: "WorkerSetup",
     *,
     device: torch.device,
-    target: Any,
     settings: BatchSettings,
-    truncate: bool,
-    maps: bool,
-    windows: bool | int = False,
 ) -> BulkPlan:
     """The plan, in JSON fields."""
     fields = {
@@ -67,17 +67,15 @@ def make_bulk_plan(
         "precision": torch.get_float32_matmul_precision() if device.type == "cuda" else "highest",
         "data": {"items": len(items), "fingerprint": items.fingerprint(model.kind)},
         "methods": {label: call.all_settings for label, call in methods.items()},
-        "target": write_judged_target(target),
-        "truncate": truncate,
-        "maps": maps,
-        "shard": settings.shard,
-        "batch": settings.batch,
-        "threads": settings.threads,
+        "target": write_judged_target(setup.target),
+        "truncate": setup.truncate,
+        "maps": setup.maps,
+        **asdict(settings),
         "whyformer": __version__,
         "torch": torch.__version__,
     }
-    if windows is not False:  # absent otherwise, so that runs begun before there were windows can be resumed
-        fields["windows"] = windows
+    if setup.windows is not False:
+        fields["windows"] = setup.windows
     return BulkPlan(archive.as_json_value(fields))
 
 

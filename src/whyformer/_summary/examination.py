@@ -7,9 +7,8 @@ import numpy as np
 import torch
 
 from whyformer._explain.explain import explain
-from whyformer._model.model import Model
-from whyformer._runs.parts import BulkRow
 from whyformer._model import Model
+from whyformer._runs.parts import BulkRow
 from whyformer._summary.clusters import Cluster, SampledClass
 from whyformer._summary.hiding import (
     FILL,

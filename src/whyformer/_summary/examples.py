@@ -6,9 +6,8 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 
-from whyformer._model.image import as_image
-from whyformer._runs.parts import BulkRow
 from whyformer._model import as_image
+from whyformer._runs.parts import BulkRow
 from whyformer._summary.clusters import Cluster
 from whyformer._summary.inputs import InputReader
 from whyformer._summary.word_shares import list_word_shares

@@ -24,9 +24,8 @@ from scipy.ndimage import label
 from torch import Tensor
 from torch.nn import functional
 
-from whyformer._model.model import Model
-from whyformer._runs.parts import BulkRow
 from whyformer._model import Model
+from whyformer._runs.parts import BulkRow
 from whyformer._summary.clusters import Cluster
 from whyformer._summary.effect import Effect, measure_effect
 from whyformer._summary.inputs import InputReader, make_probe, to_array
