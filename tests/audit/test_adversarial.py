@@ -6,11 +6,11 @@ from audit.known import deciding, idle, sentences
 from conftest import animal
 
 import whyformer as why
-from whyformer._audit.adversarial import PRESETS, Candidates, choose_search, search_adversarial
-from whyformer._audit.audited_attention import AuditedAttention
-from whyformer._audit.choice import choose_attention
-from whyformer._audit.distance import jsd
-from whyformer._audit.replay import AttentionReplay
+from whyformer._audit.checks.adversarial import PRESETS, Candidates, choose_search, search_adversarial
+from whyformer._audit.checks.distance import jsd
+from whyformer._audit.replay.attention_choice import choose_attention
+from whyformer._audit.replay.attention_replay import AttentionReplay
+from whyformer._audit.replay.audited_attention import AuditedAttention
 from whyformer.errors import MethodError
 
 

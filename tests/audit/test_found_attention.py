@@ -12,9 +12,11 @@ from conftest import animal
 from tiny_text import wordpiece
 
 import whyformer as why
-from whyformer._audit import Audit, adversarial, audit, found_attention, found_views
-from whyformer._audit.found_attention import read_found
-from whyformer._audit.report import make_audit_page
+from whyformer._audit import Audit, audit
+from whyformer._audit.checks import adversarial, found_attention
+from whyformer._audit.checks.found_attention import read_found
+from whyformer._audit.report import found_views
+from whyformer._audit.report.page import make_audit_page
 from whyformer.errors import InputError
 from whyformer.show.terminal import Screen
 

@@ -6,10 +6,10 @@ import torch
 
 import whyformer as why
 from whyformer._audit import audit
-from whyformer._audit.choice import choose_attention
-from whyformer._audit.importance import find_attended_units
+from whyformer._audit.checks.importance import find_attended_units
 from whyformer._audit.jain_wallace import choose_jain_wallace_search, measure_jain_wallace
-from whyformer._audit.replay import AttentionReplay
+from whyformer._audit.replay.attention_choice import choose_attention
+from whyformer._audit.replay.attention_replay import AttentionReplay
 from whyformer.demo.jain_wallace import (
     ATTENTIONS,
     ENCODERS,

@@ -13,9 +13,9 @@ from tiny_text import wordpiece
 
 import whyformer as why
 from whyformer._audit import Audit, audit, batches
-from whyformer._audit.agreement import DELETED, GRADIENT, MASKED
 from whyformer._audit.auditor import Auditor
-from whyformer._audit.report import make_audit_page
+from whyformer._audit.checks.agreement import DELETED, GRADIENT, MASKED
+from whyformer._audit.report.page import make_audit_page
 from whyformer.data import read
 from whyformer.errors import InputError, MethodError, NoAttention, OutputError, TargetError, UnsupportedModel
 
@@ -133,9 +133,9 @@ def test_attention_that_cannot_matter_is_reported_as_such():
 
 def test_gradient_and_leave_one_out_by_hand():
     """Attention held, p = 1 / (1 + exp(-2 s)) and s = sum of weights * values: g = p (1 - p) 2 |w v|."""
-    from whyformer._audit.choice import choose_attention
-    from whyformer._audit.importance import measure_gradient, measure_leave_one_out
-    from whyformer._audit.replay import AttentionReplay
+    from whyformer._audit.checks.importance import measure_gradient, measure_leave_one_out
+    from whyformer._audit.replay.attention_choice import choose_attention
+    from whyformer._audit.replay.attention_replay import AttentionReplay
 
     model = idle()
     looks = torch.linspace(-1, 1, 10)

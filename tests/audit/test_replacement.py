@@ -9,10 +9,7 @@ from conftest import animal
 from tiny_text import wordpiece
 
 import whyformer as why
-from whyformer._audit import replay
-from whyformer._audit.audited_attention import AuditedAttention
-from whyformer._audit.choice import choose_attention
-from whyformer._audit.replacement import (
+from whyformer._audit.checks.replacement import (
     RANDOM_KINDS,
     REPLACEMENT_KINDS,
     ReplacementNoise,
@@ -25,7 +22,10 @@ from whyformer._audit.replacement import (
     replace_attention,
     summarise_change,
 )
-from whyformer._audit.replay import AttentionReplay
+from whyformer._audit.replay import attention_replay as replay
+from whyformer._audit.replay.attention_choice import choose_attention
+from whyformer._audit.replay.attention_replay import AttentionReplay
+from whyformer._audit.replay.audited_attention import AuditedAttention
 
 OWN = torch.tensor([[[[0.4, 0.3, 0.2, 0.1, 0.0]]]], dtype=torch.float64)
 FREE = torch.tensor([[[[True, True, True, True, False]]]])

@@ -6,11 +6,11 @@ from audit.test_replay import KINDS, other
 from conftest import animal
 
 import whyformer as why
-from whyformer._audit.audited_attention import AuditedAttention
-from whyformer._audit.choice import choose_attention
-from whyformer._audit.replay import AttentionReplay
-from whyformer._audit.tail import record_tail
-from whyformer._audit.tail_rows import Inseparable, RowAxis, choose_rows
+from whyformer._audit.replay.attention_choice import choose_attention
+from whyformer._audit.replay.attention_replay import AttentionReplay
+from whyformer._audit.replay.audited_attention import AuditedAttention
+from whyformer._audit.replay.remainder import record_tail
+from whyformer._audit.replay.remainder_rows import Inseparable, RowAxis, choose_rows
 from whyformer._engine.recorder import Unrecordable
 
 torch.manual_seed(0)

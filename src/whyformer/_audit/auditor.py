@@ -7,24 +7,34 @@ from typing import Any
 
 from torch import Tensor
 
-from whyformer._audit import importance
-from whyformer._audit.adversarial import Candidates, divide_examples
-from whyformer._audit.agreement import correlate_attention
-from whyformer._audit.audited_attention import AuditedAttention
 from whyformer._audit.batches import count_tokens
-from whyformer._audit.choice import AttentionChoice, AttentionLike, choose_attention
-from whyformer._audit.counter_tests import compare_seeds, predict_baseline
-from whyformer._audit.diagnostic import DiagnosticSample, count_trainings, run_diagnostic
+from whyformer._audit.checks import (
+    MOST_EXAMPLES,
+    Candidates,
+    DiagnosticSample,
+    compare_seeds,
+    correlate_attention,
+    count_trainings,
+    divide_examples,
+    find_attended_units,
+    keep_found,
+    make_diagnostic_samples,
+    measure_own_importance,
+    measure_shapes,
+    measure_shared_importance,
+    pair_attention,
+    predict_baseline,
+    probe_replay,
+    replace_attention,
+    run_diagnostic,
+    take_units,
+)
 from whyformer._audit.examples import AuditExamples, find_class_labels, read_target_labels
-from whyformer._audit.found_attention import MOST_EXAMPLES, keep_found
 from whyformer._audit.head_swaps import swap_examples
 from whyformer._audit.progress import WORK_LABELS, Advance, AuditProgress, show_audit_progress
-from whyformer._audit.replacement import pair_attention, replace_attention
-from whyformer._audit.replay import AttentionReplay
+from whyformer._audit.replay import AttentionChoice, AttentionLike, AttentionReplay, AuditedAttention, choose_attention
 from whyformer._audit.rows import AuditRows
-from whyformer._audit.samples import make_diagnostic_samples
 from whyformer._audit.settings import AuditSettings
-from whyformer._audit.shape import measure_shapes
 from whyformer._model.model import Model
 from whyformer.data import Data
 
@@ -182,7 +192,7 @@ class Auditor:
         if test == "agreement" and wanted:
             units = self.count_pairs(batch) * len(wanted)
             advance = lambda part: progress.advance(test, part * units)  # noqa: E731
-            shared = importance.measure_shared_importance(replay, self.settings.methods, advance)
+            shared = measure_shared_importance(replay, self.settings.methods, advance)
             for choice in wanted:
                 self._add_rows(rows, test, choice.name, batch, self.run_agreement(replay, choice, shared))
         if test == "replacement":
@@ -194,9 +204,9 @@ class Auditor:
         self, replay: AttentionReplay, choice: AttentionChoice, shared: Mapping[str, Tensor]
     ) -> list[TestRow]:
         audited = AuditedAttention(replay, choice)
-        attention = importance.take_units(replay, audited.distribution).double().cpu()
-        measures = {**importance.measure_own_importance(replay, choice), **shared}
-        real = importance.probe_replay(replay).real & importance.find_attended_units(replay, choice)
+        attention = take_units(replay, audited.distribution).double().cpu()
+        measures = {**measure_own_importance(replay, choice), **shared}
+        real = probe_replay(replay).real & find_attended_units(replay, choice)
         found: list[TestRow] = []
         for i, at in enumerate(real):
             scores = {name: values[i].double().cpu()[at].tolist() for name, values in measures.items()}

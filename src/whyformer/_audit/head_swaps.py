@@ -25,16 +25,23 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from whyformer._audit.adversarial import PRESETS, BlockWeights, Candidates, divide_examples
-from whyformer._audit.audited_attention import AuditedAttention
-from whyformer._audit.choice import AttentionChoice
-from whyformer._audit.each_head import EachHead
+from whyformer._audit.checks import (
+    MOST_CLASSES,
+    MOST_TOKENS,
+    PRESETS,
+    BlockWeights,
+    Candidates,
+    ReplacementNoise,
+    describe_tokens,
+    divide_examples,
+    make_uniform,
+    permute_weights,
+    round_values,
+    take_units,
+)
 from whyformer._audit.examples import AuditExamples
-from whyformer._audit.found_attention import MOST_CLASSES, MOST_TOKENS, describe_tokens, round_values
-from whyformer._audit.head_page import make_head_fragment, make_head_page
-from whyformer._audit.importance import take_units
-from whyformer._audit.replacement import ReplacementNoise, make_uniform, permute_weights
-from whyformer._audit.replay import AttentionReplay
+from whyformer._audit.replay import AttentionChoice, AttentionReplay, AuditedAttention, EachHead
+from whyformer._audit.report import make_head_fragment, make_head_page
 from whyformer._audit.settings import MAX_SWAPPED
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._judge.arguments import MAX_SEED, check_run_number, read_run_data

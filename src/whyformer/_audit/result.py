@@ -7,9 +7,14 @@ from typing import Any, ClassVar
 
 from rich.text import Text
 
-from whyformer._audit.findings import AuditFindings
-from whyformer._audit.found_views import draw_found, render_found
-from whyformer._audit.report import MAX_SECTIONS, make_audit_fragment, make_audit_page
+from whyformer._audit.report import (
+    MAX_SECTIONS,
+    AuditFindings,
+    draw_found,
+    make_audit_fragment,
+    make_audit_page,
+    render_found,
+)
 from whyformer._audit.row_schemas import check_saved_audit
 from whyformer._plain import archive
 from whyformer._plain.deprecation import warn_renamed

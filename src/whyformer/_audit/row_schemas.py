@@ -4,9 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from whyformer._audit.agreement import AGREEMENT_MEASURES
-from whyformer._audit.diagnostic import GUIDES
-from whyformer._audit.found_attention import FOUND_SCHEMA, check_saved_found
+from whyformer._audit.checks import AGREEMENT_MEASURES, FOUND_SCHEMA, GUIDES, check_saved_found
 from whyformer._plain.schema import SchemaError, check_schema
 
 NUMBER = (None, float)

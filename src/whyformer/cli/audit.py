@@ -75,8 +75,7 @@ def run_audit(
     """Test whether attention explains the answers: agreement, permutation, adversarial search, counter-tests."""
     wait_asleep()  # before torch is imported
     from whyformer._audit import TESTS, audit
-    from whyformer._audit.adversarial import choose_search
-    from whyformer._audit.replacement import REPLACEMENT_KINDS
+    from whyformer._audit.checks import REPLACEMENT_KINDS, choose_search
     from whyformer._audit.result import audit_to_json
     from whyformer._audit.settings import AuditSettings, normalise_methods
 

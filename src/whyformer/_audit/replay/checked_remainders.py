@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from whyformer._audit.tail import Tail, record_tail
-from whyformer._audit.tail_rows import Inseparable, choose_rows
+from whyformer._audit.replay.remainder import Tail, record_tail
+from whyformer._audit.replay.remainder_rows import Inseparable, choose_rows
 from whyformer._engine.recorder import Unrecordable
 from whyformer.errors import WhyformerError
 
 if TYPE_CHECKING:
-    from whyformer._audit.replay import AttentionReplay
+    from whyformer._audit.replay.attention_replay import AttentionReplay
 
 FAILURES = (  # of an operation that was recorded for other rows
     Unrecordable, Inseparable, WhyformerError, RuntimeError, IndexError, TypeError, ValueError, AttributeError,

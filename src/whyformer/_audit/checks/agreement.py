@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from whyformer._audit.top_k_kendall import choose_k, top_k_kendall
+from whyformer._audit.checks.top_k_kendall import choose_k, top_k_kendall
 
 SIGNIFICANCE_LEVEL = 0.05
 AGREEMENT_MEASURES = ("tau", "spearman", "pearson", "overlap")

@@ -31,8 +31,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._audit.audited_attention import AuditedAttention
-from whyformer._audit.distance import attainable_jsd, jsd, tvd
+from whyformer._audit.checks.distance import attainable_jsd, jsd, tvd
+from whyformer._audit.replay import AuditedAttention
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import quote_value
 from whyformer.errors import MethodError

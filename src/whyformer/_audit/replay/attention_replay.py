@@ -23,8 +23,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from whyformer._audit.call_tape import CallTape, EarlierOutputs, replay_outputs
-from whyformer._audit.replay_tails import ReplayTails
+from whyformer._audit.replay.call_tape import CallTape, EarlierOutputs, replay_outputs
+from whyformer._audit.replay.checked_remainders import ReplayTails
 from whyformer._engine.chosen_answer import PLAIN_TASKS, is_causal
 from whyformer._engine.forward import Run, run_forward
 from whyformer._engine.intervene import Intervention, SiteChange

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from whyformer._audit.audited_attention import AuditedAttention
-from whyformer._audit.choice import AttentionChoice
-from whyformer._audit.replay import AttentionReplay
+from whyformer._audit.replay.attention_choice import AttentionChoice
+from whyformer._audit.replay.attention_replay import AttentionReplay
+from whyformer._audit.replay.audited_attention import AuditedAttention
 
 
 class EachHead(AuditedAttention):

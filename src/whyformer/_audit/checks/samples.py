@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from whyformer._audit.audited_attention import AuditedAttention
-from whyformer._audit.diagnostic import DiagnosticSample
-from whyformer._audit.importance import probe_replay, take_units
-from whyformer._audit.replay import AttentionReplay
+from whyformer._audit.checks.diagnostic import DiagnosticSample
+from whyformer._audit.checks.importance import probe_replay, take_units
+from whyformer._audit.replay import AttentionReplay, AuditedAttention
 from whyformer._plain.tokens import Grid
 from whyformer.errors import UnsupportedModel
 

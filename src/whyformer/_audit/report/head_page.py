@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from whyformer._audit.found_attention import read_tokens
+from whyformer._audit.checks import read_tokens
 from whyformer._plain.tokens import Grid
 from whyformer.show import report as html
 from whyformer.show.chips import make_chips

@@ -26,10 +26,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._audit.audited_attention import AuditedAttention
-from whyformer._audit.choice import AttentionChoice
-from whyformer._audit.distance import tvd
-from whyformer._audit.replay import AttentionReplay
+from whyformer._audit.checks.distance import tvd
+from whyformer._audit.replay import AttentionChoice, AttentionReplay, AuditedAttention
 from whyformer._plain.random_generator import make_generator
 
 REPLACEMENT_KINDS = ("permutation", "uniform", "one-hot", "largest", "other")

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from whyformer._audit import verdict
-from whyformer._audit.summary import summarise_audit
-from whyformer._audit.verdict import VerdictSentence
+from whyformer._audit.report import verdict
+from whyformer._audit.report.summary import summarise_audit
+from whyformer._audit.report.verdict import VerdictSentence
 
 
 @dataclass(frozen=True, eq=False, repr=False)

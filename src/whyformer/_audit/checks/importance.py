@@ -15,9 +15,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from whyformer._audit.agreement import DELETED, GRADIENT, GRADIENT_THROUGH, MASKED, REMOVED
-from whyformer._audit.choice import AttentionChoice
-from whyformer._audit.replay import AttentionReplay
+from whyformer._audit.checks.agreement import DELETED, GRADIENT, GRADIENT_THROUGH, MASKED, REMOVED
+from whyformer._audit.replay import AttentionChoice, AttentionReplay
 from whyformer._engine.forward import run_forward
 from whyformer._engine.intervene import Intervention
 from whyformer._engine.layout import to_canonical_axes

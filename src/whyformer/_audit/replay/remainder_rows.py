@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._audit.tail import Shape, Tail, TailStep, finish_tail
+from whyformer._audit.replay.remainder import Shape, Tail, TailStep, finish_tail
 from whyformer._engine.recorder import Slot, map_entries
 
 aten = torch.ops.aten

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._audit.audited_attention import AuditedAttention
-from whyformer._audit.importance import take_units
+from whyformer._audit.checks.importance import take_units
+from whyformer._audit.replay import AuditedAttention
 from whyformer._plain.schema import SchemaError
 from whyformer._plain.tokens import Grid, Pieces, Tokens
 
