@@ -39,7 +39,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._model.loading import READER_FILE
+from whyformer._model.loading import DEMO_MODELS, READER_FILE
 from whyformer._model.model import Model
 from whyformer.demo.reading import READING_TASKS, find_reading_task
 from whyformer.errors import IncompleteModel, InputError, ModelNotFound
@@ -47,7 +47,7 @@ from whyformer.errors import IncompleteModel, InputError, ModelNotFound
 ENCODERS = ("bilstm", "cnn", "average")
 ATTENTIONS = ("additive", "dot", "uniform")
 PADDING, UNKNOWN, SEPARATOR = "[PAD]", "[UNK]", "[SEP]"
-READERS = Path(__file__).parent / "models" / "readers"
+READERS = DEMO_MODELS / "readers"
 WORD_PATTERN = re.compile(r"\S+")
 PUNCTUATION = re.compile(r"\W")
 MAX_WIDTH = 4096

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from whyformer.demo.jain_wallace import split_words
+from whyformer._reproduce.jain_wallace_models import split_words
 from whyformer.demo.reading import READING_TASKS, ReadingExample, find_task, generate_reading
 from whyformer.errors import InputError
 

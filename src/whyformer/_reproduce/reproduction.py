@@ -3,8 +3,8 @@
     reproduce("chefer-segmentation", "ImageNet-Segmentation/", "google/vit-base-patch16-224")
 
 With the paper's model and data the numbers should agree. With another model or other data only the order of the methods
-can be compared; the lines below the table do that, pair by pair (order.py). The output says where the published numbers
-come from. Where none were available (AttCAT), none are shown.
+can be compared; the lines below the table do that, pair by pair (published_order.py). The output says where the
+published numbers come from. Where none were available (AttCAT), none are shown.
 """
 
 import os
@@ -24,13 +24,14 @@ from whyformer._explain.method_call import label_methods
 from whyformer._judge.arguments import check_run_folder, check_run_number, read_run_data
 from whyformer._judge.choice import format_metric_label
 from whyformer._judge.judgement import Judgement, encode_utf8
-from whyformer._judge.order import PairOrder, compare_orders, compare_pairs, describe_orders
-from whyformer._judge.paper_tables import NamedSettings, PaperColumn, PaperTable, find_paper_table
+from whyformer._judge.order import PairOrder, compare_pairs
 from whyformer._judge.rows import RowTable
 from whyformer._judge.run import judge
 from whyformer._judge.table import collect_values, combine_of, format_csv, format_markdown, format_mean
 from whyformer._model.model import Model
 from whyformer._plain.statistics import bootstrap
+from whyformer._reproduce.paper_tables import NamedSettings, PaperColumn, PaperTable, find_paper_table
+from whyformer._reproduce.published_order import compare_orders, describe_orders
 from whyformer.data import Data
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError

@@ -10,15 +10,15 @@ from typer.testing import CliRunner
 from whyformer._engine.record import record
 from whyformer._engine.relevance.recipes import make_recipe
 from whyformer._explain.explain import explain
-from whyformer._judge.paper_tables import PAPER_TABLES
-from whyformer._judge.published import (
+from whyformer._model.loading import open as opened
+from whyformer._reproduce.paper_tables import PAPER_TABLES
+from whyformer._reproduce.reproduction import (
     PaperCell,
     Reproduction,
     format_paper_cell,
     number_synset_labels,
     reproduce,
 )
-from whyformer._model.loading import open as opened
 from whyformer.cli import app
 from whyformer.data import Data, Example
 from whyformer.errors import InputError

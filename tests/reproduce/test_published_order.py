@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from whyformer._judge.order import PairOrder, compare_orders, describe_orders
+from whyformer._judge.order import PairOrder
+from whyformer._reproduce.published_order import compare_orders, describe_orders
 from whyformer.metrics.segmentation import combine_accuracy
 
 

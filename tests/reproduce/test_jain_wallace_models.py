@@ -7,10 +7,9 @@ import torch
 import whyformer as why
 from whyformer._audit import audit
 from whyformer._audit.checks.importance import find_attended_units
-from whyformer._audit.jain_wallace import choose_jain_wallace_search, measure_jain_wallace
+from whyformer._audit.replay import AttentionReplay
 from whyformer._audit.replay.attention_choice import choose_attention
-from whyformer._audit.replay.attention_replay import AttentionReplay
-from whyformer.demo.jain_wallace import (
+from whyformer._reproduce.jain_wallace_models import (
     ATTENTIONS,
     ENCODERS,
     PADDING,
@@ -23,6 +22,7 @@ from whyformer.demo.jain_wallace import (
     save_jain_wallace,
     wrap_jain_wallace,
 )
+from whyformer._reproduce.jain_wallace_rows import choose_jain_wallace_search, measure_jain_wallace
 from whyformer.errors import IncompleteModel, InputError, ModelNotFound, UnsupportedModel
 
 TEXTS = ["a b c d", "b a", "d c b a b a", "c d a"]
