@@ -9,8 +9,8 @@ from conftest import name_value
 from judge.bench_parts import FIRST_SCORE, pictures, tiny
 
 import whyformer as why
-from whyformer._judge.arguments import OUTPUT_SUFFIXES
 from whyformer._judge.judgement import Judgement
+from whyformer._runs.arguments import OUTPUT_SUFFIXES
 from whyformer.errors import InputError, MethodError, MetricError, OutputError, TargetError
 
 ROLLOUT = why.METHODS["rollout"].compute

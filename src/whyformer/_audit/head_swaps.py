@@ -44,11 +44,11 @@ from whyformer._audit.replay import AttentionChoice, AttentionReplay, AuditedAtt
 from whyformer._audit.report import make_head_fragment, make_head_page
 from whyformer._audit.settings import MAX_SWAPPED
 from whyformer._explain.explain import ModelLike, as_model
-from whyformer._judge.arguments import MAX_SEED, check_run_number, read_run_data
 from whyformer._model.model import Model
 from whyformer._plain import archive
 from whyformer._plain.tokens import Grid
 from whyformer._plain.torch_state import neutral_torch
+from whyformer._runs.arguments import MAX_SEED, check_run_number, read_run_data
 from whyformer.data import Example
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError, UnsupportedModel

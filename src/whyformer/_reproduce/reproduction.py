@@ -21,8 +21,6 @@ from rich.text import Text
 
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import label_methods
-from whyformer._judge.arguments import check_run_folder, check_run_number, read_run_data
-from whyformer._judge.choice import format_metric_label
 from whyformer._judge.judgement import Judgement, encode_utf8
 from whyformer._judge.order import PairOrder, compare_pairs
 from whyformer._judge.rows import RowTable
@@ -32,6 +30,8 @@ from whyformer._model.model import Model
 from whyformer._plain.statistics import bootstrap
 from whyformer._reproduce.paper_tables import NamedSettings, PaperColumn, PaperTable, find_paper_table
 from whyformer._reproduce.published_order import compare_orders, describe_orders
+from whyformer._runs.arguments import check_run_folder, check_run_number, read_run_data
+from whyformer._runs.choice import format_metric_label
 from whyformer.data import Data
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError

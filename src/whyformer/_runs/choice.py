@@ -8,16 +8,16 @@ import whyformer.metrics  # noqa: F401 (fills METRICS)
 from whyformer._engine.target import TargetNames
 from whyformer._engine.target_kinds import TargetKind
 from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
-from whyformer._judge.arguments import as_argument_list
-from whyformer._judge.controls import is_chance
 from whyformer._model.model import Model
 from whyformer._plain.setting_checks import quote_value
+from whyformer._runs.arguments import as_argument_list
 from whyformer.data import Data
 from whyformer.errors import InputError, MethodError, MetricError, TargetError
 from whyformer.methods._registry import METHODS
 from whyformer.metrics._registry import METRICS, MetricCall, choose_metric, find_metric
 from whyformer.targets import is_target_text, parse
 
+CHANCE = "chance"
 # The metrics used if none are named: by the kind of input, and by the ground truth that the data has.
 DEFAULT_METRICS = {
     "image": ("positive_perturbation", "negative_perturbation"),
@@ -45,6 +45,10 @@ def choose_judged_methods(methods: Any) -> dict[str, MethodCall]:
     if not any(is_chance(label) for label in chosen):
         chosen |= label_methods(["chance"])
     return chosen
+
+
+def is_chance(label: str) -> bool:
+    return label.split("(")[0] == CHANCE
 
 
 def read_judged_target(target: Any, model: Model) -> Any:

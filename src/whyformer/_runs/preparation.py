@@ -2,22 +2,23 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from whyformer._judge.failure import reason_of
 from whyformer._model.arrays import read_arrays
 from whyformer._model.image import as_image
-from whyformer._model.model import Model
+from whyformer._model.model import EncodedBatch, Model
 from whyformer._model.text import TextPair, is_text_pair, tokenize_text
+from whyformer._runs.failure import reason_of
 from whyformer.data import Data, Example
 from whyformer.data.masks import align_mask, read_mask
 from whyformer.errors import InputError
 from whyformer.metrics._registry import Rationale
 
+KindOfInput = Literal["images", "texts"]
 NOTE_SEPARATOR = "; "  # between two notes on an example
 
 
@@ -217,3 +218,25 @@ def prepare_rationale(example: Example, missing: dict[str, str]) -> Rationale | 
         missing["rationale"] = "no word is marked as evidence"
         return None
     return Rationale(tuple(marks), "word", tuple(example.rationale))
+
+
+# --- the kind of input ------------------------------------------------------------------------------------------------
+
+
+def find_kind_of_input(model: Model, data: Data) -> KindOfInput | None:
+    """What the examples are; for a model that takes tensors, what the first one is that it accepts."""
+    if model.kind != "tensors":
+        return "images" if model.kind == "image" else "texts"
+    for place in range(len(data)):
+        example = prepare_example(model, data, place)
+        try:
+            return classify_batch(model.encode([example.content]))
+        except Exception as error:
+            reason_of(error)  # its rows will say why; running out of memory stops the run
+    return None
+
+
+def classify_batch(encoded: EncodedBatch) -> KindOfInput | None:
+    if encoded.inputs[encoded.main].dim() == 4:
+        return "images"
+    return "texts" if encoded.token_mask is not None else None
