@@ -16,6 +16,7 @@ SOURCE = Path(whyformer.__file__).parent
 # `_engine` has two rooms below it; "_engine" alone is the files directly in that folder.
 GROUND = {"errors", "_plain"}
 ENGINE = {"_engine", "_engine.relevance", "_engine.tracing"}
+AUDIT = {"_audit.replay", "_audit.checks", "_audit.report"}
 EXPLAINING = {*GROUND, *ENGINE, "_model", "methods", "show", "results", "_explain"}
 ROOMS = {
     "errors": set(),
@@ -35,10 +36,13 @@ ROOMS = {
     "_cite": {*EXPLAINING, "metrics"},
     "_runs": {*EXPLAINING, "targets", "metrics", "data"},
     "_judge": {*EXPLAINING, "targets", "metrics", "data", "_runs"},
-    "_audit": {*EXPLAINING, "targets", "data", "_runs"},
+    "_audit.replay": EXPLAINING,
+    "_audit.checks": {*EXPLAINING, "_audit.replay"},
+    "_audit.report": {*EXPLAINING, "_audit.checks"},
+    "_audit": {*EXPLAINING, *AUDIT, "targets", "data", "_runs"},
     "_bulk": {*EXPLAINING, "targets", "data", "_runs"},
     "_summary": {*EXPLAINING, "data", "_runs"},
-    "_reproduce": {*EXPLAINING, "targets", "metrics", "data", "_runs", "_judge", "_audit", "demo"},
+    "_reproduce": {*EXPLAINING, "targets", "metrics", "data", "_runs", "_judge", "_audit", *AUDIT, "demo"},
     "demo": {*GROUND, "_model", "show", "results", "_explain"},
     "whyformer": set(),  # __init__.py; filled in below: the public names come from everywhere
     "cli": set(),  # the shell over everything

@@ -82,7 +82,7 @@ def test_nothing_is_kept_where_nothing_was_found(monkeypatch):
 
 
 def test_what_is_kept_is_bounded(monkeypatch):
-    monkeypatch.setattr("whyformer._audit.auditor.MOST_EXAMPLES", 3)
+    monkeypatch.setattr("whyformer._audit.checks.MOST_EXAMPLES", 3)
     monkeypatch.setattr(adversarial, "MOST_AT_ONCE", 2)
     made = audit(idle(), sentences(6), **SEARCH)
     assert sum("found" in row for row in made.of("adversarial", "block 0")) == 3

@@ -12,7 +12,7 @@ from conftest import animal
 from tiny_text import wordpiece
 
 import whyformer as why
-from whyformer._audit import Audit, audit, batches
+from whyformer._audit import Audit, audit, examples
 from whyformer._audit.auditor import Auditor
 from whyformer._audit.checks.agreement import DELETED, GRADIENT, MASKED
 from whyformer._audit.report.page import make_audit_page
@@ -165,7 +165,7 @@ def test_gradient_and_leave_one_out_by_hand():
 def test_an_interrupted_audit_continues(model, tmp_path, monkeypatch):
     settings = {"tests": ["agreement", "replacement", "shape", "adversarial"], **QUICK}
     texts = TEXTS[:4]
-    monkeypatch.setattr(batches, "BATCH_TOKENS", {"cpu": 32})
+    monkeypatch.setattr(examples, "BATCH_TOKENS", {"cpu": 32})
     whole = audit(model, texts, 1, **settings)
     calls = []
     whole_batches = Auditor(model, read(texts), 1, SimpleNamespace(target=None)).examples.make_batches()

@@ -99,9 +99,9 @@ def test_every_kind_of_model_has_a_tail_in_its_last_block(name):
     whole = other(replay, block)[of].requires_grad_()
     weights = audited.insert_weights(block, of, audited.take_queries(block, whole))
     with torch.enable_grad():
-        full = replay.insert_queries(block, of, weights, audited.queries(block))
+        full = replay.insert_queries(block, of, weights, audited.queries[block])
         logits = [
-            replay.predict({block: weights}, of, queries={block: audited.queries(block)}, gradient=True),
+            replay.predict({block: weights}, of, queries={block: audited.queries[block]}, gradient=True),
             replay.predict_in_full({block: full}, of, gradient=True),
         ]
         slopes = [torch.autograd.grad(one[:, 0].sum(), whole, retain_graph=True)[0] for one in logits]

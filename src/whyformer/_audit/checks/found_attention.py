@@ -6,7 +6,6 @@ most `MOST_TOKENS` tokens, the `MOST_CLASSES` most probable classes. A text is k
 grid of its patches, without its pixels.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,19 +13,14 @@ import torch
 from torch import Tensor
 
 from whyformer._audit.checks.importance import take_units
-from whyformer._audit.replay import AuditedAttention
-from whyformer._plain.schema import SchemaError
+from whyformer._audit.checks.row_schemas import AuditRow
+from whyformer._audit.replay import AttentionReplay, AuditedAttention, BlockWeights
 from whyformer._plain.tokens import Grid, Pieces, Tokens
 
 MOST_EXAMPLES = 100
 MOST_TOKENS = 512
 MOST_CLASSES = 4
 DIGITS = 6
-FOUND_SCHEMA = {
-    "observed": [float], "other": [float], "classes": [int], "before": [float], "after": [float],
-    "pieces": (None, [str]), "special": (None, [bool]), "spans": (None, [(None, [int])]), "text": (None, str),
-    "grid": (None, [int]),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,38 +37,28 @@ class FoundAttention:
     tvd: float
 
 
-def keep_found(audited: AuditedAttention, example: int, weights: Mapping[int, Tensor]) -> dict[str, Any] | None:
+def keep_found(audited: AuditedAttention, example: int, weights: BlockWeights) -> dict[str, Any] | None:
     """The fields of a row for these weights [1 head query key] of each block; None if the example is too long."""
-    replay = audited.replay
-    of = torch.tensor([example])
+    replay, of = audited.replay, torch.tensor([example])
+    fields = save_tokens(replay.layout.tokens[example])
+    if fields is None:
+        return None
     with torch.no_grad():
         other = audited.read_distribution(audited.complete_weights(weights, of), of)[0]
         after = audited.predict(weights, of)[0]
-    observed, before, tokens = (
-        audited.distribution[example],
-        replay.probabilities[example],
-        replay.layout.tokens[example],
-    )
-    fields = describe_tokens(tokens)
-    if fields is None:
-        return None
-    if isinstance(tokens, Grid):
-        observed, other = (take_units(replay, row[None])[0] for row in (observed, other))
-    else:
-        real = ~torch.tensor(tokens.padding, device=observed.device)
-        observed, other = observed[real], other[real]
-    classes = before.topk(min(MOST_CLASSES, len(before))).indices
+    before = replay.probabilities[example]
+    classes = take_likeliest(before)
     return {
         **fields,
-        "observed": round_values(observed),
-        "other": round_values(other),
+        "observed": list_shown_weights(replay, example, audited.distribution[example]),
+        "other": list_shown_weights(replay, example, other),
         "classes": classes.tolist(),
         "before": round_values(before[classes]),
         "after": round_values(after[classes]),
     }
 
 
-def describe_tokens(tokens: Tokens) -> dict[str, Any] | None:
+def save_tokens(tokens: Tokens) -> dict[str, Any] | None:
     """Tokens without padding, as plain values; None if there are too many."""
     if len(tokens) > MOST_TOKENS:
         return None
@@ -91,18 +75,39 @@ def describe_tokens(tokens: Tokens) -> dict[str, Any] | None:
     }
 
 
+def restore_tokens(saved: AuditRow) -> Tokens:
+    if saved.get("grid"):
+        return Grid(*saved["grid"])
+    spans = tuple(None if span is None else (span[0], span[1]) for span in saved["spans"])
+    pieces = tuple(saved["pieces"])
+    return Pieces(pieces, tuple(saved["special"]), (False,) * len(pieces), spans, saved.get("text"))
+
+
+def list_shown_weights(replay: AttentionReplay, example: int, row: Tensor) -> list[float]:
+    """The weights of the saved tokens of an example, from [token]."""
+    tokens = replay.layout.tokens[example]
+    if isinstance(tokens, Grid):
+        return round_values(take_units(replay, row[None])[0])
+    return round_values(row[~torch.tensor(tokens.padding, device=row.device)])
+
+
+def take_likeliest(probabilities: Tensor) -> Tensor:
+    """The most probable classes [... class]."""
+    return probabilities.topk(min(MOST_CLASSES, probabilities.size(-1))).indices
+
+
 def round_values(values: Tensor) -> list[float]:
     return [round(float(value), DIGITS) for value in values.double().cpu()]
 
 
-def read_found(row: Mapping[str, Any]) -> FoundAttention | None:
+def read_found(row: AuditRow) -> FoundAttention | None:
     """What a row of the search holds; None if nothing was found or kept."""
     found = row.get("found")
     if not found:
         return None
     best = max(range(len(row["apart"])), key=lambda i: row["apart"][i] if row["apart"][i] == row["jsd"] else -1.0)
     return FoundAttention(
-        read_tokens(found),
+        restore_tokens(found),
         torch.tensor(found["observed"], dtype=torch.double),
         torch.tensor(found["other"], dtype=torch.double),
         tuple(found["classes"]),
@@ -111,35 +116,3 @@ def read_found(row: Mapping[str, Any]) -> FoundAttention | None:
         row["jsd"],
         row["tvd"][best],
     )
-
-
-def read_tokens(found: Mapping[str, Any]) -> Tokens:
-    if found.get("grid"):
-        rows, columns = found["grid"]
-        return Grid(rows, columns)
-    spans = tuple(None if span is None else (span[0], span[1]) for span in found["spans"])
-    count = len(found["pieces"])
-    return Pieces(tuple(found["pieces"]), tuple(found["special"]), (False,) * count, spans, found.get("text"))
-
-
-def check_saved_found(row: Mapping[str, Any]) -> None:
-    """Refuse what no search has kept."""
-    found = row["found"]
-    sizes = {len(found["observed"]), len(found["other"])}
-    if found.get("grid"):
-        if len(found["grid"]) != 2 or min(found["grid"]) < 1:
-            raise SchemaError("found attention has no grid of rows and columns")
-        sizes.add(found["grid"][0] * found["grid"][1])
-    else:
-        parts = [found.get(name) for name in ("pieces", "special", "spans")]
-        if any(part is None for part in parts):
-            raise SchemaError("found attention has no tokens")
-        sizes |= {len(part) for part in parts}
-        text = found.get("text")
-        for span in found["spans"]:
-            if span is not None and (len(span) != 2 or not 0 <= span[0] <= span[1] <= len(text or "")):
-                raise SchemaError(f"a token is at {span}, outside of its text")
-    if len(sizes) != 1 or len({len(found[name]) for name in ("classes", "before", "after")}) != 1:
-        raise SchemaError("found attention has values for other tokens or classes")
-    if min(found["classes"], default=0) < 0 or len(row.get("apart", ())) != len(row.get("tvd", ())) or not row["apart"]:
-        raise SchemaError("found attention has no candidates")

@@ -5,7 +5,9 @@ The door of this room: code outside of it imports from here.
 
 from whyformer._audit.replay.attention_choice import AttentionChoice, AttentionLike, choose_attention
 from whyformer._audit.replay.attention_replay import AttentionReplay
-from whyformer._audit.replay.audited_attention import AuditedAttention
-from whyformer._audit.replay.each_head import EachHead
+from whyformer._audit.replay.audited_attention import AuditedAttention, BlockWeights, EachHead
 
-__all__ = ["AttentionChoice", "AttentionLike", "AttentionReplay", "AuditedAttention", "EachHead", "choose_attention"]
+__all__ = [
+    "AttentionChoice", "AttentionLike", "AttentionReplay", "AuditedAttention", "BlockWeights", "EachHead",
+    "choose_attention",
+]  # fmt: skip
