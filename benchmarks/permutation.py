@@ -23,7 +23,8 @@ from transformers import BertConfig, BertForSequenceClassification
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import whyformer as why
-from whyformer._audit.checks import ReplacementNoise, permute_weights, replace_attention
+from whyformer._audit.checks import replace_attention
+from whyformer._audit.checks.replacement import ReplacementNoise, permute_weights
 from whyformer._audit.replay import AttentionReplay, AuditedAttention, choose_attention
 
 BLOCK = 3

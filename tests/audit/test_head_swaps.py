@@ -26,8 +26,8 @@ from whyformer._audit.head_swaps import choose_blocks
 from whyformer._audit.replay.attention_choice import AttentionChoice
 from whyformer._audit.replay.audited_attention import AuditedAttention, EachHead
 from whyformer._audit.report.head_page import SCRIPT, make_head_page
-from whyformer._engine.intervene import Intervention
 from whyformer._engine.record import record
+from whyformer._engine.run.intervene import Intervention
 from whyformer.cli import app
 from whyformer.errors import InputError
 from whyformer.show import report

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from whyformer import cli
-from whyformer._model.loading import _find_demo_folder
+from whyformer._model.loading.opening import _find_demo_folder
 from whyformer.cli import destination, gathering, options, parsing, running
 from whyformer.methods._registry import METHODS
 from whyformer.results.comparison import Comparison
@@ -549,23 +549,6 @@ def test_explains_generated_tokens(tmp_path):
     assert "Why &#x27; 19&#x27;?" in out.read_text()
     assert "it takes no texts" in error_of("generate", "x", "-M", "demo/pets", code=3)
     assert "predicts classes, not a next token" in error_of("generate", "a film", "-M", "demo/sentiment", code=3)
-
-
-@pytest.mark.parametrize(("old", "new"), [("inside", "inspect"), ("write", "generate")])
-def test_old_verbs_still_work_and_print_the_new_name(old, new, tmp_path):
-    out = str(tmp_path / "out.html")
-    arguments = {"inside": ["a good film", "-M", "demo/sentiment"], "write": ["12 + 7 =", "-n", "1"]}[old]
-    renamed, current = (CliRunner().invoke(cli.app, [verb, *arguments, "-o", out]) for verb in (old, new))
-    assert (renamed.exit_code, current.exit_code) == (0, 0)
-    assert renamed.stderr == f"whyformer {old} is now whyformer {new}\nsaved {out}\n"
-    assert current.stderr == f"saved {out}\n"
-    assert renamed.stdout == current.stdout
-
-
-def test_old_verbs_are_not_listed():
-    verbs = {line.split()[1] for line in run("--help").split("\n") if len(line.split()) > 2}
-    assert {"inspect", "generate"} <= verbs
-    assert not {"inside", "write"} & verbs
 
 
 def test_completes_names_without_importing_torch():

@@ -13,7 +13,7 @@ from whyformer._audit.progress import AuditProgress, show_audit_progress
 from whyformer._audit.replay import AttentionChoice, AttentionLike, AttentionReplay, AuditedAttention, choose_attention
 from whyformer._audit.rows import AuditRows
 from whyformer._audit.settings import AuditSettings
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer.data import Data
 
 FEW_EXAMPLES = 20  # with fewer examples, the result carries a note

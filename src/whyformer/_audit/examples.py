@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from whyformer._audit.replay import AttentionReplay
-from whyformer._engine.target import TargetNames
-from whyformer._model.model import Model
+from whyformer._engine import TargetNames
+from whyformer._model import Model
 from whyformer._runs.preparation import find_class_index
 from whyformer.data import Data
 

@@ -27,7 +27,7 @@ from whyformer._audit.replay import AttentionReplay
 from whyformer._audit.report import HeadSwaps
 from whyformer._audit.settings import MAX_SWAPPED
 from whyformer._explain.explain import ModelLike, as_model
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.arguments import MAX_SEED, check_run_number, read_run_data
 from whyformer.data import Example

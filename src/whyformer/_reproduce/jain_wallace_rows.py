@@ -29,8 +29,7 @@ from whyformer._audit.checks import (
     SearchSettings,
 )
 from whyformer._audit.report import FAR_JSD
-from whyformer._model.model import Model
-from whyformer._model.text import is_text_pair
+from whyformer._model import Model, is_text_pair
 from whyformer.data import Data
 from whyformer.errors import InputError
 
