@@ -74,11 +74,8 @@ def run_audit(
 ) -> None:
     """Test whether attention explains the answers: agreement, permutation, adversarial search, counter-tests."""
     wait_asleep()  # before torch is imported
-    from whyformer._audit import TESTS, audit
-    from whyformer._audit.adversarial import choose_search
-    from whyformer._audit.replacement import REPLACEMENT_KINDS
-    from whyformer._audit.result import audit_to_json
-    from whyformer._audit.settings import AuditSettings, normalise_methods
+    from whyformer._audit import TESTS, AuditSettings, audit, normalise_methods
+    from whyformer._audit.checks import REPLACEMENT_KINDS, choose_search
 
     tests = tuple(test) if test else TESTS
     methods = normalise_methods(parsing.parse_methods(method) if method else ())
@@ -105,7 +102,7 @@ def run_audit(
         if out is not None:
             output.print_to_stderr(f"The rows so far are in {out}. Run the same command again to continue.")
         raise
-    running.show_result(result, to_json=audit_to_json if as_json else None)
+    running.show_result(result, to_json=result.formats[".json"] if as_json else None)
     if out is not None:
         output.print_saved(out, out / "audit.html", *([out / "heads.html"] if swap_heads else []))
 

@@ -21,19 +21,20 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from whyformer._audit.top_k_kendall import choose_k, top_k_kendall
+from whyformer._audit.checks.top_k_kendall import choose_k, top_k_kendall
 
 SIGNIFICANCE_LEVEL = 0.05
 AGREEMENT_MEASURES = ("tau", "spearman", "pearson", "overlap")
 TOP_K_DISTANCE = "top_k"  # not in audits saved by version 0.1
 GRADIENT, GRADIENT_THROUGH = "gradient, attention held", "gradient"
 DELETED, MASKED, REMOVED = "leave-one-out, deleted", "leave-one-out, masked", "leave-one-out, removed"
+PairCorrelations = dict[str, dict[str, float | None]]  # "attention ~ gradient" -> its correlations
 YARDSTICKS = ((GRADIENT, DELETED), (GRADIENT, MASKED), (GRADIENT, REMOVED))
 
 
 def correlate_attention(
     attention: Sequence[float], measures: Mapping[str, Sequence[float]], *, top: float = 0.2
-) -> dict[str, dict[str, float | None]]:
+) -> PairCorrelations:
     """Attention against every measure, and gradient against leave-one-out as a yardstick."""
     pairs = {
         f"attention ~ {name}": measure_correlations(attention, scores, top=top) for name, scores in measures.items()
@@ -55,7 +56,7 @@ def measure_correlations(a: Sequence[float], b: Sequence[float], *, top: float =
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.shape != second.shape or first.ndim != 1:
         raise ValueError(f"cannot compare scores of shapes {first.shape} and {second.shape}")
-    if len(first) < 2 or is_constant(first) or is_constant(second):
+    if len(first) < 2 or is_nearly_constant(first) or is_nearly_constant(second):
         return dict.fromkeys((*AGREEMENT_MEASURES, TOP_K_DISTANCE, "p", "by_chance"))
     tau = stats.kendalltau(first, second)
     highest = min(max(1, round(top * len(first))), len(first) - 1)
@@ -71,7 +72,7 @@ def measure_correlations(a: Sequence[float], b: Sequence[float], *, top: float =
     }
 
 
-def is_constant(scores: np.ndarray) -> bool:
+def is_nearly_constant(scores: np.ndarray) -> bool:
     """All equal up to rounding: a softmax over equal scores differs in the last bits."""
     span = float(scores.max() - scores.min())
     return not span > 1e-7 * max(abs(float(scores.max())), abs(float(scores.min())))

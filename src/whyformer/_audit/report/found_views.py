@@ -11,8 +11,8 @@ from rich.console import RenderableType
 from rich.text import Text
 from torch import Tensor
 
-from whyformer._audit.findings import AuditFindings
-from whyformer._audit.found_attention import FoundAttention, read_found
+from whyformer._audit.checks import FoundAttention, read_found
+from whyformer._audit.report.findings import AuditFindings
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import InputError
 from whyformer.show import report as html

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from whyformer._audit.agreement import SIGNIFICANCE_LEVEL
-from whyformer._audit.summary import Statistics
+from whyformer._audit.checks import SIGNIFICANCE_LEVEL
+from whyformer._audit.report.summary import Statistics
 
 # By the median change of probability, and by the absolute value of tau: below the number, the word.
 CHANGE_WORDS = ((0.02, "hardly"), (0.1, "slightly"), (0.3, "noticeably"), (2.0, "strongly"))

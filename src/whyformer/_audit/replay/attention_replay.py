@@ -12,8 +12,9 @@ it in one batch.
 A module may keep a state or mix examples, so that its output must not be reused. This is checked first: a rerun
 without changes must reproduce the model's own output, otherwise the whole model is run every time.
 
-What is left to run is recorded as a list of operations (tail.py), for all rows of a batch, and for the replaced queries
-alone where no other token is needed. It is used if it gives the output and the gradient of the model for other weights.
+What is left to run is recorded as a list of operations (checked_remainders.py), for all rows of a batch, and for the
+replaced queries alone where no other token is needed. It is used if it gives the output and the gradient of the model
+for other weights.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,8 +24,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from whyformer._audit.call_tape import CallTape, EarlierOutputs, replay_outputs
-from whyformer._audit.replay_tails import ReplayTails
+from whyformer._audit.replay.call_tape import CallTape, EarlierOutputs, replay_outputs
+from whyformer._audit.replay.checked_remainders import FAILURES, CheckedRemainders, find_tolerance
 from whyformer._engine import (
     PLAIN_TASKS,
     ExplainedAnswer,
@@ -56,22 +57,25 @@ MASKED_GAP = 5_000.0  # a score this far below the largest of its row is masked:
 
 
 class AttentionReplay:
-    """A batch of examples, the attention weights of the model, and its predictions with other weights."""
+    """A batch of examples, the attention weights of the model, and its predictions with other weights.
+
+    The rows of the run are the examples, a single one twice: with one row, the batch axis of a tensor cannot be
+    identified.
+    """
 
     def __init__(
         self, model: Model, encoded: EncodedBatch, blocks: Sequence[int] = (), target: int | str | None = None
     ) -> None:
-        self.model, self.encoded, self.batch, self.target = model, encoded, encoded.batch, target
+        self.model, self.encoded, self.batch = model, encoded, encoded.batch
         self.notes: list[str] = []
+        self.run_attention: list[Tensor] = []  # for each block [row head query key]
+        self.run_allowed: list[Tensor] = []
         self._tape = CallTape(blocks)
-        self._attention: dict[int, Tensor] = {}
-        self._allowed: dict[int, Tensor] = {}
         self._reproduces: dict[int, bool] = {}  # by block, whether a replay gives the model's own output
-        # At least two rows: with one, the batch axis of a tensor cannot be identified.
         self._run_batch = encoded if encoded.batch > 1 else pick_examples(encoded, torch.tensor([0, 0]))
-        self._run_once()
+        self._run_once(target)
 
-    def _run_once(self) -> None:
+    def _run_once(self, target: int | str | None) -> None:
         with run_forward(
             self.model,
             self._run_batch,
@@ -79,7 +83,7 @@ class AttentionReplay:
             intervention=Intervention(scores=self._keep_allowed, attention=self._keep_attention),
             prepare=self._tape.watch,
         ) as run:
-            if len(self._attention) != len(run.mode.sites):
+            if len(self.run_attention) != len(run.mode.sites):
                 raise UnsupportedModel(
                     "The model computes its attention in parts, head by head or some queries at a time, which cannot "
                     "be audited. Write all heads and queries as one attention."
@@ -91,11 +95,15 @@ class AttentionReplay:
             self._logits = read_logits(self._run_batch, run.output)[0].detach()
             self.targets: tuple[Target, ...] = targets[: self.batch]  # what the model predicts
             self.explained = self.targets  # what importance is measured for
-            if self.target is not None:
-                _, chosen = choose_target(self.model, self._run_batch, run.output, self.target, None)
+            if target is not None:
+                _, chosen = choose_target(self.model, self._run_batch, run.output, target, None)
                 self.explained = chosen[: self.batch]
             self.readout = self._find_readout(run, answer)
-            self._reached = list(self._find_reached(run))
+            # For each block [example head query key]; no mask keeps the query from attending to the key; and
+            # [example query]: the output depends on what this query attends to.
+            self.attention = [weights[: self.batch] for weights in self.run_attention]
+            self.allowed = [allowed[: self.batch] for allowed in self.run_allowed]
+            self.reached = [reached[: self.batch] for reached in self._find_reached(run)]
 
     # --- the first run ------------------------------------------------------------------------------------------------
 
@@ -115,45 +123,23 @@ class AttentionReplay:
 
     @property
     def blocks(self) -> int:
-        return len(self._attention)
+        return len(self.run_attention)
 
     @property
     def heads(self) -> tuple[int, ...]:
-        return tuple(self._attention[block].size(1) for block in range(self.blocks))
-
-    @cached_property
-    def attention(self) -> list[Tensor]:
-        """For each block [example head query key]."""
-        return [self._attention[block][: self.batch] for block in range(self.blocks)]
+        return tuple(weights.size(1) for weights in self.run_attention)
 
     def covers_all_tokens(self, block: int) -> bool:
         """Whether each example has one matrix over all its tokens, with a row per token or a single row."""
-        rows, _, queries, keys = self._attention[block].shape
+        rows, _, queries, keys = self.run_attention[block].shape
         return rows == self._run_batch.batch and keys == self.layout.length and queries in (1, keys)
-
-    @cached_property
-    def allowed(self) -> list[Tensor]:
-        """For each block [example head query key]: no mask keeps the query from attending to the key."""
-        return [self._allowed[block][: self.batch] for block in range(self.blocks)]
-
-    def run_attention(self, block: int) -> Tensor:
-        """[row head query key] of the run: its rows are the examples, a single one twice."""
-        return self._attention[block]
-
-    def run_allowed(self, block: int) -> Tensor:
-        return self._allowed[block]
-
-    @cached_property
-    def reached(self) -> list[Tensor]:
-        """For each block [example query]: the output depends on what this query attends to."""
-        return [reached[: self.batch] for reached in self._reached]
 
     def _keep_allowed(self, _: int, scores: Tensor) -> None:
         best = scores.detach().amax(-1, keepdim=True)
-        self._allowed[len(self._allowed)] = scores.detach() > best - MASKED_GAP
+        self.run_allowed.append(scores.detach() > best - MASKED_GAP)
 
     def _keep_attention(self, _: int, attention: Tensor) -> None:
-        self._attention[len(self._attention)] = attention.detach()
+        self.run_attention.append(attention.detach())
         self._tape.reach_attention()
 
     def _find_readout(self, run: Run, answer: ExplainedAnswer) -> Tensor | None:
@@ -187,8 +173,8 @@ class AttentionReplay:
         tokens, cells = MAX_TOKENS.get(kind, MAX_TOKENS["cpu"]), MAX_WEIGHTS.get(kind, MAX_WEIGHTS["cpu"])
         limits = []
         for block, chosen in queries.items():
-            _, heads, count, keys = self._attention[block].shape
-            if len(chosen) < count and self.tails.find(queries, torch.zeros(1, dtype=torch.long)) is not None:
+            _, heads, count, keys = self.run_attention[block].shape
+            if len(chosen) < count and self.remainders.find(queries, torch.zeros(1, dtype=torch.long)) is not None:
                 count, tokens = len(chosen), tokens * VALUES_PER_TOKEN  # only values are kept for all tokens
             limits.append(min(tokens // max(count, keys), cells // (heads * count * keys)))
         return max(1, min(limits) // len(queries))
@@ -206,22 +192,22 @@ class AttentionReplay:
         queries: the queries that the weights of each block are for, by default all; the others keep their own.
         """
         chosen = {block: self.every_query(block) for block in weights} | dict(queries or {})
-        tail = self.tails.find(chosen, of)
-        if tail is None and queries:  # the others may be needed
+        remainder = self.remainders.find(chosen, of)
+        if remainder is None and queries:  # the others may be needed
             weights = {block: self.insert_queries(block, of, given, chosen[block]) for block, given in weights.items()}
             chosen = {block: self.every_query(block) for block in weights}
-            tail = self.tails.find(chosen, of)
-        logits = None if tail is None else tail.run(weights)
+            remainder = self.remainders.find(chosen, of)
+        logits = None if remainder is None else remainder.run(weights)
         if logits is None or not bool(logits.isfinite().all()):  # a run of the model says where NaN comes from
             return self.predict_in_full(weights, of, gradient=gradient)
         return self._keep_own(logits, weights, of, chosen)
 
     def every_query(self, block: int) -> Tensor:
-        return torch.arange(self._attention[block].size(2))
+        return torch.arange(self.run_attention[block].size(2))
 
     def insert_queries(self, block: int, of: Tensor, weights: Tensor, queries: Tensor) -> Tensor:
         """[row head query key] with all queries: these weights, and the model's own for the others."""
-        own = self._attention[block]
+        own = self.run_attention[block]
         if len(queries) == own.size(2):
             return weights
         return own[of.to(own.device)].index_copy(2, queries.to(own.device), weights.to(own))
@@ -234,13 +220,13 @@ class AttentionReplay:
             return logits
         is_own = torch.ones(len(logits), dtype=torch.bool, device=logits.device)
         for block, given in weights.items():
-            own = self._attention[block][:, :, queries[block].to(given.device)][of.to(given.device)]
+            own = self.run_attention[block][:, :, queries[block].to(given.device)][of.to(given.device)]
             is_own &= (given == own).flatten(1).all(1)
         return torch.where(is_own[:, None], self._logits[of.to(logits.device)], logits)
 
     @cached_property
-    def tails(self) -> ReplayTails:
-        return ReplayTails(self)
+    def remainders(self) -> CheckedRemainders:
+        return CheckedRemainders(self)
 
     def predict_in_full(self, weights: Mapping[int, Tensor], of: Tensor, *, gradient: bool = False) -> Tensor:
         """The same, by running what is left of the model, for the weights of all queries."""
@@ -265,25 +251,21 @@ class AttentionReplay:
             return read_logits(chosen, run.output)[0]
 
     def _can_replay(self, block: int) -> bool:
-        if block not in self._tape.before:
-            return False
-        if block not in self._reproduces:
+        if block in self._tape.before and block not in self._reproduces:
             self._reproduces[block] = self._try_replay(block)
-        return self._reproduces[block]
+        return self._reproduces.get(block, False)
 
     def _try_replay(self, block: int) -> bool:
         """Whether a replay without changes, the examples in reverse order, gives the model's own output."""
         of = torch.arange(self._run_batch.batch).flip(0)
+        own = self._logits[of.to(self._logits.device)]
         try:
             replayed = self._rerun(of, lambda *_: None, self._tape.before[block], False)
-        except (WhyformerError, RuntimeError, IndexError, TypeError, ValueError, AttributeError, KeyError):
-            replayed = None
-        own = self._logits[of.to(self._logits.device)]
-        tolerance = 1e-4 if own.dtype == torch.float32 else 1e-8 if own.dtype == torch.float64 else 1e-2
-        if replayed is not None and replayed.shape == own.shape:
-            difference = (replayed - own).abs()
-            if bool((difference <= tolerance * (1 + own.abs().amax())).all()):
+            bound = find_tolerance(own.dtype) * (1 + own.abs().amax())
+            if replayed.shape == own.shape and bool(((replayed - own).abs() <= bound).all()):
                 return True
+        except FAILURES:
+            pass
         self.notes.append(
             f"The outputs from before block {block} could not be reused, so the whole model was run each time."
         )

@@ -12,9 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from whyformer._audit.agreement import AGREEMENT_MEASURES, SIGNIFICANCE_LEVEL, TOP_K_DISTANCE, as_finite_float
-from whyformer._audit.diagnostic import GUIDES
-from whyformer._audit.replacement import LARGEST_WEIGHT_BINS
+from whyformer._audit.checks import (
+    AGREEMENT_MEASURES,
+    GUIDES,
+    LARGEST_WEIGHT_BINS,
+    SIGNIFICANCE_LEVEL,
+    TOP_K_DISTANCE,
+    as_finite_float,
+)
 from whyformer._plain.statistics import bootstrap, draw_resamples, paired_test
 
 FAR_JSD = 0.525  # threshold for the share compared with the published plots; the maximum is log 2 = 0.693

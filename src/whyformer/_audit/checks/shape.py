@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._audit.distance import entropy, jsd, kl
+from whyformer._audit.checks.distance import entropy, jsd, kl
 from whyformer._audit.replay import AttentionReplay
 
 KL_FLOOR = 1e-12

@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from whyformer._audit.agreement import AGREEMENT_MEASURES
-from whyformer._audit.diagnostic import GUIDES
-from whyformer._audit.found_attention import FOUND_SCHEMA, check_saved_found
+from whyformer._audit.checks.agreement import AGREEMENT_MEASURES
+from whyformer._audit.checks.diagnostic import GUIDES
 from whyformer._plain.schema import SchemaError, check_schema
+
+AuditRow = Mapping[str, Any]  # its test, attention and example, and what the test measured
 
 NUMBER = (None, float)
 REPLACED = {"tvd": float, "change": float, "shift": float, "flips": float, "predicted": {str: int}}
@@ -22,6 +23,11 @@ ROW_SCHEMAS: dict[str, dict[str, Any]] = {
     "baseline": {"predicted": int},
     "shape": {"heads": [HEADS], "heads_jsd": [NUMBER], "heads_kl": [NUMBER], "blocks_jsd": [[float]]},
 }
+FOUND_SCHEMA = {
+    "observed": [float], "other": [float], "classes": [int], "before": [float], "after": [float],
+    "pieces": (None, [str]), "special": (None, [bool]), "spans": (None, [(None, [int])]), "text": (None, str),
+    "grid": (None, [int]),
+}  # fmt: skip
 SETTINGS = {
     "search": {"candidates": int, "steps": int, "tolerance": float, "selection": float}, "words_only": bool,
     "searched": (None, int), "draws": int, "seed": int,
@@ -32,7 +38,7 @@ AUDIT = {
 }  # fmt: skip
 
 
-def check_saved_audit(fields: Mapping[str, Any], descriptions: Any) -> None:
+def check_saved_audit(fields: Mapping[str, Any], descriptions: Sequence[str]) -> None:
     """Refuse fields that no audit has."""
     check_schema(fields, AUDIT, "the audit")
     check_schema(descriptions, [str], "descriptions")
@@ -49,7 +55,7 @@ def check_saved_audit(fields: Mapping[str, Any], descriptions: Any) -> None:
     check_shape_rows([row for row in fields["rows"] if row["test"] == "shape"])
 
 
-def check_saved_row(row: Mapping[str, Any]) -> None:
+def check_saved_row(row: AuditRow) -> None:
     name = f"a row of {row['test'][:40]!r}"
     if row["test"] not in ROW_SCHEMAS:
         raise SchemaError(f"there is no test {row['test'][:40]!r}")
@@ -69,7 +75,7 @@ def check_saved_row(row: Mapping[str, Any]) -> None:
         raise SchemaError(f"{name} has no values")
 
 
-def check_shape_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+def check_shape_rows(rows: Sequence[AuditRow]) -> None:
     """All rows have the same blocks and heads."""
     sizes = {
         (
@@ -90,3 +96,26 @@ def check_shape_rows(rows: Sequence[Mapping[str, Any]]) -> None:
             or any(len(set(block)) > 1 or 0 in block for block in heads)
         ):
             raise SchemaError("a row of the shape of attention has other blocks and heads")
+
+
+def check_saved_found(row: AuditRow) -> None:
+    """Refuse what no search has kept."""
+    found = row["found"]
+    sizes = {len(found["observed"]), len(found["other"])}
+    if found.get("grid"):
+        if len(found["grid"]) != 2 or min(found["grid"]) < 1:
+            raise SchemaError("found attention has no grid of rows and columns")
+        sizes.add(found["grid"][0] * found["grid"][1])
+    else:
+        parts = [found.get(name) for name in ("pieces", "special", "spans")]
+        if any(part is None for part in parts):
+            raise SchemaError("found attention has no tokens")
+        sizes |= {len(part) for part in parts}
+        text = found.get("text")
+        for span in found["spans"]:
+            if span is not None and (len(span) != 2 or not 0 <= span[0] <= span[1] <= len(text or "")):
+                raise SchemaError(f"a token is at {span}, outside of its text")
+    if len(sizes) != 1 or len({len(found[name]) for name in ("classes", "before", "after")}) != 1:
+        raise SchemaError("found attention has values for other tokens or classes")
+    if min(found["classes"], default=0) < 0 or len(row.get("apart", ())) != len(row.get("tvd", ())) or not row["apart"]:
+        raise SchemaError("found attention has no candidates")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine import attach_trace, axis_of, trace_of
+from whyformer._engine import attach_trace, axis_of, map_tensors, trace_of
 from whyformer._engine.tracing import provenance
 
 COMPUTED = object()  # marks a call that is computed, not replayed
@@ -81,17 +81,6 @@ def detach_output(output: Any) -> Any:
     return map_tensors(
         output, lambda tensor: attach_trace(tensor.detach(), replace(trace_of(tensor), carries=tensor.requires_grad))
     )
-
-
-def map_tensors(output: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """A module's output with `change` applied to each of its tensors."""
-    if isinstance(output, Tensor):
-        return change(output)
-    if type(output) in (list, tuple):
-        return type(output)(map_tensors(item, change) for item in output)
-    if isinstance(output, Mapping):
-        return type(output)(**{name: map_tensors(item, change) for name, item in output.items()})
-    return output
 
 
 def replay_outputs(shadow: nn.Module, before: EarlierOutputs, of: Tensor, batch: int) -> None:

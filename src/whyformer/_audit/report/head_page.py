@@ -4,23 +4,24 @@ The script (head_page.js) runs under a policy that allows nothing else, and writ
 names are never markup. The choice is in the address, as `#example=0&block=3&head=1&swap=uniform`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import torch
 
-from whyformer._audit.found_attention import read_tokens
+from whyformer._audit.checks import restore_tokens
+from whyformer._audit.report.findings import write_indented_json
 from whyformer._plain.tokens import Grid
+from whyformer.results.result import Result
 from whyformer.show import report as html
 from whyformer.show.chips import make_chips
 from whyformer.show.page_colours import COLOUR_LEVELS
 from whyformer.show.page_facts import format_settings, list_facts
 from whyformer.show.report import Html
+from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
-
-if TYPE_CHECKING:
-    from whyformer._audit.head_swaps import HeadSwaps
 
 TITLE = "What if this head attended elsewhere?"
 SCRIPT = Path(__file__).with_name("head_page.js").read_text("utf-8")
@@ -52,7 +53,60 @@ select { width: 100%; font: inherit; color: var(--ink); background: var(--raised
 """
 
 
-def make_head_page(swaps: "HeadSwaps") -> str:
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadSwaps(Result):
+    """The answers of a model when one head attends differently: for each example, block, head and replacement."""
+
+    examples: tuple[Mapping[str, Any], ...]
+    blocks: tuple[int, ...]
+    model: str
+    labels: tuple[str, ...] | None
+    settings: Mapping[str, Any]
+    versions: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
+        ".html": lambda swaps: make_head_page(swaps).encode("utf-8"),
+        ".json": lambda swaps: swaps_to_json(swaps),
+        ".txt": lambda swaps: (swaps.render() + "\n").encode("utf-8", "backslashreplace"),
+    }
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __repr__(self) -> str:
+        return f"<HeadSwaps of {make_visible(self.model)}: {len(self)} examples>"
+
+    def render(self, screen: Screen | None = None) -> str:
+        """For each replacement, the head whose swap moves the predicted probability most, over all examples."""
+        lines = [f"Swapped heads of {make_visible(self.model)}, {len(self)} examples"]
+        for kind, (moved, example, block, head) in sorted(self.find_largest().items()):
+            lines.append(f"  {kind}: {moved:+z.3f} at most, example {example}, block {block}, head {head}")
+        return "\n".join([*lines, *(f"note: {make_visible(note)}" for note in self.notes)])
+
+    def find_largest(self) -> dict[str, tuple[float, int, int, int]]:
+        """For each replacement the largest change of the predicted probability, and its example, block and head."""
+        largest: dict[str, tuple[float, int, int, int]] = {}
+        for i, example in enumerate(self.examples):
+            for block, heads in zip(self.blocks, example["heads"], strict=True):
+                for head, one in enumerate(heads):
+                    for swap in one["swaps"]:
+                        kind = "another head" if swap["head"] is not None else swap["kind"]
+                        moved = swap["after"][0] - example["before"][0]
+                        if kind not in largest or abs(moved) > abs(largest[kind][0]):
+                            largest[kind] = moved, i, block, head
+        return largest
+
+    def to_html(self) -> str:
+        return make_head_fragment(self)
+
+
+def swaps_to_json(swaps: HeadSwaps) -> bytes:
+    names = ("model", "labels", "blocks", "settings", "versions", "notes", "examples")
+    return write_indented_json("head swaps", {name: getattr(swaps, name) for name in names})
+
+
+def make_head_page(swaps: HeadSwaps) -> str:
     """The whole page."""
     choose = html.make_section(
         "Choose a head and what it attends to instead",
@@ -68,7 +122,7 @@ def make_head_page(swaps: "HeadSwaps") -> str:
         remark="Change of the predicted probability when this head alone is replaced in the chosen way. Click a head.",
         anchor="heads",
     )
-    how = html.make_section("How this was computed", *make_explanation(swaps), anchor="how")
+    how = html.make_section("How this was computed", *explain_swaps(swaps), anchor="how")
     without = html.make_element("noscript", html.make_element("p", "This page needs JavaScript to swap heads."))
     return html.make_page(
         TITLE,
@@ -102,7 +156,7 @@ def make_column(side: str) -> Html:
     )
 
 
-def make_explanation(swaps: "HeadSwaps") -> list[Html]:
+def explain_swaps(swaps: HeadSwaps) -> list[Html]:
     steps, candidates = swaps.settings["steps"], swaps.settings["candidates"]
     lines = [
         "Shown is what the head attends to at the position where the output is read. Replaced are the weights of all "
@@ -117,7 +171,7 @@ def make_explanation(swaps: "HeadSwaps") -> list[Html]:
     return [html.make_element("p", line) for line in lines] + ([html.make_notes(swaps.notes)] if swaps.notes else [])
 
 
-def make_head_fragment(swaps: "HeadSwaps") -> str:
+def make_head_fragment(swaps: HeadSwaps) -> str:
     """What a notebook shows: the largest changes. The page itself needs its script."""
     rows = [[kind, *found] for kind, found in sorted(swaps.find_largest().items())]
     table = html.make_table(["replaced by", "change", "example", "block", "head"], rows, caption="Largest changes")
@@ -128,7 +182,7 @@ def make_head_fragment(swaps: "HeadSwaps") -> str:
 # --- the data of the page ---------------------------------------------------------------------------------------------
 
 
-def collect_page_data(swaps: "HeadSwaps") -> dict[str, Any]:
+def collect_page_data(swaps: HeadSwaps) -> dict[str, Any]:
     """What the script reads. Text is made visible here, so that it shows the same everywhere."""
     return {
         "blocks": list(swaps.blocks),
@@ -140,7 +194,7 @@ def collect_page_data(swaps: "HeadSwaps") -> dict[str, Any]:
 
 def describe_shown_example(example: Mapping[str, Any], labels: tuple[str, ...] | None) -> dict[str, Any]:
     name = lambda index: labels[index] if labels is not None and index < len(labels) else f"class {index}"  # noqa: E731
-    tokens = read_tokens(example)
+    tokens = restore_tokens(example)
     shown: dict[str, Any] = {"grid": example["grid"], "chips": None, "tail": ""}
     if not isinstance(tokens, Grid):
         chips, tail = make_chips(tokens, torch.zeros(len(tokens)))

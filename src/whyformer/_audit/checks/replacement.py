@@ -19,41 +19,48 @@ Special tokens are included (they often have most of the weight) unless `words_o
 other tokens only.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 
-from whyformer._audit.audited_attention import AuditedAttention
-from whyformer._audit.choice import AttentionChoice
-from whyformer._audit.distance import tvd
-from whyformer._audit.replay import AttentionReplay
+from whyformer._audit.checks.distance import tvd
+from whyformer._audit.replay import AuditedAttention
 from whyformer._plain.random_generator import make_generator
 
 REPLACEMENT_KINDS = ("permutation", "uniform", "one-hot", "largest", "other")
 RANDOM_KINDS = ("permutation", "one-hot")
 LARGEST_WEIGHT_BINS = (0.0, 0.25, 0.5, 0.75, 1.0)  # as in the paper
 
-OtherAttention = Mapping[int, Tensor]  # block -> [head query key] of another example, without padding
 ReplacementJob = tuple[str, int, int]  # kind, example, draw
 NoiseKey = tuple[str, int, int]  # kind, block, example
 
 
+class ReplacementEffect(TypedDict):
+    """How one kind of replacement changes the probabilities of one example: medians, and what is predicted."""
+
+    tvd: float
+    tvd_mean: float
+    tvd_most: float
+    shift: float
+    change: float
+    flips: float
+    predicted: dict[str, int]
+
+
 def permute_weights(own: Tensor, free: Tensor, noise: Tensor) -> Tensor:
     """own [... key] with the weights at free keys in the random order of `noise`; the others keep their place."""
-    places = order_free_keys(
-        torch.arange(own.size(-1), dtype=torch.float64, device=own.device).expand(free.shape), free
-    )
-    sources = order_free_keys(noise, free)
+    keys = torch.arange(own.size(-1), dtype=torch.float64, device=own.device).expand(free.shape)
+    places, sources = order_free_keys(keys, free), order_free_keys(noise, free)
     shape = torch.broadcast_shapes(own.shape, places.shape, sources.shape)
     moved = own.expand(shape).gather(-1, sources.expand(shape))
     return own.expand(shape).clone().scatter_(-1, places.expand(shape), moved)
 
 
 def order_free_keys(keys: Tensor, free: Tensor) -> Tensor:
-    """Free places first, sorted by `keys`; then the others in their order."""
+    """Free keys first, sorted by `keys`; then the others in their order."""
     return keys.masked_fill(~free, torch.inf).argsort(dim=-1, stable=True)
 
 
@@ -62,15 +69,13 @@ def make_uniform(own: Tensor, free: Tensor) -> Tensor:
 
 
 def make_one_hot(own: Tensor, free: Tensor, noise: Tensor) -> Tensor:
+    """All weight on the free key with the largest noise, the same for all heads."""
     best = noise.masked_fill(~free, -1).argmax(-1, keepdim=True)
-    return spread_mass(
-        own, free, torch.zeros_like(noise, dtype=own.dtype).scatter_(-1, best, 1.0)
-    )  # the same for all heads
+    return spread_mass(own, free, torch.zeros_like(noise, dtype=own.dtype).scatter_(-1, best, 1.0))
 
 
 def concentrate_on_largest(own: Tensor, free: Tensor) -> Tensor:
-    best = own.masked_fill(~free, -1).argmax(-1, keepdim=True)
-    return spread_mass(own, free, torch.zeros_like(own).scatter_(-1, best, 1.0))
+    return make_one_hot(own, free, own)
 
 
 def borrow_weights(own: Tensor, free: Tensor, other: Tensor) -> Tensor:
@@ -95,18 +100,18 @@ def spread_mass(own: Tensor, free: Tensor, shares: Tensor) -> Tensor:
 
 def replace_attention(
     audited: AuditedAttention,
-    others: Sequence[OtherAttention],
     *,
     kinds: Sequence[str] = REPLACEMENT_KINDS,
     draws: int = 100,
     seed: int = 0,
-    advance: Callable[[float], None] | None = None,
-) -> list[dict[str, Any] | None]:
+    advance: Callable[[float], None] = lambda _: None,
+) -> list[dict[str, ReplacementEffect] | None]:
     """The effect of each kind of replacement on each example of the batch; None where no weight can be moved.
 
     advance: is called with the share of the rows that are done.
     """
     replay = audited.replay
+    kinds = [kind for kind in kinds if kind != "other" or replay.batch > 1]
     examples = [i for i in range(replay.batch) if audited.can_change(i)]
     jobs = [(kind, i, draw) for i in examples for kind in kinds for draw in range(draws if kind in RANDOM_KINDS else 1)]
     outputs: dict[tuple[str, int], list[Tensor]] = {}
@@ -114,36 +119,22 @@ def replace_attention(
     size = audited.max_rows
     for start in range(0, len(jobs), size):
         part = jobs[start : start + size]
-        of = torch.tensor([i for _, i, _ in part])
-        weights = {
-            block: torch.cat(list(make_replacements(audited, block, part, noise, others)))
-            for block in audited.choice.blocks
-        }
+        weights = {block: torch.cat(list(make_replacements(block, part, noise))) for block in audited.choice.blocks}
         with torch.no_grad():
-            probabilities = audited.predict(weights, of).detach()
+            probabilities = audited.predict(weights, torch.tensor([i for _, i, _ in part])).detach()
         for (kind, i, _), row in zip(part, probabilities, strict=True):
             outputs.setdefault((kind, i), []).append(row)
-        if advance is not None:
-            advance(len(part) / len(jobs))
-    return [
-        {
-            kind: summarise_change(replay.probabilities[i], torch.stack(outputs[kind, i]), replay.targets[i].index)
-            for kind in kinds
-        }
-        if i in examples
-        else None
-        for i in range(replay.batch)
-    ]
+        advance(len(part) / len(jobs))
+
+    def summarise(i: int, kind: str) -> ReplacementEffect:
+        return summarise_change(replay.probabilities[i], torch.stack(outputs[kind, i]), replay.targets[i].index)
+
+    return [{kind: summarise(i, kind) for kind in kinds} if i in examples else None for i in range(replay.batch)]
 
 
-def make_replacements(
-    audited: AuditedAttention,
-    block: int,
-    jobs: Sequence[ReplacementJob],
-    noise: "ReplacementNoise",
-    others: Sequence[OtherAttention],
-) -> Iterator[Tensor]:
+def make_replacements(block: int, jobs: Sequence[ReplacementJob], noise: "ReplacementNoise") -> Iterator[Tensor]:
     """The weights [row head query key] of these jobs, grouped by kind and example."""
+    audited = noise.audited
     for (kind, i), group in groupby(jobs, key=lambda job: job[:2]):
         own, free = audited.own_weights(block)[i : i + 1], audited.free_keys(block)[i : i + 1]
         if kind == "uniform":
@@ -151,16 +142,20 @@ def make_replacements(
         elif kind == "largest":
             yield concentrate_on_largest(own, free)
         elif kind == "other":
-            yield audited.take_queries(block, borrow_other(audited, block, i, others[i][block]))
+            yield audited.take_queries(block, borrow_next(audited, block, i))
         else:
             draws = noise.draw(kind, block, i)[[draw for _, _, draw in group]]
             yield (permute_weights if kind == "permutation" else make_one_hot)(own, free, draws)
 
 
-def borrow_other(audited: AuditedAttention, block: int, example: int, other: Tensor) -> Tensor:
-    """The weights of another example for all queries of this one."""
-    own = audited.select_heads(audited.replay.attention[block])[example : example + 1]
-    return borrow_weights(own, audited.every_free_key(block)[example : example + 1], audited.select_heads(other[None]))
+def borrow_next(audited: AuditedAttention, block: int, example: int) -> Tensor:
+    """The weights of the next example (of the previous one for the last), unpadded, for all queries of this one."""
+    replay, weights = audited.replay, audited.select_heads(audited.replay.attention[block])
+    other = example + 1 if example + 1 < replay.batch else example - 1
+    real = replay.layout.mask[other]
+    lent = weights[other : other + 1][..., real]
+    lent = lent if lent.size(2) == 1 else lent[:, :, real]
+    return borrow_weights(weights[example : example + 1], audited.every_free_key[block][example : example + 1], lent)
 
 
 class ReplacementNoise:
@@ -189,21 +184,7 @@ class ReplacementNoise:
         return self.audited.take_queries(block, noise).to(own.device)
 
 
-def pair_attention(replay: AttentionReplay, choice: AttentionChoice) -> list[OtherAttention]:
-    """For each example the attention of the next one in the batch (of the previous one for the last), unpadded."""
-    pairs: list[OtherAttention] = []
-    for i in range(replay.batch):
-        other = i + 1 if i + 1 < replay.batch else max(i - 1, 0)
-        real = replay.layout.mask[other]
-        unpadded = {}
-        for block in choice.blocks:
-            weights = replay.attention[block][other]
-            unpadded[block] = weights[..., real] if weights.size(1) == 1 else weights[:, real][..., real]
-        pairs.append(unpadded)
-    return pairs
-
-
-def summarise_change(before: Tensor, after: Tensor, target: int) -> dict[str, Any]:
+def summarise_change(before: Tensor, after: Tensor, target: int) -> ReplacementEffect:
     """How several draws [draw class] change the probabilities [class] of one example."""
     before, after = before.double().cpu(), after.double().cpu()
     moved, shift = tvd(after, before), after[:, target] - before[target]

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from whyformer._audit.agreement import DELETED, GRADIENT, REMOVED
-from whyformer._audit.distance import LARGEST_JSD
-from whyformer._audit.findings import AuditFindings
-from whyformer._audit.found_views import make_found_blocks
-from whyformer._audit.summary import AuditRow, Statistics, group_by_largest_weight
-from whyformer._audit.wording import format_estimate
+from whyformer._audit.checks import DELETED, GRADIENT, LARGEST_JSD, REMOVED
+from whyformer._audit.report.findings import AuditFindings
+from whyformer._audit.report.found_views import make_found_blocks
+from whyformer._audit.report.summary import AuditRow, Statistics, group_by_largest_weight
+from whyformer._audit.report.wording import format_estimate
 from whyformer.show import charts
 from whyformer.show import report as html
 from whyformer.show.drawing import Drawing

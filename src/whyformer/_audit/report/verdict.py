@@ -7,9 +7,9 @@ on this data; they do not claim that attention is, or is not, an explanation in 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from whyformer._audit.agreement import DELETED, GRADIENT, GRADIENT_THROUGH, MASKED, REMOVED
-from whyformer._audit.summary import Statistics
-from whyformer._audit.wording import (
+from whyformer._audit.checks import DELETED, GRADIENT, GRADIENT_THROUGH, MASKED, REMOVED
+from whyformer._audit.report.summary import Statistics
+from whyformer._audit.report.wording import (
     CHANGE_WORDS,
     FLIP_SHARE,
     capitalise_first,

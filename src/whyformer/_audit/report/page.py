@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from whyformer._audit.agreement import DELETED, GRADIENT, REMOVED
-from whyformer._audit.class_sections import CLASS_DRAWINGS
-from whyformer._audit.findings import AuditFindings
-from whyformer._audit.limits import TEST_LIMITS
-from whyformer._audit.sections import CHARTS, arrange_charts, chart_shape
-from whyformer._audit.verdict import VerdictSentence
-from whyformer._audit.wording import capitalise_first
+from whyformer._audit.checks import DELETED, GRADIENT, REMOVED
+from whyformer._audit.report.class_sections import CLASS_DRAWINGS
+from whyformer._audit.report.findings import AuditFindings
+from whyformer._audit.report.limits import TEST_LIMITS
+from whyformer._audit.report.sections import CHARTS, arrange_charts, chart_shape
+from whyformer._audit.report.verdict import VerdictSentence
+from whyformer._audit.report.wording import capitalise_first
 from whyformer.show import report as html
 from whyformer.show.page_facts import format_settings, list_facts
 from whyformer.show.report import Html

@@ -1,13 +1,19 @@
 """The findings of an audit: the rows of all tests, their summary, and the verdict in sentences."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from whyformer._audit import verdict
-from whyformer._audit.summary import summarise_audit
-from whyformer._audit.verdict import VerdictSentence
+from whyformer._audit.report import verdict
+from whyformer._audit.report.summary import summarise_audit
+from whyformer._audit.report.verdict import VerdictSentence
+from whyformer._plain import archive
+
+
+def write_indented_json(kind: str, fields: archive.Fields) -> bytes:
+    return json.dumps(json.loads(archive.to_json_text(kind, fields)), indent=1).encode("ascii")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

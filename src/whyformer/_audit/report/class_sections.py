@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from whyformer._audit.agreement import DELETED, GRADIENT, REMOVED
-from whyformer._audit.distance import LARGEST_JSD
-from whyformer._audit.findings import AuditFindings
-from whyformer._audit.summary import AuditRow, group_by_largest_weight
+from whyformer._audit.checks import DELETED, GRADIENT, LARGEST_JSD, REMOVED
+from whyformer._audit.report.findings import AuditFindings
+from whyformer._audit.report.summary import AuditRow, group_by_largest_weight
 from whyformer.show import charts
 from whyformer.show.class_charts import draw_class_histograms, draw_class_violins
 from whyformer.show.drawing import Drawing

@@ -9,15 +9,22 @@ audited attention is held fixed; all other attention is part of the encoder.
 A unit is a token of a text or a patch of an image.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from whyformer._audit.agreement import DELETED, GRADIENT, GRADIENT_THROUGH, MASKED, REMOVED
-from whyformer._audit.choice import AttentionChoice
-from whyformer._audit.replay import AttentionReplay
+from whyformer._audit.checks.agreement import (
+    DELETED,
+    GRADIENT,
+    GRADIENT_THROUGH,
+    MASKED,
+    REMOVED,
+    PairCorrelations,
+    correlate_attention,
+)
+from whyformer._audit.replay import AttentionChoice, AttentionReplay, AuditedAttention
 from whyformer._engine import Intervention, Probe, pick_examples, read_logits, run_forward, to_canonical_axes, trace_of
 from whyformer._explain.compare import compare
 from whyformer._explain.method_call import MethodLike
@@ -48,9 +55,18 @@ def measure_shared_importance(
     return measures
 
 
-def measure_own_importance(replay: AttentionReplay, choice: AttentionChoice) -> dict[str, Tensor]:
-    """The measures that depend on the audited attention."""
-    return {GRADIENT: measure_gradient(replay, choice)}
+def measure_agreement(
+    audited: AuditedAttention, shared: Mapping[str, Tensor], *, top: float
+) -> list[dict[str, PairCorrelations]]:
+    """For each example, how the audited attention and every measure rank its units. shared: see above."""
+    replay, choice = audited.replay, audited.choice
+    attention = take_units(replay, audited.distribution).double().cpu()
+    measures = {GRADIENT: measure_gradient(replay, choice), **shared}
+    rows = []
+    for i, compared in enumerate(probe_replay(replay).real & find_attended_units(replay, choice)):
+        scores = {name: values[i].double().cpu()[compared].tolist() for name, values in measures.items()}
+        rows.append({"pairs": correlate_attention(attention[i][compared].tolist(), scores, top=top)})
+    return rows
 
 
 # --- gradient ---------------------------------------------------------------------------------------------------------

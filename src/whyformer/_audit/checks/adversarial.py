@@ -25,21 +25,19 @@ candidates still move away at the last of them, so that stopping earlier would r
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 
-from whyformer._audit.audited_attention import AuditedAttention
-from whyformer._audit.distance import attainable_jsd, jsd, tvd
+from whyformer._audit.checks.distance import attainable_jsd, jsd, tvd
+from whyformer._audit.replay import AuditedAttention, BlockWeights
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import quote_value
 from whyformer.errors import MethodError
 
 MAX_STEPS = 1_000_000
 MOST_AT_ONCE = 32  # examples; what an interrupt may lose
-BlockWeights = dict[int, Tensor]  # block -> [row head query key]
 
 
 @dataclass(frozen=True)
@@ -56,27 +54,34 @@ class SearchSettings:
     squares: bool = False  # divide pairs by k², not k (k - 1), and bound 2 TVD with more than two classes
 
 
+class SearchResult(TypedDict):
+    """What the search found for one example."""
+
+    jsd: float  # of the farthest candidate that leaves the output unchanged
+    attainable: float  # the largest JSD that any weights have
+    kept: int  # candidates that leave the output unchanged
+    tvd: list[float]  # of the output, for each candidate
+    apart: list[float]  # JSD of each candidate
+
+
 PRESETS = {"paper": SearchSettings(), "released": SearchSettings(selection=0.05, squares=True)}
 
 
-def choose_search(preset: str | SearchSettings, **changed: Any) -> SearchSettings:
-    """A preset, with some of its settings changed; None leaves a setting as it is."""
+def choose_search(preset: str | SearchSettings, *, steps: int | None = None) -> SearchSettings:
+    """A preset, with another number of steps unless that is None; settings of one's own as they are."""
     if isinstance(preset, SearchSettings):
         return preset
     if not isinstance(preset, str) or preset not in PRESETS:
         raise MethodError(
             f"There is no preset {quote_value(preset)}. Available: {', '.join(PRESETS)}.", code="E_OPTION"
         )
-    given = {name: value for name, value in changed.items() if value is not None}
-    steps = given.get("steps", 1)
-    if isinstance(steps, bool) or not isinstance(steps, Integral) or not 1 <= int(steps) <= MAX_STEPS:
+    if steps is None:
+        return PRESETS[preset]
+    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= MAX_STEPS:
         raise MethodError(
             f"steps must be a whole number from 1 to {MAX_STEPS}, got {quote_value(steps)}.", code="E_OPTION"
         )
-    search = replace(PRESETS[preset], **given)
-    if search.candidates < 1 or search.steps < 1 or search.tolerance < 0 or search.selection < 0:
-        raise MethodError("The search needs at least one candidate and one step, and tolerances >= 0.", code="E_OPTION")
-    return search
+    return replace(PRESETS[preset], steps=steps)
 
 
 def divide_examples(
@@ -147,7 +152,7 @@ class Candidates:
             count = count + rows.sum((1, 2))
         return total / count
 
-    def search_all(self, on_step: Callable[[], None] | None = None) -> Iterator[dict[str, Any]]:
+    def search_all(self, on_step: Callable[[], None] = lambda: None) -> Iterator[SearchResult]:
         """Run the search, then select the candidates that leave the output unchanged. One result per example."""
         optimizer = torch.optim.Adam(list(self.logits.values()), lr=self.search.rate, amsgrad=True)
         for _ in range(self.search.steps):
@@ -156,8 +161,7 @@ class Candidates:
                 optimizer.zero_grad()
                 loss.backward()
             optimizer.step()
-            if on_step is not None:
-                on_step()
+            on_step()
         with torch.no_grad():
             self.found = self.compute_weights()
             moved = tvd(self.audited.predict(self.found, self.of), self.before)
@@ -191,7 +195,7 @@ class Candidates:
         total = 2 * self._average(values, self.of[first]).sum()  # JSD is symmetric: each pair in both orders
         return total / (k * k if self.search.squares else k * (k - 1))
 
-    def _select_candidates(self, moved: Tensor, distance: Tensor, attainable: Tensor) -> Iterator[dict[str, Any]]:
+    def _select_candidates(self, moved: Tensor, distance: Tensor, attainable: Tensor) -> Iterator[SearchResult]:
         fits = moved <= self.search.selection
         best = torch.where(fits, distance, 0).max(-1)
         self.best = {  # example -> the row of its farthest candidate
