@@ -123,9 +123,3 @@ def test_other_formats_and_other_results(tmp_path):
     a_comparison()["one"].save(tmp_path / "e.json")
     with pytest.raises(InputError, match="contains a saved explanation, not a saved comparison"):
         Comparison.load(tmp_path / "e.json")
-
-
-def test_agreement_chart_is_the_old_name_of_draw_agreement():
-    comparison = a_comparison()
-    with pytest.warns(DeprecationWarning, match=r"Comparison\.agreement_chart is now draw_agreement\."):
-        assert comparison.agreement_chart().svg() == comparison.draw_agreement().svg()

@@ -278,24 +278,6 @@ def test_saving_as_plain_text(tmp_path):
 # --- old names --------------------------------------------------------------------------------------------------------
 
 
-def test_old_names_of_an_explanation_work_with_a_warning():
-    e = an_image(1, details={"per_layer": torch.rand(1, 2, 6, dtype=torch.double)})
-    with pytest.warns(DeprecationWarning, match=r"Explanation\.build_up is now draw_build_up\.") as caught:
-        assert e.build_up().svg() == e.draw_build_up().svg()
-    assert caught[0].filename == __file__
-    with pytest.warns(DeprecationWarning, match=r"Explanation\.animation is now animate_build_up\."):
-        assert e.animation() == e.animate_build_up()
-
-
-def test_images_were_called_pictures():
-    image = KeptImage(Image.new("RGB", (6, 4), "red"))
-    with pytest.warns(DeprecationWarning, match=r"pictures= of __init__\(\) is now images="):
-        e = an_image(1, pictures=(image,))
-    assert e.images == (image,)
-    with pytest.warns(DeprecationWarning, match=r"Explanation\.pictures is now images\."):
-        assert e.pictures == e.images
-
-
 @pytest.mark.parametrize("suffix", [".json", ".safetensors"])
 def test_files_with_the_old_field_name_can_be_loaded(tmp_path, suffix):
     """Version 0.1 wrote `pictures`."""

@@ -125,11 +125,6 @@ def test_a_prompt_with_an_answer_is_explained_as_it_is(gpt):
     assert [s.targets[0].index for s in explain_generation(gpt, PROMPT, "rollout", continuation=[7, 8])] == [7, 8]
 
 
-def test_prompt_is_the_old_name_of_prompt_length(generation):
-    with pytest.warns(DeprecationWarning, match=r"Generation\.prompt is now prompt_length\."):
-        assert generation.prompt == generation.prompt_length
-
-
 @pytest.mark.parametrize("method", ["attnlrp", "libragrad"])
 def test_a_lean_run_explains_the_same_tokens(method):
     """Long inputs run lean; the tokens of an answer share its forward pass too."""

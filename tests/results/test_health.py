@@ -159,13 +159,3 @@ def test_a_contrast_that_sends_no_relevance_has_no_share():
         it.module.double()
     assert "no share of it can be given" in e.health.verdict
     assert mixed.health.verdict.split(":")[1] == alone[1:2].health.verdict.split(":")[1]
-
-
-def test_old_names_of_the_report():
-    health = check_health(by_hand(), LIBRA)
-    with pytest.warns(DeprecationWarning, match=r"Health\.took is now absorbed_by\."):
-        assert health.took is health.absorbed_by
-    with pytest.warns(DeprecationWarning, match=r"Health\.stretch is now name_segment\."):
-        assert health.stretch(0) == "the embedding"
-    with pytest.warns(DeprecationWarning, match=r"Health\.largest is now find_largest_absorber\."):
-        assert health.largest() == "softmax"

@@ -18,7 +18,6 @@ from rich.text import Text
 from torch import Tensor
 
 from whyformer._plain import archive
-from whyformer._plain.deprecation import alias_attribute
 from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import MethodError
@@ -179,8 +178,6 @@ class Comparison(Result):
     def load(path: str | os.PathLike[str]) -> "Comparison":
         """Load a saved .json file; the scores come back bit for bit."""
         return archive.read_archive(path, "comparison", comparison_from_fields)
-
-    agreement_chart = alias_attribute("agreement_chart", "draw_agreement")
 
 
 def format_example_title(panels: Mapping[str, Panel]) -> str:

@@ -1,4 +1,4 @@
-"""Old names keep working for one version, with a warning."""
+"""The public names of the room."""
 
 import subprocess
 import sys
@@ -16,26 +16,9 @@ def test_public_modules():
         _ = show.nothing
 
 
-def test_curve_is_now_charts():
-    with pytest.warns(DeprecationWarning, match=r"whyformer\.show\.curve is now whyformer\.show\.charts\."):
-        from whyformer.show import curve
-    assert curve is charts
-
-
-@pytest.mark.parametrize("module", [charts, report])
-def test_old_functions(module):
-    name = module.__name__.removeprefix("whyformer.show.")
-    for old, new in module.RENAMED.items():
-        with pytest.warns(DeprecationWarning, match=rf"{name}\.{old} is now {name}\.{new}\."):
-            assert getattr(module, old) is getattr(module, new)
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = module.nothing
-
-
 @pytest.mark.parametrize("module", [charts, report])
 def test_public_names_exist(module):
     assert sorted(module.__all__) == module.__all__
-    assert set(module.RENAMED.values()) <= set(module.__all__)
     assert all(hasattr(module, name) for name in module.__all__)
 
 
