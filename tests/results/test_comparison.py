@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from whyformer._engine.target import Target
+from whyformer._engine.targets.target import Target
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import InputError, MethodError
 from whyformer.results.comparison import Comparison, mean_ranks, rank_correlation

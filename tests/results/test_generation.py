@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny_text import llama
 
-from whyformer._engine.lean import lean
+from whyformer._engine.lean.lean import lean
 from whyformer._explain.explain import explain
 from whyformer._explain.generation import explain_generation
 from whyformer._model.loading import open as opened

@@ -5,10 +5,10 @@ import torch
 from conftest import animal
 
 import whyformer as why
-from whyformer._engine.capture import AbsorbedRelevance, Capture
+from whyformer._engine.capture.capture import AbsorbedRelevance, Capture
 from whyformer._engine.record import record
 from whyformer._engine.relevance.recipes import CHEFER, CHEFER_BASELINE, LIBRA, RECIPES
-from whyformer._engine.target import Target
+from whyformer._engine.targets.target import Target
 from whyformer._explain.conservation import REQUIRED_SITES, check_health
 from whyformer.errors import InputError, NotCaptured
 from whyformer.results.health import Health

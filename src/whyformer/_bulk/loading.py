@@ -15,11 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from whyformer._bulk.items import Item
-from whyformer._model.arrays import read_arrays
-from whyformer._model.image import as_image
-from whyformer._model.kept_image import KeptImage
-from whyformer._model.model import EncodedBatch, Model
-from whyformer._model.text import TextPair
+from whyformer._model import EncodedBatch, KeptImage, Model, TextPair, as_image, read_arrays
 from whyformer.data import Example, LazyContent
 from whyformer.errors import InputError, TargetError
 
@@ -84,7 +80,7 @@ class ItemReader:
 
     def load_text(self, item: Item, text: Any) -> LoadedItem:
         if self.truncate and isinstance(text, str | TextPair):
-            from whyformer._judge.preparation import cut_to_fit
+            from whyformer._runs.preparation import cut_to_fit
 
             text = cut_to_fit(self.model, text)
         if self.windows is not False:
@@ -175,7 +171,7 @@ def join_on_device(parts: Sequence[Tensor], device: torch.device) -> Tensor:
 
 def find_label_index(model: Model, item: Item) -> int:
     """The true class of an item; TargetError if it has none that the model knows."""
-    from whyformer._judge.preparation import find_class_index  # here, because a loader process must start fast
+    from whyformer._runs.preparation import find_class_index  # here, because a loader process must start fast
 
     missing: dict[str, str] = {}
     index = find_class_index(model, Example(item.id, None, item.label), missing)

@@ -18,8 +18,7 @@ from typing import Any
 
 import torch
 
-from whyformer._model.prompt import WHOLE, Prompt
-from whyformer._model.regions import SPLITTERS, Region
+from whyformer._model.prompt import SPLITTERS, WHOLE, Prompt, Region
 from whyformer.errors import InputError
 from whyformer.methods._players import Players
 from whyformer.show.wording import shorten_text

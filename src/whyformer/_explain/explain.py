@@ -20,10 +20,9 @@ from whyformer._explain.sharing import explain_by_call, record_for_methods
 from whyformer._explain.tower_choice import choose_tower
 from whyformer._explain.way_out import name_way_out
 from whyformer._explain.windows import WindowedTexts
+from whyformer._model import EncodedBatch, Model, check_windows
 from whyformer._model.loading import open as open_model
-from whyformer._model.model import EncodedBatch, Model
 from whyformer._model.prompt import Prompt, add_answer
-from whyformer._model.windows import check_windows
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, UnsupportedModel
 from whyformer.results.explanation import Explanation

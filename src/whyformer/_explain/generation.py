@@ -13,9 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from whyformer._engine.answer_target import Answer
-from whyformer._engine.record_each import record_each
-from whyformer._engine.target import Target
+from whyformer._engine import Answer, Target, record_each
 from whyformer._explain.decoding import as_prompt, check_options, generate_tokens
 from whyformer._explain.default_method import TEXT_METHOD
 from whyformer._explain.explain import ModelLike, as_model
@@ -24,9 +22,8 @@ from whyformer._explain.precision import convert_precision
 from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
 from whyformer._explain.unforeseen import report_own_bugs
-from whyformer._model.continuation import encode_continuation
-from whyformer._model.model import Model
-from whyformer._model.prompt import Prompt, append_tokens, check_ids, cut_prompt
+from whyformer._model import Model
+from whyformer._model.prompt import Prompt, append_tokens, check_ids, cut_prompt, encode_continuation
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Pieces
 from whyformer._plain.torch_state import neutral_torch

@@ -39,11 +39,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.answer_target import Answer, AnswerText, shorten
-from whyformer._engine.capture import Capture
-from whyformer._engine.record import record
-from whyformer._engine.relevance.recipes import Recipe, find_recipe
-from whyformer._engine.returned import find_output
+from whyformer._engine import Answer, AnswerText, Capture, Recipe, find_output, find_recipe, record, shorten
 from whyformer._explain.conservation import find_sent_relevance
 from whyformer._explain.decoding import as_prompt
 from whyformer._explain.explain import ModelLike, as_model
@@ -52,10 +48,8 @@ from whyformer._explain.precision import convert_precision
 from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
 from whyformer._explain.unforeseen import report_own_bugs
-from whyformer._model.model import EncodedBatch, Model
-from whyformer._model.prompt import Prompt, add_answer
-from whyformer._model.prompted import refuse_learned_prompt
-from whyformer._model.regions import Region, SplitBy
+from whyformer._model import EncodedBatch, Model, refuse_learned_prompt
+from whyformer._model.prompt import Prompt, Region, SplitBy, add_answer
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError, TargetError
 from whyformer.methods._registry import METHODS

@@ -10,16 +10,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from whyformer._engine.capture import Capture
-from whyformer._engine.record import record
-from whyformer._engine.relevance.recipes import Recipe
+from whyformer._engine import Capture, Recipe, record
 from whyformer._explain.conditioning import measure_conditioning
 from whyformer._explain.conservation import REQUIRED_SITES
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.precision import convert_precision
 from whyformer._explain.scoring import make_explanation, make_finish
 from whyformer._explain.unforeseen import report_own_bugs
-from whyformer._model.model import EncodedBatch, Model
+from whyformer._model import EncodedBatch, Model
 from whyformer.errors import ModelError, NonFinite, NotCaptured, ResourceError, WhyformerError
 from whyformer.results.explanation import Explanation
 

@@ -21,19 +21,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from whyformer._engine.forward import run_forward, run_plain
-from whyformer._engine.layout import lay_out
-from whyformer._engine.shadow import make_shadow
-from whyformer._engine.two_towers import compare_towers
+from whyformer._engine import compare_towers, lay_out, make_shadow, run_forward, run_plain
 from whyformer._explain.explain import ModelLike, as_model, explain
 from whyformer._explain.method_call import MethodLike
 from whyformer._explain.similarity_matrix import compute_matrix, match_tokens, multiply_states, refuse_unknown_matrix
 from whyformer._explain.text_pair import explain_pair
-from whyformer._model.embedding import HELD, HELD_MASK, Embedding, Role, SimilarityTo, as_held, has_two_towers
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.text import is_text_record, names_image_file
-from whyformer._model.unwrap import unwrap
+from whyformer._model import (
+    HELD,
+    HELD_MASK,
+    Embedding,
+    EncodedBatch,
+    Model,
+    Role,
+    SimilarityTo,
+    as_held,
+    has_two_towers,
+    is_text_record,
+    names_image_file,
+    unwrap,
+)
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, UnsupportedModel
 from whyformer.results.explanation import Explanation

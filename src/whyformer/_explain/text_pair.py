@@ -8,7 +8,7 @@ import torch
 
 from whyformer._explain.explain import explain
 from whyformer._explain.method_call import MethodLike
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer.errors import InputError
 from whyformer.results.explanation import Explanation
 from whyformer.results.similarity import Similarity

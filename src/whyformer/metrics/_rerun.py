@@ -17,10 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.perturb import pick_examples
+from whyformer._engine import pick_examples
 from whyformer._explain.explain import explain
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer.errors import InputError, TargetError
 from whyformer.methods._registry import Method
 from whyformer.results.explanation import Explanation

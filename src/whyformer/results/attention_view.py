@@ -17,8 +17,8 @@ import torch
 from rich.text import Text
 from torch import Tensor
 
-from whyformer._engine.target import Target
-from whyformer._model.kept_image import KeptImage
+from whyformer._engine.targets.target import Target
+from whyformer._model import KeptImage
 from whyformer._plain.tokens import Grid, Tokens
 from whyformer.errors import InputError
 from whyformer.results.result import Result, choose_formats

@@ -8,7 +8,7 @@ A class-specific method must highlight something else for another class; the gri
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from whyformer._model.kept_image import UNNAMED_IMAGE
+from whyformer._model import UNNAMED_IMAGE
 from whyformer.results.comparison import Comparison
 from whyformer.results.result import Result, choose_formats
 from whyformer.show import figures, page, report

@@ -181,7 +181,7 @@ class Comparison(LoadableResult):
     @classmethod
     def _from_fields(cls, saved: Fields) -> "Comparison":
         check_schema(saved, {"explanations": {str: {}}, "failures": {str: str}}, "the comparison")
-        shared = {name: saved[name] for name in ("images", "pictures") if name in saved}
+        shared = {"images": saved["images"]} if "images" in saved else {}
         explanations = {
             label: Explanation(**restore_explanation_fields({**fields, **shared}))
             for label, fields in saved["explanations"].items()

@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeAlias, cast
 from PIL import Image
 from torch import Tensor
 
-from whyformer._engine.target import Target
-from whyformer._model.kept_image import KeptImage
+from whyformer._engine.targets.target import Target
+from whyformer._model import KeptImage
 from whyformer._plain.archive import Fields
 from whyformer._plain.tokens import Grid, Pieces, Tokens
 from whyformer._plain.words import WORD_REDUCTIONS, group_by_unit, join_groups, pad_pieces, reduce_groups

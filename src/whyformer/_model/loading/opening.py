@@ -1,0 +1,382 @@
+"""open(): make a Model from a folder, a name, a bundled demo model, an nn.Module or an object that holds one."""
+
+import copy
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from whyformer._model.embedding import has_two_towers
+from whyformer._model.loading import checkpoint
+from whyformer._model.loading.checkpoint import first_line_of
+from whyformer._model.loading.config_fields import check_processor_fields
+from whyformer._model.loading.holders import read_holder
+from whyformer._model.loading.image_transform import as_image_processor
+from whyformer._model.loading.library import (
+    OPEN_CLIP_CONFIG,
+    LibraryModel,
+    is_library_name,
+    load_library_folder,
+    load_library_model,
+)
+from whyformer._model.model import InputKind, Model
+from whyformer._model.offload import find_unloaded_weights
+from whyformer._model.unwrap import unwrap
+from whyformer._model.weight_files import WeightFiles, find_weight_files, name_source
+from whyformer._plain.url import find_url
+from whyformer.errors import (
+    IncompleteModel,
+    ModelError,
+    ModelNotFound,
+    UnsafeModel,
+    UnsupportedModel,
+    quote_type,
+    suggest_nearest,
+)
+
+DEMO_MODELS = Path(__file__).parents[2] / "demo" / "models"
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+HUB_ADDRESS = re.compile(
+    r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+(?:/(?!tree/|blob/|resolve/)[\w.-]+)?)", re.ASCII
+)
+MAX_HUB_NAME_LENGTH = 96
+READER_FILE = "original.json"  # in the folder of a reader of Jain & Wallace's tasks
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+
+
+@dataclass(frozen=True)
+class OpenedModule:
+    """A module with what came with it."""
+
+    module: nn.Module
+    name: str
+    tokenizer: Any = None
+    processor: Any = None
+    labels: Sequence[str] | None = None
+    notes: tuple[str, ...] = ()
+    files: WeightFiles | None = None
+
+
+def open(
+    source: Any,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    tokenizer: Any = None,
+    processor: Any = None,
+    labels: Sequence[str] | None = None,
+    readout: str | int | None = None,
+    batch_axis: int | None = None,
+    weights: str | os.PathLike[str] | None = None,
+) -> Model:
+    """Open a model to explain.
+
+    `source` is one of:
+
+    * a folder with config.json and safetensors weights, as transformers, timm or open_clip save it
+    * a hub name, "demo/..." for a bundled model, or the name of an architecture of another library:
+      "timm:vit_tiny_patch16_224", "torchvision:vit_b_16", "open_clip:ViT-B-32/laion2b_s34b_b79k". `weights` is then a
+      safetensors file to load instead of the published weights
+    * any nn.Module, which is used unchanged, or an object that holds one: a pipeline of transformers, a
+      SentenceTransformer, a CrossEncoder
+
+    Without a tokenizer or image processor the model takes tensors. `processor` is a transformers image processor or a
+    function from an image to a tensor. `readout` ("first", "last", "mean" or an index) and `batch_axis` are needed only
+    if they cannot be detected.
+    """
+    if isinstance(source, Model):
+        given = (dtype, device, tokenizer, processor, labels, readout, batch_axis, weights)
+        if any(option is not None for option in given):
+            raise ModelError(
+                f"{source.name} is already open. Pass these options when opening it, or open its module again.",
+                code="E_OPTION",
+            )
+        return source
+    _check_preprocessors(tokenizer, processor)
+    _check_reading(readout, batch_axis)
+    loads_preprocessors = tokenizer is None and processor is None
+    opened = _hold(source, dtype, device, weights) or _load(source, dtype, device, weights, loads_preprocessors)
+    if loads_preprocessors:
+        tokenizer, processor = opened.tokenizer, opened.processor
+    tokenizer = copy.deepcopy(tokenizer)  # tokenizing with split_special_tokens changes its state
+    kind: InputKind = "image" if processor is not None else "text" if tokenizer is not None else "tensors"
+    axis = _find_batch_axis(unwrap(opened.module)) if batch_axis is None else batch_axis
+    return Model(
+        opened.module, opened.name, kind, _find_class_names(opened.module, labels or opened.labels), tokenizer,
+        as_image_processor(processor), readout, axis, (*opened.notes, *_note_precision(opened.module)),
+        opened.files,
+    )  # fmt: skip
+
+
+def _hold(source: Any, dtype: Any, device: Any, weights: Any) -> OpenedModule | None:
+    """The module that the user holds already; None if the source is a name or folder."""
+    held = read_holder(source)
+    if held is None:
+        return None
+    if weights is not None:
+        raise ModelError("weights can only be passed with the name of an architecture.", code="E_OPTION")
+    module = _check_module(held.module, dtype, device)
+    return OpenedModule(module, type(unwrap(module)).__name__, held.tokenizer, held.processor, notes=held.notes)
+
+
+def _load(source: Any, dtype: Any, device: Any, weights: Any, loads_preprocessors: bool) -> OpenedModule:
+    """The module of a name or folder."""
+    dtype, wanted_device = _check_dtype(dtype), _check_device(device)
+    made: LibraryModel | None
+    folder: Path | str
+    if isinstance(source, str) and is_library_name(source):
+        file = None if weights is None else Path(os.path.expanduser(os.fspath(weights)))
+        made, folder = load_library_model(source, file), file or source
+    else:
+        folder = _find_folder(source)
+        if weights is not None:
+            raise ModelError(
+                'weights can only be passed with the name of an architecture, such as "timm:vit_tiny_patch16_224".',
+                code="E_OPTION",
+            )
+        made = load_library_folder(folder, os.fspath(source))
+    if made is not None:
+        module = made.module.to(wanted_device, dtype).eval()
+        files = find_weight_files(folder, module)
+        return OpenedModule(
+            module, name_source(os.fspath(source)), None, made.processor, made.labels, made.notes, files
+        )
+    name = os.fspath(source)
+    module, notes = checkpoint.load_checkpoint(folder, name, dtype, wanted_device)
+    opened = OpenedModule(module, name_source(os.fspath(source)), notes=notes, files=find_weight_files(folder, module))
+    if not loads_preprocessors:
+        return opened
+    tokenizer, processor = _load_preprocessors(folder, module, name)
+    return replace(opened, tokenizer=tokenizer, processor=processor)
+
+
+def _note_precision(module: nn.Module) -> tuple[str, ...]:
+    """A note on models in half precision, whose scores have few significant digits."""
+    kinds = {p.dtype for p in module.parameters() if p.is_floating_point() and p.dtype.itemsize == 2}
+    if not kinds:
+        return ()
+    names = " and ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
+    return (f"The model computes in {names}, and so do its attention and gradients; relevance is computed in float32.",)
+
+
+# --- modules ----------------------------------------------------------------------------------------------------------
+
+
+def _check_module(module: nn.Module, dtype: Any, device: Any) -> nn.Module:
+    if dtype is not None or device is not None:
+        raise UnsupportedModel(
+            "An nn.Module is used unchanged: call module.to(...) before opening it instead of passing dtype or device.",
+            code="E_OPTION",
+        )
+    inner = unwrap(module)
+    for part in inner.modules():
+        unwrap(part)  # refuses parts that are scripted or sharded
+    if lazy := next((name for name, weight in inner.named_parameters() if is_lazy(weight)), None):
+        raise IncompleteModel(
+            f"{lazy} of {type(inner).__name__} has no shape yet. Run the model once before opening it."
+        )
+    if find_unloaded_weights(inner):
+        raise IncompleteModel(
+            f"{type(inner).__name__} has parameters on the meta device, which have no values. Load its weights."
+        )
+    return module
+
+
+def _find_batch_axis(module: nn.Module) -> int:
+    """nn.TransformerEncoder takes [token batch channel] unless it was built with batch_first."""
+    if isinstance(module, nn.TransformerEncoder | nn.TransformerEncoderLayer):
+        attention = next(m for m in module.modules() if isinstance(m, nn.MultiheadAttention))
+        return 0 if attention.batch_first else 1
+    return 0
+
+
+def _check_preprocessors(tokenizer: Any, processor: Any) -> None:
+    if tokenizer is not None and not (callable(tokenizer) and hasattr(tokenizer, "convert_ids_to_tokens")):
+        raise ModelError(
+            "tokenizer must be a transformers tokenizer such as PreTrainedTokenizerFast, got "
+            f"{quote_type(tokenizer)}. Load it with AutoTokenizer.from_pretrained(...).",
+            code="E_OPTION",
+        )
+    if processor is not None and not callable(processor):
+        raise ModelError(
+            f"processor must be a transformers image processor or a function from an image to a tensor, "
+            f"got {type(processor).__name__}.",
+            code="E_OPTION",
+        )
+
+
+def _check_reading(readout: Any, batch_axis: Any) -> None:
+    if not (readout is None or readout in ("first", "last", "mean") or type(readout) is int):
+        raise ModelError(f'readout must be "first", "last", "mean" or an index, got {readout!r}.', code="E_OPTION")
+    if not (batch_axis is None or (type(batch_axis) is int and batch_axis in (0, 1))):
+        raise ModelError(f"batch_axis must be 0 or 1, got {batch_axis!r}.", code="E_OPTION")
+
+
+def _find_class_names(module: nn.Module, given: Sequence[str] | None) -> tuple[str, ...] | None:
+    names = getattr(getattr(unwrap(module), "config", None), "id2label", None)
+    names = names if isinstance(names, Mapping) and all(isinstance(number, int) for number in names) else None
+    if given is None:
+        return tuple(str(names[i]) for i in sorted(names)) if names else None
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        what = "string" if isinstance(given, str) else type(given).__name__
+        raise ModelError(f"labels must be a list with one name per class, got a {what}.", code="E_OPTION")
+    if names and len(given) != len(names):
+        raise ModelError(
+            f"labels must have one name per class: got {len(given)}, but the model has {len(names)} classes.",
+            code="E_OPTION",
+        )
+    return tuple(str(label) for label in given)
+
+
+# --- folders and names ------------------------------------------------------------------------------------------------
+
+
+def _find_folder(source: Any) -> Path | str:
+    """The model folder, or the hub name if there is no such folder."""
+    if not isinstance(source, str | os.PathLike) or not isinstance(text := os.fspath(source), str):
+        hint = " Load these weights into their module, and pass that." if isinstance(source, Mapping) else ""
+        hint = (
+            f" Pass an instance, such as {source.__name__}.from_pretrained(...)." if isinstance(source, type) else hint
+        )
+        raise ModelNotFound(f"A model must be a folder, a name or an nn.Module, got {quote_type(source)}.{hint}")
+    if text.startswith("demo/"):
+        return _find_demo_folder(text)
+    path = Path(os.path.expanduser(text)) if text else Path("\0")  # Path.expanduser raises for an unknown user
+    if _is_true(path.is_dir):
+        return _check_folder(path, text)
+    if _is_true(path.exists):
+        if path.suffix in PICKLE_SUFFIXES:
+            raise UnsafeModel(
+                f"{text!r} is a pickle file, which can run code when it is loaded. Save the model as safetensors, or "
+                "load it yourself and open the nn.Module."
+            )
+        raise ModelNotFound(f"{text!r} is a file. Pass the folder that contains config.json and the weights.")
+    if (url := find_url(text)) is not None:
+        hub = HUB_ADDRESS.match(url)
+        instead = f"Pass the name on the hub, {hub[1]!r}." if hub else "Download the model, and pass its folder."
+        raise ModelNotFound(f"{url!r} is a URL. {instead}")
+    if not HUB_NAME.fullmatch(text) or len(text) > MAX_HUB_NAME_LENGTH or ".." in text:
+        raise ModelNotFound(f"{text[:100]!r} is neither an existing model folder nor a valid model name.")
+    return text
+
+
+def _is_true(test: Callable[[], bool]) -> bool:
+    """The result of a test of a path; False if it fails (name too long, no permission)."""
+    try:
+        return test()
+    except (OSError, ValueError):
+        return False
+
+
+def _find_demo_folder(text: str) -> Path:
+    folder = DEMO_MODELS / text.removeprefix("demo/")
+    if folder.parent == DEMO_MODELS and (folder / "config.json").is_file():
+        return folder
+    _refuse_reader(folder, text)
+    names = [f"demo/{p.name}" for p in sorted(DEMO_MODELS.iterdir()) if (p / "config.json").is_file()]
+    hint = suggest_nearest(text, names)
+    raise ModelNotFound(f"No demo model {text!r}.{hint} Available: {', '.join(names) or 'none'}.")
+
+
+def _refuse_reader(folder: Path, text: str) -> None:
+    """Readers of Jain & Wallace's tasks are no models that explain() takes: only one verb knows how to run them."""
+    if _is_true(lambda: any(True for place in (READER_FILE, f"*/{READER_FILE}") for _ in folder.glob(place))):
+        raise UnsupportedModel(
+            f"{text!r} holds a reader of Jain & Wallace's tasks. Only `whyformer reproduce jain-wallace` runs these: "
+            "the bundled ones without arguments, others with DATA and -M FOLDER."
+        )
+
+
+def _check_folder(path: Path, text: str) -> Path:
+    if (path / "config.json").is_file() or (path / OPEN_CLIP_CONFIG).is_file():
+        return path
+    _refuse_reader(path, text)
+    if (path / "adapter_config.json").is_file():
+        raise UnsupportedModel(f"{text!r} contains only an adapter. Merge it into its base model and save the result.")
+    inside = sorted(found.parent.name for found in path.glob("*/config.json"))
+    hint = f" Its folder {inside[0]!r} has one." if inside else " Pass the folder with the config and the weights."
+    raise ModelNotFound(f"{text!r} is not a model folder: it has no config.json.{hint}")
+
+
+def _check_dtype(dtype: Any) -> torch.dtype | None:
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise ModelError(f"dtype must be a floating-point dtype such as torch.float32, got {dtype!r}.", code="E_OPTION")
+    return dtype
+
+
+def _check_device(device: Any) -> torch.device:
+    try:
+        wanted = torch.device(device or "cpu")
+        torch.empty(0, device=wanted)
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        reason = first_line_of(error).rstrip(".")
+        raise ModelError(
+            f"The device {device!r} is not available: {reason}. Leave it out to use the CPU.", code="E_DEVICE"
+        ) from None
+    return wanted
+
+
+# --- tokenizer and image processor ------------------------------------------------------------------------------------
+
+
+def _load_preprocessors(folder: Path | str, module: nn.Module, name: str) -> tuple[Any, Any]:
+    """The tokenizer or image processor that prepares the main input of the module, if there is one."""
+    import transformers
+
+    if has_two_towers(module):
+        tokenizer = _load_preprocessor(transformers.AutoTokenizer, TOKENIZER_FILES, folder, name, "tokenizer")
+        loader = transformers.AutoImageProcessor
+        return tokenizer, _load_preprocessor(loader, PROCESSOR_FILES, folder, name, "image processor")
+    if getattr(module, "main_input_name", None) == "pixel_values":
+        if isinstance(folder, Path):
+            channels = getattr(getattr(module, "config", None), "num_channels", None)
+            for file in (folder / file for file in PROCESSOR_FILES if (folder / file).is_file()):
+                check_processor_fields(file, name, channels if isinstance(channels, int) else None)
+        return None, _load_preprocessor(
+            transformers.AutoImageProcessor, PROCESSOR_FILES, folder, name, "image processor"
+        )
+    return _load_preprocessor(transformers.AutoTokenizer, TOKENIZER_FILES, folder, name, "tokenizer"), None
+
+
+def _load_preprocessor(kind: Any, files: Sequence[str], folder: Path | str, name: str, what: str) -> Any:
+    """None if a hub model has none. In a folder that has one of the files, loading it must succeed."""
+    present = [folder / file for file in files if (folder / file).is_file()] if isinstance(folder, Path) else []
+    if isinstance(folder, Path) and not present:
+        return None
+    try:
+        with checkpoint.silence_transformers():
+            return kind.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:
+        if any(_has_custom_code(file) for file in present):
+            raise UnsafeModel(
+                f"The {what} in {name} needs its own Python code (auto_map), which whyformer does not run."
+            ) from None
+        if present:
+            code = "E_MODEL_TOKENIZER" if what == "tokenizer" else "E_MODEL_CONFIG"
+            raise IncompleteModel(
+                f"The {what} in {name} could not be loaded: {first_line_of(error)}", code=code
+            ) from None
+        return None
+
+
+def _has_custom_code(file: Path) -> bool:
+    try:
+        return "auto_map" in json.loads(file.read_bytes())
+    except (OSError, ValueError, TypeError, RecursionError):
+        return False

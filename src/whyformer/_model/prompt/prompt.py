@@ -1,0 +1,530 @@
+"""Prompt: what a language model read and what it answered, as the very tokens, with named regions.
+
+    prompt = Prompt.from_text(model, "Paris is in France. Rome is in Italy.\nWhere is Paris?", answer=" France")
+    prompt = Prompt.from_messages(model, [{"role": "user", "content": "Where is Paris?"}], answer="France")
+    prompt = Prompt.from_tokens(model, output.prompt_token_ids, output.outputs[0].token_ids)     # from vLLM
+    prompt.regions; prompt.split("sentence"); prompt.answer
+
+Tokens are kept as they are. A text is tokenised once, when the prompt is made; nothing is tokenised again after that.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from whyformer._model.prompt.chat import find_special_text, render_chat
+from whyformer._model.prompt.continuation import encode_continuation
+from whyformer._model.prompt.prompt_log import PROMPT_IDS, LoggedAnswer, find_first, find_token_ids, read_answer
+from whyformer._model.prompt.regions import (
+    KIND_OF_PARTS,
+    SPLITTERS,
+    Characters,
+    NamedPart,
+    Region,
+    SplitBy,
+    assign_tokens,
+    check_characters,
+    find_texts,
+    trim_blanks,
+)
+from whyformer._model.spans import correct_offsets, decode_with_spans
+from whyformer._model.text import TokenizedText, check_text
+from whyformer._plain.setting_checks import list_entries
+from whyformer._plain.tokens import NamedTokens, Pieces
+from whyformer.errors import InputError, suggest_nearest
+
+if TYPE_CHECKING:
+    from whyformer._model.model import Model
+
+LIST_OF_UNITS = ", ".join(f'"{name}"' for name in (*SPLITTERS, "document", "role"))
+LARGEST_ID = 2**63  # what a tensor holds
+WHOLE = "prompt"  # the name of the only region of a prompt that has no roles
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The tokens of a prompt and of its answer, exactly as the model saw or produced them.
+
+    regions: the parts of the prompt, in order, without gaps; the answer is not among them.
+    """
+
+    ids: tuple[int, ...]  # prompt and answer
+    pieces: Pieces  # the same tokens as shown, with their places in `text`
+    prompt_length: int  # tokens before the answer
+    regions: tuple[Region, ...]
+    notes: tuple[str, ...] = ()
+    logged: tuple[float, ...] | None = None  # the log-probability of each token of the answer, by a log
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{region.name} {len(region)}" for region in self.regions[:8])
+        more = " ..." if len(self.regions) > 8 else ""
+        return f"<Prompt of {self.prompt_length} tokens ({parts}{more}), answer of {len(self.answer)}>"
+
+    @property
+    def answer(self) -> range:
+        """The tokens of the answer; empty if there is none."""
+        return range(self.prompt_length, len(self.ids))
+
+    @property
+    def named_tokens(self) -> tuple[NamedTokens, ...]:
+        """The regions and the answer, as ranges of tokens."""
+        named = [NamedTokens(region.name, region.kind, region.start, region.stop) for region in self.regions]
+        answer = [NamedTokens("answer", "answer", self.answer.start, self.answer.stop)] if self.answer else []
+        return (*named, *answer)
+
+    @property
+    def answer_ids(self) -> tuple[int, ...]:
+        return self.ids[self.prompt_length :]
+
+    @property
+    def text(self) -> str:
+        """Prompt and answer as text; special tokens included where the prompt was made from a chat or from tokens."""
+        return self.pieces.text or ""
+
+    @property
+    def answer_text(self) -> str:
+        return self.text[self.answer_start :]
+
+    @property
+    def answer_start(self) -> int:
+        """The first character of the answer."""
+        ends = [span[1] for span in self.pieces.spans[: self.prompt_length] if span is not None]
+        return max(ends, default=0) if self.answer else len(self.text)
+
+    def without_answer(self) -> "Prompt":
+        """The prompt alone, as the model sees it before it generates."""
+        return cut_prompt(self, self.prompt_length)
+
+    def split(self, by: SplitBy) -> tuple[Region, ...]:
+        """Parts of the prompt, in order.
+
+        by: "sentence", "paragraph", "passage" (separated by blank lines, or one per line if there are none),
+        "document", "role"; a list of texts that occur in the prompt; a list of (start, stop) in characters; or a
+        function that takes the text of the prompt and returns such a list. Sentences and passages of a chat are those
+        of its messages: no part crosses from one message to the next, and none contains text of the template.
+        """
+        if isinstance(by, str):
+            return self._split_by_name(by)
+        text = self.text[: self.answer_start]
+        wanted = list_parts(by(text) if callable(by) else by)
+        if wanted and all(isinstance(one, str) for one in wanted):
+            wanted = list(find_texts(text, [str(one) for one in wanted]))
+        places = check_characters(wanted, len(text))
+        return self._name_parts([(place, f"passage {n}", "passage") for n, place in enumerate(places, 1)])
+
+    def _split_by_name(self, by: str) -> tuple[Region, ...]:
+        if by in ("role", "document"):
+            kept = tuple(r for r in self.regions if (r.kind == by if by == "document" else r.kind != "other"))
+            if not kept:
+                thing = "documents" if by == "document" else "roles"
+                raise InputError(
+                    f'This prompt has no {thing}: it was not made from messages with {thing}. Split it by "passage" or '
+                    '"sentence", or pass a list of texts that occur in it.'
+                )
+            return kept
+        if by not in SPLITTERS:
+            known = [*SPLITTERS, "document", "role"]
+            raise InputError(
+                f"A prompt cannot be split by {by!r}.{suggest_nearest(by, known)} Available: {', '.join(known)}; a "
+                "list of texts, a list of (start, stop) in characters, or a function of the text.",
+                code="E_OPTION",
+            )
+        places = [place for within in self._find_contents() for place in SPLITTERS[by](self.text, within)]
+        kind = KIND_OF_PARTS[by]
+        return self._name_parts([(place, f"{by} {n}", kind) for n, place in enumerate(places, 1)])
+
+    def _find_contents(self) -> list[Characters]:
+        """The characters of the regions that are no template text; all of the prompt if it has no roles."""
+        contents = [r.characters for r in self.regions if r.kind != "other" and r.characters is not None]
+        return contents or [(0, self.answer_start)]
+
+    def _name_parts(self, parts: Sequence[tuple[Characters, str, str]]) -> tuple[Region, ...]:
+        named = [NamedPart(name, kind, place) for place, name, kind in parts]
+        regions = assign_tokens(self.text, list_offsets(self.pieces, self.prompt_length), named)
+        trimmed = []
+        for region in regions:
+            assert region.characters is not None
+            place = trim_blanks(self.text, region.characters)
+            trimmed.append(replace(region, text=self.text[slice(*place)], characters=place))
+        return tuple(trimmed)
+
+    # --- where prompts come from ------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_text(
+        cls, model: Any, text: str, answer: "str | Sequence[int] | None" = None, *, special: bool = False
+    ) -> "Prompt":
+        """A prompt from a text, and the answer from a text or from token ids.
+
+        special: what looks like a special token in the text is that token, as in a prompt on which a chat template was
+        already used. An end token that the tokenizer adds after a text is left out: a model does not continue after it.
+        """
+        if not isinstance(special, bool):
+            raise InputError(f"special must be True or False, got {special!r:.80}.", code="E_OPTION")
+        model = open_language_model(model)
+        one = tokenize_special(model, text) if special else drop_end_token(model, model.tokenize(text, "the prompt"))
+        notes = model.notes + model.note_unknown([one], ["the prompt"])
+        if not special and (found := find_special_text(model.tokenizer, text)):
+            notes += (f"{found!r} in the prompt is read as plain text. Pass special=True to read it as that token.",)
+        whole = (Region(WHOLE, "other", 0, len(one), text, (0, len(text))),)
+        prompt = cls(tuple(one.ids), make_pieces(one), len(one), whole, notes)
+        return add_answer(model, prompt, answer, special=special)
+
+    @classmethod
+    def from_messages(
+        cls,
+        model: Any,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        answer: "str | Sequence[int] | None" = None,
+        tools: Sequence[Any] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        **template: Any,
+    ) -> "Prompt":
+        """A chat, by the template of the tokenizer: roles, tool definitions, calls and results, thinking and documents.
+
+        messages: dictionaries with "role" and "content", as in the API of OpenAI. If the last one is of the assistant
+        and no answer is given, it is the answer. template: more variables of the template, such as enable_thinking.
+        """
+        model = open_language_model(model)
+        chat = render_chat(model, messages, tools=tools, documents=documents, has_answer=answer is not None, **template)
+        one = tokenize_special(model, chat.text)
+        pieces = make_pieces(one)
+        offsets = list_offsets(pieces, len(one))
+        regions = fill_gaps(chat.text, len(one), assign_tokens(chat.text, offsets, chat.parts), chat.filler)
+        prompt = cls(tuple(one.ids), pieces, len(one), regions, (*model.notes, *chat.notes))
+        return add_answer(model, prompt, chat.answer if answer is None else answer, special=answer is None)
+
+    @classmethod
+    def from_tokens(
+        cls, model: Any, ids: Iterable[int], answer_ids: Iterable[int] = (), text: str | None = None
+    ) -> "Prompt":
+        """A prompt from token ids, such as `prompt_token_ids` and `token_ids` of vLLM.
+
+        text: what the tokens should say, prompt and answer, if it is known; ids that say something else are refused.
+        """
+        model = open_language_model(model, needs_tokenizer=False)
+        before, after = (check_ids(given, what) for given, what in ((ids, "ids"), (answer_ids, "answer_ids")))
+        if not before:
+            raise InputError("A prompt needs at least one token, but ids is empty.", code="E_TXT_EMPTY")
+        if text is not None and not isinstance(text, str):
+            raise InputError(f"text must be a text, got {type(text).__name__}.", code="E_TXT_TYPE")
+        whole = (*before, *after)
+        model.check_token_ids(whole)
+        pieces = name_tokens(model, whole)
+        notes = model.notes
+        if model.tokenizer is not None:
+            notes += note_missing_start(model.tokenizer, before)
+            if text is not None:
+                compare_texts(model.tokenizer, whole, pieces.text or "", text)
+        ends = [span[1] for span in pieces.spans[: len(before)] if span is not None]
+        end = max(ends, default=0)
+        region = Region(WHOLE, "other", 0, len(before), (pieces.text or "")[:end], (0, end))
+        return cls(whole, pieces, len(before), (region,), notes)
+
+    @classmethod
+    def from_log(cls, model: Any, record: Mapping[str, Any], **template: Any) -> "Prompt":
+        """What another engine logged: a request and its response, of vLLM or of an API like that of OpenAI.
+
+        record: prompt_token_ids, messages (with tools and documents) or prompt; token_ids, choices or text; logprobs.
+        Where only a text is known, it is tokenised once and a note says so. check_answer() says whether this model
+        finds the answer as likely as the log does.
+        """
+        if not isinstance(record, Mapping):
+            raise InputError(f"A log must be a dictionary, got {type(record).__name__}.", code="E_TXT_TYPE")
+        model = open_language_model(model, needs_tokenizer=find_first(record, PROMPT_IDS) is None)
+        answer = read_answer(record)
+        prompt = make_logged_prompt(model, record, **template)
+        if answer.is_empty:
+            return prompt
+        whole = add_logged_answer(model, prompt, answer, record, template)
+        has_all = answer.log_probabilities is not None and len(answer.log_probabilities) == len(whole.answer)
+        return replace(whole, logged=answer.log_probabilities if has_all else None)
+
+
+# --- logs -------------------------------------------------------------------------------------------------------------
+
+
+def make_logged_prompt(model: "Model", record: Mapping[str, Any], **template: Any) -> Prompt:
+    ids, messages, text = find_first(record, PROMPT_IDS), record.get("messages"), record.get("prompt")
+    more = {**find_extras(record), **template}
+    if ids is not None:
+        prompt = Prompt.from_tokens(model, ids, text=text if isinstance(text, str) else None)
+        if messages is None or not getattr(model.tokenizer, "chat_template", None):
+            return prompt
+        return add_roles(prompt, Prompt.from_messages(model, messages, **more))
+    if messages is not None:
+        return Prompt.from_messages(model, messages, **more)
+    if isinstance(text, str):
+        note = "The prompt was given as text and tokenised here; the engine may have read other tokens."
+        prompt = Prompt.from_text(model, text, special=True)
+        return replace(prompt, notes=(*prompt.notes, note))
+    raise InputError(
+        f"The log has no prompt: it has {', '.join(map(str, record)) or 'nothing'}. Pass prompt_token_ids, messages or "
+        "prompt."
+    )
+
+
+def find_extras(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The tools and documents of a log; an empty list is none."""
+    given = {name: record.get(name) for name in ("tools", "documents")}
+    return {name: one for name, one in given.items() if one is not None and list_entries(one) != []}
+
+
+def add_roles(prompt: Prompt, chat: Prompt) -> Prompt:
+    """The prompt with the regions of a chat that says the same, perhaps in other tokens."""
+    if chat.without_answer().text != prompt.text:
+        note = "By the chat template of this model the messages of the log give other tokens: no roles are known."
+        return replace(prompt, notes=(*prompt.notes, note))
+    parts = [
+        NamedPart(region.name, region.kind, region.characters)
+        for region in chat.regions
+        if region.kind != "other" and region.characters is not None
+    ]
+    regions = assign_tokens(prompt.text, list_offsets(prompt.pieces, len(prompt)), parts)
+    return replace(prompt, regions=fill_gaps(prompt.text, len(prompt), regions, "template" if parts else WHOLE))
+
+
+def add_logged_answer(
+    model: "Model", prompt: Prompt, answer: LoggedAnswer, record: Mapping[str, Any], template: Mapping[str, Any]
+) -> Prompt:
+    """The prompt with the logged answer, by the first of these that the log has: ids, tokens as texts, text."""
+    if answer.ids is not None:
+        whole = append_tokens(model, prompt, check_ids(answer.ids, "token_ids"))
+        if answer.text and model.tokenizer is not None:
+            compare_texts(model.tokenizer, whole.answer_ids, whole.answer_text, answer.text)
+        return whole
+    if answer.tokens is not None and answer.text is not None:
+        ids = find_token_ids(model.tokenizer, answer.tokens, answer.text)
+        if ids is not None:
+            return append_tokens(model, prompt, ids)
+    if answer.message is not None and "messages" in record and find_first(record, PROMPT_IDS) is None:
+        more = {**find_extras(record), **template}
+        return Prompt.from_messages(model, [*record["messages"], answer.message], **more)
+    return add_answer(model, prompt, answer.text or "")
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
+
+
+def open_language_model(model: Any, *, needs_tokenizer: bool = True) -> "Model":
+    from whyformer._model.loading import open as open_model  # this file is imported by model.py
+    from whyformer._model.model import Model
+
+    opened = model if isinstance(model, Model) else open_model(model)
+    if opened.tokenizer is None and (needs_tokenizer or opened.kind == "image"):
+        raise InputError(
+            f"{opened.name} was opened without a tokenizer, so it takes no texts. Open a language model with its "
+            "tokenizer, or make the prompt from token ids: Prompt.from_tokens(model, ids, answer_ids)."
+        )
+    return opened
+
+
+def list_offsets(pieces: Pieces, length: int) -> list[Characters]:
+    """The characters of each of the first tokens; an empty range where it covers none."""
+    return [span or (0, 0) for span in pieces.spans[:length]]
+
+
+def make_pieces(one: TokenizedText) -> Pieces:
+    return Pieces(one.pieces, one.special, one.padding, one.spans, one.text)
+
+
+def tokenize_special(model: "Model", text: str) -> TokenizedText:
+    """A text whose special tokens are written in it; none is added."""
+    check_text(text, "the prompt")
+    tokenizer = model.tokenizer
+    encoding = tokenizer(
+        text, add_special_tokens=False, return_offsets_mapping=tokenizer.is_fast, truncation=False, verbose=False
+    )
+    ids = [int(i) for i in encoding["input_ids"]]
+    model.check_token_ids(ids)
+    if not tokenizer.is_fast:
+        pieces = name_tokens(model, ids)
+        if pieces.text != text:
+            raise InputError(
+                f"The tokenizer of {model.name} reports no offsets, and its tokens do not spell the text. Use its fast "
+                "version.",
+                code="E_MODEL_TOKENIZER",
+            )
+        spans, names, is_special = pieces.spans, pieces.pieces, pieces.special
+    else:
+        names = tuple(tokenizer.convert_ids_to_tokens(ids))
+        spans = correct_offsets(text, names, encoding["offset_mapping"], (False,) * len(ids))
+        is_special = find_special(model, ids)
+    return TokenizedText(text, {"input_ids": ids, "attention_mask": [1] * len(ids)}, names, is_special, spans,
+                         (False,) * len(ids))  # fmt: skip
+
+
+def find_special(model: "Model", ids: Sequence[int]) -> tuple[bool, ...]:
+    if model.tokenizer is None:
+        return (False,) * len(ids)
+    names = ("bos_token_id", "eos_token_id", "pad_token_id")  # one of them may also be the unknown token
+    around = {getattr(model.tokenizer, name, None) for name in names}
+    special = set(model.tokenizer.all_special_ids) - ({model.tokenizer.unk_token_id} - around)
+    return tuple(i in special for i in ids)
+
+
+def name_tokens(model: "Model", ids: Sequence[int]) -> Pieces:
+    """Token ids as pieces, with the text that they spell; numbers and no text without a tokenizer."""
+    padding = (False,) * len(ids)
+    if model.tokenizer is None:
+        return Pieces(tuple(map(str, ids)), padding, padding, (None,) * len(ids))
+    text, spans = decode_with_spans(model.tokenizer, ids)
+    names = model.tokenizer.convert_ids_to_tokens(list(ids))
+    named = tuple(str(i) if name is None else name for i, name in zip(ids, names, strict=True))
+    return Pieces(named, find_special(model, ids), padding, tuple(spans), text)
+
+
+def drop_end_token(model: "Model", one: TokenizedText) -> TokenizedText:
+    end = getattr(model.tokenizer, "eos_token_id", None)
+    kept = len(one)
+    while kept > 1 and one.special[kept - 1] and one.ids[kept - 1] == end:
+        kept -= 1
+    if kept == len(one):
+        return one
+    return TokenizedText(
+        one.text, {name: row[:kept] for name, row in one.inputs.items()}, one.pieces[:kept], one.special[:kept],
+        one.spans[:kept], one.padding[:kept],
+    )  # fmt: skip
+
+
+def add_answer(
+    model: "Model", prompt: Prompt, answer: "str | Sequence[int] | None", *, special: bool = False
+) -> Prompt:
+    """The prompt with an answer after it; a text is tokenised here, once."""
+    if answer is None:
+        return prompt
+    if not isinstance(answer, str):
+        return append_tokens(model, prompt, check_ids(answer, "answer"))
+    if not answer:
+        raise InputError("The answer is empty. Leave it out, or pass the text that the model answered.")
+    if answer.strip():  # a line break may be an answer
+        check_text(answer, "the answer")
+    ids, is_joined = encode_continuation(model.tokenizer, prompt.text, answer, special=special)
+    notes: tuple[str, ...] = (
+        "The answer was given as text and tokenised here; the model may have generated other tokens.",
+    )
+    if not is_joined:
+        notes += (
+            "The tokenizer would join the end of the prompt and the start of the answer in one token; the answer was "
+            "tokenised on its own.",
+        )
+    return replace(append_tokens(model, prompt, ids), notes=prompt.notes + notes)
+
+
+def append_tokens(model: "Model", prompt: Prompt, ids: Sequence[int]) -> Prompt:
+    """The prompt with these tokens as its answer."""
+    whole = (*prompt.ids, *ids)
+    model.check_token_ids(whole)
+    before = prompt.pieces
+    padding = (False,) * len(whole)
+    if model.tokenizer is None:
+        pieces = Pieces(before.pieces + tuple(map(str, ids)), padding, padding, (None,) * len(whole))
+        return replace(prompt, ids=whole, pieces=pieces)
+    text, spans = decode_with_spans(model.tokenizer, whole, len(prompt.ids))
+    start = len(before.text or "")
+    names = model.tokenizer.convert_ids_to_tokens(list(ids))
+    return replace(
+        prompt,
+        ids=whole,
+        pieces=Pieces(
+            before.pieces + tuple(str(i) if name is None else name for i, name in zip(ids, names, strict=True)),
+            before.special + find_special(model, ids),
+            padding,
+            before.spans + tuple(None if span is None else (span[0] + start, span[1] + start) for span in spans),
+            (before.text or "") + text,
+        ),
+    )
+
+
+def cut_prompt(prompt: Prompt, length: int) -> Prompt:
+    """The first tokens of a prompt."""
+    pieces = prompt.pieces
+    ends = [span[1] for span in pieces.spans[:length] if span is not None]
+    return replace(
+        prompt,
+        ids=prompt.ids[:length],
+        pieces=Pieces(
+            pieces.pieces[:length], pieces.special[:length], pieces.padding[:length], pieces.spans[:length],
+            None if pieces.text is None else pieces.text[: max(ends, default=0)],
+        ),
+    )  # fmt: skip
+
+
+def fill_gaps(text: str, length: int, regions: Sequence[Region], filler: str) -> tuple[Region, ...]:
+    """The regions with the tokens between them as regions of kind "other", so that every token is in one."""
+    filled: list[Region] = []
+    at = 0
+    end = 0  # of the characters so far
+    for region in (*regions, None):
+        start = length if region is None else region.start
+        begin = len(text) if region is None or region.characters is None else region.characters[0]
+        if start > at:
+            filled.append(Region(filler, "other", at, start, text[end:begin], (end, begin)))
+        if region is None:
+            break
+        if region.start < at:
+            region = replace(region, start=at)
+        if region.stop > region.start:
+            filled.append(region)
+            at, end = region.stop, region.characters[1] if region.characters is not None else end
+    return tuple(filled)
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+
+def list_parts(by: Any) -> list[Any]:
+    """The parts that a caller lists, or that his function returns."""
+    parts = list_entries(by)
+    if parts is None:
+        raise InputError(
+            f"A prompt is split by {LIST_OF_UNITS}, a list of texts that occur in it, a list of (start, stop) in "
+            f"characters, or a function that returns such a list, got {type(by).__name__}.",
+            code="E_OPTION",
+        )
+    return parts
+
+
+def check_ids(given: Any, what: str) -> tuple[int, ...]:
+    """Token ids as numbers, from a list, an array or a tensor."""
+    found = list_entries(given)
+    if found is None:
+        raise InputError(f"{what} must be a list of token ids, got {type(given).__name__}.", code="E_TXT_TYPE")
+    if len(found) == 1 and isinstance(found[0], list):  # a batch of one
+        found = found[0]
+    for one in found:
+        if isinstance(one, bool) or not isinstance(one, int):
+            raise InputError(f"{what} must be a list of token ids, but it contains {one!r:.80}.", code="E_TXT_TYPE")
+        if abs(one) >= LARGEST_ID:
+            raise InputError(f"{what} contains a number of {one.bit_length()} bits, which is no token id.")
+    return tuple(found)
+
+
+def note_missing_start(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
+    """A note if the tokenizer puts a token before every text, and these tokens begin without it."""
+    usual = list(tokenizer("a", verbose=False)["input_ids"])
+    plain = list(tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"])
+    if not usual or usual[: len(plain)] == plain or usual[0] == ids[0] or usual[0] not in tokenizer.all_special_ids:
+        return ()
+    first = tokenizer.convert_ids_to_tokens([usual[0]])[0]
+    return (f"The tokens do not begin with {first}, which the tokenizer of this model puts before every text.",)
+
+
+def compare_texts(tokenizer: Any, ids: Sequence[int], decoded: str, given: str) -> None:
+    """Refuse tokens that say something else than the text that was given for them; blanks and case do not count."""
+    plain = tokenizer.decode(list(ids), skip_special_tokens=True)
+    if any(squeeze(one) == squeeze(given) for one in (decoded, plain)):
+        return
+    at = next((i for i, (a, b) in enumerate(zip(plain, given, strict=False)) if a != b), min(len(plain), len(given)))
+    raise InputError(
+        f"The tokens say {plain[at : at + 40]!r} where the text says {given[at : at + 40]!r} (character {at}): they "
+        "are from another tokenizer, or the text is not theirs. Pass the tokens of this model, or leave the text out."
+    )
+
+
+def squeeze(text: str) -> str:
+    return "".join(text.split()).casefold()

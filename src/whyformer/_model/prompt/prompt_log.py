@@ -1,0 +1,105 @@
+"""What another engine logged about a prompt and its answer: token ids, texts, log-probabilities.
+
+    {"prompt_token_ids": [...], "token_ids": [...], "logprobs": [...]}         vLLM
+    {"messages": [...], "choices": [{"message": {...}, "logprobs": {...}}]}    the API of OpenAI, with its request
+    {"prompt": "...", "text": "..."}                                           texts alone
+
+Token ids are taken as they are. Tokens that are given as texts become ids if each of them is one token of this model;
+otherwise the answer is tokenised once, and a note says so.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from whyformer._model.prompt.continuation import encode_continuation
+from whyformer._plain.setting_checks import list_entries
+from whyformer.errors import InputError
+
+PROMPT_IDS = ("prompt_token_ids", "prompt_ids", "ids")
+ANSWER_IDS = ("token_ids", "output_token_ids", "answer_ids")
+ANSWER_TEXT = ("answer", "text", "response", "output_text")
+
+
+@dataclass(frozen=True)
+class LoggedAnswer:
+    """What a log says about an answer."""
+
+    ids: tuple[int, ...] | None = None
+    message: Mapping[str, Any] | None = None  # of a chat
+    text: str | None = None
+    tokens: tuple[str, ...] | None = None
+    log_probabilities: tuple[float, ...] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.ids is None and self.text is None and self.message is None
+
+
+def read_answer(record: Mapping[str, Any]) -> LoggedAnswer:
+    """The answer of a record; of several choices or outputs, the first."""
+    listed = [record[name] for name in ("choices", "outputs") if isinstance(record.get(name), list | tuple)]
+    choice = next((inner[0] for inner in listed if inner), record)
+    if not isinstance(choice, Mapping):
+        raise InputError(f"The first answer of the log must be a dictionary, got {type(choice).__name__}.")
+    message = choice.get("message")
+    if message is not None and not isinstance(message, Mapping):
+        raise InputError(f'"message" of the log must be a dictionary, got {type(message).__name__}.')
+    text = message.get("content") if message is not None else find_first(choice, ANSWER_TEXT)
+    if text is not None and not isinstance(text, str):
+        raise InputError(f"The answer of the log must be a text, got {type(text).__name__}.")
+    given = find_first(choice, ANSWER_IDS)
+    ids = list_entries(given)
+    if ids is None and given is not None:
+        raise InputError(f"The token ids of the log must be a list, got {type(given).__name__}.", code="E_TXT_TYPE")
+    logged = choice.get("logprobs")
+    values = read_log_probabilities(logged, ids)
+    return LoggedAnswer(None if ids is None else tuple(ids), message, text, read_tokens(logged), values)
+
+
+def find_first(record: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((record[name] for name in names if record.get(name) is not None), None)
+
+
+def read_log_probabilities(logged: Any, ids: Sequence[Any] | None) -> tuple[float, ...] | None:
+    """One number for each token of the answer; None if the log has none, or has them in a form that is not known."""
+    if isinstance(logged, Mapping):
+        lists = [logged.get(name) for name in ("content", "token_logprobs")]
+        logged = next((one for one in lists if isinstance(one, list | tuple) and one), None)
+    if not isinstance(logged, list | tuple) or not logged:
+        return None
+    values = [read_number(one, None if ids is None else ids[n]) for n, one in enumerate(logged[: len(ids or logged)])]
+    return None if None in values else tuple(float(value) for value in values if value is not None)
+
+
+def read_number(one: Any, token: Any) -> float | None:
+    """-0.1, {"logprob": -0.1}, or by the id of the token {"17": {"logprob": -0.1}}."""
+    if isinstance(one, Mapping):
+        by_token = one.get(str(token), one.get(token) if isinstance(token, int) else None)
+        chosen = one.get("logprob", by_token)
+        return None if chosen is None else read_number(chosen, token)
+    is_number = isinstance(one, int | float) and not isinstance(one, bool) and abs(one) <= sys.float_info.max
+    return float(one) if is_number else None
+
+
+def read_tokens(logged: Any) -> tuple[str, ...] | None:
+    """The tokens of the answer as texts."""
+    if not isinstance(logged, Mapping):
+        return None
+    if isinstance(logged.get("tokens"), Sequence):
+        tokens = list(logged["tokens"])
+    else:
+        tokens = [one.get("token") for one in list_entries(logged.get("content")) or [] if isinstance(one, Mapping)]
+    return tuple(tokens) if tokens and all(isinstance(token, str) for token in tokens) else None
+
+
+def find_token_ids(tokenizer: Any, tokens: Sequence[str], text: str) -> list[int] | None:
+    """The ids of tokens that are given as texts; None unless each is one token and together they say the text."""
+    ids = []
+    for token in tokens:
+        found = encode_continuation(tokenizer, "", token, special=True)[0]
+        if len(found) != 1:
+            return None
+        ids += found
+    return ids if tokenizer.decode(ids) == text else None
