@@ -1,6 +1,6 @@
 """The engine: runs a shadow of the model under interception and captures what methods need."""
 
-from whyformer._engine.capture.capture import (
+from whyformer._engine.capture import (
     SITES,
     Capture,
     LazyLayers,
@@ -10,17 +10,9 @@ from whyformer._engine.capture.capture import (
     is_on_mixed_states,
     iterate_rows,
 )
-from whyformer._engine.layout.layout import (
-    Layout,
-    Order,
-    find_blocks,
-    find_order,
-    lay_out,
-    pick_places,
-    to_canonical_axes,
-)
-from whyformer._engine.lean.lean import lean
-from whyformer._engine.probe.probe import (
+from whyformer._engine.layout import Layout, Order, find_blocks, find_order, lay_out, pick_places, to_canonical_axes
+from whyformer._engine.lean import lean
+from whyformer._engine.probe import (
     FILLS,
     IMAGE_FILLS,
     Probe,
@@ -30,7 +22,7 @@ from whyformer._engine.probe.probe import (
     read_hidden_states,
     send_to_device,
 )
-from whyformer._engine.program.program import (
+from whyformer._engine.program import (
     DATA_SIZED,
     Finish,
     Slot,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture.capture import (
+from whyformer._engine.capture import (
     LAYER_SCORE_SITES,
     PARTS_FORMS,
     SITES,
@@ -19,10 +19,10 @@ from whyformer._engine.capture.capture import (
     CaptureBuilder,
     CapturedValues,
 )
-from whyformer._engine.layout.layout import ExamplesMoved, is_known_to_move
-from whyformer._engine.lean.lean import record_lean
-from whyformer._engine.probe.probe import Probe, pick_examples
-from whyformer._engine.program.program import (
+from whyformer._engine.layout import ExamplesMoved, is_known_to_move
+from whyformer._engine.lean import record_lean
+from whyformer._engine.probe import Probe, pick_examples
+from whyformer._engine.program import (
     Finish,
     RecordedRun,
     Recorder,

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from whyformer._engine.capture.capture import Capture, CaptureBuilder
-from whyformer._engine.lean.lean import (
+from whyformer._engine.capture import Capture, CaptureBuilder
+from whyformer._engine.lean import (
     LESSONS,
     Lesson,
     Places,

@@ -17,7 +17,7 @@ import torch
 from rich.text import Text
 from torch import Tensor
 
-from whyformer._engine.targets.target import Target
+from whyformer._engine import Target
 from whyformer._model import KeptImage
 from whyformer._plain.tokens import Grid, Tokens
 from whyformer.errors import InputError

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, cast
 from PIL import Image
 from torch import Tensor
 
-from whyformer._engine.targets.target import Target
+from whyformer._engine import Target
 from whyformer._model import KeptImage
 from whyformer._plain.archive import Fields
 from whyformer._plain.tokens import Grid, Pieces, Tokens

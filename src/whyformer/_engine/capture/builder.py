@@ -25,7 +25,7 @@ from whyformer._engine.capture.query_tiles import QueryTiles
 from whyformer._engine.capture.residual import BranchOrError, read_branch, try_find_branch
 from whyformer._engine.capture.sites import SITES
 from whyformer._engine.capture.whole_attention import note_whole_attention
-from whyformer._engine.layout.layout import (
+from whyformer._engine.layout import (
     ExamplesMoved,
     align_to_tokens,
     axis_order_of,
@@ -43,7 +43,7 @@ from whyformer._engine.layout.layout import (
     refuse_unstackable_sites,
     to_canonical_axes,
 )
-from whyformer._engine.probe.probe import Probe
+from whyformer._engine.probe import Probe
 from whyformer._engine.relevance import Recipe, RoundingError, Switch, compute_attention_share
 from whyformer._engine.run import (
     Run,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture.residual import OperationTape
-from whyformer._engine.layout.layout import Layout, axis_order_of, find_attention_blocks, refuse_changing_tokens
+from whyformer._engine.layout import Layout, axis_order_of, find_attention_blocks, refuse_changing_tokens
 from whyformer._engine.run import Run, compute_gradients, find_output, iterate_tensors, map_tensors, refuse_untracked
 from whyformer._engine.targets import Reading
 from whyformer._engine.tracing import find_layer_sites, find_tensors, trace_of

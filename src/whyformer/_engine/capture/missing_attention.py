@@ -5,7 +5,7 @@ of attention or beside it. Rollout of the few that have attention is a map all t
 it leaves out. States between such blocks are mixtures of tokens, and methods that read them must say so.
 """
 
-from whyformer._engine.layout.layout import find_blocks
+from whyformer._engine.layout import find_blocks
 from whyformer._engine.run import Intercept, ModelMemo, ModuleCall, Run, find_unattended, run_forward
 from whyformer._model import EncodedBatch, Model
 from whyformer.errors import WhyformerError

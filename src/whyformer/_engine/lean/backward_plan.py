@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from whyformer._engine.layout.layout import find_block_calls, find_blocks
+from whyformer._engine.layout import find_block_calls, find_blocks
 from whyformer._engine.lean.actions import (
     HELD_SPREADS,
     Action,

@@ -26,8 +26,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.capture.capture import Capture, CaptureBuilder, CapturedValues, LazyLayers
-from whyformer._engine.layout.layout import keeps_order
+from whyformer._engine.capture import Capture, CaptureBuilder, CapturedValues, LazyLayers
+from whyformer._engine.layout import keeps_order
 from whyformer._engine.lean.backward_plan import Lesson, Unlearnable, make_learner, write_lesson
 from whyformer._engine.lean.run import LeanRun, LessonDiffers, prepare_language_model, run_lean
 from whyformer._engine.lean.shadow import borrow_shadow

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.layout.layout import (
+from whyformer._engine.layout import (
     Layout,
     axis_order_of,
     find_attention_blocks,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture.capture import Capture
+from whyformer._engine.capture import Capture
 from whyformer._engine.program.nested_values import list_tensors
 
 # Of the largest value, in float32. On a CPU there is no difference; kernels of a GPU that add in any order make one,

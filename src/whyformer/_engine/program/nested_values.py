@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture.capture import LazyLayers, RoundingEstimate
+from whyformer._engine.capture import LazyLayers, RoundingEstimate
 from whyformer._engine.program.recorder import Unrecordable
 from whyformer._engine.relevance import Recipe
 from whyformer._engine.tracing import EMPTY_TRACE, AttentionSite, Trace

@@ -30,8 +30,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.capture.capture import LAYER_SCORE_SITES, PARTS_FORMS, STREAM_SITES, Capture, CaptureBuilder
-from whyformer._engine.layout.layout import count_tokens
+from whyformer._engine.capture import LAYER_SCORE_SITES, PARTS_FORMS, STREAM_SITES, Capture, CaptureBuilder
+from whyformer._engine.layout import count_tokens
 from whyformer._engine.program.closeness import is_close
 from whyformer._engine.program.compiled import CompiledProgram
 from whyformer._engine.program.cuda_graph import CudaGraph

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from whyformer._engine.layout.layout import Layout, find_representation, to_canonical_axes
+from whyformer._engine.layout import Layout, find_representation, to_canonical_axes
 from whyformer._engine.run import Run
 from whyformer._engine.targets.answer_view import AnswerView
 from whyformer._engine.targets.function_target import (

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from whyformer._engine.layout.layout import Layout
+from whyformer._engine.layout import Layout
 from whyformer._engine.run import Run
 from whyformer._engine.targets.function_target import ExplainedScore
 from whyformer._model import Model

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.layout.layout import Layout, axis_order_of, find_representation
+from whyformer._engine.layout import Layout, axis_order_of, find_representation
 from whyformer._engine.run import Run, find_fill_token, find_output, make_shadow, run_plain_returned
 from whyformer._engine.targets.target import REPRESENTATION
 from whyformer._engine.tracing import trace_of
