@@ -8,7 +8,6 @@ from conftest import animal
 import whyformer as why
 from whyformer._audit.checks.adversarial import PRESETS, Candidates, choose_search, divide_examples
 from whyformer._audit.checks.distance import jsd
-from whyformer._audit.replay import AttentionReplay
 from whyformer._audit.replay.attention_choice import choose_attention
 from whyformer._audit.replay.attention_replay import AttentionReplay
 from whyformer._audit.replay.audited_attention import AuditedAttention

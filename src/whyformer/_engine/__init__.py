@@ -37,6 +37,7 @@ from whyformer._engine.relevance import RECIPES, Recipe, find_recipe, make_recip
 from whyformer._engine.run import (
     Intervention,
     ModelMemo,
+    Returned,
     Run,
     SiteChange,
     choose_relevance_dtype,
