@@ -210,7 +210,7 @@ class Model:
         return {}
 
     def _from_texts(self, items: Sequence[Any]) -> EncodedBatch:
-        names = ["the text"] if len(items) == 1 else [f"text {n}" for n in range(len(items))]
+        names = text.name_texts(len(items))
         items = [text.read_text_item(item, self.name) for item in items]
         texts = [self.tokenize(item, name) for item, name in zip(items, names, strict=True)]
         return self.encode_tokens(texts, self.notes + self.note_unknown(texts, names))
@@ -224,7 +224,7 @@ class Model:
         if self.tokenizer is None:
             encoded = self._from_list([torch.tensor(item.ids) for item in items])
         else:
-            encoded = self.encode_tokens([as_tokenized(item) for item in items])
+            encoded = self.encode_tokens([text.TokenizedText.from_pieces(item.ids, item.pieces) for item in items])
         notes = dict.fromkeys((*self.notes, *(note for item in items for note in item.notes)))
         answers = tuple((item.answer.start, item.answer.stop) if item.answer else None for item in items)
         regions = tuple(item.named_tokens for item in items)
@@ -285,13 +285,11 @@ class Model:
             )
         if not items:
             raise InputError("The list of inputs is empty.")
-        names = ["the text"] if len(items) == 1 else [f"text {n}" for n in range(len(items))]
-        items = [text.read_text_item(item, self.name) for item in items]
-        texts = [text.tokenize_text(self.tokenizer, item, name) for item, name in zip(items, names, strict=True)]
-        return [
-            (one, split_into_windows(one, self.max_length, windows, name))
-            for one, name in zip(texts, names, strict=True)
-        ]
+        found = []
+        for item, name in zip(items, text.name_texts(len(items)), strict=True):
+            one = text.tokenize_text(self.tokenizer, text.read_text_item(item, self.name), name)
+            found.append((one, split_into_windows(one, self.max_length, windows, name)))
+        return found
 
     @property
     def takes_batches_of_texts(self) -> bool:
@@ -397,20 +395,13 @@ class Model:
         special = self._input_spec.special
         if self.tokenizer is not None:
             special = frozenset(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
-        words = tuple(tuple(self._name_row(row)) for row in ids.tolist())
+        words = tuple(self.name_ids(row) for row in ids.tolist())
         return words, torch.isin(ids.long(), torch.tensor(sorted(special), dtype=torch.long))
 
-    def _name_row(self, ids: list[int]) -> list[str]:
+    def name_ids(self, ids: Sequence[int]) -> tuple[str, ...]:
         """The pieces of the tokenizer, or the ids as text where it has none."""
-        pieces = self.tokenizer.convert_ids_to_tokens(ids) if self.tokenizer is not None else [None] * len(ids)
-        return [str(i) if piece is None else piece for i, piece in zip(ids, pieces, strict=True)]
-
-
-def as_tokenized(prompt: Prompt) -> text.TokenizedText:
-    """The tokens of a prompt like those of a text."""
-    pieces = prompt.pieces
-    inputs = {"input_ids": list(prompt.ids), "attention_mask": [1] * len(prompt)}
-    return text.TokenizedText(prompt.text, inputs, pieces.pieces, pieces.special, pieces.spans, pieces.padding)
+        pieces = self.tokenizer.convert_ids_to_tokens(list(ids)) if self.tokenizer is not None else [None] * len(ids)
+        return tuple(str(i) if piece is None else piece for i, piece in zip(ids, pieces, strict=True))
 
 
 def _find_main_input(inputs: Mapping[str, Any]) -> str:

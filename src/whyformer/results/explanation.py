@@ -19,8 +19,8 @@ from whyformer._engine.target import Target
 from whyformer._model import KeptImage
 from whyformer._plain import archive
 from whyformer._plain.deprecation import alias_attribute, rename_keywords
-from whyformer._plain.tokens import Grid, Pieces, Tokens
-from whyformer._plain.words import WORD_REDUCTIONS, group_by_unit, join_groups, pad_pieces, reduce_groups
+from whyformer._plain.tokens import Grid, Pieces, Tokens, pad_pieces
+from whyformer._plain.words import WORD_REDUCTIONS, group_by_unit, join_groups, reduce_groups
 from whyformer.errors import InputError
 from whyformer.results._fields import restore_explanation_fields, to_safetensors
 from whyformer.results.conditioning import NOTES, Conditioning, drop_settled_notes, note_undetermined
