@@ -7,8 +7,8 @@ size is checked before decoding, because a PNG of 10 kB can hold 400 MB.
 
 import os
 import struct
-import threading
 import warnings
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TypeAlias
@@ -17,6 +17,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from whyformer._model.arrays import image_from_array
+from whyformer._plain.shared_context import SharedContext
 from whyformer._plain.url import find_url
 from whyformer.errors import InputError, quote_type
 
@@ -28,34 +29,8 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".ti
 DECODE_ERRORS = (OSError, ValueError, SyntaxError, EOFError, struct.error)  # what Pillow raises while decoding
 
 
-class SharedSilence:
-    """Warnings are ignored while any thread is inside.
-
-    Warning filters are global to the process, so the first thread that enters sets them and the last one to leave
-    restores them; in between, threads decode at the same time.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._filters: warnings.catch_warnings[None] | None = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                self._filters = warnings.catch_warnings()
-                self._filters.__enter__()
-                warnings.simplefilter("ignore")
-            self._inside += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0 and self._filters is not None:
-                self._filters.__exit__(None, None, None)
-
-
-SILENCE = SharedSilence()  # Pillow warns about files that we refuse anyway, and about unused tags
+# Pillow warns about files that we refuse anyway, and about unused tags. The filters belong to the whole process.
+SILENCE = SharedContext(partial(warnings.catch_warnings, action="ignore"))
 
 
 def as_image(source: ImageSource) -> Image.Image:
