@@ -11,10 +11,9 @@ from functools import partial
 from typing import Any
 
 from whyformer._model import is_of_library, list_column
-from whyformer.data.example import Data, collect_examples
+from whyformer.data.example import Data, DataError, collect_examples
 from whyformer.data.listed import refuse_columns
 from whyformer.data.records import Columns, Record, parse_record, read_records
-from whyformer.errors import InputError
 
 PANDAS_FRAME = {"pandas": {"DataFrame"}}
 REPEATED_INDEX = "The index has repeated or missing values, so rows are numbered from 0."
@@ -47,7 +46,7 @@ def as_arrow_table(source: Any, name: str) -> Any:
     try:
         return source if isinstance(source, pyarrow.Table) else pyarrow.table(source)
     except Exception as error:  # of the library that holds the table
-        raise InputError(f"Cannot read {name}: {str(error)[:200]}. Pass a pandas DataFrame.", code="E_DATA") from None
+        raise DataError(f"Cannot read {name}: {str(error)[:200]}. Pass a pandas DataFrame.") from None
 
 
 def read_column(source: Any, wanted: Mapping[str, Any]) -> Data:
@@ -80,9 +79,7 @@ def number_rows(count: int) -> list[str]:
 def refuse_repeated_columns(names: Sequence[Any], source: str) -> None:
     repeated = next((name for name, count in Counter(names).items() if count > 1), None)
     if repeated is not None:
-        raise InputError(
-            f"{source[0].upper()}{source[1:]} has two columns named {repeated!r}. Rename one.", code="E_DATA"
-        )
+        raise DataError(f"{source[0].upper()}{source[1:]} has two columns named {repeated!r}. Rename one.")
 
 
 def iterate_pandas_rows(table: Any, places: Sequence[str]) -> Iterator[Record]:

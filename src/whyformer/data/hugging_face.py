@@ -89,10 +89,10 @@ def make_lazy_example(
     if is_text:
         return replace(make_example(place, source[number], columns, None), label=label)
     mark = f"{fingerprint or id(source)}:{number}"
-    mask = LazyContent(partial(read_cell, source, number, columns.mask), f"{mark}:mask") if columns.mask else None
-    return Example(place, LazyContent(partial(read_cell, source, number, columns.input), mark), label, mask)
+    mask = LazyContent(partial(read_field, source, number, columns.mask), f"{mark}:mask") if columns.mask else None
+    return Example(place, LazyContent(partial(read_field, source, number, columns.input), mark), label, mask)
 
 
-def read_cell(source: Any, number: int, column: str) -> Any:
+def read_field(source: Any, number: int, column: str) -> Any:
     """One field of one row. A function of its own, so that a lazy example can be sent to another process."""
     return source[number][column]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from whyformer._model import TextPair, is_column, is_text_pair
 from whyformer.data import records
-from whyformer.data.example import Data, Example, Problem, collect_examples
+from whyformer.data.example import Data, DataError, Example, Problem, WrongOption, collect_examples
 from whyformer.errors import InputError
 
 READABLE = "Pass a folder, a file, a table such as a DataFrame, a data set, or a list of inputs or of (input, label)."
@@ -65,7 +65,7 @@ class ListReader:
             row = {**row, columns.label: self.name_class(records.read_cell_value(row[columns.label]))}
         return records.make_example(name, row, columns, None)
 
-    def _make_from_tensors(self, name: str, tensors: Mapping[Any, Tensor]) -> Example:
+    def _make_from_tensors(self, name: str, tensors: Mapping[str, Tensor]) -> Example:
         """The inputs of a model by name; a label among them is not an input."""
         label = next((n for n in records.LABEL_COLUMNS if n in tensors and tensors[n].numel() == 1), None)
         content = {n: tensor for n, tensor in tensors.items() if n != label}
@@ -77,15 +77,13 @@ class ListReader:
 
 def is_row(item: Mapping[Any, Any]) -> bool:
     """Whether these are named fields, and not the tensors that a model takes by name."""
-    has_roles = any(name in item for name in records.IMAGE_COLUMNS) and any(
-        name in item for name in records.LABEL_COLUMNS
-    )
+    has_roles = all(item.keys() & set(names) for names in (records.IMAGE_COLUMNS, records.LABEL_COLUMNS))
     return has_roles or not all(isinstance(value, Tensor) for value in item.values())
 
 
 def refuse_columns(wanted: Mapping[str, Any], what: str) -> None:
     if wanted:
-        raise InputError(f"{what} has no named columns. Leave columns= out.", code="E_OPTION")
+        raise WrongOption(f"{what} has no named columns. Leave columns= out.")
 
 
 def refuse_odd_source(source: Any) -> None:
@@ -108,7 +106,7 @@ def refuse_odd_source(source: Any) -> None:
         advice = READABLE
     is_iterable = hasattr(source, "__iter__") and getattr(source, "ndim", 1) > 0
     if advice is not None or not is_iterable or isinstance(source, bytes | bytearray):
-        raise InputError(f"Cannot read examples from {kind}. {advice or READABLE}", code="E_DATA")
+        raise DataError(f"Cannot read examples from {kind}. {advice or READABLE}")
 
 
 def advise_on_mapping(source: Mapping[Any, Any]) -> str:

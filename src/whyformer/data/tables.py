@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from whyformer.data.example import Problem
+from whyformer.data.example import DataError, Problem
 from whyformer.data.records import Record
-from whyformer.errors import InputError
 
 INVALID_BYTE = re.compile("[\udc80-\udcff]")  # what `surrogateescape` makes of a byte that is not UTF-8
 
@@ -71,7 +70,7 @@ def is_sst_row(row: Sequence[str]) -> bool:
 def parse_header(row: list[str], path: Path) -> list[str]:
     names = [name.strip() for name in row]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"{path.name} has two columns named {repeated[0]!r}. Rename one.", code="E_DATA")
+        raise DataError(f"{path.name} has two columns named {repeated[0]!r}. Rename one.")
     return names
 
 
@@ -99,6 +98,4 @@ def read_parquet_rows(path: Path) -> Iterator[Record]:
                     yield f"{path.name}:{number}", row
                     number += 1
     except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(
-            f"{path} is not a Parquet file, or it is damaged ({str(error)[:80]}).", code="E_DATA"
-        ) from None
+        raise DataError(f"{path} is not a Parquet file, or it is damaged ({str(error)[:80]}).") from None
