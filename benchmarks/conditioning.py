@@ -31,8 +31,8 @@ import numpy as np
 import torch
 
 import whyformer as why
-from whyformer._engine.builder import CaptureBuilder
-from whyformer._engine.capture import RoundingEstimate
+from whyformer._engine.capture.builder import CaptureBuilder
+from whyformer._engine.capture.capture import RoundingEstimate
 from whyformer._engine.relevance.rounding import RoundingError
 from whyformer.results.comparison import rank_correlation
 

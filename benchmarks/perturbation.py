@@ -19,7 +19,7 @@ from torch import Tensor
 
 import whyformer as why
 import whyformer.metrics
-from whyformer._engine.probe import Probe
+from whyformer._engine.probe.probe import Probe
 from whyformer._plain.tokens import Grid
 from whyformer.metrics._registry import choose_metric, measure
 from whyformer.results.explanation import Explanation

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import torch
 
-from whyformer._engine.probe import Answers
-from whyformer._engine.target import Target
+from whyformer._engine.probe.probe import Answers
+from whyformer._engine.targets.target import Target
 from whyformer._model.encoded import EncodedBatch
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.results.explanation import Explanation

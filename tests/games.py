@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from whyformer._engine.probe import Answers
-from whyformer._engine.target import Target
+from whyformer._engine.probe.probe import Answers
+from whyformer._engine.targets.target import Target
 from whyformer._plain.tokens import Grid, Pieces
 
 Worth = Callable[[frozenset[int]], float]

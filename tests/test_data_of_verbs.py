@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from typer.testing import CliRunner
 
 import whyformer as why
-from whyformer._judge.published import reproduce
+from whyformer._reproduce.reproduction import reproduce
 from whyformer.cli import app
 from whyformer.errors import InputError
 

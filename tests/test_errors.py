@@ -26,7 +26,7 @@ from whyformer._bulk.pool import ProcessPool
 from whyformer._bulk.ray_engine import import_ray
 from whyformer._bulk.stopping import StopRequest
 from whyformer._bulk.task import ShardTask
-from whyformer._engine.query_tiles import QueryTiles
+from whyformer._engine.capture.query_tiles import QueryTiles
 from whyformer._engine.tracing import tiles
 from whyformer._plain import archive
 from whyformer._runs.lock import lock_folder

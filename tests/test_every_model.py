@@ -7,9 +7,9 @@ import torch
 from conftest import FAMILIES, IMAGE_FAMILIES, LENGTHS, animal
 
 import whyformer as why
+from whyformer._engine.capture.sites import SITES
 from whyformer._engine.record import record
 from whyformer._engine.relevance.recipes import PA_LRP
-from whyformer._engine.sites import SITES
 
 TWO_KERNELS = [name for name in FAMILIES if name not in ("encoder", "encoder_token_first", "gpt")]
 every_family = pytest.mark.parametrize("name", FAMILIES)

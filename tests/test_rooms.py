@@ -1,10 +1,11 @@
 """The layers of the package: imports point downward, files are named after what they hold, public names are listed."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib import import_module
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,42 +13,61 @@ import pytest
 import whyformer
 
 SOURCE = Path(whyformer.__file__).parent
+ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
 
 # Which rooms a room may import from, besides itself. A room is a folder, or a file at the top of the package.
-# `_engine` has two rooms below it; "_engine" alone is the files directly in that folder.
+# `_engine` has rooms below it, listed from the ground up; "_engine" alone is the files directly in that folder.
 GROUND = {"errors", "_plain"}
-ENGINE = {"_engine", "_engine.relevance", "_engine.tracing"}
+ENGINE_ROOMS = ("tracing", "relevance", "run", "layout", "targets", "probe", "capture", "program", "lean")
+ENGINE = {"_engine", *(f"_engine.{name}" for name in ENGINE_ROOMS)}
 EXPLAINING = {*GROUND, *ENGINE, "_model", "methods", "show", "results", "_explain"}
 ROOMS = {
     "errors": set(),
     "_plain": {"errors"},
     "_model": GROUND,
-    "_engine.tracing": GROUND,
-    "_engine.relevance": {*GROUND, "_engine.tracing"},
+    **{
+        f"_engine.{name}": {*GROUND, "_model", *(f"_engine.{below}" for below in ENGINE_ROOMS[:index])}
+        for index, name in enumerate(ENGINE_ROOMS)
+    },
     "_engine": {*GROUND, *ENGINE, "_model"},
     "rules": {*GROUND, *ENGINE},
-    "targets": {*GROUND, "_engine"},
+    "targets": {*GROUND, *ENGINE},
     "methods": {*GROUND, *ENGINE, "_model"},
-    "show": {*GROUND, "_model", "_engine"},
-    "results": {*GROUND, "_model", "_engine", "show"},
+    "show": {*GROUND, "_model", *ENGINE},
+    "results": {*GROUND, "_model", *ENGINE, "show"},
     "_explain": {*GROUND, *ENGINE, "_model", "methods", "show", "results"},
     "metrics": {*GROUND, *ENGINE, "targets", "_model", "methods", "results", "_explain"},
     "data": {*GROUND, "_model", "demo"},
     "_cite": {*EXPLAINING, "metrics"},
-    "_runs": GROUND,
+    "_runs": {*EXPLAINING, "targets", "metrics", "data"},
     "_judge": {*EXPLAINING, "targets", "metrics", "data", "_runs"},
-    "_audit": {*EXPLAINING, "targets", "data", "_runs", "_judge"},
-    "_bulk": {*EXPLAINING, "targets", "data", "_runs", "_judge"},
-    "_summary": {*EXPLAINING, "data", "_runs", "_judge"},
+    "_audit": {*EXPLAINING, "targets", "data", "_runs"},
+    "_bulk": {*EXPLAINING, "targets", "data", "_runs"},
+    "_summary": {*EXPLAINING, "data", "_runs"},
     "_reproduce": {*EXPLAINING, "targets", "metrics", "data", "_runs", "_judge", "_audit", "demo"},
     "demo": {*GROUND, "_model", "show", "results", "_explain"},
     "whyformer": set(),  # __init__.py; filled in below: the public names come from everywhere
     "cli": set(),  # the shell over everything
     "__main__": {"cli"},  # python -m whyformer
 }
-ROOMS["whyformer"] = ROOMS["cli"] = set(ROOMS)
-# Rooms with a door, their `__init__`: code outside of such a room imports what is in the `__all__` of a door, only.
-DOORS = ("_model", "_model.loading", "_model.prompt")
+ROOMS["whyformer"] = set(ROOMS) - {"_reproduce"}  # what belongs to papers alone: only the command line imports it
+ROOMS["cli"] = set(ROOMS)
+# Rooms with a door, their `__init__`: code outside of such a room imports only what a door imports.
+DOORS = ("_model", "_model.loading", "_model.prompt", *sorted(ENGINE))
+THROUGH_THE_ENGINES_DOOR = 98  # names that code outside of the engine imports
+# Usual changes, and the one room that each takes place in; docs/architecture.md has the file.
+USUAL_CHANGES = {
+    "a new attribution method": "methods",
+    "a new metric": "metrics",
+    "a relevance rule or a recipe": "_engine.relevance",
+    "something new to capture": "_engine.capture",
+    "a torch operation that is not traced yet": "_engine.tracing",
+    "a kind of target": "_engine.targets",
+    "a reader for a data set": "data",
+    "an output format": "results",
+    "a command or an option": "cli",
+    "a document for `reproduce`": "_reproduce",
+}
 WITHOUT_AN_IDEA = {"utils", "util", "helpers", "helper", "base", "core", "common", "misc"}
 
 files = sorted(SOURCE.rglob("*.py"))
@@ -72,6 +92,10 @@ def test_the_table_of_rooms_has_no_cycle():
         below = {room: into for room, into in below.items() if room not in bottom}
 
 
+def test_only_the_command_line_imports_what_belongs_to_papers():
+    assert {room for room, below in ROOMS.items() if "_reproduce" in below} == {"cli"}
+
+
 @pytest.mark.parametrize("room", DOORS)
 def test_imports_through_doors_only(room):
     assert imports_past_doors(room) == {}
@@ -89,6 +113,35 @@ import whyformer._model.loading.checkpoint
     assert names_past_doors(ast.parse(code), "_engine.record", "_model") == past
     assert names_past_doors(ast.parse(code), "_model.model", "_model") == set()
     assert names_past_doors(ast.parse(code), "_model.model", "_model.loading") == {"_model.loading.checkpoint"}
+
+
+def test_few_names_go_through_the_door_of_the_engine():
+    """Of all the other rooms together; `rules` shows the relevance room's own door to users."""
+    outside = [tree for file, tree in trees.items() if not is_inside(module_of(file), "_engine")]
+    names = {name for tree in outside for node in ast.walk(tree) for name in imported_names(node)}
+    through = {name for name in names if is_inside(name, "whyformer._engine") and not name.endswith("*")}
+    assert len(through) <= THROUGH_THE_ENGINES_DOOR, sorted(through)
+
+
+def test_two_loose_files_at_most_are_on_the_floor_of_the_engine():
+    assert len([file for file in (SOURCE / "_engine").glob("*.py") if file.name != "__init__.py"]) <= 2
+
+
+@pytest.mark.parametrize(("change", "room"), USUAL_CHANGES.items())
+def test_a_usual_change_has_one_room(change, room):
+    """docs/architecture.md names the file or folder to begin with, which exists and is in this room."""
+    line = next(line for line in ARCHITECTURE.read_text().splitlines() if line.startswith(f"| {change}"))
+    named = re.search(r"`([\w/]+/(?:\w+\.py)?)`", line)[1]
+    assert room_of(named.removesuffix(".py").strip("/").replace("/", ".")) == room
+    assert (SOURCE / named).exists()
+
+
+def test_the_picture_of_the_house_is_up_to_date():
+    """`make house` draws it."""
+    docs = ARCHITECTURE.parent
+    code = "import draw_house; print(draw_house.draw(), end='')"
+    drawn = subprocess.run([sys.executable, "-c", code], cwd=docs, capture_output=True, text=True, check=True).stdout
+    assert drawn == (docs / "images" / "house.svg").read_text()
 
 
 def test_every_file_has_a_docstring():
@@ -109,7 +162,7 @@ def test_every_form_of_import_is_recognised():
     code = """
 import whyformer.errors
 from whyformer import data
-from whyformer._engine import sites
+from whyformer._engine import record
 from whyformer._engine.tracing.follow import Follower
 from whyformer.methods.rollout import rollout
 def later():
@@ -137,12 +190,6 @@ def test_the_package_is_a_plain_module_and_its_verbs_are_functions():
     assert done.stdout == f"True True\n{['function'] * 5}\n"
 
 
-@pytest.mark.parametrize("old", whyformer.RENAMED)
-def test_old_names_work_with_a_warning(old):
-    with pytest.warns(DeprecationWarning, match=rf"whyformer\.{old} is now whyformer\.{whyformer.RENAMED[old]}\."):
-        assert getattr(whyformer, old) is getattr(whyformer, whyformer.RENAMED[old])
-
-
 def test_the_package_is_marked_as_typed():
     assert (SOURCE / "py.typed").is_file()
 
@@ -165,9 +212,17 @@ def is_inside(module: str, room: str) -> bool:
 
 
 def is_at_a_door(name: str) -> bool:
-    """Whether it is a door, or a name that a door lists."""
+    """Whether it is a door, or a name that a door imports; `*` is for the public face of a room, rules.py."""
     door, _, last = name.rpartition(".")
-    return name in DOORS or (door in DOORS and last in import_module(f"whyformer.{door}").__all__)
+    return name in DOORS or (door in DOORS and last in {"*", *names_at_door(door)})
+
+
+@cache
+def names_at_door(door: str) -> set[str]:
+    imported = trees[SOURCE.joinpath(*door.split("."), "__init__.py")]
+    return {
+        alias.asname or alias.name for node in imported.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
 
 
 def constants_classes_functions(name: str) -> tuple[bool, bool, str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from whyformer._engine import replay
+from whyformer._engine.program import replay
 
 
 def watch_programs(monkeypatch: pytest.MonkeyPatch, is_counted: Callable[[], bool] = lambda: True) -> list[str]:

@@ -17,16 +17,21 @@ if TYPE_CHECKING:
     from whyformer._bulk.result import BulkRun
     from whyformer._bulk.run import bulk
     from whyformer._cite.run import cite
-    from whyformer._engine.batching import batching
-    from whyformer._engine.capture import Capture
-    from whyformer._engine.intervene import Intervention
-    from whyformer._engine.lean import lean
-    from whyformer._engine.record import record
-    from whyformer._engine.relevance.recipes import RECIPES, Recipe, make_recipe
-    from whyformer._engine.replay import replay
-    from whyformer._engine.sites import SITES
-    from whyformer._engine.target import Target
-    from whyformer._engine.tracing.tiles import attention_tiles
+    from whyformer._engine import (
+        RECIPES,
+        SITES,
+        Capture,
+        Intervention,
+        Recipe,
+        Target,
+        TargetLike,
+        attention_tiles,
+        batching,
+        lean,
+        make_recipe,
+        record,
+        replay,
+    )
     from whyformer._explain.answer_check import check_answer
     from whyformer._explain.attention import inspect_attention
     from whyformer._explain.classes import explain_classes
@@ -39,13 +44,14 @@ if TYPE_CHECKING:
     from whyformer._explain.hops import trace_reasoning
     from whyformer._explain.similarity import explain_similarity
     from whyformer._judge import Judgement, MetricTrust, judge, judge_metrics
-    from whyformer._model import Model, TextPair
+    from whyformer._model import InputLike, Model, TextPair
     from whyformer._model.loading import open
     from whyformer._model.prompt import Prompt, Region
     from whyformer._plain.random_generator import make_generator
     from whyformer._plain.tokens import Grid, Pieces
     from whyformer._plain.versions import __version__
     from whyformer._summary import BulkSummary, summarise_bulk
+    from whyformer.data.data_like import DataLike
     from whyformer.methods._registry import METHODS, Scores, method
     from whyformer.metrics._registry import METRICS, Measurement, Rationale, metric
     from whyformer.results.answer_check import AnswerCheck
@@ -65,16 +71,8 @@ HOMES = {
     "_bulk.result": "BulkRun",
     "_bulk.run": "bulk",
     "_cite.run": "cite",
-    "_engine.batching": "batching",
-    "_engine.capture": "Capture",
-    "_engine.intervene": "Intervention",
-    "_engine.record": "record",
-    "_engine.relevance.recipes": "RECIPES Recipe make_recipe",
-    "_engine.lean": "lean",
-    "_engine.replay": "replay",
-    "_engine.sites": "SITES",
-    "_engine.target": "Target",
-    "_engine.tracing.tiles": "attention_tiles",
+    "_engine": "RECIPES SITES Capture Intervention Recipe Target TargetLike "
+    "attention_tiles batching lean make_recipe record replay",
     "_explain.answer_check": "check_answer",
     "_explain.attention": "inspect_attention",
     "_explain.classes": "explain_classes",
@@ -87,13 +85,14 @@ HOMES = {
     "_explain.hops": "trace_reasoning",
     "_explain.similarity": "explain_similarity",
     "_judge": "Judgement MetricTrust judge judge_metrics",
-    "_model": "Model TextPair",
+    "_model": "InputLike Model TextPair",
     "_model.loading": "open",
     "_model.prompt": "Prompt Region",
     "_plain.random_generator": "make_generator",
     "_plain.tokens": "Grid Pieces",
     "_plain.versions": "__version__",
     "_summary": "BulkSummary summarise_bulk",
+    "data.data_like": "DataLike",
     "methods._registry": "METHODS Scores method",
     "metrics._registry": "METRICS Measurement Rationale metric",
     "results.answer_check": "AnswerCheck",
@@ -111,16 +110,6 @@ HOMES = {
 HOME_OF = {name: home for home, names in HOMES.items() for name in names.split()}
 SUBPACKAGES = ("data", "demo", "errors", "methods", "metrics", "rules", "show", "targets")
 FILLED_BY = {"METHODS": "methods", "METRICS": "metrics"}  # registry -> the package whose import fills it
-RENAMED = {
-    "Inside": "AttentionView",
-    "Measured": "Measurement",
-    "Sheet": "ClassGrid",
-    "Writing": "Generation",
-    "inside": "inspect_attention",
-    "recipe": "make_recipe",
-    "sheet": "explain_classes",
-    "written": "explain_generation",
-}
 
 __all__ = [
     "METHODS",
@@ -137,6 +126,7 @@ __all__ = [
     "Citations",
     "ClassGrid",
     "Comparison",
+    "DataLike",
     "Diagnosis",
     "Explanation",
     "Generation",
@@ -144,6 +134,7 @@ __all__ = [
     "HeadSwaps",
     "Hop",
     "Hops",
+    "InputLike",
     "Intervention",
     "Judgement",
     "Measurement",
@@ -158,6 +149,7 @@ __all__ = [
     "Scores",
     "Similarity",
     "Target",
+    "TargetLike",
     "TextPair",
     "WhyformerError",
     "__version__",
@@ -213,11 +205,6 @@ def __getattr__(name: str) -> Any:
 def _import_public_name(name: str) -> Any:
     if name in SUBPACKAGES:
         return import_module(f"whyformer.{name}")
-    if name in RENAMED:
-        from whyformer._plain.deprecation import warn_renamed
-
-        warn_renamed(f"whyformer.{name}", f"whyformer.{RENAMED[name]}", stacklevel=4)
-        name = RENAMED[name]
     if name not in HOME_OF:
         from whyformer.errors import suggest_nearest
 

@@ -30,11 +30,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from whyformer._engine.answer_target import Answer, parse_answer
-from whyformer._engine.choice import Choice
-from whyformer._engine.target_kinds import (
+from whyformer._engine import (
+    Answer,
     AnswerSpan,
     Character,
+    Choice,
     Class,
     Entity,
     Frame,
@@ -46,6 +46,7 @@ from whyformer._engine.target_kinds import (
     TokenClasses,
     Tokens,
     Value,
+    parse_answer,
 )
 from whyformer.errors import TargetError, suggest_nearest
 

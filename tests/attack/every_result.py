@@ -10,7 +10,7 @@ from judge.bench_parts import FACTS, brightness, metric_of, tiny
 from show.sample_explanations import explain_image, explain_text
 
 import whyformer as why
-from whyformer._engine.target import Target
+from whyformer._engine.targets.target import Target
 from whyformer.data import Data, Example, Problem
 from whyformer.errors import MethodError
 from whyformer.methods._registry import describe_method

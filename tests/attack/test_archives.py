@@ -28,7 +28,7 @@ ODD_JSON = [
 ]  # fmt: skip
 
 
-AUDIT_OF_0_1 = Path(__file__).parents[1] / "audit" / "audit-0.1.json"
+STORED_AUDIT = Path(__file__).parents[1] / "audit" / "stored-audit.json"
 LOADERS = {"compared": why.Comparison.load, "audit": why.Audit.load}
 
 
@@ -55,7 +55,7 @@ def originals(tmp_path_factory):
         made.save(folder / f"{name}.json")
     settings = dict(tests=["agreement", "replacement", "adversarial", "shape"], draws=2)
     why.audit("demo/sentiment", [(text, "positive") for text in texts], **settings).save(folder / "audit.json")
-    shutil.copy(AUDIT_OF_0_1, folder / "audit 0.1.json")
+    shutil.copy(STORED_AUDIT, folder / "audit stored.json")
     return sorted(folder.iterdir())
 
 

@@ -138,8 +138,6 @@ def find_problem(arguments: list[str], exit_code: int, stdout: str, stderr: str)
         lines = lines[-1:]
     elif "Traceback" in stdout + stderr:
         return "traceback"
-    if lines and lines[0].startswith("whyformer ") and " is now whyformer " in lines[0]:  # an old verb
-        lines = lines[1:]
     match = re.fullmatch(r"error\[(E_[A-Z_]+)\]: \S.*", lines[0]) if len(lines) == 1 else None
     if match is None:
         return "not one line with a code on stderr"

@@ -26,8 +26,8 @@ from whyformer._audit.each_head import EachHead
 from whyformer._audit.examples import AuditExamples
 from whyformer._audit.head_page import SCRIPT, make_head_page
 from whyformer._audit.head_swaps import choose_blocks
-from whyformer._engine.intervene import Intervention
 from whyformer._engine.record import record
+from whyformer._engine.run.intervene import Intervention
 from whyformer.cli import app
 from whyformer.errors import InputError
 from whyformer.show import report

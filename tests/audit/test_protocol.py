@@ -92,22 +92,13 @@ def test_save_and_load(found, tmp_path):
         found.save(tmp_path / "a.docx")
 
 
-def test_files_of_version_0_1_load():
-    """There the descriptions are called `said`."""
-    old = Audit.load(Path(__file__).with_name("audit-0.1.json"))
+def test_a_stored_file_loads():
+    old = Audit.load(Path(__file__).with_name("stored-audit.json"))
     assert len(old) == 4 and old.attention == ("block 3, mean of heads",)
     assert old.descriptions[0].startswith("Replaced are the weights of all heads of block 3")
     kinds = old.summary["attention"]["block 3, mean of heads"]["replacement"]["kinds"]
     assert kinds["permutation"]["change"]["median"] == pytest.approx(0.0013, rel=0.05)
     assert make_audit_page(old).startswith("<!doctype html>")
-
-
-def test_old_spellings_warn_and_work(model, found):
-    with pytest.warns(DeprecationWarning, match=r"Audit\.said is now Audit\.descriptions"):
-        assert found.said == found.descriptions
-    with pytest.warns(DeprecationWarning, match=r"searched= of audit\(\) is now search_limit="):
-        made = audit(model, TEXTS[:2], tests=["adversarial"], searched=1, steps=1)
-    assert len(made.of("adversarial", "block 2, mean of heads")) == 1 and made.settings["searched"] == 1
 
 
 def test_attention_that_decides_is_reported_as_such():

@@ -9,8 +9,8 @@ import whyformer as why
 from whyformer._audit.audited_attention import AuditedAttention
 from whyformer._audit.choice import choose_attention
 from whyformer._audit.replay import AttentionReplay
-from whyformer._engine.intervene import Intervention
 from whyformer._engine.record import record
+from whyformer._engine.run.intervene import Intervention
 
 # Fused, nn.MultiheadAttention, grouped queries, one block called many times; eager where the kernels differ.
 KINDS = ["vit", "beit", "bert", "albert", "gpt2", "llama", "gpt", "encoder", "encoder_token_first"]

@@ -11,7 +11,7 @@ from whyformer._audit.choice import choose_attention
 from whyformer._audit.replay import AttentionReplay
 from whyformer._audit.tail import record_tail
 from whyformer._audit.tail_rows import Inseparable, RowAxis, choose_rows
-from whyformer._engine.recorder import Unrecordable
+from whyformer._engine.program.recorder import Unrecordable
 
 torch.manual_seed(0)
 VALUES, RESIDUAL = torch.randn(2, 1, 3, 4).double(), torch.randn(2, 3, 4).double()

@@ -551,23 +551,6 @@ def test_explains_generated_tokens(tmp_path):
     assert "predicts classes, not a next token" in error_of("generate", "a film", "-M", "demo/sentiment", code=3)
 
 
-@pytest.mark.parametrize(("old", "new"), [("inside", "inspect"), ("write", "generate")])
-def test_old_verbs_still_work_and_print_the_new_name(old, new, tmp_path):
-    out = str(tmp_path / "out.html")
-    arguments = {"inside": ["a good film", "-M", "demo/sentiment"], "write": ["12 + 7 =", "-n", "1"]}[old]
-    renamed, current = (CliRunner().invoke(cli.app, [verb, *arguments, "-o", out]) for verb in (old, new))
-    assert (renamed.exit_code, current.exit_code) == (0, 0)
-    assert renamed.stderr == f"whyformer {old} is now whyformer {new}\nsaved {out}\n"
-    assert current.stderr == f"saved {out}\n"
-    assert renamed.stdout == current.stdout
-
-
-def test_old_verbs_are_not_listed():
-    verbs = {line.split()[1] for line in run("--help").split("\n") if len(line.split()) > 2}
-    assert {"inspect", "generate"} <= verbs
-    assert not {"inside", "write"} & verbs
-
-
 def test_completes_names_without_importing_torch():
     code = (
         "import sys; from whyformer.cli import options;"

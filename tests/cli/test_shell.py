@@ -122,7 +122,6 @@ def test_every_command_reports_errors_as_json(command):
     "arguments",
     [
         ["inspect", "x", "-o", "/nodir/x.html", "--json"],
-        ["inside", "x", "-o", "/nodir/x.html", "--json"],
         ["generate", "x", "-o", "/nodir/x.html", "--json"],
         ["demo", "-o", "/nodir/x.html", "--json"],
         ["reproduce", "attcat", " ", "-M", "demo/sentiment", "--json"],

@@ -398,17 +398,6 @@ def test_the_fingerprint_changes_with_every_part(tmp_path):
     assert Data("x", (one,)).fingerprint() != before
 
 
-def test_old_names_work_for_one_version():
-    import whyformer.data
-
-    with pytest.warns(DeprecationWarning, match=r"whyformer\.data\.Later is now whyformer\.data\.LazyContent"):
-        assert whyformer.data.Later is LazyContent
-    with pytest.warns(DeprecationWarning, match=r"Data\.relabelled\(\) is now Data\.rename_classes\(\)"):
-        assert read([("fine", "POS")]).relabelled({"POS": "positive"}).examples[0].label == "positive"
-    with pytest.raises(AttributeError, match="no attribute 'Sooner'"):
-        _ = whyformer.data.Sooner
-
-
 def test_a_problem_reads_as_place_and_reason():
     assert str(Problem("a.csv:3", "no text")) == "a.csv:3: no text"
 

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from whyformer.demo import agreement, shapes
-from whyformer.demo.jain_wallace import (
+from whyformer._reproduce.jain_wallace_models import (
     SETTINGS_FILE,
     JainWallaceModel,
     load_jain_wallace,
     save_jain_wallace,
     wrap_jain_wallace,
 )
+from whyformer.demo import agreement, shapes
 from whyformer.errors import IncompleteModel, InputError
 
 

@@ -206,7 +206,7 @@ def test_versus_stands_in_the_place_of_what_is_selected(model, prompt, logits):
 
 
 def targets_text(model, prompt):
-    from whyformer._engine.answer_target import AnswerText
+    from whyformer._engine.targets.answer_target import AnswerText
 
     start = len(TEXT)
     spans = tuple(

@@ -9,10 +9,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import whyformer as why
-from whyformer._engine.batching import count_rows, memory_shares, plan_batches, run_batches, sort_rows
-from whyformer._engine.probe import is_finite
+from whyformer._engine.probe.batching import count_rows, memory_shares, plan_batches, run_batches, sort_rows
+from whyformer._engine.probe.probe import is_finite
+from whyformer._engine.probe.shortcut import verdicts
 from whyformer._engine.record import record
-from whyformer._engine.shortcut import verdicts
 from whyformer.errors import MethodError
 
 KEEP = torch.rand(30, 9, generator=torch.Generator().manual_seed(1)) > 0.4

@@ -2,7 +2,7 @@
 
 import torch
 
-from whyformer._engine.builder import group_uses
+from whyformer._engine.capture.builder import group_uses
 
 COSINES, SINES = torch.tensor([1.0, 0.5]), torch.tensor([0.0, 0.8])
 

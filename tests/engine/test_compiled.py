@@ -9,11 +9,11 @@ from torch import nn
 from transformers import ViTConfig, ViTForImageClassification
 
 import whyformer as why
-from whyformer._engine import compiled, replay
-from whyformer._engine.compiled import CompiledProgram, NotCompiled, PureSteps, find_cuts
-from whyformer._engine.places import describe_packing
-from whyformer._engine.program import Program
-from whyformer._engine.recorder import Recorder
+from whyformer._engine.program import compiled, replay
+from whyformer._engine.program.compiled import CompiledProgram, NotCompiled, PureSteps, find_cuts
+from whyformer._engine.program.nested_values import describe_packing
+from whyformer._engine.program.program import Program
+from whyformer._engine.program.recorder import Recorder
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler on this machine")
 

@@ -8,8 +8,8 @@ import torch
 from conftest import FAMILIES, animal
 
 import whyformer as why
-from whyformer._engine.forward import run_forward, run_plain
-from whyformer._engine.shadow import make_shadow
+from whyformer._engine.run.forward import run_forward, run_plain
+from whyformer._engine.run.shadow import make_shadow
 
 SOURCE = Path(why.__file__).parent
 

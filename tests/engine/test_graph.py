@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.graph import refuse_unknown_nodes
 from whyformer._engine.relevance.calls import ActivationCall
 from whyformer._engine.relevance.node import RuleNode, Switch
+from whyformer._engine.run.graph import refuse_unknown_nodes
 from whyformer.errors import UnknownOperation
 
 CALL = ActivationCall(step=0, operation="gelu", place="mlp", run=F.gelu)

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from whyformer._engine.capture import Capture
+from whyformer._engine.capture.capture import Capture
+from whyformer._engine.capture.sites import SITES
 from whyformer._engine.record import record
 from whyformer._engine.relevance.recipes import CHEFER, CHEFER_BASELINE, RECIPES
-from whyformer._engine.sites import SITES
 from whyformer._engine.tracing.composites import multi_head_attention
 from whyformer._model.model import Model
 from whyformer.errors import NoAttention, UnknownOperation, UnsupportedModel

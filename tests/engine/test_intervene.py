@@ -7,10 +7,10 @@ import torch
 from conftest import animal
 
 import whyformer as why
-from whyformer._engine.forward import run_forward
-from whyformer._engine.intervene import Intervention
 from whyformer._engine.record import record
 from whyformer._engine.relevance.recipes import make_recipe
+from whyformer._engine.run.forward import run_forward
+from whyformer._engine.run.intervene import Intervention
 from whyformer.errors import InputError, UnsupportedModel
 
 KINDS = ["vit", "beit", "bert", "roberta", "distilbert", "gpt2", "llama", "gpt", "encoder", "encoder_token_first"]

@@ -5,10 +5,11 @@ import random
 import pytest
 import torch
 
-from whyformer._engine import layer_order, program
-from whyformer._engine.layer_order import find_steps_before, order_by_layer
-from whyformer._engine.program import Program, find_first_use
-from whyformer._engine.recorder import Recorder
+from whyformer._engine.program import program
+from whyformer._engine.program import schedule as layer_order
+from whyformer._engine.program.program import Program, find_first_use
+from whyformer._engine.program.recorder import Recorder
+from whyformer._engine.program.schedule import find_steps_before, order_by_layer
 
 
 def record_work(work, x, target):

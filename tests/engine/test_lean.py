@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 import whyformer as why
 from whyformer import targets
-from whyformer._engine import lean, lean_actions
-from whyformer._engine.lean_actions import Activation, GatedProduct, hold_layer_norm_spread
-from whyformer._engine.lean_shadow import POOL
-from whyformer._engine.lean_target import find_read_places
+from whyformer._engine.lean import actions as lean_actions
+from whyformer._engine.lean.actions import Activation, GatedProduct, hold_layer_norm_spread
+from whyformer._engine.lean.lean import lean
+from whyformer._engine.lean.shadow import POOL
+from whyformer._engine.lean.target import find_read_places
 from whyformer._engine.relevance.recipes import STABILISERS
 
 SMALL = dict(
@@ -392,7 +393,7 @@ def test_an_input_that_takes_another_way_runs_in_the_full_engine():
 
 def test_a_lesson_with_other_scores_is_refused(monkeypatch):
     module, inputs = build("llama"), {"input_ids": make_ids(1, 20)}
-    monkeypatch.setattr("whyformer._engine.lean_actions.scale_gradient", lambda tensor, factor: tensor)
+    monkeypatch.setattr("whyformer._engine.lean.actions.scale_gradient", lambda tensor, factor: tensor)
     with why.lean():
         ours = why.explain(module, inputs, method="attnlrp")
     assert list(lean.LESSONS[module].values()) == ["a run by the lesson gives other scores"]

@@ -6,8 +6,8 @@ from conftest import animal
 from torch.testing import assert_close
 
 import whyformer as why
-from whyformer._engine.intervene import Intervention
 from whyformer._engine.record import record
+from whyformer._engine.run.intervene import Intervention
 from whyformer._engine.tracing.masks import MASK_THRESHOLD, follow_masks, lift_mask, unmasked_scores_of
 from whyformer._engine.tracing.operations import Operation, name_of
 from whyformer.errors import InputError

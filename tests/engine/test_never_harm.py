@@ -9,7 +9,7 @@ from conftest import QUICK, animal, build
 from torch import Tensor, nn
 
 import whyformer as why
-from whyformer._engine.shadow import make_shadow
+from whyformer._engine.run.shadow import make_shadow
 from whyformer.errors import UnsupportedModel
 
 INPUT = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -6,10 +6,10 @@ import transformers as hf
 from conftest import TEXT, animal, build
 
 import whyformer as why
-from whyformer._engine.batching import CALL_TOKENS
-from whyformer._engine.prefix import NoPrefix, cut_prefix, read_prompts, takes_cache
+from whyformer._engine.probe.batching import CALL_TOKENS
+from whyformer._engine.probe.prefix import NoPrefix, cut_prefix, read_prompts, takes_cache
 from whyformer._engine.record import record
-from whyformer._engine.shadow import make_shadow
+from whyformer._engine.run.shadow import make_shadow
 
 IDS = torch.randint(5, 40, (2, 14), generator=torch.Generator().manual_seed(3))
 PADDED = torch.tensor([14, 11])

@@ -5,11 +5,11 @@ import torch
 from conftest import FAMILIES, LENGTHS, animal
 
 import whyformer as why
-import whyformer._engine.probe
-from whyformer._engine.intervene import Intervention
-from whyformer._engine.perturb import as_pixels, blur_pixels
-from whyformer._engine.probe import read_hidden_states
+import whyformer._engine.probe.probe
+from whyformer._engine.probe.perturb import as_pixels, blur_pixels
+from whyformer._engine.probe.probe import read_hidden_states
 from whyformer._engine.record import record
+from whyformer._engine.run.intervene import Intervention
 from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError, MethodError
 
@@ -341,21 +341,3 @@ def test_given_positions_move_together_when_a_token_is_deleted():
         for some in (inputs, {**inputs, "position_ids": positions})
     )
     torch.testing.assert_close(given, plain)
-
-
-def test_old_spellings_work_for_one_version():
-    it = animal("bert")
-    model = why.open(it.module)
-    probe = record(model, model.encode(it.inputs), target=TARGETS, keep={"probe"})["probe"]
-    of = torch.arange(3)
-    keep = torch.ones(3, probe.units, dtype=torch.bool)
-    ids = it.inputs["input_ids"]
-    with pytest.warns(DeprecationWarning, match=r"Probe\.without is now Probe\.keep_only\."):
-        assert torch.equal(probe.without(keep, of, "pad").score, probe.keep_only(keep, of, "pad").score)
-    with pytest.warns(DeprecationWarning, match=r"Probe\.inputs is now Probe\.replace_inputs\."):
-        assert torch.equal(probe.inputs(ids, of).score, probe.replace_inputs(ids, of).score)
-    with pytest.warns(DeprecationWarning, match=r"Probe\.at_leaf is now Probe\.run_at_leaf\."):
-        old, gradient = probe.at_leaf(probe.leaf, of, gradient=False)
-    assert torch.equal(old.score, probe.run_at_leaf(probe.leaf, of, gradient=False)[0].score) and gradient is None
-    with pytest.warns(DeprecationWarning, match=r"Probe\.is_picture is now Probe\.is_image\."):
-        assert probe.is_picture is False

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from whyformer._engine.program import Program
-from whyformer._engine.recorder import Recorder, Unrecordable, WayDiffers
+from whyformer._engine.program.program import Program
+from whyformer._engine.program.recorder import Recorder, Unrecordable, WayDiffers
 
 FOREIGN = torch.ones(2)
 

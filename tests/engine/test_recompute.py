@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from whyformer._engine import program, recompute
-from whyformer._engine.program import Program
-from whyformer._engine.recorder import Recorder
+from whyformer._engine.program import program
+from whyformer._engine.program import rematerialise as recompute
+from whyformer._engine.program.program import Program
+from whyformer._engine.program.recorder import Recorder
 
 WIDTH = 8
 

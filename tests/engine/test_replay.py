@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from watched_programs import watch_programs
 
 import whyformer as why
-from whyformer._engine import closeness, program, replay
-from whyformer._engine.capture import RoundingEstimate
-from whyformer._engine.model_state import ModelState, read_torch_state, rounds_to_tf32
+from whyformer._engine.capture.capture import RoundingEstimate
+from whyformer._engine.program import closeness, program, replay
+from whyformer._engine.run.model_state import ModelState, read_torch_state, rounds_to_tf32
 
 METHODS = ("transformer_attribution", "gradient_x_input", "rollout")
 
@@ -126,8 +126,8 @@ def test_other_shapes_settings_and_recipes_have_their_own_programs(zoo, replayed
 @pytest.mark.parametrize("recompute", [False, True])
 def test_computing_again_changes_memory_only(zoo, monkeypatch, name, recompute):
     monkeypatch.setattr(program, "RECOMPUTED_ABOVE", 0)
-    monkeypatch.setattr("whyformer._engine.recompute.SMALLEST", 1)
-    monkeypatch.setattr("whyformer._engine.recompute.APART", 40)
+    monkeypatch.setattr("whyformer._engine.program.rematerialise.SMALLEST", 1)
+    monkeypatch.setattr("whyformer._engine.program.rematerialise.APART", 40)
     animal = zoo(name)
     model = why.open(animal.module)
     with why.replay(recompute=recompute):

@@ -17,7 +17,8 @@ from transformers.models.vit import modeling_vit
 from watched_programs import watch_programs
 
 import whyformer as why
-from whyformer._engine import places, replay
+from whyformer._engine.program import nested_values as places
+from whyformer._engine.program import replay
 
 
 @pytest.fixture(autouse=True)

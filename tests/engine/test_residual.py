@@ -7,8 +7,8 @@ from conftest import FAMILIES, TEXT, HandmadeGPT, animal
 from torch.testing import assert_close
 
 import whyformer as why
+from whyformer._engine.capture.residual import LinearNorm
 from whyformer._engine.record import record
-from whyformer._engine.residual import LinearNorm
 from whyformer.errors import UnsupportedModel
 
 torch.set_num_threads(1)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from whyformer._engine.record import record
 from whyformer._engine.relevance.recipes import CHEFER
-from whyformer._engine.shadow import make_shadow, weights_of
+from whyformer._engine.run.shadow import make_shadow, weights_of
 from whyformer._model.model import Model
 from whyformer._model.unwrap import unwrap
 from whyformer.errors import UnsupportedModel

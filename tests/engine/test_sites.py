@@ -2,7 +2,7 @@
 
 import pytest
 
-from whyformer._engine.sites import SITES
+from whyformer._engine.capture.sites import SITES
 
 
 def test_a_site_prints_its_axes():

@@ -10,7 +10,7 @@ from conftest import IMAGE, TEXT, animal
 from tiny_text import bert, byte_pairs, gpt2, unigram, wordpiece
 
 import whyformer
-from whyformer._engine.target import (
+from whyformer._engine.targets.target import (
     REPRESENTATION,
     TargetNames,
     choose_target,

@@ -12,8 +12,8 @@ from rule_calls import assert_same, make_call, numbers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import whyformer as why
-from whyformer._engine import replay
-from whyformer._engine.query_tiles import QueryTiles, iterate_rows
+from whyformer._engine.capture.query_tiles import QueryTiles, iterate_rows
+from whyformer._engine.program import replay
 from whyformer._engine.relevance import rules, slopes
 from whyformer._engine.relevance.calls import AttentionCall
 from whyformer._engine.relevance.fused import attach_factors, find_factors

@@ -7,8 +7,8 @@ import torch
 from conftest import animal, build
 
 import whyformer as why
-from whyformer._engine.probe import Probe
-from whyformer._engine.weight_versions import refuse_changed_weights
+from whyformer._engine.probe.probe import Probe
+from whyformer._engine.run.weight_versions import refuse_changed_weights
 from whyformer.errors import ModelError
 
 

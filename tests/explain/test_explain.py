@@ -9,8 +9,8 @@ import torch
 
 import whyformer._explain.explain
 import whyformer._explain.sharing
-from whyformer._engine.capture import RoundingEstimate
-from whyformer._engine.target import Target
+from whyformer._engine.capture.capture import RoundingEstimate
+from whyformer._engine.targets.target import Target
 from whyformer._explain.explain import explain
 from whyformer._model.model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces

@@ -7,7 +7,7 @@ from conftest import animal
 from tiny_text import byte_pairs, gpt2
 
 import whyformer as why
-from whyformer._engine.shadow import make_shadow
+from whyformer._engine.run.shadow import make_shadow
 from whyformer._explain.greedy_decoding import (
     decode_step_by_step,
     draw_token,

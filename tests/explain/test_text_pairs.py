@@ -12,8 +12,8 @@ from torch import nn
 
 import whyformer as why
 from whyformer import TextPair
-from whyformer._engine.perturb import TEXT_FILLS
-from whyformer._judge.preparation import cut_to_fit, prepare_example, share_room
+from whyformer._engine.probe.perturb import TEXT_FILLS
+from whyformer._runs.preparation import cut_to_fit, prepare_example, share_room
 from whyformer.data import read
 from whyformer.data.example import Example
 from whyformer.errors import InputError

@@ -8,7 +8,7 @@ from handwritten import references, zoo
 from torch import Tensor
 
 import whyformer as why
-from whyformer._engine.capture import Capture
+from whyformer._engine.capture.capture import Capture
 from whyformer._engine.record import record
 from whyformer._model.model import Model
 

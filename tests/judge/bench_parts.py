@@ -4,10 +4,10 @@ import torch
 from conftest import animal
 
 from whyformer._explain.method_call import label_methods
-from whyformer._judge.choice import choose_judged_metrics
 from whyformer._judge.plan import make_judge_plan
 from whyformer._model.loading import open as opened
 from whyformer._model.model import Model
+from whyformer._runs.choice import choose_judged_metrics
 from whyformer.data import Data, Example
 from whyformer.errors import MethodError
 from whyformer.methods._registry import describe_method as describe_method

@@ -9,8 +9,8 @@ from conftest import name_value
 from judge.bench_parts import FIRST_SCORE, pictures, tiny
 
 import whyformer as why
-from whyformer._judge.arguments import OUTPUT_SUFFIXES
 from whyformer._judge.judgement import Judgement
+from whyformer._runs.arguments import OUTPUT_SUFFIXES
 from whyformer.errors import InputError, MethodError, MetricError, OutputError, TargetError
 
 ROLLOUT = why.METHODS["rollout"].compute
@@ -146,7 +146,7 @@ def test_a_folder_is_named_by_a_path(out):
 
 
 def test_reproduce_checks_the_same_arguments(tmp_path):
-    from whyformer._judge.published import reproduce
+    from whyformer._reproduce.reproduction import reproduce
 
     with pytest.raises(OutputError, match="looks like a file"):
         reproduce("eraser-movies", pictures(2), tiny(), out=tmp_path / "table.csv")

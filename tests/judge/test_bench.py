@@ -16,9 +16,9 @@ from whyformer._explain import sharing
 from whyformer._explain.explain import explain
 from whyformer._explain.method_call import label_methods
 from whyformer._judge.bench import Bench, measure_method_agreement
-from whyformer._judge.choice import choose_judged_metrics
-from whyformer._judge.preparation import cut_to_fit, find_class_index, prepare_example, prepare_rationale
 from whyformer._model.loading import open as opened
+from whyformer._runs.choice import choose_judged_metrics
+from whyformer._runs.preparation import cut_to_fit, find_class_index, prepare_example, prepare_rationale
 from whyformer.data import Data, Example
 from whyformer.methods import gradient_x_input, lrp
 from whyformer.metrics._registry import METRICS

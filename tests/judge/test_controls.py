@@ -17,20 +17,20 @@ from whyformer._explain.explain import explain
 from whyformer._explain.method_call import label_methods
 from whyformer._judge import judge
 from whyformer._judge.bench import Bench, measure_method_agreement
-from whyformer._judge.choice import choose_judged_methods, choose_judged_metrics
 from whyformer._judge.controls import (
     CONTROL_NAMES,
     IMAGE_CONTROLS,
     TEXT_CONTROLS,
     add_controls,
     centre_blob,
-    find_kind_of_input,
     first_words,
     is_control,
     last_words,
     random_pixels,
 )
 from whyformer._model.loading import open as opened
+from whyformer._runs.choice import choose_judged_methods, choose_judged_metrics
+from whyformer._runs.preparation import find_kind_of_input
 from whyformer.data import Data, Example
 from whyformer.errors import MethodError
 from whyformer.methods._registry import METHODS

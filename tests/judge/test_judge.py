@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 
 from whyformer._judge import judge
 from whyformer._judge.bench import Bench
-from whyformer._judge.choice import choose_default_metrics
 from whyformer._model.loading import open as opened
+from whyformer._runs.choice import choose_default_metrics
 from whyformer.cli import app
 from whyformer.data import Data, Example
 from whyformer.errors import InputError, MethodError, MetricError, OutputError, TargetError

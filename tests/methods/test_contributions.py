@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from whyformer._engine.residual import LinearNorm
+from whyformer._engine.capture.residual import LinearNorm
 from whyformer.errors import MethodError
 from whyformer.methods import _contributions, alti, globenc, norm_analysis
 from whyformer.methods._contributions import normalise_rows

@@ -8,8 +8,8 @@ from conftest import FAMILIES, HandmadeGPT, animal, handmade_gelu
 from torch.testing import assert_close
 
 import whyformer as why
-from whyformer._engine import decompose
-from whyformer._engine.decompose import compute_secant_slope, share_bias
+from whyformer._engine.capture import decompose
+from whyformer._engine.capture.decompose import compute_secant_slope, share_bias
 from whyformer._engine.record import record
 from whyformer.errors import UnsupportedModel
 

@@ -6,7 +6,7 @@ from conftest import animal
 from torch.testing import assert_close
 
 import whyformer as why
-from whyformer._engine.probe import Answers
+from whyformer._engine.probe.probe import Answers
 from whyformer.errors import MethodError
 from whyformer.methods import integrated_gradients
 from whyformer.methods._registry import METHODS

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import whyformer.methods  # noqa: F401  fills METHODS
-from whyformer._engine.sites import SITES
+from whyformer._engine.capture.sites import SITES
 from whyformer.methods._registry import METHODS
 
 over_tokens = pytest.mark.parametrize(

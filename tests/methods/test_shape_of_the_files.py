@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import whyformer.methods
-from whyformer._engine.sites import SITES
+from whyformer._engine.capture.sites import SITES
 from whyformer.methods._registry import METHODS
 
 FOLDER = Path(whyformer.methods.__file__).parent

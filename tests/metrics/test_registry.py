@@ -24,7 +24,6 @@ from whyformer.metrics._registry import (
     format_metrics,
     list_metrics,
     measure,
-    metric,
 )
 
 FACTS = dict(paper="", better="higher", kind="faithfulness", needs_truth=None)
@@ -136,27 +135,3 @@ def test_the_command_says_the_same():
 def test_a_registered_function_is_still_a_function():
     assert mass_in_mask(picture([[1.0, 0.0, 0.0, 0.0]], 2, 2), [[[1, 0], [0, 0]]]).tolist() == [1.0]
     assert isinstance(aopc(text([[1.0]]), FakeProbe([[1.0]])), Measurement)
-
-
-def test_old_spellings_of_a_metric_work_with_a_warning():
-    facts = dict(paper="", better="higher", kind="stability")
-
-    def old_metric(explanation, again):
-        return explanation.scores[:, 0].double() + again
-
-    try:
-        with pytest.warns(DeprecationWarning, match="is now") as caught:
-            metric(across=True, only="pictures", **facts)(old_metric)
-        registered = METRICS["old_metric"]
-    finally:
-        METRICS.pop("old_metric", None)
-    assert sorted(str(warning.message).split(". ")[0] for warning in caught) == [
-        "The parameter again of old_metric() is now rerun",
-        "across= of metric() is now across_examples=",
-        'only="pictures" of metric() is now only="images"',
-    ]
-    assert {warning.filename for warning in caught} == {__file__}
-    assert registered.needs == ("explanation", "rerun")
-    assert registered.across_examples and registered.only == "images"
-    given = {"explanation": picture([[1.0] * 4] * 2, 2, 2), "rerun": 1.0}
-    assert measure(choose_metric(registered), given).value.tolist() == [2.0, 2.0]

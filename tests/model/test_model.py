@@ -617,8 +617,3 @@ def test_a_pair_of_texts_is_read_together(text_model):
         text_model.encode(["the film", ("the film", "")])
     with pytest.raises(InputError, match="Text 1 must be a string, got tuple"):
         text_model.encode(["the film", ("the film", "the film", "the film")])
-
-
-def test_longest_is_a_deprecated_name_of_max_length(text_model):
-    with pytest.warns(DeprecationWarning, match=r"Model\.longest is now Model\.max_length"):
-        assert text_model.longest == text_model.max_length == 16

@@ -12,12 +12,12 @@ import torch
 from oracles import tiny_models
 
 import whyformer as why
-from whyformer._engine.forward import trace_input
-from whyformer._engine.intercept import Intercept
 from whyformer._engine.record import record
 from whyformer._engine.relevance import slopes
 from whyformer._engine.relevance.node import Switch
 from whyformer._engine.relevance.recipes import ATTNLRP, CP_LRP, make_recipe
+from whyformer._engine.run.forward import trace_input
+from whyformer._engine.run.intercept import Intercept
 from whyformer._engine.tracing.provenance import PlainLabels, attach_trace
 
 LXT, ZENNIT = (json.loads(Path(__file__).with_name(name).read_text())["said"] for name in ("lxt.json", "zennit.json"))

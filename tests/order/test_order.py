@@ -10,7 +10,7 @@ from torch import nn
 
 import whyformer as why
 from whyformer._audit.replay import AttentionReplay
-from whyformer._engine.order_probe import OrderProbe
+from whyformer._engine.layout.order_probe import OrderProbe
 from whyformer.errors import UnsupportedModel
 
 FEW = ("ShiftedRight", "ShuffledByMatrix", "IdsReversed", "BatchSortedByLength", "Columns", "Table")

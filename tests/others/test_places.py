@@ -12,7 +12,7 @@ from others.study import compare_states, describe_state
 from others.subject import make_ids
 
 import whyformer as why
-from whyformer._engine.shadow import make_shadow
+from whyformer._engine.run.shadow import make_shadow
 from whyformer.errors import UnsupportedModel
 
 METHODS = ["rollout", "attnlrp", "gradient_x_input", "leave_one_out"]

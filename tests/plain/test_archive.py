@@ -1,4 +1,4 @@
-"""Saved results load bit for bit, files of version 0.1 still load, and anything else is refused."""
+"""Saved results load bit for bit, also stored ones, and anything else is refused."""
 
 import json
 import math
@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from whyformer._engine.target import Target
+from whyformer._engine.targets.target import Target
 from whyformer._plain import archive
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import InputError, OutputError, ResourceError
@@ -285,14 +285,14 @@ def test_a_file_of_another_kind_says_so(tmp_path):
         load(path)
 
 
-# --- files written by version 0.1 -------------------------------------------------------------------------------------
+# --- stored files -----------------------------------------------------------------------------------------------------
 
-WRITTEN_BY_0_1 = Path(__file__).parent / "written_by_0_1"
+STORED = Path(__file__).parent / "stored"
 
 
 def read_plainly(name: str) -> dict:
-    """A JSON file of version 0.1, read without whyformer."""
-    return json.loads((WRITTEN_BY_0_1 / name).read_text())
+    """A stored JSON file, read without whyformer."""
+    return json.loads((STORED / name).read_text())
 
 
 def assert_same_scores(explanation: Explanation, saved: dict) -> None:
@@ -304,40 +304,31 @@ def assert_same_scores(explanation: Explanation, saved: dict) -> None:
 
 @both_formats
 @pytest.mark.parametrize("name", ["image", "text"])
-def test_explanations_written_by_0_1_load_with_the_same_numbers(name, suffix):
-    saved, explanation = read_plainly(f"{name}.json"), load(WRITTEN_BY_0_1 / f"{name}{suffix}")
-    assert saved["version"] == 1
+def test_stored_explanations_load_with_the_same_numbers(name, suffix):
+    saved, explanation = read_plainly(f"{name}.json"), load(STORED / f"{name}{suffix}")
     assert_same_scores(explanation, saved)
     assert explanation.method == saved["method"]
-    assert len(explanation.images) == len(saved["pictures"])
+    assert len(explanation.images) == len(saved["images"])
 
 
 @both_formats
-def test_an_image_written_by_0_1_can_still_be_drawn_on(suffix):
-    (image,) = load(WRITTEN_BY_0_1 / f"image{suffix}").images
+def test_a_stored_image_can_be_drawn_on(suffix):
+    (image,) = load(STORED / f"image{suffix}").images
     assert image.image.size == (32, 24)
     assert image.image.getpixel((31, 23)) == (254, 254, 255)
-    assert vars(image.view) == read_plainly("image.json")["pictures"][0]["view"]
+    assert vars(image.view) == read_plainly("image.json")["images"][0]["view"]
 
 
-def test_both_formats_written_by_0_1_load_as_the_same_explanation():
+def test_both_stored_formats_load_as_the_same_explanation():
     for name in ("image", "text"):
-        assert_same(*(load(WRITTEN_BY_0_1 / f"{name}{suffix}") for suffix in SUFFIXES))
+        assert_same(*(load(STORED / f"{name}{suffix}") for suffix in SUFFIXES))
 
 
-def test_a_comparison_written_by_0_1_loads_with_the_same_numbers():
-    saved, comparison = read_plainly("comparison.json"), Comparison.load(WRITTEN_BY_0_1 / "comparison.json")
-    assert saved["version"] == 1
+def test_a_stored_comparison_loads_with_the_same_numbers():
+    saved, comparison = read_plainly("comparison.json"), Comparison.load(STORED / "comparison.json")
     assert comparison.labels == ("rollout", "raw_attention") == tuple(saved["explanations"])
     for label in comparison.labels:
         assert_same_scores(comparison[label], saved["explanations"][label])
-
-
-def test_a_file_written_by_0_1_is_saved_in_the_new_layout(tmp_path):
-    load(WRITTEN_BY_0_1 / "image.json").save(tmp_path / "e.json")
-    saved = json.loads((tmp_path / "e.json").read_text())
-    assert saved["version"] == 2
-    assert "images" in saved and "pictures" not in saved
 
 
 # --- files that somebody changed --------------------------------------------------------------------------------------

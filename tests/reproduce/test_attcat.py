@@ -6,11 +6,11 @@ from tiny_text import bert, wordpiece, wordpiece_pairs
 
 import whyformer as why
 from whyformer import TextPair
-from whyformer._judge.order import compare_orders
-from whyformer._judge.paper_tables import PAPER_TABLES
 from whyformer._reproduce import Request, find_document, run_document
 from whyformer._reproduce.attcat import adapt_table, choose_shown
 from whyformer._reproduce.generated import make_entailment_examples
+from whyformer._reproduce.paper_tables import PAPER_TABLES
+from whyformer._reproduce.published_order import compare_orders
 from whyformer.data import read
 from whyformer.show.terminal import Screen
 

@@ -5,11 +5,11 @@ from html import unescape
 import pytest
 from typer.testing import CliRunner
 
-from whyformer._judge.paper_tables import PAPER_TABLES, Source
 from whyformer._model.loading import open as opened
 from whyformer._reproduce import DOCUMENTS, Request, find_document, run_document
 from whyformer._reproduce.chefer import explain_two_classes
 from whyformer._reproduce.documents import list_documents
+from whyformer._reproduce.paper_tables import PAPER_TABLES, Source
 from whyformer._reproduce.published_table import PublishedTable, Spread
 from whyformer.cli import app
 from whyformer.data import read
@@ -167,7 +167,7 @@ def test_the_figure_of_two_classes_marks_the_object_asked_for():
 
 @pytest.mark.slow
 def test_claims_in_words_become_orders_of_the_rules(tmp_path):
-    from whyformer._judge.published import reproduce
+    from whyformer._reproduce.reproduction import reproduce
 
     data = read("demo/shapes", limit=3)
     made = reproduce("sawaki-murata-rules", data, opened("demo/shapes"))

@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 
 import whyformer as why
-from whyformer._audit.jain_wallace import PAIRS, JainWallaceRows, collect_jain_wallace_rows
 from whyformer._reproduce import DOCUMENTS, Request, run_document
 from whyformer._reproduce.jain_wallace import make_cell
 from whyformer._reproduce.jain_wallace_beside import measure_beside
@@ -21,12 +20,13 @@ from whyformer._reproduce.jain_wallace_cells import (
     summarise_cell,
 )
 from whyformer._reproduce.jain_wallace_figures import draw_jain_wallace
+from whyformer._reproduce.jain_wallace_models import list_readers, open_reader
 from whyformer._reproduce.jain_wallace_published import ADVERSARIAL, CORRELATIONS, PERMUTATION
+from whyformer._reproduce.jain_wallace_rows import PAIRS, JainWallaceRows, collect_jain_wallace_rows
 from whyformer._reproduce.jain_wallace_tables import compare_seeds, compare_tables, format_median, order_values
+from whyformer._reproduce.jain_wallace_tasks import JAIN_WALLACE_TASKS, read_task
 from whyformer._reproduce.published_table import Spread
 from whyformer.data import read
-from whyformer.demo.jain_wallace import list_readers, open_reader
-from whyformer.demo.jain_wallace_tasks import JAIN_WALLACE_TASKS, read_task
 from whyformer.errors import InputError, ModelNotFound
 
 LABELS = ("negative", "positive")
@@ -238,7 +238,7 @@ def test_the_readers_that_ship_answer_as_stored(task):
 
 
 def test_a_reader_that_does_not_ship_is_refused(monkeypatch):
-    monkeypatch.setattr("whyformer.demo.jain_wallace.list_readers", lambda: ["cnn"])
+    monkeypatch.setattr("whyformer._reproduce.jain_wallace_models.list_readers", lambda: ["cnn"])
     with pytest.raises(ModelNotFound, match=r"No reader for babi-1 ships\. Available: cnn\. Train one: python -m"):
         open_reader("babi-1")
 

@@ -54,11 +54,3 @@ def test_invalid_requests_are_refused(zoo):
         view.draw("value")
     long = inspect_attention(zoo("vit").module, zoo("vit").alone(0))
     long.tokens(0)
-
-
-def test_old_names_of_fields(zoo):
-    view = inspect_attention(zoo("bert").module, zoo("bert").alone(0))
-    with pytest.warns(DeprecationWarning, match=r"AttentionView\.tokens_of is now input_tokens\."):
-        assert view.tokens_of is view.input_tokens
-    with pytest.warns(DeprecationWarning, match=r"AttentionView\.picture is now image\."):
-        assert view.picture is view.image

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import whyformer as why
-from whyformer._engine.target import Target
+from whyformer._engine.targets.target import Target
 from whyformer._plain.tokens import Pieces
 from whyformer.errors import InputError
 from whyformer.results.citations import Citation, Citations, Faithfulness, TopDrop

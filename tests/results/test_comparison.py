@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from whyformer._engine.target import Target
+from whyformer._engine.targets.target import Target
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import InputError, MethodError
 from whyformer.results.comparison import Comparison, comparison_to_json, mean_ranks, rank_correlation
@@ -123,9 +123,3 @@ def test_other_formats_and_other_results(tmp_path):
     a_comparison()["one"].save(tmp_path / "e.json")
     with pytest.raises(InputError, match="contains a saved explanation, not a saved comparison"):
         Comparison.load(tmp_path / "e.json")
-
-
-def test_agreement_chart_is_the_old_name_of_draw_agreement():
-    comparison = a_comparison()
-    with pytest.warns(DeprecationWarning, match=r"Comparison\.agreement_chart is now draw_agreement\."):
-        assert comparison.agreement_chart().svg() == comparison.draw_agreement().svg()

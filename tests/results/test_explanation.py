@@ -5,12 +5,8 @@ import re
 import pytest
 import torch
 from PIL import Image
-from safetensors import safe_open
-from safetensors.torch import save_file
 
-from whyformer._engine.target import Target
-from whyformer._model.kept_image import KeptImage
-from whyformer._plain.archive import to_json_text
+from whyformer._engine.targets.target import Target
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import InputError
 from whyformer.results.explanation import Explanation, load
@@ -273,43 +269,3 @@ def test_saving_an_image(tmp_path):
 def test_saving_as_plain_text(tmp_path):
     a_text().save(tmp_path / "e.txt")
     assert (tmp_path / "e.txt").read_text().startswith("positive (90.0%), by lrp\n")
-
-
-# --- old names --------------------------------------------------------------------------------------------------------
-
-
-def test_old_names_of_an_explanation_work_with_a_warning():
-    e = an_image(1, details={"per_layer": torch.rand(1, 2, 6, dtype=torch.double)})
-    with pytest.warns(DeprecationWarning, match=r"Explanation\.build_up is now draw_build_up\.") as caught:
-        assert e.build_up().svg() == e.draw_build_up().svg()
-    assert caught[0].filename == __file__
-    with pytest.warns(DeprecationWarning, match=r"Explanation\.animation is now animate_build_up\."):
-        assert e.animation() == e.animate_build_up()
-
-
-def test_images_were_called_pictures():
-    image = KeptImage(Image.new("RGB", (6, 4), "red"))
-    with pytest.warns(DeprecationWarning, match=r"pictures= of __init__\(\) is now images="):
-        e = an_image(1, pictures=(image,))
-    assert e.images == (image,)
-    with pytest.warns(DeprecationWarning, match=r"Explanation\.pictures is now images\."):
-        assert e.pictures == e.images
-
-
-@pytest.mark.parametrize("suffix", [".json", ".safetensors"])
-def test_files_with_the_old_field_name_can_be_loaded(tmp_path, suffix):
-    """Version 0.1 wrote `pictures`."""
-    e = an_image(1, images=(KeptImage(Image.new("RGB", (6, 4), "red")),))
-    fields = {"pictures" if name == "images" else name: value for name, value in vars(e).items()}
-    path = tmp_path / f"old{suffix}"
-    if suffix == ".json":
-        path.write_text(to_json_text("explanation", fields))
-    else:
-        e.save(path)
-        with safe_open(path, framework="pt") as file:
-            facts = file.metadata()["whyformer"].replace('"images"', '"pictures"')
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        save_file(tensors, path, {"whyformer": facts})
-    loaded = load(path)
-    assert loaded.images == e.images
-    assert torch.equal(loaded.scores, e.scores)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny_text import llama
 
-from whyformer._engine.lean import lean
+from whyformer._engine.lean.lean import lean
 from whyformer._explain.explain import explain
 from whyformer._explain.generation import explain_generation
 from whyformer._model.loading import open as opened
@@ -123,11 +123,6 @@ def test_a_prompt_with_an_answer_is_explained_as_it_is(gpt):
     g = explain_generation(gpt, Prompt.from_tokens(gpt, ids, [7, 8]), "attnlrp")
     assert [step.targets[0].index for step in g] == [7, 8] and list(g.sequence.ids) == [*ids, 7, 8]
     assert [s.targets[0].index for s in explain_generation(gpt, PROMPT, "rollout", continuation=[7, 8])] == [7, 8]
-
-
-def test_prompt_is_the_old_name_of_prompt_length(generation):
-    with pytest.warns(DeprecationWarning, match=r"Generation\.prompt is now prompt_length\."):
-        assert generation.prompt == generation.prompt_length
 
 
 @pytest.mark.parametrize("method", ["attnlrp", "libragrad"])

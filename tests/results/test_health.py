@@ -5,10 +5,10 @@ import torch
 from conftest import animal
 
 import whyformer as why
-from whyformer._engine.capture import AbsorbedRelevance, Capture
+from whyformer._engine.capture.capture import AbsorbedRelevance, Capture
 from whyformer._engine.record import record
 from whyformer._engine.relevance.recipes import CHEFER, CHEFER_BASELINE, LIBRA, RECIPES
-from whyformer._engine.target import Target
+from whyformer._engine.targets.target import Target
 from whyformer._explain.conservation import REQUIRED_SITES, check_health
 from whyformer.errors import InputError, NotCaptured
 from whyformer.results.health import Health
@@ -159,13 +159,3 @@ def test_a_contrast_that_sends_no_relevance_has_no_share():
         it.module.double()
     assert "no share of it can be given" in e.health.verdict
     assert mixed.health.verdict.split(":")[1] == alone[1:2].health.verdict.split(":")[1]
-
-
-def test_old_names_of_the_report():
-    health = check_health(by_hand(), LIBRA)
-    with pytest.warns(DeprecationWarning, match=r"Health\.took is now absorbed_by\."):
-        assert health.took is health.absorbed_by
-    with pytest.warns(DeprecationWarning, match=r"Health\.stretch is now name_segment\."):
-        assert health.stretch(0) == "the embedding"
-    with pytest.warns(DeprecationWarning, match=r"Health\.largest is now find_largest_absorber\."):
-        assert health.largest() == "softmax"

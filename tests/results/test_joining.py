@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from whyformer._engine.target import Target
+from whyformer._engine.targets.target import Target
 from whyformer._model.kept_image import KeptImage
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import InputError, MethodError

@@ -8,7 +8,7 @@ import torch
 from tiny_prompts import decoder, make_prompt
 
 import whyformer as why
-from whyformer._engine.target import Target
+from whyformer._engine.targets.target import Target
 from whyformer._model.encoded import EncodedBatch
 from whyformer._plain.tokens import NamedTokens, Pieces
 from whyformer.results import generation

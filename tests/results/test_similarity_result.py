@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import whyformer as why
-from whyformer._engine.target import Target
+from whyformer._engine.targets.target import Target
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import InputError
 from whyformer.show.terminal import Screen

@@ -3,7 +3,7 @@
 import torch
 from PIL import Image
 
-from whyformer._engine.target import Target
+from whyformer._engine.targets.target import Target
 from whyformer._model.kept_image import ImageView, KeptImage
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.results.explanation import Explanation

@@ -17,7 +17,7 @@ import pytest
 from payloads import PAYLOADS
 from sample_explanations import explain_image, explain_text
 
-from whyformer._engine.target import Target
+from whyformer._engine.targets.target import Target
 from whyformer.results.class_grid import ClassGrid, class_grid_to_html
 from whyformer.results.comparison import Comparison, comparison_to_html
 from whyformer.results.explanation import Explanation

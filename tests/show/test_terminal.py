@@ -5,7 +5,7 @@ import torch
 from rich.cells import cell_len
 from rich.text import Text
 
-from whyformer._engine.target import Target
+from whyformer._engine.targets.target import Target
 from whyformer._plain.tokens import Pieces
 from whyformer.show import terminal
 from whyformer.show.chips import get_piece_text

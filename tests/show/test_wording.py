@@ -2,7 +2,7 @@
 
 import pytest
 
-from whyformer._judge.published import write_signed
+from whyformer._reproduce.reproduction import write_signed
 from whyformer.show.wording import format_score
 
 

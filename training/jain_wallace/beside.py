@@ -13,8 +13,8 @@ import torch
 
 import whyformer as why
 from whyformer._reproduce.jain_wallace_beside import measure_beside
-from whyformer.demo.jain_wallace import load_jain_wallace
-from whyformer.demo.jain_wallace_tasks import read_task
+from whyformer._reproduce.jain_wallace_models import load_jain_wallace
+from whyformer._reproduce.jain_wallace_tasks import read_task
 
 
 def main() -> None:

@@ -22,10 +22,11 @@ from typing import Any
 
 import torch
 
-from whyformer._audit.jain_wallace import JainWallaceRows, measure_jain_wallace
 from whyformer._judge.table import format_markdown
 from whyformer._reproduce.jain_wallace_cells import OVERALL, Cell, CellGroup, summarise_cell
 from whyformer._reproduce.jain_wallace_figures import draw_jain_wallace
+from whyformer._reproduce.jain_wallace_models import load_jain_wallace, read_jain_wallace_facts
+from whyformer._reproduce.jain_wallace_rows import JainWallaceRows, measure_jain_wallace
 from whyformer._reproduce.jain_wallace_tables import (
     PAIR_NAMES,
     compare_tables,
@@ -33,8 +34,7 @@ from whyformer._reproduce.jain_wallace_tables import (
     format_number,
     format_spread,
 )
-from whyformer.demo.jain_wallace import load_jain_wallace, read_jain_wallace_facts
-from whyformer.demo.jain_wallace_tasks import read_task
+from whyformer._reproduce.jain_wallace_tasks import read_task
 
 FACTS = ("task", "encoder", "attention", "seed", "suffix")
 TRAINING_FACTS = ("epochs", "epoch", "training", "vocabulary")

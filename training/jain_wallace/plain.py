@@ -21,8 +21,8 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 from training.jain_wallace.train import read_vectors
 
-from whyformer.demo.jain_wallace import split_words
-from whyformer.demo.jain_wallace_tasks import PARTS, REVIEW_LABELS, find_jain_wallace_task, read_task
+from whyformer._reproduce.jain_wallace_models import split_words
+from whyformer._reproduce.jain_wallace_tasks import PARTS, REVIEW_LABELS, find_jain_wallace_task, read_task
 
 PAD, UNKNOWN, START, END = range(4)
 Row = tuple[list[int], int]  # token ids from START to END, label

@@ -28,7 +28,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 from torch import Tensor, nn
 
 from whyformer import Model
-from whyformer.demo.jain_wallace import (
+from whyformer._reproduce.jain_wallace_models import (
     ATTENTIONS,
     ENCODERS,
     PADDING,
@@ -41,7 +41,7 @@ from whyformer.demo.jain_wallace import (
     save_jain_wallace,
     wrap_jain_wallace,
 )
-from whyformer.demo.jain_wallace_tasks import (
+from whyformer._reproduce.jain_wallace_tasks import (
     JAIN_WALLACE_TASKS,
     PARTS,
     JainWallaceTask,

@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.layout import axis_of
+from whyformer._engine import attach_trace, axis_of, trace_of
 from whyformer._engine.tracing import provenance
-from whyformer._engine.tracing.provenance import attach_trace, trace_of
 
 COMPUTED = object()  # marks a call that is computed, not replayed
 

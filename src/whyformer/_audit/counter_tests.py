@@ -12,9 +12,7 @@ from whyformer._audit.audited_attention import AuditedAttention
 from whyformer._audit.choice import AttentionChoice
 from whyformer._audit.distance import jsd, tvd
 from whyformer._audit.replay import AttentionReplay
-from whyformer._engine.forward import run_plain
-from whyformer._engine.shadow import make_shadow
-from whyformer._engine.target import read_logits
+from whyformer._engine import make_shadow, read_logits, run_plain
 from whyformer._model import Model
 from whyformer.errors import InputError
 

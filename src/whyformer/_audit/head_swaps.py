@@ -37,11 +37,11 @@ from whyformer._audit.replacement import ReplacementNoise, make_uniform, permute
 from whyformer._audit.replay import AttentionReplay
 from whyformer._audit.settings import MAX_SWAPPED
 from whyformer._explain.explain import ModelLike, as_model
-from whyformer._judge.arguments import MAX_SEED, check_run_number, read_run_data
 from whyformer._model import Model
 from whyformer._plain import archive
 from whyformer._plain.tokens import Grid
 from whyformer._plain.torch_state import neutral_torch
+from whyformer._runs.arguments import MAX_SEED, check_run_number, read_run_data
 from whyformer.data import Example
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError, UnsupportedModel

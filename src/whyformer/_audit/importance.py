@@ -18,13 +18,7 @@ from torch import Tensor
 from whyformer._audit.agreement import DELETED, GRADIENT, GRADIENT_THROUGH, MASKED, REMOVED
 from whyformer._audit.choice import AttentionChoice
 from whyformer._audit.replay import AttentionReplay
-from whyformer._engine.forward import run_forward
-from whyformer._engine.intervene import Intervention
-from whyformer._engine.layout import to_canonical_axes
-from whyformer._engine.perturb import pick_examples
-from whyformer._engine.probe import Probe
-from whyformer._engine.target import read_logits
-from whyformer._engine.tracing.provenance import trace_of
+from whyformer._engine import Intervention, Probe, pick_examples, read_logits, run_forward, to_canonical_axes, trace_of
 from whyformer._explain.compare import compare
 from whyformer._explain.method_call import MethodLike
 from whyformer._explain.scoring import sum_over_patches

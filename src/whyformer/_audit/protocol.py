@@ -14,16 +14,15 @@ from whyformer._audit.rows import AuditRows
 from whyformer._audit.settings import TESTS, AuditSettings, normalise_methods
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike, as_plain_setting
-from whyformer._judge.arguments import (
+from whyformer._plain.progress import Wait, show_activity
+from whyformer._plain.torch_state import neutral_torch
+from whyformer._runs.arguments import (
     as_argument_list,
     check_run_data,
     check_run_folder,
     check_run_number,
     read_run_data,
 )
-from whyformer._plain.deprecation import rename_keywords
-from whyformer._plain.progress import Wait, show_activity
-from whyformer._plain.torch_state import neutral_torch
 from whyformer.data import Data
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError
@@ -31,7 +30,6 @@ from whyformer.errors import InputError
 HEADS_FILE = "heads.html"
 
 
-@rename_keywords(searched="search_limit")
 @neutral_torch()
 def audit(
     model: ModelLike,

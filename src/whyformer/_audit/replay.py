@@ -25,14 +25,27 @@ from torch import Tensor
 
 from whyformer._audit.call_tape import CallTape, EarlierOutputs, replay_outputs
 from whyformer._audit.replay_tails import ReplayTails
-from whyformer._engine.chosen_answer import PLAIN_TASKS, is_causal
-from whyformer._engine.forward import Run, run_forward
-from whyformer._engine.intervene import Intervention, SiteChange
-from whyformer._engine.layout import Layout, Order, compute_readout, lay_out
-from whyformer._engine.order import find_order
-from whyformer._engine.perturb import pick_examples
-from whyformer._engine.target import ExplainedAnswer, Target, choose_target, probabilities_of, read_logits
-from whyformer._engine.task import Task, find_task
+from whyformer._engine import (
+    PLAIN_TASKS,
+    ExplainedAnswer,
+    Intervention,
+    Layout,
+    Order,
+    Run,
+    SiteChange,
+    Target,
+    Task,
+    choose_target,
+    compute_readout,
+    find_order,
+    find_task,
+    is_causal,
+    lay_out,
+    pick_examples,
+    probabilities_of,
+    read_logits,
+    run_forward,
+)
 from whyformer._model import EncodedBatch, Model
 from whyformer.errors import UnsupportedModel, WhyformerError
 

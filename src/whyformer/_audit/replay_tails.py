@@ -8,7 +8,7 @@ from torch import Tensor
 
 from whyformer._audit.tail import Tail, record_tail
 from whyformer._audit.tail_rows import Inseparable, choose_rows
-from whyformer._engine.recorder import Unrecordable
+from whyformer._engine import Unrecordable
 from whyformer.errors import WhyformerError
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from whyformer._audit.found_views import draw_found, render_found
 from whyformer._audit.report import MAX_SECTIONS, make_audit_fragment, make_audit_page
 from whyformer._audit.row_schemas import check_saved_audit
 from whyformer._plain import archive
-from whyformer._plain.deprecation import warn_renamed
 from whyformer.results.result import DRAWING_FORMATS, Result
 from whyformer.show.drawing import Drawing
 from whyformer.show.terminal import Screen, render_parts, wrap_lines
@@ -82,14 +81,9 @@ class Audit(AuditFindings, Result):
         """Read an audit saved as .json."""
         return archive.read_archive(path, "audit", audit_from_fields)
 
-    @property
-    def said(self) -> tuple[str, ...]:
-        warn_renamed("Audit.said", "Audit.descriptions")
-        return self.descriptions
-
 
 def audit_from_fields(fields: Mapping[str, Any]) -> Audit:
-    descriptions = fields["descriptions"] if "descriptions" in fields else fields["said"]  # said: version 0.1
+    descriptions = fields["descriptions"]
     check_saved_audit(fields, descriptions)
     audit = Audit(
         rows=tuple(fields["rows"]),

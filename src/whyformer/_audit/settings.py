@@ -8,8 +8,8 @@ from typing import Any, cast
 from whyformer._audit.adversarial import SearchSettings
 from whyformer._audit.replacement import REPLACEMENT_KINDS
 from whyformer._explain.method_call import MethodLike, label_methods
-from whyformer._judge.arguments import MAX_SEED, check_run_number
 from whyformer._plain.setting_checks import quote_value
+from whyformer._runs.arguments import MAX_SEED, check_run_number
 from whyformer.errors import InputError, MethodError, TargetError, suggest_nearest
 
 TESTS = ("agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds", "baseline")

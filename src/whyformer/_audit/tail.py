@@ -19,8 +19,7 @@ from torch import Tensor
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from whyformer._engine.intercept import Intercept
-from whyformer._engine.recorder import DATA_SIZED, Slot, Unrecordable, find_slots, map_slots, map_tensors
+from whyformer._engine import DATA_SIZED, Intercept, Slot, Unrecordable, find_slots, map_slots, map_tensors
 
 Shape = tuple[int, ...]
 

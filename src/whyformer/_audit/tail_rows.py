@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from whyformer._audit.tail import Shape, Tail, TailStep, finish_tail
-from whyformer._engine.recorder import Slot, map_entries
+from whyformer._engine import Slot, map_entries
 
 aten = torch.ops.aten
 Operand = Slot | Tensor

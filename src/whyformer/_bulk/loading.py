@@ -80,7 +80,7 @@ class ItemReader:
 
     def load_text(self, item: Item, text: Any) -> LoadedItem:
         if self.truncate and isinstance(text, str | TextPair):
-            from whyformer._judge.preparation import cut_to_fit
+            from whyformer._runs.preparation import cut_to_fit
 
             text = cut_to_fit(self.model, text)
         if self.windows is not False:
@@ -171,7 +171,7 @@ def join_on_device(parts: Sequence[Tensor], device: torch.device) -> Tensor:
 
 def find_label_index(model: Model, item: Item) -> int:
     """The true class of an item; TargetError if it has none that the model knows."""
-    from whyformer._judge.preparation import find_class_index  # here, because a loader process must start fast
+    from whyformer._runs.preparation import find_class_index  # here, because a loader process must start fast
 
     missing: dict[str, str] = {}
     index = find_class_index(model, Example(item.id, None, item.label), missing)

@@ -15,12 +15,12 @@ import torch
 
 from whyformer._bulk.items import ItemList
 from whyformer._explain.method_call import MethodCall
-from whyformer._judge.choice import write_judged_target
-from whyformer._judge.plan import describe_judged_model
 from whyformer._model import Model
 from whyformer._plain import archive
 from whyformer._plain.versions import __version__
+from whyformer._runs.choice import write_judged_target
 from whyformer._runs.plan import PLAN_FILE, RunPlan, read_stored_plan
+from whyformer._runs.weights import describe_planned_model
 from whyformer.errors import OutputError
 
 LAYOUT = 1  # of the parts
@@ -74,7 +74,7 @@ def make_bulk_plan(
     """The plan, in JSON fields."""
     fields = {
         "layout": LAYOUT,
-        "model": {**describe_judged_model(model), "device": device.type, "labels": hash_text(repr(model.labels))},
+        "model": {**describe_planned_model(model), "device": device.type, "labels": hash_text(repr(model.labels))},
         "preprocessing": describe_preprocessing(model),
         "precision": torch.get_float32_matmul_precision() if device.type == "cuda" else "highest",
         "data": {"items": len(items), "fingerprint": items.fingerprint(model.kind)},

@@ -26,7 +26,9 @@ from whyformer._bulk.worker import WorkerSetup
 from whyformer._explain.default_method import DEFAULT_METHODS
 from whyformer._explain.explain import ModelLike
 from whyformer._explain.method_call import MethodLike, label_methods
-from whyformer._judge.arguments import (
+from whyformer._model import Model, check_windows
+from whyformer._plain.torch_state import neutral_torch
+from whyformer._runs.arguments import (
     as_argument_list,
     check_run_data,
     check_run_flag,
@@ -34,13 +36,11 @@ from whyformer._judge.arguments import (
     check_run_number,
     read_run_data,
 )
-from whyformer._judge.choice import check_judged_target, read_judged_target
-from whyformer._judge.controls import find_kind_of_input
-from whyformer._model import Model, check_windows
-from whyformer._plain.torch_state import neutral_torch
+from whyformer._runs.choice import check_judged_target, read_judged_target
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.model_folder import write_model_folder
 from whyformer._runs.plan import write_or_check_plan
+from whyformer._runs.preparation import find_kind_of_input
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError, MethodError, OutputError
 

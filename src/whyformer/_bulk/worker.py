@@ -21,8 +21,7 @@ from whyformer._bulk.loading import ItemReader, LoadedItem, encode_batch, find_l
 from whyformer._bulk.parts import BulkRow, encode_part
 from whyformer._bulk.rows import make_error_row, make_row
 from whyformer._bulk.task import ShardTask
-from whyformer._engine.capture import Capture
-from whyformer._engine.target import TargetNames, probabilities_of, read_logits
+from whyformer._engine import Capture, TargetNames, probabilities_of, read_logits
 from whyformer._explain.explain import as_model
 from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
 from whyformer._explain.sharing import explain_by_each, record_for_methods, share_captures

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe
 from whyformer.methods._players import Players, ask_coalitions
 
 

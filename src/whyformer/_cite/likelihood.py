@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whyformer._engine.terms import widen
+from whyformer._engine import widen
 from whyformer._explain.answer_check import read_answer_logits
 from whyformer._model import Model
 from whyformer._model.prompt import Prompt

@@ -22,10 +22,7 @@ from whyformer._cite.likelihood import Likelihood, measure_likelihood
 from whyformer._cite.mention import is_mentioned
 from whyformer._cite.sources import find_sources, make_source_players
 from whyformer._cite.verification import Verification, describe_verification, verify_sources
-from whyformer._engine.answer_target import SCORE_NAMES, Answer, AnswerText
-from whyformer._engine.record import record
-from whyformer._engine.target import Target
-from whyformer._engine.terms import Scale
+from whyformer._engine import SCORE_NAMES, Answer, AnswerText, Scale, Target, record
 from whyformer._explain.explain import ModelLike, as_model, explain
 from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._model import Model, refuse_learned_prompt

@@ -10,35 +10,34 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.answer_target import aim_at_answers
-from whyformer._engine.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
-from whyformer._engine.capture import Capture, CapturedValues
-from whyformer._engine.choice import has_choices, pick_choices
-from whyformer._engine.decompose import PARTS_FORMS
-from whyformer._engine.forward import run_forward
-from whyformer._engine.intervene import Intervention
+from whyformer._engine.capture import (
+    LAYER_SCORE_SITES,
+    PARTS_FORMS,
+    SITES,
+    STREAM_SITES,
+    Capture,
+    CaptureBuilder,
+    CapturedValues,
+)
+from whyformer._engine.layout import ExamplesMoved, is_known_to_move
 from whyformer._engine.lean import record_lean
-from whyformer._engine.order import ExamplesMoved, is_known_to_move
-from whyformer._engine.perturb import pick_examples
-from whyformer._engine.probe import Probe
-from whyformer._engine.reading import ClassReading
-from whyformer._engine.recorder import Recorder, Unrecordable
-from whyformer._engine.relevance.node import Recipe, Switch
-from whyformer._engine.replay import (
+from whyformer._engine.probe import Probe, pick_examples
+from whyformer._engine.program import (
     Finish,
     RecordedRun,
+    Recorder,
     RecordingBuilder,
     Replayer,
+    Unrecordable,
     alias_inputs,
     find_constants,
     find_program_inputs,
     make_recorded_run,
 )
-from whyformer._engine.sites import SITES
-from whyformer._engine.task import refuse_encoder_decoders
-from whyformer._engine.two_towers import hold_other_tower
+from whyformer._engine.relevance import Recipe, Switch
+from whyformer._engine.run import Intervention, hold_other_tower, run_forward
+from whyformer._engine.targets import ClassReading, aim_at_answers, has_choices, pick_choices, refuse_encoder_decoders
 from whyformer._model import EncodedBatch, Model
-from whyformer._plain.deprecation import rename_keywords
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NotCaptured, UnsupportedModel, WhyformerError
 
@@ -58,7 +57,6 @@ def check_sites(keep: Collection[str]) -> set[str]:
     return set(keep)
 
 
-@rename_keywords(books="track_absorbed")
 @neutral_torch()
 def record(
     model: Model,

@@ -10,19 +10,24 @@ from typing import Any
 
 import torch
 
-from whyformer._engine.answer_target import aim_at_answers
-from whyformer._engine.builder import CaptureBuilder
-from whyformer._engine.capture import Capture
-from whyformer._engine.forward import run_forward
-from whyformer._engine.lean import LESSONS, choose_recomputing, is_possible, key_of, make_lean_capture
-from whyformer._engine.lean_lesson import Lesson
-from whyformer._engine.lean_run import run_lean
-from whyformer._engine.lean_shadow import borrow_shadow
-from whyformer._engine.lean_target import Places, choose_lean_answer, find_read_places
+from whyformer._engine.capture import Capture, CaptureBuilder
+from whyformer._engine.lean import (
+    LESSONS,
+    Lesson,
+    Places,
+    borrow_shadow,
+    choose_lean_answer,
+    choose_recomputing,
+    find_read_places,
+    is_possible,
+    key_of,
+    make_lean_capture,
+    run_lean,
+)
 from whyformer._engine.record import check_sites, choose_passes, record
-from whyformer._engine.relevance.recipes import Recipe
-from whyformer._engine.task import refuse_encoder_decoders
-from whyformer._engine.weight_versions import refuse_changed_weights
+from whyformer._engine.relevance import Recipe
+from whyformer._engine.run import refuse_changed_weights, run_forward
+from whyformer._engine.targets import aim_at_answers, refuse_encoder_decoders
 from whyformer._model import EncodedBatch, Model
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NonFinite

@@ -13,9 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.forward import run_plain_returned
-from whyformer._engine.shadow import make_shadow
-from whyformer._engine.task import find_task, refuse_encoder_decoders
+from whyformer._engine import find_task, make_shadow, refuse_encoder_decoders, run_plain_returned
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._model import Model
 from whyformer._model.prompt import Prompt

@@ -4,8 +4,7 @@ from typing import Any
 
 import torch
 
-from whyformer._engine.record import record
-from whyformer._engine.relevance.recipes import make_recipe
+from whyformer._engine import make_recipe, record
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, ModelError, NonFinite

@@ -8,8 +8,7 @@ The model is run once to rank the classes, then once per class.
 from collections.abc import Sequence
 from typing import Any
 
-from whyformer._engine.record import record
-from whyformer._engine.target import read_logits
+from whyformer._engine import read_logits, record
 from whyformer._explain.compare import MethodsLike, compare
 from whyformer._explain.default_method import choose_class_methods
 from whyformer._explain.explain import ModelLike, as_model

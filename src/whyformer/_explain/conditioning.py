@@ -13,9 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import LazyLayers, RoundingEstimate
-from whyformer._engine.forward import choose_relevance_dtype
-from whyformer._engine.shadow import make_shadow
+from whyformer._engine import LazyLayers, RoundingEstimate, choose_relevance_dtype, make_shadow
 from whyformer._model import EncodedBatch, Model, change_weights
 from whyformer._plain.tokens import Pieces
 from whyformer.results.comparison import rank_correlation

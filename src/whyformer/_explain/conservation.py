@@ -6,8 +6,7 @@ Needs a capture with `REQUIRED_SITES` that tracked absorbed relevance: `record(.
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import Capture
-from whyformer._engine.relevance.recipes import Recipe
+from whyformer._engine import Capture, Recipe
 from whyformer.errors import NotCaptured
 from whyformer.results.health import Health
 
@@ -41,7 +40,7 @@ def find_sent_relevance(capture: Capture, recipe: Recipe) -> Tensor:
     """[batch]: the relevance put in at the output.
 
     Recipes that send slopes put in the logit (for a contrast, the difference of logits), the others 1 (for a contrast,
-    1 - 1). For a function of the output see _engine/function_target.py.
+    1 - 1). For a function of the output see _engine/targets/function_target.py.
     """
     if capture.sent is not None:
         return capture.sent[recipe.sends]

@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from whyformer._engine.shadow import make_shadow
-from whyformer._engine.task import refuse_encoder_decoders
+from whyformer._engine import make_shadow, refuse_encoder_decoders
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.greedy_decoding import decode_step_by_step, find_end_tokens
 from whyformer._model import Model, unwrap

@@ -16,15 +16,20 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from whyformer._engine.capture import Capture
-from whyformer._engine.chosen_answer import is_causal
-from whyformer._engine.forward import Run, run_forward, run_plain
-from whyformer._engine.layout import Order
-from whyformer._engine.order import find_order
-from whyformer._engine.record import record
-from whyformer._engine.shadow import make_shadow
-from whyformer._engine.stream_blocks import find_blocks
-from whyformer._engine.task import find_task, refuse_encoder_decoders
+from whyformer._engine import (
+    Capture,
+    Order,
+    Run,
+    find_blocks,
+    find_order,
+    find_task,
+    is_causal,
+    make_shadow,
+    record,
+    refuse_encoder_decoders,
+    run_forward,
+    run_plain,
+)
 from whyformer._explain.default_method import choose_default_method
 from whyformer._explain.explain import ModelLike, as_model, explain_encoded
 from whyformer._explain.method_call import MethodLike, choose_method

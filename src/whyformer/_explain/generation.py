@@ -13,9 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from whyformer._engine.answer_target import Answer
-from whyformer._engine.record_each import record_each
-from whyformer._engine.target import Target
+from whyformer._engine import Answer, Target, record_each
 from whyformer._explain.decoding import as_prompt, check_options, generate_tokens
 from whyformer._explain.default_method import TEXT_METHOD
 from whyformer._explain.explain import ModelLike, as_model

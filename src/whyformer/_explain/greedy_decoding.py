@@ -1,7 +1,7 @@
 """Decoding step by step: a text continued by the most likely token, or by one that is drawn, again and again.
 
 For models without a `generate` of their own (decoding.py). Which token `explain` explains is chosen in
-_engine/target.py.
+_engine/targets/target.py.
 """
 
 from collections.abc import Sequence
@@ -9,10 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.forward import run_plain_returned
-from whyformer._engine.shadow import make_shadow
-from whyformer._engine.target import read_logits
-from whyformer._engine.task import find_task, refuse_encoder_decoders
+from whyformer._engine import find_task, make_shadow, read_logits, refuse_encoder_decoders, run_plain_returned
 from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.progress import show_progress
 from whyformer._plain.random_generator import make_generator

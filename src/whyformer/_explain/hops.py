@@ -39,11 +39,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.answer_target import Answer, AnswerText, shorten
-from whyformer._engine.capture import Capture
-from whyformer._engine.record import record
-from whyformer._engine.relevance.recipes import Recipe, find_recipe
-from whyformer._engine.returned import find_output
+from whyformer._engine import Answer, AnswerText, Capture, Recipe, find_output, find_recipe, record, shorten
 from whyformer._explain.conservation import find_sent_relevance
 from whyformer._explain.decoding import as_prompt
 from whyformer._explain.explain import ModelLike, as_model

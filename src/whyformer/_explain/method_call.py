@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import whyformer.methods  # noqa: F401 (fills METHODS)
-from whyformer._engine.relevance.recipes import Recipe, find_recipe, make_recipe
+from whyformer._engine import Recipe, find_recipe, make_recipe
 from whyformer._explain.precision import check_precision
 from whyformer._plain.setting_checks import quote_value, read_settings
 from whyformer.errors import MethodError

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from whyformer._engine.shadow import make_shadow
+from whyformer._engine import make_shadow
 from whyformer._model import EncodedBatch, Model
 from whyformer._plain.setting_checks import RefusedSetting, allow_choice
 from whyformer.errors import MethodError

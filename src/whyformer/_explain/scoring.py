@@ -9,13 +9,17 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import Capture, RoundingEstimate
-from whyformer._engine.layout import pick_places
-from whyformer._engine.missing_attention import is_on_missing_attention, is_on_mixed_states
-from whyformer._engine.perturb import pick_examples
-from whyformer._engine.relevance.recipes import Recipe
-from whyformer._engine.replay import Finish
-from whyformer._engine.sites import SITES
+from whyformer._engine import (
+    SITES,
+    Capture,
+    Finish,
+    Recipe,
+    RoundingEstimate,
+    is_on_missing_attention,
+    is_on_mixed_states,
+    pick_examples,
+    pick_places,
+)
 from whyformer._explain.conditioning import estimate_conditioning, watch_attention_layers
 from whyformer._explain.conservation import check_health
 from whyformer._explain.method_call import MethodCall

@@ -10,9 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from whyformer._engine.capture import Capture
-from whyformer._engine.record import record
-from whyformer._engine.relevance.recipes import Recipe
+from whyformer._engine import Capture, Recipe, record
 from whyformer._explain.conditioning import measure_conditioning
 from whyformer._explain.conservation import REQUIRED_SITES
 from whyformer._explain.method_call import MethodCall

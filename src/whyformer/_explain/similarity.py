@@ -21,10 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from whyformer._engine.forward import run_forward, run_plain
-from whyformer._engine.layout import lay_out
-from whyformer._engine.shadow import make_shadow
-from whyformer._engine.two_towers import compare_towers
+from whyformer._engine import compare_towers, lay_out, make_shadow, run_forward, run_plain
 from whyformer._explain.explain import ModelLike, as_model, explain
 from whyformer._explain.method_call import MethodLike
 from whyformer._explain.similarity_matrix import compute_matrix, match_tokens, multiply_states, refuse_unknown_matrix

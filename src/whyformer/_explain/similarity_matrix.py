@@ -25,9 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from whyformer._engine.forward import run_plain
-from whyformer._engine.perturb import pick_examples
-from whyformer._engine.shadow import make_shadow
+from whyformer._engine import make_shadow, pick_examples, run_plain
 from whyformer._explain.method_call import MethodCall, choose_method
 from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods

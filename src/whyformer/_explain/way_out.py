@@ -13,10 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.model_memo import ModelMemo
-from whyformer._engine.perturb import pick_examples
-from whyformer._engine.probe import Probe
-from whyformer._engine.returned import find_output
+from whyformer._engine import ModelMemo, Probe, find_output, pick_examples
 from whyformer._explain.method_call import MethodCall, choose_method
 from whyformer._explain.sharing import explain_by_call, raise_if_out_of_memory, record_for_methods
 from whyformer._model import EncodedBatch, Model, unwrap

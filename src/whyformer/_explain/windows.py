@@ -23,11 +23,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.chosen_answer import is_causal
-from whyformer._engine.forward import run_forward
-from whyformer._engine.record import record
-from whyformer._engine.target import Target, TargetNames, expand_per_example, probabilities_of, read_logits
-from whyformer._engine.task import TaskKind, find_task
+from whyformer._engine import (
+    Target,
+    TargetNames,
+    TaskKind,
+    expand_per_example,
+    find_task,
+    is_causal,
+    probabilities_of,
+    read_logits,
+    record,
+    run_forward,
+)
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.sharing import ErrorTypes, explain_by_each, record_for_methods, share_captures
 from whyformer._model import EncodedBatch, Model, TextWindow, TokenizedText

@@ -15,17 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import Capture
-from whyformer._engine.record import record
+from whyformer._engine import Capture, record
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.sharing import explain_by_each, record_for_methods, share_captures
-from whyformer._judge.controls import KindOfInput, is_control
-from whyformer._judge.failure import reason_of
-from whyformer._judge.preparation import PreparedExample, prepare_example
+from whyformer._judge.controls import is_control
 from whyformer._judge.rows import NAN, Row, Shard
 from whyformer._model import EncodedBatch, Model, is_text_pair
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Pieces, Tokens
+from whyformer._runs.failure import reason_of
+from whyformer._runs.preparation import KindOfInput, PreparedExample, prepare_example
 from whyformer.data import Data
 from whyformer.metrics._registry import Measurement, MetricCall, Rationale, measure
 from whyformer.metrics._rerun import Rerun

@@ -23,23 +23,18 @@ Controls are no methods that explain() offers: they are not in METHODS, and `all
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from whyformer._explain.method_call import MethodCall, choose_method
-from whyformer._judge.failure import reason_of
-from whyformer._judge.preparation import prepare_example
-from whyformer._model import EncodedBatch, Model
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_seed
-from whyformer.data import Data
+from whyformer._runs.choice import is_chance
+from whyformer._runs.preparation import KindOfInput
 from whyformer.methods._registry import Method, describe_method
 from whyformer.methods._settings import check_method_settings
-
-KindOfInput = Literal["images", "texts"]
-CHANCE = "chance"
 
 
 def centre_blob(input: Tensor) -> Tensor:
@@ -94,10 +89,6 @@ CONTROLS: dict[KindOfInput, tuple[Method, ...]] = {"images": IMAGE_CONTROLS, "te
 CONTROL_NAMES = frozenset(control.name for controls in CONTROLS.values() for control in controls)
 
 
-def is_chance(label: str) -> bool:
-    return label.split("(")[0] == CHANCE
-
-
 def is_control(label: str) -> bool:
     """Whether a row of the table is chance or another control. A method of a control's name takes its place."""
     return is_chance(label) or label.split("(")[0] in CONTROL_NAMES
@@ -107,22 +98,3 @@ def add_controls(methods: Mapping[str, MethodCall], kind: KindOfInput | None) ->
     """The methods, then the controls for this kind of input that are not among them."""
     controls = {control.name: choose_method(control, {}) for control in CONTROLS.get(kind, ())} if kind else {}
     return {**methods, **{label: call for label, call in controls.items() if label not in methods}}
-
-
-def find_kind_of_input(model: Model, data: Data) -> KindOfInput | None:
-    """What the examples are; for a model that takes tensors, what the first one is that it accepts."""
-    if model.kind != "tensors":
-        return "images" if model.kind == "image" else "texts"
-    for place in range(len(data)):
-        example = prepare_example(model, data, place)
-        try:
-            return classify_batch(model.encode([example.content]))
-        except Exception as error:
-            reason_of(error)  # its rows will say why; running out of memory stops the run
-    return None
-
-
-def classify_batch(encoded: EncodedBatch) -> KindOfInput | None:
-    if encoded.inputs[encoded.main].dim() == 4:
-        return "images"
-    return "texts" if encoded.token_mask is not None else None

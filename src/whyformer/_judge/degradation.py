@@ -16,7 +16,7 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
-from whyformer._engine.relevance.recipes import make_recipe
+from whyformer._engine import make_recipe
 from whyformer._explain.method_call import MethodCall, MethodLike, choose_method, label_methods
 from whyformer._plain.random_generator import make_generator
 from whyformer.errors import MethodError

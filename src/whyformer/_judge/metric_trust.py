@@ -26,8 +26,6 @@ from scipy.stats import rankdata
 from whyformer._explain.default_method import choose_default_method
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike, label_methods
-from whyformer._judge.arguments import as_argument_list, read_run_data
-from whyformer._judge.choice import choose_judged_methods
 from whyformer._judge.controls import is_control
 from whyformer._judge.degradation import LEVELS, degrade_method, name_level
 from whyformer._judge.judgement import Judgement, encode_utf8
@@ -35,6 +33,8 @@ from whyformer._judge.order import PairOrder, compare_pairs
 from whyformer._judge.run import judge
 from whyformer._judge.table import collect_values, combine_of, format_csv, format_markdown, format_mean
 from whyformer._plain.statistics import draw_resamples
+from whyformer._runs.arguments import as_argument_list, read_run_data
+from whyformer._runs.choice import choose_judged_methods
 from whyformer.data import Data
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError

@@ -8,14 +8,14 @@ from typing import Any
 from torch import __version__ as torch_version
 
 from whyformer._explain.method_call import MethodCall
-from whyformer._judge.arguments import check_run_number
-from whyformer._judge.choice import write_judged_target
 from whyformer._judge.controls import CONTROL_NAMES
 from whyformer._model import Model
 from whyformer._plain import archive
 from whyformer._plain.versions import __version__
+from whyformer._runs.arguments import check_run_number
+from whyformer._runs.choice import write_judged_target
 from whyformer._runs.plan import PLAN_FILE, RunPlan, read_stored_plan
-from whyformer._runs.weights import hash_weights
+from whyformer._runs.weights import describe_planned_model
 from whyformer.data import Data
 from whyformer.metrics._registry import MetricCall
 
@@ -84,7 +84,7 @@ def make_judge_plan(
     size = batch if batch is not None else DEFAULT_BATCH.get(model.device.type, 16)
     check_run_number("batch", size, least=1)
     fields = {
-        "model": describe_judged_model(model),
+        "model": describe_planned_model(model),
         "data": {"name": data.name, "examples": len(data), "fingerprint": data.fingerprint()},
         "mask_values": data.mask_values,
         "methods": {label: call.all_settings for label, call in methods.items()},
@@ -95,17 +95,6 @@ def make_judge_plan(
         "torch": torch_version,
     }
     return JudgePlan(archive.as_json_value(fields))
-
-
-def describe_judged_model(model: Model) -> dict[str, Any]:
-    return {
-        "name": model.name,
-        "class": type(model.module).__name__,
-        "weights": hash_weights(model.module),
-        "dtype": str(model.dtype),
-        "device": model.device.type,
-        "readout": model.readout,
-    }
 
 
 def match_stored_plan(plan: JudgePlan, folder: Path) -> JudgePlan:

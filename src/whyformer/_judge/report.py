@@ -3,17 +3,16 @@
 from collections.abc import Mapping, Sequence
 
 from PIL import Image
-from torch import Tensor
 from torch.nn import functional
 
 from whyformer._judge.bench import Bench, ExampleGroup
 from whyformer._judge.controls import is_control
 from whyformer._judge.judgement import Judgement
-from whyformer._judge.preparation import prepare_example
 from whyformer._judge.rows import Row
 from whyformer._judge.table import HEADINGS, Line, Table
 from whyformer._judge.verdict import CONTROL_WORDING, write_metric_sentence
 from whyformer._plain.tokens import Grid, Pieces
+from whyformer._runs.preparation import prepare_example
 from whyformer.results.explanation import Explanation
 from whyformer.show import charts, report
 from whyformer.show.chart_style import SeriesStyle, assign_styles
@@ -21,6 +20,7 @@ from whyformer.show.chips import get_piece_text
 from whyformer.show.colours import find_limits, paint
 from whyformer.show.page import make_method_name
 from whyformer.show.page_facts import format_settings, list_facts
+from whyformer.show.panel_images import render_model_input
 from whyformer.show.report import Html, join_html, make_element, make_series_symbol
 from whyformer.show.wording import explain_colours
 
@@ -193,19 +193,12 @@ def make_example_blocks(bench: Bench, row: Row, styles: Styles) -> list[Html]:
 
 def make_map_figures(group: ExampleGroup, styles: Styles) -> list[Html]:
     """The image of a group's first example, and its map by each method."""
-    image = render_model_input(group.encoded.inputs[group.encoded.main][0])
+    image = render_model_input(group.encoded.inputs[group.encoded.main][0], IMAGE_SIDE)
     figures = [report.embed_image(image, "the image as the model sees it", "the image")]
     for label, e in group.explanations.items():
         caption = (make_series_symbol(styles[label]), make_method_name(label))
         figures.append(report.embed_image(blend_map(image, e), f"map by {label}", *caption, is_map=True))
     return figures
-
-
-def render_model_input(pixels: Tensor, side: int = IMAGE_SIDE) -> Image.Image:
-    """What the model sees, scaled to the range 0 to 255, as a square of this many pixels."""
-    low, high = pixels.amin(), pixels.amax()
-    numbers = ((pixels - low) / (high - low).clamp(min=1e-9) * 255).round().byte()
-    return Image.fromarray(numbers[:3].permute(1, 2, 0).cpu().numpy()).resize((side, side))
 
 
 def blend_map(image: Image.Image, e: Explanation) -> Image.Image:

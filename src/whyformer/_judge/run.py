@@ -10,15 +10,8 @@ from typing import Any, Literal
 
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike
-from whyformer._judge.arguments import check_run_data, check_run_flag, check_run_folder, check_run_number, read_run_data
 from whyformer._judge.bench import Bench
-from whyformer._judge.choice import (
-    check_judged_target,
-    choose_judged_methods,
-    choose_judged_metrics,
-    read_judged_target,
-)
-from whyformer._judge.controls import add_controls, find_kind_of_input
+from whyformer._judge.controls import add_controls
 from whyformer._judge.judgement import Judgement, encode_utf8
 from whyformer._judge.plan import JudgePlan, make_judge_plan, match_stored_plan
 from whyformer._judge.rows import JudgeStore, RowTable
@@ -27,8 +20,16 @@ from whyformer._judge.unsuitable_data import refuse_missing_truth, refuse_other_
 from whyformer._plain import archive
 from whyformer._plain.progress import Wait, show_activity, show_progress
 from whyformer._plain.torch_state import neutral_torch
+from whyformer._runs.arguments import check_run_data, check_run_flag, check_run_folder, check_run_number, read_run_data
+from whyformer._runs.choice import (
+    check_judged_target,
+    choose_judged_methods,
+    choose_judged_metrics,
+    read_judged_target,
+)
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.plan import write_or_check_plan
+from whyformer._runs.preparation import find_kind_of_input
 from whyformer.data.example import ClassNames
 from whyformer.metrics._registry import MetricLike
 from whyformer.show.visible import make_visible

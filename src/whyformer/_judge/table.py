@@ -16,11 +16,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from whyformer._judge.controls import KindOfInput, is_chance, is_control
+from whyformer._judge.controls import is_control
 from whyformer._judge.rows import RowTable
 from whyformer._judge.significance import SIGNIFICANCE_LEVEL, MeasuredMetric, Significance
 from whyformer._judge.weaknesses import describe_judged_metric, describe_weakness
 from whyformer._plain.statistics import Combiner, bootstrap
+from whyformer._runs.choice import is_chance
+from whyformer._runs.preparation import KindOfInput
 from whyformer.metrics._registry import MetricCall
 from whyformer.show.markdown import escape_markdown
 from whyformer.show.score_rows import as_csv_cell

@@ -10,8 +10,8 @@ from typing import Any
 from PIL import Image
 
 from whyformer._explain.diagnose import list_some
-from whyformer._judge.preparation import find_class_index
 from whyformer._model import Model, TextPair
+from whyformer._runs.preparation import find_class_index
 from whyformer.data import Data
 from whyformer.data.records import is_image_name
 from whyformer.errors import InputError

@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from whyformer._judge.controls import is_chance
-from whyformer._judge.preparation import NOTE_SEPARATOR
 from whyformer._judge.rows import Row, RowTable
 from whyformer._judge.table import FEW_EXAMPLES, Line, Table, format_mean, has_enough_values
+from whyformer._runs.choice import is_chance
+from whyformer._runs.preparation import NOTE_SEPARATOR
 from whyformer.data import Problem
 
 STATE_WORDING = {"failed": "failed", "missing": "had no ground truth", "undefined": "are undefined"}

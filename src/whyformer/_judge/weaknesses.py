@@ -6,7 +6,7 @@ random map passes (Binder et al., CVPR 2023, arXiv:2211.12486). Plausibility is 
 2020, arXiv:2004.03685). The controls (controls.py) show on the data at hand whether a weakness matters.
 """
 
-from whyformer._judge.controls import KindOfInput
+from whyformer._runs.preparation import KindOfInput
 from whyformer.metrics._registry import MetricCall
 
 HOLES = "an input with parts removed is unlike the training data, and the model may react to the hole itself"

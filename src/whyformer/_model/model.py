@@ -25,7 +25,6 @@ from whyformer._model.tables_in_memory import as_input_list
 from whyformer._model.unwrap import unwrap
 from whyformer._model.weight_files import WeightFiles, describe_weights
 from whyformer._model.windows import TextWindow, split_into_windows
-from whyformer._plain.deprecation import warn_renamed
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import collect_versions
 from whyformer.errors import InputError, TargetError
@@ -85,12 +84,6 @@ class Model:
     def max_length(self) -> int | None:
         """The largest number of tokens that the module accepts; None if it does not say."""
         return self._input_spec.max_length
-
-    @property
-    def longest(self) -> int | None:
-        """Deprecated: use max_length."""
-        warn_renamed("Model.longest", "Model.max_length")
-        return self.max_length
 
     @property
     def vocabulary(self) -> int | None:

@@ -26,7 +26,7 @@ from whyformer._plain.tokens import Grid
 from whyformer._plain.url import find_url
 from whyformer.errors import InputError, OutputError, ResourceError, WhyformerError
 
-LAYOUT_VERSION = 2  # 2: the field `pictures` is now `images`; version 1 can still be read
+LAYOUT_VERSION = 2
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FLOAT_DTYPES = ("float16", "bfloat16", "float32", "float64")
 READ_ERRORS = (

@@ -29,12 +29,10 @@ from rich.table import Table as Grid
 from rich.text import Text
 from torch import Tensor
 
-from whyformer._engine.record import record
+from whyformer._engine import record
 from whyformer._judge.judgement import encode_utf8
 from whyformer._judge.metric_trust import correlate_ranks
 from whyformer._judge.order import PairOrder, compare_pairs
-from whyformer._judge.paper_tables import Source
-from whyformer._judge.published import format_pair
 from whyformer._judge.table import format_csv, format_markdown, format_mean
 from whyformer._model import Model
 from whyformer._model.loading import open as open_model
@@ -42,7 +40,9 @@ from whyformer._plain.statistics import bootstrap
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure
 from whyformer._reproduce.generated import make_entailment_examples
+from whyformer._reproduce.paper_tables import Source
 from whyformer._reproduce.published_table import PublishedTable, Spread
+from whyformer._reproduce.reproduction import format_pair
 from whyformer.data import Data
 from whyformer.errors import InputError
 from whyformer.results.result import Result, to_plain_text

@@ -17,18 +17,18 @@ from functools import partial
 import numpy as np
 
 from whyformer._explain.compare import compare
-from whyformer._judge.choice import format_metric_label
 from whyformer._judge.judgement import Judgement
-from whyformer._judge.paper_tables import PAPER_TABLES, NamedSettings, PaperColumn, PaperTable, Source
-from whyformer._judge.preparation import cut_to_fit, find_class_index
-from whyformer._judge.published import Reproduction, reproduce
 from whyformer._model import Model, TextPair, tokenize_text
 from whyformer._model.loading import open as open_model
 from whyformer._plain.statistics import bootstrap
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure
 from whyformer._reproduce.generated import make_entailment_examples, make_shape_examples
+from whyformer._reproduce.paper_tables import PAPER_TABLES, NamedSettings, PaperColumn, PaperTable, Source
 from whyformer._reproduce.published_table import PublishedTable
+from whyformer._reproduce.reproduction import Reproduction, reproduce
+from whyformer._runs.choice import format_metric_label
+from whyformer._runs.preparation import cut_to_fit, find_class_index
 from whyformer.data import Data, Example
 from whyformer.results.comparison import Comparison
 from whyformer.show.charts import draw_curves, draw_violins

@@ -14,13 +14,13 @@ from typing import Any
 from PIL import Image
 
 from whyformer._explain.classes import explain_classes
-from whyformer._judge.paper_tables import CHEFER_METHODS, PAPER_TABLES, VIT, WORD_COUNTS, Source
-from whyformer._judge.published import Reproduction, fill_settings, reproduce
 from whyformer._model import Model
 from whyformer._model.loading import open as open_model
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure
+from whyformer._reproduce.paper_tables import CHEFER_METHODS, PAPER_TABLES, VIT, WORD_COUNTS, Source
 from whyformer._reproduce.published_table import PublishedTable, publish_paper_table
+from whyformer._reproduce.reproduction import Reproduction, fill_settings, reproduce
 from whyformer.data import Data, read
 from whyformer.demo import shapes
 from whyformer.errors import InputError

@@ -17,16 +17,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from whyformer._audit.jain_wallace import JainWallaceRows, measure_jain_wallace
 from whyformer._audit.replay import AttentionReplay
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.jain_wallace_beside import BesideTable, measure_each_head
 from whyformer._reproduce.jain_wallace_cells import Cell, read_earlier_cells, read_measured_cells, summarise_cell
 from whyformer._reproduce.jain_wallace_figures import draw_jain_wallace
+from whyformer._reproduce.jain_wallace_models import list_readers, open_reader
 from whyformer._reproduce.jain_wallace_published import ADVERSARIAL, CORRELATIONS, PERMUTATION
+from whyformer._reproduce.jain_wallace_rows import JainWallaceRows, measure_jain_wallace
 from whyformer._reproduce.jain_wallace_tables import compare_tables
-from whyformer.demo.jain_wallace import list_readers, open_reader
-from whyformer.demo.jain_wallace_tasks import JAIN_WALLACE_TASKS, find_jain_wallace_task, read_task
+from whyformer._reproduce.jain_wallace_tasks import JAIN_WALLACE_TASKS, find_jain_wallace_task, read_task
 from whyformer.results.result import DRAWING_FORMATS, Result
 from whyformer.show.drawing import Drawing
 from whyformer.show.report import embed_drawing, make_fragment

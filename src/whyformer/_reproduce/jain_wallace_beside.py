@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 
 from rich.text import Text
 
-from whyformer._audit.jain_wallace import ATTENTION_TESTS, PAIRS, JainWallaceRows, collect_jain_wallace_rows
 from whyformer._audit.protocol import audit
 from whyformer._audit.replay import AttentionReplay
 from whyformer._judge.judgement import encode_utf8
 from whyformer._judge.table import format_csv, format_markdown
 from whyformer._model import Model
+from whyformer._reproduce.jain_wallace_rows import ATTENTION_TESTS, PAIRS, JainWallaceRows, collect_jain_wallace_rows
 from whyformer._reproduce.published_table import make_grid
 from whyformer.data import Data
 from whyformer.results.result import Result, to_plain_text

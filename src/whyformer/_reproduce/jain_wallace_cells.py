@@ -20,8 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from whyformer._audit.jain_wallace import BIN_NAMES, PAIRS, JainWallaceRows
-from whyformer.demo.jain_wallace_tasks import JAIN_WALLACE_TASKS
+from whyformer._reproduce.jain_wallace_rows import BIN_NAMES, PAIRS, JainWallaceRows
+from whyformer._reproduce.jain_wallace_tasks import JAIN_WALLACE_TASKS
 
 MEASURED_FILE = Path(__file__).parent / "jain_wallace_measured.json"
 EARLIER_FILE = Path(__file__).parent / "jain_wallace_earlier.json"

@@ -15,8 +15,8 @@ from collections.abc import Callable
 import numpy as np
 
 from whyformer._audit.distance import LARGEST_JSD
-from whyformer._audit.jain_wallace import BIN_NAMES, JainWallaceRows
 from whyformer._reproduce.jain_wallace_cells import MOST_CLASSES
+from whyformer._reproduce.jain_wallace_rows import BIN_NAMES, JainWallaceRows
 from whyformer.show.charts import draw_scatter
 from whyformer.show.class_charts import draw_class_histograms, draw_class_violins
 from whyformer.show.drawing import Drawing

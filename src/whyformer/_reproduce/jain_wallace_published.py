@@ -8,7 +8,7 @@ that are in the repository only. The classes of SNLI are 0 contradiction, 1 enta
 
 from collections.abc import Mapping, Sequence
 
-from whyformer._judge.paper_tables import Source
+from whyformer._reproduce.paper_tables import Source
 from whyformer._reproduce.published_table import PublishedNumber, PublishedTable, Spread
 
 CORRELATION_COLUMNS = (

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 from rich.text import Text
 
-from whyformer._audit.jain_wallace import BIN_NAMES, PAIRS
 from whyformer._judge.judgement import encode_utf8
 from whyformer._judge.table import format_csv, format_markdown
 from whyformer._reproduce.jain_wallace_cells import EARLIER, OVERALL, Cell, CellGroup, group_cells
 from whyformer._reproduce.jain_wallace_published import ADVERSARIAL, BILSTM_ADDITIVE, CORRELATIONS, PERMUTATION
+from whyformer._reproduce.jain_wallace_rows import BIN_NAMES, PAIRS
+from whyformer._reproduce.jain_wallace_tasks import JAIN_WALLACE_TASKS
 from whyformer._reproduce.published_table import PublishedNumber, PublishedTable, Spread, format_published, make_grid
-from whyformer.demo.jain_wallace_tasks import JAIN_WALLACE_TASKS
 from whyformer.results.result import Result, to_plain_text
 from whyformer.show import report, terminal
 from whyformer.show.report import make_element

@@ -8,9 +8,9 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from whyformer._judge.judgement import encode_utf8
-from whyformer._judge.paper_tables import PaperTable, Source
-from whyformer._judge.published import MOST_COLUMNS
 from whyformer._judge.table import format_csv, format_markdown
+from whyformer._reproduce.paper_tables import PaperTable, Source
+from whyformer._reproduce.reproduction import MOST_COLUMNS
 from whyformer.results.result import Result, to_plain_text
 from whyformer.show import report, terminal
 from whyformer.show.report import make_element

@@ -5,9 +5,9 @@ which is what it explains at length: without the gradient, with the last block a
 calls these blocks the last and the first; the early one is block 1, the first that the released code rolls out.
 """
 
-from whyformer._judge.paper_tables import PAPER_TABLES
 from whyformer._reproduce.chefer import CHEFER
 from whyformer._reproduce.document import Document
+from whyformer._reproduce.paper_tables import PAPER_TABLES
 from whyformer._reproduce.published_table import publish_paper_table
 
 RELEVANCE_ROLLOUT = Document(

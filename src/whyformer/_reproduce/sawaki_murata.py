@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from whyformer._explain.head_rules import explain_rules
-from whyformer._judge.published import reproduce
 from whyformer._model.loading import open as open_model
 from whyformer._reproduce.document import Document, Request, Section
+from whyformer._reproduce.reproduction import reproduce
 from whyformer.data import read
 from whyformer.demo.tour import CAT
 

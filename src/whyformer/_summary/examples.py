@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 
-from whyformer._judge.report import render_model_input
 from whyformer._model import as_image
 from whyformer._summary.clusters import Cluster
 from whyformer._summary.inputs import InputReader
@@ -15,6 +14,7 @@ from whyformer._summary.word_shares import list_word_shares
 from whyformer.errors import InputError
 from whyformer.show import report
 from whyformer.show.colours import find_limits, paint
+from whyformer.show.panel_images import render_model_input
 from whyformer.show.report import Html, join_html, make_element
 from whyformer.show.wording import shorten_text
 

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from whyformer._engine.probe import Probe
-from whyformer._engine.record import record
+from whyformer._engine import Probe, record
 from whyformer._model import Model, as_image, tokenize_text
 from whyformer._summary.rows import StoredRow
 from whyformer.data import Example

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from whyformer._judge.preparation import normalise_class_name
 from whyformer._model import name_source
 from whyformer._runs.model_folder import read_model_folder
 from whyformer._runs.plan import PLAN_FILE, RunPlan
+from whyformer._runs.preparation import normalise_class_name
 from whyformer._runs.seal import read_sealed_file
 from whyformer.errors import InputError
 

@@ -17,7 +17,7 @@ save), output.py (print, and streams that are closed or full), collection.py (th
 shell.py (the program and its errors).
 """
 
-from whyformer.cli import (  # noqa: F401 (each command registers itself)
+from whyformer.cli import (
     audit,
     bulk,
     bulk_summary,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from whyformer.cli import destination, options, prompts, running
-from whyformer.cli.shell import app, keep_old_verb
+from whyformer.cli.shell import app
 
 EXAMPLES = """Examples:
 
@@ -64,6 +64,3 @@ def run_generate(
     if continuation is None:
         given = generate(opened, given, tokens=tokens, **drawn)
     running.show_result(explain(opened, given, method, answer=continuation), out)
-
-
-keep_old_verb("write", "generate", run_generate)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from whyformer.cli import destination, options, parsing, running
-from whyformer.cli.shell import app, keep_old_verb
+from whyformer.cli.shell import app
 
 EXAMPLES = """Examples:
 
@@ -32,6 +32,3 @@ def run_inspect(
     opened, items = running.open_with_inputs(model, inputs, pair)
     view = inspect_attention(opened, items, **parsing.parse_targets(opened, target, versus))
     running.show_result(view, out)
-
-
-keep_old_verb("inside", "inspect", run_inspect)

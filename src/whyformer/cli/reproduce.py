@@ -81,6 +81,6 @@ def run_reproduce(
 
 def open_model_or_reader(name: str, device: str | None) -> "Model":
     """A model as every verb opens it, or a reader of Jain & Wallace's tasks, which only this one runs."""
-    from whyformer.demo.jain_wallace import is_jain_wallace_folder, load_jain_wallace
+    from whyformer._reproduce.jain_wallace_models import is_jain_wallace_folder, load_jain_wallace
 
     return load_jain_wallace(name, device) if is_jain_wallace_folder(name) else running.open_quietly(name, device)

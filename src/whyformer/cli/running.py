@@ -49,7 +49,7 @@ def iterate_batches(inputs: Any, targets: Mapping[str, Any]) -> Iterator[tuple[A
     if not isinstance(inputs, list) or len(inputs) <= BATCH:
         yield inputs, dict(targets)
         return
-    from whyformer._engine.target import expand_per_example
+    from whyformer._engine import expand_per_example
 
     per_example = {name: expand_per_example(target, len(inputs), name) for name, target in targets.items()}
     with show_progress(len(inputs), "explaining") as progress:

@@ -1,13 +1,11 @@
-"""The program around the verbs: exit codes, errors in one line, and old names of verbs."""
+"""The program around the verbs: exit codes, errors in one line."""
 
 import ctypes
 import json
 import random
 import sys
 import traceback
-from collections.abc import Callable
 from datetime import date
-from functools import wraps
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
@@ -147,15 +145,3 @@ def run_program(
         from whyformer.show.page_facts import date_pages
 
         context.with_resource(date_pages(date.today().isoformat()))
-
-
-def keep_old_verb(old: str, new: str, command: Callable[..., None]) -> None:
-    """Register a renamed command under its old name too, hidden from --help."""
-
-    @wraps(command)
-    def run_renamed(*args: Any, **options: Any) -> None:
-        if not options.get("as_json"):  # scripts read one JSON object from stderr
-            print_to_stderr(f"whyformer {old} is now whyformer {new}")
-        command(*args, **options)
-
-    app.command(old, hidden=True)(run_renamed)

@@ -8,18 +8,7 @@
 A row that cannot be used becomes a `Problem` with its place and the reason. It is reported and never stops a run.
 """
 
-from typing import Any
-
-from whyformer._plain.deprecation import warn_renamed
 from whyformer.data.example import Data, Example, LazyContent, Problem
 from whyformer.data.read import read
 
 __all__ = ["Data", "Example", "LazyContent", "Problem", "read"]
-
-
-def __getattr__(name: str) -> Any:
-    """The old name of LazyContent, for one version."""
-    if name == "Later":
-        warn_renamed("whyformer.data.Later", "whyformer.data.LazyContent")
-        return LazyContent
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

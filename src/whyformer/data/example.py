@@ -13,7 +13,6 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from whyformer._plain.deprecation import warn_renamed
 from whyformer._plain.fingerprint import fingerprint_tensor
 from whyformer.errors import InputError
 
@@ -106,11 +105,6 @@ class Data:
         absent = [label for label in by_text if label not in present] if isinstance(classes, Mapping) else []
         note = f"No label is {', '.join(map(repr, absent[:5]))}, which classes= names."
         return replace(self, examples=tuple(renamed), notes=(*self.notes, *([note] if absent else [])))
-
-    def relabelled(self, classes: "ClassNames") -> "Data":
-        """The old name of rename_classes."""
-        warn_renamed("Data.relabelled()", "Data.rename_classes()")
-        return self.rename_classes(classes)
 
     def fingerprint(self) -> str:
         """A hash of every input, label, mask and rationale, in order."""

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from whyformer._engine.probe import Answers, Probe
+from whyformer._engine import Answers, Probe
 from whyformer.methods._log_odds import read_log_odds
 from whyformer.methods._settings import ANSWER_KINDS, check_choice
 

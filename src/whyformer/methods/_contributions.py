@@ -2,8 +2,8 @@ r"""Contributions of tokens to tokens in the attention of one block, as vectors.
 
 $$ T_i(x_j) = \sum_h A^h_{ij}\,v^h_j W_O^h + [i = j]\,x_i, \qquad y_i = \sum_j T_i(x_j) + b $$
 
-and the same after the norms that follow in the block, with their statistics held constant (_engine/residual.py). There
-are tokens x tokens vectors, so they are computed for a few queries at a time and measured immediately.
+and the same after the norms that follow in the block, with their statistics constant (_engine/capture/residual.py). The
+vectors are tokens x tokens, so they are computed for a few queries at a time and measured immediately.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from whyformer._engine.residual import LinearNorm
+from whyformer._engine import LinearNorm
 
 Layers = Sequence[Tensor]  # one tensor per layer, computed on access
 LayerNorms = Sequence[Sequence[LinearNorm]]  # the norms of each layer

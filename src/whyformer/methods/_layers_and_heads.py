@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any
 
-from whyformer._engine.capture import LazyLayers
-from whyformer._engine.sites import SITES
+from whyformer._engine import SITES, LazyLayers
 from whyformer.errors import MethodError
 
 SELECTION_SETTINGS = {"layers": None, "heads": None, "per_layer": False}

@@ -11,9 +11,7 @@ and targets without a probability (a regression, a sum of logits, a function of 
 import torch
 from torch import Tensor
 
-from whyformer._engine.function_target import FunctionReading
-from whyformer._engine.probe import Answers, Probe
-from whyformer._engine.terms import Scale, TermSum
+from whyformer._engine import Answers, FunctionReading, Probe, Scale, TermSum
 from whyformer._model import unwrap
 
 # A probability closer to 1 than this cannot be told from 1 once it was a float32: its log-odds are at most about 16.

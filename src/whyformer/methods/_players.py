@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe
 from whyformer._plain.tokens import Pieces
 from whyformer._plain.words import group_pieces
 from whyformer.errors import MethodError

@@ -14,7 +14,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from whyformer._engine.query_tiles import iterate_rows
+from whyformer._engine import iterate_rows
 from whyformer.errors import MethodError
 from whyformer.methods._settings import OWN_MODES, check_choice
 

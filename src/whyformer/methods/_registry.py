@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from whyformer._engine.sites import SITES
-from whyformer._plain.deprecation import rename_keywords
+from whyformer._engine import SITES
 from whyformer.errors import MethodError, suggest_nearest
 
 if TYPE_CHECKING:
@@ -95,7 +94,6 @@ class Method:
         return any(SITES[need].is_gradient for need in self.needs)
 
 
-@rename_keywords(also="extra_needs")
 def method(
     *,
     paper: str,

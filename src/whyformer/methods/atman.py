@@ -28,10 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.intervene import Intervention
-from whyformer._engine.probe import Probe, read_hidden_states
-from whyformer._engine.target import probabilities_of
-from whyformer._engine.tracing.masks import MASK_THRESHOLD
+from whyformer._engine import MASK_THRESHOLD, Intervention, Probe, probabilities_of, read_hidden_states
 from whyformer._plain.setting_checks import allow_choice, allow_number, allow_share
 from whyformer.errors import MethodError, UnsupportedModel
 from whyformer.methods._answers import read_answers, read_clean_answers

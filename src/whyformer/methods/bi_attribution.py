@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe
 from whyformer._plain.setting_checks import allow_choice, allow_layer, allow_whole_number
 from whyformer.methods._readout_row import finish_scores, multiply_row, propagate_row
 from whyformer.methods._registry import method

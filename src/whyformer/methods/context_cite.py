@@ -21,7 +21,7 @@ the target `logp:answer-tokens`. Both the paper and we draw independent masks; t
 import torch
 from torch import Tensor
 
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe
 from whyformer._plain.lasso import fit_lasso
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_number, allow_whole_number

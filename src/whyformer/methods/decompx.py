@@ -12,7 +12,7 @@ every step, and the scores to the explained logit.
 Modarressi, Fayyaz, Aghazadeh, Yaghoobzadeh & Pilehvar, DecompX: Explaining Transformers Decisions by Propagating Token
 Decomposition, ACL 2023. arXiv:2306.02873
 
-Implemented in _engine/decompose.py. Without the distribution of biases, this would be gradient times input with
+Implemented in _engine/capture/decompose.py. Without the distribution of biases, this would be gradient times input with
 attention, standard deviations and activation slopes held constant (LibraGrad). Biases are split in proportion to
 $|\text{bias} \cdot \text{part}|$, which requires the parts themselves: as many times the memory of a forward pass as
 there are tokens, so long sequences are refused. For gates, which the paper's models do not have, each factor gets half.

@@ -30,7 +30,7 @@ from math import comb
 import torch
 from torch import Tensor
 
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe
 from whyformer._plain.environment import keep_environment
 from whyformer._plain.random_generator import make_generator
 from whyformer.methods._answers import read_clean_answers

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe
 from whyformer._plain.setting_checks import allow_choice, allow_flag
 from whyformer.methods._answers import read_clean_answers
 from whyformer.methods._players import ask_coalitions, players_of, spread_values

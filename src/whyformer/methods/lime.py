@@ -18,7 +18,7 @@ mean little.
 import torch
 from torch import Tensor
 
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe
 from whyformer._plain.environment import keep_environment
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_number

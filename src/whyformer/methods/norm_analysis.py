@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer._engine.residual import LinearNorm
+from whyformer._engine import LinearNorm
 from whyformer._plain.setting_checks import allow_choice, allow_layer
 from whyformer.methods._contributions import measure_contributions
 from whyformer.methods._readout_row import finish_scores, multiply_row

@@ -16,7 +16,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe
 from whyformer._plain.setting_checks import allow_whole_number
 from whyformer.errors import MethodError
 from whyformer.methods._answers import read_clean_answers

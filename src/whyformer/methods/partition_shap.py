@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe
 from whyformer.methods._answers import read_clean_answers
 from whyformer.methods._players import Players, ask_coalitions, players_of, spread_values
 from whyformer.methods._registry import Scores, method

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe
 from whyformer._plain.progress import show_progress
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_choice, allow_number, allow_seed, allow_whole_number

@@ -15,8 +15,7 @@ sentence this way; using the row of the readout to explain the answer is our cho
 import torch
 from torch import Tensor
 
-from whyformer._engine.intervene import Intervention
-from whyformer._engine.probe import Probe, read_hidden_states
+from whyformer._engine import Intervention, Probe, read_hidden_states
 from whyformer.methods._contributions import normalise_rows
 from whyformer.methods._readout_row import finish_scores, multiply_row
 from whyformer.methods._registry import method

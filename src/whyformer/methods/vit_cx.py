@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe
 from whyformer._plain.environment import keep_environment
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_choice, allow_number, allow_seed, allow_share, allow_whole_number

@@ -22,7 +22,6 @@ from typing import Any, Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from whyformer._plain.deprecation import rename_keywords, warn_renamed
 from whyformer._plain.setting_checks import quote_value, read_settings
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import MetricError, suggest_nearest
@@ -90,7 +89,6 @@ class Metric:
         return (inspect.getdoc(self.compute) or "").split("\n")[0]
 
 
-@rename_keywords(across="across_examples")
 def metric(
     *,
     paper: str,
@@ -103,7 +101,6 @@ def metric(
     across_examples: bool = False,
 ) -> Callable[[Callable[..., Tensor | Measurement]], Callable[..., Tensor | Measurement]]:
     """Register a function as a metric under its own name."""
-    only = rename_kind_of_input(only)
 
     def register(compute: Callable[..., Tensor | Measurement]) -> Callable[..., Tensor | Measurement]:
         METRICS[compute.__name__] = describe_metric(
@@ -122,26 +119,10 @@ def metric(
     return register
 
 
-def rename_kind_of_input(only: Any) -> Literal["images", "texts"] | None:
-    """Accept the old spelling only="pictures"."""
-    if only == "pictures":
-        warn_renamed('only="pictures" of metric()', 'only="images"', stacklevel=5)
-        return "images"
-    return only
-
-
-def rename_need(need: str, function: str) -> str:
-    """Accept the old name of a parameter: `again` for `rerun`."""
-    if need == "again":
-        warn_renamed(f"The parameter again of {function}()", "rerun", stacklevel=6)
-        return "rerun"
-    return need
-
-
 def describe_metric(compute: Callable[..., Tensor | Measurement], **facts: Any) -> Metric:
     """Read inputs and settings from a signature; an error if they are inconsistent."""
     parameters = inspect.signature(compute).parameters.values()
-    needs = tuple(rename_need(p.name, compute.__name__) for p in parameters if p.kind is not p.KEYWORD_ONLY)
+    needs = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
     settings = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
     if strange := [need for need in needs if need not in METRIC_INPUTS]:
         raise MetricError(

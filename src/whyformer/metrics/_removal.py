@@ -13,8 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from whyformer._engine.probe import Answers, Probe
-from whyformer._engine.weight_versions import refuse_changed_weights
+from whyformer._engine import Answers, Probe, refuse_changed_weights
 from whyformer._plain.tokens import Pieces
 from whyformer.errors import InputError
 from whyformer.metrics._maps import resize_map

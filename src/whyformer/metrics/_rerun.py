@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.perturb import pick_examples
+from whyformer._engine import pick_examples
 from whyformer._explain.explain import explain
 from whyformer._model import EncodedBatch, Model
 from whyformer.errors import InputError, TargetError

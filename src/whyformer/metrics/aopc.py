@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe
 from whyformer._plain.setting_checks import allow_choice, allow_flag
 from whyformer._plain.tokens import Pieces
 from whyformer.metrics._ordering import TieOrder, to_nearest_unit_count

@@ -18,7 +18,7 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_whole_number
 from whyformer.methods._log_odds import read_log_odds

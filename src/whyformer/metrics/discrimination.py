@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe
 from whyformer._plain.setting_checks import (
     RefusedSetting,
     allow_choice,

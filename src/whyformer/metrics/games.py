@@ -12,7 +12,7 @@ copy in the insertion game. The paper steps one row of pixels at a time; here th
 from collections.abc import Sequence
 from typing import Any
 
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe
 from whyformer._plain.setting_checks import take_settings_of
 from whyformer.metrics._ordering import TieOrder, to_unit_count
 from whyformer.metrics._registry import Measurement, metric

@@ -15,7 +15,7 @@ is perfect, 1 is no better than a map of zeros. $\beta$ is never negative, so a 
 import torch
 from torch import Tensor
 
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_flag
 from whyformer.metrics._ordering import to_nearest_unit_count

@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe
 from whyformer._plain.setting_checks import allow_choice, allow_flag, take_settings_of
 from whyformer.errors import InputError, MetricError
 from whyformer.metrics._maps import read_whole_numbers

@@ -14,7 +14,7 @@ deleted together with their attention mask; special tokens stay. At least one to
 from collections.abc import Sequence
 from typing import Any
 
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe
 from whyformer._plain.setting_checks import allow_flag, take_settings_of
 from whyformer.metrics._ordering import TieOrder, to_nearest_unit_count
 from whyformer.metrics._registry import Measurement, metric

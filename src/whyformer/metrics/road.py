@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.perturb import as_pixels
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe, as_pixels
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_flag, allow_fractions, allow_seed
 from whyformer.errors import InputError

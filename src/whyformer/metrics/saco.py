@@ -14,7 +14,7 @@ for groups of equal size it is the same, since F does not depend on the scale.
 import torch
 from torch import Tensor
 
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe
 from whyformer._plain.setting_checks import allow_whole_number
 from whyformer.metrics._ordering import TieOrder
 from whyformer.metrics._registry import Measurement, metric

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.probe import Probe
+from whyformer._engine import Probe
 from whyformer._model import Model
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_seed, allow_whole_number, refuse_setting

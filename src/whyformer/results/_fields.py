@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
-from whyformer._engine.target import Target
+from whyformer._engine import Target
 from whyformer._model import ImageView, KeptImage
 from whyformer._plain.archive import FLOAT_DTYPES, Fields, to_json_text
 from whyformer._plain.schema import SchemaError, check_schema
@@ -59,13 +59,13 @@ def restore_explanation_fields(saved: Fields) -> dict[str, Any]:
     """The fields of an explanation as they were before saving."""
     check_schema(saved, {}, "the explanation")
     details = {name.removeprefix("details."): saved[name] for name in saved if name.startswith("details.")}
-    images = saved.get("images", saved.get("pictures", ()))  # before version 0.2 the field was called pictures
+    images = saved.get("images", ())
     check_schema(images, [{"view": (None, VIEW)}], "images")
     check_schema(saved.get("details", {}), {str: Tensor}, "details")
     plain = {
         name: value
         for name, value in saved.items()
-        if name not in ("pictures", "images") and not name.startswith(("details.", "picture."))
+        if name != "images" and not name.startswith(("details.", "picture."))
     }
     plain |= {"details": {**saved.get("details", {}), **details}}
     check_schema({"pixels": None, "special": None, "notes": (), "spent": {}, **plain}, EXPLANATION, "the explanation")

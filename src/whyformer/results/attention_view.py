@@ -17,9 +17,8 @@ import torch
 from rich.text import Text
 from torch import Tensor
 
-from whyformer._engine.target import Target
+from whyformer._engine import Target
 from whyformer._model import KeptImage
-from whyformer._plain.deprecation import alias_attribute
 from whyformer._plain.tokens import Grid, Tokens
 from whyformer.errors import InputError
 from whyformer.results.result import DRAWING_FORMATS, Result
@@ -137,9 +136,6 @@ class AttentionView(Result):
 
     def to_html(self) -> str:
         return report.embed_png(self.draw().png(110), f"Attention in {self.model}: {self.title}")
-
-    tokens_of = alias_attribute("tokens_of", "input_tokens")
-    picture = alias_attribute("picture", "image")
 
 
 def check_place(name: str, place: Any, count: int) -> None:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from whyformer._engine.target import Target
+from whyformer._engine import Target
 from whyformer._model.prompt import Prompt, Region
 from whyformer._plain import archive
 from whyformer._plain.schema import SchemaError, check_schema

@@ -18,7 +18,6 @@ from rich.text import Text
 from torch import Tensor
 
 from whyformer._plain import archive
-from whyformer._plain.deprecation import alias_attribute
 from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import MethodError
@@ -180,8 +179,6 @@ class Comparison(Result):
         """Load a saved .json file; the scores come back bit for bit."""
         return archive.read_archive(path, "comparison", comparison_from_fields)
 
-    agreement_chart = alias_attribute("agreement_chart", "draw_agreement")
-
 
 def format_example_title(panels: Mapping[str, Panel]) -> str:
     first = next(iter(panels.values()))
@@ -225,7 +222,7 @@ def mean_ranks(scores: Tensor) -> Tensor:
 
 def comparison_from_fields(saved: archive.Fields) -> Comparison:
     check_schema(saved, {"explanations": {str: {}}, "failures": {str: str}}, "the comparison")
-    shared = {name: saved[name] for name in ("images", "pictures") if name in saved}
+    shared = {"images": saved["images"]} if "images" in saved else {}
     explanations = {
         label: Explanation(**restore_explanation_fields({**fields, **shared}))
         for label, fields in saved["explanations"].items()

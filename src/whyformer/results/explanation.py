@@ -15,10 +15,9 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast
 from PIL import Image
 from torch import Tensor
 
-from whyformer._engine.target import Target
+from whyformer._engine import Target
 from whyformer._model import KeptImage
 from whyformer._plain import archive
-from whyformer._plain.deprecation import alias_attribute, rename_keywords
 from whyformer._plain.tokens import Grid, Pieces, Tokens, pad_pieces
 from whyformer._plain.words import WORD_REDUCTIONS, group_by_unit, join_groups, reduce_groups
 from whyformer.errors import InputError
@@ -363,13 +362,6 @@ class Explanation(Result):
         return archive.read_archive(
             path, "explanation", lambda fields: Explanation(**restore_explanation_fields(fields))
         )
-
-    build_up = alias_attribute("build_up", "draw_build_up")
-    animation = alias_attribute("animation", "animate_build_up")
-    pictures = alias_attribute("pictures", "images")
-
-
-Explanation.__init__ = rename_keywords(pictures="images")(Explanation.__init__)  # type: ignore[method-assign]
 
 
 def explanation_to_html(explanation: Explanation) -> bytes:

@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._model.prompt import Prompt
-from whyformer._plain.deprecation import alias_attribute
 from whyformer._plain.tokens import Pieces
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import DRAWING_FORMATS, Result, to_plain_text
@@ -137,8 +136,6 @@ class Generation(Result):
         if self.has_many_scores and (view := self.view()) is not None:
             return make_prompt_fragment(view)
         return notebook.make_comparison_fragment([{name_target(panel.target): panel for panel in self.panels()}])
-
-    prompt = alias_attribute("prompt", "prompt_length")
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whyformer._plain.deprecation import alias_attribute
 from whyformer.show.visible import make_visible
 
 DETAIL_PREFIX, ABSORBED_PREFIX = "health ", "health took "  # names of details in saved files
@@ -146,7 +145,3 @@ class Health:
         }
         sent, relevance, magnitude, arrived = (details[DETAIL_PREFIX + name] for name in TOTALS)
         return Health(recipe, sent, relevance, magnitude, arrived, absorbed_by)
-
-    took = alias_attribute("took", "absorbed_by")
-    largest = alias_attribute("largest", "find_largest_absorber")
-    stretch = alias_attribute("stretch", "name_segment")

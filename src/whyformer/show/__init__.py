@@ -37,21 +37,14 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from whyformer._plain.deprecation import warn_renamed
-
 if TYPE_CHECKING:
     from whyformer.show import charts, report
 
 __all__ = ["charts", "report"]
 
-RENAMED = {"curve": "charts"}
-
 
 def __getattr__(name: str) -> ModuleType:
     """Import the public modules when they are first used: the command line needs `visible` but not torch."""
-    if name in RENAMED:
-        warn_renamed(f"whyformer.show.{name}", f"whyformer.show.{RENAMED[name]}")
-        name = RENAMED[name]
     if name in __all__:
         return import_module(f"whyformer.show.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

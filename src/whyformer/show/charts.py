@@ -9,11 +9,10 @@ called "chance" or "random" is grey and dashed everywhere. NaN is left out, neve
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from whyformer._plain.deprecation import serve_old_names
 from whyformer.errors import InputError
 from whyformer.show.chart_style import (
     REFERENCE_STYLE,
@@ -49,15 +48,6 @@ __all__ = [
 ]
 
 Curve = tuple[Any, Any, Any, Any]  # x, mean, low, high; low and high may be None
-RENAMED = {
-    "curves": "draw_curves",
-    "densities": "draw_densities",
-    "histogram": "draw_histogram",
-    "matrix": "draw_matrix",
-    "ranking": "draw_ranking",
-    "scatter": "draw_scatter",
-    "violins": "draw_violins",
-}
 
 
 def draw_curves(
@@ -319,7 +309,3 @@ def draw_scatter(
         add_note(figure, note)
         counts = ", ".join(f"{label or 'points'}: {as_array(x).size}" for label, (x, _) in groups.items())
         return Drawing(figure, f"{title or 'Scatter'}: {counts}.")
-
-
-if not TYPE_CHECKING:  # type checkers see the new names only
-    __getattr__ = serve_old_names("charts", RENAMED, globals())

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from whyformer._engine.target import Target
+from whyformer._engine import Target
 from whyformer._model import KeptImage
 from whyformer._plain.tokens import Grid, Pieces, Tokens, name_pair
 from whyformer.show.chips import ScoredText, make_scored_text

@@ -74,3 +74,10 @@ def format_limits(panel: Panel) -> str:
     """The colour limits of the patch map: '-0.3 to +0.3'."""
     limits = overlay.choose_colour_scale(panel.grid, signed=panel.signed).format_limits(signed=panel.signed)
     return limits if panel.class_specific else f"{limits}; any class"
+
+
+def render_model_input(pixels: Tensor, side: int) -> Image.Image:
+    """What the model sees, scaled to the range 0 to 255, as a square of this many pixels."""
+    low, high = pixels.amin(), pixels.amax()
+    numbers = ((pixels - low) / (high - low).clamp(min=1e-9) * 255).round().byte()
+    return Image.fromarray(numbers[:3].permute(1, 2, 0).cpu().numpy()).resize((side, side))

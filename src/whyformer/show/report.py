@@ -12,11 +12,10 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from PIL import Image
 
-from whyformer._plain.deprecation import serve_old_names
 from whyformer.show.chart_style import SeriesStyle
 from whyformer.show.colours import UNSIGNED_STOPS, to_hex
 from whyformer.show.drawing import DIM_INK, LINE_COLOUR, Drawing
@@ -67,26 +66,6 @@ NOTEBOOK_COLOURS = (
     "--line:rgba(128,128,128,.4);--shade:rgba(60,140,200,.6);--accent:#2a7ab8;--good:#00875f;--bad:#c4561a"
 )
 PAGE_CSS = Path(__file__).with_name("report.css").read_text("utf-8")
-RENAMED = {
-    "anchors": "make_anchors",
-    "choice": "make_chooser",
-    "drawing": "embed_drawing",
-    "element": "make_element",
-    "facts": "make_fact_list",
-    "folded": "fold_content",
-    "fragment": "make_fragment",
-    "joined": "join_html",
-    "legend": "make_legend",
-    "level": "choose_colour_level",
-    "maps": "arrange_figures",
-    "notes": "make_notes",
-    "page": "make_page",
-    "picture": "embed_image",
-    "said": "escape_html",
-    "section": "make_section",
-    "table": "make_table",
-    "verdict": "make_verdict_badge",
-}
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
@@ -320,7 +299,3 @@ def make_legend(between: tuple[float, float], *, signed: bool, note: str = "", o
         make_element("span", note) if note else None,
         class_="legend",
     )
-
-
-if not TYPE_CHECKING:  # type checkers see the new names only
-    __getattr__ = serve_old_names("report", RENAMED, globals())

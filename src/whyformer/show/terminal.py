@@ -18,7 +18,7 @@ from rich.text import Text
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from whyformer._engine.target import Target
+from whyformer._engine import Target
 from whyformer._plain.tokens import Pieces
 from whyformer.show.chips import make_scored_text
 from whyformer.show.colours import Colour, choose_ink, find_limits, paint

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from rich.cells import cell_len, set_cell_size
 
-from whyformer._engine.target import Target
+from whyformer._engine import Target
 from whyformer.show.panel import Panel
 from whyformer.show.visible import make_visible
 

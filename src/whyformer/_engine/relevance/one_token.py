@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from whyformer._engine.relevance import calls, rules, slopes
-from whyformer._engine.tracing.provenance import SampleGroups
+from whyformer._engine.tracing import SampleGroups
 
 # Rules that compute the shares of a token from that token, or from sums to which tokens without relevance add nothing
 BY_TOKEN = {

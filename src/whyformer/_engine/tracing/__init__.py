@@ -1,1 +1,74 @@
 """Tracing: which operation computed each tensor of a run, and which example and token its entries belong to."""
+
+from whyformer._engine.tracing import operations, provenance, tiles
+from whyformer._engine.tracing.attention import (
+    AttentionSite,
+    compute_attention_weights,
+    find_layer_sites,
+    find_live_plain_site,
+    find_obstacle,
+    find_plain_site,
+    find_token_keys,
+    has_tokens,
+    is_pooling,
+    read_by_attention,
+    read_fused_site,
+    read_live_fused_site,
+    reorder_attention_product,
+)
+from whyformer._engine.tracing.composites import COMPOSITE_OPERATIONS, multi_head_attention
+from whyformer._engine.tracing.constants import is_constant, mark_constant
+from whyformer._engine.tracing.einsum import spell_out_einsum
+from whyformer._engine.tracing.follow import (
+    Follower,
+    contract_label,
+    extends_embedding_sum,
+    follow_einsum,
+    follow_product,
+    get_root,
+    is_straight,
+)
+from whyformer._engine.tracing.frames import Frames
+from whyformer._engine.tracing.fused_attention import (
+    NAMES,
+    NO_MASK,
+    ScoreMask,
+    prepare_fused_call,
+    read_fused_arguments,
+    replace_arguments,
+    take_rows,
+)
+from whyformer._engine.tracing.in_place import InPlaceWrites, compute_written, is_in_place_write, locate, spread_written
+from whyformer._engine.tracing.masks import (
+    MASK_THRESHOLD,
+    follow_masks,
+    keep_before_masking,
+    lift_mask,
+    unmasked_scores_of,
+)
+from whyformer._engine.tracing.operations import FUSED_ATTENTION, Operation, find_tensors, map_nested, name_of
+from whyformer._engine.tracing.provenance import (
+    EMPTY_TRACE,
+    PlainLabels,
+    SampleGroups,
+    Trace,
+    attach_trace,
+    axis_of,
+    broadcast_label,
+    compute_pooling_weights,
+    is_embedding_sum,
+    trace_of,
+)
+from whyformer._engine.tracing.recording import PausableMode, pause_recording
+from whyformer._engine.tracing.recurrences import hold_constants, starts_constant
+from whyformer._engine.tracing.softmax import divide_before_product, find_undivided_product, step_of
+from whyformer._engine.tracing.stitching import stitch
+from whyformer._engine.tracing.tiles import (
+    BY_SIZE,
+    TileSetting,
+    attention_tiles,
+    current_setting,
+    find_free_memory,
+    iterate_tiles,
+    require_memory,
+)

@@ -1,0 +1,462 @@
+"""CaptureBuilder: takes from a run, and from its backward passes, what a capture keeps."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer._engine.capture import backward
+from whyformer._engine.capture.backward import PlacedRelevance
+from whyformer._engine.capture.capture import (
+    POSITIONAL_SITES,
+    AbsorbedRelevance,
+    Capture,
+    CapturedValues,
+    LazyLayers,
+    RoundingEstimate,
+)
+from whyformer._engine.capture.decompose import PARTS_FORMS, BiasForm, compute_answer_parts, compute_score_parts
+from whyformer._engine.capture.layer_scores import LayerReading, compute_layer_gradients
+from whyformer._engine.capture.missing_attention import note_missing_attention, note_mixed_states
+from whyformer._engine.capture.query_tiles import QueryTiles
+from whyformer._engine.capture.residual import BranchOrError, read_branch, try_find_branch
+from whyformer._engine.capture.sites import SITES
+from whyformer._engine.capture.whole_attention import note_whole_attention
+from whyformer._engine.layout import (
+    ExamplesMoved,
+    align_to_tokens,
+    axis_order_of,
+    find_attention_blocks,
+    find_blocks,
+    find_order,
+    is_library_code,
+    lay_out,
+    leaf_to_sequence,
+    note_ids_beside,
+    order_leaf,
+    refuse_changing_tokens,
+    refuse_flat_embeddings,
+    refuse_unknown_frames,
+    refuse_unstackable_sites,
+    to_canonical_axes,
+)
+from whyformer._engine.probe import Probe
+from whyformer._engine.relevance import Recipe, RoundingError, Switch, compute_attention_share
+from whyformer._engine.run import (
+    Run,
+    TrackedTensors,
+    compute_scores,
+    find_unattended,
+    note_other_inputs,
+    refuse_switched_off_gradient,
+    refuse_unknown_nodes,
+)
+from whyformer._engine.targets import (
+    ChosenAnswer,
+    ExplainedScore,
+    FunctionAnswer,
+    Reading,
+    Target,
+    choose_answer,
+    compute_readout,
+)
+from whyformer._engine.tracing import (
+    AttentionSite,
+    attach_trace,
+    current_setting,
+    find_layer_sites,
+    pause_recording,
+    trace_of,
+)
+from whyformer._model import EncodedBatch, Model
+from whyformer.errors import UnknownOperation, UnsupportedModel
+
+PositionTables = Mapping[int, tuple[str, Tensor]]  # step of a rotation -> module, cosines or sines
+LAYER_SCORE_SITES: dict[str, LayerReading] = {  # how the score of a layer is read from its output
+    "layer_attention_grad": LayerReading(),
+    "mean_attention_grad": LayerReading(pools_mean=True, normalises=True),
+}
+OTHER_GRADIENTS = {"direct_attention_grad", *LAYER_SCORE_SITES}  # not from the one backward pass of the score
+CUT_ELSEWHERE = (
+    "The model crops, turns or frames the image before it cuts patches. Maps, and methods that erase patches, such as "
+    "leave_one_out, take the patches to cover the image as given, so they are misplaced by that. Do this step "
+    "before, and pass a model without it."
+)
+NO_MODULE = "it is not computed by a module that takes the states. Use another method."
+STREAM_SITES = {"projected", "residual", "middle", "update", "norms"}
+
+
+class CaptureBuilder:
+    """Takes from a run what is to be kept."""
+
+    def __init__(
+        self, model: Model, encoded: EncodedBatch, run: Run, keep: set[str], *, runs_alone: bool = False
+    ) -> None:
+        self.model, self.encoded, self.run, self.keep, self.runs_alone = model, encoded, run, keep, runs_alone
+        self.mode = run.mode
+        self.sites = find_layer_sites(run.mode.sites)  # one per layer
+        self.order = find_order(model, encoded, run)
+        if self.order.moves_examples and encoded.batch > 1:
+            raise ExamplesMoved(run.output.detach())
+        self.layout = lay_out(run, encoded, self.order)
+        self.steps: list[int] = []  # the step of the forward at each block boundary
+        self.attending: tuple[int, ...] = ()  # the block that each attention is in, if blocks were looked for
+        self.tracked = self.find_tracked_tensors()
+        self.values: CapturedValues = {}
+
+    def build(
+        self, target: Any, versus: Any, switch: Switch | None, recipes: Sequence[Recipe], track_absorbed: bool
+    ) -> Capture:
+        refuse_switched_off_gradient(self.run.mode.switched_off)
+        chosen = self.choose_answer(target, versus)
+        answer, targets, reading, notes = chosen
+        self.keep_values(answer)
+        for name in PARTS_FORMS.keys() & self.keep:
+            self.store(name, self.find_answer_parts(answer, targets, PARTS_FORMS[name]))
+        if "probe" in self.keep:
+            self.store("probe", self.make_probe(targets, reading))
+        if any(SITES[name].is_gradient and name not in OTHER_GRADIENTS for name in self.keep):
+            self.keep_arrived(backward.run_backward(answer.start_gradient(), self.tracked), None)
+        if "direct_attention_grad" in self.keep:
+            outputs = backward.run_direct_backward(answer.start_gradient(), self.tracked["attention_output"])
+            self.keep_attention_grad("direct_attention_grad", outputs)
+        for name in self.keep & LAYER_SCORE_SITES.keys():
+            self.keep_layer_gradients(name, reading)
+        absorbed: dict[Recipe, tuple[AbsorbedRelevance, ...]] = {}
+        rounding: dict[Recipe, RoundingEstimate] = {}
+        if switch is not None:
+            self.refuse_unknown_nodes(answer)
+            for recipe in recipes:
+                switch.placed = {} if self.keep & POSITIONAL_SITES else None
+                arrived, taken, placed, moved = backward.run_relevance_pass(
+                    answer, self.tracked, switch, recipe, track_absorbed
+                )
+                rounding[recipe] = self.estimate_rounding(arrived, moved, recipe)
+                absorbed.update({recipe: taken} if track_absorbed else {})
+                self.keep_arrived(arrived, recipe)
+                self.keep_positional(arrived, placed, recipe, switch.tables)
+        return Capture(
+            targets,
+            self.layout.tokens,
+            self.layout.patches,
+            self.run.output.detach(),
+            tuple(self.steps),
+            absorbed,
+            (*self.encoded.notes, *self.run.notes, *self.note_attention(), *notes),
+            self.values,
+            rounding,
+            answer.sent if isinstance(answer, FunctionAnswer) else None,
+            chosen.function,
+            attending=self.attending,
+            places=self.layout.places,
+            owners=self.layout.owners,
+            slots=self.layout.slots,
+            obstacle=self.layout.obstacle,
+        )
+
+    def make_probe(self, targets: tuple[Target, ...], reading: Reading) -> Probe:
+        return Probe(self.model, self.encoded, self.layout, targets, reading, runs_alone=self.runs_alone)
+
+    def note_attention(self) -> tuple[str, ...]:
+        states = self.tracked.get("hidden", ())
+        mixed = find_unattended(self.mode, states) if states and self.mode.needs_gradient else ()
+        missing = note_missing_attention(self.model, self.encoded, self.run)
+        with pause_recording():
+            others = note_other_inputs(self.encoded, is_library=is_library_code(self.model.module))
+            others += note_ids_beside(self.model, self.encoded, self.run)
+        elsewhere = (CUT_ELSEWHERE,) if self.mode.follower.cuts_elsewhere and self.layout.patches is not None else ()
+        return (*missing, *note_mixed_states(mixed), *note_whole_attention(self.mode), *others, *elsewhere)
+
+    def choose_answer(self, target: Any, versus: Any) -> ChosenAnswer:
+        needs_score = any(SITES[name].is_class_specific or name == "probe" for name in self.keep)
+        return choose_answer(self.model, self.encoded, self.run, self.layout, target, versus, needs_score=needs_score)
+
+    def find_readout(self, answer: ExplainedScore) -> Tensor:
+        return compute_readout(self.model, self.run, self.layout, answer)
+
+    def refuse_unknown_nodes(self, answer: ExplainedScore) -> None:
+        for output in answer.outputs:
+            refuse_unknown_nodes(output, self.mode.leaf)
+
+    def wants(self, *subjects: str) -> bool:
+        """One of these is to be kept, or its gradient or relevance."""
+        return any((SITES[name].of or name) in subjects for name in self.keep)
+
+    @property
+    def is_image(self) -> bool:
+        return self.mode.leaf is not None and trace_of(self.mode.leaf).is_pixels
+
+    def find_tracked_tensors(self) -> dict[str, list[Tensor]]:
+        """The tensors of the graph whose gradient or relevance is wanted, by site."""
+        tracked: dict[str, list[Tensor]] = {}
+        if self.wants("attention", "attention_scores", "attention_input", "attention_output", "value", "query", "key"):
+            refuse_unstackable_sites(self.sites, self.layout)
+        if self.wants("attention", "attention_output"):
+            tracked["attention_output"] = [site.output for site in self.sites]
+        if self.wants("hidden", "unattended") or (self.wants("token", "position") and self.is_image):
+            blocks = find_blocks(self.mode)
+            tracked["hidden"], self.steps, self.attending = blocks.states, blocks.steps, blocks.attending
+            refuse_changing_tokens(tracked["hidden"], self.layout)
+        # Positions are added below the first block, so relevance must be propagated down to there.
+        if self.wants("input", "token", "position"):
+            if self.mode.leaf is None:
+                raise UnsupportedModel(
+                    "The explained input was not found: the model has no floating-point input and does not embed "
+                    "token ids."
+                )
+            refuse_unknown_frames(self.encoded, self.layout)
+            refuse_flat_embeddings(self.mode.leaf, self.encoded)
+            tracked["input"] = [self.mode.leaf]
+        return tracked
+
+    # --- values of the forward ----------------------------------------------------------------------------------------
+
+    def keep_values(self, answer: ExplainedScore) -> None:
+        """What the forward itself computed."""
+        self.store("mask", self.layout.mask)
+        self.store("special", self.layout.special)
+        if "fingerprint" in self.keep:
+            self.store("fingerprint", self.encoded.fingerprints())
+        if "readout" in self.keep:
+            self.store("readout", self.find_readout(answer))
+        sites = [detach_site_output(site) for site in self.sites]
+        for name in self.keep & ATTENTION_READERS.keys():
+            self.store(name, LazyLayers([partial(ATTENTION_READERS[name], site) for site in sites]))
+        if STREAM_SITES & self.keep:
+            self.keep_stream()
+        if "attention_input" in self.keep:
+            self.store("attention_input", LazyLayers([partial(raise_or_return, x) for x in self.find_inputs()]))
+        if "hidden" in self.keep:
+            self.store("hidden", [to_canonical_axes(t.detach(), trace_of(t)) for t in self.tracked["hidden"]])
+        if "unattended" in self.keep:
+            self.store("unattended", find_unattended(self.mode, self.tracked["hidden"]))
+        if "input" in self.keep:
+            leaf = self.tracked["input"][0]
+            words = leaf.detach() if self.mode.words is None else self.mode.words
+            self.store("input", order_leaf(to_canonical_axes(words, trace_of(leaf)), self.layout))
+
+    def keep_stream(self) -> None:
+        """What the two halves of each block add to the state. A block of an unknown build raises on access."""
+        branches: list[BranchOrError] = []
+        try:
+            refuse_unstackable_sites(self.sites, self.layout)
+            states, _ = find_attention_blocks(self.mode)
+            refuse_changing_tokens(states, self.layout)
+        except UnsupportedModel as error:
+            branches = [error.with_traceback(None)] * len(self.sites)
+        else:
+            is_turned = [axis_order_of(state, trace_of(state)) == "turned" for state in states]
+            tape = self.mode.tape or []
+            for layer, site in enumerate(self.sites):
+                branches.append(try_find_branch(site, states[layer], states[layer + 1], tape, is_turned[layer]))
+        for name in STREAM_SITES & self.keep:
+            self.store(name, LazyLayers([partial(read_branch, branch, name) for branch in branches]))
+
+    def find_inputs(self) -> list[Tensor | UnsupportedModel]:
+        """[batch token channel] for each attention: the input of the innermost module around it."""
+        found: list[Tensor | UnsupportedModel] = []
+        for site in self.sites:
+            given = self.mode.calls[site.enclosing[-1]].input if site.enclosing else None
+            if given is None or given.dim() != 3:
+                found.append(UnsupportedModel(f"The input of the attention in {site.place} is not known: {NO_MODULE}"))
+            else:
+                found.append(to_canonical_axes(given.detach(), trace_of(given)))
+        return found
+
+    def find_answer_parts(
+        self, answer: ExplainedScore, targets: tuple[Target, ...], form: BiasForm
+    ) -> Tensor | UnsupportedModel:
+        try:
+            states = find_blocks(self.mode).states
+            refuse_changing_tokens(states, self.layout)
+            is_turned = axis_order_of(states[0], trace_of(states[0])) == "turned"
+            tape = self.mode.tape or []
+            if isinstance(answer, FunctionAnswer):
+                pairs = [(one.tensor, one.slope) for one in answer.read]
+                return compute_score_parts(tape, states[0], is_turned, pairs, form)
+            return compute_answer_parts(tape, states[0], is_turned, self.run.output, targets, form)
+        except (UnsupportedModel, UnknownOperation) as error:
+            return UnsupportedModel(str(error))
+
+    # --- results of backward passes -----------------------------------------------------------------------------------
+
+    def keep_arrived(self, arrived: TrackedTensors, recipe: Recipe | None) -> None:
+        """What a backward pass brought: gradients, or relevance under a recipe."""
+        quantity = "gradient" if recipe is None else "relevance"
+        kept = [name for name in self.keep if SITES[name].quantity == quantity and name not in OTHER_GRADIENTS]
+        wanted = {SITES[name].of: name for name in kept}
+        sites = self.sites
+        outputs = [site.split_heads(t) for site, t in zip(sites, arrived.get("attention_output", ()), strict=False)]
+        if "attention" in wanted:
+            read = read_attention_grad if recipe is None else partial(read_attention_relevance, recipe)
+            makers = [partial(read, detach_site_output(site), t) for site, t in zip(sites, outputs, strict=True)]
+            self.store(wanted["attention"], LazyLayers(makers), recipe)
+        if "attention_output" in wanted:
+            self.store(wanted["attention_output"], outputs, recipe)
+        if "hidden" in wanted:
+            states = [self.compute_amount("hidden", layer, t, recipe) for layer, t in enumerate(arrived["hidden"])]
+            self.store(wanted["hidden"], states, recipe)
+        if "input" in wanted:
+            amount = self.compute_amount("input", 0, arrived["input"][0], recipe)
+            self.store(wanted["input"], order_leaf(amount, self.layout), recipe)
+
+    def keep_attention_grad(self, name: str, output_grads: Sequence[Tensor]) -> None:
+        """The gradient by attention, from that by the output of each attention."""
+        pairs = zip(self.sites, output_grads, strict=True)
+        makers = [partial(read_attention_grad, detach_site_output(s), s.split_heads(g)) for s, g in pairs]
+        self.store(name, LazyLayers(makers))
+
+    def keep_layer_gradients(self, name: str, read: Reading) -> None:
+        """The gradients of each layer's own score. A model in which no blocks are found raises on access."""
+        try:
+            reading = LAYER_SCORE_SITES[name]
+            gradients = compute_layer_gradients(self.run, self.encoded, self.layout, read, reading)
+        except UnsupportedModel as error:
+            refusal = partial(raise_or_return, UnsupportedModel(str(error)))
+            self.store(name, LazyLayers([refusal] * len(self.sites)))
+        else:
+            self.keep_attention_grad(name, gradients)
+
+    def estimate_rounding(self, arrived: TrackedTensors, moved: RoundingError, recipe: Recipe) -> RoundingEstimate:
+        """How much rounding can have moved what arrived, read from the device in one go."""
+        sites, outputs = self.sites, arrived.get("attention_output", ())
+        start = moved.start(self.run.output.detach().real.flatten()[:1].to(next(iter(arrived.values()))[0].dtype))
+        start = start.expand(self.encoded.batch)
+        rows = [start if moved.error is None else moved.error]
+        passed = [*moved.at_attention, moved.error][: len(sites)]  # a pass that stops at the first attention ends there
+        if len(passed) == len(sites) == len(outputs):
+            rows += [start if error is None else error for error in reversed(passed)]
+            if (readout := self.values.get(("readout", None))) is not None:
+                rows += [
+                    sum_at_readout(site, output, readout, recipe) for site, output in zip(sites, outputs, strict=True)
+                ]
+        return RoundingEstimate(torch.stack([row.to(start) for row in rows]).double(), len(sites))
+
+    def compute_amount(self, site: str, layer: int, arrived: Tensor, recipe: Recipe | None) -> Tensor:
+        """The gradient or relevance at a tracked tensor. A recipe that sends slopes is multiplied by the tensor."""
+        if recipe is not None and recipe.sends == "slope":
+            arrived = attach_trace(arrived * self.tracked[site][layer].detach(), trace_of(arrived))
+        return to_canonical_axes(arrived, trace_of(arrived))
+
+    def keep_positional(
+        self, arrived: TrackedTensors, placed: PlacedRelevance, recipe: Recipe, tables: PositionTables
+    ) -> None:
+        """How relevance is divided between tokens and positions, wherever positions are added."""
+        if not self.keep & POSITIONAL_SITES or recipe.sends != "slope":
+            return
+        if self.layout.owners is not None:
+            raise UnsupportedModel("Relevance is not divided between the frames of a signal and their positions yet.")
+        steps = [step for step, what in sorted(placed) if what == "position"]
+        positions = [[placed[step, "position"] for step in uses] for uses in group_uses(steps, tables)]
+        tokens = [amount for (_, what), amount in sorted(placed.items()) if what == "token"]
+        if not self.is_image:
+            leaf, slope = self.tracked["input"][0].detach(), arrived["input"][0]
+            words = leaf if self.mode.words is None else self.mode.words
+            own, added = (
+                leaf_to_sequence(to_canonical_axes(slope * part, trace_of(slope)).sum(-1), self.order)
+                for part in (words, leaf - words)
+            )
+            tokens, positions = [own], [[added], *positions] if bool(added.any()) else positions
+        if not tokens:
+            tokens = [self.compute_amount("hidden", 0, arrived["hidden"][0], recipe).sum(-1)]
+        self.store("token_relevance", align_to_tokens(tokens[0], self.layout), recipe)
+        per_place = [torch.stack([align_to_tokens(amount, self.layout) for amount in uses]) for uses in positions]
+        self.store("position_relevance", per_place, recipe)
+
+    def store(self, name: str, value: Any, recipe: Recipe | None = None) -> None:
+        self.values[name, recipe] = value
+
+
+# --- where positions enter --------------------------------------------------------------------------------------------
+
+
+def group_uses(steps: Sequence[int], tables: PositionTables) -> list[list[int]]:
+    """The steps where positions enter; those that multiply by the same numbers in the same module stay together."""
+    groups: list[list[int]] = []
+    for step in steps:
+        same = [group for group in groups if is_same_table(tables.get(step), tables.get(group[0]))]
+        if same:
+            same[0].append(step)
+        else:
+            groups.append([step])
+    return groups
+
+
+def is_same_table(one: tuple[str, Tensor] | None, other: tuple[str, Tensor] | None) -> bool:
+    if one is None or other is None or one[0] != other[0]:
+        return False
+    return one[1] is other[1] or torch.equal(one[1], other[1])
+
+
+# --- reading one attention site ---------------------------------------------------------------------------------------
+
+
+def detach_site_output(site: AttentionSite) -> AttentionSite:
+    """The site with its output detached and its heads separate."""
+    return replace(site, output=site.split_heads(site.output.detach()))
+
+
+def read_in_tiles(site: AttentionSite, read: Callable[[slice], Tensor]) -> Tensor:
+    """[batch head query key] from a function of some queries: a tensor, or tiles of it if that would be large."""
+    shape = (*site.value.shape[:-2], site.queries, site.value.size(-2))
+    rows = current_setting.get().choose_rows(shape, site.value.element_size())
+    if not rows:
+        return read(slice(0, site.queries))
+    return QueryTiles(read, shape, site.value, rows)  # type: ignore[return-value]
+
+
+def read_attention(site: AttentionSite) -> Tensor:
+    return read_in_tiles(site, site.attention)
+
+
+def read_attention_scores(site: AttentionSite) -> Tensor:
+    return read_in_tiles(site, partial(compute_scores, site))
+
+
+def read_attention_grad(site: AttentionSite, output_grad: Tensor) -> Tensor:
+    return read_in_tiles(site, lambda rows: output_grad[..., rows, :] @ site.value.mT)
+
+
+def read_attention_relevance(recipe: Recipe, site: AttentionSite, arrived: Tensor) -> Tensor:
+    def read(rows: slice) -> Tensor:
+        output, arriving = site.output[..., rows, :], arrived[..., rows, :]
+        return compute_attention_share(site.attention(rows), site.value, output, arriving, recipe)
+
+    return read_in_tiles(site, read)
+
+
+def raise_or_return(found: Tensor | UnsupportedModel) -> Tensor:
+    if isinstance(found, UnsupportedModel):
+        raise UnsupportedModel(str(found))
+    return found
+
+
+def sum_at_readout(site: AttentionSite, arrived: Tensor, readout: Tensor, recipe: Recipe) -> Tensor:
+    """[batch]: the sum of |relevance| of the attention output at the tokens where the answer is read."""
+    relevance = site.split_heads(arrived.detach())
+    if recipe.sends == "slope":
+        relevance = relevance * site.split_heads(site.output.detach())
+    return torch.einsum("bq,bq->b", torch.linalg.vector_norm(relevance, 1, (1, 3)), readout.to(relevance))
+
+
+def require_operand(site: AttentionSite, which: str) -> Tensor:
+    operand = getattr(site, which)
+    if operand is None:
+        raise UnsupportedModel(
+            f"{site.place} computes its attention in separate operations, so its {which} is not known. Load the model "
+            'with attn_implementation="sdpa".'
+        )
+    return operand
+
+
+ATTENTION_READERS: dict[str, Callable[[AttentionSite], Tensor]] = {
+    "attention": read_attention,
+    "attention_scores": read_attention_scores,
+    "value": lambda site: site.value,
+    "attention_output": lambda site: site.output,
+    "query": partial(require_operand, which="query"),
+    "key": partial(require_operand, which="key"),
+}

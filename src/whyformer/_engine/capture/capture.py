@@ -1,0 +1,160 @@
+"""Capture: what one run of the model leaves behind.
+
+A capture is frozen, detached from the graph, and lazy where it would be large: per-layer sites are sequences that
+compute the matrices of one layer on access,
+
+    attention            softmax(q k^T), or what the model computed
+    attention_grad       dO V^T
+    attention_relevance  A * ((R_O / O) V^T) / 2
+
+from q, k, v, O, dO and R_O, which are linear in the number of tokens.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer._engine.capture.sites import SITES
+from whyformer._engine.relevance import Recipe
+from whyformer._engine.targets import Target
+from whyformer._plain.tokens import Tokens
+from whyformer.errors import MethodError, NotCaptured, UnsupportedModel
+
+CapturedValues = dict[tuple[str, Recipe | None], Any]
+POSITIONAL_SITES = frozenset(("token_relevance", "position_relevance"))
+
+
+class LazyLayers(Sequence[Tensor]):
+    """One tensor per layer, computed on access."""
+
+    def __init__(self, makers: Sequence[Callable[[], Tensor]]) -> None:
+        self._makers = tuple(makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+    def __getitem__(self, layer: Any) -> Any:
+        return LazyLayers(self._makers[layer]) if isinstance(layer, slice) else self._makers[layer]()
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (make() for make in self._makers)
+
+    def stack(self) -> Tensor:
+        return torch.stack(list(self))
+
+
+@dataclass(frozen=True)
+class AbsorbedRelevance:
+    """Relevance that did not reach the input: what absorbed it, and where."""
+
+    what: str
+    step: int  # of the forward; steps above that of a block boundary are between it and the answer
+    amount: Tensor  # [batch]
+
+
+@dataclass(frozen=True)
+class RoundingEstimate:
+    """The expected error of relevance by rounding, relative to the relevance (relevance/rounding.py).
+
+    rows: [row batch], where they were computed: the error at the end of the pass; then, if known, the errors at the
+    output of each attention and the relevance at the tokens where the answer is read, layer by layer.
+    """
+
+    rows: Tensor
+    layers: int = 0
+
+    @cached_property
+    def read(self) -> Tensor:
+        """The rows, read from the device in one go."""
+        return self.rows.detach().cpu()
+
+    @property
+    def arrived(self) -> Tensor:
+        """[batch] at the end of the pass."""
+        return self.read[0]
+
+    @property
+    def attention(self) -> Tensor | None:
+        """[batch layer] at the output of each attention; None if it is not known."""
+        return self.read[1 : 1 + self.layers].T if len(self.read) > 1 else None
+
+    @property
+    def weight(self) -> Tensor | None:
+        """[batch layer]: the relevance at the tokens where the answer is read."""
+        return self.read[1 + self.layers :].T if len(self.read) > 1 + self.layers else None
+
+    def at_attention(self, layers: Sequence[int]) -> Tensor:
+        """[batch]: the mean over these layers, weighted by the relevance where the answer is read."""
+        attention, weight = self.attention, self.weight
+        if attention is None or not layers:
+            return self.arrived
+        chosen = attention[:, layers]
+        if weight is None:
+            return chosen.mean(1)
+        weight = weight[:, layers]
+        total = weight.sum(1)
+        return torch.where(total > 0, (chosen * weight).sum(1) / total.clamp_min(1e-300), chosen.mean(1))
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What one run of the model leaves behind."""
+
+    targets: tuple[Target, ...]
+    tokens: tuple[Tokens, ...]
+    patches: tuple[int, ...] | None  # images: positions of the patches in the token sequence, row by row
+    logits: Tensor
+    boundaries: tuple[int, ...] = ()  # the step of the forward at which each of `hidden` was computed
+    absorbed: Mapping[Recipe, tuple[AbsorbedRelevance, ...]] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
+    values: CapturedValues = field(default_factory=dict, repr=False)
+    rounding: Mapping[Recipe, RoundingEstimate] = field(default_factory=dict, repr=False)
+    # By what a recipe sends, [batch]: the relevance put in at the output; None if the target is a class
+    sent: Mapping[str, Tensor] | None = field(default=None, repr=False)
+    fixed: Any = field(default=None, repr=False)  # what to pass as target= to explain the same score of other inputs
+    attending: tuple[int, ...] = ()  # the block that each attention is in; () if blocks were not looked for
+    places: tuple[int, ...] | None = None  # positions of `tokens` in the sequence, if the model adds others
+    owners: Tensor | None = field(default=None, repr=False)  # signals: which of `tokens` each entry belongs to, or -1
+    slots: Tensor | None = field(default=None, repr=False)  # [batch token]: their positions, if they differ by example
+    obstacle: str = ""  # why the positions of `tokens` in the sequence are not known
+    # What a recorded program computed in place of `values` (replay.py), by a name and the recipe it depends on
+    finished: Mapping[tuple[Any, Recipe | None], Any] | None = field(default=None, repr=False)
+    parts: tuple["Capture", ...] = field(default=(), repr=False)  # one for each example, if each had a run of its own
+    is_lean: bool = False  # from a lean run (lean.py): one relevance pass, without an estimate of rounding
+
+    @property
+    def same_target(self) -> tuple[Any, Any]:
+        """target= and versus= that explain the same score again, whatever the model predicts."""
+        if self.fixed is not None:
+            return self.fixed, None
+        return [target.index for target in self.targets], [target.versus for target in self.targets]
+
+    def get(self, site: str, recipe: Recipe | None = None) -> Any:
+        """The value of a site, by its name in SITES. Relevance sites also need the recipe.
+
+        Raises UnsupportedModel if this model does not provide the site.
+        """
+        key = (site, recipe if site in SITES and SITES[site].is_relevance else None)
+        if key not in self.values:
+            raise self._explain_missing(*key)
+        if isinstance(self.values[key], UnsupportedModel):
+            raise UnsupportedModel(str(self.values[key]))
+        return self.values[key]
+
+    def __getitem__(self, site: str) -> Any:
+        return self.get(site)
+
+    def _explain_missing(self, site: str, recipe: Recipe | None) -> MethodError | NotCaptured | UnsupportedModel:
+        if site in POSITIONAL_SITES and recipe is not None and recipe.sends != "slope":
+            return MethodError(
+                f"The recipe {recipe.name} does not separate tokens from positions. Use pa_lrp or attnlrp."
+            )
+        if self.parts:
+            return UnsupportedModel("This model changes the order of the examples inside. Pass one example at a time.")
+        captured = ", ".join(sorted({name for name, _ in self.values}))
+        wanted = f"{site} under the recipe {recipe.name}" if recipe is not None else site
+        return NotCaptured(f"This capture has {captured}, but not {wanted}. Record it with keep={{..., {site!r}}}.")

@@ -1,0 +1,196 @@
+r"""The residual stream: what the attention of a block adds to it, per head and per token.
+
+$$ y_i = x_i + \sum_j \sum_h A^h_{ij}\, v^h_j W_O^h + b, \qquad z_i = \mathrm{norm}(y_i) $$
+
+Attention sites provide $A$ and $v$. What happens to a site's output is read from the *tape*, the list of all operations
+of the forward in their order: views that concatenate the heads, one linear map $W_O$ (with a scale per channel folded
+in), the addition to the input of the block. Blocks that normalise after each addition (BERT) have two norms from there
+to their end, others (ViT, GPT) none. A norm whose statistics are held constant is linear, so parts of $y_i$ can be sent
+through it separately.
+
+Nothing is assumed: the sum above is computed and compared with the state that the model computed. A block of another
+build raises on access.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer._engine.tracing import AttentionSite, Operation, operations
+from whyformer.errors import UnsupportedModel
+
+OperationTape = Sequence[tuple[Operation, Any]]
+TRANSPARENT_OPERATIONS = operations.VIEWS | operations.IDENTITIES
+
+
+@dataclass(frozen=True)
+class LinearNorm:
+    """A norm with its statistics held constant: a linear map, which can be applied to parts of its input."""
+
+    scale: Tensor  # [batch token], 1 / standard deviation (or 1 / root mean square)
+    gain: Tensor | None  # [channel]
+    is_centred: bool
+
+    def apply_unscaled(self, vectors: Tensor) -> Tensor:
+        """The norm of parts [... channel] of a token's state, without that token's `scale`."""
+        vectors = vectors - vectors.mean(dim=-1, keepdim=True) if self.is_centred else vectors
+        return vectors if self.gain is None else vectors * self.gain
+
+
+@dataclass(frozen=True)
+class Branch:
+    """The path from the attention of a block to the end of the block."""
+
+    value: Tensor  # [batch head key channel]
+    weight: Tensor  # [state, channel of the concatenated heads], the product of all linear maps on the path
+    residual: Tensor  # [batch token state], the input of the block
+    middle: Tensor  # [batch token state], after attention (and its norm)
+    update: Tensor  # [batch token state], what the second half adds to `middle`
+    norms: tuple[LinearNorm, ...]  # after the two additions, if any
+
+    @property
+    def projected(self) -> Tensor:
+        """[batch head key state]: what each head adds to a token that attends only to this key."""
+        heads = self.weight.unflatten(1, (self.value.size(1), -1))  # state head channel
+        return torch.einsum("bhkc,shc->bhks", self.value, heads)
+
+
+def find_branch(site: AttentionSite, entered: Tensor, left: Tensor, tape: OperationTape, is_turned: bool) -> Branch:
+    """The branch of one block, from its input and output in the model's order of axes.
+
+    is_turned: that order is [token batch channel].
+    """
+    walk = TapeWalker(site, tape)
+    weight, added = walk.walk_to_addition()
+    mixed, residual = added
+    if residual.shape != entered.shape or not torch.equal(residual, entered):
+        raise walk.make_refusal("is not added to the input of the block")
+    places = lambda tensor: tensor.detach().transpose(0, 1) if is_turned else tensor.detach()  # noqa: E731
+    last, _ = walk.find_source(left)
+    norms: tuple[LinearNorm, ...] = ()
+    middle, end = mixed, left
+    if last.name in operations.NORMS:
+        first = walk.find_use(mixed, operations.NORMS)
+        if first is None:
+            raise walk.make_refusal("is not normalised, but the output of its block is")
+        middle, end = first[1], last.argument(0, "input")
+        norms = tuple(linearise_norm(op, places) for op in (first[0], last))
+    source = last.args if last.name in operations.ADDITIONS else walk.find_source(end)[0].args
+    if not any(isinstance(t, Tensor) and t.shape == middle.shape and torch.equal(t, middle) for t in source):
+        raise walk.make_refusal("is not followed by a second addition to the state")
+    branch = Branch(site.value, weight, places(residual), places(middle), places(end) - places(middle), norms)
+    walk.check_sum(branch, places(mixed))
+    return replace(branch, value=branch.value.detach())
+
+
+BranchOrError = Branch | UnsupportedModel
+
+
+def try_find_branch(
+    site: AttentionSite, entered: Tensor, left: Tensor, tape: OperationTape, is_turned: bool
+) -> BranchOrError:
+    """As `find_branch`; an error is returned, to be raised on access."""
+    try:
+        return find_branch(site, entered, left, tape, is_turned)
+    except UnsupportedModel as error:
+        return error.with_traceback(None)  # the traceback would keep the graph alive
+
+
+def read_branch(branch: BranchOrError, which: str) -> Any:
+    if isinstance(branch, UnsupportedModel):
+        raise UnsupportedModel(str(branch))
+    return getattr(branch, which)
+
+
+class TapeWalker:
+    """Follows tensors along the tape."""
+
+    def __init__(self, site: AttentionSite, tape: OperationTape) -> None:
+        self.site, self.tape = site, tape
+
+    def make_refusal(self, why: str) -> UnsupportedModel:
+        return UnsupportedModel(
+            f"The output of the attention in {self.site.place} {why}. Methods that decompose blocks support blocks "
+            "with one projection, an addition and norms."
+        )
+
+    def find_uses(self, tensor: Tensor) -> list[tuple[Operation, Any]]:
+        return [(op, result) for op, result in self.tape if any(given is tensor for given in op.given)]
+
+    def find_use(self, tensor: Tensor, names: frozenset[str]) -> tuple[Operation, Any] | None:
+        return next(((op, result) for op, result in self.find_uses(tensor) if op.name in names), None)
+
+    def find_source(self, tensor: Tensor) -> tuple[Operation, Any]:
+        """The operation that computed a tensor, looking through views."""
+        for op, result in reversed(self.tape):
+            if result is tensor:
+                return self.find_source(op.given[0]) if op.name in TRANSPARENT_OPERATIONS else (op, result)
+        raise self.make_refusal("cannot be followed to the end of its block")
+
+    def walk_to_addition(self) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """The product of all maps applied to the output; then the sum and what it was added to."""
+        current, weight = self.site.output, None
+        while True:
+            uses = self.find_uses(current)
+            if len(uses) != 1:
+                raise self.make_refusal("is used in several places" if uses else "is not used")
+            op, result = uses[0]
+            others = [given for given in op.given if given is not current]
+            if op.name in TRANSPARENT_OPERATIONS and isinstance(result, Tensor) and not others:
+                current = result
+            elif (projection := find_projection(op, current)) is not None and weight is None:
+                current, weight = result, projection
+            elif op.name in operations.MULTIPLICATIONS and weight is not None and len(others) == 1 and op.name != "neg":
+                weight = self.fold_scale(weight, op, others[0], current)
+                current = result
+            elif op.name in operations.ADDITIONS - {"sub", "rsub", "subtract"} and weight is not None and others:
+                if others[0].dim() > 1:
+                    return weight.detach(), (result, others[0])
+                current = result  # a bias
+            else:
+                raise self.make_refusal(f"goes through {op.name} before it is added to the state")
+
+    def fold_scale(self, weight: Tensor, op: Operation, factor: Tensor, current: Tensor) -> Tensor:
+        """The weight with a scale per channel folded in."""
+        if factor.numel() not in (1, weight.size(0)) or (factor.dim() and factor.size(-1) != factor.numel()):
+            raise self.make_refusal("is multiplied by something other than one number per channel")
+        if op.name in operations.DIVISIONS and op.args[0] is not current:
+            raise self.make_refusal("is used as a divisor")
+        return weight / factor.reshape(-1, 1) if op.name in operations.DIVISIONS else weight * factor.reshape(-1, 1)
+
+    def check_sum(self, branch: Branch, mixed: Tensor) -> None:
+        """Compare the sum over heads with what the model added, up to a constant (biases)."""
+        heads = branch.weight.unflatten(1, (branch.value.size(1), -1))
+        added = torch.einsum("bhqc,shc->bqs", self.site.split_heads(self.site.output.detach()), heads)
+        rest = mixed - branch.residual - added
+        away = (rest - rest[:1, :1]).abs().amax()
+        tolerance = max(1e-3, 16 * torch.finfo(mixed.dtype).eps)
+        if bool(away > tolerance * mixed.abs().amax()):
+            raise self.make_refusal("is not the heads concatenated in order")
+
+
+def find_projection(op: Operation, current: Tensor) -> Tensor | None:
+    """The matrix [out in] that this operation multiplies the tensor by; None for other operations."""
+    if op.name == "linear" and op.linear_arguments()[0] is current:
+        return op.linear_arguments()[1]
+    if op.name == "addmm" and op.argument(1, "mat1") is current and op.kwargs.get("alpha", 1) == 1:
+        return op.argument(2, "mat2").mT
+    if op.name in ("matmul", "mm") and op.args[0] is current and op.args[1].dim() == 2:
+        return op.args[1].mT
+    return None
+
+
+def linearise_norm(op: Operation, places: Any) -> LinearNorm:
+    """A layer or RMS norm with its statistics held constant."""
+    given = places(op.argument(0, "input"))
+    eps = op.argument(4 if op.name == "layer_norm" else 3, "eps", default=1e-5)
+    is_centred = op.name == "layer_norm"
+    if op.name not in ("layer_norm", "rms_norm"):
+        raise UnsupportedModel(f"{op.name} cannot be applied to parts of a state. Use another method.")
+    eps = torch.finfo(given.dtype).eps if eps is None else eps
+    mean_square = given.var(-1, unbiased=False) if is_centred else given.square().mean(-1)
+    gain = op.argument(2, "weight")
+    return LinearNorm((mean_square + eps).rsqrt(), None if gain is None else gain.detach(), is_centred)

@@ -1,0 +1,26 @@
+"""Layout: how the tokens and blocks inside a model relate to its input."""
+
+from whyformer._engine.layout.blocks import find_attention_blocks, find_block_calls
+from whyformer._engine.layout.ids_beside import note_ids_beside
+from whyformer._engine.layout.layout import (
+    Layout,
+    Order,
+    align_to_tokens,
+    axis_order_of,
+    count_tokens,
+    find_representation,
+    from_canonical_axes,
+    lay_out,
+    leaf_to_sequence,
+    order_leaf,
+    pick_places,
+    refuse_changing_tokens,
+    refuse_flat_embeddings,
+    refuse_unknown_frames,
+    refuse_unstackable_sites,
+    split_entries,
+    to_canonical_axes,
+    unorder_leaf,
+)
+from whyformer._engine.layout.order import ExamplesMoved, find_order, is_known_to_move, is_library_code, keeps_order
+from whyformer._engine.layout.stream_blocks import find_blocks

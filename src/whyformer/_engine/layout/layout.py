@@ -1,0 +1,401 @@
+"""Layout: how the token sequence that attention sees relates to the input.
+
+Which tokens are padding, which are special, where the patches are, and how much of the answer is read at each token.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from whyformer._engine.run import Run
+from whyformer._engine.tracing import (
+    AttentionSite,
+    Trace,
+    axis_of,
+    find_layer_sites,
+    is_pooling,
+    pause_recording,
+    trace_of,
+)
+from whyformer._model import EncodedBatch, Model
+from whyformer._plain.tokens import Grid, Pieces, Tokens
+from whyformer.errors import UnsupportedModel
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which token of the input each place of the model holds: [batch place], or -1; None where that is not known."""
+
+    leaf: Tensor | None = None  # places of the sum of embeddings
+    sequence: Tensor | None = None  # places of the sequence that attention sees
+    moves_examples: bool = False  # a row of a batch inside the model is not that of the input
+    obstacle: str = ""  # why nothing can be said about the sequence
+    is_measured: bool = False  # and not from labels
+    has_lost_leaf: bool = False  # the ids that are embedded are others than labels say
+    mixes: bool = False  # a place holds its token and a share of others
+
+    @property
+    def is_as_given(self) -> bool:
+        """Tokens are in the order of the input, also if the model adds others."""
+        known = [places for places in (self.leaf, self.sequence) if places is not None]
+        return not any(bool((row[row >= 0].diff() < 0).any()) for places in known for row in places)
+
+    @property
+    def moves_tokens(self) -> bool:
+        """Tokens are elsewhere in the sequence than in the sum of embeddings, each of them whole."""
+        if self.leaf is None or self.sequence is None or self.mixes or self.obstacle:
+            return False
+        return not torch.equal(self.leaf, self.sequence)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The token sequence that attention sees."""
+
+    mask: Tensor  # [batch token]: not padding
+    special: Tensor  # [batch token]: no word and no patch
+    patches: tuple[int, ...] | None  # images: positions of the patches in the sequence, row by row
+    tokens: tuple[Tokens, ...]
+    places: tuple[int, ...] | None = None  # positions of `tokens`, if the model adds others to those of the input
+    owners: Tensor | None = None  # signals, [time] or [time channel]: which of `tokens` an entry belongs to, or -1
+    slots: Tensor | None = (
+        None  # [batch token]: the position of each of `tokens`, or -1, if neither order nor places say
+    )
+    leaf_slots: Tensor | None = None  # [batch token]: its place in the sum of embeddings; None: the same
+    obstacle: str = ""  # why the positions of `tokens` are not known
+    has_lost_leaf: bool = False  # not even their places in the sum of embeddings are
+
+    @property
+    def length(self) -> int:
+        return self.mask.size(1)
+
+
+def lay_out(run: Run, encoded: EncodedBatch, order: Order | None = None) -> Layout:
+    """The layout of a run, from the labels of its first and last attention site, or from an order that was checked."""
+    last = find_layer_sites(run.mode.sites)[-1]
+    length = last.value.size(-2) if is_pooling(last) else last.queries
+    sequence = run.mode.sites[0].origin
+    if order is not None and order.is_measured:
+        sequence = order.sequence
+    is_one_order = sequence is None or not bool((sequence != sequence[:1]).any())
+    if order is not None and order.sequence is not None and not is_one_order and order.sequence.size(1) == length:
+        return lay_out_each(run, encoded, order, order.sequence)
+    fits = sequence is not None and is_one_order and sequence.size(-1) == length
+    origin = sequence[0] if sequence is not None and fits else None
+    layout = lay_out_alike(run, encoded, origin, length, is_one_order)
+    return layout if order is None else add_slots(layout, run, order)
+
+
+def lay_out_alike(run: Run, encoded: EncodedBatch, origin: Tensor | None, length: int, is_one_order: bool) -> Layout:
+    """The layout where all examples have one order; origin: the token of each position, None if it is not known."""
+    grid, embedded = run.mode.follower.grid, run.mode.embedded
+    if origin is None and embedded is not None and embedded.numel() == length:
+        origin = embedded.flatten()
+    origin = (guess_origin(grid, length) if origin is None else origin).long().to(run.mode.sites[-1].output.device)
+    if (owners := find_signal_owners(run, origin)) is not None:
+        return lay_out_signal(encoded, origin, owners)
+    if (inputs := find_input_positions(run, encoded, origin)) is not None:
+        return lay_out_extended(encoded, origin, inputs)
+    mask, special = mask_positions(encoded, origin.expand(encoded.batch, -1))
+    is_patch = origin >= 0
+    has_patches = is_one_order and grid is not None and int(is_patch.sum()) == grid[0] * grid[1]
+    patches = find_patch_positions(origin) if has_patches else None
+    with pause_recording():
+        tokens: tuple[Tokens, ...] = encoded.pieces(count_tokens(run, encoded, length))
+    if patches is not None and grid is not None:
+        tokens = (Grid(*grid, run.mode.follower.covers),) * encoded.batch
+    return Layout(mask, special, patches, tokens)
+
+
+def mask_positions(encoded: EncodedBatch, origin: Tensor) -> tuple[Tensor, Tensor]:
+    """[batch position]: not padding, and no word and no patch; origin: [batch position], the token of each."""
+    is_input = origin >= 0
+    mask, special = torch.ones_like(is_input), ~is_input
+    if encoded.token_mask is not None and encoded.token_mask.size(1) > int(origin.max()):
+        at = origin.clamp(min=0)
+        own = encoded.token_mask.to(origin.device)
+        mask = torch.where(is_input, own.gather(1, at), ~holds_padding(origin, own))
+        if encoded.special_mask is not None:
+            special = special | (encoded.special_mask.to(origin.device).gather(1, at) & is_input)
+    return mask, special
+
+
+def holds_padding(origin: Tensor, token_mask: Tensor) -> Tensor:
+    """[batch 1]: the positions without a token are as many as the padding that has none: the model made its own."""
+    is_padding = ~token_mask & (invert_order(origin.cpu(), token_mask.size(1)).to(origin.device) < 0)
+    lost = is_padding.sum(-1, keepdim=True)
+    return (lost > 0) & (lost == (origin < 0).sum(-1, keepdim=True))
+
+
+def lay_out_each(run: Run, encoded: EncodedBatch, order: Order, sequence: Tensor) -> Layout:
+    """The layout where every example has an order of its own."""
+    grid = run.mode.follower.grid
+    mask, special = mask_positions(encoded, sequence.to(run.mode.sites[-1].output.device))
+    with pause_recording():
+        tokens: tuple[Tokens, ...] = encoded.pieces(count_tokens(run, encoded, sequence.size(1)))
+    if grid is not None and encoded.inputs[encoded.main].dim() == 4:
+        tokens = (Grid(*grid, run.mode.follower.covers),) * encoded.batch
+    return add_slots(Layout(mask, special, None, tokens), run, order)
+
+
+def add_slots(layout: Layout, run: Run, order: Order) -> Layout:
+    """The layout with the positions of its tokens, where they are not 0, 1, 2, ... and not said otherwise."""
+    count = len(layout.tokens[0])
+    layout = replace(layout, obstacle=order.obstacle, has_lost_leaf=order.has_lost_leaf)
+    with pause_recording():
+        is_extended = layout.places is not None and order.leaf is not None and is_ascending(order.leaf)
+        if order.leaf is not None and not is_extended and not is_plain_order(order.leaf, count):
+            layout = replace(layout, leaf_slots=invert_order(order.leaf, count))
+        is_said = layout.patches is not None or layout.places is not None
+        if order.sequence is None or order.sequence.size(1) != layout.length or is_said:
+            return layout
+        slots = None if is_plain_order(order.sequence, count) else invert_order(order.sequence, count)
+        return replace(layout, slots=slots)
+
+
+def is_plain_order(tokens: Tensor, count: int) -> bool:
+    """Token 0, 1, 2, ... of every example, and no other."""
+    return tokens.size(1) == count and not bool((tokens != torch.arange(count)).any())
+
+
+def is_ascending(tokens: Tensor) -> bool:
+    """The tokens of every example are in order, perhaps with others between them."""
+    return all(bool((row[row >= 0].diff() > 0).all()) for row in tokens)
+
+
+def invert_order(tokens: Tensor, count: int) -> Tensor:
+    """[batch token]: the place of each token, or -1, from [batch place], the token of each place."""
+    places = torch.full((len(tokens), count + 1), -1)
+    where = torch.where((tokens >= 0) & (tokens < count), tokens, count)
+    places.scatter_(1, where, torch.arange(tokens.size(1)).expand_as(tokens))
+    return places[:, :count]
+
+
+def find_signal_owners(run: Run, origin: Tensor) -> Tensor | None:
+    """Which token each entry of a signal belongs to; of a table, each feature is one."""
+    frames, tokens = run.mode.frames, int(origin.max()) + 1
+    if frames is None:
+        return None
+    is_table = len(frames.shape) == 1 and not frames.cuts and run.mode.sites[0].origin is not None
+    if is_table and torch.equal(origin[origin >= 0].sort().values.cpu(), torch.arange(frames.shape[0])):
+        return torch.arange(tokens)
+    return frames.find_owners(tokens)
+
+
+def lay_out_signal(encoded: EncodedBatch, origin: Tensor, owners: Tensor) -> Layout:
+    """The layout where attention runs over frames of a signal. A frame is padding if all of its entries are."""
+    places = find_patch_positions(origin)
+    real = torch.ones(encoded.batch, len(places), dtype=torch.bool)
+    if encoded.token_mask is not None and encoded.token_mask.size(1) == owners.size(0):
+        of_frame = [(owners == frame).reshape(owners.size(0), -1).any(-1) for frame in range(len(places))]
+        real = torch.stack([encoded.token_mask[:, steps].any(-1) for steps in of_frame], dim=1)
+    mask = torch.ones(encoded.batch, len(origin), dtype=torch.bool)
+    mask[:, list(places)] = real
+    special = (origin < 0).expand(encoded.batch, -1)
+    names = tuple(str(frame) for frame in range(len(places)))
+    nothing, unknown = (False,) * len(places), (None,) * len(places)
+    pieces = tuple(Pieces(names, nothing, tuple((~row).tolist()), unknown) for row in real)
+    return Layout(mask.to(origin.device), special, None, pieces, places, owners)
+
+
+def count_tokens(run: Run, encoded: EncodedBatch, length: int) -> int:
+    """How many tokens can be scored: those of a text or of a sequence of vectors, however many attention sees; else
+    all that it sees."""
+    main, frames = encoded.inputs[encoded.main], run.mode.frames
+    is_text = main.dim() == 2 and not main.is_floating_point() and encoded.token_mask is not None
+    is_vectors = main.dim() == 3 and frames is not None and not any(cut.shortens for cut in frames.cuts)
+    return main.size(1) if is_text or is_vectors else length
+
+
+def find_input_positions(run: Run, encoded: EncodedBatch, origin: Tensor) -> tuple[int, ...] | None:
+    """Where the tokens of a text are, if the model adds others (prompts, padding to a window); else None."""
+    count = count_tokens(run, encoded, len(origin))
+    wanted = torch.arange(count, device=origin.device)
+    if count == len(origin) or not torch.equal(origin[origin >= 0].sort().values, wanted):
+        return None
+    return find_patch_positions(origin)
+
+
+def lay_out_extended(encoded: EncodedBatch, origin: Tensor, places: tuple[int, ...]) -> Layout:
+    """The layout where the model adds tokens to those of a text. Only the tokens of the text are scored."""
+    at, is_input = origin.clamp(min=0), origin >= 0
+    own = torch.ones(encoded.batch, len(places), dtype=torch.bool)
+    own = (own if encoded.token_mask is None else encoded.token_mask).to(origin.device)
+    special = (~is_input).expand(encoded.batch, -1)
+    if encoded.special_mask is not None:
+        special = special | (encoded.special_mask.to(origin.device)[:, at] & is_input)
+    return Layout(own[:, at] | ~is_input, special, None, encoded.pieces(own.size(1)), places)
+
+
+def guess_origin(grid: tuple[int, int] | None, length: int) -> Tensor:
+    """If the labels were lost: patches come last; without patches every token is an input token."""
+    count = grid[0] * grid[1] if grid is not None else length
+    return torch.arange(length) - max(length - count, 0)
+
+
+def find_patch_positions(origin: Tensor) -> tuple[int, ...]:
+    """The positions of patch 0, 1, 2, ... in the sequence."""
+    by_patch = sorted((patch, place) for place, patch in enumerate(origin.tolist()) if patch >= 0)
+    return tuple(place for _, place in by_patch)
+
+
+def axis_order_of(tensor: Tensor, trace: Trace) -> str:
+    """The model's order of axes: "plain" [batch token channel], "turned" [token batch channel], or "pixels"."""
+    if trace.is_pixels:
+        return "pixels"
+    batch_axis, token_axis = axis_of(trace.samples), axis_of(trace.tokens)
+    return "turned" if batch_axis == 1 or (batch_axis is None and token_axis == 0) else "plain"
+
+
+def to_canonical_axes(tensor: Tensor, trace: Trace) -> Tensor:
+    """[batch token channel] or [batch height width channel], from the model's order of axes."""
+    order = axis_order_of(tensor, trace)
+    return tensor.permute(0, 2, 3, 1) if order == "pixels" else tensor.transpose(0, 1) if order == "turned" else tensor
+
+
+def from_canonical_axes(tensor: Tensor, order: str) -> Tensor:
+    """The inverse of `to_canonical_axes`."""
+    return tensor.permute(0, 3, 1, 2) if order == "pixels" else tensor.transpose(0, 1) if order == "turned" else tensor
+
+
+def split_entries(tensor: Tensor, layout: Layout) -> Tensor:
+    """[batch entry 1] from [batch time] or [batch time channel], where frames share the entries of a signal."""
+    return tensor if layout.owners is None else tensor.flatten(1).unsqueeze(-1)
+
+
+def order_leaf(tensor: Tensor, layout: Layout, of: Tensor | None = None) -> Tensor:
+    """[batch token channel] in the order of the input, from the leaf; a token that was left out gets zeros.
+
+    of: the example that each row is a variant of; by default the rows are the examples.
+    """
+    tensor, slots = split_entries(tensor, layout), layout.leaf_slots
+    return tensor if slots is None else pick_places(tensor, slots if of is None else slots[of.cpu()])
+
+
+def unorder_leaf(tensor: Tensor, layout: Layout, of: Tensor, like: Tensor) -> Tensor:
+    """The inverse for rows that are variants of the examples `of`; places that hold no token are those of `like`."""
+    if layout.leaf_slots is None:
+        return tensor
+    places = invert_order(layout.leaf_slots[of.cpu()], like.size(1)).to(tensor.device)
+    moved = pick_places(tensor, places)
+    return torch.where((places >= 0).unsqueeze(-1), moved, like)
+
+
+def pick_places(tensor: Tensor, places: Tensor) -> Tensor:
+    """[batch token ...], from [batch place ...] and the place of each token; zeros where a token has none."""
+    places = places.to(tensor.device).view(*places.shape, *[1] * (tensor.dim() - 2))
+    picked = tensor.gather(1, places.clamp(min=0).expand(*places.shape[:2], *tensor.shape[2:]))
+    return torch.where(places >= 0, picked, torch.zeros_like(picked))
+
+
+def leaf_to_sequence(amount: Tensor, order: Order) -> Tensor:
+    """[batch position] from [batch place of the leaf]: what belongs to a token is where attention sees it."""
+    if order.leaf is None or order.sequence is None or amount.size(1) != order.leaf.size(1):
+        return amount
+    with pause_recording():
+        if torch.equal(order.leaf, order.sequence):
+            return amount
+        places = invert_order(order.leaf, max(int(order.leaf.max()), int(order.sequence.max())) + 1)
+        at = torch.where(order.sequence >= 0, places.gather(1, order.sequence.clamp(min=0)), -1)
+    return pick_places(amount, at)
+
+
+def find_representation(model: Model, run: Run, layout: Layout) -> tuple[Tensor, str]:
+    """Where a headless model that returns one state per token keeps its representation: [batch token], and a note."""
+    mask, special = layout.mask, layout.special
+    kind: str | int = "mean"
+    first = replace(model, readout="first").readout_weights(mask).bool()
+    if model.readout is not None:
+        kind = model.readout
+    elif mask.size(1) > 1 and not run.mode.sites[-1].looks_ahead():
+        kind = "last"  # causal: each token sees only those before it
+    elif bool((special | ~first).all()):
+        kind = "first"
+    weights = replace(model, readout=kind).readout_weights(mask).to(mask.device) * mask
+    words = {"mean": "the mean of its tokens", "first": "its first token", "last": "its last token"}
+    where = words.get(str(kind), f"token {kind}")
+    note = f"The model has no head. The explanation is of its representation: {where}."
+    return weights / weights.sum(-1, keepdim=True), note
+
+
+def align_to_tokens(amount: Tensor, layout: Layout) -> Tensor:
+    """[batch token], also where tokens that are no patch (CLS, registers) join after positions were added."""
+    patches, length = layout.patches or (), layout.length
+    if amount.size(1) == length:
+        return amount
+    others = [place for place in range(length) if place not in patches]
+    early = others[: max(amount.size(1) - len(patches), 0)]
+    if not patches or len(early) + len(patches) != amount.size(1):
+        raise UnsupportedModel(
+            f"Positions are added at {amount.size(1)} places, but attention covers {length} tokens, and which place "
+            "belongs to which token is not known."
+        )
+    aligned = amount.new_zeros(amount.size(0), length)
+    aligned[:, [*early, *patches] if patches[0] > 0 else [*patches, *early]] = amount
+    return aligned
+
+
+# --- models whose tokens do not stay the same -------------------------------------------------------------------------
+
+
+def refuse_unstackable_sites(sites: list[AttentionSite], layout: Layout) -> None:
+    """Methods on attention need self-attention over the same tokens at every layer."""
+    batch, length = layout.mask.shape
+    for site in sites:
+        if site.obstacle:
+            raise UnsupportedModel(
+                f"Attention in {site.place} is not self-attention over one sequence: {site.obstacle}. Methods that "
+                "need attention do not support this yet."
+            )
+        shape = (site.value.size(0), site.queries, site.value.size(-2))
+        if shape != (batch, length, length):
+            raise UnsupportedModel(
+                f"Attention in {site.place} covers {shape[1]} x {shape[2]} tokens in a batch of {shape[0]}, the last "
+                f"attention {length} x {length} in a batch of {batch}. Methods that need attention do not support "
+                "windows, cross-attention and changing lengths yet."
+            )
+    for site, following in pairwise(sites):
+        if following.epoch == site.epoch:
+            raise UnsupportedModel(
+                f"Attention in {following.place} is not self-attention over one sequence: it does not follow the "
+                "attention before it (a second tower, a decoder). Methods that need attention do not support this yet."
+            )
+
+
+def refuse_changing_tokens(states: list[Tensor], layout: Layout) -> None:
+    """Methods on hidden states need the same tokens at every block boundary."""
+    batch, length = layout.mask.shape
+    for layer, state in enumerate(states):
+        shape = tuple(to_canonical_axes(state.detach(), trace_of(state)).shape)
+        if len(shape) != 3 or shape[:2] != (batch, length):
+            raise UnsupportedModel(
+                f"The hidden states at boundary {layer} have the shape {list(shape)}, but attention covers {length} "
+                f"tokens in a batch of {batch}. Methods that need hidden states do not support models whose tokens "
+                "change between layers yet."
+            )
+
+
+def refuse_flat_embeddings(leaf: Tensor, encoded: EncodedBatch) -> None:
+    """Refuse a model that embeds the tokens of all examples in one row."""
+    if leaf.dim() == 2 and not encoded.inputs[encoded.main].is_floating_point():
+        raise UnsupportedModel(
+            "The model embeds the tokens of all examples in one row, without a batch axis (as code that removes "
+            "padding does). Methods that read the embeddings do not support this yet."
+        )
+
+
+def refuse_unknown_frames(encoded: EncodedBatch, layout: Layout) -> None:
+    """Methods on the input need to know which entries of a signal each token is computed from."""
+    if layout.has_lost_leaf:
+        raise UnsupportedModel(layout.obstacle)
+    main = encoded.inputs[encoded.main]
+    if not main.is_floating_point() or main.dim() not in (2, 3) or layout.owners is not None:
+        return
+    length = main.size(1 - encoded.batch_axis)
+    if main.dim() == 2 or length != len(layout.tokens[0]):
+        raise UnsupportedModel(
+            f"The input has {length} steps, the attention covers {layout.length} tokens, and which steps belong to "
+            "which token is not known. Methods that score or change the input do not work."
+        )

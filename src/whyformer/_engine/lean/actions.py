@@ -1,0 +1,377 @@
+r"""What a step of a lean run does, so that autograd's own backward pass is the relevance pass of a recipe.
+
+Recipes that send slopes (relevance/slopes.py) are true gradients in which some operands are held constant, some results
+multiplied by a number, activations replaced by secants, and spreads of norms held constant. Each of these is written
+here with as little kept for the backward pass as it needs:
+
+    held operand        detached                                            nothing
+    product halved      the gradient of its result times 1/2                what autograd keeps
+    gated product       $y = f(g)\,u$:  $s_g = \tfrac12 s\,u\,f(g)/g$, $s_u = \tfrac12 s\,f(g)$    g and u, not f(g)
+    secant              $s_x = s\,f(x)/x$                                   x
+    spread of a norm    $s_x = \sigma^{-1}(1 - \tfrac1n 11^\top)(w \odot s)$    one number per row
+    fused attention     gradients by query, key and value times constants   what the kernel keeps
+
+Linear layers keep nothing, as their weights need no gradient.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from whyformer._engine.relevance import Factors, Stabiliser
+from whyformer._engine.tracing import BY_SIZE, FUSED_ATTENTION, NAMES, Operation, prepare_fused_call, replace_arguments
+
+Function = Callable[..., Any]
+Arguments = tuple[Any, ...]
+Options = Mapping[str, Any]
+# Runs a function on its arguments as the recipe wants it.
+Action = Callable[[Function, Arguments, Options], Any]
+
+
+def run_without_graph(function: Function, args: Arguments, options: Options) -> Any:
+    """The result is held constant wherever it is used: no graph is needed."""
+    with torch.no_grad():
+        return detach_views(function(*args, **options))
+
+
+def detach_views(result: Any) -> Any:
+    """Views require a gradient if what they are a view of does, also where no graph is built."""
+    if isinstance(result, Tensor):
+        return result.detach() if result.requires_grad else result
+    if isinstance(result, list | tuple):
+        parts = [detach_views(part) for part in result]
+        return parts if type(result) is list else tuple(parts)
+    return result
+
+
+@dataclass(frozen=True)
+class HoldOperands:
+    """Operands that get no relevance are detached; then the operation runs as `inner` says."""
+
+    places: tuple[int, ...]
+    names: tuple[str, ...] = ()
+    inner: Action | None = None
+
+    def __call__(self, function: Function, args: Arguments, options: Options) -> Any:
+        given = list(args)
+        for place in self.places:
+            given[place] = given[place].detach()
+        if self.names:
+            options = {**options, **{name: options[name].detach() for name in self.names}}
+        return function(*given, **options) if self.inner is None else self.inner(function, tuple(given), options)
+
+
+# --- factors ---------------------------------------------------------------------------------------------------------
+
+
+class ScaledGradient(torch.autograd.Function):
+    """Passes a tensor on, and multiplies its gradient by a number."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return gradient * ctx.factor, None
+
+
+def scale_gradient(tensor: Tensor, factor: float) -> Tensor:
+    """The tensor, with its gradient multiplied by the factor; 0 detaches it."""
+    if factor == 0:
+        return tensor.detach()
+    return tensor if factor == 1 or not tensor.requires_grad else ScaledGradient.apply(tensor, factor)
+
+
+@dataclass(frozen=True)
+class ScaleResult:
+    """The true gradient times a number: a product that is halved, a rotation of which the position takes half."""
+
+    factor: float
+    is_product: bool = False  # of two tensors, entry by entry
+
+    def __call__(self, function: Function, args: Arguments, options: Options) -> Any:
+        if self.is_product and self.factor == 0.5:
+            for gate, other in ((args[0], args[1]), (args[1], args[0])):
+                source, activation = getattr(gate, "_whyformer_gate", (None, None))
+                if source is not None and isinstance(other, Tensor) and other.shape == gate.shape:
+                    return GatedProduct.apply(source, other, gate.detach(), activation)
+        return scale_gradient(function(*args, **options), self.factor)
+
+
+@dataclass(frozen=True)
+class ScaleAttention:
+    """Fused attention whose gradients by query, key and value are multiplied by constants (relevance/fused.py)."""
+
+    factors: Factors
+
+    def __call__(self, function: Function, args: Arguments, options: Options) -> Tensor:
+        operation = prepare_fused_call(Operation(FUSED_ATTENTION, function, args, dict(options)), BY_SIZE)
+        changes = {
+            name: scale_gradient(operation.argument(place, name), self.factors[place])
+            for place, name in enumerate(NAMES)
+        }
+        scaled = replace_arguments(operation, changes)
+        return function(*scaled.args, **scaled.kwargs)
+
+
+# --- statistics of norms ---------------------------------------------------------------------------------------------
+
+
+class ScaledCast(torch.autograd.Function):
+    """What x becomes by widening, multiplying with a held statistic and narrowing; its slope takes one product."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, result: Tensor, statistic: Tensor) -> Tensor:
+        ctx.save_for_backward(statistic)
+        return result.view_as(result)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        return torch.mul(slope, ctx.saved_tensors[0], out=torch.empty_like(slope)), None, None
+
+
+@dataclass(frozen=True)
+class HoldStatistic:
+    """x times a statistic that is held constant. Norms of 16-bit models do this between two casts (`cast`)."""
+
+    place: int  # of x
+
+    def __call__(self, function: Function, args: Arguments, options: Options) -> Tensor:
+        x, statistic = args[self.place], args[1 - self.place]
+        result = function(*args, **options)
+        source = getattr(x, "_whyformer_narrow", None)
+        if source is not None and statistic.shape[:-1] == source.shape[:-1] and result.shape == source.shape:
+            result._whyformer_scaled = (source, statistic)
+        return result
+
+
+def cast(function: Function, args: Arguments, options: Options) -> Any:
+    """A cast; one that ends a norm in 16 bits goes back to its start in one step."""
+    x = args[0]
+    source, statistic = getattr(x, "_whyformer_scaled", (None, None))
+    if source is not None:
+        with torch.no_grad():
+            narrow = function(*args, **options)
+        if narrow.dtype == source.dtype and narrow.shape == source.shape:
+            return ScaledCast.apply(source, narrow, statistic)
+    result = function(*args, **options)
+    if isinstance(x, Tensor) and x.element_size() < 4 and result is not x and result.shape == x.shape:
+        result._whyformer_narrow = x
+    return result
+
+
+# --- rotary embeddings -----------------------------------------------------------------------------------------------
+
+
+class HalfRotation(torch.autograd.Function):
+    """(-x2, x1) from (x1, x2): its gradient in one piece, and not as a sum of two halves filled up with zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, result: Tensor) -> Tensor:
+        return result.view_as(result)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        first, second = slope.chunk(2, -1)
+        return torch.cat((second, -first), -1), None
+
+
+def take_part(function: Function, args: Arguments, options: Options) -> Any:
+    """x[...], which remembers what it is a part of."""
+    part = function(*args, **options)
+    if isinstance(part, Tensor):
+        part._whyformer_part_of = args[0]  # type: ignore[attr-defined]
+    return part
+
+
+def negate(function: Function, args: Arguments, options: Options) -> Tensor:
+    """-x, which remembers x."""
+    result: Tensor = function(*args, **options)
+    result._whyformer_negative_of = args[0]  # type: ignore[attr-defined]
+    return result
+
+
+def join(function: Function, args: Arguments, options: Options) -> Tensor:
+    """A concatenation; of the two halves of a tensor, the second one negated, it is a rotation by a quarter turn."""
+    parts = args[0]
+    if len(parts) == 2 and (x := find_rotated(*parts)) is not None:
+        with torch.no_grad():
+            result = function(*args, **options)
+        if result.shape == x.shape:
+            return HalfRotation.apply(x, result)
+    return function(*args, **options)
+
+
+def find_rotated(first: Tensor, last: Tensor) -> Tensor | None:
+    """x, if these are -x2 and x1 of x = (x1, x2); else None."""
+    second: Tensor | None = getattr(first, "_whyformer_negative_of", None)
+    x: Tensor | None = getattr(last, "_whyformer_part_of", None)
+    if second is None or x is None or id(getattr(second, "_whyformer_part_of", None)) != id(x):
+        return None
+    half = x.size(-1) // 2
+    shape = (*x.shape[:-1], half)
+    is_first = last.shape == shape and last.stride() == x.stride() and last.storage_offset() == x.storage_offset()
+    behind = x.storage_offset() + half * x.stride(-1)
+    is_second = second.shape == shape and second.stride() == x.stride() and second.storage_offset() == behind
+    return x if is_first and is_second and 2 * half == x.size(-1) else None
+
+
+# --- activations -----------------------------------------------------------------------------------------------------
+
+
+class Activation(NamedTuple):
+    """How the values of an activation are computed again in the backward pass."""
+
+    activate: Callable[[Tensor], Tensor]
+    stabiliser: Stabiliser
+    is_silu: bool
+
+
+def divide_widely(stabiliser: Stabiliser, y: Tensor, x: Tensor) -> Tensor:
+    """y / x, at least in float32: the stabiliser is for that."""
+    if x.element_size() >= 4:
+        return stabiliser.divide(y, x)
+    return stabiliser.divide(y.float(), x.float()).to(x.dtype)
+
+
+class SecantNode(torch.autograd.Function):
+    """f(x), with the slope f(x) / x in the backward pass; keeps x."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, activation: Activation) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.activation = activation
+        return y.view_as(y)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        (x,) = ctx.saved_tensors
+        return compute_secant(ctx.activation, x).mul_(slope), None, None
+
+
+class GatedProduct(torch.autograd.Function):
+    """f(g) u with both slopes halved; keeps g and u."""
+
+    @staticmethod
+    def forward(ctx: Any, g: Tensor, u: Tensor, activated: Tensor, activation: Activation) -> Tensor:
+        ctx.save_for_backward(g, u)
+        ctx.activation = activation
+        return activated * u
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:  # type: ignore[override]
+        g, u = ctx.saved_tensors
+        shared = compute_secant(ctx.activation, g).mul_(slope).mul_(0.5)  # f(g) / g, times the slope
+        to_u = shared * g if ctx.needs_input_grad[1] else None
+        return shared.mul_(u), to_u, None, None
+
+
+def compute_secant(activation: Activation, x: Tensor) -> Tensor:
+    """f(x) / x, in memory of its own."""
+    if activation.is_silu:
+        return torch.sigmoid(x)
+    return divide_widely(activation.stabiliser, activation.activate(x), x)
+
+
+class KnownSecant(torch.autograd.Function):
+    """A function of x and of what is held constant, with the slope y / x in the backward pass; keeps the ratio."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, stabiliser: Stabiliser) -> Tensor:
+        ctx.shape = x.shape
+        ctx.save_for_backward(divide_widely(stabiliser, y, x))
+        return y.view_as(y)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        share = slope * ctx.saved_tensors[0]
+        return (share.sum_to_size(ctx.shape) if share.shape != ctx.shape else share), None, None
+
+
+@dataclass(frozen=True)
+class TakeSecant:
+    """An activation by its secant. is_alone: it is a function of this operand and of numbers."""
+
+    place: int
+    stabiliser: Stabiliser
+    is_alone: bool
+
+    def __call__(self, function: Function, args: Arguments, options: Options) -> Tensor:
+        x = args[self.place]
+        with torch.no_grad():
+            y = function(*args, **options)
+        if not self.is_alone:
+            return KnownSecant.apply(x, y, self.stabiliser)
+        before, after = args[: self.place], args[self.place + 1 :]
+
+        def activate(start: Tensor) -> Tensor:
+            return function(*before, start, *after, **options)
+
+        activation = Activation(activate, self.stabiliser, function is F.silu)
+        result = SecantNode.apply(x, y, activation)
+        result._whyformer_gate = (x, activation)
+        return result
+
+
+# --- norms -----------------------------------------------------------------------------------------------------------
+
+
+class HeldSpread(torch.autograd.Function):
+    """A layer norm or RMS norm as a linear map with its spread held constant; keeps one number per row."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, scale: Tensor, weight: Tensor | None, axes: Sequence[int]) -> Tensor:
+        ctx.save_for_backward(scale, weight)
+        ctx.axes = tuple(axes)
+        return y.view_as(y)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        scale, weight = ctx.saved_tensors
+        share = (slope if weight is None else slope * weight) * scale
+        share -= share.mean(ctx.axes, keepdim=True)
+        return share.to(slope.dtype), None, None, None, None
+
+
+class HeldSize(torch.autograd.Function):
+    """An RMS norm as a linear map: it is not centred."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, scale: Tensor, weight: Tensor | None) -> Tensor:
+        ctx.save_for_backward(scale, weight)
+        return y.view_as(y)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        scale, weight = ctx.saved_tensors
+        share = (slope if weight is None else slope * weight) * scale
+        return share.to(slope.dtype), None, None, None
+
+
+def hold_layer_norm_spread(function: Function, args: Arguments, options: Options) -> Tensor:
+    given = Operation("layer_norm", function, args, dict(options)).argument
+    x, shape, weight = given(0, "input"), given(1, "normalized_shape"), given(2, "weight")
+    eps = given(4, "eps", default=1e-5)
+    with torch.no_grad():
+        y, _, scale = torch.native_layer_norm(x, list(shape), weight, given(3, "bias"), eps)
+    return HeldSpread.apply(x, y, scale, weight, range(-len(shape), 0))
+
+
+def hold_rms_norm_spread(function: Function, args: Arguments, options: Options) -> Tensor:
+    given = Operation("rms_norm", function, args, dict(options)).argument
+    x, shape, weight, eps = given(0, "input"), given(1, "normalized_shape"), given(2, "weight"), given(3, "eps")
+    wide = x.detach() if x.element_size() >= 4 else x.detach().float()
+    eps = torch.finfo(x.dtype).eps if eps is None else eps
+    with torch.no_grad():
+        scale = (wide.square().mean(tuple(range(-len(shape), 0)), keepdim=True) + eps).rsqrt()
+        y = function(*args, **options)
+    return HeldSize.apply(x, y, scale, weight)
+
+
+HELD_SPREADS: dict[str, Action] = {"layer_norm": hold_layer_norm_spread, "rms_norm": hold_rms_norm_spread}

@@ -1,0 +1,298 @@
+"""A lean run: the model itself, under a light mode that does at each operation what the lesson says.
+
+Operations on tensors that do not depend on the input (masks, positions) are not looked at, so one lesson serves
+inputs of any length. Each other one is compared with the next step of the lesson: its name, and which arguments depend
+on the input. A run that takes another way raises LessonDiffers, and the full engine runs instead.
+"""
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
+
+from whyformer._engine.lean.actions import cast, take_part
+from whyformer._engine.lean.backward_plan import ASKING, FREE, INPUT, MOST_ARGUMENTS, Block, Lesson, has_carrying
+from whyformer._engine.run import WriteGuard, find_output, refuse_unsuitable_inputs
+from whyformer._engine.tracing import Operation, operations
+from whyformer._model import EncodedBatch, Model, unwrap
+from whyformer._plain.torch_state import leave_inference, use_device_of_model
+
+
+class LessonDiffers(Exception):
+    """The model does something else than in the run that the lesson was learnt from."""
+
+
+PASSING = FREE | ASKING
+FREE_ACTIONS = {"getitem": take_part, **dict.fromkeys("to float double half bfloat16 type type_as".split(), cast)}
+NAMES: dict[Any, str] = {}  # of functions, without looking them up again
+
+
+def name_quickly(function: Any) -> str:
+    name = NAMES.get(function)
+    if name is None:
+        name = NAMES[function] = operations.name_of(function)
+    return name
+
+
+def requires_grad(tensor: Tensor) -> bool:
+    return tensor.requires_grad
+
+
+class LeanMode(TorchFunctionMode):
+    """Follows a lesson from one of its steps. `leaf` is the explained input, once it is there."""
+
+    def __init__(self, lesson: Lesson, guard: WriteGuard | None = None, *, start: int = 0, is_inside: bool = False):
+        super().__init__()
+        self.lesson, self.steps, self.guard = lesson, lesson.steps, guard
+        self.at = start
+        self.leaf: Tensor | None = None
+        self.has_entered = is_inside
+        self.embeddings = 0
+        self.keeps: frozenset[int] = frozenset()  # the steps whose results are kept
+        self.kept: dict[int, Tensor] = {}
+        self.entered = 0  # operations of the entrance that were done
+        self.summed: Tensor | None = None  # the embeddings so far
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        pattern, bit = 0, 1
+        for value in args:
+            if isinstance(value, Tensor):
+                if value.requires_grad:
+                    pattern |= bit
+            elif isinstance(value, (list, tuple)) and has_carrying(value, requires_grad):
+                pattern |= bit
+            bit <<= 1
+        if kwargs:
+            pattern |= read_options(kwargs)
+        else:
+            kwargs = {}
+        if not pattern:
+            return self.run_beside(func, args, kwargs)
+        name = name_quickly(func)
+        if name in PASSING:
+            return FREE_ACTIONS[name](func, args, kwargs) if name in FREE_ACTIONS else func(*args, **kwargs)
+        if self.at >= len(self.steps):
+            raise LessonDiffers(f"{name} comes after the last step")
+        step = self.steps[self.at]
+        if step.name != name or step.pattern != pattern:
+            raise LessonDiffers(f"step {self.at} is {name} on {pattern:b}, not {step.name} on {step.pattern:b}")
+        self.at += 1
+        result = func(*args, **kwargs) if step.action is None else step.action(func, args, kwargs)
+        if self.keeps and self.at - 1 in self.keeps:
+            self.kept[self.at - 1] = result
+        return result
+
+    def run_beside(self, func: Any, args: Any, options: dict[str, Any]) -> Any:
+        """An operation on what does not depend on the input."""
+        name = name_quickly(func)
+        if self.guard is not None and operations.is_marked_in_place(name):
+            self.guard.check(Operation(name, func, args, options))
+        result = func(*args, **options)
+        return result if self.has_entered else self.enter(name, args, options, result)
+
+    def enter(self, name: str, args: Any, options: dict[str, Any], result: Any) -> Any:
+        """Follow the embeddings until they are the explained input, which is then the leaf."""
+        is_embedding = name in operations.EMBEDDINGS
+        number = self.embeddings
+        self.embeddings += is_embedding
+        wanted = self.lesson.entrance[self.entered]
+        if self.entered == 0:
+            if not is_embedding or number != self.lesson.embedding:
+                return result
+        elif name != wanted or not any(value is self.summed for value in (*args, *options.values())):
+            return result
+        self.entered, self.summed = self.entered + 1, result
+        if self.entered < len(self.lesson.entrance):
+            return result
+        self.has_entered, self.summed = True, None
+        self.leaf = result.detach().requires_grad_()
+        return self.leaf
+
+
+def read_options(options: dict[str, Any]) -> int:
+    """The bits of arguments by name."""
+    pattern = 0
+    if any(has_carrying(value, requires_grad) for value in options.values()):
+        for place, name in enumerate(sorted(options)):
+            if has_carrying(options[name], requires_grad):
+                pattern |= 1 << (MOST_ARGUMENTS + place)
+    return pattern
+
+
+@dataclass
+class LeanRun:
+    """A finished lean run and its graph."""
+
+    leaf: Tensor
+    output: Tensor
+    returned: Any
+    states: tuple[Tensor, ...] = ()  # between blocks
+
+
+def run_lean(
+    model: Model,
+    shadow: nn.Module,
+    encoded: EncodedBatch,
+    lesson: Lesson,
+    places: Sequence[Sequence[int]] | None,
+    *,
+    keeps_states: bool = False,
+    recomputes: bool = False,
+) -> LeanRun:
+    """Run a shadow of the model by the lesson.
+
+    places: of each example, the tokens at which the output is needed; None: at all.
+    recomputes: keep only the input of each block, and run it again in the backward pass.
+    """
+    inputs = {name: leave_inference(tensor).detach() for name, tensor in encoded.inputs.items()}
+    mode = LeanMode(lesson, WriteGuard(unwrap(model.module)))
+    if keeps_states:
+        mode.keeps = frozenset(lesson.boundaries)
+    with (
+        refuse_unsuitable_inputs(model.module, encoded.inputs),
+        use_device_of_model(model.device),
+        prepare_language_model(shadow, encoded, places),
+        recompute_blocks(shadow, mode) if recomputes else nullcontext(),
+        mode,
+    ):
+        returned = shadow(**inputs)
+    if mode.leaf is None or mode.at != len(lesson.steps):
+        raise LessonDiffers(f"the run ended after {mode.at} of {len(lesson.steps)} steps")
+    states = [mode.leaf if step == INPUT else mode.kept[step] for step in lesson.boundaries] if keeps_states else []
+    return LeanRun(mode.leaf, find_output(returned, shadow), returned, tuple(states))
+
+
+# --- blocks that are computed again ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def recompute_blocks(shadow: nn.Module, mode: LeanMode) -> Iterator[None]:
+    """Let the blocks of a shadow keep nothing but their input."""
+    modules = dict(shadow.named_modules())
+    blocks = [modules[block.path] for block in mode.lesson.blocks]
+    before = [vars(module).get("forward") for module in blocks]
+    for block, module in zip(mode.lesson.blocks, blocks, strict=True):
+        module.forward = RecomputedBlock(block, module.forward, mode)
+    try:
+        yield
+    finally:
+        for module, forward in zip(blocks, before, strict=True):
+            del module.forward
+            if forward is not None:
+                module.forward = forward
+
+
+@dataclass(frozen=True)
+class RecomputedBlock:
+    """The forward of a block without a graph, which is built in the backward pass."""
+
+    block: Block
+    forward: Any
+    mode: LeanMode
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        carrying = [value for value in (*args, *options.values()) if isinstance(value, Tensor) and value.requires_grad]
+        if len(carrying) != 1 or self.mode.at != self.block.start:
+            return self.forward(*args, **options)
+        state = carrying[0]
+
+        def run(start: Tensor) -> Any:
+            given = [start if value is state else value for value in args]
+            return self.forward(*given, **{k: start if value is state else value for k, value in options.items()})
+
+        with torch._C.DisableTorchFunction():  # not an operation of the model
+            before = state.detach()
+        returned = run(before)
+        first = returned if isinstance(returned, Tensor) else returned[0]
+        with torch._C.DisableTorchFunction():
+            made = BlockNode.apply(state, first, run, self)
+        self.mode.at = self.block.stop
+        if self.block.stop - 1 in self.mode.keeps:
+            self.mode.kept[self.block.stop - 1] = made
+        return made if isinstance(returned, Tensor) else (made, *returned[1:])
+
+
+class BlockNode(torch.autograd.Function):
+    """Runs a block again when its slope arrives, by the lesson from its first step on."""
+
+    @staticmethod
+    def forward(ctx: Any, state: Tensor, result: Tensor, run: Any, recomputed: RecomputedBlock) -> Tensor:
+        ctx.save_for_backward(state)
+        ctx.run, ctx.recomputed = run, recomputed
+        return result.view_as(result)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+        block, mode = ctx.recomputed.block, ctx.recomputed.mode
+        start = ctx.saved_tensors[0].detach().requires_grad_()
+        again = LeanMode(mode.lesson, mode.guard, start=block.start, is_inside=True)
+        with torch.enable_grad(), again:
+            returned = ctx.run(start)
+        if again.at != block.stop:
+            raise LessonDiffers(f"{block.path} ended after step {again.at}, not {block.stop}")
+        result = returned if isinstance(returned, Tensor) else returned[0]
+        return torch.autograd.grad(result, start, slope)[0], None, None, None
+
+
+# --- a language model without what is not needed ---------------------------------------------------------------------
+
+
+@contextmanager
+def prepare_language_model(
+    shadow: nn.Module, encoded: EncodedBatch, places: Sequence[Sequence[int]] | None = None
+) -> Iterator[None]:
+    """Inside, a shadow makes no cache of keys and values, and logits only at these tokens."""
+    handles = leave_out_cache(shadow)
+    head = find_output_embedding(shadow)
+    if head is not None and places is not None:
+        length = encoded.inputs[encoded.main].size(1)
+        handles.append(head.register_forward_pre_hook(lambda _, args: pick_states(args, places, length)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def leave_out_cache(shadow: nn.Module) -> list[RemovableHandle]:
+    config = getattr(unwrap(shadow), "config", None)
+    kind: Any = type(shadow)
+    if not hasattr(config, "use_cache") or not takes_cache(kind):
+        return []
+    add = lambda _, args, options: (args, {"use_cache": False, **options})  # noqa: E731
+    return [shadow.register_forward_pre_hook(add, with_kwargs=True)]
+
+
+@cache
+def takes_cache(kind: Any) -> bool:
+    return "use_cache" in inspect.signature(kind.forward).parameters
+
+
+def find_output_embedding(shadow: nn.Module) -> nn.Module | None:
+    """The layer that computes the logits of a Hugging Face language model."""
+    find = getattr(unwrap(shadow), "get_output_embeddings", None)
+    head = find() if callable(find) else None
+    return head if isinstance(head, nn.Module) else None
+
+
+def pick_states(args: Any, places: Sequence[Sequence[int]], length: int) -> Any:
+    """The states at these tokens alone: [batch place channel]."""
+    states = args[0] if args else None
+    if not isinstance(states, Tensor) or states.dim() != 3 or states.shape[:2] != (len(places), length):
+        return None
+    with torch._C.DisableTorchFunction():
+        first = places[0]
+        is_range = list(first) == list(range(first[0], first[0] + len(first)))
+        if is_range and all(list(one) == list(first) for one in places):
+            picked = states.narrow(1, first[0], len(first))
+        else:
+            index = torch.tensor([list(one) for one in places], device=states.device)
+            picked = states.gather(1, index[..., None].expand(-1, -1, states.size(-1)))
+    return (picked, *args[1:])

@@ -1,0 +1,203 @@
+"""The target of a lean run: logits are computed only at the tokens at which the target reads them.
+
+Most targets say where they are read before the model has run. So a target is first settled on logits that are not
+there (`PlannedLogits`), which note the places; the model computes its output at these places alone; and then the target
+is settled again, on `PickedLogits`, which stand for the whole output and hold these places.
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer._engine.lean.run import LeanRun, find_output_embedding
+from whyformer._engine.run import map_tensors
+from whyformer._engine.targets import (
+    AnswerView,
+    ChosenAnswer,
+    ClassReading,
+    FunctionReading,
+    Settled,
+    TargetKind,
+    Task,
+    TermSum,
+    choose_target,
+    choose_terms,
+    expand_per_example,
+    explain_function,
+    find_function,
+    settle_target,
+)
+from whyformer._model import EncodedBatch, Model
+from whyformer.errors import WhyformerError
+
+Places = list[list[int]]  # of each example, as many for each
+
+
+@dataclass
+class PlannedLogits:
+    """Stands for logits [batch token word] before the run, and notes where they are read."""
+
+    shape: tuple[int, int, int]
+    read: list[set[int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.read = [set() for _ in range(self.shape[0])]
+
+    def dim(self) -> int:
+        return 3
+
+    def size(self, axis: int) -> int:
+        return self.shape[axis]
+
+    def __getitem__(self, at: tuple[int, Any]) -> Tensor:
+        row, place = at
+        places = list(place) if isinstance(place, list | tuple) else [int(place)]
+        self.read[row].update(places)
+        made = torch.zeros(len(places), self.shape[-1])
+        return made if isinstance(place, list | tuple) else made[0]
+
+
+@dataclass(frozen=True)
+class PickedLogits:
+    """Stands for logits [batch token word] of which only those at some places were computed."""
+
+    picked: Tensor  # [batch place word]
+    places: Places
+    length: int
+
+    def dim(self) -> int:
+        return 3
+
+    def size(self, axis: int) -> int:
+        return (len(self.places), self.length, self.picked.size(-1))[axis]
+
+    def __getitem__(self, at: Any) -> Any:
+        if not isinstance(at, tuple):
+            return PickedRow(self, at)
+        row, place = at
+        if isinstance(place, list | tuple):
+            return self.picked[row, [self.find(row, int(one)) for one in place]]
+        return self.picked[row, self.find(row, int(place))]
+
+    @cached_property
+    def order(self) -> list[dict[int, int]]:
+        """Of each example, the number of each place among those that were computed."""
+        return [{place: number for number, place in enumerate(row)} for row in self.places]
+
+    def find(self, row: int, place: int) -> int:
+        return self.order[row][place]
+
+
+@dataclass(frozen=True)
+class PickedRow:
+    """One example of PickedLogits."""
+
+    of: PickedLogits
+    row: int
+
+    def __getitem__(self, place: Any) -> Tensor:
+        return self.of[self.row, place]
+
+
+@dataclass(frozen=True, eq=False)
+class LeanView(AnswerView):
+    """What targets look at when the output is not whole."""
+
+    @property
+    def logits(self) -> Any:  # type: ignore[override]
+        return self.task.output
+
+
+# --- before the run --------------------------------------------------------------------------------------------------
+
+
+def find_read_places(model: Model, encoded: EncodedBatch, target: Any, versus: Any) -> Places | None:
+    """The tokens at which the target reads the output; None if that is not known before the run."""
+    if find_function(target, versus, encoded.batch) is not None:
+        return None
+    wanted, against = expand_targets(encoded, target, versus)
+    assert encoded.token_mask is not None
+    if not any(isinstance(one, TargetKind) for one in (*wanted, *against)):
+        return [[int(row.nonzero()[-1])] for row in encoded.token_mask]
+    head = find_output_embedding(model.module)
+    weight = getattr(head, "weight", None)
+    if not isinstance(weight, Tensor):
+        return None
+    planned = PlannedLogits((encoded.batch, encoded.token_mask.size(1), weight.size(0)))
+    view = LeanView(model, encoded, None, Task("next token", planned))  # type: ignore[arg-type]
+    try:
+        for row, pair in enumerate(zip(wanted, against, strict=True)):
+            note_terms(planned, view, row, pair)
+    except (WhyformerError, TypeError, ValueError, AttributeError):  # the run itself will tell what is wrong
+        return None
+    return make_equally_many([sorted(read) for read in planned.read])
+
+
+def note_terms(planned: PlannedLogits, view: AnswerView, row: int, pair: tuple[Any, Any]) -> None:
+    first, other = pair
+    settled: list[Settled] = [settle_target(first, view, row)]
+    settled += [] if other is None else [settle_target(other, view, row)]
+    for term in (term for one in settled for term in one.terms):
+        if term.field or len(term.at) != 2:
+            raise ValueError
+        planned.read[row].add(term.at[0])
+
+
+def make_equally_many(places: Places) -> Places | None:
+    """The places of each example, the last one repeated where another example has more."""
+    most = max(map(len, places))
+    return [row + row[-1:] * (most - len(row)) for row in places] if all(places) else None
+
+
+def expand_targets(encoded: EncodedBatch, target: Any, versus: Any) -> tuple[list[Any], list[Any]]:
+    return (
+        expand_per_example(target, encoded.batch, "target"),
+        expand_per_example(versus, encoded.batch, "versus"),
+    )
+
+
+# --- after it --------------------------------------------------------------------------------------------------------
+
+
+def choose_lean_answer(
+    model: Model, encoded: EncodedBatch, run: LeanRun, places: Places | None, target: Any, versus: Any
+) -> ChosenAnswer:
+    """The explained answer of each example, as `choose_answer` finds it for a model that predicts the next token."""
+    run = widen_output(run)
+    if (function := find_function(target, versus, encoded.batch)) is not None:
+        answer, targets = explain_function(function, run.returned, encoded.batch)
+        return ChosenAnswer(answer, targets, FunctionReading(function))
+    wanted, against = expand_targets(encoded, target, versus)
+    if not any(isinstance(one, TargetKind) for one in (*wanted, *against)):
+        explained, described = choose_target(model, encoded, run.output, target, versus)
+        return ChosenAnswer(explained, described, ClassReading(model.module, described))
+    is_picked = places is not None and run.output.dim() == 3 and run.output.size(1) == len(places[0])
+    if places is None or not is_picked:
+        view = AnswerView(model, encoded, run.returned, Task("next token", run.output))
+        return choose_terms(view, wanted, against)
+    assert encoded.token_mask is not None
+    logits = PickedLogits(run.output.detach(), places, encoded.token_mask.size(1))
+    view = LeanView(model, encoded, run.returned, Task("next token", logits))  # type: ignore[arg-type]
+    return choose_terms(view, wanted, against, lambda function: locate_terms(function, logits))
+
+
+def locate_terms(function: TermSum, logits: PickedLogits) -> TermSum:
+    """The same sum, read from the output at the places that were computed."""
+    return replace(
+        function,
+        terms=tuple(
+            tuple(replace(term, at=(logits.find(row, term.at[0]), *term.at[1:])) for term in terms)
+            for row, terms in enumerate(function.terms)
+        ),
+    )
+
+
+def widen_output(run: LeanRun) -> LeanRun:
+    """The run with its output in float32 at least: sums over many tokens need the digits."""
+    if run.output.element_size() >= 4:
+        return run
+    wide = run.output.float()
+    return LeanRun(run.leaf, wide, map_tensors(run.returned, lambda tensor: wide if tensor is run.output else tensor))

@@ -1,0 +1,323 @@
+"""Perturbed inputs: variants of the examples of a batch with some patches, pixels, tokens or frames removed.
+
+    erase_pixels(model, encoded, grid, keep, of, "mean", seed)      keep [n patch] or [n height width]
+    replace_tokens(model, encoded, keep, of, "mask")                keep [n token]
+    erase_frames(encoded, owners, keep, of, "mean")                 keep [n frame]
+
+`of` [n] is the example that each row of `keep` is a variant of. Removed pixels are filled:
+
+    zero    with 0 after normalisation
+    black   with 0 before normalisation
+    mean    with the mean colour of the image
+    blur    with the blurred image (Gaussian, its standard deviation an eighth of the shorter side)
+    noise   with normal noise that has the mean and standard deviation of the image, per channel
+
+Removed tokens are replaced or deleted:
+
+    mask, unknown   replaced by the tokenizer's token of that name
+    pad             removed from the attention mask; replaced by the padding token if the model takes no mask. A text
+                    loses its own padding first
+    pad_token       replaced by the padding token, which is attended to like a word (as in AttCAT's released code)
+    delete          deleted, and the remaining tokens move together
+
+The entries of removed frames of a signal (a waveform, a spectrogram, a time series) are filled:
+
+    zero    with 0
+    mean    with the mean of the example, per channel, without its padding
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from whyformer._engine.run import find_fill_token
+from whyformer._model import EncodedBatch, Model
+from whyformer._plain.random_generator import make_generator
+from whyformer._plain.tokens import Grid
+from whyformer.errors import InputError
+
+IMAGE_FILLS = ("zero", "black", "mean", "blur", "noise")
+TEXT_FILLS = ("mask", "unknown", "pad", "pad_token", "delete")
+SIGNAL_FILLS = ("zero", "mean")
+FILLS = (*IMAGE_FILLS, *TEXT_FILLS, "drop")
+
+
+def send_to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on the device; for a GPU it is copied while the GPU works."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+def pick_examples(encoded: EncodedBatch, of: Tensor) -> EncodedBatch:
+    """The examples with these numbers, which may repeat."""
+    rows = of.tolist()
+
+    def rows_of(tensor: Tensor) -> Tensor:
+        axis = encoded.batch_axis if tensor.dim() == 3 else 0
+        if tensor.dim() <= axis or tensor.size(axis) != encoded.batch:
+            return tensor
+        return tensor.index_select(axis, send_to_device(of, tensor.device))
+
+    pick = lambda values: tuple(values[i] for i in rows) if values else values  # noqa: E731
+    return replace(
+        encoded,
+        inputs={name: rows_of(tensor) for name, tensor in encoded.inputs.items()},
+        batch=len(rows),
+        names=pick(encoded.names),
+        images=pick(encoded.images),
+        token_mask=encoded.token_mask[of] if encoded.token_mask is not None else None,
+        special_mask=encoded.special_mask[of] if encoded.special_mask is not None else None,
+        texts=pick(encoded.texts),
+        words=pick(encoded.words) if encoded.words is not None else None,
+        spans=pick(encoded.spans) if encoded.spans is not None else None,
+        seconds=pick(encoded.seconds),
+        uncast=rows_of(encoded.uncast) if encoded.uncast is not None else None,
+    )
+
+
+# --- images -----------------------------------------------------------------------------------------------------------
+
+
+def erase_pixels(
+    model: Model, encoded: EncodedBatch, grid: Grid | None, keep: Tensor, of: Tensor, fill: str, seed: int
+) -> EncodedBatch:
+    """Images with some patches or pixels filled."""
+    pixels = encoded.inputs[encoded.main]
+    filling = FILL_MAKERS[fill](model, encoded, seed)  # one per image, or one number per channel
+    at = send_to_device(of, pixels.device)
+    kept = as_pixels(send_to_device(keep, pixels.device), grid, pixels.shape[-2:])[:, None]
+    filling = filling[at] if len(filling) == len(pixels) else filling
+    variants = torch.where(kept, pixels[at], filling)
+    chosen = pick_examples(encoded, of)
+    return replace(chosen, inputs={**chosen.inputs, encoded.main: variants})
+
+
+def as_pixels(keep: Tensor, grid: Grid | None, size: Sequence[int]) -> Tensor:
+    """[n height width] from [n patch]; every patch is kept or removed as a whole."""
+    if keep.dim() == 3:
+        if tuple(keep.shape[1:]) != tuple(size):
+            raise InputError(f"keep is a mask of {list(keep.shape[1:])} pixels, but the image has {list(size)}.")
+        return keep
+    if grid is None or keep.size(1) != len(grid):
+        present = f"{grid.rows} x {grid.columns} patches" if grid is not None else "no known patches"
+        raise InputError(f"keep is a mask of {keep.size(1)} patches, but the image has {present}.")
+    patches = keep.reshape(-1, 1, grid.rows, grid.columns).to(torch.uint8)
+    covers = grid.covers or tuple(size)
+    pixels = F.interpolate(patches, size=covers, mode="nearest")[:, 0].bool()
+    return F.pad(
+        pixels, (0, size[1] - covers[1], 0, size[0] - covers[0]), value=True
+    )  # pixels outside all patches stay
+
+
+def normalise_black(model: Model) -> Tensor:
+    """[1 channel 1 1]: black after the model's normalisation."""
+    mean, spread = (getattr(model.processor, name, None) for name in ("image_mean", "image_std"))
+    if mean is None or spread is None:
+        raise InputError(
+            f"The value of black is not known: {model.name} was opened without a processor that has image_mean and "
+            'image_std. Use fill="zero" or "mean".'
+        )
+    return (-torch.tensor(mean, dtype=torch.float64) / torch.tensor(spread, dtype=torch.float64)).view(1, -1, 1, 1)
+
+
+def make_zero_fill(model: Model, encoded: EncodedBatch, seed: int) -> Tensor:
+    return torch.zeros((), device=model.device, dtype=model.dtype).view(1, 1, 1, 1)
+
+
+def make_black_fill(model: Model, encoded: EncodedBatch, seed: int) -> Tensor:
+    return normalise_black(model).to(encoded.inputs[encoded.main])
+
+
+def make_mean_fill(model: Model, encoded: EncodedBatch, seed: int) -> Tensor:
+    return encoded.inputs[encoded.main].mean((-2, -1), keepdim=True)
+
+
+def make_blur_fill(model: Model, encoded: EncodedBatch, seed: int) -> Tensor:
+    return blur_pixels(encoded.inputs[encoded.main])
+
+
+def blur_pixels(pixels: Tensor, width: float | None = None) -> Tensor:
+    """Images blurred by a Gaussian of this standard deviation, in pixels; borders are mirrored."""
+    shorter = min(pixels.shape[-2:])
+    width = shorter / 8 if width is None else width
+    reach = min(math.ceil(3 * width), shorter - 1)
+    places = torch.arange(-reach, reach + 1, device=pixels.device, dtype=pixels.dtype)
+    weights = torch.exp(-(places**2) / (2 * width**2))
+    weights = (weights / weights.sum()).expand(pixels.size(1), 1, 1, -1)
+    wide = F.pad(pixels, (reach, reach, reach, reach), mode="reflect")
+    return F.conv2d(F.conv2d(wide, weights, groups=pixels.size(1)), weights.transpose(-1, -2), groups=pixels.size(1))
+
+
+def make_noise_fill(model: Model, encoded: EncodedBatch, seed: int) -> Tensor:
+    pixels = encoded.inputs[encoded.main]
+    noise = torch.stack(
+        [
+            torch.randn(pixels.shape[1:], dtype=torch.float64, generator=make_generator(seed, fingerprint))
+            for fingerprint in encoded.fingerprints()
+        ]
+    ).to(pixels)
+    return pixels.mean((-2, -1), keepdim=True) + noise * pixels.std((-2, -1), keepdim=True)
+
+
+FILL_MAKERS: dict[str, Callable[[Model, EncodedBatch, int], Tensor]] = {
+    "zero": make_zero_fill,
+    "black": make_black_fill,
+    "mean": make_mean_fill,
+    "blur": make_blur_fill,
+    "noise": make_noise_fill,
+}
+
+
+# --- signals ----------------------------------------------------------------------------------------------------------
+
+
+def erase_frames(encoded: EncodedBatch, owners: Tensor, keep: Tensor, of: Tensor, fill: str) -> EncodedBatch:
+    """Signals with the entries of some frames filled; entries that belong to no frame stay."""
+    signal = encoded.inputs[encoded.main]
+    real = torch.ones_like(signal)
+    if encoded.token_mask is not None and encoded.token_mask.size(1) == signal.size(1):
+        real = encoded.token_mask.to(real).view(*encoded.token_mask.shape, *[1] * (signal.dim() - 2)).expand_as(real)
+    filling = (signal * real).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp(min=1)
+    filling = filling if fill == "mean" else torch.zeros_like(filling)
+    kept = send_to_device(keep[:, owners.clamp(min=0)] | (owners < 0), signal.device)
+    at = send_to_device(of, signal.device)
+    chosen = pick_examples(encoded, of)
+    return replace(chosen, inputs={**chosen.inputs, encoded.main: torch.where(kept, signal[at], filling[at])})
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+
+def replace_tokens(model: Model, encoded: EncodedBatch, keep: Tensor, of: Tensor, fill: str) -> EncodedBatch:
+    """Texts with some tokens replaced, masked or deleted; `keep` must be True at padding and special tokens."""
+    chosen = pick_examples(encoded, of)
+    keep = send_to_device(keep, model.device)
+    if fill == "delete":
+        return delete_tokens(model, chosen, keep)
+    if fill == "pad" and ("attention_mask" in chosen.inputs or model.takes_attention_mask):
+        return mask_tokens(model, *trim_padding(model, chosen, keep))
+    ids = chosen.inputs[chosen.main]
+    if ids.is_floating_point():
+        raise InputError(
+            f'This input has no token ids for fill={fill!r} to replace. Use fill="pad" or "delete", or a method '
+            "without perturbations."
+        )
+    return replace(chosen, inputs={**chosen.inputs, chosen.main: torch.where(keep, ids, find_fill_token(model, fill))})
+
+
+def trim_padding(model: Model, chosen: EncodedBatch, keep: Tensor) -> tuple[EncodedBatch, Tensor]:
+    """The texts and `keep` without the padding that all of them have in common."""
+    if chosen.token_mask is None or bool(chosen.token_mask.all()):
+        return chosen, keep
+    real = chosen.token_mask.to(keep.device)
+    order = torch.argsort((~real).to(torch.int8), dim=-1, stable=True)[:, : int(real.sum(-1).max())]
+    return delete_tokens(model, chosen, torch.ones_like(keep)), keep.gather(1, order)
+
+
+def can_cut_padding(encoded: EncodedBatch) -> bool:
+    """Whether texts are padded on the right, behind an attention mask, and all inputs have one entry per token."""
+    mask, given = encoded.token_mask, encoded.inputs.get("attention_mask")
+    if mask is None or given is None or given.shape != mask.shape or bool(mask.all()):
+        return False
+    is_on_the_right = bool((mask[:, 1:] <= mask[:, :-1]).all()) and torch.equal(given.cpu().bool(), mask)
+    return is_on_the_right and all(tensor.shape == mask.shape for tensor in encoded.inputs.values())
+
+
+def cut_padding(encoded: EncodedBatch, length: int) -> EncodedBatch:
+    """The first tokens of every text: those after them are padding."""
+    return replace(
+        encoded,
+        inputs={name: tensor[:, :length] for name, tensor in encoded.inputs.items()},
+        token_mask=encoded.token_mask[:, :length] if encoded.token_mask is not None else None,
+        special_mask=encoded.special_mask[:, :length] if encoded.special_mask is not None else None,
+        words=None,
+        spans=None,
+        texts=(),
+    )
+
+
+def mask_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBatch:
+    """Remove tokens from the attention mask and put padding in their place.
+
+    If no token of a text is left, all of it becomes padding that is attended to, since no model takes an empty input.
+    """
+    main, like = chosen.inputs[chosen.main], chosen.inputs.get("attention_mask")
+    if like is None and chosen.batch_axis:
+        raise InputError('Tokens of a [token batch channel] input cannot be masked. Use fill="delete".')
+    real = torch.ones_like(keep) if like is None else like.bool()
+    left = real & keep
+    is_empty = ~left.any(-1, keepdim=True)
+    mask = torch.where(is_empty, real, left)
+    dtype = torch.long if like is None else like.dtype
+    if main.is_floating_point():
+        main = torch.where((keep | ~real)[..., None], main, 0)
+    elif not model.counts_positions or bool(is_empty.any()):  # a model that counts tokens would skip the padding token
+        removed = ~keep & real & (is_empty if model.counts_positions else True)
+        main = torch.where(removed, model.padding, main)
+    inputs = {**chosen.inputs, chosen.main: main, "attention_mask": mask.to(dtype)}
+    return replace(chosen, inputs=inputs, token_mask=mask.cpu())
+
+
+def choose_default_fill(model: Model, encoded: EncodedBatch) -> str:
+    """The fill that is used if none is given."""
+    if encoded.inputs[encoded.main].dim() == 4:
+        return "zero"
+    has_ids = not encoded.inputs[encoded.main].is_floating_point()
+    if has_ids and getattr(model.tokenizer, "mask_token_id", None) is not None:
+        return "mask"
+    return "pad" if "attention_mask" in encoded.inputs or model.takes_attention_mask or has_ids else "delete"
+
+
+def delete_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBatch:
+    """The kept tokens, moved together and padded on the right to the longest text."""
+    real = keep if chosen.token_mask is None else keep & chosen.token_mask.to(keep.device)
+    lengths = real.sum(-1)
+    length = int(lengths.max())
+    order = torch.argsort((~real).to(torch.int8), dim=-1, stable=True)[:, :length]
+    mask = torch.arange(length, device=keep.device) < lengths[:, None]
+    inputs = {name: compact_input(name, tensor, order, mask, model, chosen) for name, tensor in chosen.inputs.items()}
+    if not bool(mask.all()):
+        if "attention_mask" not in inputs and not model.takes_attention_mask:
+            raise InputError(
+                "Texts of different lengths need an attention mask, which this model does not take. Pass one text."
+            )
+        inputs.setdefault("attention_mask", mask.long())
+    at = order.cpu()
+    special = chosen.special_mask.gather(1, at) & mask.cpu() if chosen.special_mask is not None else None
+    return replace(
+        chosen,
+        inputs=inputs,
+        token_mask=mask.cpu(),
+        special_mask=special,
+        words=None,
+        spans=None,
+        texts=(),
+        seconds=(),
+        origin=torch.where(mask.cpu(), at, -1),
+    )
+
+
+def compact_input(name: str, tensor: Tensor, order: Tensor, mask: Tensor, model: Model, chosen: EncodedBatch) -> Tensor:
+    """One input of the model after tokens were deleted."""
+    axis = chosen.batch_axis if tensor.dim() == 3 else 0
+    if tensor.dim() not in (2, 3) or tensor.size(axis) != chosen.batch:
+        return tensor
+    if name == "position_ids":  # those of the first tokens, whatever number the model starts from
+        real = mask.new_ones(tensor.shape) if chosen.token_mask is None else chosen.token_mask.to(mask.device)
+        first = torch.argsort((~real).to(torch.int8), dim=-1, stable=True)[:, : mask.size(1)]
+        return torch.where(mask, tensor.gather(1, first), 0)
+    if name.endswith("padding_mask"):
+        return (~mask).to(tensor.dtype)
+    if name == "attention_mask":
+        return mask.to(tensor.dtype)
+    rows = tensor.transpose(0, axis)
+    at = order if tensor.dim() == 2 else order[..., None].expand(-1, -1, rows.size(-1))
+    moved = rows.gather(1, at)
+    fill = model.padding if name == chosen.main and not tensor.is_floating_point() else 0
+    keeps = mask if tensor.dim() == 2 else mask[..., None]
+    return torch.where(keeps, moved, fill).transpose(0, axis)

@@ -1,0 +1,23 @@
+"""Programs: runs that were recorded, and are repeated without the model's Python code."""
+
+from whyformer._engine.program.recorder import (
+    DATA_SIZED,
+    Recorder,
+    Slot,
+    Unrecordable,
+    find_slots,
+    map_entries,
+    map_slots,
+    map_tensors,
+)
+from whyformer._engine.program.replay import (
+    Finish,
+    RecordedRun,
+    RecordingBuilder,
+    Replayer,
+    alias_inputs,
+    find_constants,
+    find_program_inputs,
+    make_recorded_run,
+    replay,
+)

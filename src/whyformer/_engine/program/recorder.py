@@ -1,0 +1,329 @@
+"""Recording: every operation of a run, below autograd, as a flat list of steps.
+
+    recorder = Recorder({"pixel_values": pixels}, constants=weights)
+    with recorder:
+        ...                                 the forward, its backward passes, labels, rules: whatever calls torch
+    program = Program(recorder, [slots of the results])                                             (program.py)
+
+**What Python read.** A program is right only where Python code would have taken the same way. Where a value that
+depends on the inputs was read (`bool(x.any())`), or on weights (`scale.item()`; `scale.data` can change it unseen), the
+program reads it again and raises `WayDiffers` if it is another. Reading what cannot be compared again (numbers with
+fractions, lists), random numbers, writing into inputs or weights, and tensors of unknown origin make a run unfit to
+record: `Unrecordable`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from whyformer._engine.tracing import PausableMode, is_constant
+
+aten = torch.ops.aten
+LITERALS = {aten.lift_fresh.default, aten.lift_fresh_copy.default}  # `torch.tensor(...)`: its operand is a number
+DATA_SIZED = {  # the shape of the result depends on the values
+    aten.nonzero.default,
+    aten.masked_select.default,
+    aten.bincount.default,
+    aten.repeat_interleave.Tensor,
+    aten._unique2.default,
+    aten.unique_dim.default,
+    aten.index.Tensor,
+}
+READS = {"tolist", "numpy", "__array__", "data_ptr", "__dlpack__"}  # read values without an operation
+
+
+class Unrecordable(Exception):
+    """This run cannot be repeated as a program. The message says why."""
+
+
+class WayDiffers(Exception):
+    """Python code would take another way for these inputs than when the program was recorded."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of a tensor among the operands of a program."""
+
+    number: int
+
+
+@dataclass
+class Step:
+    """One operation: a function of slots and constants. `reads`: the value that Python read from its result."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    operands: list[int]  # the slots among the arguments
+    outputs: list[int | None] = field(default_factory=list)
+    is_tuple: bool = False
+    reads: Any = None
+    is_read: bool = False
+    shape: tuple[int, ...] | None = None  # that the result must have
+    writes: tuple[int, ...] = ()  # slots it writes into
+    depends: bool = False  # on the inputs
+
+
+class Recorder(PausableMode):
+    """Records the operations inside, except while it pauses (`pause`)."""
+
+    def __init__(self, inputs: Mapping[str, Tensor], constants: Iterable[Tensor]) -> None:
+        super().__init__()
+        self.token = object()  # marks the tensors of this recording
+        self.steps: list[Step] = []
+        self.memory: list[int] = []  # slot -> the number of its memory, which views share
+        self.sharing: dict[int, list[int]] = {}  # number of a memory -> its slots
+        self.sizes: dict[int, int] = {}  # number of a memory -> bytes
+        self.is_on_gpu = any(tensor.is_cuda for tensor in inputs.values())
+        self.inputs: dict[str, int] = {}  # name -> slot
+        self.constants: dict[int, Tensor] = {}  # slot -> a weight, or a number
+        self.live: set[int] = set()  # slots of weights: their values may change between runs
+        self.weights = {address_of(tensor): tensor for tensor in constants}  # by memory: a shadow has views of them
+        self.converted: dict[int, tuple[int, Tensor]] = {}  # memory of what was computed from weights alone -> slot
+        self.constant_slots: dict[int, tuple[int, Tensor]] = {}  # id of a view of a weight -> its slot
+        self.dependent: set[int] = set()  # slots that depend on the inputs
+        self.of_weights: set[int] = set()  # slots that were computed from weights
+        self.protected: set[int] = set()  # memory that may not be written to
+        self.is_paused = False
+        self.reader = ReadWatch(self)
+        for name, tensor in inputs.items():
+            self.inputs[name] = self.enter_input(tensor)
+
+    # --- slots -------------------------------------------------------------------------------------------------------
+
+    def enter_input(self, tensor: Tensor) -> int:
+        number = self.add_slot(tensor)
+        self.dependent.add(number)
+        self.protected.add(self.memory[number])
+        return number
+
+    def add_slot(self, tensor: Tensor, memory: int | None = None) -> int:
+        number = len(self.memory)
+        tensor._whyformer_slot = (self.token, number)  # type: ignore[attr-defined]
+        self.memory.append(number if memory is None else memory)
+        self.sharing.setdefault(self.memory[number], []).append(number)
+        if memory is None:
+            self.sizes[number] = tensor.untyped_storage().nbytes()
+        return number
+
+    def slot_of(self, tensor: Any) -> int | None:
+        token, number = getattr(tensor, "_whyformer_slot", (None, -1))
+        return number if token is self.token else None
+
+    def take(self, tensor: Tensor, *, is_literal: bool) -> Slot:
+        """The slot of an operand; a weight or a number becomes a constant."""
+        number = self.slot_of(tensor)
+        if number is None and id(tensor) in self.constant_slots:
+            number = self.constant_slots[id(tensor)][0]
+        if number is not None:
+            return Slot(number)
+        address = address_of(tensor)
+        if address in self.converted and self.converted[address][1].shape == tensor.shape:
+            return Slot(self.converted[address][0])  # nn.Parameter(tensor) is another object
+        is_weight = address in self.weights or is_constant(tensor)
+        if not is_literal and not is_weight:
+            raise Unrecordable(f"a tensor of shape {list(tensor.shape)} is neither an input nor a weight")
+        number = len(self.memory)
+        self.memory.append(number)
+        self.protected.add(number)
+        self.constants[number] = tensor.detach().clone() if is_literal else tensor.detach()
+        if address in self.weights:
+            self.live.add(number)
+        if is_weight:
+            self.constant_slots[id(tensor)] = (number, tensor)
+        return Slot(number)
+
+    # --- recording ---------------------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.is_paused:
+            return func(*args, **kwargs)
+        if torch.Tag.nondeterministic_seeded in func.tags and read_dropout(func, args, kwargs) != 0:
+            raise Unrecordable(f"{func} draws random numbers")
+        near: dict[int, int] = {}  # address -> number of the memory of each operand
+        operands: list[int] = []
+        is_literal = func in LITERALS
+
+        def take(tensor: Tensor) -> Slot:
+            slot = self.take(tensor, is_literal=is_literal)
+            near[address_of(tensor)] = self.memory[slot.number]
+            operands.append(slot.number)
+            return slot
+
+        step = Step(func, map_tensors(tuple(args), take), map_tensors(kwargs, take), operands)
+        result = func(*args, **kwargs)
+        self.note(step, result, near)
+        if step.depends and has_unknown_size(func, args) and isinstance(result, (Tensor, tuple)):
+            step.shape = tuple((result if isinstance(result, Tensor) else result[0]).shape)
+        return result
+
+    def note(self, step: Step, result: Any, near: Mapping[int, int]) -> None:
+        step.depends = any(number in self.dependent for number in step.operands)
+        is_of_weights = any(number in self.live or number in self.of_weights for number in step.operands)
+        if step.function._schema.is_mutable:
+            step.writes = tuple(slot.number for slot in find_written(step.function, step.args, step.kwargs))
+        for number in step.writes:
+            if self.memory[number] in self.protected:
+                raise Unrecordable(f"{step.function} writes into an input or a weight")
+            if step.depends:
+                self.dependent.update(self.sharing[self.memory[number]])
+            if is_of_weights:
+                self.of_weights.update(self.sharing[self.memory[number]])
+        if not isinstance(result, (Tensor, tuple, list)):
+            self.note_read(step, result, is_of_weights)
+            return
+        step.is_tuple = not isinstance(result, Tensor)
+        results: Sequence[Any] = result if not isinstance(result, Tensor) else (result,)
+        step.outputs = [self.enter_result(step, tensor, near) for tensor in results]
+        if is_of_weights:
+            self.of_weights.update(number for number in step.outputs if number is not None)
+        self.steps.append(step)
+
+    def enter_result(self, step: Step, tensor: Any, near: Mapping[int, int]) -> int | None:
+        """The slot of a result: that of an operand if it is the same tensor, else a new one."""
+        if tensor is None:
+            return None
+        if not isinstance(tensor, Tensor):
+            raise Unrecordable(f"{step.function} returns {type(tensor).__name__}")
+        known = self.slot_of(tensor)
+        if known is not None:
+            return known
+        number = self.add_slot(tensor, near.get(address_of(tensor)))
+        if step.depends:
+            self.dependent.add(number)
+        elif self.memory[number] == number and step.operands:
+            self.converted[address_of(tensor)] = (number, tensor)
+        return number
+
+    def note_read(self, step: Step, value: Any, is_of_weights: bool) -> None:
+        if not step.depends and not is_of_weights:
+            return
+        if step.depends and not isinstance(value, bool | int):
+            raise Unrecordable("Python code reads a number with a fraction that depends on the inputs")
+        if step.function not in (aten._local_scalar_dense.default, aten.equal.default):
+            raise Unrecordable(f"Python code reads what {step.function} returns")
+        step.reads, step.is_read = value, True
+        self.steps.append(step)
+
+    # --- beginning, pausing ------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Inside, nothing is recorded."""
+        before, self.is_paused = self.is_paused, True
+        try:
+            yield
+        finally:
+            self.is_paused = before
+
+    def __enter__(self) -> "Recorder":
+        self.reader.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self.reader.__exit__(*error)
+
+    # --- finishing ---------------------------------------------------------------------------------------------------
+
+    def depends(self, tensor: Tensor) -> bool:
+        """Whether a tensor depends on the inputs."""
+        return self.slot_of(tensor) in self.dependent
+
+    def is_of_weights(self, tensor: Tensor) -> bool:
+        """Whether a tensor is a weight, or computed from weights."""
+        return self.slot_of(tensor) in self.of_weights or address_of(tensor) in self.weights
+
+    def require_slot(self, tensor: Tensor) -> Slot:
+        """The slot of a result."""
+        number = self.slot_of(tensor)
+        if number is None:
+            raise Unrecordable(f"a result of shape {list(tensor.shape)} was not computed while recording")
+        return Slot(number)
+
+
+class ReadWatch(TorchFunctionMode):
+    """Refuses what reads values of the inputs past the dispatcher."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in READS and not self.recorder.is_paused:
+            number = self.recorder.slot_of(args[0])
+            if number is not None and number in self.recorder.dependent:
+                raise Unrecordable(f"Python code reads values of the inputs with {name}()")
+            if name != "data_ptr" and self.recorder.is_of_weights(args[0]):
+                raise Unrecordable(f"Python code reads values of the weights with {name}()")
+        return func(*args, **(kwargs or {}))
+
+
+# --- tensors and slots in nested arguments ---------------------------------------------------------------------------
+
+
+def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
+    return map_entries(value, Tensor, change)
+
+
+def map_slots(value: Any, change: Callable[[Slot], Any]) -> Any:
+    return map_entries(value, Slot, change)
+
+
+def map_entries(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    """The same value with every entry of this kind, also inside lists, tuples and dictionaries, changed."""
+    if isinstance(value, kind):
+        return change(value)
+    if type(value) in (list, tuple):
+        return type(value)(map_entries(item, kind, change) for item in value)
+    if type(value) is dict:
+        return {key: map_entries(item, kind, change) for key, item in value.items()}
+    return value
+
+
+def find_slots(value: Any) -> Iterator[Slot]:
+    if isinstance(value, Slot):
+        yield value
+    elif type(value) in (list, tuple):
+        for item in value:
+            yield from find_slots(item)
+    elif type(value) is dict:
+        for item in value.values():
+            yield from find_slots(item)
+
+
+def has_unknown_size(func: Any, args: Sequence[Any]) -> bool:
+    """The shape of the result depends on values: places by number have a fixed size, places by mask have not."""
+    if func is aten.index.Tensor:
+        return any(place is not None and place.dtype in (torch.bool, torch.uint8) for place in args[1])
+    return func in DATA_SIZED
+
+
+def read_dropout(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float | None:
+    """The share that fused attention drops at random; None for other operations."""
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.name == "dropout_p":
+            given = args[place] if place < len(args) else kwargs.get("dropout_p", argument.default_value)
+            return float(given)
+    return None
+
+
+def find_written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Slot]:
+    """The arguments that an operation writes into, as its schema says."""
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[place] if place < len(args) else kwargs.get(argument.name)
+            yield from find_slots(value)
+
+
+def address_of(tensor: Tensor) -> int:
+    """The identity of the memory of a tensor."""
+    return tensor.untyped_storage()._cdata

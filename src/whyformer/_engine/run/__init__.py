@@ -1,0 +1,19 @@
+"""Running a model: a shadow of it under interception, interventions, and what the model's code does besides."""
+
+from whyformer._engine.run.fill_token import find_fill_token
+from whyformer._engine.run.foreign_errors import FOREIGN_ERRORS, refuse_unsuitable_inputs, shorten_message
+from whyformer._engine.run.forward import Run, choose_relevance_dtype, run_forward, run_plain, run_plain_returned
+from whyformer._engine.run.gradients import TrackedTensors, compute_gradients, refuse_untracked
+from whyformer._engine.run.graph import refuse_switched_off_gradient, refuse_unknown_nodes
+from whyformer._engine.run.intercept import Intercept, ModuleCall, StreamStep
+from whyformer._engine.run.intervene import Intervention, SiteChange, compute_scores
+from whyformer._engine.run.known_code import are_modules_known
+from whyformer._engine.run.model_memo import ModelMemo
+from whyformer._engine.run.model_state import ModelState, is_torch_watched, read_torch_state, rounds_to_tf32
+from whyformer._engine.run.model_writes import WRITERS, WriteGuard
+from whyformer._engine.run.other_inputs import note_other_inputs
+from whyformer._engine.run.returned import find_output, get_field, iterate_tensors, map_tensors
+from whyformer._engine.run.shadow import make_shadow
+from whyformer._engine.run.token_mixing import find_unattended, mixes_tokens
+from whyformer._engine.run.two_towers import compare_towers, hold_other_tower, refuse_single_side
+from whyformer._engine.run.weight_versions import refuse_changed_weights

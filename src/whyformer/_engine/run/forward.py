@@ -1,0 +1,258 @@
+"""Running a model: the only file that calls a shadow, under interception (`run_forward`) or not (`run_plain`)."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whyformer._engine.relevance import Switch
+from whyformer._engine.run.foreign_errors import refuse_unsuitable_inputs
+from whyformer._engine.run.intercept import Intercept
+from whyformer._engine.run.intervene import Intervention
+from whyformer._engine.run.model_writes import WriteGuard, WritesIntoModel
+from whyformer._engine.run.returned import find_output, iterate_tensors, list_outputs, map_tensors
+from whyformer._engine.run.shadow import make_shadow, weights_of
+from whyformer._engine.run.weight_versions import refuse_changed_weights
+from whyformer._engine.tracing import Frames, PlainLabels, Trace, attach_trace
+from whyformer._model import EncodedBatch, Model, list_modules, reload_weights, unwrap
+from whyformer._plain.torch_state import leave_inference, neutral_torch, use_device_of_model
+from whyformer.errors import NoAttention, NonFinite, UnsupportedModel
+
+
+@dataclass
+class Run:
+    """A finished forward and its graph."""
+
+    mode: Intercept
+    output: Tensor
+    returned: Any  # all that the model returned
+    notes: tuple[str, ...] = ()
+
+
+@contextmanager
+def run_forward(
+    model: Model,
+    encoded: EncodedBatch,
+    *,
+    switch: Switch | None = None,
+    asks_gradient: bool,
+    intervention: Intervention | None = None,
+    starting_at: Tensor | None = None,
+    keeps_tape: bool = False,
+    keeps_scores: bool = False,
+    prepare: Callable[[nn.Module], None] | None = None,
+    mode_class: type[Intercept] = Intercept,
+    keeps_dtype: bool = False,
+    widens: bool = False,
+) -> Iterator[Run]:
+    """Run a shadow of the model under interception: `with run_forward(...) as run`. The graph is freed at the end.
+
+    switch: prepares for relevance passes. Weights are then at least float32: 16 bits are too few for relevance.
+    starting_at: replaces the sum of embeddings, in the model's order of axes.
+    keeps_tape: keep a list of all operations.
+    keeps_scores: keep the scores before each softmax.
+    prepare: may put hooks on the shadow, or replace what its modules do.
+    keeps_dtype: no weights are converted, however few bits they have.
+    widens: weights are at least float32, as for relevance: small changes show.
+    """
+    if switch is not None and intervention is not None:
+        raise UnsupportedModel("Relevance cannot be propagated through attention that an intervention has replaced.")
+    refuse_flex_attention(model.module)
+    with neutral_torch(), refuse_changed_weights(model.module):
+        is_wide = (switch is not None or widens) and not keeps_dtype
+        dtype = choose_relevance_dtype(model) if is_wide else None
+        start = partial(
+            mode_class,
+            batch=encoded.batch,
+            originals=weights_of(unwrap(model.module)),
+            guard=WriteGuard(unwrap(model.module)),
+            frames=find_signal(encoded),
+            switch=switch,
+            needs_gradient=asks_gradient,
+            intervention=intervention,
+            starting_at=starting_at,
+            keeps_tape=keeps_tape,
+            keeps_scores=keeps_scores,
+        )
+        try:
+            yield from run_intercepted(model, encoded, make_shadow(model.module, dtype), start(), dtype, prepare)
+        except WritesIntoModel:  # from here on, shadows of this model have copies of its buffers
+            yield from run_intercepted(model, encoded, make_shadow(model.module, dtype), start(), dtype, prepare)
+
+
+def run_intercepted(
+    model: Model,
+    encoded: EncodedBatch,
+    shadow: nn.Module,
+    mode: Intercept,
+    dtype: torch.dtype | None,
+    prepare: Callable[[nn.Module], None] | None,
+) -> Iterator[Run]:
+    """The one run of a shadow under this mode, checked; the graph is freed when the generator ends."""
+    try:
+        inputs = label_inputs(encoded, mode, dtype)
+        if prepare is not None:
+            prepare(shadow)
+        watch_modules(shadow, mode)
+        with (
+            refuse_unsuitable_inputs(model.module, encoded.inputs),
+            torch.set_grad_enabled(mode.needs_gradient),
+            use_device_of_model(model.device),
+            reload_weights(shadow),
+            mode,
+        ):
+            returned = shadow(**inputs)
+        if mode.written:
+            returned = map_tensors(returned, mode.resolve)
+        output = find_output(returned, shadow)
+        notes = (*note_chosen_output(returned, output), *note_copied_weights(model.module))
+        check_run(model, encoded, mode, output)
+        yield Run(mode, output, returned, notes)
+    finally:
+        mode.release()
+
+
+def run_plain(shadow: nn.Module, encoded: EncodedBatch) -> Tensor:
+    """The output of a shadow, without interception and without a graph."""
+    return find_output(run_plain_returned(shadow, encoded), shadow)
+
+
+def run_plain_returned(shadow: nn.Module, encoded: EncodedBatch, **options: Any) -> Any:
+    """All that a shadow returns, without interception and without a graph; options are passed on to it."""
+    encoded = replace(encoded, inputs={name: leave_inference(given) for name, given in encoded.inputs.items()})
+    device = encoded.inputs[encoded.main].device
+    with (
+        neutral_torch(),
+        refuse_unsuitable_inputs(shadow, encoded.inputs),
+        torch.no_grad(),
+        use_device_of_model(device),
+    ):
+        return shadow(**encoded.inputs, **options)
+
+
+def refuse_flex_attention(module: nn.Module) -> None:
+    """Refuse it before the model runs: compiling its mask takes minutes, and its attention is not seen in the end."""
+    config = getattr(unwrap(module), "config", None)
+    if getattr(config, "_attn_implementation", None) == "flex_attention":
+        raise UnsupportedModel(
+            f"{type(unwrap(module)).__name__} uses flex_attention, a kernel that does not expose its attention. Load "
+            'the model with attn_implementation="sdpa" or "eager", or call model.set_attn_implementation("sdpa").'
+        )
+
+
+def find_signal(encoded: EncodedBatch) -> Frames | None:
+    """Where the explained input is a signal [batch time] or [batch time channel], which a model may cut into frames."""
+    main = encoded.inputs[encoded.main]
+    is_signal = main.is_floating_point() and main.dim() in (2, 3) and encoded.batch_axis == 0
+    return Frames(main.shape[1:]) if is_signal else None
+
+
+def check_run(model: Model, encoded: EncodedBatch, mode: Intercept, output: Tensor) -> None:
+    """Refuse a run without attention, or with an output that is not finite."""
+    if not mode.sites:
+        raise NoAttention(
+            f"{type(unwrap(model.module)).__name__} ran without reaching attention: no softmax multiplied values and "
+            "no fused attention was called. whyformer explains transformers."
+        )
+    if not bool(output.isfinite().all()):
+        raise NonFinite(f"The model's output is not finite. {find_first_non_finite(model, encoded)}")
+
+
+def choose_relevance_dtype(model: Model) -> torch.dtype | None:
+    """float32 if a weight has fewer bits; None leaves the weights as they are."""
+    dtypes = {p.dtype for part in list_modules(model.module) for p in part._parameters.values() if p is not None}
+    is_short = any(dtype.is_floating_point and dtype.itemsize < 4 for dtype in dtypes)
+    return torch.float32 if is_short else None
+
+
+def label_inputs(encoded: EncodedBatch, mode: Intercept, dtype: torch.dtype | None) -> dict[str, Tensor]:
+    """The inputs with their labels. A floating-point main input becomes the leaf."""
+    entered: dict[str, Tensor] = {}
+    for name, tensor in encoded.inputs.items():
+        given = leave_inference(tensor).detach()
+        given = given.to(dtype) if given.is_floating_point() and dtype is not None else given
+        trace = trace_input(given, encoded, mode.follower.labels, is_main=name == encoded.main)
+        if name == encoded.main and given.is_floating_point() and mode.needs_gradient:
+            mode.leaf = attach_trace(given.clone().requires_grad_(), trace)
+            entered[name] = mode.entered = attach_trace(mode.leaf.clone(), trace)  # the model may write into the copy
+        else:
+            entered[name] = attach_trace(given.view_as(given), trace)
+    return entered
+
+
+def trace_input(given: Tensor, encoded: EncodedBatch, labels: PlainLabels, *, is_main: bool) -> Trace:
+    """Labels for an input: which example and which token each entry belongs to."""
+    axis = encoded.batch_axis if given.dim() == 3 else 0
+    if given.dim() <= axis or given.size(axis) != encoded.batch:
+        return Trace(carries=is_main and given.is_floating_point())
+    samples = labels.label_axis(axis, encoded.batch, given.dim(), given.device)
+    is_sequence = given.dim() in (2, 3)
+    tokens = labels.label_axis(1 - axis, given.size(1 - axis), given.dim(), given.device) if is_sequence else None
+    carries = is_main and given.is_floating_point()
+    return Trace(samples=samples, tokens=tokens, is_pixels=given.dim() == 4, is_ids=is_main, carries=carries)
+
+
+def watch_modules(shadow: nn.Module, mode: Intercept) -> None:
+    """Add hooks that report each module call, its input and its output to the mode."""
+
+    def watch(path: str, module: nn.Module) -> None:
+        def before(_: nn.Module, args: Any, kwargs: Any) -> None:
+            with torch._C.DisableTorchFunction():
+                given = (value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+                first = next((tensor for tensor in given if tensor.is_floating_point()), None)
+            mode.enter(path, first)
+
+        def after(_: nn.Module, __: Any, result: Any) -> None:
+            mode.leave(next(iterate_tensors(result), None))
+
+        module.register_forward_pre_hook(before, with_kwargs=True)
+        module.register_forward_hook(after)
+
+    for path, module in shadow.named_modules():
+        watch(path, module)
+
+
+def note_chosen_output(answer: Any, output: Tensor) -> tuple[str, ...]:
+    """A note on which tensor is explained if a model returns several and calls none of them logits."""
+    if len(named := list_outputs(answer)) > 1 and "logits" not in named:
+        chosen = next(name for name, tensor in named.items() if tensor is output)
+        others = ", ".join(repr(name) for name in named if name != chosen)
+        return (
+            f"The model returned several outputs; {chosen!r}, of shape {list(output.shape)}, is explained, {others} "
+            "not. To explain another, pass target= with a function of what the model returns.",
+        )
+    unnamed = [t for t in answer if isinstance(t, Tensor) and t.dim()] if isinstance(answer, list | tuple) else []
+    if hasattr(answer, "logits") or len(unnamed) < 2:
+        return ()
+    which = "the first" if output is unnamed[0] else "the one as wide as its last layer"
+    return (f"The model returned {len(unnamed)} tensors; {which}, of shape {list(output.shape)}, is explained.",)
+
+
+def note_copied_weights(module: nn.Module) -> tuple[str, ...]:
+    weights = (weight for part in list_modules(module) for weight in part._parameters.values() if weight is not None)
+    if not any(weight.is_inference() for weight in weights):
+        return ()
+    return ("The weights were made in torch.inference_mode(), so they are copied for every run of the model.",)
+
+
+def find_first_non_finite(model: Model, encoded: EncodedBatch) -> str:
+    """Rerun and report the first module that returned NaN or infinity."""
+    shadow = make_shadow(model.module)
+    reports: list[str] = []
+
+    def watch(path: str) -> Callable[..., None]:
+        def after(module: nn.Module, _: Any, result: Any) -> None:
+            tensor = next(iterate_tensors(result), None)
+            if not reports and tensor is not None and tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+                reports.append(f"The first NaN or infinity comes from {path or 'the model'} ({type(module).__name__}).")
+
+        return after
+
+    for path, module in shadow.named_modules():
+        module.register_forward_hook(watch(path))
+    run_plain(shadow, encoded)
+    return "".join(reports)

@@ -1,0 +1,95 @@
+"""Checks of the autograd graph: no node may treat relevance as a plain gradient, and none may lack a derivative.
+
+An operation that interception did not see (inside a composite, a compiled region, a custom autograd function) would
+propagate relevance as if it were a gradient. So every node between the score and the input must be a rule node or a
+view.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import BackwardCFunction
+
+from whyformer._engine.relevance import RuleNode
+from whyformer._engine.tracing import Operation, operations
+from whyformer.errors import UnknownOperation, UnsupportedModel
+
+PASS_THROUGH_NODES = frozenset(
+    "View UnsafeView Reshape ReshapeAlias Transpose T Permute Squeeze Unsqueeze Expand Slice Select Index IndexSelect "
+    "Cat Stack Split SplitWithSizes Unbind Clone Alias AsStrided Narrow Repeat RepeatInterleave Roll Flip ToCopy "
+    "ConstantPadNd Gather Where MaskedFill Amax Amin Max Min Topk Sort AccumulateGrad Sub Unfold Diagonal NanToNum "
+    "Triu Tril Movedim Chunk Maximum Minimum Scatter MaskedScatter IndexPut IndexCopy IndexFill SliceScatter "
+    "SelectScatter".split()
+)
+
+DIFFERENTIABLE = (
+    operations.PRODUCTS | operations.CONVOLUTIONS | operations.NORMS | {"linear", operations.FUSED_ATTENTION}
+)
+
+RULE_NODE: Any = RuleNode._backward_cls
+
+
+def refuse_unknown_nodes(score: Tensor, leaf: Tensor | None = None) -> None:
+    """Raise if a node that relevance passes is neither a rule node nor a view, or if a path ends outside the leaf."""
+    seen: set[Any] = set()
+    waiting: list[Any] = [score.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        name = node.name().rpartition("::")[2]
+        if isinstance(node, RULE_NODE):
+            waiting.extend(following for following, _ in node.next_functions[1:])  # the first is the operation itself
+            continue
+        if name == "AccumulateGrad" and leaf is not None and node.variable is not leaf:
+            raise UnsupportedModel(
+                f"A weight of shape {list(node.variable.shape)} that belongs to no module requires a gradient and "
+                "would absorb relevance. Make it a parameter of its module, or call requires_grad_(False) on it."
+            )
+        kind = name.rstrip("0123456789").removesuffix("Backward")
+        if isinstance(node, BackwardCFunction):
+            raise UnknownOperation(
+                f"The model calls {kind}, a torch.autograd.Function of its own, which has no relevance rule. Write it "
+                "with operations of torch, or use a method without relevance."
+            )
+        if kind not in PASS_THROUGH_NODES:
+            raise UnknownOperation(
+                f"{name} is between the answer and the input and has no relevance rule: interception did not see this "
+                "operation. Use a method without relevance."
+            )
+        waiting.extend(following for following, _ in node.next_functions)
+
+
+def refuse_missing_gradient(operation: Operation, result: Any, place: str) -> None:
+    """Raise if an operation of the input has no derivative: its gradient would be zero without a word."""
+    if not isinstance(result, Tensor):
+        return
+    node = result.grad_fn
+    is_cut = node is None and operation.name in DIFFERENTIABLE and bool(operation.carrying) and torch.is_grad_enabled()
+    is_missing = type(node).__name__ == "CppFunction" and node.name().endswith("NotImplemented")  # type: ignore[union-attr]
+    if is_cut or is_missing:
+        raise UnsupportedModel(
+            f"{place} calls {operation.name} on quantised weights or in a kernel of its own, which has no gradient. "
+            "Methods that need gradients or relevance do not work. Load the model without quantisation."
+        )
+
+
+def refuse_switched_off_gradient(place: str | None) -> None:
+    """Raise if the model switched gradients off around its attention, here: they would miss what passes there."""
+    if place is not None:
+        raise UnsupportedModel(
+            f"{place} computes its attention without a gradient, which this method needs: under torch.no_grad() or "
+            "inference_mode(), or in an autograd function (reentrant checkpointing, reversible layers). To keep "
+            "weights frozen, call requires_grad_(False) on them instead."
+        )
+
+
+def refuse_answer_without_gradient(score: Tensor) -> None:
+    """Raise if no gradient leads from the answer to the input."""
+    if not score.requires_grad:
+        raise UnsupportedModel(
+            "The answer has no gradient with respect to the input, which this method needs: the model calls detach() "
+            "on its states, or computes them under torch.no_grad(). Remove that from forward()."
+        )

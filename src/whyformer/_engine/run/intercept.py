@@ -1,0 +1,587 @@
+"""The function mode: sees every operation of a forward, finds attention sites, attaches rules.
+
+It is active during the forward of a shadow and is thread-local. For every torch function it computes the labels of the
+result (follow.py), detects attention sites (attention.py) and, if relevance is asked for, attaches a rule to the
+operation (dispatch.py). A tensor *carries* if it depends on the explained input. That is so exactly if it requires a
+gradient, since the shadow's weights do not.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from whyformer._engine.relevance import CallBuilder, OperationCall, RuleNode, Switch, attach_factors, needs_no_rule
+from whyformer._engine.run.graph import refuse_missing_gradient
+from whyformer._engine.run.intervene import Intervention, apply_intervention, changes_scores, refuse_other_batch
+from whyformer._engine.run.model_writes import WriteGuard
+from whyformer._engine.run.token_mixing import is_product_of_states, may_mix_tokens
+from whyformer._engine.tracing import (
+    COMPOSITE_OPERATIONS,
+    AttentionSite,
+    Follower,
+    Frames,
+    InPlaceWrites,
+    Operation,
+    Trace,
+    attach_trace,
+    compute_written,
+    current_setting,
+    divide_before_product,
+    extends_embedding_sum,
+    find_live_plain_site,
+    find_obstacle,
+    find_plain_site,
+    find_tensors,
+    find_token_keys,
+    find_undivided_product,
+    follow_masks,
+    has_tokens,
+    is_embedding_sum,
+    is_in_place_write,
+    is_pooling,
+    keep_before_masking,
+    locate,
+    multi_head_attention,
+    operations,
+    prepare_fused_call,
+    provenance,
+    read_by_attention,
+    read_fused_site,
+    read_live_fused_site,
+    reorder_attention_product,
+    spell_out_einsum,
+    spread_written,
+    starts_constant,
+    step_of,
+    stitch,
+    trace_of,
+    unmasked_scores_of,
+)
+from whyformer.errors import UnknownOperation, UnsupportedModel
+
+
+@dataclass
+class ModuleCall:
+    """One call of one module: its input, its output and the attention sites in it."""
+
+    path: str
+    number: int
+    input: Tensor | None = None
+    input_step: int = 0
+    output: Tensor | None = None
+    output_step: int = 0
+    sites: list[int] = field(default_factory=list)  # their numbers
+
+
+STREAM_KINDS = {
+    **dict.fromkeys(operations.ADDITIONS, "add"),
+    **dict.fromkeys(operations.NORMS, "norm"),
+    **dict.fromkeys(operations.MULTIPLICATIONS, "scale"),
+}
+
+
+@dataclass(frozen=True)
+class StreamStep:
+    """An addition of two states, or a norm or a multiple of one: a step of the residual stream (boundaries.py)."""
+
+    step: int
+    kind: str  # "add", "norm" or "scale"
+    operands: tuple[Tensor, ...]
+    result: Tensor
+
+
+class Intercept(TorchFunctionMode):
+    """One run. `leaf` is the tensor where the explained input enters the graph, once it is known."""
+
+    def __init__(
+        self,
+        *,
+        batch: int,
+        originals: dict[int, str],
+        guard: WriteGuard | None = None,
+        frames: Frames | None = None,
+        switch: Switch | None,
+        needs_gradient: bool,
+        intervention: Intervention | None = None,
+        starting_at: Tensor | None = None,
+        keeps_tape: bool = False,
+        keeps_scores: bool = False,
+    ) -> None:
+        super().__init__()
+        self.tape: list[tuple[Operation, Any]] | None = [] if keeps_tape else None  # all operations and results
+        self.intervention = intervention
+        self.keeps_scores = keeps_scores or (intervention is not None and changes_scores(intervention))
+        self.follows_masks = intervention is not None and intervention.unmasked is not None
+        self.starting_at = starting_at  # replaces the sum of embeddings as the leaf
+        self.batch = batch
+        self.originals = originals
+        self.guard = guard
+        self.frames = frames
+        self.embedded: Tensor | None = None  # the label of the embedded ids: a model may pad them first
+        self.embedded_ids: Tensor | None = None  # the ids themselves, and how many there may be
+        self.vocabulary = 0
+        self.switch = switch
+        self.needs_gradient = needs_gradient or switch is not None
+        self.follower = Follower(batch)
+        self.sites: list[AttentionSite] = []
+        self.site_count = 0
+        self.stream: list[StreamStep] = []
+        self.calls: list[ModuleCall] = []
+        self.open_calls: list[ModuleCall] = []
+        self.switched_off: str | None = None  # the first module with attention for which gradients were switched off
+        self.leaf: Tensor | None = None
+        self.entered: Tensor | None = None  # the copy of the leaf that the model computes with
+        self.moves_tokens = False  # whole, before the first block (order.py): what looks like mixing there is a move
+        self.words: Tensor | None = None  # the part of the leaf that comes from token ids
+        self.step = 0
+        self.heads = 0  # of the current nn.MultiheadAttention call; 0 outside one
+        self.written = InPlaceWrites()  # what the model would have written into its tensors
+        self.mixers = 0  # a hash of the operations that may mix tokens without attention; 0 if there were none
+        self.products = 0  # of states
+        self.denominators: list[Tensor] = []  # of attention, where a sink scales its output by them
+        self.known_mixing: dict[Any, bool] | None = None  # what token_mixing.py has found
+
+    # --- module calls ------------------------------------------------------------------------------------------------
+
+    @property
+    def place(self) -> str:
+        return (self.open_calls[-1].path if self.open_calls else "") or "the model"
+
+    def enter(self, path: str, given: Tensor | None) -> None:
+        """Called when the forward of a module starts."""
+        call = ModuleCall(path, len(self.calls), self.resolve(given), self.step)
+        self.calls.append(call)
+        self.open_calls.append(call)
+
+    def leave(self, result: Tensor | None) -> None:
+        """Called when the forward of a module ends."""
+        call = self.open_calls.pop()
+        call.output, call.output_step = self.resolve(result), self.step
+
+    def release(self) -> None:
+        """Free the graph."""
+        self.sites, self.calls, self.open_calls, self.stream = [], [], [], []
+        self.tape, self.denominators = None, []
+        self.written = InPlaceWrites()
+        self.leaf = self.entered = self.words = None
+
+    # --- the mode ----------------------------------------------------------------------------------------------------
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = operations.name_of(func)
+        if name in operations.QUERIES and id(args[0]) not in self.originals:
+            return func(*args, **(kwargs or {}))
+        operation = Operation(name, func, args, kwargs or {})
+        if is_in_place_write(operation) and self.must_run_out_of_place(operation):
+            self.step += 1
+            return self.run_out_of_place(operation)
+        if self.written and not self.written.is_reading:
+            operation = self.resolve_arguments(operation)
+        if not operation.given:
+            return operation.run()
+        if operation.name == "einsum":
+            operation = spell_out_einsum(operation)
+        self.step += 1
+        self.refuse_unseen(operation)
+        if operation.name == "multi_head_attention_forward":
+            return self.run_multi_head(operation)
+        if self.switch is not None and operation.name in COMPOSITE_OPERATIONS and operation.carrying:
+            with self:
+                composed = COMPOSITE_OPERATIONS[operation.name](operation)
+            if composed is not None:
+                return composed
+        if self.needs_gradient and any(is_embedding_sum(t) for t in operation.given):
+            operation = self.settle_input(operation).map_arguments(self.resolve)
+            if is_in_place_write(operation) and self.must_run_out_of_place(operation):
+                return self.run_out_of_place(operation)
+        reordered = reorder_attention_product(operation) or divide_before_product(operation)
+        if reordered is not None:
+            with self:
+                return reordered()
+        if self.guard is not None and is_in_place_write(operation):
+            self.guard.check(operation)
+        if self.follows_masks:
+            keep_before_masking(operation)
+        result = self.run_fused(operation) if operation.name == operations.FUSED_ATTENTION else operation.run()
+        if self.needs_gradient:
+            refuse_missing_gradient(operation, result, self.place)
+        if any(result is tensor for tensor in operation.given):
+            return result  # a cast to the same type, dropout outside training
+        if self.intervention is not None:
+            return self.finish_with_intervention(operation, result, self.intervention)
+        return self.finish(operation, result)
+
+    def finish_with_intervention(self, operation: Operation, result: Any, intervention: Intervention) -> Any:
+        """As `finish`; if the operation is an attention site, the intervention is applied first."""
+        is_fused = operation.name == operations.FUSED_ATTENTION
+        site = read_live_fused_site(operation, result, self.place) if is_fused else None
+        if operation.name in operations.PRODUCTS:
+            site = find_live_plain_site(operation, result, self.place)
+        if site is None:
+            return self.finish(operation, result)
+        self.unfold(site)
+        refuse_other_batch(site, self.batch)
+        site.scores, unmasked = self.read_scores(operation)
+        new = apply_intervention(intervention, self.find_epoch(site) - 1, site, unmasked)
+        made = self.finish(operation, result if new is None else new.output)
+        if new is not None:
+            kept = self.sites[-1]
+            first, count = kept.first_key, kept.value.size(-2)  # keys that belong to no token are left out
+            kept.weights = new.attention.detach().narrow(-1, first, count)
+            kept.value = new.value.detach().narrow(-2, first, count)
+        return made
+
+    def finish(self, operation: Operation, result: Any) -> Any:
+        """Label the result, attach a rule, and record it if it is an attention site."""
+        traces = self.follower.follow(operation, result)
+        if any(trace_of(t).carries for t in operation.given) or any(t.words is not None for t in traces):
+            traces = [provenance.change_trace(trace, carries=True) for trace in traces]
+        if not self.sites and traces:
+            self.note_input(operation, result, traces)
+        if self.switch is not None:
+            result = self.attach_rule(operation, result, traces)
+        results = [result] if isinstance(result, Tensor) else list(find_tensors(result)) if traces else []
+        for tensor, trace in zip(results, traces, strict=True):
+            attach_trace(tensor, trace)
+        self.note_stream(operation, result)
+        self.note_mixing(operation, result)
+        if operation.name in operations.PRODUCTS and (undivided := find_undivided_product(operation)) is not None:
+            result._whyformer_undivided = undivided
+        if self.keeps_scores:
+            self.note_scores(operation, result)
+        if self.tape is not None and (isinstance(result, Tensor) or any(True for _ in find_tensors([result]))):
+            self.tape.append((operation, result))
+        if operation.name in operations.CONCATENATIONS and len(self.sites) > 1 and isinstance(result, Tensor):
+            self.stitch_sites(operation, result)
+        if operation.name == operations.FUSED_ATTENTION:
+            self.add_site(read_fused_site(operation, result, self.place))
+        elif (
+            operation.name in operations.PRODUCTS
+            and (site := find_plain_site(operation, result, self.place)) is not None
+        ):
+            scores, _ = self.read_scores(operation)
+            site.scores = None if scores is None else scores.detach()
+            self.add_site(site)
+        return result
+
+    def note_stream(self, operation: Operation, result: Any) -> None:
+        """Keep additions of two states, norms, and products with a constant: the residual stream consists of them."""
+        if not isinstance(result, Tensor):
+            return
+        result._whyformer_step = self.step  # type: ignore[attr-defined]
+        kind = STREAM_KINDS.get(operation.name)
+        if result.dim() != 3 or kind is None:
+            return
+        carrying = tuple(tensor for tensor in operation.given if trace_of(tensor).carries)
+        if len(carrying) == (2 if kind == "add" else 1) and all(tensor.shape == result.shape for tensor in carrying):
+            self.stream.append(StreamStep(self.step, kind, carrying, result))
+
+    def note_mixing(self, operation: Operation, result: Any) -> None:
+        """Count what may mix tokens without attention (token_mixing.py)."""
+        if operation.name == "logsumexp" and isinstance(result, Tensor):
+            self.denominators.append(result)
+        if may_mix_tokens(operation):
+            self.mixers = hash((self.mixers, operation.name))
+        elif is_product_of_states(operation):
+            self.products += 1
+
+    @property
+    def may_mix(self) -> bool:
+        """Whether tokens may have been mixed without attention; attention that is not fused has two products."""
+        return bool(self.mixers) or self.products > 2 * sum(site.query is None for site in self.sites)
+
+    def note_input(self, operation: Operation, result: Any, traces: list[Trace]) -> None:
+        """Before the first attention: how a signal is cut into tokens, and where the ids are embedded."""
+        if self.frames is not None:
+            traces[0] = self.frames.note(operation, result, traces[0])
+        elif traces[0].words is not None and self.embedded is None:
+            self.embedded = traces[0].tokens
+            self.embedded_ids = next((t for t in operation.given if not t.is_floating_point()), None)
+            self.vocabulary = next((t.size(0) for t in operation.given if t.is_floating_point()), 0)
+
+    def note_scores(self, operation: Operation, result: Any) -> None:
+        """Keep the input of a softmax beside its result, and beside what is computed from that until its product."""
+        if self.follows_masks:
+            follow_masks(operation, result)
+        if not isinstance(result, Tensor) or not trace_of(result).is_attention:
+            return
+        given = operation.given[0]
+        is_softmax = operation.name in operations.SOFTMAXES
+        scores = (given, unmasked_scores_of(given)) if is_softmax else getattr(given, "_whyformer_scores", None)
+        if (step := step_of(result, "weights")) is not None:
+            scores = (step.scores, unmasked_scores_of(step.scores)) if step.is_plain else None
+        result._whyformer_scores = scores  # type: ignore[attr-defined]
+
+    def read_scores(self, operation: Operation) -> tuple[Tensor | None, Tensor | None]:
+        """The scores of a product of attention and values, with and without their mask, if they were kept."""
+        kept = getattr(operation.given[0], "_whyformer_scores", None)
+        return (None, None) if kept is None else kept
+
+    def refuse_unseen(self, operation: Operation) -> None:
+        """Refuse weights of the model itself, and kernels that hide their attention."""
+        for tensor in operation.given:
+            if id(tensor) in self.originals:
+                raise UnsupportedModel(
+                    f"{self.place} used the weight {self.originals[id(tensor)]!r} of the model itself, not of its "
+                    "shadow: a function that a module keeps holds the weight or another module. Make the function a "
+                    "method, and what it uses an attribute of the module."
+                )
+        if operations.hides_attention(operation.name):
+            raise UnsupportedModel(
+                f"{self.place} calls {operation.name}, a kernel that does not expose its attention. "
+                'Load the model with attn_implementation="sdpa" or "eager".'
+            )
+
+    def run_multi_head(self, operation: Operation) -> Any:
+        """nn.MultiheadAttention, run operation by operation."""
+        before, self.heads = self.heads, operation.argument(4, "num_heads", default=0)
+        try:
+            with self:
+                return multi_head_attention(*operation.args, **operation.kwargs)
+        finally:
+            self.heads = before
+
+    def run_fused(self, operation: Operation) -> Tensor:
+        """Fused attention in memory linear in the number of tokens, prepared for relevance by its own gradient."""
+        running = prepare_fused_call(operation, current_setting.get())
+        if self.switch is None or not operation.carrying:
+            return running.run()
+        running, factors = attach_factors(running, self.switch)
+        result = running.run()
+        result._whyformer_factors = factors
+        return result
+
+    # --- where the input enters --------------------------------------------------------------------------------------
+
+    def settle_input(self, operation: Operation) -> Operation:
+        """Adding constants extends a sum of embeddings; any other use makes it the explained input."""
+        if is_in_place_write(operation):
+            return operation.map_arguments(lambda value: self.make_leaf(value) if is_embedding_sum(value) else value)
+        result = operation.run()
+        returns_tensor = any(True for _ in find_tensors([result]))  # size() and the like do not
+        extends = extends_embedding_sum(operation) and not any(hasattr(t, "_whyformer_leaf") for t in operation.given)
+        if not returns_tensor or any(result is t for t in operation.given) or extends:
+            return operation
+        return operation.map_arguments(lambda value: self.make_leaf(value) if is_embedding_sum(value) else value)
+
+    def make_leaf(self, tensor: Tensor) -> Tensor:
+        """The explained input, created on first use. The model gets a copy, which it may change in place."""
+        entered = getattr(tensor, "_whyformer_leaf", None)
+        if entered is None:
+            if self.leaf is not None:
+                raise UnsupportedModel(
+                    f"{self.place} takes a second sequence of embeddings. Only one can be explained; models with a "
+                    "decoder that has its own input, or with embeddings for each layer, are not supported yet."
+                )
+            trace = replace(trace_of(tensor), words=None)
+            self.words = trace_of(tensor).words
+            start = tensor if self.starting_at is None else self.starting_at.to(tensor)
+            self.leaf = attach_trace(start.detach().clone().requires_grad_(), trace)
+            with torch.enable_grad():  # the model may first use it under no_grad, and later outside
+                entered = attach_trace(self.leaf.clone(), trace)
+            tensor._whyformer_leaf = self.entered = entered  # type: ignore[attr-defined]
+        return entered
+
+    # --- operations that write into their operand ---------------------------------------------------------------------
+
+    def must_run_out_of_place(self, operation: Operation) -> bool:
+        """Whether a write must not happen: rules do not follow it, or the tensor is not the one that holds the values.
+
+        Elsewhere autograd follows writes itself. A residual (`h += x`) never happens in place, as the captured hidden
+        states would change with it.
+        """
+        target = operation.args[0] if operation.args else None
+        if not isinstance(target, Tensor):
+            return False
+        is_residual = operation.name in operations.IN_PLACE and trace_of(target).samples is not None
+        follows_rules = self.switch is not None and bool(operation.carrying)
+        return is_residual or follows_rules or self.written.covers(target)
+
+    def run_out_of_place(self, operation: Operation) -> Tensor | None:
+        """`h += x`, `h[i] = x` and the like out of place. From here on, whoever uses h gets the new values."""
+        target = operation.args[0]
+        rest = Operation(operation.name, operation.function, operation.args[1:], operation.kwargs)
+        rest = rest.map_arguments(self.resolve)
+        with torch._C.DisableTorchFunction():
+            target = self.written.follow_moves(target, self.place)
+            places = locate(target)
+            if operation.name == "setitem":
+                places = places[rest.args[0]]
+        with self:
+            self.written.merge_writes(target)
+            if operation.name == "setitem":
+                new: Tensor | None = spread_written(rest.args[1], target, places)
+            else:
+                whole = Operation(operation.name, operation.function, (target, *rest.args), rest.kwargs)
+                new = compute_written(whole, self.written.read(target, self.place))
+        if new is target:  # dropout outside training
+            return target
+        if new is None:
+            raise UnknownOperation(
+                f"{self.place} changes a tensor in place with {operation.name}; relevance cannot be propagated through "
+                "that. Write it as an assignment, or use a method without relevance."
+            )
+        with torch._C.DisableTorchFunction():
+            self.written.note(target, places, new, is_private=operation.name == "setitem")
+        return None if operation.name == "setitem" else new
+
+    def resolve_arguments(self, operation: Operation) -> Operation:
+        """The operation on what was written into its arguments. A view shows the memory itself, so that later writes
+        reach it."""
+        if operation.name in operations.VIEWS and operation.args and self.written.covers(operation.args[0]):
+            with torch._C.DisableTorchFunction():
+                base = self.written.follow_moves(operation.args[0], self.place)
+            rest = Operation(operation.name, operation.function, operation.args[1:], operation.kwargs)
+            rest = rest.map_arguments(self.resolve)
+            view = Operation(operation.name, operation.function, (base, *rest.args), rest.kwargs)
+            address = base.untyped_storage().data_ptr()
+            if all(made.untyped_storage().data_ptr() == address for made in find_tensors([view.run()])):
+                return view
+        return operation.map_arguments(self.resolve)
+
+    def resolve(self, value: Any) -> Any:
+        """A tensor with what was written into it; other values unchanged."""
+        if not isinstance(value, Tensor) or not self.written.covers(value):
+            return value
+        with self:
+            return self.written.read(value, self.place)
+
+    # --- rules -------------------------------------------------------------------------------------------------------
+
+    def attach_rule(self, operation: Operation, result: Any, traces: list[Trace]) -> Any:
+        """The result with its rule beside it, if it carries."""
+        results = list(find_tensors([result]))
+        if not any(r.requires_grad for r in results):
+            return result
+        is_constant = bool(traces) and starts_constant(operation, traces[0])
+        if is_constant or all(trace_of(t).is_held for t in operation.carrying):
+            traces[:] = [replace(trace, is_held=True) for trace in traces]
+            self.note_held(operation)
+            return result
+        self.count_uses(operation)
+        if needs_no_rule(operation) and isinstance(result, Tensor | list | tuple):
+            return result
+        described = None
+        if isinstance(result, Tensor):
+            attach_trace(result, traces[0])
+            described = CallBuilder(operation, result, batch=self.batch, step=self.step, place=self.place).build()
+        if described is None:
+            raise UnknownOperation(
+                f"No relevance rule for {operation.name}, called in {self.place}. Use a method without relevance."
+            )
+        call, operands = described
+        self.note_rule(operation, call, operands)
+        carried = RuleNode.apply(self.switch, call, result, *operands)
+        carried._whyformer_call = call
+        return carried
+
+    def note_rule(self, operation: Operation, call: OperationCall, operands: list[Tensor]) -> None:
+        """Called for each operation that gets a rule; lean_lesson.py learns from it."""
+
+    def note_held(self, operation: Operation) -> None:
+        """Called for each operation whose result is held constant."""
+
+    def count_uses(self, operation: Operation) -> None:
+        """Note at each operand's own node what it went into: a residual branches off where one of several uses is an
+        addition."""
+        kind = "add" if operation.name in operations.ADDITIONS else operation.name
+        for tensor in operation.given:
+            if (call := getattr(tensor, "_whyformer_call", None)) is not None:
+                call.consumers.append(kind)
+
+    # --- sites -------------------------------------------------------------------------------------------------------
+
+    def add_site(self, site: AttentionSite) -> None:
+        """Record an attention site and renumber the tokens of its output."""
+        output = site.output
+        before = trace_of(output)
+        if self.needs_gradient and before.carries and not torch.is_grad_enabled():
+            self.switched_off = self.switched_off or self.place
+        self.site_count += 1
+        site.rows, site.number, site.epoch, site.step = before, self.site_count, self.find_epoch(site), self.step
+        self.unfold(site)
+        first = find_token_keys(before, site.keys, site.queries, site.value.size(-2))
+        if first is not None:
+            site.leave_out_keys(first, site.queries)
+        site.obstacle = find_obstacle(before, site.keys, site.epoch - 1)
+        site.enclosing = tuple(call.number for call in self.open_calls)
+        for call in self.open_calls:
+            call.sites.append(site.number)
+        self.sites.append(site)
+        trace = Trace(samples=before.samples, epoch=site.epoch, carries=before.carries, output_of=site.number)
+        if is_pooling(site) and not has_tokens(before):
+            read = read_by_attention(site) if self.reads_all_tokens(site) else None
+            attach_trace(output, replace(trace, read=read, output_of=None))
+            return
+        self.follower.length = site.queries
+        tokens = self.follower.labels.label_axis(output.dim() - 2, output.size(-2), output.dim(), output.device)
+        attach_trace(output, replace(trace, tokens=tokens))
+
+    def find_epoch(self, site: AttentionSite) -> int:
+        """The number of the layer. A site that reads the same states as the one before belongs to the same layer."""
+        if not self.sites:
+            return 1
+        last, keys = self.sites[-1], site.keys
+        is_beside = keys.tokens is not None and keys.epoch < last.epoch and keys.epoch == last.keys.epoch
+        return last.epoch if is_beside else last.epoch + 1
+
+    def stitch_sites(self, operation: Operation, result: Tensor) -> None:
+        """If the outputs of several sites are joined here, they become one site."""
+        if (made := stitch(operation, result, self.sites)) is None:
+            return
+        self.site_count += 1
+        made.number, made.step = self.site_count, self.step
+        made.enclosing = tuple(call.number for call in self.open_calls)
+        gone = {part.number for part in made.parts}
+        place = next(i for i, site in enumerate(self.sites) if site.number in gone)
+        self.sites = [site for site in self.sites if site.number not in gone]
+        self.sites.insert(place, made)
+        for call in self.open_calls:
+            call.sites = [number for number in call.sites if number not in gone] + [made.number]
+        self.follower.length = made.queries
+        axis = next(a for a in range(result.dim()) if made.has_tokens_at(a))
+        tokens = self.follower.labels.label_axis(axis, made.queries, result.dim(), result.device)
+        old = trace_of(result)
+        attach_trace(result, Trace(old.samples, tokens, made.epoch, carries=old.carries, output_of=made.number))
+
+    def unfold(self, site: AttentionSite) -> None:
+        """Separate the heads of a site from its examples."""
+        if site.value.dim() == 3:
+            heads, site.folds_heads = self.count_folded_heads(site.keys, site.output)
+            site.batch_axis = 1 if site.folds_heads == "heads first" else 0
+            site.unfold(self.heads or heads)
+            return
+        site.batch_axis = self.find_batch_axis(site)
+        site.unfold(0)
+
+    def find_batch_axis(self, site: AttentionSite) -> int:
+        """Which axis of [batch head ...] holds the examples; a model may put its heads first."""
+        axes = site.output.dim() - 2
+        if (axis := provenance.axis_of(site.keys.samples)) is not None and axis < axes:
+            return axis
+        return 1 if self.batch == 1 and axes == 2 and site.output.size(0) > 1 == site.output.size(1) else 0
+
+    def count_folded_heads(self, trace: Trace, output: Tensor) -> tuple[int, str]:
+        """How many heads of each example are folded into the batch axis, and in which order; 0 if not known."""
+        rows = output.size(0)
+        if output.dim() != 3 or trace.tokens is None or trace.tokens.size(0) > 1 or rows % self.batch:
+            return 0, "batch first"
+        of = trace.samples.flatten().long() if trace.samples is not None else None
+        examples, heads = torch.arange(self.batch, device=output.device), rows // self.batch
+        if self.batch == 1 or (of is not None and torch.equal(of, examples.repeat_interleave(heads))):
+            return heads, "batch first"
+        if of is not None and torch.equal(of, examples.repeat(heads)):
+            return heads, "heads first"
+        return 0, "batch first"
+
+    def reads_all_tokens(self, site: AttentionSite) -> bool:
+        """The keys of a pooling site are the tokens of the attention before it, each once, and perhaps others."""
+        label, length = site.keys.tokens, self.follower.length
+        if label is None or label.numel() != site.value.size(-2) or site.keys.epoch == 0:
+            return False
+        if site.value.size(0) != self.batch:
+            return False
+        return torch.equal(label[label >= 0].sort()[0].long(), torch.arange(length, device=label.device))

@@ -1,0 +1,60 @@
+"""Writes of a forward into tensors that belong to the model: a cache kept in a buffer, a running statistic.
+
+A shadow shares its tensors with the model, so such a write would change the model. It is found before it happens; the
+run starts again on a shadow with copies of these tensors, and so does every later run of the model.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+from weakref import WeakSet
+
+import torch
+from torch import Tensor, nn
+
+from whyformer._engine.tracing import Operation
+
+WRITERS: WeakSet[nn.Module] = WeakSet()  # models whose forward writes into their own tensors
+
+
+class WritesIntoModel(Exception):
+    """The forward was about to write into a tensor of the model."""
+
+
+class WriteGuard:
+    """Stops a forward that would write into a tensor of `module`."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+
+    @cached_property
+    def storages(self) -> set[int]:
+        tensors = [*self.module.parameters(), *list_kept_tensors(self.module)]
+        return {tensor.untyped_storage().data_ptr() for tensor in tensors if has_memory(tensor)}
+
+    def check(self, operation: Operation) -> None:
+        """Raise WritesIntoModel before an operation that writes in place writes into memory of the model."""
+        if self.module in WRITERS:
+            return
+        written = operation.args[0] if operation.args else None
+        if isinstance(written, Tensor) and has_memory(written) and self.owns(written):
+            WRITERS.add(self.module)
+            raise WritesIntoModel
+
+    def owns(self, tensor: Tensor) -> bool:
+        """The memory of the tensor belongs to the model."""
+        with torch._C.DisableTorchFunction():
+            try:
+                return tensor.untyped_storage().data_ptr() in self.storages
+            except (RuntimeError, NotImplementedError):  # a tensor of vmap has no memory of its own
+                return False
+
+
+def list_kept_tensors(module: nn.Module) -> Iterator[Tensor]:
+    """The tensors that modules keep besides their parameters: buffers and plain attributes."""
+    for part in module.modules():
+        yield from (buffer for buffer in part._buffers.values() if buffer is not None)
+        yield from (value for value in part.__dict__.values() if isinstance(value, Tensor))
+
+
+def has_memory(tensor: Tensor) -> bool:
+    return tensor.layout == torch.strided and type(tensor) in (Tensor, nn.Parameter) and tensor.numel() > 0

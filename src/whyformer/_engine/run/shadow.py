@@ -1,0 +1,172 @@
+"""A shadow: a copy of a model that shares its weights and can be hooked and run without touching the model.
+
+The shadow has its own module objects (shared submodules stay shared), the same weights as detached views without
+gradients (copies, if the weights were made in inference mode: those cannot be part of a graph), its own hook
+dictionaries and `training = False`. Nothing that happens to it, including exceptions, affects
+the user's modules or other threads. Layers that are rewritten by their own forward are replaced, and what they keep is
+copied (quantised.py). If the forward writes into buffers, the shadow has copies of them (model_writes.py).
+
+Forward hooks of the user are part of what the model computes (weight norm is one), so the shadow keeps them. Backward
+hooks would add unknown nodes to the graph and are not copied.
+"""
+
+import copy
+import functools
+import types
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whyformer._engine.run.model_writes import WRITERS
+from whyformer._engine.run.quantised import RestoredLinear, find_codes, is_rewritten, restores_weights
+from whyformer._model import copy_hook, has_hook, list_modules, unwrap
+from whyformer._plain.torch_state import leave_inference
+
+KEPT_HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_pre_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+)
+REGISTRIES = frozenset(("_parameters", "_buffers", "_modules", *KEPT_HOOKS))  # the shadow gets its own
+ATOMS = frozenset((bool, int, float, str, type(None), set, torch.dtype, torch.device))  # point at no module
+
+
+def make_shadow(module: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
+    """A shadow of `module`; with `dtype`, floating-point weights are copied to that type."""
+    inner = {id(part): unwrap(part) for part in list_modules(unwrap(module))}
+    originals = [part for number, part in inner.items() if id(part) == number]
+    shadows: dict[int, Any] = {id(original): _create_empty(original) for original in originals}
+    shadows |= {number: shadows[id(part)] for number, part in inner.items()}  # wrapped parts are unwrapped too
+    weights: dict[int, Tensor] = {}
+    tied: dict[int, dict[Any, Any]] = {}
+    for original in originals:
+        _fill(shadows[id(original)], original, shadows, weights, dtype)
+        if has_hook(original):
+            shadows[id(original)]._hf_hook = copy_hook(original._hf_hook, tied)  # type: ignore[assignment]
+    if unwrap(module) in WRITERS:
+        _copy_kept_tensors([shadows[id(original)] for original in originals])
+    return shadows[id(originals[0])]
+
+
+def _copy_kept_tensors(shadows: Iterable[nn.Module]) -> None:
+    """Give the shadows buffers of their own, shared among them as the model's are."""
+    copies: dict[int, Tensor] = {}
+    shared: list[Tensor] = []  # kept alive, so that no two of them have one id
+    for shadow in shadows:
+        for kept in (shadow._buffers, shadow.__dict__):
+            for name, value in list(kept.items()):
+                if isinstance(value, Tensor):
+                    shared.append(value)
+                    kept[name] = copies.setdefault(id(value), value.clone())
+
+
+def _create_empty(original: nn.Module) -> nn.Module:
+    if isinstance(original, torch.jit.ScriptModule):
+        unwrap(original)
+    if restores_weights(original):
+        return RestoredLinear.__new__(RestoredLinear)
+    return type(original).__new__(type(original))
+
+
+def _fill(
+    shadow: nn.Module,
+    original: nn.Module,
+    shadows: dict[int, Any],
+    weights: dict[int, Tensor],
+    dtype: torch.dtype | None,
+) -> None:
+    own: dict[str, Any] = {}
+    for name, value in original.__dict__.items():
+        if name not in REGISTRIES and type(value) not in ATOMS:
+            is_hooks = name.endswith("_hooks") and isinstance(value, dict)
+            value = type(value)() if is_hooks else _redirect(value, shadows)
+        own[name] = value
+    own["_parameters"] = {
+        name: _detach_weight(value, weights, dtype, shadows) for name, value in original._parameters.items()
+    }
+    own["_buffers"] = {
+        name: _detach_weight(value, weights, dtype, shadows) for name, value in original._buffers.items()
+    }
+    own["_modules"] = {
+        name: shadows[id(child)] if child is not None else None for name, child in original._modules.items()
+    }
+    for kept in KEPT_HOOKS:
+        if kept in original.__dict__:
+            own[kept] = original.__dict__[kept].copy()
+    own["training"] = False
+    own["_compiled_call_impl"] = None
+    if isinstance(shadow, RestoredLinear):
+        own["codes"] = find_codes(original)
+    shadow.__dict__.update(own)
+
+
+def _detach_weight(
+    value: Tensor | None, weights: dict[int, Tensor], dtype: torch.dtype | None, shadows: dict[int, Any]
+) -> Tensor | None:
+    """The detached view of a weight; shared weights share it."""
+    if value is None:
+        return None
+    if id(value) not in weights:
+        view = leave_inference(value).detach()
+        if dtype is not None and view.is_floating_point():
+            view = view.to(dtype)
+        if is_rewritten(value):
+            view = view.as_subclass(type(value))
+            view.__dict__.update({name: _redirect(kept, shadows) for name, kept in value.__dict__.items()})
+        elif isinstance(value, nn.Parameter):
+            view = nn.Parameter(view, requires_grad=False)
+        weights[id(value)] = view
+    return weights[id(value)]
+
+
+def _redirect(value: Any, shadows: dict[int, Any]) -> Any:
+    """Point what a module keeps outside `_modules` (bound methods, lists of modules, objects) at the shadows."""
+    if isinstance(value, nn.Module):
+        return shadows.get(id(value), value)
+    if isinstance(value, Tensor) and (value.requires_grad or value.is_inference()):
+        return leave_inference(value).detach()  # an unregistered weight
+    if isinstance(value, types.MethodType) and id(value.__self__) in shadows:
+        return types.MethodType(value.__func__, shadows[id(value.__self__)])
+    if type(value) is functools.partial:  # accelerate's forward
+        function, args = _redirect(value.func, shadows), _redirect(value.args, shadows)
+        redirected = functools.partial(function, *args, **_redirect(value.keywords, shadows))
+        redirected.__dict__.update(value.__dict__)  # the signature of what it replaces
+        return redirected
+    if type(value) in (list, tuple):
+        return type(value)(_redirect(item, shadows) for item in value)
+    if type(value) is dict:
+        return {name: _redirect(item, shadows) for name, item in value.items()}
+    if holds_state(value):
+        return _copy_object(value, shadows)
+    return value
+
+
+def holds_state(value: Any) -> bool:
+    """An object with attributes that a forward might set (a cache, a quantisation state); not a config."""
+    if not hasattr(value, "__dict__") or isinstance(value, Tensor | type) or callable(value):
+        return False
+    kind = type(value)
+    return kind.__module__.partition(".")[0] not in ("torch", "enum", "builtins") and not kind.__name__.endswith(
+        "Config"
+    )
+
+
+def _copy_object(value: Any, shadows: dict[int, Any]) -> Any:
+    """A copy of the object with copies of its lists, dicts and objects; the object itself if it cannot be copied."""
+    if id(value) not in shadows:
+        try:
+            shadows[id(value)] = copied = copy.copy(value)
+            if copied is not value:
+                vars(copied).update({name: _redirect(item, shadows) for name, item in vars(value).items()})
+        except Exception:  # a lock, a file: whatever the class raises
+            shadows[id(value)] = value
+    return shadows[id(value)]
+
+
+def weights_of(module: nn.Module) -> dict[int, str]:
+    """The id and name of every weight of the original, to detect a run that reaches one of them."""
+    return {id(weight): name for name, weight in module.named_parameters(remove_duplicate=False)}

@@ -1,0 +1,56 @@
+"""Targets: from what a model returned to the score that is explained."""
+
+from whyformer._engine.targets.answer_target import (
+    SCORE_NAMES,
+    Answer,
+    AnswerText,
+    aim_at_answers,
+    parse_answer,
+    shorten,
+)
+from whyformer._engine.targets.answer_view import AnswerView
+from whyformer._engine.targets.choice import Choice, has_choices, pick_choices
+from whyformer._engine.targets.chosen_answer import PLAIN_TASKS, ChosenAnswer, choose_answer, choose_terms, is_causal
+from whyformer._engine.targets.function_target import (
+    ExplainedScore,
+    FunctionAnswer,
+    FunctionReading,
+    explain_function,
+    find_function,
+)
+from whyformer._engine.targets.reading import Answers, ClassReading, Reading, detach_answers, take_answers
+from whyformer._engine.targets.readout import compute_readout
+from whyformer._engine.targets.target import (
+    REPRESENTATION,
+    ExplainedAnswer,
+    Target,
+    TargetNames,
+    choose_target,
+    describe_targets,
+    expand_per_example,
+    find_indices,
+    find_last_tokens,
+    probabilities_of,
+    read_logits,
+    refuse_same_targets,
+)
+from whyformer._engine.targets.target_kinds import (
+    AnswerSpan,
+    Character,
+    Class,
+    Entity,
+    Frame,
+    Group,
+    LogProbability,
+    Representation,
+    Settled,
+    TargetKind,
+    Token,
+    TokenClasses,
+    Tokens,
+    Value,
+    settle_target,
+)
+from whyformer._engine.targets.target_like import TargetLike
+from whyformer._engine.targets.task import Task, TaskKind, find_task, refuse_encoder_decoders
+from whyformer._engine.targets.terms import Scale, TermSum, widen

@@ -1,0 +1,163 @@
+"""From what a model returned to what is explained: the task, the target of each example, and how its score is read."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from whyformer._engine.layout import Layout, find_representation, to_canonical_axes
+from whyformer._engine.run import Run
+from whyformer._engine.targets.answer_view import AnswerView
+from whyformer._engine.targets.function_target import (
+    ExplainedScore,
+    FunctionReading,
+    ScoreFunction,
+    explain_function,
+    find_function,
+)
+from whyformer._engine.targets.reading import ClassReading, Reading
+from whyformer._engine.targets.representation import make_projection
+from whyformer._engine.targets.target import Target, choose_representation, choose_target, expand_per_example
+from whyformer._engine.targets.target_kinds import Representation, Settled, TargetKind, predicts_term, settle_target
+from whyformer._engine.targets.task import find_task
+from whyformer._engine.targets.terms import TermSum
+from whyformer._engine.tracing import Trace, trace_of
+from whyformer._model import EncodedBatch, Model
+from whyformer.errors import TargetError, UnsupportedModel
+
+PLAIN_TASKS = ("class", "next token")
+
+
+class ChosenAnswer(NamedTuple):
+    """What is explained, and how it is read from the runs of a probe."""
+
+    answer: ExplainedScore
+    targets: tuple[Target, ...]
+    reading: Reading
+    notes: tuple[str, ...] = ()
+
+    @property
+    def function(self) -> ScoreFunction | None:
+        """The target as a function of the output, if it is no plain class."""
+        return self.reading.function if isinstance(self.reading, FunctionReading) else None
+
+
+def choose_answer(
+    model: Model, encoded: EncodedBatch, run: Run, layout: Layout, target: Any, versus: Any, *, needs_score: bool
+) -> ChosenAnswer:
+    """The explained answer of each example.
+
+    needs_score: something depends on the score itself, so a representation needs one too.
+    """
+    if (function := find_function(target, versus, encoded.batch)) is not None:
+        answer, targets = explain_function(function, run.returned, encoded.batch)
+        return ChosenAnswer(answer, targets, FunctionReading(function))
+    task = find_task(model, encoded, run.returned, lambda: is_causal(run))
+    if task.kind == "representation":
+        target, versus = drop_representation(target), drop_representation(versus)
+        return choose_representation_score(model, encoded, run, layout, target, versus, needs_score=needs_score)
+    wanted, against = (
+        expand_per_example(one, encoded.batch, what) for one, what in ((target, "target"), (versus, "versus"))
+    )
+    if task.kind in PLAIN_TASKS and not any(isinstance(one, TargetKind) for one in (*wanted, *against)):
+        explained, targets = choose_target(model, encoded, task.output, target, versus)
+        return ChosenAnswer(explained, targets, ClassReading(model.module, targets))
+    return choose_terms(AnswerView(model, encoded, run.returned, task), wanted, against)
+
+
+def is_causal(run: Run) -> bool:
+    """Whether in some layer no token attends to a later one; one that an intervention changed may be another.
+
+    A single token says nothing. It is read as the beginning of a text, which a language model continues.
+    """
+    square = [site for site in run.mode.sites if site.output.size(-2) == site.value.size(-2)]
+    if all(site.value.size(-2) == 1 for site in square):
+        return True
+    return any(not site.looks_ahead() for site in reversed(square))
+
+
+def choose_terms(
+    view: AnswerView,
+    wanted: Sequence[Any],
+    against: Sequence[Any],
+    locate: Callable[[TermSum], TermSum] | None = None,
+) -> ChosenAnswer:
+    """The answer that is a sum of numbers of the output, for targets of any kind.
+
+    locate: where these numbers are in what was returned, if not all of the output was computed.
+    """
+    settled = [settle_target(one, view, row) for row, one in enumerate(wanted)]
+    others = [None if one is None else settle_target(one, view, row) for row, one in enumerate(against)]
+    terms = []
+    for one, other in zip(settled, others, strict=True):
+        if other is not None and one.terms == other.terms:
+            raise TargetError(f"target and versus are both {one.label}. Choose two different ones.")
+        terms.append((*one.terms, *(term.multiply(-1) for term in (other.terms if other is not None else ()))))
+    function = TermSum(view.model.module, tuple(terms))
+    answer, described = explain_function(locate(function) if locate else function, view.returned, len(terms))
+    targets = tuple(
+        describe_settled(view, row, one, other, described[row].score)
+        for row, (one, other) in enumerate(zip(settled, others, strict=True))
+    )
+    notes = tuple(dict.fromkeys(one.note for one in settled if one.note))
+    return ChosenAnswer(answer, targets, FunctionReading(function), notes)
+
+
+def describe_settled(view: AnswerView, row: int, one: Settled, other: Settled | None, score: float) -> Target:
+    predicted, probability = True, None
+    if len(one.terms) == 1 and one.terms[0].weight == 1 and not one.terms[0].field:
+        predicted, probability = predicts_term(view, row, one.terms[0])
+    return Target(
+        index=-1,
+        label=one.label,
+        score=score,
+        probability=probability,
+        predicted=predicted,
+        versus=None if other is None else -1,
+        versus_label=None if other is None else other.label,
+        spec=str(one.fixed),
+        versus_spec=None if other is None else str(other.fixed),
+    )
+
+
+# --- models without a head --------------------------------------------------------------------------------------------
+
+
+def drop_representation(wanted: Any) -> Any:
+    """None where the representation is asked for by name: it is the only thing to explain."""
+    if isinstance(wanted, list | tuple):
+        return [drop_representation(one) for one in wanted]
+    return None if isinstance(wanted, Representation) else wanted
+
+
+def choose_representation_score(
+    model: Model, encoded: EncodedBatch, run: Run, layout: Layout, target: Any, versus: Any, *, needs_score: bool
+) -> ChosenAnswer:
+    """The representation: its projection (representation.py), or only where it is read if no score is needed."""
+    states, trace, note = pool_states(model, run, layout)
+    explained, targets = choose_representation(model, states, trace, target, versus)
+    if not needs_score:
+        return ChosenAnswer(explained, targets, ClassReading(model.module, targets), (note,) if note else ())
+    projection, note = make_projection(model, encoded, run, layout)
+    answer, described = explain_function(projection, run.returned, encoded.batch)
+    targets = tuple(replace(one, spec=str(Representation())) for one in described)
+    return ChosenAnswer(answer, targets, FunctionReading(projection), (note,))
+
+
+def pool_states(model: Model, run: Run, layout: Layout) -> tuple[Tensor, Trace, str]:
+    """[batch channel]: the representation, where it is read, and a note."""
+    output = run.output
+    if output.dim() != 3:
+        return output, trace_of(output), ""
+    weights, note = find_representation(model, run, layout)
+    states = to_canonical_axes(output, trace_of(output))
+    if states.shape[:2] != weights.shape:
+        raise UnsupportedModel(
+            f"The model returns a tensor of shape {list(output.shape)}, which is not one state for each of its "
+            f"{weights.size(1)} tokens in a batch of {weights.size(0)}. Open the model with its head, or pass a "
+            "function of what the model returns as target."
+        )
+    pooled = torch.einsum("bt,btc->bc", weights.to(states), states)
+    return pooled, Trace(read=weights), note

@@ -1,0 +1,32 @@
+"""Readout: how much of the answer the model reads at each token."""
+
+from torch import Tensor
+
+from whyformer._engine.layout import Layout
+from whyformer._engine.run import Run
+from whyformer._engine.targets.function_target import ExplainedScore
+from whyformer._model import Model
+from whyformer.errors import InputError, UnsupportedModel
+
+
+def compute_readout(model: Model, run: Run, layout: Layout, answer: ExplainedScore) -> Tensor:
+    """How much of the answer the model's pooling reads at each token: [batch token]."""
+    mask = layout.mask
+    if model.readout is not None:
+        weights: Tensor | None = model.readout_weights(mask)
+    else:
+        weights = answer.compute_pooling_weights(mask.size(0), layout.length)
+    if weights is None or weights.shape != mask.shape:
+        raise UnsupportedModel(
+            "At which tokens the answer is read is not known. Pass it when opening the model: "
+            'readout="first", "last", "mean" or the index of a token.'
+        )
+    weights = weights.to(mask.device, run.mode.sites[-1].value.dtype) * mask
+    total = weights.sum(-1, keepdim=True)
+    if not bool(total.all()):
+        which = int((total[:, 0] == 0).nonzero()[0])
+        raise InputError(
+            f"The answer for example {which} is read at a padding token: this model reads a fixed position, such as "
+            "the first token. Pad on the other side."
+        )
+    return weights / total

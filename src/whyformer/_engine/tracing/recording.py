@@ -1,0 +1,23 @@
+"""Pauses of a recording (program/recorder.py): what is done anew in every run is not part of a program."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+
+
+class PausableMode(TorchDispatchMode):
+    """A mode that records operations, and can be told not to."""
+
+    def pause(self) -> AbstractContextManager[None]:
+        raise NotImplementedError
+
+
+@contextmanager
+def pause_recording() -> Iterator[None]:
+    """Inside, a recording that is under way notes nothing: for what is done anew in every run."""
+    with ExitStack() as stack:
+        for mode in _get_current_dispatch_mode_stack():
+            if isinstance(mode, PausableMode):
+                stack.enter_context(mode.pause())
+        yield

@@ -1,0 +1,39 @@
+"""InputLike: what explain() and the other verbs take as inputs."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+from typing_extensions import TypeAliasType
+
+from whyformer._model.encoded import EncodedBatch
+from whyformer._model.prompt import Prompt
+from whyformer._model.text import TextPair
+
+
+class ColumnLike(Protocol):
+    """A column of a table: a Series of pandas or polars, an array of pyarrow, a column of `datasets`."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> "Iterator[OneInput]": ...
+
+
+# A text or a path; an image; an array or tensor; two texts that are read together; a prompt; inputs by name.
+OneInput: TypeAlias = (
+    str
+    | os.PathLike[str]
+    | Image.Image
+    | np.ndarray
+    | Tensor
+    | TextPair
+    | tuple[str, str]
+    | Prompt
+    | Mapping[str, Tensor]
+    | Mapping[str, np.ndarray]
+    | Mapping[str, str]
+)
+InputLike = TypeAliasType("InputLike", OneInput | EncodedBatch | Sequence[OneInput] | ColumnLike)

@@ -1,0 +1,348 @@
+"""reproduce(): a published table next to the same table measured here.
+
+    reproduce("chefer-segmentation", "ImageNet-Segmentation/", "google/vit-base-patch16-224")
+
+With the paper's model and data the numbers should agree. With another model or other data only the order of the methods
+can be compared; the lines below the table do that, pair by pair (published_order.py). The output says where the
+published numbers come from. Where none were available (AttCAT), none are shown.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from rich.table import Table as Grid
+from rich.text import Text
+
+from whyformer._explain.explain import ModelLike, as_model
+from whyformer._explain.method_call import label_methods
+from whyformer._judge.judgement import Judgement, encode_utf8
+from whyformer._judge.order import PairOrder, compare_pairs
+from whyformer._judge.rows import RowTable
+from whyformer._judge.run import judge
+from whyformer._judge.table import collect_values, combine_of, format_csv, format_markdown, format_mean
+from whyformer._model import Model
+from whyformer._plain.statistics import bootstrap
+from whyformer._reproduce.paper_tables import NamedSettings, PaperColumn, PaperTable, find_paper_table
+from whyformer._reproduce.published_order import compare_orders, describe_orders
+from whyformer._runs.arguments import check_run_folder, check_run_number, read_run_data
+from whyformer._runs.choice import format_metric_label
+from whyformer.data import Data
+from whyformer.data.example import ClassNames
+from whyformer.errors import InputError
+from whyformer.methods._registry import METHODS
+from whyformer.metrics._registry import METRICS, MetricCall, choose_metric
+from whyformer.results.comparison import rank_correlation
+from whyformer.results.result import Result
+from whyformer.show import report, terminal
+from whyformer.show.report import make_element
+from whyformer.show.score_rows import as_csv_cell
+from whyformer.show.terminal import Screen
+from whyformer.show.visible import make_visible
+
+MOST_COLUMNS = 6  # a table with more columns is turned round
+COLUMNS_AT_ONCE = 4  # on a terminal, of a table that has as many rows
+MIN_METHODS = 3  # with both numbers, to compare the order
+
+
+@dataclass(frozen=True)
+class PaperCell:
+    """One published number, and the same number measured here with its 95 % interval."""
+
+    published: float | None
+    measured: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Reproduction(Result):
+    """A published table next to the same table measured here."""
+
+    table: PaperTable
+    model: str
+    data: str
+    examples: int
+    cells: Mapping[tuple[str, str], PaperCell]  # by the paper's name of the method, and by column
+    judgements: Mapping[str, Judgement] = field(repr=False)  # by the explained class: "predicted", "label"
+    orders: Mapping[str, Sequence[PairOrder]] = field(default_factory=dict, repr=False)  # by column
+    labels: Mapping[str, str] = field(default_factory=dict, repr=False)  # the method's label in the judgements, by row
+
+    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
+        ".csv": lambda reproduction: encode_utf8(reproduction.to_csv()),
+        ".md": lambda reproduction: encode_utf8(reproduction.to_markdown()),
+        ".txt": lambda reproduction: encode_utf8(reproduction.render(Screen(width=140, colours=None)) + "\n"),
+    }
+
+    def render(self, screen: Screen | None = None) -> str:
+        """As text for a terminal: published / measured, and how far the two orders of the methods agree."""
+        parts: list[Any] = [Text(make_visible(self.table.title), "bold"), Text(make_visible(self._about), "dim")]
+        parts += [part for rows in self._screen_rows() for part in (make_text_grid(rows), "")]
+        parts += [Text(make_visible(line)) for line in self.sentences]
+        parts += [Text(make_visible(line), "dim") for line in self.remarks]
+        return terminal.render_parts(parts, screen or Screen.from_stdout())
+
+    def to_html(self) -> str:
+        """A fragment of HTML for notebooks."""
+        header, *body = self._text_rows()
+        return report.make_fragment(
+            make_element("h3", self.table.title),
+            make_element("p", self._about, class_="dim"),
+            report.make_table(header, body),
+            report.make_notes([*self.sentences, *self.remarks]),
+        )
+
+    def to_csv(self) -> str:
+        rows: list[list[Any]] = [["method", "column", "published", "measured", "low", "high"]]
+        for (method, column), cell in self.cells.items():
+            numbers = [f"{n:.6g}" if n == n else "" for n in (cell.measured, cell.low, cell.high)]
+            rows.append(
+                [as_csv_cell(method), as_csv_cell(column), "" if cell.published is None else cell.published, *numbers]
+            )
+        return format_csv(rows)
+
+    def to_markdown(self) -> str:
+        return format_markdown(self._text_rows())
+
+    @property
+    def failed(self) -> int:
+        """The number of rows without a value because something failed."""
+        return sum(judgement.failed for judgement in self.judgements.values())
+
+    @property
+    def _about(self) -> str:
+        source = f"Published: {self.table.source}." if self.table.source else "Published: no numbers available."
+        return f"{source} Measured: {self.model} on {self.examples} examples of {self.data}."
+
+    def _text_rows(self) -> list[list[str]]:
+        """The table as text: one row per method, or one row per column if there are many columns."""
+        names, columns = list(self.table.methods), [column.name for column in self.table.columns]
+        head = "published / measured" if self.table.published else "measured"
+        if len(columns) > MOST_COLUMNS:
+            rows = [[column, *(self._format_cell(name, column) for name in names)] for column in columns]
+            return [[head, *names], *rows]
+        rows = [[name, *(self._format_cell(name, column) for column in columns)] for name in names]
+        return [[head, *columns], *rows]
+
+    def _format_cell(self, name: str, column: str) -> str:
+        cell = self.cells[name, column]
+        return format_paper_cell(cell) if self.table.published else format_mean(cell.measured)
+
+    def _screen_rows(self) -> list[list[list[str]]]:
+        """The table for a terminal: with many methods and many columns, some columns at a time below each other."""
+        names, columns = list(self.table.methods), [column.name for column in self.table.columns]
+        if len(names) <= MOST_COLUMNS or len(columns) <= MOST_COLUMNS:
+            return [self._text_rows()]
+        parts = [columns[start : start + COLUMNS_AT_ONCE] for start in range(0, len(columns), COLUMNS_AT_ONCE)]
+        head = self._text_rows()[0][0]
+        return [
+            [[head, *part], *([name, *(self._format_cell(name, column) for column in part)] for name in names)]
+            for part in parts
+        ]
+
+    @property
+    def sentences(self) -> list[str]:
+        """For each column, whether the methods are in the paper's order, and how sure each pair of them is."""
+        lines = []
+        for column in self.table.columns:
+            cells = {name: self.cells[name, column.name] for name in self.table.methods}
+            both = {
+                name: (cell.published, cell.measured)
+                for name, cell in cells.items()
+                if cell.published is not None and cell.measured == cell.measured
+            }
+            if not both and self.table.claims:
+                lines += self._describe_claims(column)
+                continue
+            better = METRICS[column.metric[0]].better
+            pick = max if better == "higher" else min
+            if not both and (pairs := self.orders.get(column.name)):
+                measured = {name: cell.measured for name, cell in cells.items() if cell.measured == cell.measured}
+                ours = pick(measured, key=lambda name: measured[name])
+                best = describe_best(self.table.first, ours)
+                said = "; ".join(f"over {pair.worse} {format_pair(pair, column.scale)}" for pair in pairs)
+                counts = f"{describe_orders(pairs)}: {self.table.first} {said}"
+                lines.append(f"{column.name} ({better} is better): {best}; {counts}.")
+                continue
+            if len(both) < MIN_METHODS:
+                continue
+            theirs = pick(both, key=lambda name: both[name][0])
+            ours = pick(both, key=lambda name: both[name][1])
+            rho = rank_agreement(*zip(*both.values(), strict=True))
+            best = describe_best(theirs, ours)
+            pairs = self.orders.get(column.name)
+            orders = f"rank correlation of the orders {write_signed(rho)}"
+            orders += f"; {describe_orders(pairs)}" if pairs else ""
+            lines.append(f"{column.name} ({better} is better): {best}; {orders}.")
+        return lines
+
+    def _describe_claims(self, column: PaperColumn) -> list[str]:
+        """Which of the orders that the paper states in words hold in this column."""
+        pairs = self.orders.get(column.name) if self.table.claims else None
+        if not pairs:
+            return []
+        said = (f"{pair.better} over {pair.worse} {format_pair(pair, column.scale)}" for pair in pairs)
+        return [f"{column.name} ({METRICS[column.metric[0]].better} is better): {'; '.join(said)}."]
+
+    @property
+    def remarks(self) -> list[str]:
+        """What to know about the table, the paper's model and data, and the data used here."""
+        own = [self.table.remark] if self.table.remark else []
+        paper = f"The paper's model: {self.table.model}. The paper's data: {self.table.data}."
+        cautions = [line for judgement in self.judgements.values() for line in judgement.cautions]
+        return [*own, paper, *dict.fromkeys(cautions)]
+
+
+def make_text_grid(rows: Sequence[Sequence[str]]) -> Grid:
+    """Rows of text, of which the first is the header, for a terminal."""
+    header, *body = rows
+    grid = Grid(box=None, pad_edge=False, header_style="dim")
+    for place, heading in enumerate(header):
+        grid.add_column(heading, justify="right" if place else "left")
+    for first, *cells in body:
+        grid.add_row(Text(make_visible(first)), *cells)
+    return grid
+
+
+def format_pair(pair: PairOrder, scale: float) -> str:
+    """What became of a claimed order, with the difference measured here and its interval."""
+    if pair.difference != pair.difference:
+        return f"{pair.verdict} (no example has both)"
+    difference, low, high = (f"{number * scale:+.3g}" for number in (pair.difference, pair.low, pair.high))
+    return f"{pair.verdict} ({difference} [{low}, {high}])"
+
+
+def write_signed(number: float) -> str:
+    """A correlation; that of orders with one value only is undefined."""
+    return f"{number:+z.2f}" if number == number else "undefined"
+
+
+def describe_best(theirs: str, ours: str) -> str:
+    return f"best is {ours} in both" if ours == theirs else f"best is {theirs} there, {ours} here"
+
+
+def format_paper_cell(cell: PaperCell) -> str:
+    published = "-" if cell.published is None else f"{cell.published:g}"
+    return f"{published} / {format_mean(cell.measured)}"
+
+
+def rank_agreement(published: Sequence[float], measured: Sequence[float]) -> float:
+    """Spearman's rank correlation."""
+    return float(rank_correlation(torch.tensor([published, measured], dtype=torch.float64))[0, 1])
+
+
+def reproduce(
+    name: str | PaperTable,
+    data: Any,
+    model: ModelLike | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    batch: int | None = None,
+    limit: int | None = None,
+    split: str | None = None,
+    columns: Mapping[str, Any] | None = None,
+    classes: ClassNames | None = None,
+) -> Reproduction:
+    """Measure a published table on this data and model.
+
+    name: one of PAPER_TABLES, such as "chefer-segmentation", or a table of the same kind.
+    data: anything that `whyformer.data.read` accepts. model: the paper's model, or another one.
+    split, columns, classes: as for judge(). out: a folder for the rows; the same call resumes an interrupted run.
+    """
+    table = name if isinstance(name, PaperTable) else find_paper_table(name)
+    if model is None:
+        raise InputError(f"Pass model= to name a model. The paper used {table.model}.", code="E_OPTION")
+    folder = check_run_folder(out)
+    if limit is not None:
+        check_run_number("limit", limit, least=1)
+    explained = as_model(model)
+    examples = number_synset_labels(read_run_data(data, split, columns, classes), explained).sample(limit)
+    methods = {row: fill_settings(METHODS, wanted) for row, wanted in table.methods.items()}
+    judgements = {}
+    for target in dict.fromkeys(column.target for column in table.columns):
+        metrics = {repr(c.metric): fill_settings(METRICS, c.metric) for c in table.columns if c.target == target}
+        judgements[target] = judge(
+            explained, examples, list(methods.values()), list(metrics.values()), target=target, batch=batch,
+            out=None if folder is None else folder / target, report=False,
+        )  # fmt: skip
+    labels = {row: next(iter(label_methods([method]))) for row, method in methods.items()}
+    cells = {}
+    for row, label in labels.items():
+        for column, published in zip(table.columns, table.published.get(row, [None] * len(table.columns)), strict=True):
+            measured = read_paper_cell(judgements[column.target], label, column)
+            cells[row, column.name] = PaperCell(published, *measured)
+    orders = {
+        column.name: order_paper_column(judgements[column.target], labels, table, place)
+        for place, column in enumerate(table.columns)
+    }
+    reproduction = Reproduction(table, explained.name, examples.name, len(examples), cells, judgements, orders, labels)
+    if folder is not None:
+        reproduction.save(folder / f"{table.name}.csv")
+    return reproduction
+
+
+def read_paper_cell(judgement: Judgement, method: str, column: PaperColumn) -> tuple[float, float, float]:
+    """The measured number and its interval, in the paper's unit."""
+    label = format_metric_label(*column.metric)
+    if column.step is None:
+        line = next(line for line in judgement.table.of(label) if line.method == method)
+        measured = (line.mean, line.low, line.high)
+    else:
+        rows = judgement.rows
+        curves = rows.curves(rows.methods.index(method), rows.metrics.index(label))
+        measured = bootstrap(curves[:, column.step] if curves is not None else [])
+    mean, low, high = (number * column.scale for number in measured)
+    return mean, low, high
+
+
+def order_paper_column(
+    judgement: Judgement, labels: Mapping[str, str], table: PaperTable, place: int
+) -> list[PairOrder]:
+    """Every pair of methods that this column of the table ranks, as measured here."""
+    column, rows = table.columns[place], judgement.rows
+    published = {
+        row: float(number) for row, numbers in table.published.items() if (number := numbers[place]) is not None
+    }
+    claimed = list(dict.fromkeys(row for pair in table.claims for row in pair))
+    chosen = choose_metric(*column.metric)
+    if not published and table.first:
+        ahead = 1.0 if chosen.metric.better == "higher" else -1.0
+        published = {row: ahead if row == table.first else 0.0 for row in table.methods}
+    k = rows.metrics.index(format_metric_label(*column.metric))
+    ranked = published or claimed
+    values = {row: read_paper_values(rows, rows.methods.index(labels[row]), k, column, chosen) for row in ranked}
+    combine = combine_of(chosen) if column.step is None else None
+    if published:
+        return compare_orders(published, values, chosen.metric.better, combine)
+    return compare_pairs(table.claims, values, chosen.metric.better, combine)
+
+
+def read_paper_values(rows: RowTable, m: int, k: int, column: PaperColumn, chosen: MetricCall) -> np.ndarray:
+    """What a column is computed from: [example], or [example part] for a metric of the whole data set."""
+    if column.step is None:
+        return collect_values(rows, m, k, chosen)
+    curves = rows.curves(m, k)
+    return np.full(len(rows.value), np.nan) if curves is None else curves[:, column.step]
+
+
+def fill_settings(registry: Mapping[str, Any], wanted: NamedSettings) -> Any:
+    """A registered method or metric with its settings."""
+    name, settings = wanted
+    return partial(registry[name].compute, **settings) if settings else name
+
+
+def number_synset_labels(data: Data, model: Model) -> Data:
+    """Replace ImageNet's folder names (n01440764, ...) by class numbers: sorted by name, they are the classes."""
+    labels = sorted({str(example.label) for example in data.examples if example.label is not None})
+    are_synsets = bool(labels) and all(re.fullmatch(r"n\d{8}", label) for label in labels)
+    if not are_synsets or len(labels) != len(model.labels or ()):
+        return data
+    numbers = {label: number for number, label in enumerate(labels)}
+    return replace(
+        data, examples=tuple(replace(example, label=numbers[str(example.label)]) for example in data.examples)
+    )
