@@ -105,27 +105,24 @@ class InputSpec:
     def _check_name(self, name: Any) -> None:
         if not isinstance(name, str):
             raise InputError(f"The names of inputs must be strings, got {name!r}.")
-        if name in self.names or (self.takes_any and self.main is None):
-            return
-        raise InputError(
-            f"{self.name} has no input {name!r}.{suggest_nearest(name, self.names)} Its inputs are: "
-            f"{', '.join(self.names)}."
-        )
+        if name not in self.names and not (self.takes_any and self.main is None):
+            hint = suggest_nearest(name, self.names)
+            raise InputError(f"{self.name} has no input {name!r}.{hint} Its inputs are: {', '.join(self.names)}.")
 
     def _check_shape(self, name: str, tensor: Tensor) -> None:
         axes = INPUT_AXES[name].split()
         if self.name.endswith("MultipleChoice") and tensor.dim() == len(axes) + 1:  # [batch, choice, ...]
             axes.insert(1, "choice")
+        dtype = str(tensor.dtype).removeprefix("torch.")
         if tensor.dim() != len(axes):
             raise TensorError(f"{name} must have the shape [{', '.join(axes)}], got {list(tensor.shape)}.")
         if name != "input_ids" and not tensor.is_floating_point():
             raise TensorError(
-                f"{name} must be floating point, got {str(tensor.dtype).removeprefix('torch.')}. "
+                f"{name} must be floating point, got {dtype}. "
                 "Scale it as in training, or open the model with its processor and pass the image."
             )
         if name == "input_ids" and tensor.dtype not in (torch.int32, torch.int64):
-            found = str(tensor.dtype).removeprefix("torch.")
-            raise TensorError(f"input_ids must be integers, got {found}. Pass int32 or int64.")
+            raise TensorError(f"input_ids must be integers, got {dtype}. Pass int32 or int64.")
 
     def _check_pixels(self, pixels: Tensor) -> None:
         channels, height, width = pixels.shape[1:]
@@ -213,8 +210,7 @@ def _find_token_id(config: Any, name: str) -> int | None:
 
 def _find_image_size(config: Any) -> tuple[int, int] | None:
     size = getattr(config, "image_size", None)
-    if isinstance(size, int):
-        return size, size
+    size = (size, size) if isinstance(size, int) else size
     return (size[0], size[1]) if isinstance(size, list | tuple) and len(size) == 2 else None
 
 

@@ -8,14 +8,7 @@ from typing import Any
 from whyformer._model import is_of_library
 from whyformer.data.example import Data, Example, LazyContent, Problem, collect_examples
 from whyformer.data.listed import ListReader, refuse_columns
-from whyformer.data.records import (
-    Columns,
-    RowError,
-    choose_columns,
-    make_example,
-    note_unused_columns,
-    parse_label,
-)
+from whyformer.data.records import Columns, RowError, choose_columns, make_example, note_unused_columns, parse_label
 
 TABLE_FORMATS = ("pandas", "polars", "arrow")  # in which a row is a table
 TENSOR_FORMATS = ("torch", "numpy", "tensorflow", "jax")  # in which an image is an array of bytes

@@ -21,12 +21,7 @@ from whyformer._model.loading.checkpoint import first_line_of
 from whyformer._model.loading.config_fields import check_processor_fields
 from whyformer._model.loading.holders import OpenedModule, read_holder
 from whyformer._model.loading.image_transform import as_image_processor
-from whyformer._model.loading.library import (
-    OPEN_CLIP_CONFIG,
-    is_library_name,
-    load_library_folder,
-    load_library_model,
-)
+from whyformer._model.loading.library import OPEN_CLIP_CONFIG, is_library_name, load_library_folder, load_library_model
 from whyformer._model.model import InputKind, Model
 from whyformer._model.offload import find_unloaded_weights
 from whyformer._model.preprocessors import ImageProcessor, Tokenizer

@@ -234,7 +234,7 @@ def number_repeated(names: Sequence[str]) -> list[str]:
 def name_messages(chat: Sequence[ChatMessage]) -> list[Owner]:
     """Who each message is from."""
     calls = {call.get("id"): find_call_name(call) for message in chat for call in list_calls(message)}
-    kinds = [ROLES.get(message["role"], message["role"]) for message in chat]
+    kinds = [ROLES.get(role, role) for role in (str(message["role"]) for message in chat)]
     tools = [message.get("name") or calls.get(message.get("tool_call_id"), "") for message in chat]
     names = [f"tool result {tool}".strip() if kind == "tool" else kind for kind, tool in zip(kinds, tools, strict=True)]
     return [Owner(name, kind) for name, kind in zip(number_repeated(names), kinds, strict=True)]
