@@ -8,15 +8,14 @@ in the original file. SST trees (Socher et al., EMNLP 2013): every word and phra
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from whyformer.data.example import (
     Data,
     DataError,
     Example,
     Problem,
+    Row,
     collect_examples,
     join_marked_spans,
     join_words_with_spans,
@@ -45,7 +44,7 @@ def read_eraser(folder: Path, split: str | None) -> Data:
     return collect_examples(folder.name, (parse_eraser_row(folder, *record) for record in read_json_lines(file)))
 
 
-def parse_eraser_row(folder: Path, place: str, row: Mapping[str, Any] | Problem) -> Example | Problem:
+def parse_eraser_row(folder: Path, place: str, row: Row | Problem) -> Example | Problem:
     if isinstance(row, Problem):
         return row
     try:
@@ -100,7 +99,7 @@ def read_hatexplain(path: Path) -> Data:
     return collect_examples("hatexplain", (parse_hatexplain_post(name, post) for name, post in posts.items()))
 
 
-def parse_hatexplain_post(name: str, post: Any) -> Example | Problem:
+def parse_hatexplain_post(name: str, post: Row) -> Example | Problem:
     try:
         words = [str(word) for word in post["post_tokens"]]
         labels = [annotator["label"] for annotator in post["annotators"]]

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,9 +19,13 @@ from whyformer.errors import InputError
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 
 CharacterSpan = tuple[int, int]
+Row: TypeAlias = Mapping[Hashable, Any]  # the cells of a table by the name of their column
+Wanted: TypeAlias = Mapping[str, Hashable]  # the name of a column for each role that the caller gave
 DataError = partial(InputError, code="E_DATA")
 WrongOption = partial(InputError, code="E_OPTION")
-ClassNames: TypeAlias = Mapping[Any, str | int] | Sequence[str]  # by label, or in the order of the labels 0, 1, ...
+ClassNames: TypeAlias = (
+    Mapping[str | int, str | int] | Sequence[str]
+)  # by label, or in the order of the labels 0, 1, ...
 
 
 @dataclass(frozen=True)
@@ -188,11 +192,11 @@ def join_words_with_spans(words: Sequence[str]) -> tuple[str, list[CharacterSpan
     return " ".join(words), spans
 
 
-def join_marked_spans(spans: Sequence[CharacterSpan], marks: Sequence[Any], gap: int = 1) -> tuple[CharacterSpan, ...]:
+def join_marked_spans(spans: Sequence[CharacterSpan], marks: Sequence[float]) -> tuple[CharacterSpan, ...]:
     """The spans that are marked; adjacent spans are merged."""
     merged: list[CharacterSpan] = []
     for (start, end), marked in zip(spans, marks, strict=True):
-        if marked and merged and start - merged[-1][1] <= gap and (start, end) != merged[-1]:
+        if marked and merged and start - merged[-1][1] <= 1 and (start, end) != merged[-1]:
             merged[-1] = (merged[-1][0], end)
         elif marked:
             merged.append((start, end))

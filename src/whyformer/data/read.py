@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch.utils.data import DataLoader, Dataset
+
 from whyformer._model import is_column
 from whyformer._plain.url import find_url
 from whyformer.data import (
@@ -26,15 +28,16 @@ from whyformer.data import (
     torch_data,
     worlds,
 )
-from whyformer.data.example import ClassNames, Data, DataError, WrongOption
+from whyformer.data.data_like import DataLike
+from whyformer.data.example import ClassNames, Data, DataError, Row, Wanted, WrongOption
 from whyformer.data.masks import check_mask_values
 
 SPLITS = ("train", "test", "validation", "val", "dev")
-HELD: tuple[tuple[Callable[[Any], bool], Callable[[Any, Mapping[str, Any]], Data]], ...] = (
+HELD: tuple[tuple[Callable[[Any], bool], Callable[[Any, Wanted], Data]], ...] = (
     (hugging_face.is_data_set_column, hugging_face.read_data_set_column),
     (hugging_face.is_hugging_face, hugging_face.read_hugging_face),
     (frames.is_frame, frames.read_frame),
-    (torch_data.is_torch_data, torch_data.read_torch_data),
+    (lambda source: isinstance(source, Dataset | DataLoader), torch_data.read_torch_data),
     (is_column, frames.read_column),
 )
 TABLES: dict[str, Callable[[Path], Iterable[records.Record]]] = {
@@ -57,10 +60,10 @@ UNREADABLE = {  # suffixes of which only one kind of file is read
 
 
 def read(
-    source: Any,
+    source: DataLike,
     *,
     split: str | None = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: Wanted | None = None,
     classes: ClassNames | None = None,
     masks: str | os.PathLike[str] | None = None,
     mask_values: str | Mapping[int, int] = "binary",
@@ -83,8 +86,7 @@ def read(
     limit: use this many examples, sampled at random with `seed`.
     """
     _check_read_options(split, columns, classes, mask_values, seed)
-    if worlds.is_world(source) and not Path(source).exists():
-        worlds.check_world_size(limit)
+    if isinstance(source, str) and source in worlds.WORLDS and not Path(source).exists():
         _refuse_split(split, source)
         listed.refuse_columns(columns or {}, source)
         return worlds.read_world(source, limit)
@@ -116,7 +118,7 @@ def _check_read_options(split: Any, columns: Any, classes: Any, mask_values: Any
     check_mask_values(mask_values)
 
 
-def _read_source(source: Any, split: str | None, columns: dict[str, Any], masks: Path | None) -> Data:
+def _read_source(source: Any, split: str | None, columns: Wanted, masks: Path | None) -> Data:
     if isinstance(source, Data):
         if columns or split is not None:
             raise WrongOption("This data is read already. Pass columns= and split= to data.read().")
@@ -137,7 +139,7 @@ def _read_source(source: Any, split: str | None, columns: dict[str, Any], masks:
     return listed.read_list(source, columns)
 
 
-def _has_splits(source: Mapping[Any, Any], split: str | None) -> bool:
+def _has_splits(source: Row, split: str | None) -> bool:
     """Whether a dictionary holds one data set for each split, and not columns or tensors."""
     if split is not None or not source or any(name in SPLITS for name in source):
         return True
@@ -149,7 +151,7 @@ def _refuse_split(split: str | None, what: str) -> None:
         raise WrongOption(f"{what} has no splits. Leave split= out.")
 
 
-def _check_path(source: Any, what: str) -> Path:
+def _check_path(source: str | os.PathLike[str], what: str) -> Path:
     """Refuse an empty path, which would be the current folder, and what is not a path."""
     if not isinstance(source, str | os.PathLike):
         raise WrongOption(f"The path of {what} must be a string or a path, got {type(source).__name__}.")
@@ -163,7 +165,7 @@ def _check_path(source: Any, what: str) -> Path:
     return Path(text)
 
 
-def _read_split(source: Mapping[Any, Any], split: str | None, columns: dict[str, Any]) -> Data:
+def _read_split(source: Row, split: str | None, columns: Wanted) -> Data:
     """A DatasetDict: one data set per split."""
     splits = [str(name) for name in source]
     wanted = split or next((name for name in ("test", "validation", "val") if name in splits), None)
@@ -173,7 +175,7 @@ def _read_split(source: Mapping[Any, Any], split: str | None, columns: dict[str,
     return _read_source(source[wanted], None, columns, None)
 
 
-def _read_path(path: Path, split: str | None, columns: dict[str, Any], masks: Path | None) -> Data:
+def _read_path(path: Path, split: str | None, columns: Wanted, masks: Path | None) -> Data:
     try:
         if path.is_dir():
             return _read_folder(path, split, columns, masks)
@@ -192,7 +194,7 @@ def _read_path(path: Path, split: str | None, columns: dict[str, Any], masks: Pa
     raise DataError(f"Cannot read {str(path)[:200]!r}: {reason}.")
 
 
-def _read_folder(path: Path, split: str | None, columns: dict[str, Any], masks: Path | None) -> Data:
+def _read_folder(path: Path, split: str | None, columns: Wanted, masks: Path | None) -> Data:
     if corpora.is_eraser(path):
         listed.refuse_columns(columns, path.name)
         return corpora.read_eraser(path, split)
@@ -217,7 +219,7 @@ def _find_split_file(folder: Path, split: str) -> Path:
     return found
 
 
-def _read_file(path: Path, columns: dict[str, Any]) -> Data:
+def _read_file(path: Path, columns: Wanted) -> Data:
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if suffix in TABLES:
         return records.read_records(path.name, partial(TABLES[suffix], path), columns, path.parent)

@@ -5,7 +5,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from whyformer._model import TextPair, read_image_bytes
+from whyformer._model import OneInput, TextPair, read_image_bytes
 from whyformer.data.example import (
     IMAGE_SUFFIXES,
     CharacterSpan,
@@ -24,6 +24,8 @@ from whyformer.data.example import (
     Example,
     LazyContent,
     Problem,
+    Row,
+    Wanted,
     WrongOption,
     collect_examples,
     is_file_path,
@@ -32,7 +34,7 @@ from whyformer.data.example import (
 )
 from whyformer.data.masks import read_mask_values
 
-Record = tuple[str, Mapping[str, Any] | Problem]  # its place, and its fields
+Record = tuple[str, Row | Problem]  # its place, and its fields
 
 # Usual names of columns; the first one that exists is used.
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "tokens", "post_tokens")
@@ -73,19 +75,19 @@ class Columns:
     rationale: str | None = None
     name: str | None = None
 
-    def names(self) -> set[Any]:
+    def names(self) -> set[Hashable]:
         """The columns that have a role."""
         return {name for name in astuple(self) if name is not None}
 
 
-def note_unused_columns(unused: Iterable[Any]) -> tuple[str, ...]:
+def note_unused_columns(unused: Iterable[Hashable]) -> tuple[str, ...]:
     """A note that names them, if there are any."""
     names = [str(name) for name in unused]
     more = f" and {len(names) - MOST_UNUSED} more" if len(names) > MOST_UNUSED else ""
     return (f"Columns not used: {', '.join(names[:MOST_UNUSED])}{more}.",) if names else ()
 
 
-def choose_columns(existing: Sequence[Any], wanted: Mapping[str, Any], source: str) -> Columns:
+def choose_columns(existing: Sequence[Hashable], wanted: Wanted, source: str) -> Columns:
     """The columns asked for, else those with a usual name, in capitals or not."""
     listed = ", ".join(map(str, existing))
     for role, name in wanted.items():
@@ -103,14 +105,14 @@ def choose_columns(existing: Sequence[Any], wanted: Mapping[str, Any], source: s
     return Columns(**chosen)
 
 
-def find_usual_column(usual: Sequence[str], existing: Sequence[Any]) -> Any:
+def find_usual_column(usual: Sequence[str], existing: Sequence[Hashable]) -> Hashable:
     """The first of these names that exists; a column that differs only in capitals or spaces counts if none does."""
     alike = {name.strip().casefold(): name for name in reversed(existing) if isinstance(name, str)}
     exact = next((name for name in usual if name in existing), None)
     return exact or next((alike[name] for name in usual if name in alike), None)
 
 
-def choose_pair_columns(existing: Sequence[Any], wanted: Mapping[str, Any]) -> dict[str, str]:
+def choose_pair_columns(existing: Sequence[Hashable], wanted: Wanted) -> dict[str, Hashable]:
     """The columns of two texts with usual names, if both are there and the caller did not name the input."""
     if "input" in wanted or "pair" in wanted:
         return {}
@@ -125,9 +127,9 @@ def choose_pair_columns(existing: Sequence[Any], wanted: Mapping[str, Any]) -> d
 def read_records(
     source: str,
     read_rows: Callable[[], Iterable[Record]],
-    wanted: Mapping[str, Any],
+    wanted: Wanted,
     folder: Path | None = None,
-    used: Iterable[Any] = (),
+    used: Iterable[Hashable] = (),
 ) -> Data:
     """An example from every usable row. Paths of images are relative to `folder`. used: columns in the rows' places.
 
@@ -140,9 +142,7 @@ def read_records(
     return replace(data, notes=note_unused_columns(name for name in names if name not in used))
 
 
-def parse_record(
-    place: str, row: Mapping[str, Any] | Problem, columns: Columns | None, folder: Path | None
-) -> Example | Problem:
+def parse_record(place: str, row: Row | Problem, columns: Columns | None, folder: Path | None) -> Example | Problem:
     if isinstance(row, Problem):
         return row
     if columns is None:
@@ -157,9 +157,9 @@ class RowError(Exception):
     """The reason why a row cannot be used."""
 
 
-def make_example(place: str, row: Mapping[str, Any], columns: Columns, folder: Path | None) -> Example:
+def make_example(place: str, row: Row, columns: Columns, folder: Path | None) -> Example:
     """The example in a row; a row that cannot be used raises RowError."""
-    cells: dict[Any, Any] = {column: read_cell_value(row.get(column)) for column in columns.names()}
+    cells: dict[Hashable, Any] = {column: read_cell_value(row.get(column)) for column in columns.names()}
     content = cells[columns.input]
     if content is None or (isinstance(content, str) and not content.strip()):
         raise RowError(f"{columns.input} is empty")
@@ -210,7 +210,7 @@ def check_content(content: Any) -> Any:
     raise RowError(f"{kind} is not a supported input")
 
 
-def make_pair_example(name: str, row: Mapping[Any, Any], columns: Columns) -> Example:
+def make_pair_example(name: str, row: Row, columns: Columns) -> Example:
     """The example in a row with two texts, which a model reads together."""
     texts = []
     for column in (columns.input, str(columns.pair)):
@@ -252,7 +252,7 @@ def parse_pair_rationale(value: Any, pair: TextPair, columns: Columns) -> tuple[
     return (*(first or ()), *((start + shift, end + shift) for start, end in second or ()))
 
 
-def locate_answer(answers: Mapping[str, Any], context: str) -> tuple[CharacterSpan, ...]:
+def locate_answer(answers: Row, context: str) -> tuple[CharacterSpan, ...]:
     """Where the first of {"text": [...], "answer_start": [...]} is in the context; nothing if there is no answer."""
     texts, starts = answers.get("text"), answers["answer_start"]
     if not isinstance(texts, Sequence) or not isinstance(starts, Sequence) or len(texts) != len(starts):
@@ -290,25 +290,27 @@ def parse_label(value: Any) -> int | str | None:
     """A class by number or name; None if it is missing or -1, which Hugging Face uses for unknown."""
     if isinstance(value, Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1:
         value = value.item()
-    if value is None or isinstance(value, bool):
-        return int(value) if isinstance(value, bool) else None
-    if isinstance(value, float):
-        if value != value:
+    match value:
+        case None:
             return None
-        if not value.is_integer():
+        case bool():
+            return int(value)
+        case float() if math.isnan(value):
+            return None
+        case float() if not value.is_integer():
             raise RowError(f"the label {value!r} is not a class")
-        value = int(value)
-    if isinstance(value, int):
-        return value if value >= 0 else None
-    if not isinstance(value, str):
-        raise RowError(f"the label is of type {type(value).__name__}, not a class")
-    text = value.strip()
-    if re.fullmatch("-?[0-9]{1,18}", text):
-        return parse_label(int(text))
-    return None if text in ("", NO_LABEL) else text
+        case int() | float():
+            return int(value) if value >= 0 else None
+        case str() if re.fullmatch("-?[0-9]{1,18}", value.strip()):
+            return parse_label(int(value))
+        case str():
+            return None if value.strip() in ("", NO_LABEL) else value.strip()
+    raise RowError(f"the label is of type {type(value).__name__}, not a class")
 
 
-def parse_rationale(value: Any, text: Any, words: Sequence[CharacterSpan] | None) -> tuple[CharacterSpan, ...] | None:
+def parse_rationale(
+    value: Any, text: OneInput, words: Sequence[CharacterSpan] | None
+) -> tuple[CharacterSpan, ...] | None:
     """Spans of marked characters, from [start end] pairs or from one mark per word."""
     if (value := read_json_cell(value)) is None:
         return None

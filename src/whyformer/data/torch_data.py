@@ -14,7 +14,16 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, default_collate
 
-from whyformer.data.example import Data, DataError, Example, LazyContent, Problem, collect_examples, fingerprint_content
+from whyformer.data.example import (
+    Data,
+    DataError,
+    Example,
+    LazyContent,
+    Problem,
+    Wanted,
+    collect_examples,
+    fingerprint_content,
+)
 from whyformer.data.listed import ListReader
 from whyformer.data.records import check_content, parse_label
 from whyformer.errors import InputError
@@ -24,11 +33,7 @@ SHUFFLED = (
 )
 
 
-def is_torch_data(source: Any) -> bool:
-    return isinstance(source, Dataset | DataLoader)
-
-
-def read_torch_data(source: Any, wanted: Mapping[str, Any]) -> Data:
+def read_torch_data(source: Dataset[Any] | DataLoader[Any], wanted: Wanted) -> Data:
     dataset = source.dataset if isinstance(source, DataLoader) else source
     reader = ListReader(wanted, make_class_namer(dataset))
     name = f"the {type(source).__name__}"
@@ -55,7 +60,7 @@ def quote_error(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:200]}".rstrip(": .")
 
 
-def make_class_namer(dataset: Any) -> Callable[[Any], int | str | None]:
+def make_class_namer(dataset: Dataset[Any]) -> Callable[[Any], int | str | None]:
     """Reads a label, and gives it its name where the dataset, or the one it is a part of, lists its classes."""
     while not hasattr(dataset, "classes") and isinstance(getattr(dataset, "dataset", None), Dataset):
         dataset = dataset.dataset
@@ -73,9 +78,9 @@ def make_class_namer(dataset: Any) -> Callable[[Any], int | str | None]:
 class NumberedItem:
     """Reads the input of an item again. Another process gets the input itself: it may not know the dataset's class."""
 
-    dataset: Any
+    dataset: Dataset[Any]
     number: int
-    wanted: Mapping[str, Any]
+    wanted: Wanted
 
     def __call__(self) -> Any:
         example = ListReader(self.wanted).read_item("", self.dataset[self.number])
@@ -87,7 +92,7 @@ class NumberedItem:
         return partial, (check_content, self())
 
 
-def read_numbered(dataset: Any, number: int, reader: ListReader) -> Example | Problem:
+def read_numbered(dataset: Dataset[Any], number: int, reader: ListReader) -> Example | Problem:
     """The example of an item; images and tensors are not kept, since together they may not fit into memory."""
     try:
         example = reader.read_item(f"example {number}", dataset[number])

@@ -52,17 +52,9 @@ WORLDS: dict[str, Callable[[int, int], Iterator[Example]]] = {
 }
 
 
-def is_world(source: object) -> bool:
-    return isinstance(source, str) and source in WORLDS
-
-
-def check_world_size(limit: object) -> None:
-    """Refuse what is not a number of examples."""
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise WrongOption(f"The number of examples must be a whole number >= 1, got {limit!r}.")
-
-
-def read_world(name: str, count: int | None = None, seed: int = WORLD_SEED) -> Data:
+def read_world(name: str, count: int | None = None) -> Data:
     """`count` examples of a world: images with their class and the pixels that show it, prompts with their evidence."""
-    drawn = WORLDS[name](WORLD_EXAMPLES if count is None else count, seed)
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+        raise WrongOption(f"The number of examples must be a whole number >= 1, got {count!r}.")
+    drawn = WORLDS[name](WORLD_EXAMPLES if count is None else count, WORLD_SEED)
     return Data(name, tuple(replace(example, name=f"{name} {i}") for i, example in enumerate(drawn)))
