@@ -18,14 +18,14 @@ from whyformer.errors import InputError
 
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 
-CharacterSpan = tuple[int, int]
-Row: TypeAlias = Mapping[Hashable, Any]  # the cells of a table by the name of their column
+TextSpan = tuple[int, int]
+Row: TypeAlias = Mapping[Any, Any]  # the cells of a table by the name of their column
 Wanted: TypeAlias = Mapping[str, Hashable]  # the name of a column for each role that the caller gave
 DataError = partial(InputError, code="E_DATA")
 WrongOption = partial(InputError, code="E_OPTION")
 ClassNames: TypeAlias = (
-    Mapping[str | int, str | int] | Sequence[str]
-)  # by label, or in the order of the labels 0, 1, ...
+    Mapping[Any, str | int] | Sequence[str]
+)  # by label, or in the order of the labels 0, 1, ...  # by label, or in the order of the labels 0, 1, ...
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Example:
     content: Any  # a path, image, text, tensor, dictionary of tensors, or LazyContent
     label: int | str | None = None
     mask: Any = None
-    rationale: tuple[CharacterSpan, ...] | None = None
+    rationale: tuple[TextSpan, ...] | None = None
 
     def load(self) -> Any:
         return self.content.load() if isinstance(self.content, LazyContent) else self.content
@@ -183,7 +183,7 @@ def collect_examples(name: str, items: Iterable[Example | Problem]) -> Data:
     return Data(name, tuple(examples), tuple(problems))
 
 
-def join_words_with_spans(words: Sequence[str]) -> tuple[str, list[CharacterSpan]]:
+def join_words_with_spans(words: Sequence[str]) -> tuple[str, list[TextSpan]]:
     """The words joined by spaces, and the span of each."""
     spans, start = [], 0
     for word in words:
@@ -192,9 +192,9 @@ def join_words_with_spans(words: Sequence[str]) -> tuple[str, list[CharacterSpan
     return " ".join(words), spans
 
 
-def join_marked_spans(spans: Sequence[CharacterSpan], marks: Sequence[float]) -> tuple[CharacterSpan, ...]:
+def join_marked_spans(spans: Sequence[TextSpan], marks: Sequence[float]) -> tuple[TextSpan, ...]:
     """The spans that are marked; adjacent spans are merged."""
-    merged: list[CharacterSpan] = []
+    merged: list[TextSpan] = []
     for (start, end), marked in zip(spans, marks, strict=True):
         if marked and merged and start - merged[-1][1] <= 1 and (start, end) != merged[-1]:
             merged[-1] = (merged[-1][0], end)

@@ -63,7 +63,7 @@ def read(
     source: DataLike,
     *,
     split: str | None = None,
-    columns: Wanted | None = None,
+    columns: Mapping[str, Any] | None = None,
     classes: ClassNames | None = None,
     masks: str | os.PathLike[str] | None = None,
     mask_values: str | Mapping[int, int] = "binary",

@@ -18,13 +18,13 @@ from torch import Tensor
 from whyformer._model import OneInput, TextPair, read_image_bytes
 from whyformer.data.example import (
     IMAGE_SUFFIXES,
-    CharacterSpan,
     Data,
     DataError,
     Example,
     LazyContent,
     Problem,
     Row,
+    TextSpan,
     Wanted,
     WrongOption,
     collect_examples,
@@ -163,7 +163,7 @@ def make_example(place: str, row: Row, columns: Columns, folder: Path | None) ->
     content = cells[columns.input]
     if content is None or (isinstance(content, str) and not content.strip()):
         raise RowError(f"{columns.input} is empty")
-    spans: list[CharacterSpan] | None = None
+    spans: list[TextSpan] | None = None
     if isinstance(content, list) and all(isinstance(word, str) for word in content):
         content, spans = join_words_with_spans(content)
     name = cells.get(columns.name)
@@ -225,7 +225,7 @@ def make_pair_example(name: str, row: Row, columns: Columns) -> Example:
     return Example(name, pair, parse_label(row.get(columns.label)), rationale=rationale)
 
 
-def parse_pair_rationale(value: Any, pair: TextPair, columns: Columns) -> tuple[CharacterSpan, ...] | None:
+def parse_pair_rationale(value: Any, pair: TextPair, columns: Columns) -> tuple[TextSpan, ...] | None:
     """Spans of marked characters of both texts joined by a line break.
 
     value: spans or marks for each text by the name of its column, {"premise": [[0, 4]], "hypothesis": [0, 1]}; spans
@@ -252,7 +252,7 @@ def parse_pair_rationale(value: Any, pair: TextPair, columns: Columns) -> tuple[
     return (*(first or ()), *((start + shift, end + shift) for start, end in second or ()))
 
 
-def locate_answer(answers: Row, context: str) -> tuple[CharacterSpan, ...]:
+def locate_answer(answers: Row, context: str) -> tuple[TextSpan, ...]:
     """Where the first of {"text": [...], "answer_start": [...]} is in the context; nothing if there is no answer."""
     texts, starts = answers.get("text"), answers["answer_start"]
     if not isinstance(texts, Sequence) or not isinstance(starts, Sequence) or len(texts) != len(starts):
@@ -308,9 +308,7 @@ def parse_label(value: Any) -> int | str | None:
     raise RowError(f"the label is of type {type(value).__name__}, not a class")
 
 
-def parse_rationale(
-    value: Any, text: OneInput, words: Sequence[CharacterSpan] | None
-) -> tuple[CharacterSpan, ...] | None:
+def parse_rationale(value: Any, text: OneInput, words: Sequence[TextSpan] | None) -> tuple[TextSpan, ...] | None:
     """Spans of marked characters, from [start end] pairs or from one mark per word."""
     if (value := read_json_cell(value)) is None:
         return None
@@ -340,7 +338,7 @@ def read_json_cell(value: Any) -> Any:
         raise RowError(NO_RATIONALE) from None
 
 
-def split_word_spans(text: str) -> list[CharacterSpan]:
+def split_word_spans(text: str) -> list[TextSpan]:
     """The spans of the words, which are separated by white space."""
     spans, start = [], 0
     for word in text.split():

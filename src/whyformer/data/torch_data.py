@@ -60,7 +60,7 @@ def quote_error(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:200]}".rstrip(": .")
 
 
-def make_class_namer(dataset: Dataset[Any]) -> Callable[[Any], int | str | None]:
+def make_class_namer(dataset: Any) -> Callable[[Any], int | str | None]:
     """Reads a label, and gives it its name where the dataset, or the one it is a part of, lists its classes."""
     while not hasattr(dataset, "classes") and isinstance(getattr(dataset, "dataset", None), Dataset):
         dataset = dataset.dataset
