@@ -38,8 +38,7 @@ from whyformer._engine import (
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.sharing import ErrorTypes, explain_by_each, record_for_methods, share_captures
 from whyformer._model import EncodedBatch, Model, TextWindow, TokenizedText
-from whyformer._plain.tokens import Pieces
-from whyformer._plain.words import pad_pieces
+from whyformer._plain.tokens import Pieces, pad_pieces
 from whyformer.errors import InputError, MethodError
 from whyformer.results.conditioning import DETAIL_PREFIX as ROUNDING_PREFIX
 from whyformer.results.explanation import Explanation
@@ -134,7 +133,7 @@ class WindowedTexts:
         return replace(
             parts[0],
             scores=torch.stack(rows),
-            tokens=tuple(pad_pieces(make_pieces(text), length) for text in self.texts),
+            tokens=tuple(pad_pieces(text.plain, length) for text in self.texts),
             targets=targets,
             names=tuple(text.text for text in self.texts),
             notes=(*notes, *(note for i, own in enumerate(owned) if (note := self.note_windows(i, own)))),
@@ -220,10 +219,6 @@ def is_last(one: PlacedWindow, after: PlacedWindow | None) -> bool:
 
 def make_window_batches(placed: Sequence[PlacedWindow], at_once: int) -> list[list[PlacedWindow]]:
     return [list(placed[start : start + at_once]) for start in range(0, len(placed), at_once)]
-
-
-def make_pieces(text: TokenizedText) -> Pieces:
-    return Pieces(text.pieces, text.special, text.padding, text.spans, text.text, text.second)
 
 
 def average_windows(text: TokenizedText, own: Sequence[tuple[PlacedWindow, Explanation]]) -> tuple[Tensor, Tensor]:

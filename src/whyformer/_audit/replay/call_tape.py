@@ -28,9 +28,7 @@ class ReplayedCall:
 class EarlierOutputs:
     """What modules had returned when an attention was reached."""
 
-    outputs: Mapping[
-        str, list[Returned]
-    ]  # by module path, the output of each call in order; COMPUTED where it must run
+    outputs: Mapping[str, list[Returned]]  # by module path, the output of each call in order; or COMPUTED
     sites: tuple[int, ...]  # the earlier attention that a rerun still computes, in order
 
 
