@@ -9,10 +9,10 @@ no classes. The methods share one run of the model.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from whyformer._explain.compare import compare
 from whyformer._explain.explain import ModelLike, as_model, explain
+from whyformer._model.input_like import InputLike
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError
 from whyformer.methods.redistribution import RULES, redistribution
@@ -20,7 +20,7 @@ from whyformer.results.rule_grid import RuleGrid
 
 
 @neutral_torch()
-def explain_rules(model: ModelLike, image: Any, rules: Sequence[str] = RULES) -> RuleGrid:
+def explain_rules(model: ModelLike, image: InputLike, rules: Sequence[str] = RULES) -> RuleGrid:
     """The maps of every head and of their mean under each rule: one row per rule, one column per head.
 
     rules: some of "i", "ii", "iii" and "iv"; see the method `redistribution`.

@@ -18,13 +18,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from whyformer._engine import (
     Target,
+    TargetLike,
     TargetNames,
     TaskKind,
     expand_per_example,
@@ -37,6 +37,7 @@ from whyformer._engine import (
 )
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.sharing import ErrorTypes, explain_by_each, record_for_methods, share_captures
+from whyformer._model.input_like import InputLike
 from whyformer._model.model import EncodedBatch, Model
 from whyformer._model.text import TokenizedText
 from whyformer._model.windows import TextWindow
@@ -61,7 +62,7 @@ class PlacedWindow:
 class WindowedTexts:
     """Texts in windows, with the answer of the model to each window."""
 
-    def __init__(self, model: Model, inputs: Any, windows: bool | int, *, at_once: int = WINDOWS_AT_ONCE) -> None:
+    def __init__(self, model: Model, inputs: InputLike, windows: bool | int, *, at_once: int = WINDOWS_AT_ONCE) -> None:
         self.model = model
         split = model.tokenize_windows(inputs, windows)
         self.texts = [text for text, _ in split]
@@ -92,14 +93,14 @@ class WindowedTexts:
         """[text class]: the mean over the windows of each text; None without classes."""
         return torch.stack([torch.stack(own).mean(0) for own in self.logits]) if self.has_classes else None
 
-    def choose_targets(self, target: Any) -> list[Any]:
+    def choose_targets(self, target: TargetLike) -> list[TargetLike]:
         """The target of each text: the one given, else the class with the largest mean logit."""
         wanted = expand_per_example(target, len(self.texts), "target")
         best = self.mean_logits.argmax(-1).tolist() if self.mean_logits is not None else [None] * len(wanted)
         return [best[i] if own is None else own for i, own in enumerate(wanted)]
 
     def explain(
-        self, calls: Mapping[str, MethodCall], target: Any, versus: Any, tolerate: ErrorTypes = ()
+        self, calls: Mapping[str, MethodCall], target: TargetLike, versus: TargetLike, tolerate: ErrorTypes = ()
     ) -> tuple[dict[str, Explanation], dict[str, Exception]]:
         """The explanation by each method, and the errors of the methods that failed on a window; both by label."""
         for call in calls.values():
@@ -117,6 +118,9 @@ class WindowedTexts:
             for label, explanation in made.items():
                 parts[label].append(explanation)
         return {label: self.stitch(own) for label, own in parts.items() if label not in failures}, failures
+
+    def explain_by_one(self, call: MethodCall, target: TargetLike, versus: TargetLike) -> Explanation:
+        return self.explain({call.method.name: call}, target, versus)[0][call.method.name]
 
     def stitch(self, parts: Sequence[Explanation]) -> Explanation:
         """One explanation of the whole texts, from those of their windows."""

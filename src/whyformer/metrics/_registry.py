@@ -25,7 +25,7 @@ from torch import Tensor
 from whyformer._plain.setting_checks import quote_value, read_settings
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import MetricError, suggest_nearest
-from whyformer.methods._registry import METHODS
+from whyformer.methods._registry import METHODS, Setting
 
 METRICS: dict[str, "Metric"] = {}
 
@@ -73,13 +73,13 @@ class Metric:
     name: str
     compute: Callable[..., Tensor | Measurement]
     needs: tuple[str, ...]
-    settings: Mapping[str, Any]  # name -> default
+    settings: Mapping[str, Setting]  # name -> default
     paper: str
     better: Literal["higher", "lower"]
     kind: MetricKind
     needs_truth: Literal["label", "mask", "rationale"] | None
     combine: PartsCombiner | None = None  # [example part] -> value of a data set; None: the mean of the values
-    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    presets: Mapping[str, Mapping[str, Setting]] = field(default_factory=dict)
     only: Literal["images", "texts"] | None = None
     across_examples: bool = False  # it uses other examples of the batch, so it is undefined for a batch of one
 
@@ -96,7 +96,7 @@ def metric(
     kind: MetricKind,
     needs_truth: Literal["label", "mask", "rationale"] | None = None,
     combine: PartsCombiner | None = None,
-    presets: Mapping[str, Mapping[str, Any]] | None = None,
+    presets: Mapping[str, Mapping[str, Setting]] | None = None,
     only: Literal["images", "texts"] | None = None,
     across_examples: bool = False,
 ) -> Callable[[Callable[..., Tensor | Measurement]], Callable[..., Tensor | Measurement]]:
@@ -149,7 +149,7 @@ def describe_metric(compute: Callable[..., Tensor | Measurement], **facts: Any) 
 MetricLike: TypeAlias = "str | Metric | Callable[..., Tensor | Measurement] | partial[Tensor | Measurement]"
 
 
-def find_metric(wanted: MetricLike) -> tuple[Metric, dict[str, Any]]:
+def find_metric(wanted: MetricLike) -> tuple[Metric, dict[str, Setting]]:
     """The metric for a name, a registered function or a `partial` of one, and the settings of the partial."""
     if isinstance(wanted, Metric):
         return wanted, {}
@@ -174,7 +174,7 @@ class MetricCall:
     """A metric with all its settings."""
 
     metric: Metric
-    settings: dict[str, Any]
+    settings: dict[str, Setting]
     preset: str | None = None
 
     @property
@@ -183,7 +183,7 @@ class MetricCall:
         return self.metric.needs_truth if self.settings.get("against", "label") == "label" else None
 
 
-def choose_metric(wanted: MetricLike, settings: Mapping[str, Any] | None = None) -> MetricCall:
+def choose_metric(wanted: MetricLike, settings: Mapping[str, Setting] | None = None) -> MetricCall:
     """The metric with checked and completed settings: explicit ones, then the preset's, then the defaults."""
     found, brought = find_metric(wanted)
     given = {**brought, **(settings or {})}

@@ -17,12 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine import pick_examples
-from whyformer._explain.explain import explain
+from whyformer._engine import TargetLike, pick_examples
+from whyformer._explain.explain import explain_encoded
+from whyformer._explain.method_call import choose_method
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.model import Model
 from whyformer.errors import InputError, TargetError
-from whyformer.methods._registry import Method
+from whyformer.methods._registry import Method, Setting
 from whyformer.results.explanation import Explanation
 from whyformer.results.joining import join_explanations
 from whyformer.targets import parse
@@ -46,10 +47,10 @@ class Rerun:
         self,
         inputs: Tensor | None = None,
         *,
-        target: Any = None,
+        target: TargetLike = None,
         model: nn.Module | Model | None = None,
         of: Sequence[int] | Tensor | None = None,
-        **settings: Any,
+        **settings: Setting,
     ) -> Explanation:
         """Explain variants: row n is a variant of example of[n], with its target unless another one is given.
 
@@ -63,14 +64,13 @@ class Rerun:
             )
         targets, versus = self._choose_targets(rows, target)
         by = self._choose_model(model)
-        settings = {**self.explanation.settings, **settings}
+        call = choose_method(self.method or self.explanation.method, {**self.explanation.settings, **settings})
         size = max(self.encoded.batch, 1)
         parts = []
         for start in range(0, len(rows), size):
             chunk = slice(start, start + size)
             encoded = self._encode_variants(rows[chunk], inputs, start)
-            method = self.method or self.explanation.method
-            parts.append(explain(by, encoded, method, target=targets[chunk], versus=versus[chunk], **settings))
+            parts.append(explain_encoded(by, encoded, call, targets[chunk], versus[chunk]))
         return join_explanations(parts)
 
     def _encode_variants(self, rows: Sequence[int], inputs: Tensor | None, start: int) -> EncodedBatch:
@@ -82,7 +82,7 @@ class Rerun:
         variants = variants.to(self.inputs.device, self.inputs.dtype)
         return replace(encoded, inputs={**encoded.inputs, encoded.main: variants})
 
-    def _choose_targets(self, rows: Sequence[int], target: Any) -> tuple[list[Any], list[Any]]:
+    def _choose_targets(self, rows: Sequence[int], target: TargetLike) -> tuple[list[Any], list[Any]]:
         """The target and the contrast of each row; a new target has no contrast."""
         first = [self.explanation.targets[i] for i in rows]
         if target is None:

@@ -3,6 +3,7 @@
 from whyformer._engine.targets.answer_target import (
     SCORE_NAMES,
     Answer,
+    AnswerPart,
     AnswerText,
     aim_at_answers,
     parse_answer,
@@ -51,6 +52,6 @@ from whyformer._engine.targets.target_kinds import (
     Value,
     settle_target,
 )
-from whyformer._engine.targets.target_like import OneTarget, TargetLike
+from whyformer._engine.targets.target_like import TargetLike
 from whyformer._engine.targets.task import Task, TaskKind, find_task, refuse_encoder_decoders
 from whyformer._engine.targets.terms import Scale, TermSum, widen

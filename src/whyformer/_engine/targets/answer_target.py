@@ -12,7 +12,7 @@ tokens of a before each; otherwise at the first in which they differ, since afte
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from whyformer._engine.targets.answer_view import AnswerView
 from whyformer._engine.targets.target import expand_per_example
@@ -26,6 +26,8 @@ from whyformer.errors import TargetError
 
 SCORE_NAMES: dict[Scale, str] = {"logit": "{}", "logp": "log p({})", "log_odds": "log-odds of {}"}
 UNITS = ("token", "character", "sentence")
+# Which tokens of an answer: all, numbers, a range or slice, or a text that occurs in it.
+AnswerPart: TypeAlias = int | str | slice | range | Sequence[int] | None
 LONGEST_LABEL = 60  # characters of an answer in its name
 
 
@@ -43,7 +45,7 @@ class Answer(TargetKind):
     in which they differ; otherwise at the first one, and a note says so.
     """
 
-    select: Any = None
+    select: AnswerPart = None
     weights: tuple[float, ...] | None = None
     score: Scale = "logit"
     versus: "str | tuple[int, ...] | None" = None
