@@ -1,14 +1,19 @@
 """The layers of the package: imports point downward, files are named after what they hold, public names are listed."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 import whyformer
 
 SOURCE = Path(whyformer.__file__).parent
+ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
 
 # Which rooms a room may import from, besides itself. A room is a folder, or a file at the top of the package.
 # `_engine` has rooms below it, listed from the ground up; "_engine" alone is the files directly in that folder.
@@ -47,6 +52,22 @@ ROOMS = {
 }
 ROOMS["whyformer"] = set(ROOMS) - {"_reproduce"}  # what belongs to papers alone: only the command line imports it
 ROOMS["cli"] = set(ROOMS)
+# Rooms with a door, their `__init__`: code outside of such a room imports only what a door imports.
+DOORS = ("_model", "_model.loading", "_model.prompt", *sorted(ENGINE))
+THROUGH_THE_ENGINES_DOOR = 84  # names that code outside of the engine imports
+# Usual changes, and the one room that each takes place in; docs/architecture.md has the file.
+USUAL_CHANGES = {
+    "a new attribution method": "methods",
+    "a new metric": "metrics",
+    "a relevance rule or a recipe": "_engine.relevance",
+    "something new to capture": "_engine.capture",
+    "a torch operation that is not traced yet": "_engine.tracing",
+    "a kind of target": "_engine.targets",
+    "a reader for a data set": "data",
+    "an output format": "results",
+    "a command or an option": "cli",
+    "a document for `reproduce`": "_reproduce",
+}
 WITHOUT_AN_IDEA = {"utils", "util", "helpers", "helper", "base", "core", "common", "misc"}
 
 files = sorted(SOURCE.rglob("*.py"))
@@ -73,6 +94,54 @@ def test_the_table_of_rooms_has_no_cycle():
 
 def test_only_the_command_line_imports_what_belongs_to_papers():
     assert {room for room, below in ROOMS.items() if "_reproduce" in below} == {"cli"}
+
+
+@pytest.mark.parametrize("room", DOORS)
+def test_imports_through_doors_only(room):
+    assert imports_past_doors(room) == {}
+
+
+def test_imports_past_a_door_are_found():
+    """A deeper module, as a module or by a name of it; inside the room both are fine."""
+    code = """
+from whyformer._model import Model, loading, unwrap
+from whyformer._model.text import TextPair
+from whyformer._model import text
+import whyformer._model.loading.checkpoint
+"""
+    past = {"_model.text.TextPair", "_model.text", "_model.loading.checkpoint"}
+    assert names_past_doors(ast.parse(code), "_engine.record", "_model") == past
+    assert names_past_doors(ast.parse(code), "_model.model", "_model") == set()
+    assert names_past_doors(ast.parse(code), "_model.model", "_model.loading") == {"_model.loading.checkpoint"}
+
+
+def test_few_names_go_through_the_door_of_the_engine():
+    """Of all the other rooms together; `rules` and `targets` show the doors of two of its rooms to users."""
+    outside = [tree for file, tree in trees.items() if not is_inside(module_of(file), "_engine")]
+    names = {name for tree in outside for node in ast.walk(tree) for name in imported_names(node)}
+    through = {name for name in names if is_inside(name, "whyformer._engine") and not name.endswith("*")}
+    assert len(through) <= THROUGH_THE_ENGINES_DOOR, sorted(through)
+
+
+def test_two_loose_files_at_most_are_on_the_floor_of_the_engine():
+    assert len([file for file in (SOURCE / "_engine").glob("*.py") if file.name != "__init__.py"]) <= 2
+
+
+@pytest.mark.parametrize(("change", "room"), USUAL_CHANGES.items())
+def test_a_usual_change_has_one_room(change, room):
+    """docs/architecture.md names the file or folder to begin with, which exists and is in this room."""
+    line = next(line for line in ARCHITECTURE.read_text().splitlines() if line.startswith(f"| {change}"))
+    named = re.search(r"`([\w/]+/(?:\w+\.py)?)`", line)[1]
+    assert room_of(named.removesuffix(".py").strip("/").replace("/", ".")) == room
+    assert (SOURCE / named).exists()
+
+
+def test_the_picture_of_the_house_is_up_to_date():
+    """`make house` draws it."""
+    docs = ARCHITECTURE.parent
+    code = "import draw_house; print(draw_house.draw(), end='')"
+    drawn = subprocess.run([sys.executable, "-c", code], cwd=docs, capture_output=True, text=True, check=True).stdout
+    assert drawn == (docs / "images" / "house.svg").read_text()
 
 
 def test_every_file_has_a_docstring():
@@ -123,6 +192,37 @@ def test_the_package_is_a_plain_module_and_its_verbs_are_functions():
 
 def test_the_package_is_marked_as_typed():
     assert (SOURCE / "py.typed").is_file()
+
+
+def imports_past_doors(room: str) -> dict[str, set[str]]:
+    """File outside of the room -> what it imports from the room, but not from a door."""
+    found = {module_of(file): names_past_doors(tree, module_of(file), room) for file, tree in trees.items()}
+    return {module: names for module, names in found.items() if names}
+
+
+def names_past_doors(tree: ast.AST, module: str, room: str) -> set[str]:
+    if is_inside(module, room):
+        return set()
+    names = {name.partition(".")[2] for node in ast.walk(tree) for name in imported_names(node) if is_ours(name)}
+    return {name for name in names if is_inside(name, room) and not is_at_a_door(name)}
+
+
+def is_inside(module: str, room: str) -> bool:
+    return module == room or module.startswith(f"{room}.")
+
+
+def is_at_a_door(name: str) -> bool:
+    """Whether it is a door, or a name that a door imports; `*` is for the public faces of rooms, rules.py and targets.py."""
+    door, _, last = name.rpartition(".")
+    return name in DOORS or (door in DOORS and last in {"*", *names_at_door(door)})
+
+
+@cache
+def names_at_door(door: str) -> set[str]:
+    imported = trees[SOURCE.joinpath(*door.split("."), "__init__.py")]
+    return {
+        alias.asname or alias.name for node in imported.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
 
 
 def constants_classes_functions(name: str) -> tuple[bool, bool, str]:

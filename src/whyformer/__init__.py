@@ -44,12 +44,9 @@ if TYPE_CHECKING:
     from whyformer._explain.hops import trace_reasoning
     from whyformer._explain.similarity import explain_similarity
     from whyformer._judge import Judgement, MetricTrust, judge, judge_metrics
-    from whyformer._model.input_like import InputLike
+    from whyformer._model import InputLike, Model, TextPair
     from whyformer._model.loading import open
-    from whyformer._model.model import Model
-    from whyformer._model.prompt import Prompt
-    from whyformer._model.regions import Region
-    from whyformer._model.text import TextPair
+    from whyformer._model.prompt import Prompt, Region
     from whyformer._plain.random_generator import make_generator
     from whyformer._plain.tokens import Grid, Pieces
     from whyformer._plain.versions import __version__
@@ -88,12 +85,9 @@ HOMES = {
     "_explain.hops": "trace_reasoning",
     "_explain.similarity": "explain_similarity",
     "_judge": "Judgement MetricTrust judge judge_metrics",
-    "_model.input_like": "InputLike",
+    "_model": "InputLike Model TextPair",
     "_model.loading": "open",
-    "_model.model": "Model",
-    "_model.prompt": "Prompt",
-    "_model.regions": "Region",
-    "_model.text": "TextPair",
+    "_model.prompt": "Prompt Region",
     "_plain.random_generator": "make_generator",
     "_plain.tokens": "Grid Pieces",
     "_plain.versions": "__version__",

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from whyformer import cli
-from whyformer._model.loading import _find_demo_folder
+from whyformer._model.loading.opening import _find_demo_folder
 from whyformer.cli import destination, gathering, options, parsing, running
 from whyformer.methods._registry import METHODS
 from whyformer.results.comparison import Comparison

@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 
 import whyformer
-from whyformer._model import checkpoint
-from whyformer._model.loading import DEMO_MODELS
+from whyformer._model.loading import checkpoint
+from whyformer._model.loading.opening import DEMO_MODELS
 from whyformer.errors import CODES, IncompleteModel, WhyformerError
 
 CONFIG, LARGE, UNSUPPORTED = "E_MODEL_CONFIG", "E_MODEL_TOO_LARGE", "E_MODEL_UNSUPPORTED"

@@ -7,7 +7,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import whyformer as why
-from whyformer._model.image_transform import TransformProcessor, as_image_processor
+from whyformer._model.loading.image_transform import TransformProcessor, as_image_processor
 from whyformer.data.masks import align_mask
 from whyformer.errors import InputError
 

@@ -23,7 +23,7 @@ from tiny_text import bert, byte_pairs, gpt2, wordpiece
 from torch import nn
 
 import whyformer
-from whyformer._model.checkpoint import silence_transformers
+from whyformer._model.loading.checkpoint import silence_transformers
 from whyformer.errors import IncompleteModel, ModelError, ModelNotFound, UnsafeModel, UnsupportedModel, WhyformerError
 
 torch.set_num_threads(1)
@@ -389,7 +389,7 @@ def test_an_attention_kernel_named_by_the_config_is_ignored(folder, key):
 
 
 def test_the_attention_of_the_loaded_model_is_checked(saved, monkeypatch):
-    monkeypatch.setattr("whyformer._model.checkpoint.ATTENTION_IMPLEMENTATIONS", ("eager",))
+    monkeypatch.setattr("whyformer._model.loading.checkpoint.ATTENTION_IMPLEMENTATIONS", ("eager",))
     with pytest.raises(UnsafeModel, match="was built with the attention 'sdpa', which was not asked for"):
         whyformer.open(saved)
 

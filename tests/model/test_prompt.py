@@ -8,8 +8,8 @@ from tiny_text import byte_pairs
 from tiny_tokenizers import MAKERS, make_tokenizer
 
 import whyformer as why
-from whyformer._model.continuation import encode_continuation
 from whyformer._model.prompt import Prompt
+from whyformer._model.prompt.continuation import encode_continuation
 from whyformer._model.spans import decode_with_spans
 from whyformer.errors import InputError
 
@@ -286,7 +286,7 @@ def test_bad_splits_are_refused(model, by, reason):
 
 def test_splitting_a_long_prompt_is_linear_in_what_it_looks_at():
     """10,000 tokens in 2,000 sentences: a part costs what it holds."""
-    from whyformer._model.regions import NamedPart, assign_tokens
+    from whyformer._model.prompt.regions import NamedPart, assign_tokens
 
     class Counted(list):
         reads = 0

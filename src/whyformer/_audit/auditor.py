@@ -25,7 +25,7 @@ from whyformer._audit.rows import AuditRows
 from whyformer._audit.samples import make_diagnostic_samples
 from whyformer._audit.settings import AuditSettings
 from whyformer._audit.shape import measure_shapes
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer.data import Data
 
 FEW_EXAMPLES = 20  # with fewer examples, the result carries a note

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from whyformer._model.model import Model
+from whyformer._model import Model
 
 BATCH_TOKENS = {"cpu": 2_048, "cuda": 16_384}  # tokens per batch, padding included
 MAX_EXAMPLES = 64  # per batch

@@ -13,7 +13,7 @@ from whyformer._audit.choice import AttentionChoice
 from whyformer._audit.distance import jsd, tvd
 from whyformer._audit.replay import AttentionReplay
 from whyformer._engine import make_shadow, read_logits, run_plain
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer.errors import InputError
 
 

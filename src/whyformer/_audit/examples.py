@@ -7,7 +7,7 @@ from typing import Any
 from whyformer._audit.batches import make_batches
 from whyformer._audit.replay import AttentionReplay
 from whyformer._engine import TargetNames
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._runs.preparation import find_class_index
 from whyformer.data import Data
 

@@ -37,7 +37,7 @@ from whyformer._audit.replacement import ReplacementNoise, make_uniform, permute
 from whyformer._audit.replay import AttentionReplay
 from whyformer._audit.settings import MAX_SWAPPED
 from whyformer._explain.explain import ModelLike, as_model
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._plain import archive
 from whyformer._plain.tokens import Grid
 from whyformer._plain.torch_state import neutral_torch

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from whyformer._audit.settings import AuditSettings
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._runs.weights import hash_weights
 from whyformer.data import Data
 

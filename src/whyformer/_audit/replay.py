@@ -46,8 +46,7 @@ from whyformer._engine import (
     read_logits,
     run_forward,
 )
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer.errors import UnsupportedModel, WhyformerError
 
 MAX_TOKENS = {"cpu": 4_096, "cuda": 131_072}  # tokens that go through the model at once

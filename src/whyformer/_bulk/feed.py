@@ -14,7 +14,7 @@ import torch
 from whyformer._bulk.items import Item
 from whyformer._bulk.loaders import LoadingItems
 from whyformer._bulk.loading import LoadedItem, encode_batch, form_batches
-from whyformer._model.model import EncodedBatch, Model
+from whyformer._model import EncodedBatch, Model
 
 POLL_SECONDS = 0.1
 # Encoded, or the error, or None: to be encoded by who explains it.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from whyformer._model.model import InputKind
+from whyformer._model import InputKind
 from whyformer.data import Data, LazyContent
 from whyformer.data.example import fingerprint_content
 from whyformer.errors import InputError

@@ -14,7 +14,7 @@ from whyformer._bulk.rows import make_error_row
 from whyformer._bulk.stopping import StopRequest
 from whyformer._bulk.task import ShardTask
 from whyformer._bulk.writer import PartWriter
-from whyformer._model.model import InputKind
+from whyformer._model import InputKind
 from whyformer._plain.progress import STATUS_LINE, show_activity
 from whyformer.errors import OutputError, ResourceError
 from whyformer.show.visible import make_visible

@@ -15,11 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from whyformer._bulk.items import Item
-from whyformer._model.arrays import read_arrays
-from whyformer._model.image import as_image
-from whyformer._model.kept_image import KeptImage
-from whyformer._model.model import EncodedBatch, Model
-from whyformer._model.text import TextPair
+from whyformer._model import EncodedBatch, KeptImage, Model, TextPair, as_image, read_arrays
 from whyformer.data import Example, LazyContent
 from whyformer.errors import InputError, TargetError
 

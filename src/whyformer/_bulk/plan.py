@@ -15,7 +15,7 @@ import torch
 
 from whyformer._bulk.items import ItemList
 from whyformer._explain.method_call import MethodCall
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._plain import archive
 from whyformer._plain.versions import __version__
 from whyformer._runs.choice import write_judged_target

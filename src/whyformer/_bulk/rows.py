@@ -7,8 +7,7 @@ from typing import Any
 
 from whyformer._bulk.items import Item
 from whyformer._bulk.parts import BulkRow
-from whyformer._model.model import InputKind
-from whyformer._model.text import TextPair
+from whyformer._model import InputKind, TextPair
 from whyformer._plain.failure import describe_failure
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.results.explanation import Explanation

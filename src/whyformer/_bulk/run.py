@@ -26,8 +26,7 @@ from whyformer._bulk.worker import WorkerSetup
 from whyformer._explain.default_method import DEFAULT_METHODS
 from whyformer._explain.explain import ModelLike
 from whyformer._explain.method_call import MethodLike, label_methods
-from whyformer._model.model import Model
-from whyformer._model.windows import check_windows
+from whyformer._model import Model, check_windows
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.arguments import (
     as_argument_list,

@@ -12,9 +12,8 @@ from whyformer._bulk.pool import ProcessPool
 from whyformer._bulk.this_process import ThisProcess
 from whyformer._bulk.worker import ShardWorker, WorkerSetup
 from whyformer._explain.explain import ModelLike
+from whyformer._model import Model, find_device
 from whyformer._model.loading import open as open_model
-from whyformer._model.model import Model
-from whyformer._model.offload import find_device
 from whyformer._plain.peak_memory import free_memory
 from whyformer.errors import InputError, ModelError
 

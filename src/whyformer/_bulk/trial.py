@@ -10,7 +10,7 @@ from whyformer._bulk.items import ItemList
 from whyformer._bulk.loading import LoadedItem
 from whyformer._bulk.plan import BatchSettings
 from whyformer._bulk.worker import ShardWorker, WorkerSetup
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer.errors import MethodError, ModelError, NotCaptured, TargetError
 
 DEFAULT_SHARD = 64  # items; on a GPU at least four batches

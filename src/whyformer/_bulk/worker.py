@@ -26,8 +26,8 @@ from whyformer._explain.explain import as_model
 from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
 from whyformer._explain.sharing import explain_by_each, record_for_methods, share_captures
 from whyformer._explain.windows import WindowedTexts
+from whyformer._model import EncodedBatch, Model
 from whyformer._model.loading import open as open_model
-from whyformer._model.model import EncodedBatch, Model
 from whyformer._plain.failure import is_out_of_memory
 from whyformer._plain.peak_memory import free_memory
 from whyformer._plain.torch_state import neutral_torch

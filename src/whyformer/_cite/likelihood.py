@@ -17,7 +17,7 @@ from torch import Tensor
 
 from whyformer._engine import widen
 from whyformer._explain.answer_check import read_answer_logits
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._model.prompt import Prompt
 
 LEAST_SURPRISE = math.log(1000)  # an answer that is more likely than this is never implausible

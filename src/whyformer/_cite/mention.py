@@ -3,8 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from whyformer._model.prompt import Prompt
-from whyformer._model.regions import Region
+from whyformer._model.prompt import Prompt, Region
 
 SHORT = 5  # words: as many are looked for as they are written
 LEAST_WORDS = 0.5  # of a longer answer: so many of its words occur in the sources

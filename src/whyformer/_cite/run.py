@@ -25,11 +25,8 @@ from whyformer._engine import SCORE_NAMES, Answer, AnswerPart, AnswerText, Probe
 from whyformer._explain.decoding import refuse_other_prompt
 from whyformer._explain.explain import ModelLike, as_model, explain_encoded
 from whyformer._explain.method_call import MethodLike, choose_method
-from whyformer._model.input_like import PromptLike
-from whyformer._model.model import Model
-from whyformer._model.prompt import Prompt, add_answer
-from whyformer._model.prompted import refuse_learned_prompt
-from whyformer._model.regions import Region, SplitBy
+from whyformer._model import Model, PromptLike, refuse_learned_prompt
+from whyformer._model.prompt import Prompt, Region, SplitBy, add_answer
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, TargetError
 from whyformer.methods._players import Players, choose_players

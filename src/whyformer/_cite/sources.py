@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 import torch
 from typing_extensions import TypeIs
 
-from whyformer._model.prompt import WHOLE, Prompt
-from whyformer._model.regions import SPLITTERS, Region, SplitBy
+from whyformer._model.prompt import SPLITTERS, WHOLE, Prompt, Region, SplitBy
 from whyformer.errors import InputError
 from whyformer.methods._players import Players
 from whyformer.show.wording import shorten_text

@@ -37,8 +37,7 @@ from whyformer._engine.program import (
 from whyformer._engine.relevance import Recipe, Switch
 from whyformer._engine.run import Intervention, hold_other_tower, run_forward
 from whyformer._engine.targets import ClassReading, aim_at_answers, has_choices, pick_choices, refuse_encoder_decoders
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NotCaptured, UnsupportedModel, WhyformerError
 

@@ -28,8 +28,7 @@ from whyformer._engine.record import check_sites, choose_passes, record
 from whyformer._engine.relevance import Recipe
 from whyformer._engine.run import refuse_changed_weights, run_forward
 from whyformer._engine.targets import aim_at_answers, refuse_encoder_decoders
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NonFinite
 

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from whyformer._engine import ModelMemo, Probe, TargetLike, find_output, pick_examples
 from whyformer._explain.method_call import MethodCall, choose_method
 from whyformer._explain.sharing import explain_by_call, raise_if_out_of_memory, record_for_methods
-from whyformer._model.model import EncodedBatch, Model
-from whyformer._model.unwrap import unwrap
+from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer.errors import MethodError, ModelError
 
 # One for each family, those that need most of a model first.

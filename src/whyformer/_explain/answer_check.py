@@ -14,7 +14,7 @@ from torch import Tensor
 
 from whyformer._engine import find_task, make_shadow, refuse_encoder_decoders, run_plain_returned
 from whyformer._explain.explain import ModelLike, as_model
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._model.prompt import Prompt
 from whyformer._plain.setting_checks import list_entries
 from whyformer._plain.tokens import Pieces

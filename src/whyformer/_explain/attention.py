@@ -4,7 +4,7 @@ import torch
 
 from whyformer._engine import TargetLike, make_recipe, record
 from whyformer._explain.explain import ModelLike, as_model
-from whyformer._model.input_like import InputLike
+from whyformer._model import InputLike
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, ModelError, NonFinite
 from whyformer.results.attention_view import AttentionView

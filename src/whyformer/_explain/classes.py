@@ -11,8 +11,7 @@ from whyformer._engine import TargetLike, read_logits, record
 from whyformer._explain.compare import MethodsLike, compare
 from whyformer._explain.default_method import choose_class_methods
 from whyformer._explain.explain import ModelLike, as_model
-from whyformer._model.input_like import InputLike
-from whyformer._model.model import EncodedBatch, Model
+from whyformer._model import EncodedBatch, InputLike, Model
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import TargetError
 from whyformer.results.class_grid import ClassGrid

@@ -14,7 +14,7 @@ from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike, label_methods
 from whyformer._explain.sharing import METHOD_FAILURES, explain_by_each, record_for_methods, share_captures
 from whyformer._explain.tower_choice import choose_tower
-from whyformer._model.input_like import InputLike
+from whyformer._model import InputLike
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import MethodError, WhyformerError
 from whyformer.methods._registry import METHODS

@@ -14,9 +14,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine import LazyLayers, RoundingEstimate, choose_relevance_dtype, make_shadow
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.offload import change_weights
+from whyformer._model import EncodedBatch, Model, change_weights
 from whyformer._plain.tokens import Pieces
 from whyformer.results.comparison import rank_correlation
 from whyformer.results.conditioning import TOP, Conditioning

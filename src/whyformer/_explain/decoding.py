@@ -14,10 +14,8 @@ import torch
 from whyformer._engine import make_shadow, refuse_encoder_decoders
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.greedy_decoding import decode_step_by_step, find_end_tokens
-from whyformer._model.input_like import PromptLike
-from whyformer._model.model import Model
+from whyformer._model import Model, PromptLike, unwrap
 from whyformer._model.prompt import Prompt, append_tokens
-from whyformer._model.unwrap import unwrap
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError
 

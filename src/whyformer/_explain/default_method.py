@@ -3,7 +3,7 @@
 Chosen by measurement: "The defaults" in docs/judge.md, by the programs in evaluation/.
 """
 
-from whyformer._model.encoded import EncodedBatch
+from whyformer._model import EncodedBatch
 
 IMAGE_METHOD = "gamma_attribution"
 TEXT_METHOD = "libragrad"  # texts and every other sequence, for classifiers and language models

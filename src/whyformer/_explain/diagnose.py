@@ -35,9 +35,7 @@ from whyformer._explain.default_method import choose_default_method
 from whyformer._explain.explain import ModelLike, as_model, explain_encoded
 from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._explain.tower_choice import choose_tower
-from whyformer._model.input_like import InputLike
-from whyformer._model.model import EncodedBatch, Model
-from whyformer._model.unwrap import unwrap
+from whyformer._model import EncodedBatch, InputLike, Model, unwrap
 from whyformer._plain.failure import describe_failure
 from whyformer._plain.peak_memory import free_memory, measure_peak
 from whyformer._plain.progress import show_progress

@@ -22,11 +22,9 @@ from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
 from whyformer._explain.sharing import explain_by_call, record_for_methods
 from whyformer._explain.tower_choice import choose_tower
 from whyformer._explain.windows import WindowedTexts
-from whyformer._model.input_like import InputLike
+from whyformer._model import EncodedBatch, InputLike, Model, check_windows
 from whyformer._model.loading import open as open_model
-from whyformer._model.model import EncodedBatch, Model
 from whyformer._model.prompt import Prompt, add_answer
-from whyformer._model.windows import check_windows
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, UnsupportedModel
 from whyformer.methods._registry import Setting

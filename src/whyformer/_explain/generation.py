@@ -23,10 +23,8 @@ from whyformer._explain.precision import convert_precision
 from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
 from whyformer._explain.unforeseen import report_own_bugs
-from whyformer._model.continuation import encode_continuation
-from whyformer._model.input_like import PromptLike
-from whyformer._model.model import Model
-from whyformer._model.prompt import Prompt, append_tokens, check_ids, cut_prompt
+from whyformer._model import Model, PromptLike
+from whyformer._model.prompt import Prompt, append_tokens, check_ids, cut_prompt, encode_continuation
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Pieces
 from whyformer._plain.torch_state import neutral_torch

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine import find_task, make_shadow, read_logits, refuse_encoder_decoders, run_plain_returned
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.unwrap import unwrap
+from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.progress import show_progress
 from whyformer._plain.random_generator import make_generator
 from whyformer.errors import InputError, NonFinite

@@ -12,7 +12,7 @@ from functools import partial
 
 from whyformer._explain.compare import compare
 from whyformer._explain.explain import ModelLike, as_model, explain
-from whyformer._model.input_like import InputLike
+from whyformer._model import InputLike
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError
 from whyformer.methods.redistribution import RULES, redistribution

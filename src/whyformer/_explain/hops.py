@@ -59,11 +59,8 @@ from whyformer._explain.precision import convert_precision
 from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
 from whyformer._explain.unforeseen import report_own_bugs
-from whyformer._model.input_like import PromptLike
-from whyformer._model.model import EncodedBatch, Model
-from whyformer._model.prompt import Prompt, add_answer
-from whyformer._model.prompted import refuse_learned_prompt
-from whyformer._model.regions import Region, SplitBy
+from whyformer._model import EncodedBatch, Model, PromptLike, refuse_learned_prompt
+from whyformer._model.prompt import Prompt, Region, SplitBy, add_answer
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError, TargetError
 from whyformer.methods._registry import METHODS, Setting

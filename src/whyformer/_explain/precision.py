@@ -11,8 +11,7 @@ from dataclasses import replace
 import torch
 
 from whyformer._engine import make_shadow
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer._plain.setting_checks import RefusedSetting, allow_choice
 from whyformer.errors import MethodError
 from whyformer.methods._registry import Setting

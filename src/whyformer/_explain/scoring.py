@@ -24,7 +24,7 @@ from whyformer._explain.conditioning import estimate_conditioning, watch_attenti
 from whyformer._explain.conservation import check_health
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.zero_maps import note_zero_maps
-from whyformer._model.model import EncodedBatch, Model
+from whyformer._model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces, Tokens
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError, NonFinite, UnsupportedModel

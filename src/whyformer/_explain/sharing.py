@@ -16,7 +16,7 @@ from whyformer._explain.method_call import MethodCall
 from whyformer._explain.precision import convert_precision
 from whyformer._explain.scoring import make_explanation, make_finish
 from whyformer._explain.unforeseen import report_own_bugs
-from whyformer._model.model import EncodedBatch, Model
+from whyformer._model import EncodedBatch, Model
 from whyformer.errors import ModelError, NonFinite, NotCaptured, ResourceError, WhyformerError
 from whyformer.results.explanation import Explanation
 

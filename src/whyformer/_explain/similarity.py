@@ -27,12 +27,21 @@ from whyformer._explain.explain import ModelLike, as_model, explain_encoded
 from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._explain.similarity_matrix import compute_matrix, match_tokens, multiply_states, refuse_unknown_matrix
 from whyformer._explain.text_pair import Explainer, explain_pair
-from whyformer._model.embedding import HELD, HELD_MASK, Embedding, Role, SimilarityTo, as_held, has_two_towers
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.input_like import InputLike
-from whyformer._model.model import Model
-from whyformer._model.text import is_text_record, names_image_file
-from whyformer._model.unwrap import unwrap
+from whyformer._model import (
+    HELD,
+    HELD_MASK,
+    Embedding,
+    EncodedBatch,
+    InputLike,
+    Model,
+    Role,
+    SimilarityTo,
+    as_held,
+    has_two_towers,
+    is_text_record,
+    names_image_file,
+    unwrap,
+)
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, UnsupportedModel
 from whyformer.methods._registry import Setting

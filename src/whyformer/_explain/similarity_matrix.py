@@ -29,8 +29,7 @@ from whyformer._engine import make_shadow, pick_examples, run_plain
 from whyformer._explain.method_call import MethodCall, choose_method
 from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
-from whyformer._model.embedding import Embedding, pool_states
-from whyformer._model.model import EncodedBatch, Model
+from whyformer._model import Embedding, EncodedBatch, Model, pool_states
 from whyformer._plain.progress import show_progress
 from whyformer.errors import InputError, UnsupportedModel
 

@@ -6,9 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.input_like import InputLike
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, InputLike, Model
 from whyformer.errors import InputError
 from whyformer.results.explanation import Explanation
 from whyformer.results.similarity import Similarity

@@ -7,8 +7,7 @@ explain(clip, {"pixel_values": ..., "input_ids": ...}, target="logits_per_text")
 from dataclasses import replace
 
 from whyformer._engine import TargetLike, refuse_single_side
-from whyformer._model.embedding import has_two_towers, split_by_tower
-from whyformer._model.model import EncodedBatch, Model
+from whyformer._model import EncodedBatch, Model, has_two_towers, split_by_tower
 
 LOGITS = {"logits_per_image": "image", "logits_per_text": "text"}  # as transformers calls them
 

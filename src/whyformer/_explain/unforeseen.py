@@ -9,8 +9,7 @@ from types import TracebackType
 
 import torch
 
-from whyformer._model.model import Model
-from whyformer._model.unwrap import unwrap
+from whyformer._model import Model, unwrap
 from whyformer.errors import UnsupportedModel, WhyformerError
 
 UNTOUCHED = (WhyformerError, MemoryError, torch.OutOfMemoryError, OSError)

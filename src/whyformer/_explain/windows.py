@@ -37,10 +37,7 @@ from whyformer._engine import (
 )
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.sharing import ErrorTypes, explain_by_each, record_for_methods, share_captures
-from whyformer._model.input_like import InputLike
-from whyformer._model.model import EncodedBatch, Model
-from whyformer._model.text import TokenizedText
-from whyformer._model.windows import TextWindow
+from whyformer._model import EncodedBatch, InputLike, Model, TextWindow, TokenizedText
 from whyformer._plain.tokens import Pieces
 from whyformer._plain.words import pad_pieces
 from whyformer.errors import InputError, MethodError

@@ -20,8 +20,7 @@ from whyformer._explain.method_call import MethodCall
 from whyformer._explain.sharing import explain_by_each, record_for_methods, share_captures
 from whyformer._judge.controls import is_control
 from whyformer._judge.rows import NAN, Row, Shard
-from whyformer._model.model import EncodedBatch, Model
-from whyformer._model.text import is_text_pair
+from whyformer._model import EncodedBatch, Model, is_text_pair
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Pieces, Tokens
 from whyformer._runs.failure import reason_of

@@ -9,7 +9,7 @@ from torch import __version__ as torch_version
 
 from whyformer._explain.method_call import MethodCall
 from whyformer._judge.controls import CONTROL_NAMES
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._plain import archive
 from whyformer._plain.versions import __version__
 from whyformer._runs.arguments import check_run_number

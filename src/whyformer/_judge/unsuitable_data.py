@@ -10,8 +10,7 @@ from typing import Any
 from PIL import Image
 
 from whyformer._explain.diagnose import list_some
-from whyformer._model.model import Model
-from whyformer._model.text import TextPair
+from whyformer._model import Model, TextPair
 from whyformer._runs.preparation import find_class_index
 from whyformer.data import Data
 from whyformer.data.records import is_image_name

@@ -34,8 +34,8 @@ from whyformer._judge.judgement import encode_utf8
 from whyformer._judge.metric_trust import correlate_ranks
 from whyformer._judge.order import PairOrder, compare_pairs
 from whyformer._judge.table import format_csv, format_markdown, format_mean
+from whyformer._model import Model
 from whyformer._model.loading import open as open_model
-from whyformer._model.model import Model
 from whyformer._plain.statistics import bootstrap
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure

@@ -18,9 +18,8 @@ import numpy as np
 
 from whyformer._explain.compare import compare
 from whyformer._judge.judgement import Judgement
+from whyformer._model import Model, TextPair, tokenize_text
 from whyformer._model.loading import open as open_model
-from whyformer._model.model import Model
-from whyformer._model.text import TextPair, tokenize_text
 from whyformer._plain.statistics import bootstrap
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure

@@ -14,8 +14,8 @@ from typing import Any
 from PIL import Image
 
 from whyformer._explain.classes import explain_classes
+from whyformer._model import Model
 from whyformer._model.loading import open as open_model
-from whyformer._model.model import Model
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure
 from whyformer._reproduce.paper_tables import CHEFER_METHODS, PAPER_TABLES, VIT, WORD_COUNTS, Source

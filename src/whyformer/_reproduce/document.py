@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from rich.text import Text
 
 from whyformer._judge.judgement import encode_utf8
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._plain.versions import collect_library_versions
 from whyformer._reproduce.published_table import PublishedTable
 from whyformer.data import Data

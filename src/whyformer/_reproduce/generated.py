@@ -1,6 +1,6 @@
 """Generated data: scenes in which every pixel of the object is known, and pairs of texts with known evidence."""
 
-from whyformer._model.text import TextPair
+from whyformer._model import TextPair
 from whyformer.data import Data, Example, read
 from whyformer.demo import entailment
 

@@ -17,7 +17,7 @@ from whyformer._audit.protocol import audit
 from whyformer._audit.replay import AttentionReplay
 from whyformer._judge.judgement import encode_utf8
 from whyformer._judge.table import format_csv, format_markdown
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._reproduce.jain_wallace_rows import ATTENTION_TESTS, PAIRS, JainWallaceRows, collect_jain_wallace_rows
 from whyformer._reproduce.published_table import make_grid
 from whyformer.data import Data

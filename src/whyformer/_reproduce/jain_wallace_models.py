@@ -39,8 +39,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from whyformer._model import Model
 from whyformer._model.loading import DEMO_MODELS, READER_FILE
-from whyformer._model.model import Model
 from whyformer.demo.reading import READING_TASKS, find_reading_task
 from whyformer.errors import IncompleteModel, InputError, ModelNotFound
 

@@ -23,8 +23,7 @@ from whyformer._audit.agreement import DELETED, GRADIENT, SIGNIFICANCE_LEVEL, TO
 from whyformer._audit.protocol import audit
 from whyformer._audit.result import Audit
 from whyformer._audit.summary import FAR_JSD, LARGEST_WEIGHT_BINS
-from whyformer._model.model import Model
-from whyformer._model.text import is_text_pair
+from whyformer._model import Model, is_text_pair
 from whyformer.data import Data
 from whyformer.errors import InputError
 

@@ -26,7 +26,7 @@ from whyformer._judge.order import PairOrder, compare_pairs
 from whyformer._judge.rows import RowTable
 from whyformer._judge.run import judge
 from whyformer._judge.table import collect_values, combine_of, format_csv, format_markdown, format_mean
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._plain.statistics import bootstrap
 from whyformer._reproduce.paper_tables import NamedSettings, PaperColumn, PaperTable, find_paper_table
 from whyformer._reproduce.published_order import compare_orders, describe_orders

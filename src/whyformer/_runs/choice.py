@@ -7,7 +7,7 @@ from typing import Any
 import whyformer.metrics  # noqa: F401 (fills METRICS)
 from whyformer._engine import TargetKind, TargetNames
 from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._plain.setting_checks import quote_value
 from whyformer._runs.arguments import as_argument_list
 from whyformer.data import Data

@@ -8,10 +8,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from whyformer._model.arrays import read_arrays
-from whyformer._model.image import as_image
-from whyformer._model.model import EncodedBatch, Model
-from whyformer._model.text import TextPair, is_text_pair, tokenize_text
+from whyformer._model import EncodedBatch, Model, TextPair, as_image, is_text_pair, read_arrays, tokenize_text
 from whyformer._runs.failure import reason_of
 from whyformer.data import Data, Example
 from whyformer.data.masks import align_mask, read_mask

@@ -4,7 +4,7 @@ import hashlib
 
 import torch
 
-from whyformer._model.model import Model
+from whyformer._model import Model
 
 
 def hash_weights(module: torch.nn.Module) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from whyformer._explain.explain import explain
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._summary.clusters import Cluster, SampledClass
 from whyformer._summary.hiding import (
     FILL,

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 
-from whyformer._model.image import as_image
+from whyformer._model import as_image
 from whyformer._summary.clusters import Cluster
 from whyformer._summary.inputs import InputReader
 from whyformer._summary.rows import StoredRow

@@ -24,7 +24,7 @@ from scipy.ndimage import label
 from torch import Tensor
 from torch.nn import functional
 
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._summary.clusters import Cluster
 from whyformer._summary.effect import Effect, measure_effect
 from whyformer._summary.inputs import InputReader, make_probe, to_array

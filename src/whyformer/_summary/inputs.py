@@ -11,9 +11,7 @@ import torch
 from PIL import Image
 
 from whyformer._engine import Probe, record
-from whyformer._model.image import as_image
-from whyformer._model.model import Model
-from whyformer._model.text import tokenize_text
+from whyformer._model import Model, as_image, tokenize_text
 from whyformer._summary.rows import StoredRow
 from whyformer.data import Example
 from whyformer.data.masks import align_mask, read_mask

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from whyformer._model.weight_files import name_source
+from whyformer._model import name_source
 from whyformer._runs.model_folder import read_model_folder
 from whyformer._runs.plan import PLAN_FILE, RunPlan
 from whyformer._runs.preparation import normalise_class_name

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from whyformer._explain.explain import ModelLike
+from whyformer._model import Model
 from whyformer._model.loading import open as open_model
-from whyformer._model.model import Model
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.arguments import read_run_data
 from whyformer._summary.clusters import (

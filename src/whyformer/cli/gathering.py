@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
-    from whyformer._model.model import Model
+    from whyformer._model import Model
     from whyformer.data.example import Data
 
     CliInput: TypeAlias = str | Image | dict[str, str]
@@ -178,7 +178,7 @@ def read_stdin_bytes() -> bytes:
 def image_from_bytes(data: bytes) -> "Image":
     from PIL import Image
 
-    from whyformer._model.image import FORMATS, as_image
+    from whyformer._model import FORMATS, as_image
 
     try:
         return as_image(Image.open(BytesIO(data), formats=FORMATS))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from whyformer.errors import InputError, MethodError
 
 if TYPE_CHECKING:
-    from whyformer._model.model import Model
+    from whyformer._model import Model
     from whyformer.targets import TargetKind
 
     ParsedTarget = str | int | TargetKind | list[str | int | TargetKind] | None

@@ -11,7 +11,7 @@ from whyformer.cli.options import DEFAULT_MODEL
 from whyformer.errors import InputError
 
 if TYPE_CHECKING:
-    from whyformer._model.model import Model
+    from whyformer._model import Model
     from whyformer._model.prompt import Prompt
 
 DEFAULT_LANGUAGE_MODEL = "demo/decoder"

@@ -10,7 +10,7 @@ from whyformer.cli.shell import FAILED_EXIT_CODE, app
 from whyformer.cli.waiting import wait_asleep
 
 if TYPE_CHECKING:
-    from whyformer._model.model import Model
+    from whyformer._model import Model
 
 EXAMPLES = """Examples:
 

@@ -12,7 +12,7 @@ from whyformer.cli.gathering import gather_inputs
 from whyformer.show.visible import make_visible
 
 if TYPE_CHECKING:
-    from whyformer._model.model import Model
+    from whyformer._model import Model
     from whyformer.results.result import Result
 
 BATCH = 16  # inputs explained at once

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from typing_extensions import TypeAliasType
 
-from whyformer._model.input_like import OneInput
+from whyformer._model import OneInput
 from whyformer.data.example import Data, Example
 
 

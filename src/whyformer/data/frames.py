@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from whyformer._model.tables_in_memory import is_of_library, list_column
+from whyformer._model import is_of_library, list_column
 from whyformer.data.example import Data, collect_examples
 from whyformer.data.listed import refuse_columns
 from whyformer.data.records import Columns, Record, parse_record, read_records

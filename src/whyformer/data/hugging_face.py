@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from whyformer._model.tables_in_memory import is_of_library
+from whyformer._model import is_of_library
 from whyformer.data.example import Data, Example, LazyContent, Problem, collect_examples
 from whyformer.data.listed import ListReader, refuse_columns
 from whyformer.data.records import (

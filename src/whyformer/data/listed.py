@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from whyformer._model.tables_in_memory import is_column
-from whyformer._model.text import TextPair, is_text_pair
+from whyformer._model import TextPair, is_column, is_text_pair
 from whyformer.data import records
 from whyformer.data.example import Data, Example, Problem, collect_examples
 from whyformer.errors import InputError

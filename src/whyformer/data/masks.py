@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from whyformer._model.image import DECODE_ERRORS, FORMATS, MAX_PIXELS, check_regular_file
-from whyformer._model.model import Model
+from whyformer._model import DECODE_ERRORS, FORMATS, MAX_PIXELS, Model, check_regular_file
 from whyformer.errors import InputError
 
 MASK_VALUES = ("binary", "voc", "trimap")

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from whyformer._model.tables_in_memory import is_column
+from whyformer._model import is_column
 from whyformer._plain.url import find_url
 from whyformer.data import (
     corpora,

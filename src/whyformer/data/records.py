@@ -16,8 +16,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from whyformer._model.image import read_image_bytes
-from whyformer._model.text import TextPair
+from whyformer._model import TextPair, read_image_bytes
 from whyformer.data.example import (
     IMAGE_SUFFIXES,
     Data,

@@ -16,7 +16,7 @@ from typing import Any
 
 from PIL import Image
 
-from whyformer._model.image import read_image_bytes
+from whyformer._model import read_image_bytes
 from whyformer.data.example import IMAGE_SUFFIXES, Data, Example, LazyContent, Problem, collect_examples
 from whyformer.data.records import LABEL_COLUMNS, RowError, parse_label
 from whyformer.errors import InputError

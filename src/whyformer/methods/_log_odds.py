@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine import Answers, FunctionReading, Probe, Scale, TermSum
-from whyformer._model.unwrap import unwrap
+from whyformer._model import unwrap
 
 # A probability closer to 1 than this cannot be told from 1 once it was a float32: its log-odds are at most about 16.
 LARGEST_LOG_PROBABILITY = -(2.0**-23)

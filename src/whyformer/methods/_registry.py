@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from typing_extensions import TypeAliasType
 
 from whyformer._engine import SITES, Recipe
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer.errors import MethodError, suggest_nearest
 
 # The value of a setting of a method or a metric.

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from whyformer._engine import TargetLike, pick_examples
 from whyformer._explain.explain import explain_encoded
 from whyformer._explain.method_call import choose_method
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer.errors import InputError, TargetError
 from whyformer.methods._registry import Method, Setting
 from whyformer.results.explanation import Explanation

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine import Probe
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_seed, allow_whole_number, refuse_setting
 from whyformer.errors import MetricError

@@ -13,7 +13,7 @@ from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
 from whyformer._engine import Target
-from whyformer._model.kept_image import ImageView, KeptImage
+from whyformer._model import ImageView, KeptImage
 from whyformer._plain.archive import FLOAT_DTYPES, Fields, to_json_text
 from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Grid, NamedTokens, Pieces, Tokens

@@ -18,7 +18,7 @@ from rich.text import Text
 from torch import Tensor
 
 from whyformer._engine import Target
-from whyformer._model.kept_image import KeptImage
+from whyformer._model import KeptImage
 from whyformer._plain.tokens import Grid, Tokens
 from whyformer.errors import InputError
 from whyformer.results.result import DRAWING_FORMATS, Result

@@ -16,8 +16,7 @@ from rich.text import Text
 from torch import Tensor
 
 from whyformer._engine import Target
-from whyformer._model.prompt import Prompt
-from whyformer._model.regions import Region
+from whyformer._model.prompt import Prompt, Region
 from whyformer._plain import archive
 from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Pieces

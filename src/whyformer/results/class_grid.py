@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from whyformer._model.kept_image import UNNAMED_IMAGE
+from whyformer._model import UNNAMED_IMAGE
 from whyformer.results.comparison import Comparison, list_comparison_rows
 from whyformer.results.result import DRAWING_FORMATS, Result
 from whyformer.show import figures, page, report, score_rows

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from whyformer._engine import Target
-from whyformer._model.kept_image import KeptImage
+from whyformer._model import KeptImage
 from whyformer._plain import archive
 from whyformer._plain.tokens import Grid, Pieces, Tokens
 from whyformer._plain.words import WORD_REDUCTIONS, group_by_unit, join_groups, pad_pieces, reduce_groups

@@ -20,8 +20,7 @@ import torch
 from rich.text import Text
 from torch import Tensor
 
-from whyformer._model.prompt import Prompt
-from whyformer._model.regions import Region
+from whyformer._model.prompt import Prompt, Region
 from whyformer._plain import archive
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import DRAWING_FORMATS, Result, to_plain_text

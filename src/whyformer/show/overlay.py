@@ -11,7 +11,7 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from whyformer._model.kept_image import ImageView
+from whyformer._model import ImageView
 from whyformer.show.colours import find_limits, find_robust_limits, paint
 from whyformer.show.wording import format_score
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from whyformer._engine import Target
-from whyformer._model.kept_image import KeptImage
+from whyformer._model import KeptImage
 from whyformer._plain.tokens import Grid, Pieces, Tokens, name_pair
 from whyformer.show.chips import ScoredText, make_scored_text
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from PIL import Image
 from torch import Tensor
 
-from whyformer._model.kept_image import KeptImage
+from whyformer._model import KeptImage
 from whyformer.show import overlay
 from whyformer.show.panel import Panel
 

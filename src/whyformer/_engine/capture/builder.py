@@ -71,8 +71,7 @@ from whyformer._engine.tracing import (
     pause_recording,
     trace_of,
 )
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
 PositionTables = Mapping[int, tuple[str, Tensor]]  # step of a rotation -> module, cosines or sines

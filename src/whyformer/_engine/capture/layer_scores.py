@@ -18,7 +18,7 @@ from whyformer._engine.layout import Layout, axis_order_of, find_attention_block
 from whyformer._engine.run import Run, compute_gradients, find_output, iterate_tensors, map_tensors, refuse_untracked
 from whyformer._engine.targets import Reading
 from whyformer._engine.tracing import find_layer_sites, find_tensors, trace_of
-from whyformer._model.encoded import EncodedBatch
+from whyformer._model import EncodedBatch
 from whyformer.errors import UnsupportedModel
 
 

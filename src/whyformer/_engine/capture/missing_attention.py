@@ -7,8 +7,7 @@ it leaves out. States between such blocks are mixtures of tokens, and methods th
 
 from whyformer._engine.layout import find_blocks
 from whyformer._engine.run import Intercept, ModelMemo, ModuleCall, Run, find_unattended, run_forward
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer.errors import WhyformerError
 
 OPENINGS = ("Only some blocks have attention", "Blocks mix tokens beside their attention")

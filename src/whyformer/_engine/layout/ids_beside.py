@@ -15,9 +15,7 @@ from torch import Tensor
 from whyformer._engine.layout.order import describe_kind, is_library_code
 from whyformer._engine.layout.order_probe import change_ids
 from whyformer._engine.run import FOREIGN_ERRORS, Intercept, ModelMemo, Run, choose_relevance_dtype, run_forward
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.unwrap import unwrap
+from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.failure import is_out_of_memory
 from whyformer.errors import WhyformerError
 

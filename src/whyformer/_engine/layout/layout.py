@@ -19,8 +19,7 @@ from whyformer._engine.tracing import (
     pause_recording,
     trace_of,
 )
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces, Tokens
 from whyformer.errors import UnsupportedModel
 

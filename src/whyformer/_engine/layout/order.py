@@ -19,9 +19,7 @@ from whyformer._engine.layout.layout import Order, invert_order
 from whyformer._engine.layout.order_probe import OrderProbe, Seen, Units, decode, halve, make_codes, make_other_input
 from whyformer._engine.run import FOREIGN_ERRORS, ModelState, Run, are_modules_known, choose_relevance_dtype
 from whyformer._engine.tracing import AttentionSite, axis_of, pause_recording, trace_of
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.unwrap import list_modules, unwrap
+from whyformer._model import EncodedBatch, Model, list_modules, unwrap
 from whyformer._plain.failure import is_out_of_memory
 from whyformer.errors import UnsupportedModel, WhyformerError
 

@@ -22,8 +22,7 @@ from whyformer._engine.layout.blocks import find_attention_blocks
 from whyformer._engine.layout.layout import to_canonical_axes
 from whyformer._engine.run import Intercept, run_forward
 from whyformer._engine.tracing import AttentionSite, find_layer_sites, trace_of
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer.errors import UnsupportedModel
 
 STEPS = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}  # of the spread

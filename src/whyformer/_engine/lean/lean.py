@@ -36,9 +36,7 @@ from whyformer._engine.relevance import Recipe, Switch
 from whyformer._engine.run import WRITERS, ModelMemo, is_torch_watched, refuse_changed_weights, run_forward
 from whyformer._engine.targets import ChosenAnswer, find_task, is_causal
 from whyformer._engine.tracing import current_setting, find_free_memory
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.unwrap import unwrap
+from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NonFinite, WhyformerError
 

@@ -21,9 +21,7 @@ from whyformer._engine.lean.actions import cast, take_part
 from whyformer._engine.lean.backward_plan import ASKING, FREE, INPUT, MOST_ARGUMENTS, Block, Lesson, has_carrying
 from whyformer._engine.run import WriteGuard, find_output, refuse_unsuitable_inputs
 from whyformer._engine.tracing import Operation, operations
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.unwrap import unwrap
+from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.torch_state import leave_inference, use_device_of_model
 
 

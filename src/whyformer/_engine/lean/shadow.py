@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 
 from whyformer._engine.run import ModelState, make_shadow
-from whyformer._model.unwrap import list_modules, unwrap
+from whyformer._model import list_modules, unwrap
 from whyformer._plain.torch_state import leave_inference
 
 Identities = list[tuple[int, ...]]

@@ -30,8 +30,7 @@ from whyformer._engine.targets import (
     find_function,
     settle_target,
 )
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer.errors import WhyformerError
 
 Places = list[list[int]]  # of each example, as many for each

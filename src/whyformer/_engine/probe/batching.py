@@ -22,7 +22,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer._plain.failure import is_out_of_memory
 from whyformer.errors import MethodError, ResourceError
 

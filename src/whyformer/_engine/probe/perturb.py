@@ -35,8 +35,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._engine.run import find_fill_token
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError

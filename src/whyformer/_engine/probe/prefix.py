@@ -25,8 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.run import run_plain_returned
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.unwrap import unwrap
+from whyformer._model import EncodedBatch, unwrap
 
 CUT_INPUTS = ("input_ids", "token_type_ids", "position_ids")  # one entry per token of the tail
 WHOLE_INPUTS = ("attention_mask",)  # one entry per token, also for those before the tail

@@ -57,9 +57,7 @@ from whyformer._engine.targets import (
     take_answers,
 )
 from whyformer._engine.tracing import find_layer_sites, trace_of
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.weight_files import count_writes
+from whyformer._model import EncodedBatch, Model, count_writes
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch

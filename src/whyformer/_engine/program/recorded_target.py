@@ -21,8 +21,7 @@ from whyformer._engine.targets import (
     refuse_same_targets,
 )
 from whyformer._engine.tracing import Trace
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 
 PREDICTED = -1
 

@@ -55,9 +55,7 @@ from whyformer._engine.targets import (
     find_indices,
 )
 from whyformer._engine.tracing import current_setting
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.unwrap import unwrap
+from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.tokens import Grid
 from whyformer.errors import WhyformerError
 

@@ -1,6 +1,6 @@
 """The token that replaces tokens which are removed from a text."""
 
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer.errors import InputError
 
 

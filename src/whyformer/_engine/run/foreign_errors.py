@@ -10,7 +10,7 @@ from types import TracebackType
 import torch
 from torch import Tensor, nn
 
-from whyformer._model.unwrap import unwrap
+from whyformer._model import unwrap
 from whyformer.errors import InputError, ModelError, ResourceError, UnsupportedModel
 
 LIBRARIES = {"torch", "transformers", "timm", "torchvision"}

@@ -18,10 +18,7 @@ from whyformer._engine.run.returned import find_output, iterate_tensors, list_ou
 from whyformer._engine.run.shadow import make_shadow, weights_of
 from whyformer._engine.run.weight_versions import refuse_changed_weights
 from whyformer._engine.tracing import Frames, PlainLabels, Trace, attach_trace
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.offload import reload_weights
-from whyformer._model.unwrap import list_modules, unwrap
+from whyformer._model import EncodedBatch, Model, list_modules, reload_weights, unwrap
 from whyformer._plain.torch_state import leave_inference, neutral_torch, use_device_of_model
 from whyformer.errors import NoAttention, NonFinite, UnsupportedModel
 

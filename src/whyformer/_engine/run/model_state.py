@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from whyformer._engine.run.known_code import are_known, is_of_libraries
 from whyformer._engine.run.watched_code import WatchedCode, is_same_code
-from whyformer._model.unwrap import list_modules, unwrap
+from whyformer._model import list_modules, unwrap
 
 CONTAINERS = {dict, list}  # what a module keeps in these is compared too
 REPLACEABLE = (FunctionType, MethodType, type)

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from whyformer._model.encoded import EncodedBatch
+from whyformer._model import EncodedBatch
 
 CONTENT = {"pixel_values", "input_ids", "input_values", "input_features"}  # names that libraries give to what is read
 # Parts of names of inputs that describe the tokens of another one.

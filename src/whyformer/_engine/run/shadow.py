@@ -21,8 +21,7 @@ from torch import Tensor, nn
 
 from whyformer._engine.run.model_writes import WRITERS
 from whyformer._engine.run.quantised import RestoredLinear, find_codes, is_rewritten, restores_weights
-from whyformer._model.offload import copy_hook, has_hook
-from whyformer._model.unwrap import list_modules, unwrap
+from whyformer._model import copy_hook, has_hook, list_modules, unwrap
 from whyformer._plain.torch_state import leave_inference
 
 KEPT_HOOKS = (

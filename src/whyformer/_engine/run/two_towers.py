@@ -17,10 +17,18 @@ from torch import Tensor
 
 from whyformer._engine.run.forward import run_plain_returned
 from whyformer._engine.run.shadow import make_shadow
-from whyformer._model.embedding import HELD, SIDES, Embedding, SimilarityTo, as_held, has_two_towers, split_by_tower
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.unwrap import unwrap
+from whyformer._model import (
+    HELD,
+    SIDES,
+    Embedding,
+    EncodedBatch,
+    Model,
+    SimilarityTo,
+    as_held,
+    has_two_towers,
+    split_by_tower,
+    unwrap,
+)
 from whyformer.errors import InputError, UnsupportedModel
 
 TOLERANCE = 1e-3  # of the largest logit: our formula against the model's own logits

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from whyformer._model.weight_files import count_writes
+from whyformer._model import count_writes
 from whyformer.errors import ModelError
 
 WeightVersions = tuple[int, ...]

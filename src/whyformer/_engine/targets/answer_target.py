@@ -18,9 +18,8 @@ from whyformer._engine.targets.answer_view import AnswerView
 from whyformer._engine.targets.target import expand_per_example
 from whyformer._engine.targets.target_kinds import LogProbability, Settled, TargetKind, refuse_task
 from whyformer._engine.targets.terms import Scale, Term
-from whyformer._model.continuation import encode_continuation
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.prompt import Prompt
+from whyformer._model import EncodedBatch
+from whyformer._model.prompt import Prompt, encode_continuation
 from whyformer._plain.sentences import find_sentence_starts
 from whyformer.errors import TargetError
 

@@ -13,9 +13,7 @@ from torch import Tensor
 from whyformer._engine.run import get_field
 from whyformer._engine.targets.target import TargetNames
 from whyformer._engine.targets.task import Task
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.unwrap import unwrap
+from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer.errors import TargetError
 
 OUTSIDE = "O"  # the label of tokens that belong to no entity

@@ -15,8 +15,7 @@ from whyformer._engine.targets.answer_view import AnswerView
 from whyformer._engine.targets.target import expand_per_example
 from whyformer._engine.targets.target_kinds import Settled, TargetKind, refuse_task
 from whyformer._engine.targets.terms import Term
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer.errors import TargetError
 
 

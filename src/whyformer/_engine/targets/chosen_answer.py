@@ -24,8 +24,7 @@ from whyformer._engine.targets.target_kinds import Representation, Settled, Targ
 from whyformer._engine.targets.task import find_task
 from whyformer._engine.targets.terms import TermSum
 from whyformer._engine.tracing import Trace, trace_of
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 from whyformer.errors import TargetError, UnsupportedModel
 
 PLAIN_TASKS = ("class", "next token")

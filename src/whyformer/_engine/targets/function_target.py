@@ -27,7 +27,7 @@ from whyformer._engine.run import iterate_tensors, map_tensors
 from whyformer._engine.targets.reading import Answers
 from whyformer._engine.targets.target import ExplainedAnswer, Target
 from whyformer._engine.tracing import axis_of, broadcast_label, compute_pooling_weights, trace_of
-from whyformer._model.encoded import EncodedBatch
+from whyformer._model import EncodedBatch
 from whyformer.errors import TargetError, WhyformerError
 
 ScoreFunction: TypeAlias = Callable[[Any], Tensor]

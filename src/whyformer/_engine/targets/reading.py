@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from whyformer._engine.run import find_output
 from whyformer._engine.targets.target import Target, pick_logits, probabilities_of, read_logits
-from whyformer._model.encoded import EncodedBatch
+from whyformer._model import EncodedBatch
 
 
 @dataclass(frozen=True)

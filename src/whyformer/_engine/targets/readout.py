@@ -5,7 +5,7 @@ from torch import Tensor
 from whyformer._engine.layout import Layout
 from whyformer._engine.run import Run
 from whyformer._engine.targets.function_target import ExplainedScore
-from whyformer._model.model import Model
+from whyformer._model import Model
 from whyformer.errors import InputError, UnsupportedModel
 
 

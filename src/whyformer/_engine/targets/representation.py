@@ -22,8 +22,7 @@ from whyformer._engine.layout import Layout, axis_order_of, find_representation
 from whyformer._engine.run import Run, find_fill_token, find_output, make_shadow, run_plain_returned
 from whyformer._engine.targets.target import REPRESENTATION
 from whyformer._engine.tracing import trace_of
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
+from whyformer._model import EncodedBatch, Model
 
 
 @dataclass(frozen=True)

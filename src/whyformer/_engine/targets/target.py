@@ -13,9 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.tracing import Trace, compute_pooling_weights, trace_of
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.unwrap import unwrap
+from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer.errors import TargetError, UnsupportedModel, suggest_nearest
 
 REPRESENTATION = "the representation"

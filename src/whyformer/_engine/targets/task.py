@@ -18,9 +18,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from whyformer._engine.run import find_output, get_field
-from whyformer._model.encoded import EncodedBatch
-from whyformer._model.model import Model
-from whyformer._model.unwrap import unwrap
+from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer.errors import UnsupportedModel
 
 TaskKind = Literal["class", "next token", "masked token", "token class", "answer span", "frame", "representation"]

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.run import find_output, get_field
-from whyformer._model.encoded import EncodedBatch
+from whyformer._model import EncodedBatch
 from whyformer.errors import MethodError
 
 Scale: TypeAlias = Literal["logit", "logp", "log_odds"]  # what a term is: the number itself, or by softmax

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from whyformer._model.config_fields import check_config_fields, list_layer_counts, read_json_object
+from whyformer._model.loading.config_fields import check_config_fields, list_layer_counts, read_json_object
 from whyformer.errors import IncompleteModel, ModelNotFound, UnsafeModel, UnsupportedModel
 
 PICKLE_PATTERNS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle")

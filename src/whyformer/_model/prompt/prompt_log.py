@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whyformer._model.continuation import encode_continuation
+from whyformer._model.prompt.continuation import encode_continuation
 from whyformer._plain.setting_checks import list_entries
 from whyformer.errors import InputError
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from whyformer._model.chat import find_special_text, render_chat
-from whyformer._model.continuation import encode_continuation
-from whyformer._model.prompt_log import PROMPT_IDS, LoggedAnswer, find_first, find_token_ids, read_answer
-from whyformer._model.regions import (
+from whyformer._model.prompt.chat import find_special_text, render_chat
+from whyformer._model.prompt.continuation import encode_continuation
+from whyformer._model.prompt.prompt_log import PROMPT_IDS, LoggedAnswer, find_first, find_token_ids, read_answer
+from whyformer._model.prompt.regions import (
     KIND_OF_PARTS,
     SPLITTERS,
     Characters,

@@ -13,13 +13,13 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from whyformer._model import checkpoint
-from whyformer._model.checkpoint import first_line_of
-from whyformer._model.config_fields import check_processor_fields
 from whyformer._model.embedding import has_two_towers
-from whyformer._model.holders import read_holder
-from whyformer._model.image_transform import as_image_processor
-from whyformer._model.library import (
+from whyformer._model.loading import checkpoint
+from whyformer._model.loading.checkpoint import first_line_of
+from whyformer._model.loading.config_fields import check_processor_fields
+from whyformer._model.loading.holders import read_holder
+from whyformer._model.loading.image_transform import as_image_processor
+from whyformer._model.loading.library import (
     OPEN_CLIP_CONFIG,
     LibraryModel,
     is_library_name,
@@ -41,7 +41,7 @@ from whyformer.errors import (
     suggest_nearest,
 )
 
-DEMO_MODELS = Path(__file__).parents[1] / "demo" / "models"
+DEMO_MODELS = Path(__file__).parents[2] / "demo" / "models"
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",

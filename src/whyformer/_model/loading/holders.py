@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import nn
 
+from whyformer._model.loading.sentence_encoder import is_sentence_model, read_sentence_model
 from whyformer._model.prompted import has_learned_prompt, wrap_prompted
-from whyformer._model.sentence_encoder import is_sentence_model, read_sentence_model
 from whyformer.errors import UnsupportedModel
 
 

@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from whyformer._model.chat_bounds import refuse_overlong_chat
-from whyformer._model.regions import NamedPart
+from whyformer._model.prompt.chat_bounds import refuse_overlong_chat
+from whyformer._model.prompt.regions import NamedPart
 from whyformer._plain.setting_checks import list_entries
 from whyformer.errors import InputError
 

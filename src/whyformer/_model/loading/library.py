@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._model import checkpoint
-from whyformer._model.checkpoint import first_line_of
-from whyformer._model.config_fields import read_json_object
-from whyformer._model.image_transform import TransformProcessor
+from whyformer._model.loading import checkpoint
+from whyformer._model.loading.checkpoint import first_line_of
+from whyformer._model.loading.config_fields import read_json_object
+from whyformer._model.loading.image_transform import TransformProcessor
 from whyformer.errors import IncompleteModel, ModelError, ModelNotFound, UnsafeModel, suggest_nearest
 
 LIBRARIES = ("timm", "torchvision", "open_clip")
