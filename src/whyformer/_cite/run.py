@@ -21,11 +21,11 @@ from whyformer._cite.likelihood import Likelihood, measure_likelihood
 from whyformer._cite.mention import is_mentioned
 from whyformer._cite.sources import find_sources, make_source_players
 from whyformer._cite.verification import Verification, describe_verification, verify_sources
-from whyformer._engine import SCORE_NAMES, Answer, AnswerPart, AnswerText, Probe, Scale, Target, record
+from whyformer._engine import SCORE_NAMES, Answer, AnswerText, Probe, Scale, Target, record
 from whyformer._explain.decoding import refuse_other_prompt
 from whyformer._explain.explain import ModelLike, as_model, explain_encoded
 from whyformer._explain.method_call import MethodLike, choose_method
-from whyformer._model import Model, PromptLike, refuse_learned_prompt
+from whyformer._model import AnswerPart, Model, PromptLike, refuse_learned_prompt
 from whyformer._model.prompt import Prompt, Region, SplitBy, add_answer
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, TargetError

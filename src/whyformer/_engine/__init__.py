@@ -56,7 +56,6 @@ from whyformer._engine.targets import (
     PLAIN_TASKS,
     SCORE_NAMES,
     Answer,
-    AnswerPart,
     Answers,
     AnswerText,
     ExplainedAnswer,

@@ -41,7 +41,6 @@ from torch import Tensor, nn
 
 from whyformer._engine import (
     Answer,
-    AnswerPart,
     AnswerText,
     Capture,
     Recipe,
@@ -59,7 +58,7 @@ from whyformer._explain.precision import convert_precision
 from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
 from whyformer._explain.unforeseen import report_own_bugs
-from whyformer._model import EncodedBatch, Model, PromptLike, refuse_learned_prompt
+from whyformer._model import AnswerPart, EncodedBatch, Model, PromptLike, refuse_learned_prompt
 from whyformer._model.prompt import Prompt, Region, SplitBy, add_answer
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError, TargetError

@@ -26,7 +26,6 @@ from whyformer._engine import (
     Target,
     TargetLike,
     TargetNames,
-    TaskKind,
     expand_per_example,
     find_task,
     is_causal,
@@ -195,7 +194,7 @@ class WindowedTexts:
         return {kind: total / len(self.texts) for kind, total in sums.items()}
 
 
-def find_window_task(model: Model, encoded: EncodedBatch) -> TaskKind:
+def find_window_task(model: Model, encoded: EncodedBatch) -> str:
     """What the model answers; refused where an answer belongs to some tokens, and so to some windows only."""
     with run_forward(model, encoded, asks_gradient=False) as run:
         task = find_task(model, encoded, run.returned, lambda: is_causal(run)).kind

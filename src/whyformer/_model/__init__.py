@@ -22,7 +22,7 @@ from whyformer._model.image import (
     check_regular_file,
     read_image_bytes,
 )
-from whyformer._model.input_like import InputLike, OneInput, PromptLike
+from whyformer._model.input_like import AnswerPart, InputLike, OneInput, PromptLike
 from whyformer._model.kept_image import UNNAMED_IMAGE, ImageView, KeptImage
 from whyformer._model.model import InputKind, Model
 from whyformer._model.offload import change_weights, copy_hook, find_device, has_hook, reload_weights

@@ -38,4 +38,6 @@ OneInput: TypeAlias = (
     | Mapping[str, str]
 )
 InputLike = TypeAliasType("InputLike", OneInput | EncodedBatch | Sequence[OneInput] | ColumnLike)
+# Which tokens of an answer: all, numbers, a range or slice, or a text that occurs in it.
+AnswerPart: TypeAlias = int | str | slice | range | Sequence[int] | None
 PromptLike: TypeAlias = str | Prompt | Sequence[Mapping[str, JsonValue]]  # a text, or the messages of a chat

@@ -12,21 +12,19 @@ tokens of a before each; otherwise at the first in which they differ, since afte
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from whyformer._engine.targets.answer_view import AnswerView
 from whyformer._engine.targets.target import expand_per_example
 from whyformer._engine.targets.target_kinds import LogProbability, Settled, TargetKind, refuse_task
 from whyformer._engine.targets.terms import Scale, Term
-from whyformer._model import EncodedBatch
+from whyformer._model import AnswerPart, EncodedBatch
 from whyformer._model.prompt import Prompt, encode_continuation
 from whyformer._plain.sentences import find_sentence_starts
 from whyformer.errors import TargetError
 
 SCORE_NAMES: dict[Scale, str] = {"logit": "{}", "logp": "log p({})", "log_odds": "log-odds of {}"}
 UNITS = ("token", "character", "sentence")
-# Which tokens of an answer: all, numbers, a range or slice, or a text that occurs in it.
-AnswerPart: TypeAlias = int | str | slice | range | Sequence[int] | None
 LONGEST_LABEL = 60  # characters of an answer in its name
 
 
