@@ -17,8 +17,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, TypedDict, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,6 +67,18 @@ class Rationale:
     marks: Sequence[int]
     of: Literal["character", "word", "token"] = "word"
     spans: tuple[tuple[int, int], ...] = ()  # the marked characters, if they are known more exactly than by words
+
+
+RationaleLike: TypeAlias = Rationale | Sequence[int] | Tensor | np.ndarray | None  # None: not annotated
+
+
+class MetricFacts(TypedDict, total=False):
+    """What several metrics declare alike."""
+
+    better: Literal["higher", "lower"]
+    kind: MetricKind
+    needs_truth: Literal["label", "mask", "rationale"] | None
+    only: Literal["images", "texts"] | None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ The model and the encoded batch are not changed: variants are copies, run in chu
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -81,12 +80,12 @@ class Rerun:
         variants = variants.to(self.inputs.device, self.inputs.dtype)
         return replace(encoded, inputs={**encoded.inputs, encoded.main: variants})
 
-    def _choose_targets(self, rows: Sequence[int], target: TargetLike) -> tuple[list[Any], list[Any]]:
+    def _choose_targets(self, rows: Sequence[int], target: TargetLike) -> tuple[list[TargetLike], list[TargetLike]]:
         """The target and the contrast of each row; a new target has no contrast."""
         first = [self.explanation.targets[i] for i in rows]
         if target is None:
-            return [restore_target(t.index, t.spec) for t in first], [
-                restore_target(t.versus, t.versus_spec) for t in first
+            return [restore_target_like(t.index, t.spec) for t in first], [
+                restore_target_like(t.versus, t.versus_spec) for t in first
             ]
         if isinstance(target, Tensor):
             target = target.tolist()
@@ -101,7 +100,7 @@ class Rerun:
         return model if isinstance(model, Model) else replace(self.model, module=model)
 
 
-def restore_target(index: int | None, spec: str | None) -> Any:
+def restore_target_like(index: int | None, spec: str | None) -> TargetLike:
     """What to pass as target= (or versus=) to explain the same score again."""
     if spec is not None:
         return parse(spec)
