@@ -66,8 +66,9 @@ class WindowedTexts:
         task = find_window_task(model, self.encode(placed[:1]))
         self.has_classes, self.is_language = task != "representation", task == "next token"
         if self.is_language:
-            placed = [one for one, after in zip(placed, [*placed[1:], None], strict=True) if is_last(one, after)]
-        self.batches = make_window_batches(placed, at_once if model.takes_batches_of_texts else 1)
+            placed = list({one.owner: one for one in placed}.values())  # the last of each text
+        size = at_once if model.takes_batches_of_texts else 1
+        self.batches = [placed[start : start + size] for start in range(0, len(placed), size)]
         self.encoded = [self.encode(batch) for batch in self.batches]
         self.logits = self.read_answers() if self.has_classes else []
 
@@ -136,7 +137,7 @@ class WindowedTexts:
         return replace(
             parts[0],
             scores=torch.stack(rows),
-            tokens=tuple(pad_pieces(make_pieces(text), length) for text in self.texts),
+            tokens=tuple(pad_pieces(text.as_pieces(), length) for text in self.texts),
             targets=targets,
             names=tuple(text.text for text in self.texts),
             notes=(*notes, *(note for i, own in enumerate(owned) if (note := self.note_windows(i, own)))),
@@ -200,9 +201,11 @@ def find_window_task(model: Model, encoded: EncodedBatch) -> str:
         task = find_task(model, encoded, run.returned, lambda: is_causal(run)).kind
     if task in ("class", "next token", "representation"):
         return task
-    reason = f"one answer for the whole text, but an answer of {model.name} ({task}) belongs to some tokens"
-    way_out = "Cut the text to the part around the answer, and leave windows out."
-    raise InputError(f"Windows need a model with {reason}. {way_out}", code="E_OPTION")
+    raise InputError(
+        f"Windows need a model with one answer for the whole text, but an answer of {model.name} ({task}) belongs to "
+        "some tokens. Cut the text to the part around the answer, and leave windows out.",
+        code="E_OPTION",
+    )
 
 
 def refuse_settings_of_one_window(call: MethodCall) -> None:
@@ -214,18 +217,6 @@ def refuse_settings_of_one_window(call: MethodCall) -> None:
             "that the model accepts.",
             code="E_OPTION",
         )
-
-
-def is_last(one: PlacedWindow, after: PlacedWindow | None) -> bool:
-    return after is None or after.owner != one.owner
-
-
-def make_window_batches(placed: Sequence[PlacedWindow], at_once: int) -> list[list[PlacedWindow]]:
-    return [list(placed[start : start + at_once]) for start in range(0, len(placed), at_once)]
-
-
-def make_pieces(text: TokenizedText) -> Pieces:
-    return Pieces(text.pieces, text.special, text.padding, text.spans, text.text, text.second)
 
 
 def average_windows(text: TokenizedText, own: Sequence[tuple[PlacedWindow, Explanation]]) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from PIL import Image
 from whyformer._model.encoded import OptionalSpan
 from whyformer._model.image import IMAGE_SUFFIXES
 from whyformer._model.spans import align_pieces, correct_offsets, join_by_tokenizer
-from whyformer._plain.tokens import name_pair
+from whyformer._plain.tokens import Pieces, name_pair
 from whyformer.errors import InputError, quote_type
 
 MAX_CHARACTERS = 200_000
@@ -49,6 +49,9 @@ class TokenizedText:
 
     def __len__(self) -> int:
         return len(self.pieces)
+
+    def as_pieces(self) -> Pieces:
+        return Pieces(self.pieces, self.special, self.padding, self.spans, self.text, self.second)
 
     @property
     def name(self) -> str:

@@ -237,14 +237,6 @@ def measure(chosen: MetricCall, given: Mapping[str, Any]) -> Measurement:
     return measured
 
 
-def combine_values(chosen: Metric, values: Tensor, parts: Tensor | None = None) -> float:
-    """The value of a data set: combined from the parts if the metric says how, else the mean of the defined values."""
-    if chosen.combine is not None and parts is not None:
-        kept = parts[~parts.isnan().any(1)]
-        return chosen.combine(kept) if len(kept) else float("nan")
-    return float(values.nanmean())
-
-
 def list_metrics() -> list[dict[str, Any]]:
     """All metrics as rows for `whyformer metrics`, sorted by kind and name."""
     ordered = sorted(METRICS.values(), key=lambda entry: (METRIC_KINDS.index(entry.kind), entry.name))

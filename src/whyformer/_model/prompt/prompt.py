@@ -170,7 +170,7 @@ class Prompt:
         if not special and (found := find_special_text(model.tokenizer, text)):
             notes += (f"{found!r} in the prompt is read as plain text. Pass special=True to read it as that token.",)
         whole = (Region(WHOLE, "other", 0, len(one), text, (0, len(text))),)
-        prompt = cls(tuple(one.ids), make_pieces(one), len(one), whole, notes)
+        prompt = cls(tuple(one.ids), one.as_pieces(), len(one), whole, notes)
         return add_answer(model, prompt, answer, special=special)
 
     @classmethod
@@ -192,7 +192,7 @@ class Prompt:
         model = open_language_model(model)
         chat = render_chat(model, messages, tools=tools, documents=documents, has_answer=answer is not None, **template)
         one = tokenize_special(model, chat.text)
-        pieces = make_pieces(one)
+        pieces = one.as_pieces()
         offsets = list_offsets(pieces, len(one))
         regions = fill_gaps(chat.text, len(one), assign_tokens(chat.text, offsets, chat.parts), chat.filler)
         prompt = cls(tuple(one.ids), pieces, len(one), regions, (*model.notes, *chat.notes))
@@ -326,10 +326,6 @@ def open_language_model(model: Any, *, needs_tokenizer: bool = True) -> "Model":
 def list_offsets(pieces: Pieces, length: int) -> list[Characters]:
     """The characters of each of the first tokens; an empty range where it covers none."""
     return [span or (0, 0) for span in pieces.spans[:length]]
-
-
-def make_pieces(one: TokenizedText) -> Pieces:
-    return Pieces(one.pieces, one.special, one.padding, one.spans, one.text)
 
 
 def tokenize_special(model: "Model", text: str) -> TokenizedText:
