@@ -216,7 +216,7 @@ def is_inside(module: str, room: str) -> bool:
 
 
 def is_at_a_door(name: str) -> bool:
-    """Whether it is a door, or a name that a door imports; `*`: for public faces of rooms (rules.py)."""
+    """Whether it is a door, or a name that a door imports; `*` is for public faces of rooms: rules.py, targets.py."""
     door, _, last = name.rpartition(".")
     return name in DOORS or (door in DOORS and last in {"*", *names_at_door(door)})
 

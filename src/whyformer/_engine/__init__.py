@@ -65,7 +65,6 @@ from whyformer._engine.targets import (
     TargetLike,
     TargetNames,
     Task,
-    TaskKind,
     TermSum,
     choose_target,
     compute_readout,

@@ -12,7 +12,7 @@ tokens of a before each; otherwise at the first in which they differ, since afte
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 from torch import Tensor
@@ -22,7 +22,7 @@ from whyformer._engine.targets.target import expand_per_example
 from whyformer._engine.targets.target_kinds import LogProbability, refuse_task
 from whyformer._engine.targets.target_like import OneTarget, Settled, TargetKind, TargetLike
 from whyformer._engine.targets.terms import Scale, Term
-from whyformer._model import EncodedBatch
+from whyformer._model import AnswerPart, EncodedBatch
 from whyformer._model.prompt import Prompt, encode_continuation
 from whyformer._plain.sentences import find_sentence_starts
 from whyformer.errors import TargetError
@@ -46,7 +46,7 @@ class Answer(TargetKind):
     in which they differ; otherwise at the first one, and a note says so.
     """
 
-    select: Any = None
+    select: AnswerPart = None
     weights: tuple[float, ...] | None = None
     score: Scale = "logit"
     versus: OneTarget | tuple[int, ...] = None
@@ -291,20 +291,21 @@ def list_values(name: str, given: Tensor | np.ndarray) -> list[float]:
         raise TargetError(f"{name} must have values, got {given!r:.80}.") from None
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def as_numbers(select: int | tuple[int, ...]) -> list[int]:
-    numbers = list(select) if isinstance(select, tuple) else [select]
-    if not all(is_number(number) for number in numbers):
+def as_numbers(select: int | slice | Sequence[int]) -> list[int]:
+    given = select if isinstance(select, tuple) else (select,)
+    numbers = [number for number in given if is_number(number)]
+    if len(numbers) < len(given):
         raise TargetError(
             f"select must be None, numbers of tokens or sentences, a range, a slice or a text, got {select!r}."
         )
     return numbers
 
 
-def check_pair(select: int | tuple[int, ...]) -> tuple[int, int]:
+def check_pair(select: int | slice | Sequence[int]) -> tuple[int, int]:
     if not isinstance(select, tuple) or len(select) != 2 or not all(is_number(one) for one in select):
         raise TargetError(f'With unit="character", select must be (start, stop), got {select!r}.')
     return select

@@ -35,4 +35,4 @@ class TargetKind:
 Named: TypeAlias = str | SupportsIndex
 OneTarget: TypeAlias = Named | TargetKind | Callable[..., Tensor] | None
 # One for all examples, or one for each.
-TargetLike = TypeAliasType("TargetLike", OneTarget | Sequence[OneTarget] | Tensor | np.ndarray)
+TargetLike = TypeAliasType("TargetLike", "OneTarget | Sequence[TargetLike] | Tensor | np.ndarray")

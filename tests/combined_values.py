@@ -1,4 +1,4 @@
-"""The value of a data set, from those of its examples."""
+"""The value of a data set by a metric, as its `combine` computes it from the parts."""
 
 from torch import Tensor
 
@@ -6,7 +6,7 @@ from whyformer.metrics._registry import Metric
 
 
 def combine_values(chosen: Metric, values: Tensor, parts: Tensor | None = None) -> float:
-    """The value of a data set: combined from the parts if the metric says how, else the mean of the defined values."""
+    """Combined from the parts if the metric says how, else the mean of the defined values."""
     if chosen.combine is not None and parts is not None:
         kept = parts[~parts.isnan().any(1)]
         return chosen.combine(kept) if len(kept) else float("nan")
