@@ -6,13 +6,12 @@ so `import whyformer` and `whyformer --help` must not import it.
 Names of operators in tables (`"_softmax"`, `"_to_copy"`) are data: an operator of another name is an unknown one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload
-from torch.fx import GraphModule
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
@@ -32,12 +31,10 @@ __all__ = [
     "backward_class_of",
     "buffers_of",
     "children_of",
-    "compile_graph",
     "has_global_hooks",
     "kernel_of",
     "list_dispatch_modes",
     "list_function_modes",
-    "overload_of",
     "parameters_of",
     "schema_of",
     "storage_of",
@@ -82,9 +79,8 @@ COMPILED_CALL = "_compiled_call_impl"
 # How often a tensor was written into; not for tensors made in inference mode.
 writes_of: Callable[[Tensor], int] = attrgetter("_version")
 
-# What an operator takes and writes into, the name of its overload, and its kernel without a layer of Python.
+# What an operator takes and writes into, and its kernel without a layer of Python.
 schema_of: Callable[[OpOverload], torch.FunctionSchema] = attrgetter("_schema")
-overload_of: Callable[[OpOverload], str] = attrgetter("_overloadname")
 kernel_of: Callable[[OpOverload], Callable[..., Tensor]] = attrgetter("_op")
 
 UNIQUE = torch.ops.aten._unique2.default
@@ -100,10 +96,3 @@ backward_class_of: Callable[[type[torch.autograd.Function]], type[torch.autograd
 def storage_of(tensor: Tensor) -> int:
     """The identity of the memory of a tensor, also of one without memory, where `data_ptr()` is 0."""
     return tensor.untyped_storage()._cdata
-
-
-def compile_graph(graph: GraphModule, operands: Sequence[Tensor]) -> Callable[..., Sequence[Tensor]]:
-    """A graph as inductor compiles it; `torch.compile` would trace it again. Loading the compiler takes seconds."""
-    from torch._inductor.compile_fx import compile_fx
-
-    return compile_fx(graph, list(operands))  # type: ignore[return-value]

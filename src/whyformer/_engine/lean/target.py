@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.lean.run import LeanRun, find_output_embedding
-from whyformer._engine.run import map_returned
+from whyformer._engine.run import map_tensors
 from whyformer._engine.targets import (
     AnswerView,
     ChosenAnswer,
@@ -200,4 +200,4 @@ def widen_output(run: LeanRun) -> LeanRun:
     if run.output.element_size() >= 4:
         return run
     wide = run.output.float()
-    return LeanRun(run.leaf, wide, map_returned(run.returned, lambda tensor: wide if tensor is run.output else tensor))
+    return LeanRun(run.leaf, wide, map_tensors(run.returned, lambda tensor: wide if tensor is run.output else tensor))

@@ -14,7 +14,7 @@ from whyformer._engine.run.foreign_errors import refuse_unsuitable_inputs
 from whyformer._engine.run.intercept import Intercept
 from whyformer._engine.run.intervene import Intervention
 from whyformer._engine.run.model_writes import WriteGuard, WritesIntoModel
-from whyformer._engine.run.returned import find_output, iterate_tensors, list_outputs, map_returned
+from whyformer._engine.run.returned import find_output, iterate_tensors, list_outputs, map_tensors
 from whyformer._engine.run.shadow import make_shadow, weights_of
 from whyformer._engine.run.weight_versions import refuse_changed_weights
 from whyformer._engine.tracing import Frames, PlainLabels, Trace, attach_trace
@@ -108,7 +108,7 @@ def run_intercepted(
         ):
             returned = shadow(**inputs)
         if mode.written:
-            returned = map_returned(returned, mode.resolve)
+            returned = map_tensors(returned, mode.resolve)
         output = find_output(returned, shadow)
         notes = (*note_chosen_output(returned, output), *note_copied_weights(model.module))
         check_run(model, encoded, mode, output)
