@@ -11,36 +11,10 @@ from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
-from torch._ops import OpOverload
+from torch._ops import OpOverload as OpOverload
 from torch.overrides import _get_current_function_mode_stack
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
-
-__all__ = [
-    "BACKWARD_HOOKS",
-    "BUFFERS",
-    "CHILDREN",
-    "COMPILED_CALL",
-    "COMPILED_MODULE",
-    "FORWARD_HOOKS",
-    "PARAMETERS",
-    "READ_NUMBER",
-    "TO_COPY",
-    "UNIQUE",
-    "OpOverload",
-    "TorchDispatchMode",
-    "backward_class_of",
-    "buffers_of",
-    "children_of",
-    "has_global_hooks",
-    "kernel_of",
-    "list_dispatch_modes",
-    "list_function_modes",
-    "parameters_of",
-    "schema_of",
-    "storage_of",
-    "without_interception",
-    "writes_of",
-]
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 # Inside, function modes do not see operations: what the interception computes itself is not part of the model. Its
 # neighbour `DisableTorchFunctionSubclass` leaves modes on.
@@ -79,8 +53,9 @@ COMPILED_CALL = "_compiled_call_impl"
 # How often a tensor was written into; not for tensors made in inference mode.
 writes_of: Callable[[Tensor], int] = attrgetter("_version")
 
-# What an operator takes and writes into, and its kernel without a layer of Python.
+# What an operator takes and writes into, the name of its overload, and its kernel without a layer of Python.
 schema_of: Callable[[OpOverload], torch.FunctionSchema] = attrgetter("_schema")
+overload_of: Callable[[OpOverload], str] = attrgetter("_overloadname")
 kernel_of: Callable[[OpOverload], Callable[..., Tensor]] = attrgetter("_op")
 
 UNIQUE = torch.ops.aten._unique2.default
