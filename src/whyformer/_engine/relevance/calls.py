@@ -63,7 +63,7 @@ class OperationCall:
     place: str  # path of the module
     samples: SampleGroups | None = None  # which example each entry of the result belongs to, if known
     consumers: list[str] = field(default_factory=list)  # the operations that use the result
-    # The operation as a function of its operands alone, if it has others that are held constant (recurrences.py)
+    # The operation as a function of its operands alone, if it has others that are constant (recurrences.py)
     beside_constants: Callable[..., Tensor] | None = None
     result: Tensor = field(init=False, repr=False)
     operands: tuple[Tensor, ...] = field(init=False, repr=False)
@@ -285,9 +285,7 @@ class DifferentiableCall(OperationCall):
 
     def backpropagate(self, s: Tensor) -> tuple[Tensor, ...]:
         """The true gradient of the operation, with s in place of the gradient of its result."""
-        with torch.enable_grad():
-            starts = [operand.detach().requires_grad_() for operand in self.operands]
-            return torch.autograd.grad(self.run(*starts), starts, s)
+        return backpropagate(self.run, self.operands, s)
 
 
 @dataclass(frozen=True)
@@ -431,7 +429,11 @@ def undo_broadcast(share: Tensor, operand: Tensor) -> Tensor:
 
 def transpose_linear(function: Callable[[Tensor], Tensor], x: Tensor, s: Tensor) -> Tensor:
     """f^T s for a linear function f of tensors like x."""
+    return backpropagate(function, [x], s)[0]
+
+
+def backpropagate(function: Callable[..., Tensor], operands: Sequence[Tensor], s: Tensor) -> tuple[Tensor, ...]:
+    """The true gradient of a function by its operands, with s in place of the gradient of its result."""
     with torch.enable_grad():
-        start = x.detach().requires_grad_()
-        (back,) = torch.autograd.grad(function(start), start, s)
-    return back
+        starts = [operand.detach().requires_grad_() for operand in operands]
+        return torch.autograd.grad(function(*starts), starts, s)

@@ -47,14 +47,11 @@ class CallBuilder:
         step = step_of(self.result, "weights")
         if step is not None and step.scores.requires_grad:  # the end of a softmax that the model writes out
             return self.make(calls.SoftmaxCall, axis=step.axis), [step.scores]
-        for names, describe in DESCRIPTIONS:
-            if name in names:
-                described = describe(self)
-                if described is not None and self.has_constants:
-                    call, operands = described
-                    return replace(call, beside_constants=as_function_of(self.operation, *operands)), operands
-                return described
-        return None
+        described = DESCRIPTIONS[name](self) if name in DESCRIPTIONS else None
+        if described is not None and self.has_constants:
+            call, operands = described
+            return replace(call, beside_constants=as_function_of(self.operation, *operands)), operands
+        return described
 
     def make(self, call_class: type[calls.SomeCall], **fields: Any) -> calls.SomeCall:
         return call_class(
@@ -118,27 +115,19 @@ class CallBuilder:
         )
         return call, [query, key, value]
 
-    def describe_activation(self) -> CallAndOperands | None:
-        x = self.operation.given[0]
-        return (
-            (self.make(calls.ActivationCall, run=as_function_of(self.operation, x)), [x]) if x.requires_grad else None
-        )
-
-    def describe_softmax(self) -> CallAndOperands | None:
-        x = self.operation.given[0]
+    def describe_function(self) -> CallAndOperands | None:
+        """An activation, a softmax or a norm of its first operand."""
+        operation, x = self.operation, self.operation.given[0]
         if not x.requires_grad:
             return None
-        axis = self.operation.argument(1, "dim", "axis")
-        is_plain = self.operation.name in ("softmax", "_softmax")
-        return self.make(calls.SoftmaxCall, axis=-1 if axis is None else axis, is_plain=is_plain), [x]
-
-    def describe_norm(self) -> CallAndOperands | None:
-        x = self.operation.given[0]
-        if not x.requires_grad:
-            return None
-        shape = self.operation.argument(1, "normalized_shape") if self.operation.name in NORMS_BY_SHAPE else ()
+        if operation.name in operations.ACTIVATIONS:
+            return self.make(calls.ActivationCall, run=as_function_of(operation, x)), [x]
+        if operation.name in operations.SOFTMAXES:
+            axis, is_plain = operation.argument(1, "dim", "axis"), operation.name in ("softmax", "_softmax")
+            return self.make(calls.SoftmaxCall, axis=-1 if axis is None else axis, is_plain=is_plain), [x]
+        shape = operation.argument(1, "normalized_shape") if operation.name in NORMS_BY_SHAPE else ()
         is_by_token = isinstance(shape, list | tuple) and len(shape) == 1
-        return self.make(calls.NormCall, linearised=hold_spread(self.operation), is_by_token=is_by_token), [x]
+        return self.make(calls.NormCall, linearised=hold_spread(operation), is_by_token=is_by_token), [x]
 
     def describe_spelled_out_activation(self, first: Tensor, second: Tensor) -> CallAndOperands:
         """A step of an activation that the model spells out: two functions of one tensor, combined entry by entry. The
@@ -151,25 +140,20 @@ class CallBuilder:
     # --- products and sums -------------------------------------------------------------------------------------------
 
     def describe_product(self) -> CallAndOperands:
-        operation = self.operation
-        if self.is_plain_linear():
-            return self.make(calls.LinearCall, weight=operation.args[1].t()), operation.dependent
-        is_plain = operation.name in ("matmul", "bmm") and len(operation.dependent) == 2
+        operation, operands = self.operation, self.operation.dependent
+        if operation.name in ("matmul", "mm") and len(operands) == 1:
+            x, weight = operation.args[:2]
+            if operands[0] is x and weight.dim() == 2:
+                return self.make(calls.LinearCall, weight=weight.t()), operands
+        is_plain = operation.name in ("matmul", "bmm") and len(operands) == 2
         run = torch.matmul if is_plain else as_function(operation)
-        return self.make(calls.ProductCall, run=run, gate=find_gate(operation.dependent)), operation.dependent
-
-    def is_plain_linear(self) -> bool:
-        """x @ W with a constant matrix W."""
-        operation = self.operation
-        if operation.name not in ("matmul", "mm") or len(operation.dependent) != 1:
-            return False
-        return operation.dependent[0] is operation.args[0] and operation.args[1].dim() == 2
+        return self.make(calls.ProductCall, run=run, gate=find_gate(operands)), operands
 
     def describe_addition(self) -> CallAndOperands | None:
-        operation, carrying = self.operation, self.operation.dependent
-        if len(carrying) == 1:
-            return self.describe_constant_addition(carrying[0])
-        first, second = carrying
+        operation, operands = self.operation, self.operation.dependent
+        if len(operands) == 1:
+            return self.describe_constant_addition(operands[0])
+        first, second = operands
         if trace_of(second).is_statistic:
             return self.make(calls.NormaliseCall), [first, second]
         if get_root(first) is get_root(second) and first.shape == second.shape:
@@ -188,8 +172,8 @@ class CallBuilder:
 
     def describe_constant_addition(self, x: Tensor) -> CallAndOperands:
         addends = self.operation.argument(0, "input"), self.operation.argument(1, "other")
-        place = next(i for i, addend in enumerate(addends) if addend is not x)
-        constant, signs, positions = addends[place], self.read_signs(), None
+        index = next(i for i, addend in enumerate(addends) if addend is not x)
+        constant, signs, positions = addends[index], self.read_signs(), None
         if is_mask(constant):
             kind, constant_is = "mask", "mask"
         elif is_per_channel(constant, self.result):
@@ -198,17 +182,10 @@ class CallBuilder:
             kind, constant_is = "add", "positions and other constants"
             if self.result.dim() == 3:  # a bias on attention scores has more axes, and belongs to pairs of tokens
                 positions = self.find_positions(constant)
-        if isinstance(constant, Tensor) or signs[place] != 1:
-            constant = (constant.detach() if isinstance(constant, Tensor) else constant) * signs[place]
-        call = self.make(
-            calls.AdditionCall,
-            kind=kind,
-            signs=(signs[1 - place], 1),
-            constant=constant,
-            constant_is=constant_is,
-            positions=positions,
-        )
-        return call, [x]
+        if isinstance(constant, Tensor) or signs[index] != 1:
+            constant = (constant.detach() if isinstance(constant, Tensor) else constant) * signs[index]
+        fields = {"kind": kind, "constant": constant, "constant_is": constant_is, "positions": positions}
+        return self.make(calls.AdditionCall, signs=(signs[1 - index], 1), **fields), [x]
 
     def find_positions(self, constant: Any) -> Trace | None:
         """Where the tokens of the result are, if the constant has a vector for each of them."""
@@ -217,30 +194,27 @@ class CallBuilder:
         axis = provenance.axis_of(tokens)
         if not isinstance(constant, Tensor) or axis is None or axis == self.result.dim() - 1:
             return None
-        if constant.dim() == 0 or constant.size(-1) == 1:
-            return None
         behind = self.result.dim() - axis
-        if constant.dim() < behind or constant.size(-behind) == 1 or is_binary(constant):
+        if constant.dim() < behind or constant.size(-1) == 1 or constant.size(-behind) == 1:
+            return None
+        if bool(((constant == 0) | (constant == 1)).all()):  # it marks which entries count, not where they are
             return None
         return Trace(samples=provenance.broadcast_label(trace.samples, self.result.shape), tokens=tokens)
 
     def describe_multiplication(self) -> CallAndOperands:
-        operation, carrying = self.operation, self.operation.dependent
+        operation, operands = self.operation, self.operation.dependent
         divides = operation.name in operations.DIVISIONS
-        if len(carrying) == 1:
-            return self.describe_scaling(carrying[0], divides)
-        first, second = carrying
-        for x, other in ((first, second), (second, first)):
-            if trace_of(other).is_statistic and not (divides and other is first):
-                return self.describe_normalising(x, other)
-        if get_root(first) is get_root(second) and first.shape == second.shape:
+        if len(operands) == 1:
+            return self.describe_scaling(operands[0], divides)
+        first, second = operands
+        by_statistic = [(x, other) for x, other in ((first, second), (second, first)) if trace_of(other).is_statistic]
+        x, statistic = next((pair for pair in by_statistic if not (divides and pair[1] is first)), (first, None))
+        if statistic is None and get_root(first) is get_root(second) and first.shape == second.shape:
             return self.describe_spelled_out_activation(first, second)
-        if divides:
-            return self.describe_normalising(first, second)
-        return self.make(calls.ProductCall, run=as_function(operation), gate=find_gate(carrying)), carrying
-
-    def describe_normalising(self, x: Tensor, statistic: Tensor) -> CallAndOperands:
-        return self.make(calls.NormaliseCall, linearised=as_function_of(self.operation, x)), [x, statistic]
+        if statistic is None and not divides:
+            return self.make(calls.ProductCall, run=as_function(operation), gate=find_gate(operands)), operands
+        linearised = as_function_of(operation, x)
+        return self.make(calls.NormaliseCall, linearised=linearised), [x, second if statistic is None else statistic]
 
     def describe_scaling(self, x: Tensor, divides: bool) -> CallAndOperands:
         first = self.operation.argument(0, "input")
@@ -257,6 +231,10 @@ class CallBuilder:
         index = self.operation.args[1]
         return self.make(calls.SelectCall, index=index, run=lambda x: x[index]), self.operation.dependent[:1]
 
+    def describe_reduction(self) -> CallAndOperands | None:
+        operands = self.operation.dependent
+        return (self.make(calls.PoolCall, run=as_function(self.operation)), operands) if len(operands) == 1 else None
+
     def describe_concatenation(self) -> CallAndOperands:
         parts, axis = self.operation.concatenation_arguments()
         is_stack = self.operation.name == "stack"
@@ -269,41 +247,36 @@ class CallBuilder:
         )
         return call, [part for part in parts if part.requires_grad]
 
-    def describe_reduction(self) -> CallAndOperands | None:
-        if len(self.operation.dependent) != 1:
-            return None
-        return self.make(calls.PoolCall, run=as_function(self.operation)), self.operation.dependent
 
-
-DESCRIPTIONS: tuple[tuple[frozenset[str], Callable[[CallBuilder], CallAndOperands | None]], ...] = (
-    (frozenset(("linear",)), CallBuilder.describe_linear),
-    (operations.CONVOLUTIONS, CallBuilder.describe_convolution),
-    (frozenset((operations.FUSED_ATTENTION,)), CallBuilder.describe_attention),
-    (operations.ACTIVATIONS, CallBuilder.describe_activation),
-    (operations.SOFTMAXES, CallBuilder.describe_softmax),
-    (operations.NORMS, CallBuilder.describe_norm),
-    (operations.PRODUCTS, CallBuilder.describe_product),
-    (operations.ADDITIONS, CallBuilder.describe_addition),
-    (operations.MULTIPLICATIONS, CallBuilder.describe_multiplication),
-    (frozenset(("getitem",)), CallBuilder.describe_selection),
-    (operations.CONCATENATIONS, CallBuilder.describe_concatenation),
-    (
-        operations.POOLS | operations.STATISTICS | operations.RESIZES | operations.LINEAR_IN_ONE,
-        CallBuilder.describe_reduction,
-    ),
-)
+DESCRIPTIONS: dict[str, Callable[[CallBuilder], CallAndOperands | None]] = {
+    name: describe
+    for names, describe in (
+        (
+            operations.POOLS | operations.STATISTICS | operations.RESIZES | operations.LINEAR_IN_ONE,
+            CallBuilder.describe_reduction,
+        ),
+        (operations.CONCATENATIONS, CallBuilder.describe_concatenation),
+        (operations.MULTIPLICATIONS, CallBuilder.describe_multiplication),
+        (operations.ADDITIONS, CallBuilder.describe_addition),
+        (operations.PRODUCTS, CallBuilder.describe_product),
+        (operations.NORMS | operations.SOFTMAXES | operations.ACTIVATIONS, CallBuilder.describe_function),
+        (operations.CONVOLUTIONS, CallBuilder.describe_convolution),
+        ({operations.FUSED_ATTENTION}, CallBuilder.describe_attention),
+        ({"getitem"}, CallBuilder.describe_selection),
+        ({"linear"}, CallBuilder.describe_linear),
+    )
+    for name in names
+}
+WITHOUT_RULE = operations.VIEWS | operations.IDENTITIES | operations.EXTREMA | operations.HARMLESS
 
 
 def needs_no_rule(operation: Operation) -> bool:
-    """The gradient of a view is what a rule would do. Picking one entry needs a rule: the released code divides
-    there."""
-    plain = operations.VIEWS | operations.IDENTITIES | operations.EXTREMA | operations.HARMLESS
-    return operation.name in plain and not (operation.name == "getitem" and picks_one(operation.args[1]))
-
-
-def picks_one(index: Any) -> bool:
-    """x[:, 0] and the like, which take one entry of an axis."""
-    return isinstance(index, int) or (isinstance(index, tuple) and any(isinstance(i, int) for i in index))
+    """The gradient of a view is what a rule would do. Picking one entry, `x[:, 0]`, needs a rule: the released code
+    divides there."""
+    if operation.name != "getitem":
+        return operation.name in WITHOUT_RULE
+    index = operation.args[1]
+    return not any(isinstance(i, int) for i in (index if isinstance(index, tuple) else (index,)))
 
 
 def as_function_of(operation: Operation, *operands: Tensor) -> Callable[..., Tensor]:
@@ -382,16 +355,11 @@ def find_gate(factors: list[Tensor]) -> calls.Gate | None:
     """Which of two factors is a gate: the only one that is attention, or else the only one that is an activation."""
     if len(factors) != 2:
         return None
-    attention = [place for place, factor in enumerate(factors) if trace_of(factor).is_attention]
+    attention = [index for index, factor in enumerate(factors) if trace_of(factor).is_attention]
     if len(attention) == 1:
         return calls.Gate(attention[0], is_attention=True)
-    activations = [place for place, factor in enumerate(factors) if not is_straight(factor)]
+    activations = [index for index, factor in enumerate(factors) if not is_straight(factor)]
     return calls.Gate(activations[0], is_attention=False) if len(activations) == 1 else None
-
-
-def is_binary(constant: Tensor) -> bool:
-    """Only ones and zeros: it marks which entries count, not where they are."""
-    return bool(((constant == 0) | (constant == 1)).all())
 
 
 def is_mask(constant: Any) -> bool:

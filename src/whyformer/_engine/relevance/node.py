@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.relevance.calls import OperationCall, Shares
+from whyformer._engine.relevance.calls import OperationCall, Shares, backpropagate
 from whyformer._engine.relevance.one_token import pass_by_token
 from whyformer._engine.relevance.recipes import Recipe
 from whyformer._engine.relevance.rounding import RoundingError
@@ -62,20 +62,12 @@ class RuleNode(torch.autograd.Function):
             arriving = call.stabilise_copy(arriving)
         shares = pass_by_token(call, arriving)
         if shares is None and call.beside_constants is not None:
-            shares = pass_beside_constants(call, arriving)
+            shares = backpropagate(call.beside_constants, call.operands, arriving)  # not what is constant
         if shares is None:
             return None, None, arriving, *(None for _ in operands)
         if ctx.switch.is_strict:
             refuse_non_finite_shares(shares, call)
         return None, None, None, *shares
-
-
-def pass_beside_constants(call: OperationCall, arriving: Tensor) -> Shares:
-    """The true gradient of the operands alone: it would also reach what is held constant."""
-    assert call.beside_constants is not None
-    with torch.enable_grad():
-        starts = [operand.detach().requires_grad_() for operand in call.operands]
-        return torch.autograd.grad(call.beside_constants(*starts), starts, arriving)
 
 
 def refuse_non_finite_shares(shares: Shares, call: OperationCall) -> None:

@@ -1,7 +1,5 @@
 """Inputs that a model reads besides the explained one: they have no scores, and a note says so."""
 
-from torch import Tensor
-
 from whyformer._model import EncodedBatch
 
 CONTENT = {"pixel_values", "input_ids", "input_values", "input_features"}  # names that libraries give to what is read
@@ -31,8 +29,5 @@ def is_content(name: str, encoded: EncodedBatch, *, is_library: bool) -> bool:
         return name in CONTENT
     if any(word in name.lower() for word in DESCRIPTIONS):
         return False
-    return given.dim() >= 3 or (given.dim() == 2 and has_many_values(given))
-
-
-def has_many_values(given: Tensor) -> bool:
-    return len(given.flatten()[:4096].unique()) > 3
+    has_many_values = given.dim() == 2 and len(given.flatten()[:4096].unique()) > 3
+    return given.dim() >= 3 or has_many_values

@@ -47,7 +47,6 @@ from whyformer._engine.tracing.masks import (
 from whyformer._engine.tracing.operations import FUSED_ATTENTION, Operation, find_tensors, map_nested, name_of
 from whyformer._engine.tracing.provenance import (
     EMPTY_TRACE,
-    PlainLabels,
     SampleGroups,
     Trace,
     attach_trace,

@@ -104,7 +104,8 @@ class PlainLabels:
         """As the function of this name."""
         key = (axis % dims if size > 1 else None, size, dims, device)
         if key not in self.made:
-            self.made[key] = mark_plain(label_axis(axis, size, dims, device))
+            self.made[key] = label_axis(axis, size, dims, device)
+            self.made[key]._whyformer_plain = True  # type: ignore[attr-defined]
         return self.made[key]
 
     def replay_view(self, label: Tensor, shape: torch.Size, view: Callable[[Tensor], Any], key: Any) -> Any:
@@ -133,16 +134,6 @@ class PlainLabels:
 def is_plain(label: Tensor) -> bool:
     """0, 1, 2, ... along one axis, as far as is known without a look at the numbers."""
     return hasattr(label, "_whyformer_plain")
-
-
-def mark_plain(label: Tensor) -> Tensor:
-    label._whyformer_plain = True  # type: ignore[attr-defined]
-    return label
-
-
-def keep_plain(view: Tensor, label: Tensor) -> Tensor:
-    """A view that adds axes of size 1: as plain as the label itself."""
-    return mark_plain(view) if is_plain(label) else view
 
 
 def squeeze_constant(label: Tensor) -> Tensor:
@@ -199,7 +190,12 @@ def broadcast_label(label: Tensor | None, shape: torch.Size) -> Tensor | None:
     for size, wanted in zip(label.shape, shape[missing:], strict=True):
         if size != 1 and size != wanted:
             return None
-    return keep_plain(label.view((1,) * missing + tuple(label.shape)), label) if missing else label
+    if not missing:
+        return label
+    view = label.view((1,) * missing + tuple(label.shape))
+    if is_plain(label):
+        view._whyformer_plain = True  # type: ignore[attr-defined]
+    return view
 
 
 def axis_of(label: Tensor | None) -> int | None:
