@@ -10,15 +10,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.run import Run
-from whyformer._engine.tracing import (
-    AttentionSite,
-    Trace,
-    axis_of,
-    find_layer_sites,
-    is_pooling,
-    pause_recording,
-    trace_of,
-)
+from whyformer._engine.tracing import AttentionSite, Trace, axis_of, find_layer_sites, pause_recording, trace_of
 from whyformer._model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces, Tokens
 from whyformer.errors import UnsupportedModel
@@ -81,7 +73,7 @@ class Layout:
 def lay_out(run: Run, encoded: EncodedBatch, order: Order | None = None) -> Layout:
     """The layout of a run, from the labels of its first and last attention site, or from an order that was checked."""
     last = find_layer_sites(run.mode.sites)[-1]
-    length = last.value.size(-2) if is_pooling(last) else last.queries
+    length = last.value.size(-2) if last.is_pooling else last.queries
     sequence = run.mode.sites[0].origin
     if order is not None and order.is_measured:
         sequence = order.sequence

@@ -81,12 +81,12 @@ class AtFirstAttention(BaseException):
         self.seen = seen
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ShortRun(Intercept):
     """A run that ends at the first attention."""
 
-    def __init__(self, *, block: int | None, moved: Tensor | None = None, **options: Any) -> None:
-        super().__init__(**options)
-        self.block, self.moved = block, moved  # the positions in the sum of embeddings that are moved
+    block: int | None
+    moved: Tensor | None = None  # the positions in the sum of embeddings that are moved
 
     def make_leaf(self, tensor: Tensor) -> Tensor:
         if self.moved is not None and self.leaf is None:

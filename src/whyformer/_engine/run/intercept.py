@@ -6,6 +6,7 @@ operation (dispatch.py). A tensor depends on the explained input exactly if it r
 weights do not.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,30 +32,24 @@ from whyformer._engine.tracing import (
     current_setting,
     divide_before_product,
     extends_embedding_sum,
-    find_obstacle,
     find_site,
     find_tensors,
-    find_token_keys,
     follow_masks,
-    has_tokens,
     is_embedding_sum,
-    is_pooling,
     keep_before_masking,
-    keep_undivided_product,
+    keep_scores,
     locate,
     multi_head_attention,
     operations,
     prepare_fused_call,
     provenance,
-    read_by_attention,
+    read_scores,
     reorder_attention_product,
     spell_out_einsum,
     spread_written,
     starts_constant,
-    step_of,
     stitch,
     trace_of,
-    unmasked_scores_of,
 )
 from whyformer._plain.private_torch import without_interception
 from whyformer.errors import UnknownOperation, UnsupportedModel
@@ -78,8 +73,6 @@ STREAM_KINDS = {
     **dict.fromkeys(operations.NORMS, "norm"),
     **dict.fromkeys(operations.MULTIPLICATIONS, "scale"),
 }
-
-
 SITES = operations.PRODUCTS | {operations.FUSED_ATTENTION}
 
 
@@ -93,57 +86,50 @@ class StreamStep:
     result: Tensor
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Intercept(TorchFunctionMode):
     """One run. `leaf` is the tensor where the explained input enters the graph, once it is known."""
 
-    def __init__(
-        self,
-        *,
-        batch: int,
-        originals: dict[int, str],
-        guard: WriteGuard | None = None,
-        frames: Frames | None = None,
-        switch: Switch | None,
-        needs_gradient: bool,
-        intervention: Intervention | None = None,
-        starting_at: Tensor | None = None,
-        keeps_tape: bool = False,
-        keeps_scores: bool = False,
-    ) -> None:
+    batch: int
+    originals: dict[int, str]  # id and name of each weight of the model itself
+    switch: Switch | None
+    needs_gradient: bool
+    guard: WriteGuard | None = None
+    frames: Frames | None = None
+    intervention: Intervention | None = None
+    starting_at: Tensor | None = None  # replaces the sum of embeddings as the leaf
+    keeps_tape: bool = False
+    keeps_scores: bool = False
+
+    embedded: Tensor | None = None  # the label of the embedded ids: a model may pad them first
+    embedded_ids: Tensor | None = None  # the ids themselves, and how many there may be
+    vocabulary: int = 0
+    sites: list[AttentionSite] = field(default_factory=list)
+    site_count: int = 0
+    stream: list[StreamStep] = field(default_factory=list)
+    calls: list[ModuleCall] = field(default_factory=list)
+    open_calls: list[ModuleCall] = field(default_factory=list)
+    switched_off: str | None = None  # the first module with attention for which gradients were switched off
+    leaf: Tensor | None = None
+    entered: Tensor | None = None  # the copy of the leaf that the model computes with
+    moves_tokens: bool = False  # whole, before the first block (order.py): what looks like mixing there is a move
+    words: Tensor | None = None  # the part of the leaf that comes from token ids
+    step: int = 0
+    heads: int = 0  # of the current nn.MultiheadAttention call; 0 outside one
+    written: InPlaceWrites = field(default_factory=InPlaceWrites)  # what the model would have written into its tensors
+    mixers: int = 0  # a hash of the operations that may mix tokens without attention; 0 if there were none
+    products: int = 0  # of states
+    denominators: list[Tensor] = field(default_factory=list)  # of attention, where a sink scales its output by them
+    known_mixing: dict[Hashable, bool] | None = None  # what token_mixing.py has found
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self.tape: list[tuple[Operation, Any]] | None = [] if keeps_tape else None  # all operations and results
-        self.intervention = intervention
-        self.follows_masks = intervention is not None and intervention.unmasked is not None
-        changes_scores = intervention is not None and intervention.scores is not None
-        self.keeps_scores = keeps_scores or changes_scores or self.follows_masks
-        self.starting_at = starting_at  # replaces the sum of embeddings as the leaf
-        self.batch = batch
-        self.originals = originals
-        self.guard = guard
-        self.frames = frames
-        self.embedded: Tensor | None = None  # the label of the embedded ids: a model may pad them first
-        self.embedded_ids: Tensor | None = None  # the ids themselves, and how many there may be
-        self.vocabulary = 0
-        self.switch = switch
-        self.needs_gradient = needs_gradient or switch is not None
-        self.follower = Follower(batch)
-        self.sites: list[AttentionSite] = []
-        self.site_count = 0
-        self.stream: list[StreamStep] = []
-        self.calls: list[ModuleCall] = []
-        self.open_calls: list[ModuleCall] = []
-        self.switched_off: str | None = None  # the first module with attention for which gradients were switched off
-        self.leaf: Tensor | None = None
-        self.entered: Tensor | None = None  # the copy of the leaf that the model computes with
-        self.moves_tokens = False  # whole, before the first block (order.py): what looks like mixing there is a move
-        self.words: Tensor | None = None  # the part of the leaf that comes from token ids
-        self.step = 0
-        self.heads = 0  # of the current nn.MultiheadAttention call; 0 outside one
-        self.written = InPlaceWrites()  # what the model would have written into its tensors
-        self.mixers = 0  # a hash of the operations that may mix tokens without attention; 0 if there were none
-        self.products = 0  # of states
-        self.denominators: list[Tensor] = []  # of attention, where a sink scales its output by them
-        self.known_mixing: dict[Any, bool] | None = None  # what token_mixing.py has found
+        self.tape: list[tuple[Operation, Any]] | None = [] if self.keeps_tape else None  # all operations and results
+        self.follower = Follower(self.batch)
+        self.needs_gradient = self.needs_gradient or self.switch is not None
+        change = self.intervention
+        self.follows_masks = change is not None and change.unmasked is not None
+        self.keeps_scores |= self.follows_masks or (change is not None and change.scores is not None)
 
     # --- module calls ------------------------------------------------------------------------------------------------
 
@@ -225,7 +211,7 @@ class Intercept(TorchFunctionMode):
             return self.finish(operation, result)
         self.unfold(site)
         refuse_other_batch(site, self.batch)
-        site.scores, unmasked = getattr(operation.given[0], "_whyformer_scores", None) or (None, None)
+        site.scores, unmasked = read_scores(operation.given[0])
         new = apply_intervention(intervention, self.find_epoch(site) - 1, site, unmasked)
         made = self.finish(operation, result if new is None else new.output)
         if new is not None:
@@ -253,14 +239,15 @@ class Intercept(TorchFunctionMode):
         if not isinstance(result, Tensor):
             return result
         self.note_stream(operation, result)
-        keep_undivided_product(operation, result)
+        if self.follows_masks:
+            follow_masks(operation, result)
         if self.keeps_scores:
-            self.note_scores(operation, result)
+            keep_scores(operation, result)
         if operation.name in operations.CONCATENATIONS and len(self.sites) > 1:
             self.stitch_sites(operation, result)
         if operation.name in SITES and (site := find_site(operation, result, self.path)) is not None:
             if site.weights is not None:
-                site.scores, _ = getattr(operation.given[0], "_whyformer_scores", None) or (None, None)
+                site.scores, _ = read_scores(operation.given[0])
             self.add_site(site.detach())
         return result
 
@@ -287,19 +274,6 @@ class Intercept(TorchFunctionMode):
             self.embedded = traces[0].tokens
             self.embedded_ids = next((t for t in operation.given if not t.is_floating_point()), None)
             self.vocabulary = next((t.size(0) for t in operation.given if t.is_floating_point()), 0)
-
-    def note_scores(self, operation: Operation, result: Tensor) -> None:
-        """Keep the input of a softmax beside its result, and beside what is computed from that until its product."""
-        if self.follows_masks:
-            follow_masks(operation, result)
-        if not trace_of(result).is_attention:
-            return
-        given = operation.given[0]
-        is_softmax = operation.name in operations.SOFTMAXES
-        scores = (given, unmasked_scores_of(given)) if is_softmax else getattr(given, "_whyformer_scores", None)
-        if (step := step_of(result, "weights")) is not None:
-            scores = (step.scores, unmasked_scores_of(step.scores)) if step.is_plain else None
-        result._whyformer_scores = scores  # type: ignore[attr-defined]
 
     def refuse_unseen(self, operation: Operation) -> None:
         """Refuse weights of the model itself, and kernels that hide their attention."""
@@ -482,17 +456,17 @@ class Intercept(TorchFunctionMode):
         self.site_count += 1
         site.rows, site.number, site.epoch, site.step = before, self.site_count, self.find_epoch(site), self.step
         self.unfold(site)
-        first = find_token_keys(before, site.keys, site.queries, site.value.size(-2))
-        if first is not None:
+        if (first := site.find_token_keys()) is not None:
             site.leave_out_keys(first, site.queries)
-        site.obstacle = find_obstacle(before, site.keys, site.epoch - 1)
+        site.obstacle = site.find_obstacle()
         site.enclosing = tuple(call.number for call in self.open_calls)
         for call in self.open_calls:
             call.sites.append(site.number)
         self.sites.append(site)
         trace = Trace(samples=before.samples, epoch=site.epoch, depends=before.depends, output_of=site.number)
-        if is_pooling(site) and not has_tokens(before):
-            read = read_by_attention(site) if self.reads_all_tokens(site) else None
+        has_tokens = before.tokens is not None and bool((before.tokens >= 0).any())  # and no learned queries
+        if site.is_pooling and not has_tokens:
+            read = site.read_tokens() if self.reads_all_tokens(site) else None
             attach_trace(output, replace(trace, read=read, output_of=None))
             return
         self.follower.length = site.queries

@@ -5,12 +5,7 @@ from whyformer._engine.tracing.attention import (
     AttentionSite,
     compute_attention_weights,
     find_layer_sites,
-    find_obstacle,
     find_site,
-    find_token_keys,
-    has_tokens,
-    is_pooling,
-    read_by_attention,
     read_fused_site,
     reorder_attention_product,
 )
@@ -41,8 +36,9 @@ from whyformer._engine.tracing.masks import (
     MASK_THRESHOLD,
     follow_masks,
     keep_before_masking,
+    keep_scores,
     lift_mask,
-    unmasked_scores_of,
+    read_scores,
 )
 from whyformer._engine.tracing.operations import FUSED_ATTENTION, Operation, find_tensors, map_nested, name_of
 from whyformer._engine.tracing.provenance import (
@@ -58,7 +54,7 @@ from whyformer._engine.tracing.provenance import (
 )
 from whyformer._engine.tracing.recording import PausableMode, pause_recording
 from whyformer._engine.tracing.recurrences import detach_constants, starts_constant
-from whyformer._engine.tracing.softmax import divide_before_product, keep_undivided_product, step_of
+from whyformer._engine.tracing.softmax import divide_before_product, step_of
 from whyformer._engine.tracing.stitching import stitch
 from whyformer._engine.tracing.tiles import (
     BY_SIZE,

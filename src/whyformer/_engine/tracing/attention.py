@@ -12,6 +12,8 @@ from whyformer._engine.tracing.operations import FUSED_ATTENTION, PRODUCTS, Oper
 from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, axis_of, is_plain, trace_of
 from whyformer._engine.tracing.tiles import current_setting, iterate_tiles
 
+UNSHARED_KEYS = "not all tokens attend to the same tokens (windows, a different order per example, channels as keys)"
+
 
 @dataclass
 class AttentionSite:
@@ -49,6 +51,11 @@ class AttentionSite:
             return sum(p.queries for p in self.parts) if self.joins == "query" else self.parts[0].queries
         of = self.weights if self.weights is not None else self.query
         return self.output.size(-2) if of is None else of.size(-2)
+
+    @property
+    def is_pooling(self) -> bool:
+        """A single learned query attends to all tokens: the answer is pooled by attention."""
+        return self.queries == 1 < self.value.size(-2)
 
     @property
     def mask(self) -> Tensor | None:
@@ -89,6 +96,56 @@ class AttentionSite:
                 found.append(read(part, slice(start, stop)))
             first += part.queries
         return torch.cat(found, 2)
+
+    def read_tokens(self) -> Tensor:
+        """[batch token]: how much a pooling site reads of each token, the mean over its heads."""
+        assert self.keys.tokens is not None
+        label = self.keys.tokens.flatten().long()
+        weights = self.attention().detach().mean(1)[:, 0].double()
+        read = torch.zeros_like(weights[:, : int((label >= 0).sum())])
+        read[:, label[label >= 0]] = weights[:, label >= 0]
+        return read / read.sum(-1, keepdim=True)
+
+    def find_token_keys(self) -> int | None:
+        """The first key that is a token, if there are more keys than queries and those in a row are the queries."""
+        rows, keys, queries, count = self.rows, self.keys, self.queries, self.value.size(-2)
+        if not 1 < queries < count or rows.tokens is None or keys.tokens is None:
+            return None
+        own, theirs = rows.tokens.flatten(), keys.tokens.flatten()
+        if len(own) != queries or len(theirs) != count or rows.epoch != keys.epoch:
+            return None
+        for first in (count - queries, 0):
+            others = torch.cat([theirs[:first], theirs[first + queries :]])
+            if torch.equal(theirs[first : first + queries], own) and bool((others < 0).all()):
+                return first
+        return None
+
+    def find_obstacle(self) -> str:
+        """Why it is not self-attention over the sequence of the site before; empty if it is, as far as is known."""
+        rows, keys = self.rows, self.keys
+        known = all(trace.samples is not None and trace.read is None for trace in (rows, keys))
+        if known and (rows.tokens is None) != (keys.tokens is None):
+            return "its queries or its keys are not the tokens"
+        for label, epoch in ((rows.tokens, rows.epoch), (keys.tokens, keys.epoch)):
+            if label is None or self.has_own_orders():
+                continue
+            if any(size > 1 for axis, size in enumerate(label.shape) if axis != label.dim() - 2):
+                return UNSHARED_KEYS
+            if epoch and not is_plain(label) and not is_counted(label.flatten()):
+                return "the order of the tokens has changed since the last attention"
+            if epoch < self.epoch - 1:
+                return "it does not follow the attention before it (a second tower, a decoder)"
+        if rows.tokens is not None and keys.tokens is not None and rows.epoch != keys.epoch:
+            return "queries and keys come from different sequences"
+        return ""
+
+    def has_own_orders(self) -> bool:
+        """Before the first attention, every example has an order of its own, and queries and keys have the same."""
+        of, label, rows = self.keys.samples, self.keys.tokens, self.rows
+        if self.keys.epoch or rows.epoch or label is None or rows.tokens is None or of is None or axis_of(of) != 0:
+            return False
+        changes = [axis for axis, size in enumerate(label.shape) if size > 1]
+        return changes == [0, label.dim() - 2] and len(label) == len(of) and torch.equal(label, rows.tokens)
 
     def detach(self) -> "AttentionSite":
         """This site, with all but its output detached from the graph."""
@@ -159,46 +216,12 @@ class AttentionSite:
             self.origin = self.origin.narrow(-1, first, count)
 
 
-def is_pooling(site: AttentionSite) -> bool:
-    """A single learned query attends to all tokens: the answer is pooled by attention."""
-    return site.queries == 1 < site.value.size(-2)
-
-
-def has_tokens(rows: Trace) -> bool:
-    """The queries are tokens, or states of tokens, and not learned."""
-    return rows.tokens is not None and bool((rows.tokens >= 0).any())
-
-
-def read_by_attention(site: AttentionSite) -> Tensor:
-    """[batch token]: how much a pooling site reads of each token, the mean over its heads."""
-    assert site.keys.tokens is not None
-    label = site.keys.tokens.flatten().long()
-    weights = site.attention().detach().mean(1)[:, 0].double()
-    read = torch.zeros_like(weights[:, : int((label >= 0).sum())])
-    read[:, label[label >= 0]] = weights[:, label >= 0]
-    return read / read.sum(-1, keepdim=True)
-
-
 def find_layer_sites(sites: list[AttentionSite]) -> list[AttentionSite]:
     """The sites without the attention that pools at the end, which is the readout; all, if there are no others."""
     layers = list(sites)
-    while layers and is_pooling(layers[-1]):
+    while layers and layers[-1].is_pooling:
         layers.pop()
     return layers or list(sites)
-
-
-def find_token_keys(rows: Trace, keys: Trace, queries: int, count: int) -> int | None:
-    """The first key that is a token, if there are more keys than queries and those in a row are the queries."""
-    if not 1 < queries < count or rows.tokens is None or keys.tokens is None:
-        return None
-    own, theirs = rows.tokens.flatten(), keys.tokens.flatten()
-    if len(own) != queries or len(theirs) != count or rows.epoch != keys.epoch:
-        return None
-    for first in (count - queries, 0):
-        others = torch.cat([theirs[:first], theirs[first + queries :]])
-        if torch.equal(theirs[first : first + queries], own) and bool((others < 0).all()):
-            return first
-    return None
 
 
 def find_site(operation: Operation, output: Tensor, path: str) -> AttentionSite | None:
@@ -230,34 +253,6 @@ def find_plain_site(operation: Operation, output: Tensor, path: str) -> Attentio
     if label is not None and label.size(-2) == 1 < value.size(-2) and label.numel() > 1:
         return None  # all rows belong to one token: it mixes experts or channels
     return AttentionSite(path, value, output, weights, origin=origin_of(value), keys=trace_of(value))
-
-
-def find_obstacle(rows: Trace, keys: Trace, passed: int) -> str:
-    """Why a site is not self-attention over the sequence of the site before; empty if it is, as far as is known."""
-    known = all(trace.samples is not None and trace.read is None for trace in (rows, keys))
-    if known and (rows.tokens is None) != (keys.tokens is None):
-        return "its queries or its keys are not the tokens"
-    for trace in (rows, keys):
-        if trace.tokens is None or has_own_orders(rows, keys):
-            continue
-        if any(size > 1 for axis, size in enumerate(trace.tokens.shape) if axis != trace.tokens.dim() - 2):
-            return "not all tokens attend to the same tokens (windows, a different order per example, channels as keys)"
-        if trace.epoch and not is_plain(trace.tokens) and not is_counted(trace.tokens.flatten()):
-            return "the order of the tokens has changed since the last attention"
-        if trace.epoch < passed:
-            return "it does not follow the attention before it (a second tower, a decoder)"
-    if rows.tokens is not None and keys.tokens is not None and rows.epoch != keys.epoch:
-        return "queries and keys come from different sequences"
-    return ""
-
-
-def has_own_orders(rows: Trace, keys: Trace) -> bool:
-    """Before the first attention, every example has an order of its own, and queries and keys have the same."""
-    of, label = keys.samples, keys.tokens
-    if keys.epoch or rows.epoch or label is None or rows.tokens is None or of is None or axis_of(of) != 0:
-        return False
-    changes = [axis for axis, size in enumerate(label.shape) if size > 1]
-    return changes == [0, label.dim() - 2] and len(label) == len(of) and torch.equal(label, rows.tokens)
 
 
 def is_counted(along: Tensor) -> bool:

@@ -12,6 +12,7 @@ from torch import Tensor
 from whyformer._engine.tracing import operations
 from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import trace_of
+from whyformer._engine.tracing.softmax import step_of
 
 MASK_THRESHOLD = -5e3  # lower scores come from a mask
 MASKING_SUMS = operations.ADDITIONS | {"baddbmm"}
@@ -55,6 +56,24 @@ def follow_masks(operation: Operation, result: Tensor) -> None:
         return
     if isinstance(companion, Tensor) and companion.shape == result.shape:
         result._whyformer_unmasked = companion  # type: ignore[attr-defined]
+
+
+def keep_scores(operation: Operation, result: Tensor) -> None:
+    """Keep the input of a softmax beside its result, and beside what is computed from that until its product."""
+    if not trace_of(result).is_attention:
+        return
+    given, step = operation.given[0], step_of(result, "weights")
+    if step is not None:
+        kept = (step.scores, unmasked_scores_of(step.scores)) if step.is_plain else None
+    else:
+        is_softmax = operation.name in operations.SOFTMAXES
+        kept = (given, unmasked_scores_of(given)) if is_softmax else getattr(given, "_whyformer_scores", None)
+    result._whyformer_scores = kept  # type: ignore[attr-defined]
+
+
+def read_scores(weights: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """The scores of attention weights, with and without their mask, if they were kept."""
+    return getattr(weights, "_whyformer_scores", None) or (None, None)
 
 
 def take_unmasked(value: Any) -> Any:

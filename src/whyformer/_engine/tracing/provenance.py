@@ -22,10 +22,11 @@ from torch import Tensor
 class SoftmaxStep:
     """What a tensor is on the way from scores to their softmax (softmax.py)."""
 
-    stage: str  # "shifted", "exponential", "total", "inverse", "log_total", "log_weights" or "weights"
+    stage: str  # "shifted", "exponential", "total", "inverse", "log_total", "log_weights", "weights" ...
     scores: Tensor
     axis: int = -1  # over which the total is taken, counted from the end
     is_plain: bool = True  # nothing is masked, or added to the total: the weights are the softmax of the scores
+    factors: tuple[Tensor, ...] = ()  # of an "undivided" product of exponentials and values
 
 
 @dataclass(eq=False)

@@ -136,6 +136,15 @@ def follow_division(operation: Operation, result: Tensor) -> SoftmaxStep | None:
     return join_steps(exponential, total, result)
 
 
+def follow_undivided(operation: Operation, result: Tensor) -> SoftmaxStep | None:
+    """exponentials @ values; divided by the total, this is the output of an attention."""
+    first, second = operation.args[:2] if len(operation.args) > 1 else (None, None)
+    step = step_of(first, "exponential")
+    if step is None or not isinstance(first, Tensor) or not isinstance(second, Tensor) or first.dim() < 3:
+        return None
+    return replace(step, stage="undivided", factors=(first, second))
+
+
 def follow_normalize(operation: Operation, result: Tensor) -> SoftmaxStep | None:
     """`F.normalize(exponentials, p=1)`."""
     step = step_of(operation.given[0], "exponential")
@@ -164,27 +173,23 @@ STEPS: dict[str, Callable[[Operation, Tensor], SoftmaxStep | None]] = {
     **dict.fromkeys(("unsqueeze", "getitem", "view", "reshape", "expand", "expand_as"), follow_new_axis),
     **dict.fromkeys(("sum", "logsumexp", "log_softmax"), follow_total),
     **dict.fromkeys(("log", "reciprocal"), follow_inverse),
+    **dict.fromkeys(("matmul", "bmm"), follow_undivided),
     "normalize": follow_normalize,
 }
-
-
-def keep_undivided_product(operation: Operation, product: Tensor) -> None:
-    """Note the factors of exponentials @ values at their product: divided by the total, it is attention."""
-    if operation.name in ("matmul", "bmm") and len(operation.args) > 1:
-        first, second = operation.args[:2]
-        if step_of(first, "exponential") is not None and isinstance(second, Tensor) and first.dim() >= 3:
-            product._whyformer_undivided = (first, second)  # type: ignore[attr-defined]
 
 
 def divide_before_product(operation: Operation) -> Callable[[], Tensor] | None:
     """(e @ v) / total as (e / total) @ v, so that the weights exist; None for any other operation."""
     if operation.name not in operations.DIVISIONS or operation.name.startswith("r") or len(operation.args) < 2:
         return None
-    product, total = getattr(operation.args[0], "_whyformer_undivided", None), step_of(operation.args[1], "total")
-    if product is None or total is None:
+    product, total, divisor = (
+        step_of(operation.args[0], "undivided"),
+        step_of(operation.args[1], "total"),
+        operation.args[1],
+    )
+    if product is None or total is None or product.scores is not total.scores:
         return None
-    (exponentials, values), divisor = product, operation.args[1]
-    step = step_of(exponentials, "exponential")
-    if step is None or step.scores is not total.scores or divisor.dim() != exponentials.dim():
+    exponentials, values = product.factors
+    if divisor.dim() != exponentials.dim():
         return None
     return lambda: torch.matmul(exponentials / divisor, values)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.tracing import provenance
-from whyformer._engine.tracing.attention import AttentionSite, find_obstacle
+from whyformer._engine.tracing.attention import AttentionSite
 from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import Trace, axis_of, trace_of
 
@@ -65,7 +65,7 @@ def make_stitched(parts: Sequence[AttentionSite], result: Tensor, axis: int, tok
     if not torch.equal(made.split_heads(result.detach()), wanted):
         return None
     made.rows = join_rows(parts, by_query)
-    made.obstacle = find_obstacle(made.rows, first.keys, first.epoch - 1)
+    made.obstacle = made.find_obstacle()
     return made
 
 
