@@ -32,7 +32,6 @@ from whyformer._engine.layout import (
     find_attention_blocks,
     find_blocks,
     find_order,
-    is_library_code,
     lay_out,
     leaf_to_sequence,
     note_ids_beside,
@@ -171,7 +170,7 @@ class CaptureBuilder:
         mixed = find_unattended(self.mode, states) if states and self.mode.needs_gradient else ()
         missing = note_missing_attention(self.model, self.encoded, self.run)
         with pause_recording():
-            others = note_other_inputs(self.encoded, is_library=is_library_code(self.model.module))
+            others = note_other_inputs(self.encoded, is_library=self.run.is_library_code)
             others += note_ids_beside(self.model, self.encoded, self.run)
         elsewhere = (CUT_ELSEWHERE,) if self.mode.follower.cuts_elsewhere and self.layout.patches is not None else ()
         return (*missing, *note_mixed_states(mixed), *note_whole_attention(self.mode), *others, *elsewhere)

@@ -22,5 +22,5 @@ from whyformer._engine.layout.layout import (
     to_canonical_axes,
     unorder_leaf,
 )
-from whyformer._engine.layout.order import ExamplesMoved, find_order, is_known_to_move, is_library_code, keeps_order
+from whyformer._engine.layout.order import ExamplesMoved, find_order, is_known_to_move, keeps_order
 from whyformer._engine.layout.stream_blocks import find_blocks

@@ -12,7 +12,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from whyformer._engine.layout.order import describe_input_kind, is_library_code
+from whyformer._engine.layout.order import describe_input_kind
 from whyformer._engine.layout.order_probe import change_ids
 from whyformer._engine.run import FOREIGN_ERRORS, Intercept, ModelMemo, Run, choose_relevance_dtype, run_forward
 from whyformer._model import EncodedBatch, Model, unwrap
@@ -42,7 +42,7 @@ class KeepsSum(Intercept):
 def note_ids_beside(model: Model, encoded: EncodedBatch, run: Run) -> tuple[str, ...]:
     """Whether ids reach the answer by another path than the explained input, found once for a kind of input."""
     ids = encoded.inputs[encoded.main]
-    if run.mode.leaf is None or ids.is_floating_point() or ids.dim() != 2 or is_library_code(model.module):
+    if run.mode.leaf is None or ids.is_floating_point() or ids.dim() != 2 or run.is_library_code:
         return ()
     known, kind = READS_IDS.recall(model.module), describe_input_kind(encoded)
     if kind not in known:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.run import Run
-from whyformer._engine.tracing import AttentionSite, Trace, axis_of, find_layer_sites, pause_recording, trace_of
+from whyformer._engine.tracing import AttentionSite, Frames, Trace, axis_of, find_layer_sites, pause_recording, trace_of
 from whyformer._model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces, Tokens
 from whyformer.errors import UnsupportedModel
@@ -94,7 +94,7 @@ def lay_out_alike(run: Run, encoded: EncodedBatch, origin: Tensor | None, length
     if origin is None:  # the labels were lost: patches come last; without patches every token is an input token
         origin = torch.arange(length) - (0 if grid is None else max(length - grid[0] * grid[1], 0))
     origin = origin.long().to(run.mode.sites[-1].output.device)
-    if (owners := find_signal_owners(run, origin)) is not None:
+    if run.mode.frames is not None and (owners := find_signal_owners(run, run.mode.frames, origin)) is not None:
         return lay_out_signal(encoded, origin, owners)
     mask, special = mask_positions(encoded, origin.expand(encoded.batch, -1))
     count = count_scored_tokens(run, encoded, length)
@@ -122,13 +122,15 @@ def mask_positions(encoded: EncodedBatch, origin: Tensor) -> tuple[Tensor, Tenso
     if encoded.token_mask is not None and encoded.token_mask.size(1) > int(origin.max()):
         at = origin.clamp(min=0)
         own = encoded.token_mask.to(origin.device)
-        mask = torch.where(is_input, own.gather(1, at), ~holds_padding(origin, own))
+        mask = own.gather(1, at)
+        if not bool(is_input.all()):
+            mask = torch.where(is_input, mask, ~has_padding(origin, own))
         if encoded.special_mask is not None:
             special = special | (encoded.special_mask.to(origin.device).gather(1, at) & is_input)
     return mask, special
 
 
-def holds_padding(origin: Tensor, token_mask: Tensor) -> Tensor:
+def has_padding(origin: Tensor, token_mask: Tensor) -> Tensor:
     """[batch 1]: the positions without a token are as many as the padding that has none: the model made its own."""
     is_padding = ~token_mask & (invert_order(origin.cpu(), token_mask.size(1)).to(origin.device) < 0)
     lost = is_padding.sum(-1, keepdim=True)
@@ -176,11 +178,9 @@ def look_up(table: Tensor, index: Tensor, missing: int = -1) -> Tensor:
     return torch.where(index >= 0, table.gather(1, index.clamp(min=0)), missing)
 
 
-def find_signal_owners(run: Run, origin: Tensor) -> Tensor | None:
+def find_signal_owners(run: Run, frames: Frames, origin: Tensor) -> Tensor | None:
     """Which token each entry of a signal belongs to; of a table, each feature is one."""
-    frames, tokens = run.mode.frames, int(origin.max()) + 1
-    if frames is None:
-        return None
+    tokens = int(origin.max()) + 1
     is_table = len(frames.shape) == 1 and not frames.cuts and run.mode.sites[0].origin is not None
     if is_table and torch.equal(origin[origin >= 0].sort().values.cpu(), torch.arange(frames.shape[0])):
         return torch.arange(tokens)

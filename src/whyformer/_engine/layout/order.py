@@ -74,15 +74,11 @@ def find_order(model: Model, encoded: EncodedBatch, run: Run, *, always: bool = 
     """The order of a run, which from then on knows whether tokens are moved. always: also check library code."""
     with pause_recording():
         order = read_labels(run, encoded)
-        units = find_probe_units(run, encoded)
-        if units is not None and (always or order.sequence is None or not is_library_code(model.module)):
-            order = check_order(model, encoded, run, order, units)
+        if always or order.sequence is None or not run.is_library_code:
+            units = find_probe_units(run, encoded)
+            order = order if units is None else check_order(model, encoded, run, order, units)
         run.mode.moves_tokens = order.moves_tokens
         return order
-
-
-def is_library_code(module: nn.Module) -> bool:
-    return are_modules_known(list_modules(unwrap(module)))
 
 
 # --- what labels claim ------------------------------------------------------------------------------------------------
@@ -193,7 +189,7 @@ def keeps_order(model: Model, encoded: EncodedBatch) -> bool:
 
     A check on an input of the same kind must have come before (the backward plan of a lean run).
     """
-    if is_library_code(model.module):
+    if are_modules_known(list_modules(unwrap(model.module))):
         return True
     verdicts = recall_verdicts(model.module).values() if encoded.batch == 1 else ()
     return bool(verdicts) and not any(one.depends_on_input or one.moves_examples or one.obstacle for one in verdicts)

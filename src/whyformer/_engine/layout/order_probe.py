@@ -9,10 +9,11 @@ its examples in reverse, tells whether the order depends on the input.
 """
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -38,7 +39,7 @@ class Units:
     by_ids: bool = False  # where ids are embedded is not known: they are replaced by others
 
     @classmethod
-    def of_patches(cls, grid: tuple[int, int], covers: tuple[int, ...], size: Any) -> "Units":
+    def of_patches(cls, grid: tuple[int, int], covers: tuple[int, ...], size: Sequence[int]) -> "Units":
         """Patches of an image, row by row; pixels outside all patches belong to none."""
         numbers = torch.arange(grid[0] * grid[1], dtype=torch.float64).view(1, 1, *grid)
         pixels = F.interpolate(numbers, size=tuple(covers), mode="nearest")[0, 0].long()

@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.tracing import NO_MASK, SampleGroups, ScoreMask, Trace, require_memory, take_rows
+from whyformer._engine.tracing import NO_MASK, Argument, SampleGroups, ScoreMask, Trace, require_memory, take_rows
 from whyformer.errors import MethodError, UnsupportedModel
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class SelectCall(OperationCall):
     """x[index] that takes one entry of an axis, such as the class token."""
 
     kind: str = "select"
-    index: Any = None  # as in x[index], if known
+    index: Argument = None  # as in x[index], if known
     run: Callable[[Tensor], Tensor]  # x -> the result
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from whyformer._engine.relevance import calls
 from whyformer._engine.tracing import (
+    Argument,
     Operation,
     SampleGroups,
     Trace,
@@ -67,7 +68,7 @@ class CallBuilder:
             if operation.name == "linear":
                 label = contract_label(label, -1)
             elif operation.name == "einsum":
-                label = follow_einsum(operation.args).samples
+                label = follow_einsum(operation).samples
             elif operation.name in operations.PRODUCTS:
                 label = follow_matrix_product(operation, self.result).samples
         label = provenance.broadcast_label(label, shape)
@@ -80,7 +81,8 @@ class CallBuilder:
     def describe_linear(self) -> CallAndOperands | None:
         x, weight, bias = self.operation.linear_arguments()
         is_constant = not weight.requires_grad and (bias is None or not bias.requires_grad)
-        weight = restore_weight(weight)
+        if type(weight) not in (Tensor, torch.nn.Parameter) and hasattr(weight, "qdata"):
+            weight = weight.dequantize()  # the numbers that the codes of a quantised weight are (torchao)
         return (self.make(calls.LinearCall, weight=weight, bias=bias), [x]) if is_constant else None
 
     def describe_convolution(self) -> CallAndOperands | None:
@@ -187,7 +189,7 @@ class CallBuilder:
         fields = {"kind": kind, "constant": constant, "constant_is": constant_is, "positions": positions}
         return self.make(calls.AdditionCall, signs=(signs[1 - index], 1), **fields), [x]
 
-    def find_positions(self, constant: Any) -> Trace | None:
+    def find_positions(self, constant: Argument) -> Trace | None:
         """Where the tokens of the result are, if the constant has a vector for each of them."""
         trace = trace_of(self.result)
         tokens = provenance.broadcast_label(trace.tokens, self.result.shape)
@@ -332,12 +334,6 @@ def hold_spread(operation: Operation) -> NormFunction | None:
     return None
 
 
-def restore_weight(weight: Tensor) -> Tensor:
-    """The numbers that the codes of a quantised weight stand for (torchao); other weights as they are."""
-    is_plain = type(weight) in (Tensor, torch.nn.Parameter)
-    return weight if is_plain or not hasattr(weight, "qdata") else weight.dequantize()
-
-
 def normalise_by_group(start: Tensor, x: Tensor, groups: int, eps: float) -> Tensor:
     """`start` with each group of channels centred, and divided by the spread of x in that group."""
     own, reference = (t.reshape(x.size(0), groups, -1) for t in (start, x))
@@ -362,7 +358,7 @@ def find_gate(factors: list[Tensor]) -> calls.Gate | None:
     return calls.Gate(activations[0], is_attention=False) if len(activations) == 1 else None
 
 
-def is_mask(constant: Any) -> bool:
+def is_mask(constant: Argument) -> bool:
     """Zero where attention is allowed, very low where it is not."""
     return isinstance(constant, Tensor) and bool(((constant == 0) | (constant <= calls.MASK_CEILING)).all())
 
@@ -374,7 +370,7 @@ def is_attention_bias(mask: Tensor | None, keys: int) -> bool:
     return not is_mask(mask)
 
 
-def is_per_channel(constant: Any, result: Tensor) -> bool:
+def is_per_channel(constant: Argument, result: Tensor) -> bool:
     """A number, or one number per channel: a bias."""
     if not isinstance(constant, Tensor):
         return True

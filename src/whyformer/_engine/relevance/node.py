@@ -6,6 +6,7 @@ recipe divide it among the operands. So one forward pass serves both. The node h
 runs backward passes on threads of its own.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +32,7 @@ class Switch:
     # step of a rotation -> module, cosines or sines
     tables: dict[int, tuple[str, Tensor]] = field(default_factory=dict)
     rounding: RoundingError | None = None  # how much rounding has moved the relevance so far
-    scratch: dict[Any, Tensor] = field(default_factory=dict)  # memory for what one rule needs while it works
+    scratch: dict[Hashable, Tensor] = field(default_factory=dict)  # memory for what one rule needs while it works
     tiles: TileSetting = field(default_factory=current_setting.get)  # of the thread that runs the forward
 
     def take_magnitude(self, weight: Tensor) -> Tensor:

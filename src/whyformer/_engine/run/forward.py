@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -13,11 +13,12 @@ from whyformer._engine.relevance import Switch
 from whyformer._engine.run.foreign_errors import refuse_unsuitable_inputs
 from whyformer._engine.run.intercept import Intercept
 from whyformer._engine.run.intervene import Intervention
+from whyformer._engine.run.known_code import are_modules_known
 from whyformer._engine.run.model_writes import WriteGuard, WritesIntoModel
-from whyformer._engine.run.returned import find_output, iterate_tensors, list_outputs, map_tensors
+from whyformer._engine.run.returned import Returned, find_output, iterate_tensors, list_outputs, map_tensors
 from whyformer._engine.run.shadow import make_shadow, weights_of
 from whyformer._engine.run.weight_versions import refuse_changed_weights
-from whyformer._engine.tracing import Frames, Trace, attach_trace
+from whyformer._engine.tracing import Argument, Frames, Trace, attach_trace
 from whyformer._model import EncodedBatch, Model, list_modules, reload_weights, unwrap
 from whyformer._plain.private_torch import parameters_of, without_interception
 from whyformer._plain.torch_state import leave_inference, neutral_torch, use_device_of_model
@@ -32,8 +33,13 @@ class Run:
 
     mode: Intercept
     output: Tensor
-    returned: Any  # all that the model returned
+    returned: Returned  # all that the model returned
     notes: tuple[str, ...] = ()
+
+    @cached_property
+    def is_library_code(self) -> bool:
+        """Whether all modules of the model are those of libraries; asked once, as it looks at everything they keep."""
+        return self.mode.guard is not None and are_modules_known(list_modules(self.mode.guard.module))
 
 
 @contextmanager
@@ -117,7 +123,13 @@ def run_intercepted(
         notes = note_chosen_output(returned, output)
         if any(weight.is_inference() for weight in list_weights(model.module)):
             notes += (COPIED_WEIGHTS,)
-        check_run(model, encoded, mode, output)
+        if not mode.sites:
+            raise NoAttention(
+                f"{type(unwrap(model.module)).__name__} ran without reaching attention: no softmax multiplied values "
+                "and no fused attention was called. whyformer explains transformers."
+            )
+        if not bool(output.isfinite().all()):
+            raise NonFinite(f"The model's output is not finite. {find_first_non_finite(model, encoded)}")
         yield Run(mode, output, returned, notes)
     finally:
         mode.release()
@@ -149,17 +161,6 @@ def refuse_flex_attention(module: nn.Module) -> None:
             f"{type(unwrap(module)).__name__} uses flex_attention, a kernel that does not expose its attention. Load "
             'the model with attn_implementation="sdpa" or "eager", or call model.set_attn_implementation("sdpa").'
         )
-
-
-def check_run(model: Model, encoded: EncodedBatch, mode: Intercept, output: Tensor) -> None:
-    """Refuse a run without attention, or with an output that is not finite."""
-    if not mode.sites:
-        raise NoAttention(
-            f"{type(unwrap(model.module)).__name__} ran without reaching attention: no softmax multiplied values and "
-            "no fused attention was called. whyformer explains transformers."
-        )
-    if not bool(output.isfinite().all()):
-        raise NonFinite(f"The model's output is not finite. {find_first_non_finite(model, encoded)}")
 
 
 def choose_relevance_dtype(model: Model) -> torch.dtype | None:
@@ -198,13 +199,13 @@ def watch_modules(shadow: nn.Module, mode: Intercept) -> None:
     """Add hooks that report each module call, its input and its output to the mode."""
 
     def watch(path: str, module: nn.Module) -> None:
-        def before(_: nn.Module, args: Any, kwargs: Any) -> None:
+        def before(_: nn.Module, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> None:
             with without_interception():
                 given = (value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
                 first = next((tensor for tensor in given if tensor.is_floating_point()), None)
             mode.enter(path, first)
 
-        def after(_: nn.Module, __: Any, result: Any) -> None:
+        def after(_: nn.Module, __: tuple[Argument, ...], result: Returned) -> None:
             mode.leave(next(iterate_tensors(result), None))
 
         module.register_forward_pre_hook(before, with_kwargs=True)
@@ -214,7 +215,7 @@ def watch_modules(shadow: nn.Module, mode: Intercept) -> None:
         watch(path, module)
 
 
-def note_chosen_output(answer: Any, output: Tensor) -> tuple[str, ...]:
+def note_chosen_output(answer: Returned, output: Tensor) -> tuple[str, ...]:
     """A note on which tensor is explained if a model returns several and calls none of them logits."""
     if len(named := list_outputs(answer)) > 1 and "logits" not in named:
         chosen = next(name for name, tensor in named.items() if tensor is output)
@@ -236,7 +237,7 @@ def find_first_non_finite(model: Model, encoded: EncodedBatch) -> str:
     reports: list[str] = []
 
     def watch(path: str) -> Callable[..., None]:
-        def after(module: nn.Module, _: Any, result: Any) -> None:
+        def after(module: nn.Module, _: tuple[Argument, ...], result: Returned) -> None:
             tensor = next(iterate_tensors(result), None)
             if not reports and tensor is not None and tensor.is_floating_point() and not bool(tensor.isfinite().all()):
                 reports.append(f"The first NaN or infinity comes from {path or 'the model'} ({type(module).__name__}).")

@@ -6,7 +6,7 @@ operation (dispatch.py). A tensor depends on the explained input exactly if it r
 weights do not.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from whyformer._engine.run.model_writes import WriteGuard
 from whyformer._engine.run.token_mixing import note_mixing
 from whyformer._engine.tracing import (
     COMPOSITE_OPERATIONS,
+    Argument,
     AttentionSite,
     Follower,
     Frames,
@@ -98,7 +99,7 @@ class Intercept(TorchFunctionMode):
     frames: Frames | None = None
     intervention: Intervention | None = None
     starting_at: Tensor | None = None  # replaces the sum of embeddings as the leaf
-    keeps_tape: bool = False
+    keeps_tape: bool = False  # of all operations and their results
     keeps_scores: bool = False
 
     embedded: Tensor | None = None  # the label of the embedded ids: a model may pad them first
@@ -124,7 +125,9 @@ class Intercept(TorchFunctionMode):
 
     def __post_init__(self) -> None:
         super().__init__()
-        self.tape: list[tuple[Operation, Any]] | None = [] if self.keeps_tape else None  # all operations and results
+        self.tape: list[tuple[Operation, Argument]] | None = (
+            [] if self.keeps_tape else None
+        )  # all operations and results
         self.follower = Follower(self.batch)
         self.needs_gradient = self.needs_gradient or self.switch is not None
         change = self.intervention
@@ -158,7 +161,9 @@ class Intercept(TorchFunctionMode):
 
     # --- the mode ----------------------------------------------------------------------------------------------------
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., Argument], types: Sequence[type], args: tuple[Argument, ...] = (), kwargs: Any = None
+    ) -> Argument:
         name = operations.name_of(func)
         if name in operations.QUERIES and id(args[0]) not in self.originals:
             return func(*args, **(kwargs or {}))
@@ -205,9 +210,10 @@ class Intercept(TorchFunctionMode):
             return self.finish_with_intervention(operation, result, self.intervention)
         return self.finish(operation, result)
 
-    def finish_with_intervention(self, operation: Operation, result: Any, intervention: Intervention) -> Any:
+    def finish_with_intervention(self, operation: Operation, result: Argument, intervention: Intervention) -> Argument:
         """As `finish`; if the operation is an attention site, the intervention is applied first."""
-        if (site := find_site(operation, result, self.path)) is None:
+        site = find_site(operation, result, self.path) if isinstance(result, Tensor) else None
+        if site is None:
             return self.finish(operation, result)
         self.unfold(site)
         refuse_other_batch(site, self.batch)
@@ -221,7 +227,7 @@ class Intercept(TorchFunctionMode):
             kept.value = new.value.detach().narrow(-2, first, count)
         return made
 
-    def finish(self, operation: Operation, result: Any) -> Any:
+    def finish(self, operation: Operation, result: Argument) -> Argument:
         """Label the result, attach a rule, and record it if it is an attention site."""
         traces = self.follower.follow(operation, result)
         if any(trace_of(t).depends for t in operation.given) or any(t.words is not None for t in traces):
@@ -230,7 +236,7 @@ class Intercept(TorchFunctionMode):
             self.note_input(operation, result, traces)
         if self.switch is not None:
             result = self.attach_rule(operation, result, traces)
-        results = [result] if isinstance(result, Tensor) else list(find_tensors(result)) if traces else []
+        results = find_tensors([result]) if traces else ()
         for tensor, trace in zip(results, traces, strict=True):
             attach_trace(tensor, trace)
         if self.tape is not None and any(True for _ in find_tensors([result])):
@@ -266,7 +272,7 @@ class Intercept(TorchFunctionMode):
         """Whether tokens may have been mixed without attention; attention that is not fused has two products."""
         return bool(self.mixers) or self.products > 2 * sum(site.query is None for site in self.sites)
 
-    def note_input(self, operation: Operation, result: Any, traces: list[Trace]) -> None:
+    def note_input(self, operation: Operation, result: Argument, traces: list[Trace]) -> None:
         """Before the first attention: how a signal is cut into tokens, and where the ids are embedded."""
         if self.frames is not None:
             traces[0] = self.frames.note(operation, result, traces[0])
@@ -289,7 +295,7 @@ class Intercept(TorchFunctionMode):
             'Load the model with attn_implementation="sdpa" or "eager".'
         )
 
-    def run_multi_head(self, operation: Operation) -> Any:
+    def run_multi_head(self, operation: Operation) -> Argument:
         """nn.MultiheadAttention, run operation by operation."""
         before, self.heads = self.heads, operation.argument(4, "num_heads", default=0)
         try:
@@ -404,7 +410,7 @@ class Intercept(TorchFunctionMode):
 
     # --- rules -------------------------------------------------------------------------------------------------------
 
-    def attach_rule(self, operation: Operation, result: Any, traces: list[Trace]) -> Any:
+    def attach_rule(self, operation: Operation, result: Argument, traces: list[Trace]) -> Argument:
         """The result with its rule beside it, if it depends on the explained input."""
         results = list(find_tensors([result]))
         if not any(r.requires_grad for r in results):
@@ -414,7 +420,10 @@ class Intercept(TorchFunctionMode):
             traces[:] = [replace(trace, is_detached=True) for trace in traces]
             self.note_constant(operation)
             return result
-        self.count_uses(operation)
+        kind = "add" if operation.name in operations.ADDITIONS else operation.name
+        for tensor in operation.given:  # a residual branches off where one of several uses is an addition
+            if (made_by := getattr(tensor, "_whyformer_call", None)) is not None:
+                made_by.consumers.append(kind)
         if needs_no_rule(operation) and isinstance(result, Tensor | list | tuple):
             return result
         described = None
@@ -436,14 +445,6 @@ class Intercept(TorchFunctionMode):
 
     def note_constant(self, operation: Operation) -> None:
         """Called for each operation whose result is constant in a relevance pass."""
-
-    def count_uses(self, operation: Operation) -> None:
-        """Note at each operand's own node what it went into: a residual branches off where one of several uses is an
-        addition."""
-        kind = "add" if operation.name in operations.ADDITIONS else operation.name
-        for tensor in operation.given:
-            if (call := getattr(tensor, "_whyformer_call", None)) is not None:
-                call.consumers.append(kind)
 
     # --- sites -------------------------------------------------------------------------------------------------------
 

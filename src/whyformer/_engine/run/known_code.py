@@ -48,7 +48,7 @@ def are_modules_known(parts: Iterable[nn.Module]) -> bool:
         weights = (*parameters_of(part).values(), *buffers_of(part).values())
         if any(weight is not None and type(weight) not in (nn.Parameter, nn.Buffer, Tensor) for weight in weights):
             return False
-        if not all(is_setting_known(value) for value in vars(part).values()):
+        if not all(is_setting_known(value) for value in vars(part).values() if callable(value)):
             return False
     return True
 

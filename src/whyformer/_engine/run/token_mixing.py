@@ -8,14 +8,14 @@ operation that can mix tokens, or has blocks without attention, and once for eac
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from whyformer._engine.run.gradients import compute_gradients
 from whyformer._engine.run.model_memo import ModelMemo
-from whyformer._engine.tracing import Operation, axis_of, operations, trace_of
+from whyformer._engine.tracing import Argument, Operation, axis_of, operations, trace_of
 from whyformer.errors import UnsupportedModel
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ MIXING_OPERATIONS = operations.CONVOLUTIONS | frozenset(
 )
 
 
-def note_mixing(mode: "Intercept", operation: Operation, result: Any) -> None:
+def note_mixing(mode: "Intercept", operation: Operation, result: Argument) -> None:
     """Count what may join tokens, and is not one of the operations that attention consists of."""
     name, given = operation.name, operation.given
-    if name == "logsumexp":
+    if name == "logsumexp" and isinstance(result, Tensor):
         mode.denominators.append(result)
     label = trace_of(operation.args[0]).tokens if name == "linear" and operation.args else None
     is_over_tokens = label is not None and label.size(-1) > 1

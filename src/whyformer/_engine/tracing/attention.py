@@ -1,8 +1,7 @@
 """Attention sites: a softmax whose result multiplies values, or a fused attention call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -243,7 +242,7 @@ def read_fused_site(operation: Operation, output: Tensor, path: str) -> Attentio
 
 def find_plain_site(operation: Operation, output: Tensor, path: str) -> AttentionSite | None:
     """A product as a site with its tensors on the graph; None if it is not an attention product."""
-    factors = parse_attention_einsum(operation.args) if operation.name == "einsum" else operation.args[:2]
+    factors = parse_attention_einsum(operation) if operation.name == "einsum" else operation.args[:2]
     if factors is None or len(factors) < 2 or not all(isinstance(factor, Tensor) for factor in factors):
         return None
     weights, value = factors
@@ -259,18 +258,18 @@ def is_counted(along: Tensor) -> bool:
     return torch.equal(along, torch.arange(len(along), device=along.device, dtype=along.dtype))
 
 
-def read_einsum(args: Any) -> tuple[list[str], str, list[Tensor]] | None:
+def read_einsum(operation: Operation) -> tuple[list[str], str, list[Tensor]] | None:
     """The letters of the two factors, those of the result, and the factors; None if there are not two factors."""
-    equation, *factors = args
+    equation, *factors = operation.args
     if len(factors) != 2:
         return None
     inputs, _, out = expand_equation(equation, factors).partition("->")
     return inputs.split(","), out, factors
 
 
-def parse_attention_einsum(args: Any) -> tuple[Tensor, Tensor] | None:
+def parse_attention_einsum(operation: Operation) -> tuple[Tensor, Tensor] | None:
     """The two factors of the form `...ij,...jd->...id`, in any letters; None for other equations."""
-    if (parsed := read_einsum(args)) is None:
+    if (parsed := read_einsum(operation)) is None:
         return None
     (a, v), out, (weights, value) = parsed
     fits = len(a) == len(v) == len(out) and a[:-2] == v[:-2] == out[:-2] and a[-1] == v[-2]
@@ -288,7 +287,7 @@ def origin_of(value: Tensor) -> Tensor | None:
 def reorder_attention_product(operation: Operation) -> Callable[[], Tensor] | None:
     """A function that computes attention @ values in the order `...qk,...kd->...qd`; None if it already has it."""
     if operation.name == "einsum":
-        return _reorder_einsum(operation.args)
+        return _reorder_einsum(operation)
     if operation.name not in ("matmul", "bmm") or len(operation.args) < 2:
         return None
     first, second = operation.args[:2]
@@ -299,10 +298,10 @@ def reorder_attention_product(operation: Operation) -> Callable[[], Tensor] | No
     return lambda: torch.matmul(second.mT, first.mT).mT.contiguous()
 
 
-def _reorder_einsum(args: Any) -> Callable[[], Tensor] | None:
+def _reorder_einsum(operation: Operation) -> Callable[[], Tensor] | None:
     """Letters that only one factor has, besides queries and channels, are heads that share the other factor."""
-    parsed = read_einsum(args)
-    if parsed is None or "." in "".join(parsed[0]) or parse_attention_einsum(args) is not None:
+    parsed = read_einsum(operation)
+    if parsed is None or "." in "".join(parsed[0]) or parse_attention_einsum(operation) is not None:
         return None
     letters, out, factors = parsed
     pairs = list(zip(letters, factors, strict=True))
@@ -342,7 +341,7 @@ def find_query_letter(rows: list[str], letters: str, weights: Tensor) -> str:
     return marked if marked in rows else max(rows, key=letters.index)
 
 
-def lay_out_axes(letters: Any, tensor: Tensor, wanted: list[str]) -> Tensor:
+def lay_out_axes(letters: Sequence[str], tensor: Tensor, wanted: list[str]) -> Tensor:
     """The tensor with its axes in this order; an axis that it does not have gets size 1."""
     tensor = tensor.permute([letters.index(x) for x in wanted if x in letters])
     for axis, letter in enumerate(wanted):

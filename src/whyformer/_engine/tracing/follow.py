@@ -5,15 +5,15 @@ A trace holds which example an entry belongs to, which token, and, after pooling
 statistic, or an elementwise function of another tensor.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._engine.tracing import operations, provenance
-from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.tracing.operations import Argument, Operation
 from whyformer._engine.tracing.provenance import (
     EMPTY_TRACE,
     PlainLabels,
@@ -45,14 +45,15 @@ class Follower:
         self.covers: tuple[int, int] | None = None  # pixels that the patches cover, if not all
         self.cuts_elsewhere = False  # the first patch is not cut at the first pixel: a crop, a border, a turned image
 
-    def follow(self, operation: Operation, result: Any) -> list[Trace]:
+    def follow(self, operation: Operation, result: Argument) -> list[Trace]:
         """One trace per tensor of the result."""
         if isinstance(result, Tensor):
             return [mark_softmax(operation, result, self.follow_tensor(operation, result))]
-        if operation.name in operations.EXTREMA and isinstance(result, tuple):
-            return [self.follow_extremum(operation, result[0]), *[EMPTY_TRACE] * (len(result) - 1)]
-        is_views = operation.name in operations.VIEWS and isinstance(result, (list, tuple))
-        return self.follow_view(operation, len(result)) if is_views else []
+        if not isinstance(result, (list, tuple)):
+            return []
+        if operation.name in operations.EXTREMA and isinstance(values := result[0], Tensor):
+            return [self.follow_extremum(operation, values), *[EMPTY_TRACE] * (len(result) - 1)]
+        return self.follow_view(operation, len(result)) if operation.name in operations.VIEWS else []
 
     def follow_extremum(self, operation: Operation, values: Tensor) -> Trace:
         """max(dim), sort and topk: labels stay, except those that change along the searched axis."""
@@ -88,7 +89,7 @@ class Follower:
         if name in ("view_as_complex", "view_as_real"):
             return follow_complex(operation)
         if name == "einsum":
-            return follow_einsum(operation.args)
+            return follow_einsum(operation)
         if name in operations.PRODUCTS or name == operations.FUSED_ATTENTION:
             return follow_matrix_product(operation, result)
         return self.follow_elementwise(operation, result)
@@ -292,7 +293,7 @@ def number_pixels(image: Tensor) -> Tensor:
     return torch.arange(height * width, device=image.device, dtype=torch.int32).view(1, 1, height, width)
 
 
-def pad_label(label: Tensor, widths: Any) -> Tensor:
+def pad_label(label: Tensor, widths: Sequence[int]) -> Tensor:
     """Padding gets the label of its neighbours or, along an axis on which the label changes, -1."""
     changing = [w if label.size(-1 - i // 2) > 1 else 0 for i, w in enumerate(widths)]
     return F.pad(label, changing, value=-1)
@@ -394,10 +395,10 @@ def follow_complex(operation: Operation) -> Trace:
     return Trace(samples, tokens, trace.epoch, trace.read)
 
 
-def follow_einsum(args: Any) -> Trace:
+def follow_einsum(operation: Operation) -> Trace:
     """Each letter of the output keeps its label in the first labelled factor."""
-    factors = args[1:]
-    equation = operations.expand_equation(args[0], factors)
+    equation, *factors = operation.args
+    equation = operations.expand_equation(equation, factors)
     if "." in equation:
         return EMPTY_TRACE
     inputs, output = equation.split("->")

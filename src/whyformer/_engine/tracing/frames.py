@@ -12,12 +12,11 @@ whose centre is nearest, and to none if it lies outside of that one's field.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.tracing.operations import Argument, Operation
 from whyformer._engine.tracing.provenance import Trace, axis_of, trace_of
 
 WINDOWED = frozenset("conv1d conv2d avg_pool1d max_pool1d unfold".split())
@@ -65,7 +64,7 @@ class Frames:
         self.shape = tuple(shape)  # of one example
         self.cuts: list[Cut] = []
 
-    def note(self, operation: Operation, result: Any, trace: Trace) -> Trace:
+    def note(self, operation: Operation, result: Argument, trace: Trace) -> Trace:
         """Remember a windowed operation. If it shortens the signal, its results are the tokens from here on."""
         if operation.name not in WINDOWED or not isinstance(result, Tensor) or not trace.depends:
             return trace
@@ -155,6 +154,6 @@ def read_cut(operation: Operation, result: Tensor) -> Cut | None:
     )
 
 
-def as_tuple(value: Any, axes: int) -> tuple[int, ...]:
-    values = tuple(value) if isinstance(value, list | tuple) else (value,) * axes
+def as_tuple(value: int | Sequence[int], axes: int) -> tuple[int, ...]:
+    values = (value,) * axes if isinstance(value, int) else tuple(value)
     return values if len(values) == axes else values * axes

@@ -10,13 +10,13 @@ from; a tensor that is read later is put together from the entries it still has 
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
 
 from whyformer._engine.tracing import operations
-from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.tracing.operations import Argument, Operation
 from whyformer._engine.tracing.provenance import Trace, attach_trace, trace_of
 from whyformer._plain.private_torch import without_interception
 from whyformer.errors import UnknownOperation
@@ -39,7 +39,7 @@ def compute_written(operation: Operation, target: Tensor) -> Tensor | None:
     return None if function is None else function(target, *rest, **kwargs)
 
 
-def spread_written(value: Any, target: Tensor, offsets: Tensor) -> Tensor:
+def spread_written(value: Argument, target: Tensor, offsets: Tensor) -> Tensor:
     """`value` of `target[index] = value` in the shape of the entries that it is written to, as a new tensor."""
     if not isinstance(value, Tensor):
         value = torch.as_tensor(value)
@@ -81,7 +81,7 @@ class InPlaceWrites:
         with without_interception():  # also called from hooks, where the mode is on
             return self.memories.get(tensor.untyped_storage().data_ptr())
 
-    def covers(self, tensor: Any) -> bool:
+    def covers(self, tensor: Argument) -> TypeGuard[Tensor]:
         """Whether anything was written into the storage of this tensor."""
         return isinstance(tensor, Tensor) and self.find_memory(tensor) is not None
 

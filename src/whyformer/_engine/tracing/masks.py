@@ -5,12 +5,10 @@ model applies one in separate operations, the scores without it are kept beside 
 are applied to both, and the mask only to one. A tensor without such a companion was never masked.
 """
 
-from typing import Any
-
 from torch import Tensor
 
 from whyformer._engine.tracing import operations
-from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.tracing.operations import Argument, Operation
 from whyformer._engine.tracing.provenance import trace_of
 from whyformer._engine.tracing.softmax import step_of
 
@@ -47,7 +45,7 @@ def follow_masks(operation: Operation, result: Tensor) -> None:
     is_masked_before = any(has_companion(tensor) for tensor in operation.given)
     adds_mask = operation.name in MASKING_SUMS and any(is_additive_mask(tensor) for tensor in operation.given)
     if operation.name == "masked_fill" and excludes(operation.argument(2, "value")):
-        companion: Any = unmasked_scores_of(operation.argument(0, "input"))
+        companion: Argument = unmasked_scores_of(operation.argument(0, "input"))
     elif operation.name == "where" and (chosen := find_unmasked_choice(operation)) is not None:
         companion = unmasked_scores_of(chosen)
     elif adds_mask or (is_masked_before and operation.name not in operations.PRODUCTS):
@@ -76,7 +74,7 @@ def read_scores(weights: Tensor) -> tuple[Tensor | None, Tensor | None]:
     return getattr(weights, "_whyformer_scores", None) or (None, None)
 
 
-def take_unmasked(value: Any) -> Any:
+def take_unmasked(value: Argument) -> Argument:
     if not isinstance(value, Tensor):
         return value
     return lift_mask(value) if is_additive_mask(value) else unmasked_scores_of(value)
@@ -97,7 +95,7 @@ def find_unmasked_choice(operation: Operation) -> Tensor | None:
     return None
 
 
-def excludes(constant: Any) -> bool:
+def excludes(constant: Argument) -> bool:
     """A number, or a tensor of one number, that is low enough to exclude."""
     if isinstance(constant, Tensor):
         return constant.numel() == 1 and constant.is_floating_point() and float(constant) <= MASK_THRESHOLD

@@ -4,11 +4,13 @@ A name is that of the function, without the double underscores of operators: `to
 all `add`. A property such as `x.T` is `T`. In-place operations keep their underscore: `add_`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from types import EllipsisType
+from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor
 
 VIEWS = frozenset(
@@ -60,11 +62,15 @@ OPAQUE_KERNELS = (
     "_native_multi_head_attention",
 )
 
+# An argument of a torch function, or what it returns.
+Plain: TypeAlias = "int | float | str | slice | EllipsisType | torch.dtype | torch.device | None"
+Argument: TypeAlias = "Tensor | list[Argument] | tuple[Argument, ...] | Plain"
 
-def name_of(function: Any) -> str:
+
+def name_of(function: Callable[..., Argument]) -> str:
     name = getattr(function, "__name__", None) or str(function)
     if name == "__get__":
-        name = getattr(function.__self__, "__name__", name)
+        name = getattr(getattr(function, "__self__", None), "__name__", name)
     return name[2:-2] if name.startswith("__") and name.endswith("__") else name
 
 
@@ -73,7 +79,7 @@ def hides_attention(name: str) -> bool:
     return any(hidden in name for hidden in OPAQUE_KERNELS)
 
 
-def find_tensors(values: Any) -> Iterator[Tensor]:
+def find_tensors(values: Iterable[Argument]) -> Iterator[Tensor]:
     for value in values:
         if isinstance(value, Tensor):
             yield value
@@ -90,9 +96,9 @@ def expand_equation(equation: str, factors: Sequence[Tensor]) -> str:
     return equation.replace("...", "".join(unused[: implied.pop()])) if len(implied) == 1 else equation
 
 
-def map_nested(values: Any, change: Callable[[Any], Any]) -> Any:
+def map_nested(values: Argument, change: Callable[[Argument], Argument]) -> Argument:
     """The same arguments with `change` applied to every entry, also inside lists and tuples."""
-    if type(values) in (list, tuple):
+    if isinstance(values, list | tuple) and type(values) in (list, tuple):
         return type(values)(map_nested(value, change) for value in values)
     return change(values)
 
@@ -139,13 +145,13 @@ class Operation:
             result.register_hook(lambda gradient: None if gradient is None else gradient.contiguous())
         return result
 
-    def map_arguments(self, change: Callable[[Any], Any]) -> "Operation":
+    def map_arguments(self, change: Callable[[Argument], Argument]) -> "Operation":
         args = tuple(map_nested(arg, change) for arg in self.args)
         return Operation(
             self.name, self.function, args, {key: map_nested(value, change) for key, value in self.kwargs.items()}
         )
 
-    def argument(self, index: int, *names: str, default: Any = None) -> Any:
+    def argument(self, index: int, *names: str, default: Argument = None) -> Any:
         """An argument that is passed by position or under one of several names."""
         for name in names:
             if name in self.kwargs:

@@ -9,13 +9,15 @@ Token labels are renumbered at every attention site: before the first site they 
 token, afterwards the position in the sequence of the last site.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
+
+from whyformer._engine.tracing.operations import Argument
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Trace:
 EMPTY_TRACE = Trace()
 
 
-def trace_of(tensor: Any) -> Trace:
+def trace_of(tensor: Argument) -> Trace:
     return getattr(tensor, "_whyformer", EMPTY_TRACE) if isinstance(tensor, Tensor) else EMPTY_TRACE
 
 
@@ -73,7 +75,7 @@ def change_trace(trace: Trace, **changes: Any) -> Trace:
     return made
 
 
-def is_embedding_sum(tensor: Any) -> bool:
+def is_embedding_sum(tensor: Argument) -> TypeGuard[Tensor]:
     """A sum of embeddings, including those of the explained ids, that no other operation has used yet."""
     return trace_of(tensor).words is not None
 
@@ -98,8 +100,8 @@ class PlainLabels:
     """
 
     def __init__(self) -> None:
-        self.made: dict[Any, Tensor] = {}
-        self.views: dict[Any, tuple[Tensor | None, Any]] = {}
+        self.made: dict[Hashable, Tensor] = {}
+        self.views: dict[Hashable, tuple[Tensor | None, Any]] = {}
 
     def label_axis(self, axis: int, size: int, dims: int, device: torch.device) -> Tensor:
         """As the function of this name."""
@@ -109,7 +111,7 @@ class PlainLabels:
             self.made[key]._whyformer_plain = True  # type: ignore[attr-defined]
         return self.made[key]
 
-    def replay_view(self, label: Tensor, shape: torch.Size, view: Callable[[Tensor], Any], key: Any) -> Any:
+    def replay_view(self, label: Tensor, shape: torch.Size, view: Callable[[Tensor], Any], key: Hashable) -> Any:
         """As the function of this name. key: what identifies the view; None if nothing does."""
         if key is None or not is_plain(label):
             return replay_view(label, shape, view)

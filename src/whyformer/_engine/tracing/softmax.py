@@ -11,17 +11,16 @@ what is between them.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from whyformer._engine.tracing import operations
-from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.tracing.operations import Argument, Operation
 from whyformer._engine.tracing.provenance import SoftmaxStep, Trace, change_trace, trace_of
 
 
-def step_of(value: Any, *stages: str) -> SoftmaxStep | None:
+def step_of(value: Argument, *stages: str) -> SoftmaxStep | None:
     """What is known of a tensor as a step of a softmax, if it is at one of these stages."""
     step = trace_of(value).softmax
     return step if step is not None and step.stage in stages else None
