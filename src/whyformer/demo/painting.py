@@ -64,7 +64,7 @@ SHAPE_TESTS: dict[str, Callable[[FloatArray, FloatArray], NDArray[np.bool_]]] = 
 # --- painting ---------------------------------------------------------------------------------------------------------
 
 
-def paint(canvas: FloatArray, coverage: FloatArray, corner: tuple[int, int], colour: FloatArray) -> NDArray[np.bool_]:
+def blend(canvas: FloatArray, coverage: FloatArray, corner: tuple[int, int], colour: FloatArray) -> NDArray[np.bool_]:
     """Blend `colour` into the canvas by `coverage` (0 to 1); returns which pixels changed."""
     top, left = corner
     height, width = coverage.shape
